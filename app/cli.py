@@ -29,6 +29,7 @@ COMMANDS = {
     "chat": "Chat with a model in the terminal.",
     "plan": "Show how much GPU memory or RAM a model needs, and how many sequences fit.",
     "doctor": "Check whether this machine can run a server with the given settings.",
+    "warm": "Compile a model's kernels into the caches, for images and first starts; needs no GPU.",
     "bench": "Measure the offline throughput (`quire bench throughput`).",
     "bench serve": "Send load to a running server with an OpenAI-compatible API, and measure latency and throughput.",
 }

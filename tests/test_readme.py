@@ -32,6 +32,7 @@ AS_WRITTEN = {
     'quire generate "What is Quire?"': "Quire is a streaming chat server",
     "quire doctor": "python",
     "quire plan path/to/model": "KV",
+    "quire warm path/to/model": "CPU kernels",
     "python -m benchmarks": "isolation",
 }
 
@@ -56,6 +57,11 @@ SUBSTITUTES = {
     "docker build -t quire .": Substitute("test -f Dockerfile", "needs Docker"),
     "docker run -p 8000:8000 -e QUIRE_API_KEY=choose-one quire": Substitute(
         "grep 'EXPOSE 8000' Dockerfile", "needs Docker"
+    ),
+    "docker build -t quire:cuda --build-arg DEVICE=cuda .": Substitute("grep 'ARG DEVICE' Dockerfile", "needs Docker"),
+    "docker run --gpus all -p 8000:8000 -e QUIRE_API_KEY=choose-one "
+    "-v quire-kernels:/var/cache/quire quire:cuda": Substitute(
+        "grep CACHE_DIR=/var/cache/quire Dockerfile", "needs Docker"
     ),
 }  # fmt: skip
 

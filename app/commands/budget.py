@@ -18,6 +18,7 @@ from pathlib import Path
 from app.checkpoint.hf_config import inspect
 from app.checkpoint.sizes import item_bytes, kept_bytes, kv_bytes_per_token
 from app.checkpoint.spec import ModelSpec
+from app.config.devices import CAPABILITIES, gpu_rejection
 from app.config.setting import KIB, MIB
 from app.config.settings import Config, nearest
 from app.contract.errors import CannotStart, ConfigurationError
@@ -58,6 +59,8 @@ class Memory:
     is_gpu: bool
     reserved_bytes: int = 0  # of a GPU: not used by the engine
     process_bytes: int = 0  # of RAM: used by the server's process without a model
+    capability: tuple[int, int] | None = None  # of a GPU that is known by name
+    rejection: str = ""  # why a server cannot use this GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,20 @@ def gpu(config: Config, name: str, num_bytes: int) -> Memory:
     """Return a GPU's memory; the engine does not use a reserved part of it."""
     left_free = int(num_bytes * (1 - config.cache.gpu_memory_utilization))
     return Memory(name, num_bytes, is_gpu=True, reserved_bytes=left_free + GPU_RESERVE)
+
+
+def known_gpu(config: Config, name: str) -> Memory:
+    """Return the memory of a GPU that is known by name, and whether it can be used.
+
+    Raises:
+        ConfigurationError: see find_gpu.
+    """
+    name, num_bytes = find_gpu(name)
+    capability = CAPABILITIES.get(name)
+    rejection = "Quire runs on NVIDIA GPUs only"
+    if capability is not None:
+        rejection = gpu_rejection(capability, config.cache.kv_cache_dtype)
+    return dataclasses.replace(gpu(config, f"one {name}", num_bytes), capability=capability, rejection=rejection)
 
 
 def find_gpu(name: str) -> tuple[str, int]:

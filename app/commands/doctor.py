@@ -18,8 +18,9 @@ from app.config.devices import (
     CUDA,
     INSTALL_TRITON,
     MIN_CAPABILITY,
-    MIN_FP8_CAPABILITY,
     NO_ROCM,
+    describe_capability,
+    gpu_rejection,
     has_nvidia_driver,
     resolve_device,
 )
@@ -133,20 +134,33 @@ def _gpu(config: Config) -> tuple[Mark, str]:
         text = "an NVIDIA driver is installed, but torch finds no GPU" if has_driver else "none"
         return (Mark.WARN if has_driver else Mark.OK), f"{text}; the model runs on the CPU"
     properties = torch.cuda.get_device_properties(0)
-    text = (
-        f"{properties.name}, {properties.total_memory / GIB:.0f} GiB, compute capability "
-        f"{properties.major}.{properties.minor}"
-    )
+    capability = (properties.major, properties.minor)
+    text = f"{properties.name}, {properties.total_memory / GIB:.0f} GiB, {describe_capability(capability)}"
     if resolve_device(config.model.device) != CUDA:
         return Mark.OK, f"{text}, not used: --device {config.model.device}"
     if find_spec("triton") is None:
         return Mark.FAIL, f"{text}, but Triton is missing: {INSTALL_TRITON}"
-    capability = (properties.major, properties.minor)
     if capability < MIN_CAPABILITY:
         return Mark.WARN, f"{text}; the kernels need 8.0 or higher, the model runs on the CPU"
-    if config.cache.kv_cache_dtype == "fp8" and capability < MIN_FP8_CAPABILITY:
-        return Mark.FAIL, f"{text}; --kv-cache-dtype fp8 needs 8.9 or higher"
-    return Mark.OK, text
+    if rejection := gpu_rejection(capability, config.cache.kv_cache_dtype):
+        return Mark.FAIL, f"{text}; {rejection}"
+    return _launchers(config, text, capability, properties.multi_processor_count)
+
+
+def _launchers(config: Config, text: str, capability: tuple[int, int], num_processors: int) -> tuple[Mark, str]:
+    """Return whether kernels can be started: by a C compiler, or because all is in Triton's cache."""
+    from app.kernels.triton.c_compiler import check_c_compiler
+
+    try:
+        return Mark.OK, f"{text}, kernels compiled with {check_c_compiler()}"
+    except CannotStart as error:
+        from app.engine.execute.gpu.precompilation import Precompilation  # loads Triton
+
+        if Precompilation(config, inspect(config.model)[1], capability, [num_processors]).is_done:
+            return Mark.OK, f"{text}, all kernels compiled"
+        if config.model.device == CUDA:
+            return Mark.FAIL, f"{text}; {error.message}"
+        return Mark.WARN, f"{text}, not used, the model runs on the CPU: {error.message}"
 
 
 def _model(config: Config) -> tuple[Mark, str]:

@@ -12,8 +12,8 @@ from app.commands.budget import (
     Budget,
     Memory,
     context,
-    find_gpu,
     gpu,
+    known_gpu,
     make_budget,
     read_model,
     weight_bytes_by_kind,
@@ -72,12 +72,15 @@ def run(args: argparse.Namespace) -> int:
 
 def figures(config: Config, spec: ModelSpec, budget: Budget, lengths: list[int]) -> dict[str, object]:
     """Return the plan's numbers; sizes in bytes."""
+    capability = budget.memory.capability
     return {
         "model": served_name(config.model),
         "architecture": spec.architecture,
         "dtype": spec.dtype,
         "max_model_len": context(config, spec),
         "memory": {"name": budget.memory.name, "is_gpu": budget.memory.is_gpu, "bytes": budget.memory.num_bytes},
+        "compute_capability": None if capability is None else "{}.{}".format(*capability),
+        "refusal": budget.memory.rejection or None,
         "fits": budget.fits,
         "missing_bytes": budget.missing_bytes,
         "too_small": budget.too_small or None,
@@ -110,8 +113,7 @@ def figures(config: Config, spec: ModelSpec, budget: Budget, lengths: list[int])
 
 def _memory(args: argparse.Namespace, config: Config) -> Memory:
     if args.gpu is not None:
-        name, num_bytes = find_gpu(args.gpu)
-        return gpu(config, f"one {name}", num_bytes)
+        return known_gpu(config, args.gpu)
     if args.gpu_memory is not None:
         return gpu(config, "one GPU", _checked(_GPU_MEMORY, args.gpu_memory))
     name, num_bytes = "free RAM of this machine", free_memory()

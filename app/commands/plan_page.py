@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
-from app.commands.budget import GPUS, Budget, context, gpu, has_kernels, make_budget, size, weight_bytes_by_kind
+from app.commands.budget import GPUS, Budget, context, has_kernels, known_gpu, make_budget, size, weight_bytes_by_kind
+from app.config.devices import describe_capability
 from app.config.settings import Config, served_name
 from app.observe.terminal import Colour, Terminal
 
@@ -55,7 +56,9 @@ def _title(config: Config, spec: ModelSpec) -> str:
 
 def _verdict(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
     block, tokens = budget.block, f"{budget.capacity_tokens:,} tokens"
-    if budget.too_small:
+    if budget.memory.rejection:
+        text, colour = f"Does not start: {budget.memory.rejection}.", Colour.RED
+    elif budget.too_small:
         one_block = f"one block ({block.block_size} tokens, {size(block.bytes_per_block)})"
         text, colour = f"Does not start: {budget.too_small} is less than {one_block}.", Colour.RED
     elif not budget.fits:
@@ -71,7 +74,9 @@ def _verdict(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget
 def _memory(terminal: Terminal, budget: Budget) -> Iterator[str]:
     """Show the parts of the memory side by side, and the missing memory after the end."""
     memory = budget.memory
-    yield from _wrapped(terminal, f"{memory.name[0].upper()}{memory.name[1:]}: {size(memory.num_bytes)}", Colour.BOLD)
+    about = "" if memory.capability is None else f", {describe_capability(memory.capability)}"
+    title = f"{memory.name[0].upper()}{memory.name[1:]}: {size(memory.num_bytes)}{about}"
+    yield from _wrapped(terminal, title, Colour.BOLD)
     parts = [("weights", budget.weight_bytes, Colour.BLUE)]
     if memory.process_bytes:
         parts.insert(0, ("process", memory.process_bytes, Colour.DIM))
@@ -237,7 +242,8 @@ def _more_memory(config: Config, spec: ModelSpec, budget: Budget, length: int) -
     default = dataclasses.replace(config.cache, num_kv_blocks=None, kv_cache_memory=None)
     config = dataclasses.replace(config, cache=default)
     for name, num_bytes in GPUS.items():
-        if make_budget(config, spec, gpu(config, name, num_bytes)).capacity_tokens >= length:
+        memory = known_gpu(config, name)
+        if not memory.rejection and make_budget(config, spec, memory).capacity_tokens >= length:
             if num_bytes > budget.memory.num_bytes:
                 yield f"a larger GPU: {name} ({size(num_bytes)}) is enough for one sequence of {length:,} tokens"
             return

@@ -21,6 +21,20 @@ NO_ROCM = (
 """Advice where torch would call an AMD GPU `cuda` too."""
 MIN_FP8_CAPABILITY = (8, 9)
 """The lowest compute capability with 8-bit floating-point numbers."""
+CAPABILITIES = {
+    "T4": (7, 5),
+    "A10": (8, 6),
+    "L4": (8, 9),
+    "RTX4090": (8, 9),
+    "RTX5090": (12, 0),
+    "A100-40GB": (8, 0),
+    "L40S": (8, 9),
+    "H100": (9, 0),
+    "A100-80GB": (8, 0),
+    "H200": (9, 0),
+    "B200": (10, 0),
+}
+"""Compute capabilities of NVIDIA GPUs by name, for machines without one."""
 
 
 def resolve_device(wanted: str, root: Path = Path("/")) -> str:
@@ -28,6 +42,24 @@ def resolve_device(wanted: str, root: Path = Path("/")) -> str:
     if wanted != "auto":
         return wanted
     return CUDA if has_nvidia_driver(root) and _shows_a_gpu() and _torch_has_cuda() else CPU
+
+
+def describe_capability(capability: tuple[int, int]) -> str:
+    """Return a compute capability and what it allows."""
+    allowed = "bfloat16, FP8 KV cache" if capability >= MIN_FP8_CAPABILITY else "bfloat16, no FP8 KV cache"
+    if capability < MIN_CAPABILITY:
+        allowed = "too old for the kernels"
+    return "compute capability {}.{}".format(*capability) + f" ({allowed})"
+
+
+def gpu_rejection(capability: tuple[int, int], kv_cache_dtype: str) -> str:
+    """Return why a GPU of this compute capability cannot be used with this setting; empty if it can."""
+    has = "{}.{}".format(*capability)
+    if capability < MIN_CAPABILITY:
+        return f"the kernels need compute capability 8.0 (Ampere) or higher, and this GPU has {has}"
+    if kv_cache_dtype == "fp8" and capability < MIN_FP8_CAPABILITY:
+        return f"--kv-cache-dtype fp8 needs compute capability 8.9 or higher, and this GPU has {has}"
+    return ""
 
 
 def has_nvidia_driver(root: Path = Path("/")) -> bool:

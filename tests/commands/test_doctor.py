@@ -2,8 +2,10 @@
 
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from app import cli
 from app.commands.doctor import Mark, findings
@@ -92,3 +94,49 @@ def test_a_failed_check_exits_with_1(capsys):
         assert cli.main(["doctor", "--port", str(taken.getsockname()[1])]) == 1
     assert "FAIL  port" in capsys.readouterr().out
     assert cli.main(["doctor", "--port", "0"]) == 0
+
+
+@pytest.fixture
+def a_gpu(monkeypatch):
+    """A function that gives this machine a GPU of a compute capability."""
+
+    def show(major: int, minor: int) -> None:
+        properties = SimpleNamespace(
+            name="NVIDIA X1", total_memory=80 << 30, major=major, minor=minor, multi_processor_count=132
+        )
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
+        monkeypatch.setattr("app.commands.doctor.resolve_device", lambda wanted: "cuda")
+
+    return show
+
+
+def test_a_gpu_is_described_by_what_its_capability_allows(a_gpu, monkeypatch):
+    monkeypatch.setattr("app.kernels.triton.c_compiler.check_c_compiler", lambda: "/usr/bin/gcc")
+    a_gpu(9, 0)
+    found = by_name()["gpu"]
+    assert found.mark is Mark.OK
+    assert found.text == (
+        "NVIDIA X1, 80 GiB, compute capability 9.0 (bfloat16, FP8 KV cache), kernels compiled with /usr/bin/gcc"
+    )
+    a_gpu(8, 0)
+    assert "8.0 (bfloat16, no FP8 KV cache)" in by_name()["gpu"].text
+    rejected = by_name(device="cuda", kv_cache_dtype="fp8")["gpu"]
+    assert rejected.mark is Mark.FAIL and "fp8 needs compute capability 8.9" in rejected.text
+    a_gpu(7, 5)
+    old = by_name()["gpu"]
+    assert old.mark is Mark.WARN and "too old for the kernels" in old.text
+
+
+def test_a_gpu_without_a_c_compiler_cannot_be_used_unless_all_is_compiled(a_gpu, monkeypatch, tmp_path):
+    a_gpu(9, 0)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    found = by_name(device="cuda")["gpu"]
+    assert found.mark is Mark.FAIL and "apt-get install gcc libc6-dev" in found.text
+    found = by_name()["gpu"]
+    assert found.mark is Mark.WARN and "the model runs on the CPU" in found.text
+    monkeypatch.setattr("app.engine.execute.gpu.precompilation.Precompilation.is_done", True)
+    found = by_name(device="cuda")["gpu"]
+    assert found.mark is Mark.OK and "all kernels compiled" in found.text

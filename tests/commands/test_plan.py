@@ -17,12 +17,14 @@ from app.commands.budget import (
     Memory,
     activation_bytes,
     find_gpu,
+    known_gpu,
     make_budget,
     read_model,
     weight_bytes_by_kind,
     weights_by_kind,
 )
 from app.commands.plan_page import page
+from app.config.devices import CAPABILITIES
 from app.config.setting import GIB, KIB, MIB
 from app.config.settings import make_config
 from app.contract.errors import CannotStart, ConfigurationError
@@ -345,3 +347,32 @@ def test_the_plan_does_not_load_torch():
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     assert "guide" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "capability", "words"),
+    [
+        ("T4", (), "7.5", "need compute capability 8.0"),
+        ("A100-40GB", ("--kv-cache-dtype", "fp8"), "8.0", "fp8 needs compute capability 8.9"),
+        ("MI300X", (), None, "NVIDIA GPUs only"),
+        ("L4", ("--kv-cache-dtype", "fp8"), "8.9", None),
+    ],
+)
+def test_a_gpu_that_cannot_be_used_is_rejected_whatever_fits(name, more, capability, words, capsys):
+    arguments = (tiny("Llama"), "--gpu", name, *more)
+    figures = json.loads(run(capsys, *arguments, "--json")[1].out)
+    assert figures["compute_capability"] == capability
+    said = " ".join(run(capsys, *arguments)[1].out.split())
+    if words is None:
+        assert figures["refusal"] is None and "Fits" in said and "8.9 (bfloat16, FP8 KV cache)" in said
+    else:
+        assert words in figures["refusal"] and "Does not start: " in said and words in said
+
+
+def test_every_gpu_known_by_name_has_a_capability_but_amds():
+    assert set(GPUS) - set(CAPABILITIES) == {"MI300X"} and set(CAPABILITIES) <= set(GPUS)
+
+
+def test_no_gpu_is_suggested_that_cannot_be_used():
+    config = make_config({"device": "cuda", "kv_cache_dtype": "fp8"})
+    assert known_gpu(config, "A100-80GB").rejection and not known_gpu(config, "H100").rejection

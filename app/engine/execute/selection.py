@@ -31,8 +31,13 @@ def _gpu_backend(config: Config, spec: ModelSpec) -> Backend:
         )
     from app.engine.execute.gpu.backend import GpuBackend  # loads Triton
     from app.engine.execute.gpu.device import Device
+    from app.engine.execute.gpu.precompilation import Precompilation
 
-    return GpuBackend(config, spec, Device())
+    device = Device()
+    compilation = Precompilation(config, spec, device.capability, [device.num_processors])
+    backend = GpuBackend(config, spec, device, before_warm_up=compilation.finish)
+    compilation.start()  # beside the loading of the weights
+    return backend
 
 
 def select_backend(config: Config, spec: ModelSpec) -> Backend:

@@ -17,9 +17,11 @@ PART = 4096
 
 @triton.jit
 def _copy_kernel(
-    source, target, copies, source_layer, source_side, source_block, target_layer, target_side, target_block,
-    piece_words, parts, PART: tl.constexpr,
+    source, target, copies, source_layer: tl.int64, source_side: tl.int64, source_block, target_layer: tl.int64,
+    target_side: tl.int64, target_block, piece_words, parts, PART: tl.constexpr,
 ):  # fmt: skip
+    # Distances between layers are declared, or they would be of another type, and the kernel compiled anew, in a cache
+    # of more than 2^31 words.
     program = tl.program_id(0).to(tl.int64)
     copy = copies + 2 * (program // parts)
     layer, side = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 
 import torch
@@ -20,6 +20,7 @@ from app.engine.execute.gpu.memory import Staging, StepMemory
 from app.engine.execute.gpu.runner import GpuRunner
 from app.engine.execute.gpu.sampler import DeviceSampler
 from app.engine.execute.gpu.shapes import StepShapes
+from app.engine.execute.gpu.warm_up import warm_up
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout
@@ -47,6 +48,8 @@ RUN_AHEADS = ((2 * GIB, 3), (10 * GIB, 2))
 class GpuBackend:
     """See Backend. Steps of up to `fused_rows` sequences that decode take fewer and larger kernels.
 
+    `before_warm_up` is called before the first step: it may wait until the kernels are compiled.
+
     Raises:
         CannotStart: the GPU is too old, or the kernels do not support the model.
         ConfigurationError: the GPU does not support a setting.
@@ -55,8 +58,16 @@ class GpuBackend:
     is_on_host = False
     quantization: str | None = None
 
-    def __init__(self, config: Config, spec: ModelSpec, device: Device, fused_rows: int = MAX_ROWS) -> None:
+    def __init__(
+        self,
+        config: Config,
+        spec: ModelSpec,
+        device: Device,
+        fused_rows: int = MAX_ROWS,
+        before_warm_up: Callable[[], None] = lambda: None,
+    ) -> None:
         _check(config, spec, device.capability)
+        self._before_warm_up = before_warm_up
         self._config, self._spec, self._gpu = config, spec, device
         self._dtype = DTYPES[spec.dtype]
         self.device, self.pin, self.synchronize = device.torch_device, device.pin, device.synchronize
@@ -140,7 +151,8 @@ class GpuBackend:
         decoder = Decoder(self._spec, weights, self._rope_PH, self.ops, ParallelContext())
         step = DeviceStep(decoder, cache.layers, self._arena, self._memory, self._sampler)
         self._gpu.synchronize()  # weights were loaded on another stream than that of the steps
-        self._compile(step)
+        self._before_warm_up()
+        warm_up(self._gpu, step, self._staging, cache, self._shapes.warm_ups())
         return GpuRunner(
             device=self._gpu,
             staging=self._staging,
@@ -152,14 +164,6 @@ class GpuBackend:
             run_ahead=limits.run_ahead,
             faults=faults,
         )
-
-    def _compile(self, step: DeviceStep) -> None:
-        """Run steps over padding, so that no request waits for the compiler once the model is ready."""
-        for shape in (self._shapes.mixed(1, 1), self._shapes.decode(1, 1)):
-            self._gpu.run(self._memory.pad)
-            self._gpu.run(partial(step.run, shape))
-            self._gpu.synchronize()
-        self._sampler.rings.correct_counter()
 
 
 def _check(config: Config, spec: ModelSpec, capability: tuple[int, int]) -> None:

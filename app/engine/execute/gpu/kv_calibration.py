@@ -56,6 +56,18 @@ def calibrate(
     """
     if not ids:
         raise _impossible("the tokenizer makes no token of the calibration text that the model knows")
+    cache = compute_text(spec, weights, ops, device, ids)
+    keys_LG, values_LG = cache.abs().amax(dim=(2, 3, 5)).float().cpu().unbind(1)
+    for layer, largest_G in enumerate(torch.cat([keys_LG, values_LG], 1)):
+        if not bool(largest_G.isfinite().all()):
+            raise _impossible(f"layer {layer} computes keys or values that are no finite numbers")
+    return KVScales.for_largest(keys_LG, values_LG)
+
+
+def compute_text(
+    spec: ModelSpec, weights: DecoderWeights, ops: ListingOps, device: torch.device, ids: list[int]
+) -> Tensor:
+    """Compute the text as one prompt; return its keys and values [layers, 2, blocks, slots, kv heads, width]."""
     num_tokens, dtype = len(ids), DTYPES[spec.dtype]
     numbers = partial(torch.tensor, dtype=torch.int32, device=device)
     positions_T, state_rows_T = numbers(range(num_tokens)), numbers([1] * num_tokens)
@@ -72,11 +84,7 @@ def calibrate(
     logit_rows_R = numbers([0] * len(arena.logits_RV))
     layers = [(layer[0], layer[1]) for layer in cache]
     decoder.forward(numbers(ids), logit_rows_R, layers, arena.first(num_tokens, len(logit_rows_R)))
-    keys_LG, values_LG = cache.abs().amax(dim=(2, 3, 5)).float().cpu().unbind(1)
-    for layer, largest_G in enumerate(torch.cat([keys_LG, values_LG], 1)):
-        if not bool(largest_G.isfinite().all()):
-            raise _impossible(f"layer {layer} computes keys or values that are no finite numbers")
-    return KVScales.for_largest(keys_LG, values_LG)
+    return cache
 
 
 def _work(mixed_work: MixedWork, num_tokens: int) -> tuple[Tensor, int]:

@@ -41,8 +41,8 @@ class StepShapes:
     ) -> None:
         self._decodes = _up_to(max_seqs, (*_DECODES, *range(256 + _DECODE_STEP, max_seqs, _DECODE_STEP)))
         self._mixed = _up_to(min(pad_rows(max_tokens), _MIXED[-1]), _MIXED)
-        self._max_logit_rows, self._max_context = pad_rows(max_logit_rows), max_context
-        self._grids = grids
+        self._max_tokens, self._max_logit_rows = max_tokens, pad_rows(max_logit_rows)
+        self._max_context, self._grids = max_context, grids
 
     def decode(self, num_rows: int, longest: int) -> StepShape:
         """Return the shape for a step in which so many sequences compute and sample one token each.
@@ -72,6 +72,13 @@ class StepShapes:
             for num_splits in self._grids.all_decode_splits(size, self._max_context)
         ]
         return sorted([*mixed, *decodes], reverse=True)
+
+    def warm_ups(self) -> list[StepShape]:
+        """Return the shapes that together launch every specialization of every kernel, the largest first.
+
+        Above the shapes with a graph a step has any multiple of eight rows: the largest stands for those.
+        """
+        return sorted({*self.all(), self.mixed(self._max_tokens, self._grids.mixed_programs[-1])}, reverse=True)
 
 
 def _up_to(largest: int, sizes: Iterable[int]) -> list[int]:

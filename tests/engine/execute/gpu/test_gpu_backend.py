@@ -10,16 +10,18 @@ from app.commands.doctor import Mark, findings
 from app.config import devices
 from app.config.settings import make_config
 from app.contract.errors import CannotStart, ConfigurationError
+from app.engine.build import build_engine
 from app.engine.execute import selection
 from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
 from app.engine.execute.gpu.backend import MIN_RESERVE, GpuBackend
+from app.engine.execute.gpu.graphs import DeviceStep
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.selection import select_backend
 from app.kernels.triton.fusing_ops import FusingOps
 from app.server.run import ready_line
 from tests.checkpoints import tiny
 from tests.engine.execute.gpu.fake_device import FakeDevice
-from tests.engine.execute.gpu.gpu_engine import build
+from tests.engine.execute.gpu.gpu_engine import SMALL, build
 
 
 def make_backend(device: FakeDevice | None = None, **settings: object) -> GpuBackend:
@@ -209,3 +211,35 @@ def test_a_gpu_needs_triton(monkeypatch):
     config = make_config({"model": str(tiny("Llama")), "device": "cuda"})
     with pytest.raises(CannotStart, match="extra `gpu`"):
         select_backend(config, inspect(config.model)[1])
+
+
+@pytest.mark.parametrize("wanted", ["auto", "cuda"])
+def test_a_gpu_needs_a_c_compiler(wanted, monkeypatch, caplog, tmp_path):
+    monkeypatch.setattr(selection, "resolve_device", lambda device: "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("app.engine.execute.gpu.device.Device", FakeDevice)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("CC", raising=False)
+    config = make_config({"model": str(tiny("Llama")), "device": wanted})
+    spec = inspect(config.model)[1]
+    if wanted == "cuda":
+        with pytest.raises(CannotStart, match=r"C compiler .*apt-get install gcc"):
+            select_backend(config, spec)
+    else:
+        assert isinstance(select_backend(config, spec), NativeBackend | EagerBackend)
+        assert "the model runs on the CPU: Triton needs a C compiler" in caplog.text
+
+
+def test_the_kernels_are_waited_for_and_every_shape_runs_before_the_first_request(monkeypatch):
+    order: list[object] = []
+    run = DeviceStep.run
+    monkeypatch.setattr(DeviceStep, "run", lambda step, shape: (order.append(shape), run(step, shape))[1])
+    config = make_config({"model": str(tiny("Llama")), **SMALL, "swap_space": 1 << 20})
+    monkeypatch.setattr(
+        "app.engine.build.select_backend",
+        lambda config, spec: GpuBackend(config, spec, FakeDevice(), 0, lambda: order.append("compiled")),
+    )
+    engine = build_engine(config)
+    assert order == ["compiled", *engine.runner.inputs.shapes.warm_ups()]
+    assert engine.runner.cache.num_host_blocks > 0

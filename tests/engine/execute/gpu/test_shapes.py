@@ -59,3 +59,10 @@ def test_shapes_of_more_sequences_are_multiples_of_64():
 
 def test_steps_larger_than_any_graph_are_only_padded():
     assert StepShapes(256, 8192, 256, 99, grids()).mixed(5001, 7) == StepShape(5008, 256, False, 7)
+
+
+def test_the_longest_step_is_warmed_up_too():
+    shapes = StepShapes(256, 8192, 256, 99, grids())
+    assert set(shapes.warm_ups()) - set(shapes.all()) == {shapes.mixed(8192, grids().mixed_programs[-1])}
+    small = StepShapes(4, 16, 4, 99, grids())
+    assert small.warm_ups() == small.all()

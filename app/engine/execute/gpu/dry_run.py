@@ -1,0 +1,114 @@
+"""The whole path of a step without a device: tensors of no memory, the real wrappers, nothing launched.
+
+What a step launches, and how its kernels are specialized, follows from the model, the settings and the GPU's facts
+alone; no operation depends on a value of the device. So a dry run meets every kernel that the GPU will be asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from app.checkpoint.spec import ModelSpec
+from app.config.settings import Config
+from app.engine.execute.gpu.backend import GpuBackend
+from app.engine.execute.gpu.device import Device, Work
+from app.engine.execute.gpu.kv_calibration import MAX_TOKENS, compute_text
+from app.engine.execute.interfaces import Runner
+from app.engine.execute.kv_cache import KVCache
+from app.engine.schedule.limits import SchedulerLimits
+from app.models.loader import load_weights
+from app.models.mapped_file import Part
+from app.models.parallel import ParallelContext
+
+_NUM_BLOCKS = 64
+
+
+class NoGraph:
+    """Stands in for a captured graph and for an event."""
+
+    def replay(self) -> None:
+        """Do nothing."""
+
+    def synchronize(self) -> None:
+        """Do nothing."""
+
+    def elapsed_time(self, later: object) -> float:
+        """Return no time."""
+        return 0.0
+
+
+class DryDevice(Device):
+    """Stands in for a GPU with these facts; work is called at once, and computes nothing over meta tensors."""
+
+    def __init__(self, capability: tuple[int, int], num_processors: int) -> None:
+        self.torch_device = torch.device("meta")
+        self.capability, self.num_processors = capability, num_processors
+
+    def run(self, work: Work) -> None:
+        """See Device.run."""
+        work()
+
+    def record_event(self) -> Any:
+        """See Device.record_event."""
+        return NoGraph()
+
+    def fetch(self, source: Tensor, target: Tensor) -> Any:
+        """See Device.fetch; the target stays as it is."""
+        return NoGraph()
+
+    def pinned(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        """See Device.pinned."""
+        return torch.zeros(*shape, dtype=dtype)
+
+    def pin(self, tensor: Tensor) -> None:
+        """See Device.pin."""
+
+    def capture(self, work: Work) -> Any:
+        """See Device.capture."""
+        work()
+        return NoGraph()
+
+    def memory(self) -> tuple[int, int]:
+        """See Device.memory: more than there is anywhere."""
+        return 1 << 50, 1 << 50
+
+    def synchronize(self) -> None:
+        """See Device.synchronize."""
+
+
+class NoWeights:
+    """A source of weights that nobody reads."""
+
+    def read(self, name: str, part: Part, out: Tensor) -> None:
+        """See TensorSource.read; leaves `out` as it is."""
+
+
+def dry_run(config: Config, spec: ModelSpec, device: DryDevice, num_blocks: int = _NUM_BLOCKS) -> Runner:
+    """Do what a server does before it is ready, up to and with the steps over padding; return the runner.
+
+    Raises:
+        CannotStart, ConfigurationError: see GpuBackend.
+    """
+    backend = GpuBackend(config, spec, device)
+    weights = load_weights(spec, NoWeights(), ParallelContext(), packer=backend.packer, allocate=backend.allocate)
+    if config.cache.kv_cache_dtype == "fp8":  # its scales may have to be calibrated
+        compute_text(spec, weights, backend.ops, backend.device, [0] * min(MAX_TOKENS, spec.max_position))
+    max_model_len = config.model.max_model_len or spec.max_position
+    backend.prepare(max_model_len, spec.eos_token_ids)
+    num_host_blocks = int(config.cache.swap_space > 0)
+    cache = KVCache(backend.kv_layout(), num_blocks, num_host_blocks, backend.ops, backend.device)
+    scheduler = config.scheduler
+    limits = SchedulerLimits(
+        num_blocks=num_blocks,
+        block_size=config.cache.block_size,
+        max_num_seqs=scheduler.max_num_seqs,
+        max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        max_model_len=max_model_len,
+        run_ahead=backend.run_ahead,
+        num_host_blocks=num_host_blocks,
+        speculative_ngram=scheduler.speculative_ngram,
+    )
+    return backend.make_runner(weights, cache, limits, None)
