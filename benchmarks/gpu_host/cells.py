@@ -32,11 +32,8 @@ class Cell(NamedTuple):
 
 
 CELLS = {
-    cell.name: cell
-    for cell in (
-        Cell("Qwen3-0.6B", REQUESTS),
-        Cell("Qwen3-0.6B", AT_ONCE),
-        Cell("Llama-3.1-8B", REQUESTS),
-        Cell("Llama-3.2-1B", AT_ONCE),
-    )
+    "0.6B": Cell("Qwen3-0.6B", REQUESTS),
+    "0.6B-256": Cell("Qwen3-0.6B", AT_ONCE),
+    "8B": Cell("Llama-3.1-8B", REQUESTS),
+    "1B-256": Cell("Llama-3.2-1B", AT_ONCE),
 }

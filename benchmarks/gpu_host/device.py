@@ -103,10 +103,14 @@ class PacedDevice(FaultPlan):
         """See FaultPlan."""
         self._plan = plan
 
+    def before_result(self, plan: StepPlan) -> None:
+        """See FaultPlan: nothing to do."""
+
+    before_transfer = before_sample = before_result
+
     def run(self, work: Work) -> None:
         """See Device.run: a step takes its time, all other work none."""
-        owner = getattr(work.func, "__self__", None) if isinstance(work, partial) else None
-        if isinstance(owner, PacedDevice | DeviceStep):
+        if isinstance(work, partial) and isinstance(getattr(work.func, "__self__", None), PacedDevice | DeviceStep):
             self._compute(work.args[0])
         else:
             self.spend(SCATTER)

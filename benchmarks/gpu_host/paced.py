@@ -1,6 +1,6 @@
 """Engines over a scripted device: `python -m benchmarks.gpu_host.paced serve MODEL ...` is `quire serve` over one.
 
-Everything but the device is the real thing: engine thread, scheduler, the GPU's runner with its staging, output, server.
+All but the device is the real thing: engine thread, scheduler, the GPU's runner with its staging, output, server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache
 from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
-from app.models.loader import Part
+from app.models.mapped_file import Part
 from app.models.weights import DecoderWeights
 from benchmarks.gpu_host.device import PacedDevice
 from benchmarks.gpu_host.step_times import STEP_TIMES

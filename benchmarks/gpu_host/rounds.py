@@ -65,21 +65,20 @@ class Round(NamedTuple):
 def measure(cell: Cell, rounds: int, folder: Path) -> Iterator[Round]:
     """Yield one round after the other, each with other prompts."""
     model, load = write_model(cell.model, folder), cell.load()
-    options = ("--load-format", "dummy", "--device", "cuda", "--max-model-len", str(MAX_MODEL_LEN))
-    options += ("--max-queue", str(MAX_QUEUE))
+    options = ["--load-format", "dummy", "--device", "cuda", "--max-model-len", str(MAX_MODEL_LEN)]
+    options += ["--max-queue", str(MAX_QUEUE)]
     with (
         paced_engines() as devices,
         engine(model, device="cuda", max_model_len=MAX_MODEL_LEN) as llm,
         listening(str(model), *options, log=folder / "server.log", program="benchmarks.gpu_host.paced") as server,
     ):
         asyncio.run(server.wait_until_ready())
-        warm = turned(load, rounds)
-        ask(server, Workload(warm.prompts[:WARM_REQUESTS], (WARM_NEW,) * WARM_REQUESTS), folder)
+        warm = turned(load, rounds).prompts[:WARM_REQUESTS]
+        ask(server, Workload(warm, (WARM_NEW,) * len(warm)), folder)
         for turn in range(rounds):
             chosen = turned(load, turn)
-            yield Round(
-                sum(load.num_new_tokens), measure_offline(llm, devices[0], chosen), measure_served(server, chosen, folder)
-            )
+            offline, served = measure_offline(llm, devices[0], chosen), measure_served(server, chosen, folder)
+            yield Round(sum(load.num_new_tokens), offline, served)
 
 
 def measure_offline(llm: LLM, device: PacedDevice, load: Workload) -> Offline:
