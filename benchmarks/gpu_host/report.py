@@ -32,6 +32,8 @@ FIGURES: Mapping[str, Callable[[Round], float]] = {
     "loop and engine without a core, % of the time": lambda each: (
         100 * each.served.threads.waited / each.served.seconds
     ),
+    "served steps, % of offline": lambda each: 100 * each.served.num_steps / each.offline.num_steps,
+    "to the first token p50, ms": lambda each: each.served.ttft_p50_ms,
     "tokens/event": lambda each: each.num_tokens / each.served.parts,
     "between tokens p50, ms": lambda each: each.served.itl_p50_ms,
     "between tokens p99, ms": lambda each: each.served.itl_p99_ms,
