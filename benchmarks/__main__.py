@@ -16,6 +16,7 @@ from app.contract.errors import ConfigurationError
 BENCHMARKS = {
     "cpu": "this machine, Quire, and the peers that `make peers` set up, on the same weights, turn by turn",
     "gpu": "a GPU: its limits, Quire beside them, and transformers; at most 19 minutes, `make gpu` in parts",
+    "gpu_host": "what the host spends beside a GPU, without one: a scripted device, 256 streams, threads told apart",
     "streams": "what a stream costs the server, apart from the model: CPU, latency, memory, slow clients",
     "scheduler": "what the engine spends outside the model: a step of 256 sequences, an event, a token",
     "itl": "times between tokens while long prompts arrive",

@@ -109,16 +109,16 @@ def local_target(port: int, key: str | None = None, source: str | None = None) -
 
 @contextmanager
 def listening(
-    *arguments: str, log: Path | None = None, environ: Mapping[str, str] | None = None
+    *arguments: str, log: Path | None = None, environ: Mapping[str, str] | None = None, program: str = "app"
 ) -> Iterator[ServerProcess]:
     """Run `quire serve` with these arguments on a free port, from when it listens to the end of the block.
 
-    What it logs goes to `log`, or nowhere.
+    What it logs goes to `log`, or nowhere. `program` is the module that is run as `quire`.
 
     Raises:
         RuntimeError: it does not start.
     """
-    command = [sys.executable, "-m", "app", "serve", "--port", "0", *arguments]
+    command = [sys.executable, "-m", program, "serve", "--port", "0", *arguments]
     with (
         (Path(os.devnull) if log is None else log).open("ab") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environ) as process,

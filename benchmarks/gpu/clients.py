@@ -79,8 +79,10 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float]:
 def main() -> int:
     """Send the requests of a file and print the summary."""
     target, load = find_target(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
+    cpu_s = time.process_time()
     answers, seconds = asyncio.run(ask_all(target, load))
-    print(json.dumps(summary(answers, seconds, load["num_new_tokens"])))
+    cpu_s = time.process_time() - cpu_s
+    print(json.dumps(summary(answers, seconds, load["num_new_tokens"]) | {"cpu_s": cpu_s}))
     return 0
 
 

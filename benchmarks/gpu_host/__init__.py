@@ -1,0 +1,1 @@
+"""`python -m benchmarks gpu_host`; see command.py."""
