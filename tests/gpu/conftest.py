@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from app.kernels.triton.interpreter import is_interpreting
+from app.kernels.triton.specializations import fix_cache_keys
 
 HERE = Path(__file__).parent
 # Parameters of a test that are mere numbers: they choose no other kernels, or small ones.
@@ -20,9 +21,11 @@ NUMBERS = re.compile(r"(?<=[\[-])\d+-")
 
 
 def pytest_configure() -> None:
-    """Share out the processors: what is right is computed on them."""
+    """Share out the processors, on which the expected values are computed, and what one process has compiled."""
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // count))
+    if torch.cuda.is_available():
+        fix_cache_keys()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -27,7 +27,7 @@ class PagedAttention:
     """Attention over the paged cache for steps of up to `max_rows` sequences and `max_tokens` rows. Engine thread only.
 
     Contexts are at most `max_context` tokens long. `mixed_work` makes the lists of mixed steps. `num_processors` are
-    the GPU's; keys and values in the cache times `k_scale` and `v_scale` are the real ones.
+    the GPU's.
     """
 
     def __init__(
@@ -45,11 +45,8 @@ class PagedAttention:
         num_processors: int,
         capability: tuple[int, int],
         is_deterministic: bool,
-        k_scale: float = 1.0,
-        v_scale: float = 1.0,
     ) -> None:
         self._split_tokens = DETERMINISTIC_SPLIT_TOKENS if is_deterministic else None
-        self.k_scale, self.v_scale = k_scale, v_scale
         facts = (head_dim, dtype, cache_dtype, capability)
 
         def config(kind: Kind) -> AttentionConfig:
@@ -97,7 +94,7 @@ class PagedAttention:
             decode_attention(
                 *step, scale, window, partials=self._partials, counters=self._counters, num_splits=batch.num_splits,
                 config=grids.decode, min_tokens=grids.least_split(len(q_TNH), batch.num_splits),
-                split_tokens=self._split_tokens, k_scale=self.k_scale, v_scale=self.v_scale, out=out,
+                split_tokens=self._split_tokens, out=out,
             )  # fmt: skip
             return
         sizes = self.mixed_work.sizes
@@ -105,10 +102,10 @@ class PagedAttention:
         tiles_TX = work[sizes.first_tile :].view(-1, TILE_WIDTH)
         piece_attention(
             *step, work, pieces_PX, scale, window, partials=self._partials, counters=self._counters,
-            num_programs=batch.num_splits, config=grids.pieces, split_tokens=self._split_tokens, k_scale=self.k_scale,
-            v_scale=self.v_scale, out=out,
+            num_programs=batch.num_splits, config=grids.pieces, split_tokens=self._split_tokens,
+            out=out,
         )  # fmt: skip
         prefill_attention(
             *step, work, tiles_TX, scale, window, num_programs=grids.tile_programs(len(q_TNH)), config=grids.prefill,
-            split_tokens=self._split_tokens, k_scale=self.k_scale, v_scale=self.v_scale, out=out,
+            split_tokens=self._split_tokens, out=out,
         )  # fmt: skip

@@ -55,9 +55,9 @@ def merge_states(top, total, acc, top_next, total_next, acc_next):
 
 
 @triton.jit
-def normalize(total, acc, v_scale):
+def normalize(total, acc):
     """Return the attention of each row: zeros for a row that has seen nothing."""
-    return acc * (v_scale / tl.where(total > 0.0, total, 1.0))[:, None]
+    return acc * (1.0 / tl.where(total > 0.0, total, 1.0))[:, None]
 
 
 @triton.jit

@@ -60,10 +60,10 @@ def _load_query(q_row, cache, ROWS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM:
 
 
 @triton.jit
-def _store_output(out_row, total, acc, v_scale, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr):
+def _store_output(out_row, total, acc, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr):
     """Store the attention of the GROUP query heads of one key head."""
     rows, width = tl.arange(0, acc.shape[0])[:, None], tl.arange(0, acc.shape[1])[None, :]
-    result = normalize(total, acc, v_scale).to(out_row.dtype.element_ty)
+    result = normalize(total, acc).to(out_row.dtype.element_ty)
     tl.store(out_row + rows * HEAD_DIM + width, result, mask=(rows < GROUP) & (width < HEAD_DIM))
 
 
@@ -77,7 +77,7 @@ def _partial(partials, item, head, split, NUM_SPLITS: tl.constexpr, GROUP: tl.co
 
 @triton.jit
 def _merge_splits(
-    q_row, out_row, k_head, v_head, table, partials, item, head, position, origin, count, qk_scale, v_scale,
+    q_row, out_row, k_head, v_head, table, partials, item, head, position, origin, count, qk_scale,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_STRIDE: tl.constexpr,
     SLOT_STRIDE: tl.constexpr, WIDTH: tl.constexpr, MERGE_ROWS: tl.constexpr, BLOCK_N: tl.constexpr,
     NUM_SPLITS: tl.constexpr, WINDOW: tl.constexpr, SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr,
@@ -109,12 +109,12 @@ def _merge_splits(
             position, qk_scale,
             HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, SPLIT_TOKENS,
         )  # fmt: skip
-    _store_output(out_row, total, acc, v_scale, GROUP, HEAD_DIM)
+    _store_output(out_row, total, acc, GROUP, HEAD_DIM)
 
 
 @triton.jit
 def _decode_kernel(
-    q, k_cache, v_cache, out, partials, counters, tables, positions, state_rows, table_stride, qk_scale, v_scale,
+    q, k_cache, v_cache, out, partials, counters, tables, positions, state_rows, table_stride, qk_scale,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     ROW_STRIDE: tl.constexpr, OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr,
     HEAD_STRIDE: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, MERGE_ROWS: tl.constexpr,
@@ -148,7 +148,7 @@ def _decode_kernel(
             HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW,
         )  # fmt: skip
     if count == 1:
-        _store_output(out_row, total, acc, v_scale, GROUP, HEAD_DIM)
+        _store_output(out_row, total, acc, GROUP, HEAD_DIM)
         return
     sums, tops = _partial(partials, item, head, split, NUM_SPLITS, GROUP, HEAD_DIM)
     stored = (rows < GROUP)[:, None] & (width < HEAD_DIM)[None, :]
@@ -162,14 +162,14 @@ def _decode_kernel(
             tl.store(counter, 0)
             _merge_splits(
                 q_row, out_row, k_head, v_head, table, partials, item, head, position, origin, count, qk_scale,
-                v_scale, GROUP, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, WIDTH, MERGE_ROWS, BLOCK_N,
+                GROUP, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, WIDTH, MERGE_ROWS, BLOCK_N,
                 NUM_SPLITS, WINDOW, SPLIT_TOKENS, UPCAST,
             )  # fmt: skip
 
 
 @triton.jit
 def _merge_kernel(
-    q, k_cache, v_cache, out, partials, tables, positions, state_rows, table_stride, qk_scale, v_scale,
+    q, k_cache, v_cache, out, partials, tables, positions, state_rows, table_stride, qk_scale,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     ROW_STRIDE: tl.constexpr, OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr,
     HEAD_STRIDE: tl.constexpr, WIDTH: tl.constexpr, MERGE_ROWS: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -186,7 +186,7 @@ def _merge_kernel(
     k_head, v_head = k_cache + head * HEAD_STRIDE, v_cache + head * HEAD_STRIDE
     table = tables + state_row.to(tl.int64) * table_stride
     _merge_splits(
-        q_row, out_row, k_head, v_head, table, partials, item, head, position, origin, count, qk_scale, v_scale,
+        q_row, out_row, k_head, v_head, table, partials, item, head, position, origin, count, qk_scale,
         GROUP, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, WIDTH, MERGE_ROWS, BLOCK_N, NUM_SPLITS, WINDOW,
         SPLIT_TOKENS, UPCAST,
     )  # fmt: skip
@@ -217,15 +217,13 @@ def decode_attention(
     config: AttentionConfig,
     min_tokens: int = 1,
     split_tokens: int | None = None,
-    k_scale: float = 1.0,
-    v_scale: float = 1.0,
     one_launch: bool = True,
     out: Tensor,
 ) -> None:
     """Attention of every row, each of another sequence: out[T, N, H].
 
-    A row at position -1 gets zeros. The cache may be of type float8_e4m3fn: its numbers times `k_scale` and `v_scale`
-    are the keys and values. For `partials` and `counters` see `scratch_sizes`.
+    A row at position -1 gets zeros. The cache may be of type float8_e4m3fn. For `partials` and `counters` see
+    `scratch_sizes`.
 
     A context is cut into at most `num_splits` splits of at least `min_tokens`. With `split_tokens`, a multiple of
     `config.block_n`, they have that size, and what lies behind the last of them is gone through by one program, which
@@ -239,7 +237,7 @@ def decode_attention(
     assert q_TNH.stride()[1:] == out.stride()[1:] == (head_dim, 1) and k_cache_BKGH.stride(3) == 1
     assert scale > 0 and not (split_tokens or 0) % config.block_n and group <= config.block_m
     rows = (block_tables_SB, positions_T, state_rows_T, block_tables_SB.stride(0))
-    scales = (scale * k_scale * math.log2(math.e), v_scale)
+    qk_scale = scale * math.log2(math.e)
     constants = {
         "GROUP": group, "HEAD_DIM": head_dim,
         "BLOCK_SIZE": k_cache_BKGH.shape[1], "ROW_STRIDE": q_TNH.stride(0), "OUT_STRIDE": out.stride(0),
@@ -252,10 +250,10 @@ def decode_attention(
         "num_warps": config.num_warps, "num_stages": config.num_stages,
     }  # fmt: skip
     _decode_kernel[num_splits, num_kv_heads, num_rows](
-        q_TNH, k_cache_BKGH, v_cache_BKGH, out, partials, counters, *rows, *scales,
+        q_TNH, k_cache_BKGH, v_cache_BKGH, out, partials, counters, *rows, qk_scale,
         BLOCK_M=config.block_m, ONE_LAUNCH=one_launch, **constants,
     )  # fmt: skip
     if not one_launch:
         _merge_kernel[1, num_kv_heads, num_rows](
-            q_TNH, k_cache_BKGH, v_cache_BKGH, out, partials, *rows, *scales, **constants
+            q_TNH, k_cache_BKGH, v_cache_BKGH, out, partials, *rows, qk_scale, **constants
         )

@@ -94,7 +94,7 @@ def _merge(partials, first_slot, count, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 @triton.jit
 def _piece_kernel(
     q, k_cache, v_cache, out, partials, counters, tables, positions, state_rows, work, pieces, table_stride, qk_scale,
-    v_scale, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROW_STRIDE: tl.constexpr,
+    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROW_STRIDE: tl.constexpr,
     OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr, HEAD_STRIDE: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr,
     SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr,
@@ -141,7 +141,7 @@ def _piece_kernel(
                         qk_scale, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, SPLIT_TOKENS,
                     )  # fmt: skip
         if is_complete:
-            result = normalize(total, acc, v_scale).to(out.dtype.element_ty)
+            result = normalize(total, acc).to(out.dtype.element_ty)
             out_first = out + first_row.to(tl.int64) * OUT_STRIDE
             tl.store(out_first + (rows * OUT_STRIDE + heads)[:, None] + width[None, :], result, mask=stored)
 
@@ -171,16 +171,14 @@ def piece_attention(
     num_programs: int,
     config: AttentionConfig,
     split_tokens: int | None = None,
-    k_scale: float = 1.0,
-    v_scale: float = 1.0,
     out: Tensor,
 ) -> None:
     """Attention of the rows that have pieces: out[T, N, H]; other rows are left alone.
 
     `work` says how many pieces of the list there are (see triton/work.py), which `num_programs` programs of each key
     head share out: any number will do. For `partials` and `counters` see `piece_scratch_sizes`. The cache may be of
-    type float8_e4m3fn: its numbers times `k_scale` and `v_scale` are the keys and values. With `split_tokens`, a
-    multiple of `config.block_n`, the order of summation is that of deterministic attention: see `decode_attention`.
+    type float8_e4m3fn. With `split_tokens`, a multiple of `config.block_n`, the order of summation is that of
+    deterministic attention: see `decode_attention`.
     """
     num_heads, head_dim, num_kv_heads = *q_TNH.shape[1:], k_cache_BKGH.shape[2]
     group = num_heads // num_kv_heads
@@ -189,7 +187,7 @@ def piece_attention(
     assert scale > 0 and not (split_tokens or 0) % config.block_n and group <= config.block_m
     _piece_kernel[num_kv_heads, num_programs](
         q_TNH, k_cache_BKGH, v_cache_BKGH, out, partials, counters, block_tables_SB, positions_T, state_rows_T, work,
-        pieces_PX, block_tables_SB.stride(0), scale * k_scale * math.log2(math.e), v_scale, group, head_dim,
+        pieces_PX, block_tables_SB.stride(0), scale * math.log2(math.e), group, head_dim,
         k_cache_BKGH.shape[1], q_TNH.stride(0), out.stride(0), k_cache_BKGH.stride(0), k_cache_BKGH.stride(1),
         k_cache_BKGH.stride(2), triton.next_power_of_2(head_dim), config.block_m, config.block_n, window or 0,
         split_tokens or 0, is_interpreting(), num_warps=config.num_warps, num_stages=config.num_stages,

@@ -31,7 +31,7 @@ NUM_TILES, TILE_WIDTH = tl.constexpr(layout.NUM_TILES), tl.constexpr(layout.TILE
 
 @triton.jit
 def _attend_tile(
-    q, k_cache, v_cache, out, tables, positions, state_rows, first_row, end, table_stride, qk_scale, v_scale,
+    q, k_cache, v_cache, out, tables, positions, state_rows, first_row, end, table_stride, qk_scale,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROW_STRIDE: tl.constexpr,
     OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr, HEAD_STRIDE: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr,
@@ -67,14 +67,14 @@ def _attend_tile(
             q_tile, row_positions, top, total, acc, k_head, v_head, table, begin, last_position + 1, first_position,
             last_position, qk_scale, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW,
         )  # fmt: skip
-    result = normalize(total, acc, v_scale).to(out.dtype.element_ty)
+    result = normalize(total, acc).to(out.dtype.element_ty)
     out_first = out + first_row.to(tl.int64) * OUT_STRIDE
     tl.store(out_first + (rows * OUT_STRIDE + heads)[:, None] + width[None, :], result, mask=stored)
 
 
 @triton.jit
 def _prefill_kernel(
-    q, k_cache, v_cache, out, tables, positions, state_rows, work, tiles, table_stride, qk_scale, v_scale,
+    q, k_cache, v_cache, out, tables, positions, state_rows, work, tiles, table_stride, qk_scale,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROW_STRIDE: tl.constexpr,
     OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr, HEAD_STRIDE: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -86,7 +86,7 @@ def _prefill_kernel(
         first_row = tl.load(tiles + number * TILE_WIDTH)
         end = tl.load(tiles + number * TILE_WIDTH + 1)
         _attend_tile(
-            q, k_cache, v_cache, out, tables, positions, state_rows, first_row, end, table_stride, qk_scale, v_scale,
+            q, k_cache, v_cache, out, tables, positions, state_rows, first_row, end, table_stride, qk_scale,
             GROUP, HEAD_DIM, BLOCK_SIZE, ROW_STRIDE, OUT_STRIDE, BLOCK_STRIDE, SLOT_STRIDE, HEAD_STRIDE, WIDTH, BLOCK_M,
             BLOCK_N, WINDOW, SPLIT_TOKENS, UPCAST,
         )  # fmt: skip
@@ -107,16 +107,13 @@ def prefill_attention(
     num_programs: int,
     config: AttentionConfig,
     split_tokens: int | None = None,
-    k_scale: float = 1.0,
-    v_scale: float = 1.0,
     out: Tensor,
 ) -> None:
     """Attention of the rows of all tiles: out[T, N, H]; other rows are left alone.
 
     `work` says how many tiles of the list there are (see triton/work.py), which `num_programs` programs of each key
-    head share out: any number will do. The cache may be of type float8_e4m3fn: its numbers times
-    `k_scale` and `v_scale` are the keys and values. With `split_tokens`, a multiple of `config.block_n`, the order of
-    summation is that of deterministic attention: see `decode_attention`.
+    head share out: any number will do. The cache may be of type float8_e4m3fn. With `split_tokens`, a
+    multiple of `config.block_n`, the order of summation is that of deterministic attention: see `decode_attention`.
     """
     num_heads, head_dim, num_kv_heads = *q_TNH.shape[1:], k_cache_BKGH.shape[2]
     group = num_heads // num_kv_heads
@@ -125,7 +122,7 @@ def prefill_attention(
     assert scale > 0 and not (split_tokens or 0) % config.block_n and group <= config.block_m
     _prefill_kernel[num_programs, num_kv_heads](
         q_TNH, k_cache_BKGH, v_cache_BKGH, out, block_tables_SB, positions_T, state_rows_T, work, tiles_TX,
-        block_tables_SB.stride(0), scale * k_scale * math.log2(math.e), v_scale, group, head_dim,
+        block_tables_SB.stride(0), scale * math.log2(math.e), group, head_dim,
         k_cache_BKGH.shape[1], q_TNH.stride(0), out.stride(0), k_cache_BKGH.stride(0), k_cache_BKGH.stride(1),
         k_cache_BKGH.stride(2), triton.next_power_of_2(head_dim), config.block_m, config.block_n, window or 0,
         split_tokens or 0, is_interpreting(), num_warps=config.num_warps, num_stages=config.num_stages,

@@ -4,7 +4,7 @@ A program takes one token row and a group of its heads, queries, keys and values
 happens to it. The slot comes from the block table inside the kernel, so the host prepares nothing per token.
 
 The rotation is transformers' `rotate_half`. Rounding as in the reference: normed heads are rounded to the storage type
-before they are rotated, and the rotation is float32. A cache of float8_e4m3fn holds value / scale, cut at its range.
+before they are rotated, and the rotation is float32. Values are cut at the range of a cache of float8_e4m3fn.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def _normed(first, second, low, high, eps, dtype, HALF: tl.constexpr):
 
 
 @triton.jit
-def _store_cached(cache, values, scale, mask):
-    """Store float32 values in the cache's type."""
+def _store_cached(cache, values, mask):
+    """Store float32 values in the cache's type; those beyond the range of float8 are cut."""
     if cache.dtype.element_ty == tl.float8e4nv:
-        values = tl.minimum(tl.maximum(values / scale, -FP8_MAX), FP8_MAX)
+        values = tl.minimum(tl.maximum(values, -FP8_MAX), FP8_MAX)
     tl.store(cache, values.to(cache.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def _rotate_kernel(
-    qkv, norm_weight, eps, rope, k_cache, v_cache, tables, positions, state_rows, k_scale, v_scale, out,
+    qkv, norm_weight, eps, rope, k_cache, v_cache, tables, positions, state_rows, out,
     qkv_stride, rope_stride, block_stride, slot_stride, head_stride, table_stride,
     BLOCK_SIZE: tl.constexpr, NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr, HALF: tl.constexpr,
     HEADS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -78,11 +78,11 @@ def _rotate_kernel(
     tl.store(outputs, low.to(out.dtype.element_ty), mask=queries)
     tl.store(outputs + HALF, high.to(out.dtype.element_ty), mask=queries)
     key_slots = k_cache + slot + (heads - NUM_HEADS) * head_stride + half
-    _store_cached(key_slots, low, k_scale, keys)
-    _store_cached(key_slots + HALF, high, k_scale, keys)
+    _store_cached(key_slots, low, keys)
+    _store_cached(key_slots + HALF, high, keys)
     value_slots = v_cache + slot + (heads - NUM_HEADS - NUM_KV_HEADS) * head_stride + half
-    _store_cached(value_slots, first, v_scale, values)
-    _store_cached(value_slots + HALF, second, v_scale, values)
+    _store_cached(value_slots, first, values)
+    _store_cached(value_slots + HALF, second, values)
 
 
 def qk_norm_rope_kv_write(
@@ -97,14 +97,12 @@ def qk_norm_rope_kv_write(
     state_rows_T: Tensor,
     block_size: int,
     *,
-    k_scale: float = 1.0,
-    v_scale: float = 1.0,
     out: Tensor,
 ) -> None:
     """Normalize (given `norm_weight` [N+G, H]) and rotate queries and keys; write keys and values to the cache.
 
     `qkv_TX` holds N query, G key and G value heads, `rope_PH` (float32) cos then sin of each position; out[T, N, H] are
-    the queries. A row at position -1 gives zeros and is not written to the cache. An FP8 cache holds value / scale.
+    the queries. A row at position -1 gives zeros and is not written to the cache.
     """
     rows, num_heads, head_dim = out.shape
     num_kv_heads = k_cache_BKGH.shape[2]
@@ -116,7 +114,7 @@ def qk_norm_rope_kv_write(
     if rows:
         _rotate_kernel[(rows, triton.cdiv(num_heads + 2 * num_kv_heads, heads))](
             qkv_TX, norm_weight, eps, rope_PH, k_cache_BKGH, v_cache_BKGH, block_tables_SB, positions_T, state_rows_T,
-            k_scale, v_scale, out, qkv_TX.stride(0), rope_PH.stride(0), *k_cache_BKGH.stride()[:3],
+            out, qkv_TX.stride(0), rope_PH.stride(0), *k_cache_BKGH.stride()[:3],
             block_tables_SB.stride(0), BLOCK_SIZE=block_size, NUM_HEADS=num_heads, NUM_KV_HEADS=num_kv_heads,
             HALF=head_dim // 2, HEADS=heads, COLUMNS=columns, num_warps=2,
         )  # fmt: skip

@@ -135,8 +135,6 @@ class TritonOps:
             batch.positions_T,
             batch.state_rows_T,
             batch.block_size,
-            k_scale=self._attention.k_scale,
-            v_scale=self._attention.v_scale,
             out=out,
         )
 

@@ -79,12 +79,10 @@ def poison_unused(step: Step) -> None:
     )
 
 
-def reference_attention(
-    step: Step, q_TNH: torch.Tensor, scale: float, window: int | None, k_scale: float = 1.0, v_scale: float = 1.0
-) -> torch.Tensor:
+def reference_attention(step: Step, q_TNH: torch.Tensor, scale: float, window: int | None) -> torch.Tensor:
     """The result of `ReferenceOps` in float32, on DEVICE."""
     reference, expected = ReferenceOps(), torch.empty(q_TNH.shape)
     reference.begin_step(step.batch)
-    k, v = step.k_cache_BKGH.float() * k_scale, step.v_cache_BKGH.float() * v_scale
+    k, v = step.k_cache_BKGH.float(), step.v_cache_BKGH.float()
     reference.paged_attention(q_TNH.cpu().float(), k, v, scale, window, out=expected)
     return expected.to(DEVICE)

@@ -29,6 +29,7 @@ from app.config.settings import Config
 from app.contract.errors import CannotStart
 from app.kernels.triton import specializations
 from app.kernels.triton.c_compiler import check_c_compiler
+from app.runtime.cores import num_cores
 
 _log = logging.getLogger("quire.engine")
 
@@ -64,7 +65,7 @@ class Precompilation:
         self._notes = [_note(self._job, spec, count) for count in num_processors]
         self._workers: list[subprocess.Popen[bytes]] = []
         self._lines: IO[bytes] | None = None
-        self.num_workers = min(MAX_WORKERS, _num_cores())
+        self.num_workers = min(MAX_WORKERS, num_cores())
         self.num_kernels = 0
 
     @property
@@ -161,10 +162,6 @@ def _note(job: dict[str, Any], spec: ModelSpec, num_processors: int) -> Path:
     for file in sorted([*_KERNELS.glob("*.py"), *Path(__file__).parent.glob("*.py")]):
         state.update(file.read_bytes())
     return specializations.cache_folder() / f"quire-{state.hexdigest()}"
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_writable(folder: Path) -> None:
