@@ -212,7 +212,7 @@ def test_a_step_that_computed_nothing_is_not_observed(metrics):
 
 def test_every_family_is_rendered_once_before_the_first_report(metrics):
     names = [line.split()[2] for line in metrics.render().decode().splitlines() if line.startswith("# TYPE")]
-    assert len(names) == len(set(names)) == 45
+    assert len(names) == len(set(names)) == 47
     assert all(name.startswith(("vllm:", "quire_")) for name in names)
 
 
