@@ -118,7 +118,8 @@ def test_sections_beyond_the_budget_are_left_out(fakes, tmp_path, monkeypatch):
     assert started == [("S0", 20), ("S4", 20)]
     fakes[0] = fakes[0]._replace(cap_s=3)
     main(["gpu", "--out", str(tmp_path), "--budget", "6"])
-    assert started[2:] == [("S4", 6)]
+    ((name, seconds),) = started[2:]
+    assert name == "S4" and 3 < seconds <= 6
     found = json.loads((tmp_path / "gpu-S0.json").read_text())
     assert found["left_out"] == {"a": "no time was left"}
 
