@@ -17,7 +17,7 @@ from app.contract.events import EngineEvent
 from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from app.engine.execute.cpu.batch import BatchState, StepInputs
-from app.engine.execute.cpu.runner import ModelRunner
+from app.engine.execute.cpu.runner import CpuRunner
 from app.engine.execute.cpu.threads import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache, KVLayout
@@ -120,7 +120,7 @@ class IdleEngine:
         )
         batch = BatchState(max_num_seqs, -(-MAX_MODEL_LEN // BLOCK_SIZE), max_tokens, BLOCK_SIZE)
         cache = KVCache(KVLayout(BLOCK_SIZE, 1, 1, 1, torch.float32), num_blocks)
-        runner = ModelRunner(batch, NoGraph(), TextSampler(text_ids, self.spent), cache, ThreadChoice(1))
+        runner = CpuRunner(batch, NoGraph(), TextSampler(text_ids, self.spent), cache, ThreadChoice(1))
         model_info = ModelInfo("idle", "0", MAX_MODEL_LEN, num_blocks * BLOCK_SIZE, VOCAB_SIZE)
         scheduler = Scheduler(limits)
         self.engine = Engine(model_info, scheduler, runner, TimedOutput(scheduler, tokenizer, self.spent))

@@ -196,9 +196,9 @@ class ChatSocket:
             stalled = [stream for stream in self._streams.values() if stream.has_stalled(now)]
             if self._ack_monitor.has_stalled(now):
                 stalled = list(self._streams.values())
-                self._end(Close(CLOSE_SLOW, "nothing is being read"))
+                self._end(Close(CLOSE_SLOW, "the client has read nothing for the stall timeout"))
             elif stalled:
-                self._end(Close(CLOSE_SLOW, "no credit came for what waits"))
+                self._end(Close(CLOSE_SLOW, "the client has granted no credit for the stall timeout"))
             for stream in stalled:
                 stream.note_disconnect()
 

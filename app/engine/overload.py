@@ -24,7 +24,7 @@ FALL_S = float(SHEDDING_S)
 FULL_KV = 0.95
 _FULL_FACTOR = 2.0
 # The effect of each level, for the log (`app/contract/overload_levels.py` has the figures).
-_EFFECTS = ("prompts get less of each step", "answers without a max_tokens are shortened", "new requests are rejected")
+_EFFECTS = ("prompts get less of each step", "max_tokens is smaller where none is given", "new requests are rejected")
 
 
 class Brownout:

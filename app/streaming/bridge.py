@@ -153,7 +153,7 @@ class AsyncEngine:
                 logging.getLogger(__name__).exception("a step report could not be observed")
 
     def _fail_unbegun(self) -> None:
-        error = Draining("The server is shutting down and had not begun this answer; use another one.").info()
+        error = Draining("The server is shutting down and had not begun this answer; try again later.").info()
         for request_id, found in [*self._open.items()]:
             if not found.sink.has_begun:
                 del self._open[request_id]
@@ -173,14 +173,12 @@ class AsyncEngine:
         if health.state in (EngineState.LOADING, EngineState.FAILED):
             raise _rejection(health)
         if self._is_draining:
-            raise Draining("The server is shutting down and takes no new requests; use another one.")
+            raise Draining("The server is shutting down and takes no new requests; try again later.")
         if effects(self._stats.brownout_level).is_shedding:
             has_open = any(found.request.account == account for found in self._open.values())
             # With the policy `fair`, an account without open requests is not shed: it does not cause the load.
             if has_open or not self._is_fair:
-                raise Overloaded(
-                    "The server has more work than it can do in good time. Try again later.", retry_after_s=SHEDDING_S
-                )
+                raise Overloaded("The server is overloaded. Try again later.", retry_after_s=SHEDDING_S)
 
 
 def _rejection(health: EngineHealth) -> QuireError:

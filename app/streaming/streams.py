@@ -63,7 +63,7 @@ class Streams:
         num_others = sum(other.num_bytes > 0 for name, other in self._accounts.items() if name != account)
         if num_own >= limit // (num_others + 1):
             raise Overloaded(
-                f"{num_bytes} bytes of answers wait for clients that do not read them, {num_own} of them for this "
+                f"{num_bytes} bytes are pending for clients that do not read them, {num_own} of them for this "
                 f"account; this server holds at most {limit} (--max-pending-bytes). Try again later."
             )
 

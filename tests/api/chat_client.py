@@ -87,7 +87,7 @@ class StuckTransport:
         self.messages.put_nowait({"type": "websocket.connect"})
         await self.websocket.accept()
         self.chat = ChatSocket(self.websocket, self.websocket.app.state.context, limits)
-        self.send(**HELLO)
+        self.deliver(**HELLO)
         return asyncio.create_task(self.chat.run())
 
     async def send(self, message: dict[str, Any]) -> None:

@@ -375,7 +375,7 @@ async def test_a_client_that_reads_nothing_cannot_keep_the_socket_open(ending: s
     await transport.websocket.accept()
     limits = ChatLimits(messages_per_s=1e6, messages_burst=1e6, pings_per_s=1e6)
     run = asyncio.create_task(ChatSocket(transport.websocket, app.state.context, limits).run())
-    transport.send(**HELLO)
+    transport.deliver(**HELLO)
     transport.deliver(t="start", id="a", request=body(max_tokens=1000))
     await until(lambda: engine.requests)
     await turn_loop()

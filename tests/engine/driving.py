@@ -17,7 +17,7 @@ from app.engine.build import build_engine
 from app.engine.engine import Engine
 from app.engine.execute.cpu.batch import StepInputs
 from app.engine.execute.cpu.graph import HostGraph
-from app.engine.execute.cpu.runner import ModelRunner
+from app.engine.execute.cpu.runner import CpuRunner
 from app.engine.execute.interfaces import InFlight
 from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
@@ -106,7 +106,7 @@ class LogitRecorder:
         self.has_idle_work, self.num_graphs, self.num_graph_failures = False, 0, 0
         self.logits: dict[tuple[int, ...], dict[int, Tensor]] = {}
         self._prompts: dict[int, tuple[int, ...]] = {}
-        self._runner: ModelRunner = engine.runner
+        self._runner: CpuRunner = engine.runner
         self._graph: HostGraph = engine.runner._graph
         self._plan: StepPlan | None = None
         # By index of the logit row: the draft token, prompt and position, and the logits computed there.
@@ -116,7 +116,7 @@ class LogitRecorder:
         engine.runner = self
 
     def launch(self, plan: StepPlan) -> InFlight:
-        """See ModelRunner.launch."""
+        """See CpuRunner.launch."""
         self._plan = plan
         for start in plan.row_starts:
             choice = (-start.choice,) if start.sampling.num_sequences > 1 else ()

@@ -12,7 +12,7 @@ from app.contract.events import Finished, FinishReason, RequestFailed
 from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
-from app.engine.execute.cpu.runner import Computed
+from app.engine.execute.cpu.runner import ComputedStep
 from app.engine.faults import FaultPlan
 from app.engine.output_processor import OutputProcessor
 from app.engine.schedule.scheduler import Scheduler
@@ -294,11 +294,11 @@ class FakeRunner:
         self.fails_at = fails_at
         self.num_launches = 0
 
-    def launch(self, plan: StepPlan) -> Computed:
+    def launch(self, plan: StepPlan) -> ComputedStep:
         self.num_launches += 1
         if self.num_launches == self.fails_at:
             raise RuntimeError("a fault")
-        step = Computed(plan, StepResult(plan.step, tuple(Sample(each.sequence_id, 7) for each in plan.sampled)))
+        step = ComputedStep(plan, StepResult(plan.step, tuple(Sample(each.sequence_id, 7) for each in plan.sampled)))
         step.run_ahead = 1
         return step
 

@@ -44,7 +44,7 @@ class TimedRunner:
         engine.runner = self
 
     def launch(self, plan: StepPlan) -> InFlight:
-        """See ModelRunner.launch."""
+        """See CpuRunner.launch."""
         self.plans.append(plan)
         return TimedStep(self._runner.launch(plan))
 

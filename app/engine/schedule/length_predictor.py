@@ -17,7 +17,7 @@ from typing import NamedTuple
 from app.contract.requests import EngineRequest
 
 # Tokens; the prediction before any request has ended (the median of chat answers is about 200).
-_FIRST_GUESS = 256
+_FIRST_ESTIMATE = 256
 # The coarser bucket counts as much as this many requests of the finer one.
 _TRUST = 8
 # Requests after which a bucket has forgotten two thirds of the past: lengths drift with the kind of requests.
@@ -82,14 +82,14 @@ class LengthPredictor:
 
     def predict(self, request: EngineRequest) -> float:
         """Return how many tokens all sequences of `request` together will probably generate."""
-        return float(2 ** self._guesses(request)[-1]) * request.params.num_sequences
+        return float(2 ** self._estimates(request)[-1]) * request.params.num_sequences
 
     def learn(self, request: EngineRequest, num_output_tokens: int) -> None:
         """Learn how many tokens all sequences of `request` generated until their ends; 0 is left out."""
         if not num_output_tokens:
             return
         actual = log2(max(1, num_output_tokens // request.params.num_sequences))
-        constant, *_, predicted = self._guesses(request)
+        constant, *_, predicted = self._estimates(request)
         self._error.add(abs(predicted - actual), _ACCURACY_WINDOW)
         self._constant_error.add(abs(constant - actual), _ACCURACY_WINDOW)
         self._pending.append(_Outcome(_buckets(request), predicted, actual))
@@ -106,16 +106,16 @@ class LengthPredictor:
                     self._means.popitem(last=False)
             self._pending.clear()
 
-    def _guesses(self, request: EngineRequest) -> list[float]:
+    def _estimates(self, request: EngineRequest) -> list[float]:
         """Return log2 of the length as each bucket predicts it, from the coarsest to the finest."""
         most = log2(_max_tokens(request))
-        guess, guesses = log2(_FIRST_GUESS), []
+        estimate, estimates = log2(_FIRST_ESTIMATE), []
         for key in _buckets(request):
             bucket = self._means.get(key)
             if bucket is not None:
-                guess = (bucket.num_values * bucket.mean + _TRUST * guess) / (bucket.num_values + _TRUST)
-            guesses.append(min(guess, most))
-        return guesses
+                estimate = (bucket.num_values * bucket.mean + _TRUST * estimate) / (bucket.num_values + _TRUST)
+            estimates.append(min(estimate, most))
+        return estimates
 
 
 def _buckets(request: EngineRequest) -> tuple[_Bucket, ...]:

@@ -56,7 +56,8 @@ HOLDING = (RUNNING, PAUSED)
 class Sequence:
     """One growing list of token ids with its block table; made and changed by the scheduler alone.
 
-    Only its own methods change its counts: num_computed <= num_scheduled <= num_tokens at any time.
+    Only its own methods change its counts: num_computed <= num_scheduled <= num_tokens at any
+    time; `check_integrity` asserts it.
 
     `num_tokens` counts the tokens that are known and those that steps in flight are sampling; accepted draft tokens
     count when their step is done. `max_slots` is the most slots the sequence can ever use: the last token of an answer

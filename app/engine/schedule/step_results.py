@@ -45,14 +45,14 @@ class ResultProcessor:
         self._speculation = speculation
 
     def take(self, builder: StepPlanBuilder, chunks: Chunks, samples: Many[Sample]) -> StepProgress:
-        """Give the samples of a step to its sequences; those of finished sequences and rejected drafts are dropped."""
+        """Give the samples of a step to its sequences, but for finished sequences and rejected draft tokens."""
         counts: Many[int] = chunks.counts
-        drawn: Iterable[tuple[Sequence, Sample]] = zip(builder.sampling, samples, strict=True)
+        sampled: Iterable[tuple[Sequence, Sample]] = zip(builder.sampling, samples, strict=True)
         if builder.drafts and self._speculation is not None:
-            counts, drawn = self._speculation.accept_drafts(builder, counts, samples)
+            counts, sampled = self._speculation.accept_drafts(builder, counts, samples)
         gained: list[tuple[Sequence, Sample]] = []
         searching: dict[int, SequenceGroup] = {}
-        for sequence, sample in drawn:
+        for sequence, sample in sampled:
             if sequence.is_finished:
                 continue
             assert sample.sequence_id == sequence.id, "samples are not in the order of the logit rows"

@@ -44,7 +44,7 @@ _COMPILERS = ("g++", "c++")
 _LOOK_S = 0.1
 
 Watch = Callable[[int, int], None]
-"""Told several times a second how many of all sources are compiled; what it raises ends the compilers at once."""
+"""Called several times a second with how many of all sources are compiled; an exception ends the compilers."""
 
 
 class CannotCompile(Exception):

@@ -132,8 +132,8 @@ def prepare_library(report: Callable[[str], None], check: Callable[[], None] = l
     """Compile the kernels for this machine's best instruction set, unless they are there. Any thread; blocks.
 
     `report` gets a line whenever a file is done. `check` is called several times a second and may raise to give up:
-    that ends the compilers and leaves nothing behind. If compiling fails, `report` is told why; see load_library for
-    what then.
+    that ends the compilers and leaves nothing behind. If compiling fails, `report` gets the reason; load_library says
+    what follows.
     """
     best = next(iter(supported_sets()), None)
     if best is None:
@@ -217,7 +217,7 @@ def cache_folder() -> Path:
     """Return where compiled kernels are kept: `$XDG_CACHE_HOME/quire` or ~/.cache/quire, else a temporary folder.
 
     Raises:
-        CannotCompile: nothing there can be trusted: the temporary folder is not ours alone.
+        CannotCompile: nothing there can be trusted: the temporary folder belongs to another user.
     """
     home = _home_folder()
     with suppress(OSError):
@@ -229,7 +229,10 @@ def cache_folder() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise CannotCompile(f"{folder} is not ours alone; remove it, or set XDG_CACHE_HOME to a folder of yours.")
+        raise CannotCompile(
+            f"{folder} belongs to another user, or others may write to it; remove it, or set XDG_CACHE_HOME to a "
+            "folder of yours."
+        )
     return folder
 
 

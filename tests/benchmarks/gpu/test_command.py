@@ -135,7 +135,8 @@ def test_sections_beyond_the_budget_are_left_out(fakes, tmp_path, monkeypatch):
     assert started == [("S0", 20), ("S4", 20)]
     fakes[0] = fakes[0]._replace(cap_s=3)
     main(["gpu", "--out", str(tmp_path), "--budget", "6"])
-    assert started[2:] == [("S4", 6)]
+    ((name, seconds),) = started[2:]
+    assert name == "S4" and 3 < seconds <= 6
     found = Results.load(tmp_path / "gpu.json").sections["S0"]
     assert found.left_out == {"a": "no time was left"}
 

@@ -13,7 +13,7 @@ from app.contract.errors import CannotStart
 from app.engine.execute import memory_plan
 from app.engine.execute.cpu.batch import BatchState, StepBuffers
 from app.engine.execute.cpu.graph import EagerGraph, HostGraph, RecordedGraph
-from app.engine.execute.cpu.runner import ModelRunner
+from app.engine.execute.cpu.runner import CpuRunner
 from app.engine.execute.cpu.threads import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.interfaces import Runner
@@ -83,7 +83,7 @@ class HostBackend:
         )
         graph = self.make_graph(weights, cache.layers, batch, self._arena)
         sampler, threads = Sampler(self._eos_token_ids), ThreadChoice(torch.get_num_threads())
-        return ModelRunner(batch, graph, sampler, cache, threads, faults)
+        return CpuRunner(batch, graph, sampler, cache, threads, faults)
 
     def make_arena(self) -> Arena:
         """Allocate the activations of the largest step."""

@@ -19,7 +19,7 @@ from app.engine.schedule.step_plan import NO_TOKEN, Sample, SampleLogprobs, Step
 from app.runtime.clock import Clock
 
 
-class Computed:
+class ComputedStep:
     """A step that was computed when it was launched, as every step on the CPU is."""
 
     run_ahead = 0
@@ -36,7 +36,7 @@ class Computed:
         return self._result
 
 
-class ModelRunner:
+class CpuRunner:
     """Executes plans in order, each at once: see Runner. Engine thread only; `clock` times the steps.
 
     `num_host_samples` counts the tokens that no kernel sampled: one row of logits at a time takes much longer.
@@ -62,7 +62,7 @@ class ModelRunner:
     def work_idly(self) -> None:
         """See Runner.work_idly: nothing to do."""
 
-    def launch(self, plan: StepPlan) -> Computed:
+    def launch(self, plan: StepPlan) -> ComputedStep:
         """See Runner.launch."""
         for row in plan.released_rows:
             self._sampler.release(row)
@@ -80,7 +80,7 @@ class ModelRunner:
         if self.num_host_samples > num_before:  # kernels leave rows without any number to the host
             num_without_token = sum(sample.token_id == NO_TOKEN for sample in samples)
             result = replace(result, num_without_token=num_without_token)
-        return Computed(plan, result, self._faults)
+        return ComputedStep(plan, result, self._faults)
 
     def _transfer(self, plan: StepPlan) -> float:
         """Swap and copy the plan's blocks; return the seconds, 0 if there are no such blocks."""

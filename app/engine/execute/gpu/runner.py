@@ -1,6 +1,6 @@
 """Launches steps on the device and reads, some steps later, the tokens that they sampled.
 
-Only `Launched.wait` waits for the device. A row's token goes to the next step on the device; the host gets the token
+Only `LaunchedStep.wait` waits for the device. A row's token goes to the next step on the device; the host gets the token
 through a ring that is copied beside later steps.
 """
 
@@ -43,7 +43,7 @@ class Timed(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Launched:
+class LaunchedStep:
     """A step that was launched on the device. See InFlight."""
 
     plan: StepPlan
@@ -111,7 +111,7 @@ class GpuRunner:
         self.inputs.invalidate_inputs()
         self.sampler.rings.correct_counter()
 
-    def launch(self, plan: StepPlan) -> Launched:
+    def launch(self, plan: StepPlan) -> LaunchedStep:
         """See Runner.launch."""
         for row in plan.released_rows:
             self._release(row)
@@ -122,10 +122,10 @@ class GpuRunner:
             self.faults.before_launch(plan)
         transfer = self._timed(partial(self._transfer, plan)) if plan.moves_blocks else None
         if shape is None:
-            return Launched(plan, self.run_ahead, lambda: ([], []), None, transfer, self.faults)
+            return LaunchedStep(plan, self.run_ahead, lambda: ([], []), None, transfer, self.faults)
         return self._compute(plan, shape, transfer)
 
-    def _compute(self, plan: StepPlan, shape: StepShape, transfer: Timed | None) -> Launched:
+    def _compute(self, plan: StepPlan, shape: StepShape, transfer: Timed | None) -> LaunchedStep:
         rings, count = self.sampler.rings, len(plan.sampled)
         ring_index = rings.next_index()
         try:
@@ -157,7 +157,7 @@ class GpuRunner:
                     token_ids[i], logprobs[i] = token_id, found
             return token_ids, logprobs
 
-        return Launched(plan, 0 if on_host else self.run_ahead, read, computing, transfer, self.faults)
+        return LaunchedStep(plan, 0 if on_host else self.run_ahead, read, computing, transfer, self.faults)
 
     def _fetch_logits(self, logit_rows: Sequence[int]) -> list[torch.Event]:
         logits_RV = self.steps.step.arena.logits_RV

@@ -11,7 +11,7 @@ import torch
 
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.batch import BatchState, StepInputs
-from app.engine.execute.cpu.runner import ModelRunner
+from app.engine.execute.cpu.runner import CpuRunner
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.faults import FaultPlan
@@ -83,7 +83,7 @@ class RunnerSetup:
         self.cache = KVCache(LAYOUT, num_blocks, num_host_blocks)
         self.now = 0.0
         parts = (self.batch, self.graph, self.sampler, self.cache, self.recorder)
-        self.runner = ModelRunner(*parts, faults, clock=lambda: self.now)
+        self.runner = CpuRunner(*parts, faults, clock=lambda: self.now)
         self.launch = self.runner.launch
 
     def write(self, block: int, value: float) -> None:
