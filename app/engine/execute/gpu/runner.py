@@ -1,7 +1,7 @@
 """Launches steps on the device and reads, some steps later, the tokens that they sampled.
 
-Only `LaunchedStep.wait` waits for the device. A row's token goes to the next step on the device; the host gets the token
-through a ring that is copied beside later steps.
+Only `LaunchedStep.wait` waits for the device. A row's token goes to the next step on the device; the host gets the
+token through a ring that is copied beside later steps.
 """
 
 from __future__ import annotations
