@@ -45,6 +45,7 @@ def test_sections_have_the_time_that_they_may_take():
     assert any({"S4", "S5"} <= set(names) for names in asked), "served throughput is told as a share of the other"
 
 
+@pytest.mark.long
 def test_a_part_is_rehearsed_up_to_the_first_call_of_a_device(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(gpu, "make_python", lambda folder, wheels: Path(sys.executable))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -82,7 +82,9 @@ def test_a_cache_of_float8_is_read():
     torch.testing.assert_close(out.float(), reference_attention(step, q, 0.3, None), rtol=1e-2, atol=1e-2)
 
 
-@pytest.mark.parametrize("num_programs", [1, 5, 64])
+@pytest.mark.parametrize(
+    "num_programs", [1, pytest.param(5, marks=pytest.mark.long), pytest.param(64, marks=pytest.mark.long)]
+)
 def test_any_number_of_programs_goes_through_all_pieces(num_programs):
     work = lists(HEADS)
     batch, step = device_batch(CHUNKS[:6], HEADS, work=work)
@@ -92,7 +94,7 @@ def test_any_number_of_programs_goes_through_all_pieces(num_programs):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("window", [None, 150])
+@pytest.mark.parametrize("window", [pytest.param(None, marks=pytest.mark.long), 150])
 def test_deterministic_rows_have_the_same_bits_however_they_are_cut_and_in_decode_steps_of_any_splits(dtype, window):
     """Alone or in company, cut into few or many pieces, as chunk or as single rows, in decode steps of every bucket."""
     heads, config, split = Heads(4, 2, 32), AttentionConfig(64, 32, 4, 2), 64

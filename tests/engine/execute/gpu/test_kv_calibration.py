@@ -55,6 +55,7 @@ def rescaled(tmp_path: Path, keys: tuple[float, float], values: tuple[float, flo
     return folder
 
 
+@pytest.mark.long
 def test_keys_beyond_the_range_of_e4m3_cost_no_bit_more_than_ordinary_ones(tmp_path):
     """Keys of some thousands and values of tens of thousands would all be cut at 448."""
     outliers = rescaled(tmp_path, keys=(256.0, 512.0), values=(4096.0, 1.0))
@@ -71,6 +72,7 @@ def worst(found: Logprobs, wanted: Logprobs) -> float:
     return max(abs(found[0][token] - wanted[0][token]) for token in found[0].keys() & wanted[0].keys())
 
 
+@pytest.mark.long
 def test_an_fp8_cache_answers_nearly_like_one_of_the_models_type_and_would_not_without_scales(tmp_path, monkeypatch):
     folder = rescaled(tmp_path, keys=(300.0, 0.01), values=(300.0, 0.003))
     wanted, scaled = answer(folder), answer(folder, kv_cache_dtype="fp8")

@@ -60,7 +60,9 @@ def test_in_a_steady_decode_of_256_few_programs_of_the_whole_step_are_without_wo
     assert programs["_decode_kernel"] == LAYERS * 8 * 256
 
 
-@pytest.mark.parametrize("settings", [{"deterministic": True}, {"kv_cache_dtype": "fp8"}])
+@pytest.mark.parametrize(
+    "settings", [{"deterministic": True}, pytest.param({"kv_cache_dtype": "fp8"}, marks=pytest.mark.long)]
+)
 def test_no_setting_makes_steps_that_compile_later(steps, settings):
     for report in steps(**settings):
         assert report["new"] == 0, report

@@ -40,7 +40,7 @@ def check(report, *wanted: str) -> None:
     assert [name for name in (*wanted, "decode steps", "mixed steps") if not counts[name]] == []
 
 
-@pytest.mark.parametrize("name", ["plain", "drafts"])
+@pytest.mark.parametrize("name", ["plain", pytest.param("drafts", marks=pytest.mark.long)])
 def test_an_hour_of_mixed_requests_in_short_compiles_nothing(model, name):
     report = run_program("served_steps", model, json.dumps({**SMALL, **SETTINGS[name]}), STEPS)
     check(report, "blocks copied", "blocks swapped", *(["samples of drafts"] if name == "drafts" else []))
