@@ -130,11 +130,12 @@ class ClientGroup:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if settings.mode in (STALL, SLOW):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
+        reader = make(self._client(num_streams), self._errors.append)
         try:
             await loop.sock_connect(connection, ("127.0.0.1", self._port))
-            reader = make(self._client(num_streams), self._errors.append)
             await loop.create_connection(_giving(reader), sock=connection)
-        except BaseException:  # also if the task is cancelled
+        except BaseException:  # also if the task is cancelled, perhaps after the transport was made
+            reader.leave()
             connection.close()
             raise
         return reader

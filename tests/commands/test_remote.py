@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.client.protocol import WINDOW
 from app.commands.remote import sse_answer, websocket_answer
 from app.contract.errors import QuireError
 from tests.server.processes import HANG_S, RunningServer, serving
@@ -37,10 +38,10 @@ def expected(server: RunningServer) -> str:
 
 
 def complete_answer(server: RunningServer, fields: dict[str, Any]) -> str:
-    """Request one JSON body; asserts that it has the maximum length."""
+    """Request one JSON body; asserts that the answer has more tokens than two windows."""
     body = {"messages": MESSAGES, **fields}
     answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=HANG_S).json()
-    assert answer["usage"]["completion_tokens"] == NUM_TOKENS
+    assert answer["usage"]["completion_tokens"] > 2 * WINDOW
     return str(answer["choices"][0]["message"]["content"])
 
 

@@ -125,6 +125,25 @@ async def test_vanishing_clients_reconnect_with_new_streams(server, monkeypatch)
     assert len(server.tokens()) >= 12
 
 
+async def test_a_vanishing_client_that_ends_while_it_connects_is_no_error(server, monkeypatch):
+    clients = group(server.port, VANISH)
+    lost = asyncio.Event()
+
+    class EndedReader(readers.Reader):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            clients.read_promptly()
+
+        def connection_lost(self, error: Exception | None) -> None:
+            super().connection_lost(error)
+            lost.set()
+
+    monkeypatch.setattr(client_group_module, "Reader", EndedReader)
+    await clients.open(1)
+    await asyncio.wait_for(lost.wait(), HANG_S)
+    clients.raise_errors()
+
+
 async def test_vanishing_clients_that_cannot_connect_are_an_error():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
