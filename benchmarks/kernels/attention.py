@@ -21,7 +21,7 @@ from app.commands.options import Parser
 from app.kernels.cpu import records
 from app.kernels.cpu.attention_scratch import scratch_floats
 from app.kernels.cpu.library import NativeLibrary
-from app.kernels.cpu.records import Cache, Code, Matrix, Places, Record, Rows
+from app.kernels.cpu.records import Cache, Code, Matrix, PagedRows, Record, Rows
 from app.kernels.cpu.torch_ops import TorchOps
 from app.kernels.ops import PagedBatch, pad_rows
 from app.kernels.pages import HugePages
@@ -119,7 +119,7 @@ class Layers:
         tables = batch.block_tables_SB
         return records.Attention(
             queries=Matrix.of(self._queries),
-            places=Places(
+            paged_rows=PagedRows(
                 batch.positions_T.data_ptr(),
                 batch.state_rows_T.data_ptr(),
                 tables.data_ptr(),

@@ -45,7 +45,7 @@ _FIELDS = {
 # What both sides must agree on, as `quire_size` has it: the fields of each code, then the rest.
 _SIZES = {code.name: sizeof(_FIELDS[code]) for code in Code} | {
     "Record": sizeof(Record),
-    "Draw": sizeof(records.Draw),
+    "SamplingSettings": sizeof(records.SamplingSettings),
     "Penalties": sizeof(records.Penalties),
     "Blocks": sizeof(Blocks),
     "SAMPLE_BLOCK": SAMPLE_BLOCK,

@@ -16,7 +16,7 @@ from app.kernels.cpu.attention_scratch import scratch_floats
 from app.kernels.cpu.fusion import fuse
 from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.packing import PackedLinear
-from app.kernels.cpu.records import Cache, Code, Epilogue, Matrix, Places, Quantized, Record, Rows, Type
+from app.kernels.cpu.records import Cache, Code, Epilogue, Matrix, PagedRows, Quantized, Record, Rows, Type
 from app.kernels.ops import LinearWeight, PagedBatch, Weight
 
 
@@ -45,7 +45,7 @@ class RecordOps(ABC):
         # Of quantized matrices, by their addresses and widths.
         self._bytes: dict[tuple[int, int], tuple[Quantized, Tensor, Tensor]] = {}
         self._floats = torch.empty(0)
-        self._places: Places | None = None
+        self._paged_rows: PagedRows | None = None
         self._batch: PagedBatch | None = None
 
     @abstractmethod
@@ -56,7 +56,7 @@ class RecordOps(ABC):
         """See Ops.begin_step."""
         tables = batch.block_tables_SB
         self._batch = batch
-        self._places = Places(
+        self._paged_rows = PagedRows(
             batch.positions_T.data_ptr(),
             batch.state_rows_T.data_ptr(),
             tables.data_ptr(),
@@ -116,7 +116,7 @@ class RecordOps(ABC):
             qkv=Matrix.of(qkv_TX),
             norm_weight=None if norm is None else norm.data_ptr(),
             rope=rope_PH.data_ptr(),
-            places=self._places,
+            paged_rows=self._paged_rows,
             keys=Cache.of(k_cache_BKGH),
             values=Cache.of(v_cache_BKGH),
             queries=Matrix.of(out),
@@ -143,7 +143,7 @@ class RecordOps(ABC):
         scratch = self._scratch(scratch_floats(num_heads, num_kv_heads, head_dim, self.max_threads))
         fields = records.Attention(
             queries=Matrix.of(q_TNH),
-            places=self._places,
+            paged_rows=self._paged_rows,
             keys=Cache.of(k_cache_BKGH),
             values=Cache.of(v_cache_BKGH),
             out=Matrix.of(out),

@@ -85,8 +85,8 @@ class Quantized(ctypes.Structure):
     _fields_ = (("data", c_void_p), ("stride", c_int64), ("scales", c_void_p))
 
 
-class Places(ctypes.Structure):
-    """Where the token rows stand: (position, sequence) of each, and the block table of every sequence."""
+class PagedRows(ctypes.Structure):
+    """The position and sequence of each token row, and the block table of every sequence."""
 
     _fields_ = (
         ("positions", c_void_p),
@@ -189,7 +189,7 @@ class Rotate(ctypes.Structure):
         ("qkv", Matrix),
         ("norm_weight", c_void_p),
         ("rope", c_void_p),
-        ("places", Places),
+        ("paged_rows", PagedRows),
         ("keys", Cache),
         ("values", Cache),
         ("queries", Matrix),
@@ -205,7 +205,7 @@ class Attention(ctypes.Structure):
 
     _fields_ = (
         ("queries", Matrix),
-        ("places", Places),
+        ("paged_rows", PagedRows),
         ("keys", Cache),
         ("values", Cache),
         ("out", Matrix),
@@ -240,8 +240,8 @@ class Penalties(ctypes.Structure):
     )
 
 
-class Draw(ctypes.Structure):
-    """How one sequence draws its tokens; temperature 0 is greedy, top_k 0 all; `is_on_host`: the token is -1."""
+class SamplingSettings(ctypes.Structure):
+    """How one sequence samples its tokens; temperature 0 is greedy, top_k 0 all; `is_on_host`: the token is -1."""
 
     _fields_ = (
         ("seed", c_uint64),
@@ -265,7 +265,7 @@ class Sample(ctypes.Structure):
         ("positions", c_void_p),
         ("ids", c_void_p),
         ("state_rows", c_void_p),
-        ("draws", c_void_p),
+        ("settings", c_void_p),
         ("token_ids", c_void_p),
         ("logprobs", c_void_p),
         ("logprob_ids", c_void_p),
@@ -275,14 +275,14 @@ class Sample(ctypes.Structure):
 
 
 SAMPLE_BLOCK = 64
-"""Scores that the kernel that draws looks at together."""
+"""Scores that the sampling kernel processes together."""
 
 MAX_LOGPROBS = 20
-"""Best tokens whose log-probabilities the kernel that draws can return."""
+"""Best tokens whose log-probabilities the sampling kernel can return."""
 
 
 def sample_scratch(width: int) -> int:
-    """Return how many floats of scratch each thread needs to draw from `width` logits."""
+    """Return how many floats of scratch each thread needs to sample from `width` logits."""
     return -(-width // SAMPLE_BLOCK) * (SAMPLE_BLOCK + 1)
 
 

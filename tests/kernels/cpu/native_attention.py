@@ -16,7 +16,7 @@ from torch import Tensor
 from app.kernels.cpu import records
 from app.kernels.cpu.attention_scratch import scratch_floats
 from app.kernels.cpu.library import NativeLibrary
-from app.kernels.cpu.records import Cache, Code, Matrix, Places
+from app.kernels.cpu.records import Cache, Code, Matrix, PagedRows
 from tests.kernels.batches import Heads, make_step, noise
 
 # name -> (cache, queries, bound)
@@ -133,7 +133,7 @@ def make_layer(
         row += new
     out = torch.full((num_rows, heads.num_heads * heads.head_dim + 40), torch.nan, dtype=out_dtype)
     scratch = torch.full((scratch_floats(*key, num_threads) + 64,), torch.nan)
-    places = Places(
+    paged_rows = PagedRows(
         batch.positions_T.data_ptr(),
         batch.state_rows_T.data_ptr(),
         batch.block_tables_SB.data_ptr(),
@@ -142,7 +142,7 @@ def make_layer(
     )
     fields = records.Attention(
         queries=Matrix.of(queries) if num_rows else Matrix(type=records.TYPES[dtype]),
-        places=places,
+        paged_rows=paged_rows,
         keys=Cache.of(caches[:, 0]),
         values=Cache.of(caches[:, 1]),
         out=Matrix.of(out) if num_rows else Matrix(type=records.TYPES[out_dtype]),

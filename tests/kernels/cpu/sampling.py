@@ -15,7 +15,7 @@ from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart
 from app.kernels.cpu import records
 from app.kernels.cpu.library import NativeLibrary
-from app.kernels.cpu.records import MAX_LOGPROBS, Code, Draw, Matrix, Penalties
+from app.kernels.cpu.records import MAX_LOGPROBS, Code, Matrix, Penalties, SamplingSettings
 
 TINIEST = 1e-5  # smaller temperatures count as this one
 GUARD = 64
@@ -35,12 +35,14 @@ class RowParams:
     num_logprobs: int = -1
     penalties: Penalties | None = None
 
-    def record(self) -> Draw:
+    def record(self) -> SamplingSettings:
         """The record that the kernel reads."""
         temperature = max(self.temperature, TINIEST) if self.temperature else 0.0
         penalties = None if self.penalties is None else ctypes.addressof(self.penalties)
         filters = (self.top_p, self.min_p, self.top_k)
-        return Draw(self.seed, self.choice, penalties, temperature, *filters, self.num_logprobs, self.is_on_host)
+        return SamplingSettings(
+            self.seed, self.choice, penalties, temperature, *filters, self.num_logprobs, self.is_on_host
+        )
 
     def start(self, row: int) -> RowStart:
         """The row start that the host sampler reads."""
@@ -68,7 +70,7 @@ class Batch:
         output_rows = torch.tensor(self.rows or range(count), dtype=torch.int64)
         positions = torch.tensor(self.positions, dtype=torch.int64)
         state_rows = torch.arange(count).flip(0)  # one per output row, in another order
-        draws = (Draw * count)(*(each.record() for each in reversed(self.params)))
+        settings = (SamplingSettings * count)(*(each.record() for each in reversed(self.params)))
         ids = torch.tensor(self.ids or [0] * len(self.positions), dtype=torch.int64)
         tokens = torch.full((count,), -7)
         self.logprobs_RX = torch.full((count, 1 + MAX_LOGPROBS), math.nan)
@@ -76,7 +78,7 @@ class Batch:
         scratch = torch.full((num_threads * -(-width // 64) * 65 + GUARD,), math.nan)
         fields = records.Sample(
             logits=Matrix.of(self.logits_RV), output_rows=output_rows.data_ptr(), positions=positions.data_ptr(),
-            ids=ids.data_ptr(), state_rows=state_rows.data_ptr(), draws=ctypes.addressof(draws),
+            ids=ids.data_ptr(), state_rows=state_rows.data_ptr(), settings=ctypes.addressof(settings),
             token_ids=tokens.data_ptr(), logprobs=self.logprobs_RX.data_ptr(),
             logprob_ids=self.logprob_ids_RX.data_ptr(), scratch=scratch.data_ptr(), width=width,
         )  # fmt: skip

@@ -102,8 +102,8 @@ def test_scores_of_hundreds_do_not_overflow(kind: str, library: NativeLibrary):
     for at in (0, 255, 300, 599):
         layer = make_layer([(599, 1)], heads, kind)
         _, keys, _ = native_attention.sequence(0, (2, 1, 32), kind)
-        table = ctypes.cast(layer.fields.places.block_tables, ctypes.POINTER(ctypes.c_int32))
-        block = table[layer.fields.places.table_stride + at // 16]
+        table = ctypes.cast(layer.fields.paged_rows.block_tables, ctypes.POINTER(ctypes.c_int32))
+        block = table[layer.fields.paged_rows.table_stride + at // 16]
         queries = layer.kept[1]
         assert isinstance(queries, Tensor)
         query = exact(keys[at])[0].repeat(2)

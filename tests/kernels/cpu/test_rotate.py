@@ -15,7 +15,7 @@ from torch import Tensor
 from app.kernels.cpu import records
 from app.kernels.cpu.compiling import supported_sets
 from app.kernels.cpu.library import NativeLibrary, load_library
-from app.kernels.cpu.records import Cache, Code, Matrix, Places
+from app.kernels.cpu.records import Cache, Code, Matrix, PagedRows
 from tests.kernels.batches import Heads, make_step, noise
 
 # name -> (cache, queries)
@@ -105,7 +105,7 @@ def call(
         qkv=Matrix.of(rows) if num_rows else Matrix(),
         norm_weight=None if norm is None else norm.data_ptr(),
         rope=rope.data_ptr(),
-        places=Places(
+        paged_rows=PagedRows(
             batch.positions_T.data_ptr(),
             batch.state_rows_T.data_ptr(),
             tables.data_ptr(),

@@ -17,11 +17,11 @@ from app.engine.execute.cpu.row_penalties import PromptIds, RowPenalties
 from app.engine.schedule.step_plan import Chunks, RowStart, SampleLogprobs
 from app.kernels.cpu import records
 from app.kernels.cpu.native_ops import Step
-from app.kernels.cpu.records import MAX_LOGPROBS, Code, Draw, Matrix, Rows, sample_scratch
+from app.kernels.cpu.records import MAX_LOGPROBS, Code, Matrix, Rows, SamplingSettings, sample_scratch
 
-# The fields of a `Draw`, written at once: one by one takes three times as long, which delays new requests.
+# The fields of a `SamplingSettings`, written at once: one by one takes three times as long, which delays new requests.
 _ENTRY = struct.Struct("=QqQfffiii")
-assert _ENTRY.size == ctypes.sizeof(Draw)
+assert _ENTRY.size == ctypes.sizeof(SamplingSettings)
 
 
 class SamplingTable:
@@ -34,7 +34,7 @@ class SamplingTable:
     def __init__(self, num_rows: int, eos_token_ids: Collection[int] = ()) -> None:
         self.num_logprobs: dict[int, int] = {}
         self._eos_token_ids = eos_token_ids
-        self._entries = (Draw * num_rows)()
+        self._entries = (SamplingSettings * num_rows)()
         self.address = ctypes.addressof(self._entries)
         self._penalties: dict[int, RowPenalties] = {}
         self._counting: dict[int, RowPenalties] = {}  # penalties that depend on the output
@@ -113,7 +113,7 @@ class SampleRecord:
             positions=positions_T.data_ptr(),
             ids=ids_T.data_ptr(),
             state_rows=sampled_rows_R.data_ptr(),
-            draws=sampling.address,
+            settings=sampling.address,
             token_ids=token_ids_R.data_ptr(),
             logprobs=logprobs_RX.data_ptr(),
             logprob_ids=logprob_ids_RX.data_ptr(),

@@ -46,7 +46,7 @@ template <class T> void finish(const Attention &a, const Partial &whole, int64_t
 }
 
 // One thread at work on a step. Every thread walks the strips, to know which pieces are which.
-template <class T, class Way> class Share {
+template <class T, class Products> class Share {
  public:
   Share(const Attention &a, int64_t num_rows, Worker worker)
       : a_(a),
@@ -156,7 +156,7 @@ template <class T, class Way> class Share {
   const Worker worker_;
   const Plan plan_;
   const Workspace w_;
-  Attender<T, Way> attender_;
+  Attender<T, Products> attender_;
   // The strip that this thread is at: the work and the pieces before it, and its slot if it is split.
   bool has_strip_ = false;
   Strip strip_;
@@ -165,11 +165,13 @@ template <class T, class Way> class Share {
   float *slot_;
 };
 
-// Calls `body` with this thread's share, of what the cache stores and the way it is computed.
+// Calls `body` with this thread's share, for the cache's type and the products.
 template <class Body> void with_share(const Attention &a, int64_t num_rows, Worker worker, Body body) {
   const auto go = [&](auto type) {
     using T = decltype(type);
-    with_way<T>(Heads(a).padded, [&](auto way) { body(Share<T, typename decltype(way)::Type>(a, num_rows, worker)); });
+    with_products<T>(Heads(a).padded, [&](auto products) {
+      body(Share<T, typename decltype(products)::Type>(a, num_rows, worker));
+    });
   };
   switch (a.keys.type) {
     case FLOAT32: return go(float{});

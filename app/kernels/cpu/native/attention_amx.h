@@ -243,12 +243,12 @@ class AmxValues {
   bool is_odd_ = false, sums_are_odd_ = false;
 };
 
-// Both, as `VectorWay` has it. What INT8 caches need in the workspace has room for what is needed here.
-class AmxWay {
+// Both, as `VectorProducts` has it. What INT8 caches need in the workspace has room for what is needed here.
+class AmxProducts {
  public:
   static constexpr int64_t STEP = CHUNK, WEIGHED_TOKENS = CHUNK, QUERIES = AMX_QUERIES;
 
-  AmxWay(const Workspace &w, int64_t padded)
+  AmxProducts(const Workspace &w, int64_t padded)
       : prepared_(w.queries),
         transposed_(reinterpret_cast<int32_t *>(w.key_scales)),
         padded_(padded),

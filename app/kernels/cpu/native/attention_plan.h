@@ -18,7 +18,7 @@ struct Strip {
 };
 
 static inline Strip strip_at(const Attention &a, const Heads &heads, int64_t row, int64_t num_rows) {
-  const Places &p = a.places;
+  const PagedRows &p = a.paged_rows;
   Strip s;
   s.row = row, s.count = 1, s.position = p.positions[row], s.sequence = p.state_rows[row];
   const int64_t most = std::min(num_rows - row, heads.strip_rows - (s.position & (heads.strip_rows - 1)));
@@ -90,7 +90,7 @@ class Plan {
   static constexpr int64_t PIECES = 2;     // for each thread, of a strip that is cut, at least
 
   bool is_small(const Strip &s) const { return 8 * num_threads_ * work(s) < total_; }
-  // In whose share of the work what `before` comes before lies, if all have equal ones.
+  // The thread whose equal share of the work contains the unit after `before`.
   int64_t owner(int64_t before) const { return before * num_threads_ / std::max<int64_t>(1, total_); }
 
   const Heads &heads_;

@@ -6,20 +6,20 @@
 #include "attention.h"
 #include "attention_ahead.h"
 #include "attention_plan.h"
-#include "attention_way.h"
+#include "attention_products.h"
 #include "attention_weights.h"
 
 namespace quire::attending {
 
-// `Way` does the products: `VectorWay<T>`, or `AmxWay`.
-template <class T, class Way> class Attender {
+// `Products` does the products: `VectorProducts<T>`, or `AmxProducts`.
+template <class T, class Products> class Attender {
  public:
   Attender(const Attention &a, const Heads &heads, const Workspace &w)
       : a_(a),
         heads_(heads),
         w_(w),
         padded_(heads.padded),
-        way_(w, heads.padded),
+        products_(w, heads.padded),
         head_bytes_(heads.dim * static_cast<int64_t>(sizeof(T)) + HEAD_TRAILER<T>),
         token_bytes_(heads.num_kv * head_bytes_) {}
 
@@ -28,13 +28,13 @@ template <class T, class Way> class Attender {
   int64_t choose(const Strip &strip, int64_t first, int64_t last) {
     strip_ = &strip;
     each_ = strip.count * heads_.repeats;
-    const int64_t each = round_up(each_, Way::QUERIES);
+    const int64_t each = round_up(each_, Products::QUERIES);
     first_ = first, last_ = std::min(last, first + std::max<int64_t>(1, heads_.together / each));
     each_query([this](int64_t q, int64_t row, int64_t head) {
       const int64_t at = row * a_.queries.stride + head * heads_.dim;
       w_.query_scales[q] = a_.scale * LOG2_E * prepare(at, w_.queries + q * padded_);
     });
-    way_.take_queries(last_ - first_, each_);
+    products_.take_queries(last_ - first_, each_);
     return last_;
   }
 
@@ -73,8 +73,8 @@ template <class T, class Way> class Attender {
   }
 
   void tile(Tokens tokens, const Partial &out, bool is_first, Tokens next) {
-    from_ = tokens.begin / Way::STEP * Way::STEP;
-    size_ = round_up(tokens.end - from_, Way::STEP);
+    from_ = tokens.begin / Products::STEP * Products::STEP;
+    size_ = round_up(tokens.end - from_, Products::STEP);
     locate();
     if constexpr (Stored<T>::HAS_SCALE) take_scales(a_.keys, w_.key_scales);
     score_tile(tokens);
@@ -86,7 +86,7 @@ template <class T, class Way> class Attender {
   // Where the runs of a tile lie in the cache. The first and last run of tokens that are seen stand for those around
   // them, which may have no block any more, or not yet.
   void locate() {
-    const int64_t size = a_.places.block_size, block_bytes = a_.keys.block_stride * static_cast<int64_t>(sizeof(T));
+    const int64_t size = a_.paged_rows.block_size, block_bytes = a_.keys.block_stride * static_cast<int64_t>(sizeof(T));
     const int shift = __builtin_ctzll(static_cast<uint64_t>(size));
     const int64_t low = strip_->begin / RUN * RUN, high = (strip_->end - 1) / RUN * RUN;
     for (int64_t r = 0; r < size_ / RUN; r++) {
@@ -128,7 +128,7 @@ template <class T, class Way> class Attender {
   Layout layout(const Cache &cache) const {
     return {static_cast<const char *>(cache.data) + first_ * head_bytes_,
             cache.block_stride * static_cast<int64_t>(sizeof(T)), token_bytes_, (last_ - first_) * head_bytes_,
-            a_.places.block_size};
+            a_.paged_rows.block_size};
   }
 
   void score_tile(Tokens tokens) {
@@ -140,12 +140,12 @@ template <class T, class Way> class Attender {
         const char *runs[GROUP / RUN];
         Scoring s{};
         s.runs = runs, s.stride = find_runs(a_.keys, head, t / RUN, GROUP / RUN, runs);
-        s.queries = way_.queries(head - first_, each_), s.padded = padded_, s.count = each_;
+        s.queries = products_.queries(head - first_, each_), s.padded = padded_, s.count = each_;
         s.scales = w_.query_scales + q, s.key_scales = w_.key_scales + (head - first_) * TILE + t;
         s.out = w_.scores + q * TILE + t;
-        way_.score(s, [&values, share](int64_t n) { values.pull(n * share); });
+        products_.score(s, [&values, share](int64_t n) { values.pull(n * share); });
       }
-    way_.finish_scores();
+    products_.finish_scores();
   }
 
   void soften_tile(Tokens tokens, const Partial &out) {
@@ -164,8 +164,8 @@ template <class T, class Way> class Attender {
 
   void weigh_tile(Tokens tokens, const Partial &out, bool is_first, Tokens next) {
     Ahead keys(layout(a_.keys), next);
-    const int64_t num_runs = round_up(tokens.end - from_, Way::WEIGHED_TOKENS) / RUN;
-    const int64_t share = keys.lines() / ((last_ - first_) * Way::passes(each_, padded_) * num_runs) + 1;
+    const int64_t num_runs = round_up(tokens.end - from_, Products::WEIGHED_TOKENS) / RUN;
+    const int64_t share = keys.lines() / ((last_ - first_) * Products::passes(each_, padded_) * num_runs) + 1;
     for (int64_t head = first_; head < last_; head++) {
       const int64_t q = (head - first_) * each_;
       const char *runs[TILE / RUN];
@@ -174,20 +174,20 @@ template <class T, class Way> class Attender {
       w.weights = reinterpret_cast<int32_t *>(w_.scores) + q * TILE, w.weight_scales = w_.weight_scales + q;
       w.count = each_, w.padded = padded_;
       w.fading = is_first ? nullptr : w_.fading + q, w.out = out.values + q * padded_;
-      way_.weigh(w, [&keys, share] { keys.pull(share); });
+      products_.weigh(w, [&keys, share] { keys.pull(share); });
     }
-    way_.finish_values();
+    products_.finish_values();
   }
 
   const Attention &a_;
   const Heads &heads_;
   const Workspace w_;
   const int64_t padded_;
-  Way way_;
+  Products products_;
   const int64_t head_bytes_, token_bytes_;
   const Strip *strip_;
   int64_t first_, last_, each_;  // key heads, and how many query heads each of them has in the strip
-  int64_t from_, size_;          // the tile's first token, a multiple of `Way::STEP`, and its tokens, likewise
+  int64_t from_, size_;          // the tile's first token, a multiple of `Products::STEP`, and its tokens, likewise
   int64_t offsets_[TILE / RUN];
 };
 

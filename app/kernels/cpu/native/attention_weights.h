@@ -1,4 +1,4 @@
-// Weights: the softmax of a tile's scores, as words in the scores' place.
+// Weights: the softmax of a tile's scores, as words, in the memory of the scores.
 #pragma once
 
 #include "attention.h"

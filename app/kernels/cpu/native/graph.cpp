@@ -21,7 +21,7 @@ constexpr Runner RUNNERS[NUM_CODES] = {
 constexpr int64_t SIZES[] = {
     sizeof(Embed),  sizeof(Norm),   sizeof(Add),       sizeof(Gather),    sizeof(Quantize), sizeof(SiluMul),
     sizeof(Linear), sizeof(Rotate), sizeof(Attention), sizeof(Attention), sizeof(Sample),
-    sizeof(Record), sizeof(Draw),   sizeof(Penalties), sizeof(Blocks), SAMPLE_BLOCK, MAX_LOGPROBS,
+    sizeof(Record), sizeof(SamplingSettings),   sizeof(Penalties), sizeof(Blocks), SAMPLE_BLOCK, MAX_LOGPROBS,
 };
 
 }  // namespace

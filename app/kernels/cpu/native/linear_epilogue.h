@@ -1,4 +1,4 @@
-// What follows a product: sums of one panel get their bias, are gated, and go to their place.
+// What follows a product: sums of one panel get their bias, are gated, and are written to the output.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // The inner loops of matrix products: a tile is a few rows of activations times a few vectors of output columns.
 //
 // All sums of a tile stay in registers while it walks along k. A column's products are always added in the order of k,
-// in one chain, whatever the tile's shape: a row's result has the same bits in any company.
+// in one chain, whatever the tile's shape: a row's result has the same bits in any batch.
 //
 // The accumulator arrays live in registers only if every loop over them is unrolled and they never leave the function.
 #pragma once

@@ -1,4 +1,4 @@
-// Log-probabilities of the drawn token and of the best ones: the log-softmax of the raw logits.
+// Log-probabilities of the sampled token and of the best ones: the log-softmax of the raw logits.
 //
 // What is no finite number would break the sum for all: it counts as the largest or the smallest one there is. The order
 // among tokens is that of their logits, the lowest id first among equals.
@@ -24,10 +24,10 @@ class Largest {
 
   void offer(float value, int64_t id) {
     if (count_ == capacity_ && value <= bar()) return;
-    int place = count_ < capacity_ ? count_++ : count_ - 1;
-    for (; place > 0 && values[place - 1] < value; place--)
-      values[place] = values[place - 1], ids[place] = ids[place - 1];
-    values[place] = value, ids[place] = static_cast<int32_t>(id);
+    int rank = count_ < capacity_ ? count_++ : count_ - 1;
+    for (; rank > 0 && values[rank - 1] < value; rank--)
+      values[rank] = values[rank - 1], ids[rank] = ids[rank - 1];
+    values[rank] = value, ids[rank] = static_cast<int32_t>(id);
   }
 
   int count() const { return count_; }
@@ -42,20 +42,20 @@ class Largest {
 class Logprobs {
  public:
   // `peaks` is scratch: the largest logit of each block.
-  Logprobs(const float *logits, int64_t width, int64_t drawn, float *peaks)
-      : logits_(logits), width_(width), drawn_(finite(logits[drawn])), peaks_(peaks) {
+  Logprobs(const float *logits, int64_t width, int64_t sampled, float *peaks)
+      : logits_(logits), width_(width), sampled_(finite(logits[sampled])), peaks_(peaks) {
     find_peaks();
     add_up();
   }
 
   void write(int num_best, float *values, int32_t *ids) const {
-    values[0] = logprob(drawn_);
+    values[0] = logprob(sampled_);
     ids[0] = static_cast<int32_t>(num_above_) + 1;
     const Largest best = largest_logits(num_best);
-    for (int place = 0; place < num_best; place++) {
-      const bool is_there = place < best.count();
-      values[1 + place] = is_there ? logprob(best.values[place]) : IMPOSSIBLE;
-      ids[1 + place] = is_there ? best.ids[place] : -1;
+    for (int rank = 0; rank < num_best; rank++) {
+      const bool exists = rank < best.count();
+      values[1 + rank] = exists ? logprob(best.values[rank]) : IMPOSSIBLE;
+      ids[1 + rank] = exists ? best.ids[rank] : -1;
     }
   }
 
@@ -93,7 +93,7 @@ class Logprobs {
       each_vector([&](int i) {
         const Floats logit = finite(load(block + i));
         weights = weights + exp2((logit - all(top_)) * all(LOG2_E));
-        above -= reinterpret_cast<Words>(logit > all(drawn_));
+        above -= reinterpret_cast<Words>(logit > all(sampled_));
       });
       total.add(weights);
     });
@@ -128,9 +128,9 @@ class Logprobs {
 
   const float *logits_;
   int64_t width_;
-  float drawn_, *peaks_;
+  float sampled_, *peaks_;
   float top_ = -FLT_MAX;
-  int64_t num_above_;  // the drawn token's logit
+  int64_t num_above_;  // the sampled token's logit
   double log_total_;
   bool is_broken_;  // there is a NaN or an infinity, or nothing but minus infinity
 };

@@ -26,9 +26,9 @@ class Noise {
  public:
   static constexpr float MOST = 23.0f;  // it is at most 33 ln 2
 
-  Noise(const Draw &draw, int64_t position) {
-    const uint64_t place = static_cast<uint64_t>(draw.choice) << 32 | static_cast<uint64_t>(position);
-    const uint64_t key = splitmix64(draw.seed ^ splitmix64(place));
+  Noise(const SamplingSettings &settings, int64_t position) {
+    const uint64_t sample = static_cast<uint64_t>(settings.choice) << 32 | static_cast<uint64_t>(position);
+    const uint64_t key = splitmix64(settings.seed ^ splitmix64(sample));
     low_ = static_cast<uint32_t>(key);
     high_ = static_cast<uint32_t>(key >> 32);
   }

@@ -1,4 +1,4 @@
-// Biases, penalties and a minimum length: what a sequence changes in its logits before it draws. The engine's sampler
+// Biases, penalties and a minimum length: what a sequence changes in its logits before it samples. The engine's sampler
 // does the same in torch, with the same roundings.
 #pragma once
 
@@ -9,12 +9,12 @@
 
 namespace quire {
 
-// The logits of one output, and where the sequence that draws from them stands.
+// The logits of one output, and the position of the sequence that samples from them.
 struct Output {
   const float *logits;
   int64_t width;
-  int64_t position;     // of the drawn token
-  const int64_t *later; // tokens of this step that come after the one drawn from: guesses, which `seen` counts too
+  int64_t position;     // of the sampled token
+  const int64_t *later; // draft tokens of this step that come after the one sampled from, which `seen` counts too
 };
 
 class PenaltyWriter {

@@ -40,7 +40,7 @@ void Pool::start(int count) {
   try {
     for (; num_helpers_ < count; num_helpers_++) std::thread(&Pool::help, this, num_helpers_ + 1).detach();
   } catch (const std::system_error &) {
-    // Those who are there do the work of the others.
+    // The threads that are running do the work of the others.
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

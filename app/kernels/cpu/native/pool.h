@@ -1,10 +1,10 @@
-// Threads that help one that computes a step: started when they are first needed, asleep when there is nothing to do.
+// Helper threads of the thread that computes a step: started when first needed, asleep while there is no work.
 //
-// They come when they can, and nobody waits for one that has not come: beside other programs a helper may find its core
-// taken for as long as several steps. OpenMP's threads are waited for at both ends of each parallel region.
+// A step does not wait for a helper that has not begun: beside other programs a helper may wait for its core for as
+// long as several steps take. OpenMP waits for all threads at both ends of each parallel region.
 #pragma once
 
-#include "awaited.h"
+#include "waitable_counter.h"
 
 namespace quire {
 
@@ -36,8 +36,8 @@ class Pool {
   Call call_ = nullptr;
   void *context_ = nullptr;
   int count_ = 0;
-  alignas(64) Awaited num_jobs_;
-  alignas(64) Awaited entered_;
+  alignas(64) WaitableCounter num_jobs_;
+  alignas(64) WaitableCounter entered_;
 };
 
 }  // namespace quire

@@ -6,8 +6,8 @@
 #include "amx.h"
 #include "simd.h"
 
-// Whether this process may use all instructions of the library. Linux gives AMX's registers only to those who ask, once
-// for all threads.
+// Whether this process may use all instructions of the library. Linux gives AMX's registers only to processes that ask,
+// once for all threads.
 extern "C" int32_t quire_is_allowed() {
 #ifdef __AMX_TILE__
   constexpr int REQUEST = 0x1023, TILE_DATA = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA

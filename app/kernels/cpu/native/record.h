@@ -52,8 +52,8 @@ struct Quantized {
   float *scales;
 };
 
-// Where the token rows stand: (position, sequence) of each, and the block table of every sequence.
-struct Places {
+// The position and sequence of each token row, and the block table of every sequence.
+struct PagedRows {
   const int64_t *positions;
   const int64_t *state_rows;
   const int32_t *block_tables;
@@ -143,7 +143,7 @@ struct Rotate {
   Matrix qkv;                // [., (heads + 2 kv heads) * head_dim]
   const float *norm_weight;  // [heads + kv heads, head_dim] or null
   const float *rope;         // [positions, head_dim]: cosines, then sines
-  Places places;
+  PagedRows paged_rows;
   Cache keys, values;
   Matrix queries;            // out: [., heads * head_dim]
   int32_t num_heads, num_kv_heads, head_dim;
@@ -154,7 +154,7 @@ struct Rotate {
 // their own; ATTENTION_MERGE puts them together, always in the same order.
 struct Attention {
   Matrix queries;
-  Places places;
+  PagedRows paged_rows;
   Cache keys, values;
   Matrix out;        // [., heads * head_dim]
   float *parts;      // scratch, see attention.h
@@ -166,7 +166,7 @@ struct Attention {
 
 constexpr int SAMPLE_BLOCK = 64;  // scores that are looked at together
 
-// What one sequence changes in its logits before it draws: biases, penalties, a minimum length. Only ids that are named
+// What one sequence changes in its logits before sampling: biases, penalties, a minimum length. Only ids that are named
 // here are touched. The engine adds to `seen` as the answer grows.
 struct Penalties {
   const int32_t *bias_ids;
@@ -180,15 +180,15 @@ struct Penalties {
   int64_t num_tokens;       // of prompt and answer that `seen` counts
 };
 
-// How one sequence draws its tokens; written when it starts (see execute/cpu/sampling_table.py of the engine).
-struct Draw {
+// How one sequence samples its tokens; written when it starts (see execute/cpu/sampling_table.py of the engine).
+struct SamplingSettings {
   uint64_t seed;
   int64_t choice;
   const Penalties *penalties;  // or null
   float temperature;               // 0: greedy
   float top_p, min_p;
   int32_t top_k;                   // 0: all
-  int32_t num_logprobs;            // best tokens whose log-probabilities are wanted with the drawn one's; -1: none
+  int32_t num_logprobs;            // best tokens whose log-probabilities are wanted with the sampled one's; -1: none
   int32_t is_on_host;              // what this kernel does not do: the token is -1
 };
 
@@ -197,13 +197,13 @@ constexpr int MAX_LOGPROBS = 20;
 struct Sample {
   Matrix logits;              // FLOAT32 [outputs, width]
   const int64_t *output_rows; // the token row of each
-  const int64_t *positions;   // of the token rows; the drawn token stands one further
+  const int64_t *positions;   // of the token rows; the sampled token stands one further
   const int64_t *ids;         // of the token rows
-  const int64_t *state_rows;  // whose `draws` entry each output uses
-  const Draw *draws;
+  const int64_t *state_rows;  // whose `settings` each output uses
+  const SamplingSettings *settings;
   int64_t *token_ids;         // out
-  float *logprobs;            // out: [outputs, 1 + MAX_LOGPROBS], of the drawn token, then of the best ones
-  int32_t *logprob_ids;       // out: the same shape: the drawn token's rank, then the best ones; -1: there are no more
+  float *logprobs;            // out: [outputs, 1 + MAX_LOGPROBS], of the sampled token, then of the best ones
+  int32_t *logprob_ids;       // out: the same shape: the rank of the sampled token, then the best ones; -1: no more
   float *scratch;             // [threads, blocks of SAMPLE_BLOCK that the width takes, SAMPLE_BLOCK + 1]
   int64_t width;
 };

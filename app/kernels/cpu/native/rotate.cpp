@@ -59,8 +59,9 @@ template <class Each> void write(int8_t *out, int64_t width, Each each) {
 template <class T, class Query> class Row {
  public:
   Row(const Rotate &r, int64_t row) : r_(r), width_(r.head_dim) {
-    const int64_t position = r.places.positions[row], size = r.places.block_size;
-    const int64_t block = r.places.block_tables[r.places.state_rows[row] * r.places.table_stride + position / size];
+    const PagedRows &p = r.paged_rows;
+    const int64_t position = p.positions[row], size = p.block_size;
+    const int64_t block = p.block_tables[p.state_rows[row] * p.table_stride + position / size];
     const int64_t bytes = width_ * static_cast<int64_t>(sizeof(T)) + (std::is_same_v<T, int8_t> ? sizeof(float) : 0);
     heads_ = static_cast<const float *>(r.qkv.data) + row * r.qkv.stride;
     rope_ = r.rope + position * width_;
@@ -102,7 +103,7 @@ template <class T, class Query> class Row {
     });
   }
 
-  // A value that overflowed must not poison later owners of the block, who multiply slots they do not see by 0.
+  // An overflowed value must not affect later owners of the block, which multiply the values of hidden slots by 0.
   template <class Put> void each_finite(int64_t head, Put put) const {
     const float *x = heads_ + head * width_;
     each_vector(width_, [&](int64_t i, int lanes) { put(i, finite<T>(take(x + i, lanes)), lanes); });

@@ -31,29 +31,29 @@ int64_t greedy(const float *logits, int64_t width) {
   return id;
 }
 
-int64_t draw_token(const Draw &draw, const Output &output, float *scratch) {
+int64_t sample_token(const SamplingSettings &settings, const Output &output, float *scratch) {
   const float *logits = output.logits;
-  if (draw.penalties != nullptr) {
-    const PenaltyWriter writer(*draw.penalties, output);
+  if (settings.penalties != nullptr) {
+    const PenaltyWriter writer(*settings.penalties, output);
     if (writer.changes_something()) writer.write(scratch), logits = scratch;
   }
-  if (draw.temperature == 0.0f) return greedy(logits, output.width);
-  Scores scores(logits, output.width, draw.temperature, scratch);
-  if (0 < draw.top_k && draw.top_k < output.width) scores.keep_top_k(draw.top_k);
-  return scores.draw(draw.top_p, draw.min_p, Noise(draw, output.position));
+  if (settings.temperature == 0.0f) return greedy(logits, output.width);
+  Scores scores(logits, output.width, settings.temperature, scratch);
+  if (0 < settings.top_k && settings.top_k < output.width) scores.keep_top_k(settings.top_k);
+  return scores.sample(settings.top_p, settings.min_p, Noise(settings, output.position));
 }
 
 void sample_row(const Sample &s, int64_t row, float *scratch) {
-  const Draw &draw = s.draws[s.state_rows[row]];
+  const SamplingSettings &settings = s.settings[s.state_rows[row]];
   s.token_ids[row] = -1;
-  if (draw.is_on_host) return;
+  if (settings.is_on_host) return;
   const float *logits = static_cast<const float *>(s.logits.data) + row * s.logits.stride;
   const int64_t token_row = s.output_rows[row];
   const Output output{logits, s.width, s.positions[token_row] + 1, s.ids + token_row + 1};
-  const int64_t drawn = s.token_ids[row] = draw_token(draw, output, scratch);
-  if (drawn < 0 || draw.num_logprobs < 0) return;
-  const int64_t place = row * (1 + MAX_LOGPROBS);
-  Logprobs(logits, s.width, drawn, scratch).write(draw.num_logprobs, s.logprobs + place, s.logprob_ids + place);
+  const int64_t sampled = s.token_ids[row] = sample_token(settings, output, scratch);
+  if (sampled < 0 || settings.num_logprobs < 0) return;
+  const int64_t first = row * (1 + MAX_LOGPROBS);
+  Logprobs(logits, s.width, sampled, scratch).write(settings.num_logprobs, s.logprobs + first, s.logprob_ids + first);
 }
 
 }  // namespace

@@ -1,15 +1,14 @@
-// The scores of one output, logits over the temperature, and a draw from those that top-k, top-p and min-p leave.
+// The scores of one output (logits / temperature), and a sample of the tokens that top-k, top-p and min-p keep.
 //
-// Nothing is sorted. Each filter comes down to a threshold: what has at least that score stays, so equals stay together.
+// Nothing is sorted. Each filter is a threshold: tokens of at least that score are kept, equal ones together.
 //
 // - Top-k's threshold is found by bisection, min-p's is known.
-// - Top-p keeps a token if what is likelier than it does not reach p. That is asked of the drawn token alone: if it was
-//   not to stay, neither was anything below it, and the draw is repeated among what is likelier. The winner among all is
-//   the winner among those that stay wherever it is one of them, so this is the token that a draw from them alone gives.
-//   The first draw is right with a probability of p, and each one that is not leaves less to draw from.
+// - Top-p keeps a token if the probability of all likelier ones is below p. Only the sampled token is tested: if it is
+//   not kept, neither is any less likely one, and sampling is repeated among the likelier ones. The noise of a token is
+//   always the same, so the first sampled token that is kept is the one that sampling among the kept ones gives. The
+//   first one is kept with probability p.
 //
-// Blocks of scores whose largest one, the peak, is too small are passed by: nearly all of them in what trained models
-// give.
+// Blocks whose largest score, the peak, is below the threshold are skipped: nearly all of them with trained models.
 #pragma once
 
 #include <cfloat>
@@ -65,18 +64,18 @@ class Scores {
 
   void keep_top_k(int64_t k) { least_ = top_k_threshold(k); }
 
-  // The token whose score and noise together are the largest among those that stay; the lowest id of equals.
-  int64_t draw(float top_p, float min_p, const Noise &noise) const {
+  // The kept token whose score + noise is the largest; the lowest id of equals.
+  int64_t sample(float top_p, float min_p, const Noise &noise) const {
     if (top_ == IMPOSSIBLE) return -1;
     float least = least_;
     if (min_p > 0.0f) least = std::fmax(least, top_ + static_cast<float>(std::log(static_cast<double>(min_p))));
-    int64_t drawn = best(least, noise);
-    if (top_p >= 1.0f) return drawn;
-    const double enough = top_p * mass(least_);  // of what top-k has left
+    int64_t sampled = best(least, noise);
+    if (top_p >= 1.0f) return sampled;
+    const double enough = top_p * mass(least_);  // of the tokens that top-k keeps
     while (true) {
-      const float above = std::nextafter(scores_[drawn], FLT_MAX);
-      if (scores_[drawn] == top_ || mass(above) < enough) return drawn;
-      drawn = best(std::fmax(least, above), noise);
+      const float above = std::nextafter(scores_[sampled], FLT_MAX);
+      if (scores_[sampled] == top_ || mass(above) < enough) return sampled;
+      sampled = best(std::fmax(least, above), noise);
     }
   }
 
@@ -110,7 +109,7 @@ class Scores {
   }
 
   int64_t best(float least, const Noise &noise) const {
-    // With the likeliest token to beat, most others need no noise.
+    // Compared with the likeliest token first, most others need no noise.
     Best best{first_top(), 0};
     best.value = top_ + noise.of(static_cast<uint32_t>(best.id));
     float bounds[BLOCK];
@@ -132,7 +131,7 @@ class Scores {
     return best.id;
   }
 
-  // What the scores that reach `least` weigh together; the top one weighs 1.
+  // The sum of the weights of the scores that reach `least`; the weight of the top one is 1.
   double mass(float least) const {
     WideSum total;
     each_block(least, [&](int64_t start) {
@@ -156,10 +155,10 @@ class Scores {
     return sum(counts);
   }
 
-  // The largest threshold that at least `k` scores reach: no other score lies between it and the smallest one that
-  // stays.
+  // The largest threshold that at least `k` scores reach: no other score lies between it and the smallest kept
+  // one.
   float top_k_threshold(int64_t k) const {
-    float low = top_, high = top_;  // reached by enough, and not
+    float low = top_, high = top_;  // reached by at least k, and by fewer
     int64_t at_low = count(low), at_high = at_low;
     for (float step = 1.0f; at_low < k; step *= 2.0f) {
       high = low, at_high = at_low;
@@ -176,9 +175,9 @@ class Scores {
     return low;
   }
 
-  int64_t width_;  // whole blocks; behind the real ones all are impossible
+  int64_t width_;  // whole blocks; the scores behind the last token are impossible
   float *scores_, *peaks_;
-  float top_ = IMPOSSIBLE, least_ = IMPOSSIBLE;  // the largest score, and the least one that top-k leaves
+  float top_ = IMPOSSIBLE, least_ = IMPOSSIBLE;  // the largest score, and the least one that top-k keeps
 };
 
 }  // namespace quire

@@ -1,16 +1,16 @@
-// The threads that replay a step together, and how they share out its work.
+// The team of threads that replay a step together, with work stealing.
 //
-// The work of an operation is cut into pieces, each a whole output or several. Every thread has a list of its own, which
-// it begins at the front; who is done takes from the ends of the others' lists. So a thread has the same part from one
-// operation to the next and step by step, in long streams of memory, while all have their cores; and one that loses its
-// core delays the others by the piece that it is in, not by its part. Pieces are claimed, so that nobody waits for a
-// thread that has none: one that comes late finds the work done and goes on to where the others are.
+// The work of an operation is cut into pieces of one or several outputs. Every thread has a list of pieces, which it
+// processes from the front; a thread whose list is empty steals from the ends of the others' lists. While all threads
+// have a core, each has the same part in every operation and step, and reads long streams of memory. A thread that
+// loses its core delays the others by one piece, not by its whole part. Pieces are claimed, so that no thread waits for
+// one that has claimed none: a late thread finds the work done and continues with the next operation.
 #pragma once
 
 #include <algorithm>
 #include <memory>
 
-#include "awaited.h"
+#include "waitable_counter.h"
 
 namespace quire {
 
@@ -18,8 +18,8 @@ class Team {
  public:
   explicit Team(int count) : lists_(new List[static_cast<size_t>(count)]) {}
 
-  // Claims a piece of an owner's list of `size`: the first that nobody has, or the last one; -1 if there is none. A list
-  // that nobody has touched in this round is whole.
+  // Claims a piece of an owner's list of `size`: the owner the first unclaimed one, others the last; -1: there is none.
+  // A list from which no piece was claimed in this round is complete.
   int64_t claim(int owner, int64_t size, uint32_t round, bool is_mine) {
     std::atomic<uint64_t> &list = lists_[owner].state;
     uint64_t state = list.load(std::memory_order_relaxed);
@@ -36,7 +36,7 @@ class Team {
     }
   }
 
-  // Whether an owner has not come to this round yet.
+  // Whether no piece of an owner's list was claimed in this round yet.
   bool is_untouched(int owner, uint32_t round) const {
     return lists_[owner].state.load(std::memory_order_relaxed) >> ROUND_SHIFT < round;
   }
@@ -52,7 +52,7 @@ class Team {
     return true;
   }
 
-  // Gives the others a moment; returns whether the round is over.
+  // Spins for a moment; returns whether the round is over.
   bool linger(uint32_t round) const {
     for (int spins = 0; spins < MOMENT && !is_over(round); spins++) _mm_pause();
     return is_over(round);
@@ -67,7 +67,7 @@ class Team {
   static constexpr timespec NAP{0, 1'000'000};
   static constexpr int MOMENT = 64;  // pauses: one to three microseconds
 
-  // What is left of a list: the round in 24 bits, the first piece that nobody has and the end of them in 20 each.
+  // The unclaimed pieces of a list: the round in 24 bits, the first piece and the end in 20 each.
   static constexpr int FRONT_SHIFT = 20, ROUND_SHIFT = 40;
   static constexpr uint64_t MOST = (1 << FRONT_SHIFT) - 1;
   struct alignas(64) List {
@@ -76,16 +76,16 @@ class Team {
 
   const std::unique_ptr<List[]> lists_;
   alignas(64) std::atomic<int64_t> num_done_{0};
-  alignas(64) Awaited num_over_;  // rounds
+  alignas(64) WaitableCounter num_over_;  // rounds
 };
 
-// What a thread knows of the team: the round it is in, and whether none of the others had come to the last one.
+// A thread's round, and whether no other thread had begun the last one.
 struct Member {
   uint32_t round = 0;
   bool is_alone = true;
 };
 
-// A thread's place in the team that replays a step.
+// One thread of the team.
 class Worker {
  public:
   const int index, count;
@@ -96,8 +96,8 @@ class Worker {
   int64_t begin(int64_t n, int owner) const { return n * owner / count; }
   int64_t end(int64_t n, int owner) const { return n * (owner + 1) / count; }
 
-  // Calls `body(owner, piece)` for pieces of all owners' lists, which have `length(owner)` pieces; together the threads
-  // take each piece once. Returns when all are done.
+  // Calls `body(owner, piece)` for pieces of all owners' lists, which have `length(owner)` pieces; one thread processes
+  // each piece. Returns when all are done.
   template <class Length, class Body> void each_piece(Length length, Body body) const {
     int64_t total = 0, done = 0;
     for (int owner = 0; owner < count; owner++) total += length(owner);
@@ -110,7 +110,7 @@ class Worker {
     };
     take(index);
     if (team_.count(round, done, total)) return;
-    // While all have their cores they end together: to take from the others' lists would only delay them.
+    // While all threads have a core they end together, and stealing would only delay the others.
     if (!member_.is_alone && team_.linger(round)) return;
     done = 0;
     member_.is_alone = true;
@@ -133,7 +133,7 @@ class Worker {
   }
 
  private:
-  static constexpr int64_t MOST_STRETCHES = 64;  // of a list: enough to share out what one thread leaves
+  static constexpr int64_t MOST_STRETCHES = 64;  // of a list: enough to divide what one thread leaves
 
   Team &team_;
   Member &member_;

@@ -11,7 +11,7 @@ from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.cpu.sampling_table import SamplingTable
 from app.engine.schedule.row_sampling import MIN_TEMPERATURE, RowSampling
 from app.engine.schedule.step_plan import Chunks, RowStart, StepPlan
-from app.kernels.cpu.records import Draw
+from app.kernels.cpu.records import SamplingSettings
 
 
 def start(row: int, choice: int = 0, **params: object) -> RowStart:
@@ -19,12 +19,12 @@ def start(row: int, choice: int = 0, **params: object) -> RowStart:
     return RowStart(row, 10 * row, choice, RowSampling.of(SamplingParams(**params)), (1, 2), ())
 
 
-def written(given: RowStart) -> Draw:
+def written(given: RowStart) -> SamplingSettings:
     """The entry of a row in a table after it has started."""
     table = SamplingTable(given.row + 1)
     table.write(given)
-    return Draw.from_buffer_copy(ctypes.string_at(table.address, (given.row + 1) * ctypes.sizeof(Draw)),
-                                 given.row * ctypes.sizeof(Draw))  # fmt: skip
+    size = ctypes.sizeof(SamplingSettings)
+    return SamplingSettings.from_buffer_copy(ctypes.string_at(table.address, (given.row + 1) * size), given.row * size)
 
 
 # --- Host or device-------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_each_row_has_the_parameters_of_its_last_sequence():
     batch = BatchState(4, 5, 8, 16)
     for starts in ((start(1, seed=10), start(4, seed=40)), (start(4, seed=41),)):
         batch.apply(StepPlan(1, Chunks(), (), (), row_starts=starts))
-    entries = (Draw * 5).from_address(batch.buffers.sampling.address)
+    entries = (SamplingSettings * 5).from_address(batch.buffers.sampling.address)
     assert [entry.seed for entry in entries] == [0, 10, 0, 0, 41]
 
 

@@ -8,14 +8,14 @@
 
 namespace quire::attending {
 
-// Any cache, on any machine. The queries are used as they were prepared.
-template <class T> class VectorWay {
+// For any cache, on any machine. The queries are used as they were prepared.
+template <class T> class VectorProducts {
  public:
   static constexpr int64_t STEP = GROUP;          // tiles begin and end at multiples of it,
-  static constexpr int64_t WEIGHED_TOKENS = RUN;  // and so many tokens' values are taken in together
-  static constexpr int64_t QUERIES = 1;           // query heads of a key head take room for a multiple of it
+  static constexpr int64_t WEIGHED_TOKENS = RUN;  // and the values of so many tokens are added together
+  static constexpr int64_t QUERIES = 1;           // query heads of a key head are padded to a multiple of it
 
-  VectorWay(const Workspace &w, int64_t padded) : prepared_(w.queries), padded_(padded) {}
+  VectorProducts(const Workspace &w, int64_t padded) : prepared_(w.queries), padded_(padded) {}
 
   void take_queries(int64_t, int64_t) {}
   // Those of the `head`th key head, which has `each`.
@@ -24,7 +24,7 @@ template <class T> class VectorWay {
   template <class Meanwhile> void score(const Scoring &s, Meanwhile meanwhile) { attending::score<T>(s, meanwhile); }
   void finish_scores() {}
 
-  // How often each run of values is gone through.
+  // How often each run of values is read.
   static int64_t passes(int64_t each, int64_t padded) {
     return round_up(each, WEIGHED) / WEIGHED * std::max<int64_t>(1, padded / (WIDE * LANES));
   }
@@ -36,16 +36,16 @@ template <class T> class VectorWay {
   const int64_t padded_;
 };
 
-template <class Way> struct Chosen {
-  using Type = Way;
+template <class Products> struct Chosen {
+  using Type = Products;
 };
 
-// Calls `body` with the way that heads of T, `padded` wide, go.
-template <class T, class Body> static inline void with_way([[maybe_unused]] int64_t padded, Body body) {
+// Calls `body` with the products for heads of T that are `padded` wide.
+template <class T, class Body> static inline void with_products([[maybe_unused]] int64_t padded, Body body) {
 #ifdef __AMX_TILE__
-  if (std::is_same_v<T, bf16> && padded <= MAX_AMX_DIM) return body(Chosen<AmxWay>{});
+  if (std::is_same_v<T, bf16> && padded <= MAX_AMX_DIM) return body(Chosen<AmxProducts>{});
 #endif
-  body(Chosen<VectorWay<T>>{});
+  body(Chosen<VectorProducts<T>>{});
 }
 
 }  // namespace quire::attending

@@ -1,7 +1,7 @@
-// A number that threads wait for: they spin for a while, then sleep.
+// A counter that threads wait for: they spin for a while, then sleep.
 //
-// One that sleeps leaves its core to whoever is waited for. One that spins for ever, or only yields, looks to the system
-// as if it needed the core itself: a thread that shares another one with a busy program would stay there.
+// A sleeping thread leaves its core to the thread that it waits for. One that spins for ever, or only yields, looks
+// busy to the system: a thread that shares another core with a busy program would not be moved to this one.
 #pragma once
 
 #include <immintrin.h>
@@ -16,13 +16,13 @@
 
 namespace quire {
 
-class Awaited {
+class WaitableCounter {
  public:
-  // Whoever changes it calls `wake`. A change by a plain store may be overtaken by the look at who sleeps, and a fence
-  // would cost the thread that is ahead 0.1 us: then those who wait look for themselves now and then.
+  // A thread that changes it calls `wake`. After a plain store, `wake` may read the number of sleepers before the store
+  // is visible, and a fence would take 0.1 us: those that wait pass a `nap`, after which they look again.
   std::atomic<uint32_t> value{0};
 
-  // Returns when `is_reached(value)`; spins for so long, about, then sleeps, for so long at a time if it is not null.
+  // Returns when `is_reached(value)`; spins for about `patience`, then sleeps, for `nap` at a time if it is not null.
   template <class IsReached>
   void wait(IsReached is_reached, std::chrono::microseconds patience, const timespec *nap = nullptr) {
     if (is_reached(value.load(std::memory_order_acquire))) return;
