@@ -16,7 +16,7 @@ CONTEXTS = (0, 1, 31, 32, 130, 400)
 TOLERANCES = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 
 
-def attend(batch, step, q, *, num_splits=16, window=None, scale=0.3, config=CONFIG, out=None, **options):
+def attend(batch, step, q, *, num_splits=4, window=None, scale=0.3, config=CONFIG, out=None, **options):
     """Run the kernel with outputs and scratch of NaN; check that the counters are reset to zero."""
     sizes = scratch_sizes(len(q), q.shape[1], step.k_cache_BKGH.shape[2], q.shape[2], num_splits)
     counters = torch.zeros(sizes[1], dtype=torch.int32, device=DEVICE)
@@ -65,13 +65,13 @@ def test_tokens_before_the_window_are_hidden(window):
     check(CONTEXTS, HEADS, window=window)
 
 
-@pytest.mark.parametrize(("num_splits", "min_tokens"), [(1, 1), (3, 1), (32, 64), (4, 640)])
+@pytest.mark.parametrize(("num_splits", "min_tokens"), [(1, 1), (3, 1), (16, 64), (4, 640)])
 def test_any_number_of_splits_gives_the_same_attention(num_splits, min_tokens):
-    check((3, 700, 1100), Heads(4, 1, 16), num_splits=num_splits, min_tokens=min_tokens)
+    check((3, 300, 700), Heads(4, 1, 16), num_splits=num_splits, min_tokens=min_tokens)
 
 
 def test_a_second_launch_may_merge_the_splits():
-    check(CONTEXTS, HEADS, num_rows=8, one_launch=False)
+    check((3, 400), Heads(4, 1, 16), num_rows=3, num_splits=16, one_launch=False)
     check(CONTEXTS, HEADS, num_splits=2, split_tokens=64, one_launch=False)
 
 

@@ -62,12 +62,12 @@ def test_logits_are_float32(product):
 )
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_row_has_the_same_bits_in_any_batch_and_on_both_schedules(shape, dtype, product, monkeypatch):
-    x, weight, bias = operands(150, *shape, dtype)
+    x, weight, bias = operands(130, *shape, dtype)
     together = product(x, weight, bias, torch.float32)
-    for rows in (slice(0, 1), slice(17, 18), slice(149, 150), slice(3, 11), slice(10, 139)):
+    for rows in (slice(0, 1), slice(17, 18), slice(129, 130), slice(3, 11), slice(1, 130)):
         assert torch.equal(product(x[rows], weight, bias, torch.float32), together[rows]), rows
     monkeypatch.setattr(matmul, "MAX_PARTIALS", 0)
-    for rows in (slice(0, 150), slice(17, 18)):
+    for rows in (slice(0, 130), slice(17, 18)):
         assert torch.equal(product(x[rows], weight, bias, torch.float32), together[rows]), rows
 
 

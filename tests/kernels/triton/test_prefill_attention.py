@@ -137,17 +137,17 @@ def test_queries_and_outputs_may_be_parts_of_wider_rows():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("window", [None, 50])
 def test_deterministic_rows_have_the_same_bits_in_both_kernels_and_any_chunk(dtype, window):
-    total, heads = 150, Heads(4, 2, 32)
+    total, heads = 132, Heads(2, 1, 32)
     full, step = device_batch([(0, total), (20, 9)], heads, work=tiles(heads), dtype=dtype)
     poison_unused(step)
-    q = noise(full.num_tokens, 4, 32, dtype=dtype).to(DEVICE)
+    q = noise(full.num_tokens, 2, 32, dtype=dtype).to(DEVICE)
     expected = prefill(full, step, q, window=window, split_tokens=SPLIT)
     reference = reference_attention(step, q, 0.3, window)
     torch.testing.assert_close(expected.float(), reference, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
-    for part in (slice(0, 7), slice(7, 71), slice(71, 72), slice(72, 150), slice(150, 159)):
+    for part in (slice(0, 7), slice(7, 71), slice(71, 72), slice(72, 132), slice(132, 141)):
         alone = prefill(take(full, part, tiles(heads)), step, q[part], window=window, split_tokens=SPLIT)
         assert torch.equal(alone, expected[part])
-    rows = torch.tensor([0, 1, 63, 64, 100, 127, 128, 149, 155], device=DEVICE)
+    rows = torch.tensor([0, 63, 64, 127, 128, 137], device=DEVICE)
     for num_splits in (1, 2, 4):
         decoded = decode(take(full, rows), step, q[rows], num_splits=num_splits, window=window)
         assert torch.equal(decoded, expected[rows])

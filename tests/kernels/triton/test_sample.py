@@ -120,7 +120,7 @@ def random_batch(rng, widths):
 def test_tokens_of_small_vocabularies_equal_those_of_the_cpu(small_blocks):
     """For all parameters; tokens may differ if scores are equal within rounding, less than once in a thousand."""
     rng = random.Random(3)
-    batches = [random_batch(rng, (1, 2, 63, 65, 127, 129, 500, 1001)) for _ in range(16 * REPEATS)]
+    batches = [random_batch(rng, (1, 2, 63, 65, 127, 129, 500, 1001)) for _ in range(12 * REPEATS)]
     assert sum(map(num_ties, batches)) < max(1, sum(len(batch.starts) for batch in batches) / 1000)
 
 
@@ -146,11 +146,11 @@ def test_filters_of_a_large_vocabulary_equal_those_of_the_cpu(scale):
 
 def test_likely_tokens_in_one_block_are_all_considered(small_blocks):
     """Of the 60 likely tokens, the block of the first 64 ids keeps at most 16."""
-    logits_RV = torch.randn(10, 400, generator=torch.Generator().manual_seed(1)) * 0.01
+    logits_RV = torch.randn(6, 400, generator=torch.Generator().manual_seed(1)) * 0.01
     logits_RV[:, :60] += 1.5
     cases = ({"top_k": 20}, {"top_p": 0.3})
-    starts = [start(0, temperature=1.0, seed=2, **case) for case in cases for _ in range(5)]
-    assert num_ties(SampleBatch(logits_RV, starts, range(10))) == 0
+    starts = [start(0, temperature=1.0, seed=2, **case) for case in cases for _ in range(3)]
+    assert num_ties(SampleBatch(logits_RV, starts, range(6))) == 0
 
 
 def test_the_token_with_the_highest_score_is_sampled():
@@ -199,7 +199,7 @@ def test_greedy_samples_the_lowest_id_of_equal_logits():
 
 def test_a_number_is_sampled_among_any_nans(small_blocks):
     for params in ({}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 2, "top_p": 0.9, "min_p": 0.1}):
-        for token in range(0, 400, 45):
+        for token in range(0, 400, 90):
             logits_V = torch.full((400,), math.nan)
             logits_V[token] = -3.0
             assert one(logits_V, **params) == token
@@ -223,8 +223,8 @@ def test_filters_keep_tokens_equal_to_the_last_kept_one(small_blocks, params, ke
 
 
 def test_top_p_counts_only_tokens_kept_by_top_k(small_blocks):
-    logits = [1.0, 0.0] + [-1.0] * 10
-    assert possible_tokens(logits, top_p=0.7, top_k=2) == {0}, "0.73 of the two kept tokens, 0.37 of all"
+    logits = [1.0, 0.0] + [-1.0] * 8
+    assert possible_tokens(logits, top_p=0.7, top_k=2) == {0}, "0.73 of the two kept tokens, 0.41 of all"
     assert len(possible_tokens(logits, top_p=0.7)) > 6
 
 
@@ -244,7 +244,7 @@ def test_every_token_of_a_flat_row_can_be_sampled(small_blocks):
 def test_a_token_does_not_depend_on_the_batch(small_blocks):
     rng = random.Random(0)
     starts = [start(0, **random_params(rng)) for _ in range(8)]
-    logits_RV = torch.randn(8, 700, generator=torch.Generator().manual_seed(0)) * 2
+    logits_RV = torch.randn(8, 300, generator=torch.Generator().manual_seed(0)) * 2
     positions = [rng.randrange(900) for _ in range(8)]
     alone = [
         sample(SampleBatch(logits_RV[row : row + 1], starts[row : row + 1], [positions[row]]))[0] for row in range(8)

@@ -8,6 +8,11 @@ from app.kernels.triton.interpreter import is_interpreting
 
 HERE = Path(__file__).parent
 
+if is_interpreting():
+    from tests.kernels.triton import quick_interpreter
+
+    quick_interpreter.install()
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip these tests on a machine with a GPU."""

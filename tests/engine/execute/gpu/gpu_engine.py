@@ -16,10 +16,11 @@ from tests.engine.execute.gpu.fake_device import FakeDevice
 
 SMALL = {
     "device": "cuda",
+    "block_size": 8,
     "num_kv_blocks": 40,
     "max_num_seqs": 4,
-    "max_num_batched_tokens": 16,
-    "max_model_len": 128,
+    "max_num_batched_tokens": 8,
+    "max_model_len": 64,
     "dtype": "auto",
 }
 

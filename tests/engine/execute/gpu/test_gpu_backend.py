@@ -138,8 +138,8 @@ def test_prepare_returns_the_bytes_that_it_allocates():
 
 
 def test_startup_reports_the_uses_of_memory():
-    model_info = build(tiny("Llama")).model_info
-    names = ["weights", "graphs", "activations", "KV cache of 640 tokens", "left free"]
+    model_info = build(tiny("Llama", num_hidden_layers=1), max_num_seqs=1).model_info
+    names = ["weights", "graphs", "activations", "KV cache of 320 tokens", "left free"]
     assert [line.split("  ")[0] for line in model_info.memory] == names
     assert all("KiB" in line or "MiB" in line or "GiB" in line for line in model_info.memory)
     *memory, last = ready_line(model_info, "http://127.0.0.1:8000").splitlines()
@@ -159,8 +159,8 @@ def test_a_cache_that_does_not_fit_is_reduced(monkeypatch, caplog):
 
     original = KVCache.__init__
     monkeypatch.setattr(KVCache, "__init__", allocate)
-    engine = build(tiny("Llama"), num_kv_blocks=30)
-    assert sizes == [30, 27, 24, 21, 18] and engine.model_info.kv_capacity_tokens == 18 * 16
+    engine = build(tiny("Llama", num_hidden_layers=1), num_kv_blocks=30, max_num_seqs=1)
+    assert sizes == [30, 27, 24, 21, 18] and engine.model_info.kv_capacity_tokens == 18 * 8
     assert "memory for a KV cache of 30 blocks; trying 27" in caplog.text
 
     def fail(*given: object) -> None:
@@ -235,7 +235,7 @@ def test_the_kernels_are_waited_for_and_every_shape_runs_before_the_first_reques
     order: list[object] = []
     run = DeviceStep.run
     monkeypatch.setattr(DeviceStep, "run", lambda step, shape: (order.append(shape), run(step, shape))[1])
-    config = make_config({"model": str(tiny("Llama")), **SMALL, "swap_space": 1 << 20})
+    config = make_config({"model": str(tiny("Llama", num_hidden_layers=1)), **SMALL, "swap_space": 1 << 20})
     monkeypatch.setattr(
         "app.engine.build.select_backend",
         lambda config, spec: GpuBackend(config, spec, FakeDevice(), 0, lambda: order.append("compiled")),

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -27,10 +28,11 @@ MODEL = {
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory):
     """Launches by settings and shape."""
-    folder = tmp_path_factory.mktemp("model")
-    (folder / "config.json").write_text(json.dumps(config_json("Qwen3", **MODEL)))
 
-    def run(**settings):
+    @cache
+    def run(layers=LAYERS, **settings):
+        folder = tmp_path_factory.mktemp("model")
+        (folder / "config.json").write_text(json.dumps(config_json("Qwen3", **{**MODEL, "num_hidden_layers": layers})))
         environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
         command = [sys.executable, "-m", "tests.engine.execute.gpu.launches", str(folder), json.dumps(settings)]
         result = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120)
@@ -64,5 +66,5 @@ def test_in_a_steady_decode_of_256_few_programs_of_the_whole_step_are_without_wo
     "settings", [{"deterministic": True}, pytest.param({"kv_cache_dtype": "fp8"}, marks=pytest.mark.long)]
 )
 def test_no_setting_makes_steps_that_compile_later(steps, settings):
-    for report in steps(**settings):
+    for report in steps(layers=2, **settings):
         assert report["new"] == 0, report
