@@ -10,6 +10,10 @@ from hypothesis import HealthCheck, settings
 
 from app.config.devices import has_nvidia_driver
 
+# Threads of OpenMP that wait for each other sleep. By default they spin, and with more test processes than cores they
+# spin for as long as the one they wait for has no core: ten times the processor time of the same work alone.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 if not has_nvidia_driver():
     os.environ.setdefault("TRITON_INTERPRET", "1")
     # The interpreter multiplies tiles with numpy. Some kernels of its OpenBLAS (for Haswell, Zen) sum a row in another

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import httpx
+import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
@@ -103,6 +104,7 @@ async def test_on_sigterm_every_stream_finishes_and_the_process_exits_with_0() -
     assert len(set(texts)) == 1 and texts[0]
 
 
+@pytest.mark.long
 async def test_a_second_signal_ends_the_process_at_once() -> None:
     with serving() as server:
         server.wait_until_ready()

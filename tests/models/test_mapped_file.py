@@ -62,7 +62,7 @@ def test_no_page_stays_in_memory_after_a_read(file: Path):
         for name in ("a", "b"):
             mapped.read(entries(file)[name], whole, torch.empty(SHAPE))
             held.append(resident(file))
-        for first in range(0, 1020, 10):
+        for first in range(0, 200, 10):
             mapped.read(entries(file)["a"], (slice(first, first + 10), slice(0, 2560)), torch.empty(10, 2560))
             held.append(resident(file))
     assert max(held) <= 0.2 * MIB

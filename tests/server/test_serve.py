@@ -136,8 +136,9 @@ def test_a_signal_while_a_large_model_loads_ends_the_server_at_once(tmp_path):
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(shape))
     with serving(str(tmp_path), "--load-format", "dummy") as server:
-        while httpx.get(f"{server.url}/readyz").json()["progress"] == 0:
-            assert server.process.poll() is None
+        with httpx.Client(base_url=server.url) as client:
+            while client.get("/readyz").json()["progress"] == 0:
+                assert server.process.poll() is None
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(5) == 0
 

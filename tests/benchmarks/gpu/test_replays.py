@@ -20,7 +20,7 @@ BLOCKS = 3
 
 def tokens(engine) -> list[object]:
     """The tokens of the engine for a prompt."""
-    engine.add(request(engine, "a", [5, 6, 7], max_tokens=4))
+    engine.add(request(engine, "a", [5, 6, 7], max_tokens=2))
     return [event.token_ids for event in run(engine) if hasattr(event, "token_ids")]
 
 

@@ -123,7 +123,13 @@ def some_logits(rng: random.Random, vocab: int, scale: float) -> Tensor:
     return logits_RV
 
 
-@pytest.mark.parametrize(("vocab", "examples"), [(307, 100), (3_072, 40), (151_936, 5)])
+@pytest.mark.parametrize(
+    ("vocab", "examples"),
+    [
+        *((307, 30), (3_072, 12), (151_936, 3)),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in ((307, 200), (3_072, 80), (151_936, 10))),
+    ],
+)
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_the_kernels_sample_the_tokens_of_the_host_sampler(
     library: NativeLibrary, vocab: int, examples: int, num_threads: int

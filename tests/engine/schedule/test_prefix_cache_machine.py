@@ -257,5 +257,11 @@ class CacheMachine(RuleBasedStateMachine):
         self.pool.check_integrity([])
 
 
-CacheMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=50)
+class LongCacheMachine(CacheMachine):
+    """The same calls, more often."""
+
+
+CacheMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
+LongCacheMachine.TestCase.settings = settings(max_examples=1000, stateful_step_count=50)
 test_no_order_of_calls_makes_the_records_inconsistent = CacheMachine.TestCase
+test_no_order_of_calls_makes_the_records_inconsistent_in_a_long_run = pytest.mark.long(LongCacheMachine.TestCase)

@@ -328,8 +328,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.scheduler.tables.pool.num_free == self.num_blocks
 
 
-SchedulerMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+class LongSchedulerMachine(SchedulerMachine):
+    """The same calls, more often."""
+
+
+SchedulerMachine.TestCase.settings = settings(max_examples=70, stateful_step_count=40)
+LongSchedulerMachine.TestCase.settings = settings(max_examples=500, stateful_step_count=40)
 test_no_order_of_calls_violates_a_rule = SchedulerMachine.TestCase
+test_no_order_of_calls_violates_a_rule_in_a_long_run = pytest.mark.long(LongSchedulerMachine.TestCase)
 
 
 @pytest.mark.parametrize("seed", range(24))
