@@ -18,7 +18,7 @@ import torch
 
 from app.checkpoint.hf_config import inspect
 from app.config.settings import make_config
-from app.engine.execute.gpu.dry_run import DryDevice, dry_run
+from app.engine.execute.gpu.dry_run import DryDevice, dry_calibration, dry_run
 from app.kernels.triton.specializations import Specializations, build_launcher
 
 MAX_CHARS = 500  # of an error, so that a line goes through a pipe in one piece
@@ -32,7 +32,10 @@ def find(job: dict[str, Any]) -> Specializations:
     specializations = Specializations(capability)
     with specializations:
         for num_processors in job["num_processors"]:
-            dry_run(config, spec, DryDevice(capability, num_processors))
+            device = DryDevice(capability, num_processors)
+            dry_run(config, spec, device)
+            if job["calibrates"]:
+                dry_calibration(config, spec, device)
     return specializations
 
 
