@@ -19,7 +19,7 @@ import torch
 from app.checkpoint.hf_config import inspect
 from app.config.settings import make_config
 from app.engine.execute.gpu.dry_run import DryDevice, dry_calibration, dry_run
-from app.kernels.triton.specializations import Specializations, build_launcher
+from app.kernels.triton.specializations import Specializations, build_launcher, check_shared_memory
 
 MAX_CHARS = 500  # of an error, so that a line goes through a pipe in one piece
 
@@ -52,7 +52,9 @@ def main() -> None:
             continue
         name = key.partition(" ")[0]
         try:
-            build_launcher(compile_it())
+            kernel = compile_it()
+            check_shared_memory(kernel, tuple(job["capability"]))
+            build_launcher(kernel)
         except Exception as error:  # of the compiler: the others may do
             _tell(kernel=name, problem=f"{type(error).__name__}: {error}"[:MAX_CHARS])
         else:
