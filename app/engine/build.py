@@ -134,6 +134,7 @@ def _scale_kv(
     """Fold the scales of an FP8 cache into the weights: the checkpoint's, else calibrated ones."""
     scales = read_kv_scales(checkpoint, spec)
     if scales is None:
+        backend.finish_kernels()  # else this process would compile, one by one, what others compile already
         ops = cast(ListingOps, backend.ops)  # only a GPU has an FP8 cache
         scales = calibrate(spec, weights, ops, backend.device, calibration_ids(tokenizer, spec))
     scales.fold(weights, spec)

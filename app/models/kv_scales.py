@@ -69,6 +69,12 @@ class KVScales:
             o.mul_(values_G.repeat_interleave(group * width).to(o))
 
 
+def has_kv_scales(checkpoint: Checkpoint, spec: ModelSpec) -> bool:
+    """Return whether a checkpoint contains scales, so that none are calibrated."""
+    tensors = checkpoint.tensors or {}
+    return any(name is not None for kind in _NAMES for name in _names(tensors, kind, spec.num_layers))
+
+
 def read_kv_scales(checkpoint: Checkpoint, spec: ModelSpec) -> KVScales | None:
     """Return the scales that a checkpoint contains, rounded up to powers of two; None if it contains none.
 

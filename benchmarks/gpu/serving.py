@@ -27,7 +27,7 @@ RATES = (0.8, 0.5, 0.95)  # of the offline throughput
 POISSON_PROMPT, POISSON_NEW, POISSON_S = 512, 256, 8.0
 POISSON_NEEDS_S = 15.0  # until the last answer
 MAX_QUEUE = 1024
-GRAPHS = "quire_graph_captures_total"
+GRAPHS, FAILURES = "quire_graph_captures_total", "quire_graph_failures_total"
 
 
 def measure(task: Task) -> Iterator[Figure]:
@@ -58,7 +58,11 @@ def serve_and_ask(
     num_poisson: int,
     capturing_s: float = CAPTURING_S,
 ) -> Iterator[Figure]:
-    """Yield the time to the first token, the rate of all streams at once, then requests that arrive at random."""
+    """Yield the time to the first token, the rate of all streams at once, then requests that arrive at random.
+
+    Raises:
+        RuntimeError: the server does not start, or a graph could not be captured: its steps would be called one by one.
+    """
     began = time.perf_counter()
     # It stays in the process group of the section, which is ended as one.
     with listening(str(model), "--load-format", "dummy", *options, log=task.folder / "server.log") as server:
@@ -71,8 +75,9 @@ def serve_and_ask(
         warm = Workload(turned(load, 3).prompts[:WARM_REQUESTS], (WARM_NEW,) * min(WARM_REQUESTS, len(load.prompts)))
         ask(server, warm, task.folder)
         time.sleep(capturing_s)
-        graphs = asyncio.run(_num_graphs(server))
+        graphs = asyncio.run(_count(server, GRAPHS))
         answers = ask(server, turned(load, 1), task.folder)
+        _check_graphs(server)
         yield _streams(f"{name}, {STREAMS}", {"graphs": graphs, **answers}, load, offline)
         for share in RATES[:num_poisson] if offline else ():
             if time.monotonic() + POISSON_NEEDS_S > task.deadline:
@@ -90,11 +95,23 @@ async def _first_token(server: ServerProcess) -> None:
     await server.wait_for_token("/v1/completions", question)
 
 
-async def _num_graphs(server: ServerProcess) -> float:
-    """Return how many CUDA graphs the server has captured, as its metrics say."""
+async def _count(server: ServerProcess, name: str) -> float:
+    """Return a count of the server's metrics.
+
+    Raises:
+        RuntimeError: there is none of that name.
+    """
     metrics = (await server.client().get("/metrics")).content.decode()
-    found = (line.split()[-1] for line in metrics.splitlines() if line.startswith(GRAPHS))
-    return float(next(found, 0))
+    found = [line.split()[-1] for line in metrics.splitlines() if line.startswith(name)]
+    if not found:
+        raise RuntimeError(f"the server's metrics have no {name}")
+    return float(found[0])
+
+
+def _check_graphs(server: ServerProcess) -> None:
+    failures = asyncio.run(_count(server, FAILURES))
+    if failures:
+        raise RuntimeError(f"{failures:.0f} captures of CUDA graphs failed in the server; its log says why")
 
 
 def ask(server: ServerProcess, load: Workload, folder: Path, rate: float | None = None) -> dict[str, Any]:

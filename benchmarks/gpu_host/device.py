@@ -9,14 +9,14 @@ from __future__ import annotations
 import ctypes
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from app.engine.execute.gpu.device import Work
+from app.engine.execute.gpu.device import Copy, Work
 from app.engine.execute.gpu.graphs import DeviceStep
 from app.engine.execute.gpu.shapes import StepShape
 from app.engine.faults import FaultPlan
@@ -48,21 +48,21 @@ SCATTER = Call(35, 8)  # a copy and a kernel that Triton launches
 
 
 class PacedEvent:
-    """A point of time on the device."""
+    """A point of time on the device; `due` on the clock of `monotonic`."""
 
     def __init__(self, device: PacedDevice, due: float) -> None:
-        self._device, self._due = device, due
+        self._device, self.due = device, due
 
     def synchronize(self) -> None:
         """See torch.Event.synchronize: sleep until then, without the lock."""
         self._device.spend(WAIT)
-        left = self._due - monotonic()
+        left = self.due - monotonic()
         if left > 0:
             time.sleep(left)
 
     def elapsed_time(self, later: PacedEvent) -> float:
         """See torch.Event.elapsed_time: milliseconds."""
-        return 1000 * (later._due - self._due)
+        return 1000 * (later.due - self.due)
 
 
 class PacedGraph:
@@ -120,13 +120,14 @@ class PacedDevice(FaultPlan):
         self.spend(EVENT)
         return PacedEvent(self, max(self._free_at, monotonic()))
 
-    def fetch(self, source: Tensor, target: Tensor) -> PacedEvent:
+    def fetch(self, copies: Sequence[Copy], after: PacedEvent) -> PacedEvent:
         """See Device.fetch: of tokens there are always some."""
-        for call in (EVENT, WAIT, COPY, EVENT):
+        for call in (WAIT, *(COPY for _ in copies), EVENT):
             self.spend(call)
-        if target.dtype == torch.int32 and target.dim() == 1:
-            target.copy_(self._tokens[: len(target)])
-        return PacedEvent(self, max(self._free_at, monotonic()) + COPY_S)
+        for _, target in copies:
+            if target.dtype == torch.int32 and target.dim() == 1:
+                target.copy_(self._tokens[: len(target)])
+        return PacedEvent(self, max(after.due, monotonic()) + len(copies) * COPY_S)
 
     def pinned(self, *shape: int, dtype: torch.dtype) -> Tensor:
         """See Device.pinned."""

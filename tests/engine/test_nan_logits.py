@@ -46,3 +46,15 @@ def test_a_request_whose_logits_are_no_numbers_fails_alone(params, is_eager, tmp
     stats = both.engine.stats()
     assert stats.num_nan_requests == 1 and stats.num_faults == 0 and stats.num_free_blocks == stats.num_blocks
     assert sum("(NaN)" in record.message for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"dtype": "bfloat16"}, {"enforce_eager": True}], ids=str)
+def test_a_request_fails_whatever_token_of_its_prompt_is_no_number(settings, tmp_path):
+    """A key that is no number makes the sums of all later rows none, and a row of another sequence does not see it."""
+    run = Run(build(damaged(tmp_path), max_num_seqs=4, max_num_batched_tokens=16, **settings))
+    prompts = {"first": [NAN_TOKEN, *range(40)], "middle": [*range(20), NAN_TOKEN, *range(20)], "none": [*range(41)]}
+    for name, prompt in prompts.items():
+        run.add(request(run.engine, name, prompt, max_tokens=3))
+    run.finish()
+    failed = {name for name in prompts if isinstance(run.end(name), RequestFailed)}
+    assert failed == {"first", "middle"} and run.engine.num_nan_requests == 2

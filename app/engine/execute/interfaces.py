@@ -91,6 +91,9 @@ class Backend(Protocol):
     def synchronize(self) -> None:
         """Wait until the device has finished all issued work."""
 
+    def finish_kernels(self) -> None:
+        """Wait until the kernels are compiled; nothing may be computed on the device before. Idempotent."""
+
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
         """Allocate the memory that steps need besides weights and cache; return its bytes."""
 

@@ -35,7 +35,7 @@ def _gpu_backend(config: Config, spec: ModelSpec) -> Backend:
 
     device = Device()
     compilation = Precompilation(config, spec, device.capability, [device.num_processors])
-    backend = GpuBackend(config, spec, device, before_warm_up=compilation.finish)
+    backend = GpuBackend(config, spec, device, finish_kernels=compilation.finish)
     compilation.start()  # beside the loading of the weights
     return backend
 

@@ -23,10 +23,15 @@ import torch
 import triton
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.backends.compiler import GPUTarget
+from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 
 from app.kernels.triton.c_compiler import check_c_compiler
 
+# Of shared memory, KiB that a program can have, by compute capability (CUDA's programming guide).
+SHARED_KIB = {
+    (8, 0): 163, (8, 6): 99, (8, 7): 163, (8, 9): 99, (9, 0): 227, (10, 0): 227, (10, 3): 227, (12, 0): 99, (12, 1): 99,
+}  # fmt: skip
 _DEVICE = 0
 _LIBCUDA = "libcuda.so.1"
 
@@ -97,6 +102,17 @@ def fix_cache_keys() -> None:
         for value in vars(module).values():
             if isinstance(value, JITFunction) and value.__module__ == module.__name__:
                 value.cache_key  # noqa: B018
+
+
+def check_shared_memory(kernel: Any, capability: tuple[int, int]) -> None:
+    """Check that a compiled kernel fits GPUs of a compute capability; of unknown ones nothing is said.
+
+    Raises:
+        OutOfResources: as launching it would.
+    """
+    taken, limit = kernel.metadata.shared, 1024 * SHARED_KIB.get(capability, 1 << 20)
+    if taken > limit:
+        raise OutOfResources(taken, limit, "shared memory")
 
 
 def build_launcher(kernel: Any) -> None:

@@ -1,6 +1,8 @@
 """The measurements of the sections on tiny models and a CPU: loads, the engine's loop, transformers, serving."""
 
 import time
+from contextlib import nullcontext
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -178,6 +180,21 @@ def test_a_server_is_started_and_measured(tmp_path, monkeypatch):
     assert poisson.name == "tiny, Poisson at 50%"
     assert poisson.about["requests"] == 5
     assert poisson.about["tokens"] == 25
+
+
+def test_a_server_whose_graphs_could_not_be_captured_is_not_measured(tmp_path, monkeypatch):
+    async def count(server, name):
+        return {serving.GRAPHS: 50.0, serving.FAILURES: 2.0}[name]
+
+    monkeypatch.setattr(serving, "_count", count)
+    monkeypatch.setattr(serving, "listening", lambda *given, **named: nullcontext())
+    monkeypatch.setattr(serving, "_first_token", AsyncMock())
+    monkeypatch.setattr(serving, "ask", lambda *given: {})
+    task = Task("x", tmp_path, Results(), time.monotonic() + 60)
+    figures = serving.serve_and_ask("x", tiny(), LOAD, [], task, offline=None, num_poisson=0, capturing_s=0.0)
+    assert next(figures).name == "x, start"
+    with pytest.raises(RuntimeError, match="2 captures of CUDA graphs failed"):
+        next(figures)
 
 
 def test_a_server_that_exits_before_it_is_ready_is_an_error_at_once(tmp_path, monkeypatch):

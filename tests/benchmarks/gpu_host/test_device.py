@@ -51,7 +51,8 @@ def test_who_waits_sleeps_until_the_step_ends_and_lets_others_run():
     device = paced(0.05)
     began = monotonic()
     device.run(partial(STEP.run, SHAPE))
-    done = device.fetch(torch.zeros(4, device="meta"), target := torch.zeros(4, dtype=torch.int32))
+    tokens, target = torch.zeros(4, device="meta"), torch.zeros(4, dtype=torch.int32)
+    done = device.fetch([(tokens, target)], after=device.record_event())
     others = []
     thread = threading.Thread(target=lambda: others.append(monotonic()))
     thread.start()

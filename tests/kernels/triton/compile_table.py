@@ -14,6 +14,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from app.engine.execute.gpu.kv_calibration import MAX_TOKENS as CALIBRATION_TOKENS
 from app.kernels.triton import (
     blocks,
     logprobs,
@@ -141,16 +142,17 @@ def multiply_few(kind: str, num_rows: int, width: int, depth: int, dtype: torch.
 
 def attend(
     kind: str, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, cache_dtype: torch.dtype,
-    block_size: int, window: int | None, arch: int,
+    block_size: int, window: int | None, tiles: torch.dtype, arch: int,
 ) -> None:  # fmt: skip
     """Attention of a step of `kind`: decode, pieces, prefill, and deterministic forms of them.
 
-    "whole" is decode of many short contexts, "two launches" decode with the merge in a kernel of its own.
+    "whole" is decode of many short contexts, "two launches" decode with the merge in a kernel of its own. `tiles` is
+    the type of the cache that the config is for.
     """
     mode: Kind = "deterministic" if "deterministic" in kind else "decode"
     if kind in ("pieces", "prefill"):
         mode = kind
-    config = attention_config(mode, head_dim, dtype, cache_dtype, divmod(arch, 10))
+    config = attention_config(mode, head_dim, dtype, tiles, divmod(arch, 10))
     q, cache = (
         tensor(TOKENS, heads, head_dim, dtype=dtype),
         tensor(BLOCKS, block_size, kv_heads, head_dim, dtype=cache_dtype),
@@ -241,14 +243,18 @@ ROTATIONS = [(BF16, BF16, True), (FP16, FP8, False), (FP32, FP32, True), (FP32, 
 def _attention(
     kind: str, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype = BF16,
     cache_dtype: torch.dtype | None = None, block_size: int = 16, window: int | None = None,
+    tiles: torch.dtype | None = None,
 ) -> Configuration:  # fmt: skip
     cache_dtype = cache_dtype or dtype
     name = f"{kind}: {heads}/{kv_heads} heads of {head_dim}, {_short(dtype)}, cache {_short(cache_dtype)}"
+    if tiles is not None:
+        name += f", tiles for {_short(tiles)}"
+    tiles = tiles or cache_dtype
     kernels = {"prefill": PREFILL, "pieces": PIECES, "launches": TWO_LAUNCHES}.get(kind.split()[-1], DECODE)
     # Tensor cores multiply no float32, and their warp groups have at least 64 rows; a merge is not critical.
     needs = BOTH if "prefill" in kind and dtype != FP32 else () if kind == "two launches" else (ASYNC_COPIES,)
-    call = partial(attend, kind, heads, kv_heads, head_dim, dtype, cache_dtype, block_size, window)
-    architectures = WITH_FP8 if cache_dtype == FP8 else (90, 80)
+    call = partial(attend, kind, heads, kv_heads, head_dim, dtype, cache_dtype, block_size, window, tiles)
+    architectures = WITH_FP8 if FP8 in (cache_dtype, tiles) else (90, 80)
     return Configuration(f"{name}, blocks of {block_size}, window {window}", kernels, call, needs, architectures)
 
 
@@ -293,6 +299,8 @@ TABLE = [
     _attention("prefill", 16, 8, 128),
     _attention("prefill", 32, 8, 128, cache_dtype=FP8),
     _attention("deterministic prefill", 32, 8, 128),
+    # An FP8 cache is calibrated over one of the model's type, by the kernels of the one to come.
+    *(_attention(kind, 32, 8, 128, block_size=CALIBRATION_TOKENS, tiles=FP8) for kind in ("pieces", "prefill")),
     Configuration("scatter", ("rows._scatter_kernel",), scatter_changes),
     Configuration("gather", ("rows._gather_kernel",), gather_step),
     Configuration("fill", ("rows._fill_kernel",), fill_step),
@@ -337,6 +345,9 @@ def _sweep_attention() -> Iterator[Configuration]:
         yield _attention(kind, 8 * group, 8, head_dim, FP16, window=4096)
         if "deterministic" not in kind:
             yield _attention(kind, 8 * group, 8, head_dim, cache_dtype=FP8, block_size=64)
+    for kind, (head_dim, group) in product(("pieces", "prefill"), shapes):
+        if head_dim != 128:  # those are in the table
+            yield _attention(kind, 8 * group, 8, head_dim, block_size=CALIBRATION_TOKENS, tiles=FP8)
     for head_dim, group in shapes:
         yield _attention("whole decode", 7 * group, 7, head_dim, block_size=8)
         yield _attention("deterministic whole decode", 7 * group, 7, head_dim, block_size=8)

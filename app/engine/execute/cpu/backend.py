@@ -62,6 +62,9 @@ class HostBackend:
     def synchronize(self) -> None:
         """See Backend.synchronize: nothing to wait for."""
 
+    def finish_kernels(self) -> None:
+        """See Backend.finish_kernels: they are there before the backend is."""
+
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
         """See Backend.prepare."""
         self._arena, self._eos_token_ids = self.make_arena(), eos_token_ids

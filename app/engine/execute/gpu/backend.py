@@ -48,7 +48,7 @@ RUN_AHEADS = ((2 * GIB, 3), (10 * GIB, 2))
 class GpuBackend:
     """See Backend. Steps of up to `fused_rows` sequences that decode take fewer and larger kernels.
 
-    `before_warm_up` is called before the first step: it may wait until the kernels are compiled.
+    `finish_kernels` waits until the kernels are compiled; idempotent.
 
     Raises:
         CannotStart: the GPU is too old, or the kernels do not support the model.
@@ -64,10 +64,10 @@ class GpuBackend:
         spec: ModelSpec,
         device: Device,
         fused_rows: int = MAX_ROWS,
-        before_warm_up: Callable[[], None] = lambda: None,
+        finish_kernels: Callable[[], None] = lambda: None,
     ) -> None:
         _check(config, spec, device.capability)
-        self._before_warm_up = before_warm_up
+        self._finish_kernels = finish_kernels
         self._config, self._spec, self._gpu = config, spec, device
         self._dtype = DTYPES[spec.dtype]
         self.device, self.pin, self.synchronize = device.torch_device, device.pin, device.synchronize
@@ -102,6 +102,10 @@ class GpuBackend:
             if is_deterministic  # fused kernels sum in another order
             else FusingOps(CublasProducts(), attention, fused_rows)
         )
+
+    def finish_kernels(self) -> None:
+        """See Backend.finish_kernels."""
+        self._finish_kernels()
 
     def free_memory(self) -> int:
         """See Backend.free_memory."""
@@ -151,7 +155,7 @@ class GpuBackend:
         decoder = Decoder(self._spec, weights, self._rope_PH, self.ops, ParallelContext())
         step = DeviceStep(decoder, cache.layers, self._arena, self._memory, self._sampler)
         self._gpu.synchronize()  # weights were loaded on another stream than that of the steps
-        self._before_warm_up()
+        self.finish_kernels()
         warm_up(self._gpu, step, self._staging, cache, self._shapes.warm_ups())
         return GpuRunner(
             device=self._gpu,

@@ -18,8 +18,8 @@ import torch
 
 from app.checkpoint.hf_config import inspect
 from app.config.settings import make_config
-from app.engine.execute.gpu.dry_run import DryDevice, dry_run
-from app.kernels.triton.specializations import Specializations, build_launcher
+from app.engine.execute.gpu.dry_run import DryDevice, dry_calibration, dry_run
+from app.kernels.triton.specializations import Specializations, build_launcher, check_shared_memory
 
 MAX_CHARS = 500  # of an error, so that a line goes through a pipe in one piece
 
@@ -32,7 +32,10 @@ def find(job: dict[str, Any]) -> Specializations:
     specializations = Specializations(capability)
     with specializations:
         for num_processors in job["num_processors"]:
-            dry_run(config, spec, DryDevice(capability, num_processors))
+            device = DryDevice(capability, num_processors)
+            dry_run(config, spec, device)
+            if job["calibrates"]:
+                dry_calibration(config, spec, device)
     return specializations
 
 
@@ -49,7 +52,9 @@ def main() -> None:
             continue
         name = key.partition(" ")[0]
         try:
-            build_launcher(compile_it())
+            kernel = compile_it()
+            check_shared_memory(kernel, tuple(job["capability"]))
+            build_launcher(kernel)
         except Exception as error:  # of the compiler: the others may do
             _tell(kernel=name, problem=f"{type(error).__name__}: {error}"[:MAX_CHARS])
         else:

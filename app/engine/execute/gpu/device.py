@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ from app.runtime.gc_tuning import without_gc
 
 Work = Callable[[], object]
 """A callable that issues operations to the current stream; it must not wait for the device."""
+Copy = tuple[Tensor, Tensor]
+"""A source on the device, and a target in pinned memory."""
 
 # A thread that waits for the device in a loop takes a core, and on machines with so few the event loop needs that core.
 # A sleeping one wakes 50 us late, a tenth of a small model's step.
@@ -51,14 +53,15 @@ class Device:
         """Return a timed event after all work issued so far; its `synchronize` raises RuntimeError if work failed."""
         return self._record(self._compute, is_timed=True)
 
-    def fetch(self, source: Tensor, target: Tensor) -> torch.Event:
-        """Copy `source` to pinned `target` after all work issued so far, beside later work; return the copy's end.
+    def fetch(self, copies: Iterable[Copy], after: torch.Event) -> torch.Event:
+        """Copy sources to targets after an event of `record_event`, beside later work; return the end of the copies.
 
-        Later work must not write to `source` until then.
+        Later work must not write to the sources until then.
         """
-        self._copies.wait_event(self._record(self._compute))
+        self._copies.wait_event(after)
         with torch.cuda.stream(self._copies):
-            target.copy_(source, non_blocking=True)
+            for source, target in copies:
+                target.copy_(source, non_blocking=True)
         return self._record(self._copies)
 
     def pinned(self, *shape: int, dtype: torch.dtype) -> Tensor:

@@ -6,6 +6,7 @@ alone; no operation depends on a value of the device. So a dry run meets every k
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from app.checkpoint.spec import ModelSpec
 from app.config.settings import Config
 from app.engine.execute.gpu.backend import GpuBackend
-from app.engine.execute.gpu.device import Device, Work
+from app.engine.execute.gpu.device import Copy, Device, Work
 from app.engine.execute.gpu.kv_calibration import MAX_TOKENS, compute_text
 from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache
@@ -22,6 +23,7 @@ from app.engine.schedule.limits import SchedulerLimits
 from app.models.loader import load_weights
 from app.models.mapped_file import Part
 from app.models.parallel import ParallelContext
+from app.models.weights import DecoderWeights
 
 _NUM_BLOCKS = 64
 
@@ -55,8 +57,8 @@ class DryDevice(Device):
         """See Device.record_event."""
         return NoGraph()
 
-    def fetch(self, source: Tensor, target: Tensor) -> Any:
-        """See Device.fetch; the target stays as it is."""
+    def fetch(self, copies: Iterable[Copy], after: object) -> Any:
+        """See Device.fetch; the targets stay as they are."""
         return NoGraph()
 
     def pinned(self, *shape: int, dtype: torch.dtype) -> Tensor:
@@ -92,10 +94,7 @@ def dry_run(config: Config, spec: ModelSpec, device: DryDevice, num_blocks: int 
     Raises:
         CannotStart, ConfigurationError: see GpuBackend.
     """
-    backend = GpuBackend(config, spec, device)
-    weights = load_weights(spec, NoWeights(), ParallelContext(), packer=backend.packer, allocate=backend.allocate)
-    if config.cache.kv_cache_dtype == "fp8":  # its scales may have to be calibrated
-        compute_text(spec, weights, backend.ops, backend.device, [0] * min(MAX_TOKENS, spec.max_position))
+    backend, weights = _load(config, spec, device)
     max_model_len = config.model.max_model_len or spec.max_position
     backend.prepare(max_model_len, spec.eos_token_ids)
     num_host_blocks = int(config.cache.swap_space > 0)
@@ -112,3 +111,15 @@ def dry_run(config: Config, spec: ModelSpec, device: DryDevice, num_blocks: int 
         speculative_ngram=scheduler.speculative_ngram,
     )
     return backend.make_runner(weights, cache, limits, None)
+
+
+def dry_calibration(config: Config, spec: ModelSpec, device: DryDevice) -> None:
+    """Do what calibrating the scales of an FP8 cache does, which a start adds where the checkpoint contains none."""
+    backend, weights = _load(config, spec, device)
+    compute_text(spec, weights, backend.ops, backend.device, [0] * min(MAX_TOKENS, spec.max_position))
+
+
+def _load(config: Config, spec: ModelSpec, device: DryDevice) -> tuple[GpuBackend, DecoderWeights]:
+    backend = GpuBackend(config, spec, device)
+    how = (ParallelContext(), lambda share: None, backend.packer, backend.allocate)
+    return backend, load_weights(spec, NoWeights(), *how)

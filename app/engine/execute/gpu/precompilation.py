@@ -24,11 +24,13 @@ from typing import IO, Any
 
 from tqdm import tqdm
 
+from app.checkpoint.folder import Checkpoint, resolve
 from app.checkpoint.spec import ModelSpec
 from app.config.settings import Config
-from app.contract.errors import CannotStart
+from app.contract.errors import CannotStart, ModelRefused
 from app.kernels.triton import specializations
 from app.kernels.triton.c_compiler import check_c_compiler
+from app.models.kv_scales import has_kv_scales
 from app.runtime.cores import num_cores
 
 _log = logging.getLogger("quire.engine")
@@ -61,6 +63,7 @@ class Precompilation:
             "settings": _settings(config),
             "capability": capability,
             "num_processors": list(num_processors),
+            "calibrates": calibrates(config, spec),
         }
         self._notes = [_note(self._job, spec, count) for count in num_processors]
         self._workers: list[subprocess.Popen[bytes]] = []
@@ -138,6 +141,19 @@ class Precompilation:
         return lines[-1].strip() if lines else "it said nothing"
 
 
+def calibrates(config: Config, spec: ModelSpec) -> bool:
+    """Return whether a start calibrates the scales of an FP8 cache: the checkpoint contains none, or is not there."""
+    if config.cache.kv_cache_dtype != "fp8":
+        return False
+    if config.model.load_format == "dummy":
+        return True
+    try:
+        checkpoint = Checkpoint.open(resolve(config.model.model))
+    except ModelRefused:  # `quire warm` needs config.json only
+        return True
+    return not has_kv_scales(checkpoint, spec)
+
+
 def _settings(config: Config) -> dict[str, Any]:
     """Return the settings that a worker needs."""
     sections = (config.model, config.cache, config.scheduler)
@@ -157,7 +173,8 @@ def _note(job: dict[str, Any], spec: ModelSpec, num_processors: int) -> Path:
     """Return the file that says that a job is done for GPUs with so many processors."""
     settings = {name: value for name, value in job["settings"].items() if name != "model"}
     state = hashlib.blake2b(digest_size=16)
-    for part in (specializations.compiler_version(), spec, settings, job["capability"], num_processors):
+    facts = (settings, job["capability"], job["calibrates"], num_processors)
+    for part in (specializations.compiler_version(), spec, *facts):
         state.update(f"{part}\n".encode())
     for file in sorted([*_KERNELS.glob("*.py"), *Path(__file__).parent.glob("*.py")]):
         state.update(file.read_bytes())

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from app.engine.execute.gpu.device import Device
+from app.engine.execute.gpu.device import Copy, Device
 from app.engine.execute.gpu.graphs import StepGraphs
 from app.engine.execute.gpu.inputs import DeviceInputs
 from app.engine.execute.gpu.memory import Staging
@@ -37,8 +37,7 @@ class Timed(NamedTuple):
     end: torch.Event
 
     def seconds(self) -> float:
-        """Wait for the end and return the seconds in between."""
-        self.end.synchronize()
+        """Return the seconds in between; the end must be over."""
         return self.begin.elapsed_time(self.end) / 1000
 
 
@@ -122,7 +121,7 @@ class GpuRunner:
             self.faults.before_launch(plan)
         transfer = self._timed(partial(self._transfer, plan)) if plan.moves_blocks else None
         if shape is None:
-            return LaunchedStep(plan, self.run_ahead, lambda: ([], []), None, transfer, self.faults)
+            return LaunchedStep(plan, self.run_ahead, partial(_read_nothing, transfer), None, transfer, self.faults)
         return self._compute(plan, shape, transfer)
 
     def _compute(self, plan: StepPlan, shape: StepShape, transfer: Timed | None) -> LaunchedStep:
@@ -137,15 +136,15 @@ class GpuRunner:
         rows = [row for row, _ in plan.sampled]
         # Before the samples are read, their rows may go to other sequences.
         num_logprobs = {i: self._num_logprobs[row] for i, row in enumerate(rows) if row in self._num_logprobs}
-        fetched = rings.fetch(ring_index, count, with_logprobs=bool(num_logprobs))
+        copies = rings.copies(ring_index, count, with_logprobs=bool(num_logprobs))
         on_host = [i for i, row in enumerate(rows) if row in self._on_host]
         if on_host:
             self.inputs.invalidate_rows([rows[i] for i in on_host])
-            fetched += self._fetch_logits(on_host)
+            copies += self._logit_copies(on_host)
+        fetched = self.device.fetch(copies, after=computing.end)
 
         def read() -> Samples:
-            for event in fetched:
-                event.synchronize()
+            fetched.synchronize()  # the only wait of a step: each one gives the interpreter's lock away
             token_ids = rings.tokens(ring_index, count)
             logprobs: list[SampleLogprobs | None] = [None] * count
             for i, num_best in num_logprobs.items():
@@ -159,14 +158,11 @@ class GpuRunner:
 
         return LaunchedStep(plan, 0 if on_host else self.run_ahead, read, computing, transfer, self.faults)
 
-    def _fetch_logits(self, logit_rows: Sequence[int]) -> list[torch.Event]:
+    def _logit_copies(self, logit_rows: Sequence[int]) -> list[Copy]:
         logits_RV = self.steps.step.arena.logits_RV
         if len(self._host_logits_RV) < len(logit_rows):
             self._host_logits_RV = self.device.pinned(len(logit_rows), logits_RV.shape[1], dtype=torch.float32)
-        return [
-            self.device.fetch(logits_RV[row], target)
-            for row, target in zip(logit_rows, self._host_logits_RV, strict=False)
-        ]
+        return [(logits_RV[row], target) for row, target in zip(logit_rows, self._host_logits_RV, strict=False)]
 
     def _start(self, start: RowStart) -> None:
         self._release(start.row)
@@ -194,6 +190,13 @@ class GpuRunner:
         begin = self.device.record_event()
         issue()
         return Timed(begin, self.device.record_event())
+
+
+def _read_nothing(transfer: Timed | None) -> Samples:
+    """Wait for the end of a step that only moved blocks."""
+    if transfer is not None:
+        transfer.end.synchronize()
+    return [], []
 
 
 def _sampled_positions(plan: StepPlan, samples: Sequence[int]) -> list[int]:

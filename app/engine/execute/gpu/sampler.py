@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from app.engine.execute.gpu.device import Device
+from app.engine.execute.gpu.device import Copy, Device
 from app.engine.execute.gpu.memory import Staging, StepInputs, StepMemory
 from app.engine.schedule.step_plan import RowStart, SampleLogprobs
 from app.kernels.triton import row_layout as layout
@@ -49,7 +49,7 @@ class OutputRings:
     """
 
     def __init__(self, device: Device, memory: StepMemory, staging: Staging, max_logit_rows: int) -> None:
-        self._device, self._memory, self._staging = device, memory, staging
+        self._memory, self._staging = memory, staging
 
         def rings(zeros: Allocate) -> Rings:
             sizes = (RING_SIZE, max_logit_rows, 1 + layout.MAX_LOGPROBS)
@@ -74,13 +74,10 @@ class OutputRings:
         """Write the device's counter before the next step: it may have counted one step more or less than the host."""
         self._staging.write(self._memory.offsets["counter"], self._next)
 
-    def fetch(self, index: int, num_samples: int, *, with_logprobs: bool) -> list[torch.Event]:
-        """Begin to copy a step's samples, which can be read after the returned events."""
+    def copies(self, index: int, num_samples: int, *, with_logprobs: bool) -> list[Copy]:
+        """Return what is to be copied of a step's samples before they are read."""
         rings = range(3 if with_logprobs else 1)
-        return [
-            self._device.fetch(self.on_device[ring][index, :num_samples], self._on_host[ring][index, :num_samples])
-            for ring in rings
-        ]
+        return [(self.on_device[ring][index, :num_samples], self._on_host[ring][index, :num_samples]) for ring in rings]
 
     def tokens(self, index: int, num_samples: int) -> list[int]:
         """Return the tokens that a step sampled."""

@@ -227,9 +227,9 @@ static inline Ints dot_bytes(Ints acc, Ints w, Ints x) {
 
 // --- Functions ----------------------------------------------------------------------------------------------------
 
-// 2^x, relative error about 2e-7; below -126 it stays at 2^-126.
+// 2^x, relative error about 2e-7; below -126 it stays at 2^-126. Of a NaN it is one: max and min return what comes second.
 static inline Floats exp2(Floats x) {
-  x = min(max(x, all(-126.0f)), all(127.0f));
+  x = min(all(127.0f), max(all(-126.0f), x));
   const Floats whole = rounded(x), rest = x - whole;
   Floats p = all(1.33335581e-3f);
   p = fma(p, rest, all(9.61812910e-3f));

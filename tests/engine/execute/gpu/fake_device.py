@@ -6,7 +6,7 @@ A graph is a list of the operations and launches of the captured work, with thei
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.interpreter import InterpretedFunction
 
-from app.engine.execute.gpu.device import Work
+from app.engine.execute.gpu.device import Copy, Work
 
 
 class FakeEvent:
@@ -86,9 +86,15 @@ class FakeDevice:
         self._queue.append(event.happen)
         return event
 
-    def fetch(self, source: Tensor, target: Tensor) -> FakeEvent:
+    def fetch(self, copies: Iterable[Copy], after: FakeEvent) -> FakeEvent:
         """See Device.fetch."""
-        return FakeEvent(self, lambda: target.copy_(source))
+
+        def copy() -> None:
+            assert after.time is not None, "the event is among the work that was issued before"
+            for source, target in copies:
+                target.copy_(source)
+
+        return FakeEvent(self, copy)
 
     def pinned(self, *shape: int, dtype: torch.dtype) -> Tensor:
         """See Device.pinned."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
 import torch
 
-from app.config.settings import make_config
+from app.checkpoint.spec import ModelSpec
+from app.config.settings import Config, make_config
 from app.engine.build import build_engine
 from app.engine.engine import Engine
 from app.engine.execute.gpu.backend import GpuBackend
@@ -31,6 +33,7 @@ def build(
     *,
     faults: FaultPlan | None = None,
     fused_rows: int = 0,
+    finish_kernels: Callable[[], None] = lambda: None,
     **settings: object,
 ) -> Engine:
     """An engine for a checkpoint folder; an interpreted program takes a millisecond, so everything is small.
@@ -39,7 +42,11 @@ def build(
     """
     torch.set_num_threads(1)
     fake = device or FakeDevice()
-    with patch("app.engine.build.select_backend", lambda config, spec: GpuBackend(config, spec, fake, fused_rows)):
+
+    def select_backend(config: Config, spec: ModelSpec) -> GpuBackend:
+        return GpuBackend(config, spec, fake, fused_rows, finish_kernels)
+
+    with patch("app.engine.build.select_backend", select_backend):
         return build_engine(make_config({"model": str(folder), **SMALL, **settings}), faults=faults)
 
 

@@ -29,8 +29,9 @@ from app.engine.build import build_engine
 from app.engine.engine import Engine
 from app.engine.execute.gpu import kv_calibration
 from app.engine.execute.gpu.backend import GpuBackend
-from app.engine.execute.gpu.dry_run import DryDevice, NoWeights, dry_run
+from app.engine.execute.gpu.dry_run import DryDevice, NoWeights, dry_calibration, dry_run
 from app.engine.execute.gpu.kv_calibration import MAX_TOKENS
+from app.engine.execute.gpu.precompilation import calibrates
 from app.engine.execute.gpu.runner import GpuRunner
 from app.kernels.triton.specializations import Specializations
 from tests.engine.driving import request
@@ -148,6 +149,8 @@ def main() -> None:
     with Specializations(GPU[0]) as specializations:
         found = specializations.found
         dry_run(config, spec, DryDevice(*GPU))
+        if calibrates(config, spec):
+            dry_calibration(config, spec, DryDevice(*GPU))
         compiled = set(found)
         engine = build(config)
         started = set(found)

@@ -102,12 +102,13 @@ def test_work_and_events_go_to_the_compute_stream(cuda: CudaRecorder):
     assert begin.elapsed_time(end) == 1000.0 and device.num_processors == 132 and device.capability == (9, 0)
 
 
-def test_a_fetch_waits_for_earlier_work_only(cuda: CudaRecorder):
+def test_a_fetch_waits_for_one_event_only_and_has_one_end(cuda: CudaRecorder):
     device = Device()
-    event = device.fetch(None, RecordedTensor(cuda))
-    event.synchronize()
+    end = device.fetch([(None, RecordedTensor(cuda))] * 2, after=device.record_event())
+    end.synchronize()
     assert cuda.calls == [
-        "event 1 on compute", "copies waits for event 1", "copy on copies", "event 2 on copies", "wait for event 2",
+        "event 1 on compute", "copies waits for event 1", "copy on copies", "copy on copies", "event 2 on copies",
+        "wait for event 2",
     ]  # fmt: skip
 
 
@@ -144,8 +145,7 @@ def test_the_next_capture_after_a_failed_one_has_a_new_pool(cuda: CudaRecorder, 
 def test_where_cores_are_few_a_wait_for_the_device_sleeps(cuda: CudaRecorder, monkeypatch, cores: int, sleeps: bool):
     monkeypatch.setattr(devices, "num_cores", lambda: cores)
     device = Device()
-    device.record_event()
-    device.fetch(None, RecordedTensor(cuda))
+    device.fetch([(None, RecordedTensor(cuda))], after=device.record_event())
     assert cuda.are_blocking == {sleeps}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from triton.runtime.errors import OutOfResources
 
 from app.checkpoint.hf_config import inspect
 from app.commands.doctor import Mark, findings
@@ -243,3 +244,14 @@ def test_the_kernels_are_waited_for_and_every_shape_runs_before_the_first_reques
     engine = build_engine(config)
     assert order == ["compiled", *engine.runner.inputs.shapes.warm_ups()]
     assert engine.runner.cache.num_host_blocks > 0
+
+
+def test_a_kernel_that_does_not_fit_ends_the_start_with_words(monkeypatch):
+    def run(step: DeviceStep, shape: object) -> None:
+        raise OutOfResources(233000, 232448, "shared memory")
+
+    device = FakeDevice()
+    monkeypatch.setattr(DeviceStep, "run", run)
+    monkeypatch.setattr(device, "run", lambda work: work())
+    with pytest.raises(CannotStart, match=r"Triton 3\.\S+ compiles a GPU kernel.*233000.*Install the Triton that"):
+        build(tiny("Llama"), device)

@@ -13,8 +13,9 @@ from app.config.settings import make_config
 from app.contract.errors import ConfigurationError
 from app.contract.events import TokenDelta
 from app.engine import build as building
+from app.engine.execute.gpu import backend as backends
 from app.engine.execute.gpu import kv_calibration
-from app.engine.execute.gpu.kv_calibration import calibration_ids
+from app.engine.execute.gpu.kv_calibration import calibrate, calibration_ids
 from app.models.kv_scales import KVScales
 from app.text.tokenizer import Tokenizer
 from tests.checkpoints import damaged_copy, tiny
@@ -112,6 +113,15 @@ def test_scales_of_the_checkpoint_come_before_calibrated_ones(tmp_path, monkeypa
     monkeypatch.setattr(building, "calibrate", None)  # a call would raise
     build(folder, kv_cache_dtype="fp8", max_num_seqs=1)
     assert seen[0].keys_LG.tolist() == seen[0].values_LG.tolist() == [[0.5, 0.5], [2.0, 2.0]]
+
+
+def test_nothing_is_computed_before_the_kernels_are_compiled(monkeypatch):
+    calls: list[str] = []
+    monkeypatch.setattr(building, "calibrate", lambda *given: calls.append("calibrate") or calibrate(*given))
+    warm_up = backends.warm_up
+    monkeypatch.setattr(backends, "warm_up", lambda *given: calls.append("warm up") or warm_up(*given))
+    build(tiny("Llama"), kv_cache_dtype="fp8", finish_kernels=lambda: calls.append("finish kernels"))
+    assert calls == ["finish kernels", "calibrate", "finish kernels", "warm up"]
 
 
 def test_other_caches_need_no_scales(monkeypatch):

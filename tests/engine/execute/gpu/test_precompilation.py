@@ -5,17 +5,21 @@ from __future__ import annotations
 import gc
 import json
 import shutil
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from app.checkpoint.hf_config import inspect
 from app.config.settings import make_config
 from app.contract.errors import CannotStart
-from app.engine.execute.gpu import precompilation
-from app.engine.execute.gpu.precompilation import Precompilation
+from app.engine.execute.gpu import compile_worker, precompilation
+from app.engine.execute.gpu.precompilation import Precompilation, calibrates
 from tests.checkpoints import tiny
 from tests.engine.execute.gpu.programs import run_program
+from tests.models.test_kv_scales import with_tensors
 
 CAPABILITY, PROCESSORS = (9, 0), 132
 SMALL = {"max_num_seqs": 4, "max_num_batched_tokens": 16, "max_model_len": 128}
@@ -67,6 +71,32 @@ def test_a_note_is_for_one_model_its_settings_and_one_kind_of_gpu(cache):
     assert not precompilation_of(folder, deterministic=True).is_done
     assert not precompilation_of(folder, processors=114).is_done
     assert not precompilation_of(tiny("Qwen3")).is_done
+
+
+def test_calibrating_is_compiled_for_unless_the_checkpoint_has_scales(tmp_path):
+    scales = {f"{layer}_{kind}_scale": torch.tensor(0.5) for layer in range(2) for kind in "kv"}
+    scaled, plain = with_tensors(tmp_path, **scales).folder, tiny("Llama")
+    (only_config := tmp_path / "config only").mkdir()
+    shutil.copy(plain / "config.json", only_config)
+
+    def found(folder: Path, kv_cache_dtype: str = "fp8", load_format: str = "auto") -> bool:
+        config = make_config({"model": str(folder), "device": "cuda", "kv_cache_dtype": kv_cache_dtype})
+        _, spec = inspect(replace(config.model, load_format="dummy"))
+        return calibrates(replace(config, model=replace(config.model, load_format=load_format)), spec)
+
+    assert found(plain) and found(only_config) and found(scaled, load_format="dummy")  # random weights: no scales
+    assert not found(scaled) and not found(plain, "auto")
+
+
+def test_a_worker_compiles_what_calibrating_launches_only_if_there_will_be_any(monkeypatch):
+    calls: list[str] = []
+    for name in ("dry_run", "dry_calibration"):
+        monkeypatch.setattr(compile_worker, name, lambda *given, name=name: calls.append(name))
+    monkeypatch.setattr(compile_worker, "Specializations", lambda capability: nullcontext())
+    job = precompilation_of(tiny("Llama"))._job
+    compile_worker.find(job)
+    compile_worker.find(job | {"calibrates": True})
+    assert calls == ["dry_run", "dry_run", "dry_calibration"]
 
 
 def test_a_worker_that_fails_is_reported_and_leaves_no_note(cache, monkeypatch):
