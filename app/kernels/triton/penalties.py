@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from app.kernels.triton import row_layout
+from app.kernels.triton.dependent import launch_options, wait_for_previous
 from app.kernels.triton.rows import drawn_position, float_column, programs_per_row
 from app.kernels.triton.sample import nan_to_num
 
@@ -66,8 +67,9 @@ def _write_biased(logits, params, seen, out, start, end):
 @triton.jit
 def _penalties_kernel(
     logits, logits_stride, state, state_stride, seen, seen_stride, draw_rows, logit_rows, positions, out, out_stride,
-    width, BLOCK: tl.constexpr,
+    width, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    wait_for_previous(IS_DEPENDENT)
     draw = tl.program_id(0).to(tl.int64)
     row = tl.load(draw_rows + draw).to(tl.int64)
     if row == 0:
@@ -111,4 +113,5 @@ def apply_penalties(
     _penalties_kernel[(count, programs_per_row(count, triton.cdiv(width, BLOCK)))](
         logits_RV, logits_RV.stride(0), state_SW, state_SW.stride(0), seen_SV, seen_SV.stride(0),
         draw_rows_R, logit_rows_R, positions_T, out, out.stride(0), width, BLOCK=BLOCK, num_warps=8,
+        **launch_options(),
     )  # fmt: skip

@@ -28,6 +28,7 @@ from app.kernels.triton.attention_tile import (
     normalize,
     product_type,
 )
+from app.kernels.triton.dependent import launch_options, wait_for_previous
 from app.kernels.triton.interpreter import is_interpreting
 
 NUM_PIECES, PIECE_WIDTH = tl.constexpr(layout.NUM_PIECES), tl.constexpr(layout.PIECE_WIDTH)
@@ -97,8 +98,9 @@ def _piece_kernel(
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROW_STRIDE: tl.constexpr,
     OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr, HEAD_STRIDE: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr,
-    SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr,
+    SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    wait_for_previous(IS_DEPENDENT)
     head = tl.program_id(0)
     index, width = tl.arange(0, BLOCK_M), tl.arange(0, WIDTH)
     rows, heads = index // GROUP, (head * GROUP + index % GROUP) * HEAD_DIM
@@ -191,4 +193,5 @@ def piece_attention(
         k_cache_BKGH.shape[1], q_TNH.stride(0), out.stride(0), k_cache_BKGH.stride(0), k_cache_BKGH.stride(1),
         k_cache_BKGH.stride(2), triton.next_power_of_2(head_dim), config.block_m, config.block_n, window or 0,
         split_tokens or 0, is_interpreting(), num_warps=config.num_warps, num_stages=config.num_stages,
+        **launch_options(),
     )  # fmt: skip
