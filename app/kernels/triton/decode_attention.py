@@ -21,6 +21,7 @@ from app.kernels.triton.attention_configs import AttentionConfig
 from app.kernels.triton.attention_tile import (
     attend_splits,
     attend_tokens,
+    check_layout,
     empty_state,
     first_tile,
     merge_states,
@@ -236,9 +237,7 @@ def decode_attention(
     group = num_heads // num_kv_heads
     needed = scratch_sizes(num_rows, num_heads, num_kv_heads, head_dim, num_splits)
     assert partials.numel() >= needed[0] and (counters.numel() >= needed[1] or not one_launch)
-    assert k_cache_BKGH.stride() == v_cache_BKGH.stride()
-    assert q_TNH.stride()[1:] == out.stride()[1:] == (head_dim, 1) and k_cache_BKGH.stride(3) == 1
-    assert scale > 0 and not (split_tokens or 0) % config.block_n and group <= config.block_m
+    check_layout(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, config, split_tokens, out=out)
     rows = (block_tables_SB, positions_T, state_rows_T, block_tables_SB.stride(0))
     qk_scale = scale * math.log2(math.e)
     constants = {

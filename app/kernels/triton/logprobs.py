@@ -13,7 +13,7 @@ from torch import Tensor
 
 from app.kernels.triton import row_layout
 from app.kernels.triton.dependent import launch_options, wait_for_previous
-from app.kernels.triton.rows import programs_per_row
+from app.kernels.triton.rows import programs_per_row, this_draw
 
 FLAGS = tl.constexpr(row_layout.FLAGS)
 NUM_LOGPROBS = tl.constexpr(row_layout.NUM_LOGPROBS)
@@ -44,11 +44,9 @@ def _logprobs_blocks_kernel(
     IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     wait_for_previous(IS_DEPENDENT)
-    draw = tl.program_id(0).to(tl.int64)
-    row = tl.load(draw_rows + draw).to(tl.int64)
+    draw, row, params = this_draw(draw_rows, state, state_stride)
     if row == 0:
         return
-    params = state + row * state_stride
     if (tl.load(params + FLAGS) & LOGPROBS) == 0:
         return
     logits += draw * logits_stride
@@ -103,11 +101,9 @@ def _logprobs_rows_kernel(
     BLOCKS: tl.constexpr, PLACES: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     wait_for_previous(IS_DEPENDENT)
-    draw = tl.program_id(0).to(tl.int64)
-    row = tl.load(draw_rows + draw).to(tl.int64)
+    draw, row, params = this_draw(draw_rows, state, state_stride)
     if row == 0:
         return
-    params = state + row * state_stride
     if (tl.load(params + FLAGS) & LOGPROBS) == 0:
         return
     scratch += draw * scratch_stride

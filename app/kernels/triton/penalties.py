@@ -13,7 +13,7 @@ from torch import Tensor
 
 from app.kernels.triton import row_layout
 from app.kernels.triton.dependent import launch_options, wait_for_previous
-from app.kernels.triton.rows import drawn_position, float_column, programs_per_row
+from app.kernels.triton.rows import drawn_position, float_column, programs_per_row, this_draw
 from app.kernels.triton.sample import nan_to_num
 
 FLAGS = tl.constexpr(row_layout.FLAGS)
@@ -70,11 +70,9 @@ def _penalties_kernel(
     width, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     wait_for_previous(IS_DEPENDENT)
-    draw = tl.program_id(0).to(tl.int64)
-    row = tl.load(draw_rows + draw).to(tl.int64)
+    draw, row, params = this_draw(draw_rows, state, state_stride)
     if row == 0:
         return
-    params = state + row * state_stride
     if (tl.load(params + FLAGS) & CHANGES_LOGITS) == 0:
         return
     logits += draw * logits_stride

@@ -19,6 +19,7 @@ from app.kernels.triton.attention_configs import AttentionConfig
 from app.kernels.triton.attention_tile import (
     attend_splits,
     attend_tokens,
+    check_layout,
     empty_state,
     first_tile,
     normalize,
@@ -119,9 +120,7 @@ def prefill_attention(
     """
     num_heads, head_dim, num_kv_heads = *q_TNH.shape[1:], k_cache_BKGH.shape[2]
     group = num_heads // num_kv_heads
-    assert k_cache_BKGH.stride() == v_cache_BKGH.stride()
-    assert q_TNH.stride()[1:] == out.stride()[1:] == (head_dim, 1) and k_cache_BKGH.stride(3) == 1
-    assert scale > 0 and not (split_tokens or 0) % config.block_n and group <= config.block_m
+    check_layout(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, config, split_tokens, out=out)
     _prefill_kernel[num_programs, num_kv_heads](
         q_TNH, k_cache_BKGH, v_cache_BKGH, out, block_tables_SB, positions_T, state_rows_T, work, tiles_TX,
         block_tables_SB.stride(0), scale * math.log2(math.e), group, head_dim,

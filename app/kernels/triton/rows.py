@@ -48,6 +48,14 @@ def drawn_position(positions, logit_rows, draw):
 
 
 @triton.jit
+def this_draw(draw_rows, state, state_stride):
+    """Return the number of this program's draw, its state row (0: nobody draws), and where that row begins."""
+    draw = tl.program_id(0).to(tl.int64)
+    row = tl.load(draw_rows + draw).to(tl.int64)
+    return draw, row, state + row * state_stride
+
+
+@triton.jit
 def _scatter_kernel(changes, num_changes, memory, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr):
     wait_for_previous(IS_DEPENDENT)
     start = tl.program_id(0) * BLOCK

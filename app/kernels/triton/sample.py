@@ -18,7 +18,7 @@ from torch import Tensor
 from app.kernels.triton import row_layout
 from app.kernels.triton.dependent import launch_options, wait_for_previous
 from app.kernels.triton.noise import gumbel_noise
-from app.kernels.triton.rows import drawn_position, float_column
+from app.kernels.triton.rows import drawn_position, float_column, this_draw
 
 FLAGS = tl.constexpr(row_layout.FLAGS)
 CHOICE = tl.constexpr(row_layout.CHOICE)
@@ -148,12 +148,10 @@ def _sample_blocks_kernel(
     BLOCK: tl.constexpr, KEPT: tl.constexpr, SHARE: tl.constexpr, TAIL: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     wait_for_previous(IS_DEPENDENT)
-    draw = tl.program_id(0).to(tl.int64)
+    draw, row, params = this_draw(draw_rows, state, state_stride)
     block = tl.program_id(1)
-    row = tl.load(draw_rows + draw).to(tl.int64)
     if row == 0:
         return
-    params = state + row * state_stride
     scratch += draw * scratch_stride
     place = tl.arange(0, BLOCK)
     ids = (place // SEGMENT * num_blocks + block) * SEGMENT + place % SEGMENT
@@ -288,12 +286,10 @@ def _sample_rows_kernel(
     BLOCKS: tl.constexpr, KEPT: tl.constexpr, ROW_BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     wait_for_previous(IS_DEPENDENT)
-    draw = tl.program_id(0).to(tl.int64)
-    row = tl.load(draw_rows + draw).to(tl.int64)
+    draw, row, params = this_draw(draw_rows, state, state_stride)
     if row == 0:
         tl.store(tokens + draw, 0)
         return
-    params = state + row * state_stride
     scratch += draw * scratch_stride
     block = tl.arange(0, BLOCKS)
     blocks, mask = scratch + 2 * KEPT + block, block < num_blocks
