@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 CPU, CUDA = "cpu", "cuda"
+_LIBCUDA = "libcuda.so.1"
 MIN_CAPABILITY = (8, 0)
 """The lowest compute capability of a GPU that the kernels run on."""
 INSTALL_TRITON = (
@@ -21,6 +22,10 @@ NO_ROCM = (
 """Advice where torch would call an AMD GPU `cuda` too."""
 MIN_FP8_CAPABILITY = (8, 9)
 """The lowest compute capability with 8-bit floating-point numbers."""
+MIN_DEPENDENT_CAPABILITY = (9, 0)
+"""The lowest compute capability with programmatic dependent launch."""
+MIN_DEPENDENT_DRIVER = 12030
+"""The oldest driver, by the CUDA version that it was made for (12.3), whose graphs keep dependent launches."""
 CAPABILITIES = {
     "T4": (7, 5),
     "A10": (8, 6),
@@ -69,9 +74,19 @@ def has_nvidia_driver(root: Path = Path("/")) -> bool:
     return root == Path("/") and _loads_driver()
 
 
+def driver_version() -> int:
+    """Return the CUDA version that the NVIDIA driver was made for, as 12030 for 12.3; 0 without a driver."""
+    version = ctypes.c_int(0)
+    try:
+        ctypes.CDLL(_LIBCUDA).cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return 0
+    return version.value
+
+
 def _loads_driver() -> bool:
     try:
-        ctypes.CDLL("libcuda.so.1")
+        ctypes.CDLL(_LIBCUDA)
     except OSError:
         return False
     return True

@@ -51,6 +51,11 @@ class ModelConfig:
     enforce_eager: bool = setting(
         False, "Run every operation from Python instead of replaying recorded native steps (CPU) or CUDA graphs (GPU)."
     )
+    dependent_launches: bool = setting(
+        True,
+        "On a GPU of compute capability 9.0 or higher (Hopper): begin each kernel before the one before it ends.",
+        negated="On a GPU: begin each kernel when the one before it has ended; for comparisons and to find errors.",
+    )
     deterministic: bool = setting(
         False,
         "On a GPU: make the result of a sequence independent, bit by bit, of the other sequences in the batch; this is "

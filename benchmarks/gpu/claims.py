@@ -118,6 +118,9 @@ def _sweep_claims() -> list[Claim]:
         "attention of 20 tokens behind 32k": ("long prefix 20 tokens behind 32768", (500.0, 500.0)),
     }
     ratios = {
+        f"products of a layer of {SMALL}, 1 row: plain launches, times dependent ones": (
+            f"layer {SMALL} M=1", ("plain launches", "dependent launches"), (1.15, 1.4),
+        ),
         f"LM head of {SMALL}, 1 row: cuBLAS, times matvec": (f"LM head {SMALL} M=1", ("cuBLAS", "quire"), (1.0, 1.3)),
         "decode attention of 256 x 1k: 4 splits, times 1": (f"splits {decode},", ("4", "1"), (1.05, 1.1)),
         "decode attention of 256 x 1k: deterministic, times plain": (

@@ -25,6 +25,7 @@ from benchmarks.gpu.engines import engine, settings_of
 from benchmarks.gpu.figures import Figure
 from benchmarks.gpu.loads import VOCAB
 from benchmarks.gpu.models import SHAPES, write_model
+from benchmarks.gpu.offline import settings_for
 from benchmarks.gpu.replays import ReplayedStep
 from benchmarks.gpu.tasks import CannotMeasure, Task
 from benchmarks.gpu.timing import TURNS
@@ -43,9 +44,10 @@ NUM_PROMPT = CONTEXT - _DECODED // 2 - 32
 
 def measure(task: Task) -> Iterator[Figure]:
     """Measure a model at all batch sizes; see Measures."""
-    model = write_model(task.row, task.folder)
-    settings = {"device": "cuda", "num_kv_blocks": max(BATCHES) * BLOCKS + 64}
-    yield from measure_model(task.row, model, SHAPES[task.row], BATCHES, settings)
+    name, _, variant = task.row.partition(", ")
+    model = write_model(name, task.folder)
+    settings = {"device": "cuda", "num_kv_blocks": max(BATCHES) * BLOCKS + 64, **settings_for(variant)}
+    yield from measure_model(task.row, model, SHAPES[name], BATCHES, settings)
 
 
 def measure_model(

@@ -13,7 +13,7 @@ from benchmarks.gpu.engines import counts_of, engine, run_load, settings_of
 from benchmarks.gpu.figures import Figure
 from benchmarks.gpu.loads import NUM_REQUESTS, TEMPERATURE, load_256, turned, uniform_load
 from benchmarks.gpu.models import MAX_MODEL_LEN, SHAPES, write_model
-from benchmarks.gpu.sections import CONTINUOUS, ONE_BY_ONE, REQUESTS, SMALL, UNIFORM
+from benchmarks.gpu.sections import CONTINUOUS, ONE_BY_ONE, PLAIN, REQUESTS, SMALL, UNIFORM
 from benchmarks.gpu.tasks import Task
 
 LEAVES_THREADS = (f"{SMALL}, {CONTINUOUS}",)
@@ -47,6 +47,7 @@ def settings_for(variant: str) -> dict[str, object]:
     known: dict[str, dict[str, object]] = {
         "deterministic": {"deterministic": True},
         "eager": {"enforce_eager": True},
+        PLAIN: {"dependent_launches": False},
         "fp8 KV": {"kv_cache_dtype": "fp8"},
     }
     if variant in known:

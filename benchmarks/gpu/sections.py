@@ -14,7 +14,10 @@ STREAMS = "256 streams"
 REQUESTS = "256 requests"
 UNIFORM = "256 x 1024/1024"
 FLAGSHIP, SMALL = "Llama-3.1-8B", "Qwen3-0.6B"
-QUESTIONS = {"launches": 15, "splits": 70, "mixed step": 30, "deterministic": 30, "long prefix": 20, "LM head": 30}
+PLAIN = "plain launches"
+QUESTIONS = {
+    "launches": 15, "layer": 20, "splits": 70, "mixed step": 30, "deterministic": 30, "long prefix": 20, "LM head": 30,
+}  # fmt: skip
 """What the sweep asks, and the most seconds for it: each number of splits is compiled, which takes two."""
 
 
@@ -46,7 +49,7 @@ SECTIONS = (
         "decode, time per token at a context of 1k",
         100,
         "decode",
-        _rows(40, SMALL, FLAGSHIP, "Llama-3.2-1B", "Qwen3-4B", "Qwen3-14B"),
+        _rows(40, SMALL, FLAGSHIP, "Llama-3.2-1B", "Qwen3-4B", "Qwen3-14B", f"{SMALL}, {PLAIN}"),
     ),
     Section(
         "S4",

@@ -14,6 +14,7 @@ from benchmarks.gpu.tasks import Task
 
 CASES: Mapping[str, Callable[[], Iterator[Case]]] = {
     "launches": launches.chains,
+    "layer": products.layers,
     "splits": attention.splits,
     "mixed step": attention.mixed_steps,
     "deterministic": attention.orders,

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import random
 
+import pytest
 import torch
 
+from app.config.devices import MIN_DEPENDENT_CAPABILITY
 from app.kernels.triton.attention_configs import attention_config
 from app.kernels.triton.decode_attention import decode_attention, scratch_sizes
+from app.kernels.triton.dependent import launches
 from app.kernels.triton.grids import WHOLE_TOKENS, AttentionGrids
 from app.kernels.triton.piece_attention import piece_attention, piece_scratch_sizes
 from app.kernels.triton.work import HEADER, PIECE_WIDTH, MixedWork
@@ -70,15 +73,17 @@ def test_many_ragged_batches_repeat_bit_for_bit_and_equal_two_launches():
         assert not first.isnan().any() and not first[given[2] < 0].any()
 
 
-def test_consecutive_launches_do_not_affect_each_other():
+@pytest.mark.parametrize("is_dependent", [False, True])
+def test_consecutive_launches_do_not_affect_each_other(is_dependent):
     """As in layers: one after the other on one stream, with the same scratch."""
     launcher, rng = Launcher(), random.Random(0)
     given = [batch(rng) for _ in range(40)]
     wanted = [launcher.run(*each) for each in given]
     torch.cuda.synchronize()
-    for _ in range(50):
-        got = [launcher.run(*each) for each in given]
-        assert all(torch.equal(one, other) for one, other in zip(got, wanted, strict=True))
+    with launches(is_dependent=is_dependent and torch.cuda.get_device_capability(CUDA) >= MIN_DEPENDENT_CAPABILITY):
+        for _ in range(50):
+            got = [launcher.run(*each) for each in given]
+            assert all(torch.equal(one, other) for one, other in zip(got, wanted, strict=True))
 
 
 def test_pieces_of_many_mixed_steps_repeat_bit_for_bit():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from importlib.util import find_spec
 
 import torch
 
 from app.checkpoint.spec import ModelSpec
 from app.config.checks import check_device
-from app.config.devices import CPU, CUDA, NO_ROCM, resolve_device
+from app.config.devices import CPU, CUDA, MIN_DEPENDENT_DRIVER, NO_ROCM, driver_version, resolve_device
 from app.config.settings import Config
 from app.contract.errors import CannotStart
 from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
@@ -33,7 +34,9 @@ def _gpu_backend(config: Config, spec: ModelSpec) -> Backend:
     from app.engine.execute.gpu.device import Device
     from app.engine.execute.gpu.precompilation import Precompilation
 
-    device = Device()
+    if driver_version() < MIN_DEPENDENT_DRIVER:
+        config = replace(config, model=replace(config.model, dependent_launches=False))
+    device = Device(dependent_launches=config.model.dependent_launches)
     compilation = Precompilation(config, spec, device.capability, [device.num_processors])
     backend = GpuBackend(config, spec, device, finish_kernels=compilation.finish)
     compilation.start()  # beside the loading of the weights

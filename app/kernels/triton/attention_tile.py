@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from torch import Tensor
+
+from app.kernels.triton.attention_configs import AttentionConfig
 
 
 @triton.jit
@@ -141,3 +144,21 @@ def first_tile(first_position, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr):
         return tl.maximum(first_position - WINDOW + 1, 0) // BLOCK_N * BLOCK_N
     else:
         return 0
+
+
+def check_layout(
+    q_TNH: Tensor,
+    k_cache_BKGH: Tensor,
+    v_cache_BKGH: Tensor,
+    scale: float,
+    config: AttentionConfig,
+    split_tokens: int | None,
+    *,
+    out: Tensor,
+) -> None:
+    """Assert what all attention kernels take for granted about their tensors, the scale and the splits."""
+    num_heads, head_dim = q_TNH.shape[1:]
+    assert k_cache_BKGH.stride() == v_cache_BKGH.stride() and k_cache_BKGH.stride(3) == 1
+    assert q_TNH.stride()[1:] == out.stride()[1:] == (head_dim, 1)
+    assert num_heads // k_cache_BKGH.shape[2] <= config.block_m
+    assert scale > 0 and not (split_tokens or 0) % config.block_n

@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from app.kernels.triton.dependent import launch_options, wait_for_previous
+
 # Words per program: 8 accesses of 16 bytes in flight per thread, if the pieces are aligned.
 PART = 4096
 
@@ -18,8 +20,9 @@ PART = 4096
 @triton.jit
 def _copy_kernel(
     source, target, copies, source_layer: tl.int64, source_side: tl.int64, source_block, target_layer: tl.int64,
-    target_side: tl.int64, target_block, piece_words, parts, PART: tl.constexpr,
+    target_side: tl.int64, target_block, piece_words, parts, PART: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    wait_for_previous(IS_DEPENDENT)
     # Distances between layers are declared, or they would be of another type, and the kernel compiled anew, in a cache
     # of more than 2^31 words.
     program = tl.program_id(0).to(tl.int64)
@@ -53,7 +56,7 @@ def swap_blocks(blocks: Tensor, copies_C2: Tensor, *, out: Tensor) -> None:
     if len(copies_C2):
         _copy_kernel[(len(copies_C2) * parts, layers, sides)](
             source, target, copies_C2, *source.stride()[:3], *target.stride()[:3], piece_words, parts,
-            PART=PART, num_warps=4,
+            PART=PART, num_warps=4, **launch_options(),
         )  # fmt: skip
 
 

@@ -21,12 +21,14 @@ from app.kernels.triton.attention_configs import AttentionConfig
 from app.kernels.triton.attention_tile import (
     attend_splits,
     attend_tokens,
+    check_layout,
     empty_state,
     first_tile,
     merge_states,
     normalize,
     product_type,
 )
+from app.kernels.triton.dependent import launch_options, wait_for_previous
 from app.kernels.triton.interpreter import is_interpreting
 
 MERGED_TOGETHER = tl.constexpr(8)
@@ -119,8 +121,9 @@ def _decode_kernel(
     ROW_STRIDE: tl.constexpr, OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr,
     HEAD_STRIDE: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, MERGE_ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr, NUM_SPLITS: tl.constexpr, MIN_TOKENS: tl.constexpr, WINDOW: tl.constexpr,
-    SPLIT_TOKENS: tl.constexpr, ONE_LAUNCH: tl.constexpr, UPCAST: tl.constexpr,
+    SPLIT_TOKENS: tl.constexpr, ONE_LAUNCH: tl.constexpr, UPCAST: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    wait_for_previous(IS_DEPENDENT)
     # A row's splits are neighbours: those that are not needed end among programs that have something to do, and what
     # the others leave in the L2 cache is merged before it leaves that.
     split, head, item = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -174,8 +177,9 @@ def _merge_kernel(
     ROW_STRIDE: tl.constexpr, OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr,
     HEAD_STRIDE: tl.constexpr, WIDTH: tl.constexpr, MERGE_ROWS: tl.constexpr, BLOCK_N: tl.constexpr,
     NUM_SPLITS: tl.constexpr, MIN_TOKENS: tl.constexpr, WINDOW: tl.constexpr, SPLIT_TOKENS: tl.constexpr,
-    UPCAST: tl.constexpr,
+    UPCAST: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    wait_for_previous(IS_DEPENDENT)
     head, item = tl.program_id(1), tl.program_id(2)
     position, state_row = tl.load(positions + item), tl.load(state_rows + item)
     origin, _, count = _plan_splits(position, NUM_SPLITS, BLOCK_N, WINDOW, SPLIT_TOKENS, MIN_TOKENS)
@@ -233,9 +237,7 @@ def decode_attention(
     group = num_heads // num_kv_heads
     needed = scratch_sizes(num_rows, num_heads, num_kv_heads, head_dim, num_splits)
     assert partials.numel() >= needed[0] and (counters.numel() >= needed[1] or not one_launch)
-    assert k_cache_BKGH.stride() == v_cache_BKGH.stride()
-    assert q_TNH.stride()[1:] == out.stride()[1:] == (head_dim, 1) and k_cache_BKGH.stride(3) == 1
-    assert scale > 0 and not (split_tokens or 0) % config.block_n and group <= config.block_m
+    check_layout(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, config, split_tokens, out=out)
     rows = (block_tables_SB, positions_T, state_rows_T, block_tables_SB.stride(0))
     qk_scale = scale * math.log2(math.e)
     constants = {
@@ -247,7 +249,7 @@ def decode_attention(
         "NUM_SPLITS": num_splits, "WINDOW": window or 0,
         "MIN_TOKENS": triton.cdiv(min_tokens, config.block_n) * config.block_n,
         "SPLIT_TOKENS": split_tokens or 0, "UPCAST": is_interpreting(),
-        "num_warps": config.num_warps, "num_stages": config.num_stages,
+        "num_warps": config.num_warps, "num_stages": config.num_stages, **launch_options(),
     }  # fmt: skip
     _decode_kernel[num_splits, num_kv_heads, num_rows](
         q_TNH, k_cache_BKGH, v_cache_BKGH, out, partials, counters, *rows, qk_scale,

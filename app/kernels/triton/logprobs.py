@@ -12,7 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 from app.kernels.triton import row_layout
-from app.kernels.triton.rows import programs_per_row
+from app.kernels.triton.dependent import launch_options, wait_for_previous
+from app.kernels.triton.rows import programs_per_row, this_draw
 
 FLAGS = tl.constexpr(row_layout.FLAGS)
 NUM_LOGPROBS = tl.constexpr(row_layout.NUM_LOGPROBS)
@@ -39,13 +40,13 @@ def _finite(logits):
 
 @triton.jit
 def _logprobs_blocks_kernel(
-    logits, logits_stride, tokens, state, state_stride, draw_rows, scratch, scratch_stride, width, BLOCK: tl.constexpr
-):
-    draw = tl.program_id(0).to(tl.int64)
-    row = tl.load(draw_rows + draw).to(tl.int64)
+    logits, logits_stride, tokens, state, state_stride, draw_rows, scratch, scratch_stride, width, BLOCK: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    wait_for_previous(IS_DEPENDENT)
+    draw, row, params = this_draw(draw_rows, state, state_stride)
     if row == 0:
         return
-    params = state + row * state_stride
     if (tl.load(params + FLAGS) & LOGPROBS) == 0:
         return
     logits += draw * logits_stride
@@ -97,13 +98,12 @@ def _logprob(x, top, log_total, is_broken):
 def _logprobs_rows_kernel(
     logits, logits_stride, tokens, state, state_stride, draw_rows, scratch, scratch_stride, num_blocks,
     values_ring, values_place, values_stride, ids_ring, ids_place, ids_stride, num_places, counter,
-    BLOCKS: tl.constexpr, PLACES: tl.constexpr,
+    BLOCKS: tl.constexpr, PLACES: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    draw = tl.program_id(0).to(tl.int64)
-    row = tl.load(draw_rows + draw).to(tl.int64)
+    wait_for_previous(IS_DEPENDENT)
+    draw, row, params = this_draw(draw_rows, state, state_stride)
     if row == 0:
         return
-    params = state + row * state_stride
     if (tl.load(params + FLAGS) & LOGPROBS) == 0:
         return
     scratch += draw * scratch_stride
@@ -155,8 +155,11 @@ def logprobs(
         logits_RV, logits_RV.stride(0), tokens_R, state_SW, state_SW.stride(0), draw_rows_R, scratch_RX,
         scratch_RX.stride(0),
     )  # fmt: skip
-    _logprobs_blocks_kernel[(count, programs_per_row(count, num_blocks))](*inputs, width, BLOCK=BLOCK, num_warps=8)
+    _logprobs_blocks_kernel[(count, programs_per_row(count, num_blocks))](
+        *inputs, width, BLOCK=BLOCK, num_warps=8, **launch_options()
+    )
     _logprobs_rows_kernel[(count,)](
         *inputs, num_blocks, values_ring_KRN, *values_ring_KRN.stride()[:2], ids_ring_KRN, *ids_ring_KRN.stride()[:2],
         len(values_ring_KRN), counter, BLOCKS=triton.next_power_of_2(num_blocks), PLACES=32, num_warps=4,
+        **launch_options(),
     )  # fmt: skip

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from app.kernels.triton.dependent import EARLY_LINES, launch_options, prefetch_rows, wait_for_previous
 from app.kernels.triton.interpreter import is_interpreting
 
 # Rows and columns of a tile; half of it for float32, whose products are not the tensor cores' and take registers.
@@ -91,12 +92,17 @@ def _store_product(sums, bias, outputs, columns, mask, column_mask):
 def _matmul_kernel(
     x, weight, bias, out, partials, counters, num_rows, width, depth, x_stride, weight_stride, out_stride,
     split_depth, SPLITS: tl.constexpr, APART: tl.constexpr, WHOLE_COLUMNS: tl.constexpr, WHOLE_STEPS: tl.constexpr,
-    TILE: tl.constexpr, STEP: tl.constexpr, UPCAST: tl.constexpr,
+    TILE: tl.constexpr, STEP: tl.constexpr, UPCAST: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     num_row_tiles, num_column_tiles = tl.cdiv(num_rows, TILE), tl.cdiv(width, TILE)
     num_tiles = num_row_tiles * num_column_tiles
     tile, split = tl.program_id(0) % num_tiles, tl.program_id(0) // num_tiles
     row_tile, column_tile = _tile_of(tile, num_row_tiles, num_column_tiles)
+    first = split * split_depth if APART else 0
+    prefetch_rows(
+        weight + first, column_tile * TILE, width, depth - first, weight_stride, TILE, EARLY_LINES, IS_DEPENDENT
+    )
+    wait_for_previous(IS_DEPENDENT)
     rows = row_tile * TILE + tl.arange(0, TILE)[:, None]
     weight_rows = column_tile * TILE + tl.arange(0, TILE)[:, None]
     columns = column_tile * TILE + tl.arange(0, TILE)[None, :]
@@ -156,4 +162,5 @@ def matmul(x_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, *, out: Tenso
             x_TK.stride(0), weight_NK.stride(0), out.stride(0), split_depth,
             SPLITS=splits, APART=apart, WHOLE_COLUMNS=width % tile == 0, WHOLE_STEPS=depth % step == 0,
             TILE=tile, STEP=step, UPCAST=is_interpreting(), num_warps=8, num_stages=4 if splits > 1 else 3,
+            **launch_options(),
         )  # fmt: skip

@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from app.kernels.triton.dependent import EARLY_LINES, launch_options, prefetch_rows, wait_for_previous
 from app.kernels.triton.interpreter import is_interpreting
 from app.kernels.triton.silu_mul import silu
 
@@ -79,8 +80,16 @@ def _finished(
 def _matvec_kernel(
     x, norm_weight, eps, weight, bias, residual, out, num_rows, width, depth, x_stride, weight_stride, out_stride,
     GATED: tl.constexpr, WHOLE: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr,
-    SLICES: tl.constexpr, STAGES: tl.constexpr, UPCAST: tl.constexpr,
+    SLICES: tl.constexpr, STAGES: tl.constexpr, UPCAST: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    LINES: tl.constexpr = EARLY_LINES // 2 if GATED else EARLY_LINES
+    prefetch_rows(weight, tl.program_id(0) * TILE, width, depth, weight_stride, TILE, LINES, IS_DEPENDENT)
+    if GATED:
+        first_up = width + tl.program_id(0) * TILE
+        prefetch_rows(weight, first_up, 2 * width, depth, weight_stride, TILE, LINES, IS_DEPENDENT)
+    if norm_weight is not None:
+        prefetch_rows(norm_weight, 0, 1, depth, depth, 1, LINES, IS_DEPENDENT)
+    wait_for_previous(IS_DEPENDENT)
     numbers, across = tl.program_id(0) * TILE + tl.arange(0, TILE)[:, None], tl.arange(0, ROWS)[None, :]
     place, out_mask = across * out_stride + numbers, (across < num_rows) & (numbers < width)
     if residual is not None:  # loaded beside the first steps, not behind the last
@@ -162,6 +171,7 @@ def _launch(
         x_TX.stride(0), weight_NX.stride(0), out.stride(0),
         GATED=gated, WHOLE=whole, ROWS=next(size for size in ROW_TILES if rows <= size), TILE=tiling.tile,
         STEP=tiling.step, SLICES=tiling.slices, STAGES=STAGES, UPCAST=is_interpreting(), num_warps=tiling.warps,
+        **launch_options(),
     )  # fmt: skip
 
 

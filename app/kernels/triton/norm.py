@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from app.kernels.triton.dependent import EARLY_LINES, launch_options, prefetch_rows, wait_for_previous
+
 MAX_BLOCK = 8192
 
 
@@ -33,8 +35,11 @@ def _scaled(values, scale, weight, dtype):
 
 @triton.jit
 def _rms_norm_kernel(
-    x, residual, weight, out, x_stride, residual_stride, out_stride, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr
-):
+    x, residual, weight, out, x_stride, residual_stride, out_stride, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    prefetch_rows(weight, 0, 1, WIDTH, WIDTH, 1, EARLY_LINES, IS_DEPENDENT)
+    wait_for_previous(IS_DEPENDENT)
     row = tl.program_id(0).to(tl.int64)
     x += row * x_stride
     out += row * out_stride
@@ -53,8 +58,11 @@ def _rms_norm_kernel(
 
 @triton.jit
 def _wide_rms_norm_kernel(
-    x, residual, weight, out, x_stride, residual_stride, out_stride, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr
-):
+    x, residual, weight, out, x_stride, residual_stride, out_stride, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    prefetch_rows(weight, 0, 1, WIDTH, WIDTH, 1, EARLY_LINES, IS_DEPENDENT)
+    wait_for_previous(IS_DEPENDENT)
     row = tl.program_id(0).to(tl.int64)
     x += row * x_stride
     out += row * out_stride
@@ -96,7 +104,7 @@ def _launch(x_TD: Tensor, residual_TD: Tensor | None, weight_D: Tensor, eps: flo
         kernel[(rows,)](
             x_TD, residual_TD, weight_D, out_TD, x_TD.stride(0),
             0 if residual_TD is None else residual_TD.stride(0), out_TD.stride(0), eps,
-            WIDTH=width, BLOCK=block, num_warps=_num_warps(block),
+            WIDTH=width, BLOCK=block, num_warps=_num_warps(block), **launch_options(),
         )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 from app.kernels.triton import row_layout
-from app.kernels.triton.rows import drawn_position, float_column, programs_per_row
+from app.kernels.triton.dependent import launch_options, wait_for_previous
+from app.kernels.triton.rows import drawn_position, float_column, programs_per_row, this_draw
 from app.kernels.triton.sample import nan_to_num
 
 FLAGS = tl.constexpr(row_layout.FLAGS)
@@ -66,13 +67,12 @@ def _write_biased(logits, params, seen, out, start, end):
 @triton.jit
 def _penalties_kernel(
     logits, logits_stride, state, state_stride, seen, seen_stride, draw_rows, logit_rows, positions, out, out_stride,
-    width, BLOCK: tl.constexpr,
+    width, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    draw = tl.program_id(0).to(tl.int64)
-    row = tl.load(draw_rows + draw).to(tl.int64)
+    wait_for_previous(IS_DEPENDENT)
+    draw, row, params = this_draw(draw_rows, state, state_stride)
     if row == 0:
         return
-    params = state + row * state_stride
     if (tl.load(params + FLAGS) & CHANGES_LOGITS) == 0:
         return
     logits += draw * logits_stride
@@ -111,4 +111,5 @@ def apply_penalties(
     _penalties_kernel[(count, programs_per_row(count, triton.cdiv(width, BLOCK)))](
         logits_RV, logits_RV.stride(0), state_SW, state_SW.stride(0), seen_SV, seen_SV.stride(0),
         draw_rows_R, logit_rows_R, positions_T, out, out.stride(0), width, BLOCK=BLOCK, num_warps=8,
+        **launch_options(),
     )  # fmt: skip

@@ -22,12 +22,14 @@ from app.kernels.triton.attention_configs import AttentionConfig
 from app.kernels.triton.attention_tile import (
     attend_splits,
     attend_tokens,
+    check_layout,
     empty_state,
     first_tile,
     merge_states,
     normalize,
     product_type,
 )
+from app.kernels.triton.dependent import launch_options, wait_for_previous
 from app.kernels.triton.interpreter import is_interpreting
 
 NUM_PIECES, PIECE_WIDTH = tl.constexpr(layout.NUM_PIECES), tl.constexpr(layout.PIECE_WIDTH)
@@ -97,8 +99,9 @@ def _piece_kernel(
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROW_STRIDE: tl.constexpr,
     OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr, HEAD_STRIDE: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr,
-    SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr,
+    SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    wait_for_previous(IS_DEPENDENT)
     head = tl.program_id(0)
     index, width = tl.arange(0, BLOCK_M), tl.arange(0, WIDTH)
     rows, heads = index // GROUP, (head * GROUP + index % GROUP) * HEAD_DIM
@@ -182,13 +185,12 @@ def piece_attention(
     """
     num_heads, head_dim, num_kv_heads = *q_TNH.shape[1:], k_cache_BKGH.shape[2]
     group = num_heads // num_kv_heads
-    assert k_cache_BKGH.stride() == v_cache_BKGH.stride()
-    assert q_TNH.stride()[1:] == out.stride()[1:] == (head_dim, 1) and k_cache_BKGH.stride(3) == 1
-    assert scale > 0 and not (split_tokens or 0) % config.block_n and group <= config.block_m
+    check_layout(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, config, split_tokens, out=out)
     _piece_kernel[num_kv_heads, num_programs](
         q_TNH, k_cache_BKGH, v_cache_BKGH, out, partials, counters, block_tables_SB, positions_T, state_rows_T, work,
         pieces_PX, block_tables_SB.stride(0), scale * math.log2(math.e), group, head_dim,
         k_cache_BKGH.shape[1], q_TNH.stride(0), out.stride(0), k_cache_BKGH.stride(0), k_cache_BKGH.stride(1),
         k_cache_BKGH.stride(2), triton.next_power_of_2(head_dim), config.block_m, config.block_n, window or 0,
         split_tokens or 0, is_interpreting(), num_warps=config.num_warps, num_stages=config.num_stages,
+        **launch_options(),
     )  # fmt: skip

@@ -19,11 +19,13 @@ from app.kernels.triton.attention_configs import AttentionConfig
 from app.kernels.triton.attention_tile import (
     attend_splits,
     attend_tokens,
+    check_layout,
     empty_state,
     first_tile,
     normalize,
     product_type,
 )
+from app.kernels.triton.dependent import launch_options, wait_for_previous
 from app.kernels.triton.interpreter import is_interpreting
 
 NUM_TILES, TILE_WIDTH = tl.constexpr(layout.NUM_TILES), tl.constexpr(layout.TILE_WIDTH)
@@ -78,8 +80,9 @@ def _prefill_kernel(
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROW_STRIDE: tl.constexpr,
     OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr, HEAD_STRIDE: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    WINDOW: tl.constexpr, SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr,
+    WINDOW: tl.constexpr, SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    wait_for_previous(IS_DEPENDENT)
     # The first tiles that a program takes are the longer the higher its number; the longest begin first.
     program = tl.num_programs(0) - 1 - tl.program_id(0)
     for number in tl.range(program, tl.load(work + NUM_TILES), tl.num_programs(0), disable_licm=True):
@@ -117,13 +120,12 @@ def prefill_attention(
     """
     num_heads, head_dim, num_kv_heads = *q_TNH.shape[1:], k_cache_BKGH.shape[2]
     group = num_heads // num_kv_heads
-    assert k_cache_BKGH.stride() == v_cache_BKGH.stride()
-    assert q_TNH.stride()[1:] == out.stride()[1:] == (head_dim, 1) and k_cache_BKGH.stride(3) == 1
-    assert scale > 0 and not (split_tokens or 0) % config.block_n and group <= config.block_m
+    check_layout(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, config, split_tokens, out=out)
     _prefill_kernel[num_programs, num_kv_heads](
         q_TNH, k_cache_BKGH, v_cache_BKGH, out, block_tables_SB, positions_T, state_rows_T, work, tiles_TX,
         block_tables_SB.stride(0), scale * math.log2(math.e), group, head_dim,
         k_cache_BKGH.shape[1], q_TNH.stride(0), out.stride(0), k_cache_BKGH.stride(0), k_cache_BKGH.stride(1),
         k_cache_BKGH.stride(2), triton.next_power_of_2(head_dim), config.block_m, config.block_n, window or 0,
         split_tokens or 0, is_interpreting(), num_warps=config.num_warps, num_stages=config.num_stages,
+        **launch_options(),
     )  # fmt: skip

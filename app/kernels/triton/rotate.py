@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from app.kernels.triton.dependent import EARLY_LINES, launch_options, prefetch_rows, wait_for_previous
+
 # Elements per program: 16 bytes of each half for the threads of 2 warps, and several programs for a single row.
 TILE = 1024
 FP8_MAX = tl.constexpr(448.0)
@@ -42,8 +44,14 @@ def _rotate_kernel(
     qkv, norm_weight, eps, rope, k_cache, v_cache, tables, positions, state_rows, out,
     qkv_stride, rope_stride, block_stride, slot_stride, head_stride, table_stride,
     BLOCK_SIZE: tl.constexpr, NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr, HALF: tl.constexpr,
-    HEADS: tl.constexpr, COLUMNS: tl.constexpr,
+    HEADS: tl.constexpr, COLUMNS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    if norm_weight is not None:
+        prefetch_rows(
+            norm_weight, tl.program_id(1) * HEADS, NUM_HEADS + NUM_KV_HEADS, 2 * HALF, 2 * HALF, HEADS, EARLY_LINES,
+            IS_DEPENDENT,
+        )  # fmt: skip
+    wait_for_previous(IS_DEPENDENT)
     row = tl.program_id(0).to(tl.int64)
     position = tl.load(positions + row).to(tl.int64)
     heads = tl.program_id(1) * HEADS + tl.arange(0, HEADS)[:, None]
@@ -117,4 +125,5 @@ def qk_norm_rope_kv_write(
             out, qkv_TX.stride(0), rope_PH.stride(0), *k_cache_BKGH.stride()[:3],
             block_tables_SB.stride(0), BLOCK_SIZE=block_size, NUM_HEADS=num_heads, NUM_KV_HEADS=num_kv_heads,
             HALF=head_dim // 2, HEADS=heads, COLUMNS=columns, num_warps=2,
+            **launch_options(),
         )  # fmt: skip

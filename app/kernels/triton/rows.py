@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from app.kernels.triton import row_layout
+from app.kernels.triton.dependent import launch_options, wait_for_previous
 
 TOKEN = tl.constexpr(row_layout.TOKEN)
 POSITION = tl.constexpr(row_layout.POSITION)
@@ -47,7 +48,16 @@ def drawn_position(positions, logit_rows, draw):
 
 
 @triton.jit
-def _scatter_kernel(changes, num_changes, memory, BLOCK: tl.constexpr):
+def this_draw(draw_rows, state, state_stride):
+    """Return the number of this program's draw, its state row (0: nobody draws), and where that row begins."""
+    draw = tl.program_id(0).to(tl.int64)
+    row = tl.load(draw_rows + draw).to(tl.int64)
+    return draw, row, state + row * state_stride
+
+
+@triton.jit
+def _scatter_kernel(changes, num_changes, memory, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr):
+    wait_for_previous(IS_DEPENDENT)
     start = tl.program_id(0) * BLOCK
     count = tl.load(num_changes)
     if start >= count:
@@ -65,11 +75,15 @@ def scatter(changes_N2: Tensor, num_changes: Tensor, *, out: Tensor) -> None:
     """
     assert changes_N2.is_contiguous() and out.is_contiguous()
     grid = (triton.cdiv(len(changes_N2), BLOCK),)
-    _scatter_kernel[grid](changes_N2, num_changes, out, BLOCK=BLOCK, num_warps=4)
+    _scatter_kernel[grid](changes_N2, num_changes, out, BLOCK=BLOCK, num_warps=4, **launch_options())
 
 
 @triton.jit(do_not_specialize=["num_tokens"])
-def _gather_kernel(state, state_stride, draw_rows, ids, positions, state_rows, num_tokens, BLOCK: tl.constexpr):
+def _gather_kernel(
+    state, state_stride, draw_rows, ids, positions, state_rows, num_tokens, BLOCK: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    wait_for_previous(IS_DEPENDENT)
     tokens = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = tokens < num_tokens
     rows = tl.load(draw_rows + tokens, mask=mask, other=0).to(tl.int64)
@@ -98,11 +112,13 @@ def gather_decodes(
         len(ids_T),
         BLOCK=BLOCK,
         num_warps=4,
+        **launch_options(),
     )
 
 
 @triton.jit(do_not_specialize=["num_tokens"])
-def _fill_kernel(state, state_stride, ids, state_rows, num_tokens, BLOCK: tl.constexpr):
+def _fill_kernel(state, state_stride, ids, state_rows, num_tokens, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr):
+    wait_for_previous(IS_DEPENDENT)
     tokens = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = tokens < num_tokens
     is_unknown = tl.load(ids + tokens, mask=mask, other=0) < 0
@@ -115,7 +131,9 @@ def fill_unknown(state_SW: Tensor, *, ids_T: Tensor, state_rows_T: Tensor) -> No
     """Replace each negative id: the step that draws that token was still in flight when this one was planned."""
     assert state_SW.stride(1) == 1
     grid = (triton.cdiv(len(ids_T), BLOCK),)
-    _fill_kernel[grid](state_SW, state_SW.stride(0), ids_T, state_rows_T, len(ids_T), BLOCK=BLOCK, num_warps=4)
+    _fill_kernel[grid](
+        state_SW, state_SW.stride(0), ids_T, state_rows_T, len(ids_T), BLOCK=BLOCK, num_warps=4, **launch_options()
+    )
 
 
 @triton.jit
@@ -141,8 +159,9 @@ def _compare_draws(draws, rows, drawn, draw_rows, tokens, num_draws):
 @triton.jit(do_not_specialize=["num_draws"])
 def _advance_kernel(
     state, state_stride, seen, seen_stride, tokens, draw_rows, logit_rows, positions, ring, ring_stride, num_places,
-    counter, num_draws, BLOCK: tl.constexpr,
+    counter, num_draws, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    wait_for_previous(IS_DEPENDENT)
     draws = tl.arange(0, BLOCK)
     mask = draws < num_draws
     drawn = tl.load(tokens + draws, mask=mask, other=0).to(tl.int32)
@@ -191,4 +210,5 @@ def advance(
     _advance_kernel[(1,)](
         state_SW, state_SW.stride(0), seen_SV, seen_SV.stride(0), tokens_R, draw_rows_R, logit_rows_R, positions_T,
         ring_KR, ring_KR.stride(0), len(ring_KR), counter, len(tokens_R), BLOCK=block, num_warps=min(16, block // 32),
+        **launch_options(),
     )  # fmt: skip

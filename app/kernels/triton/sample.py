@@ -16,8 +16,9 @@ import triton.language as tl
 from torch import Tensor
 
 from app.kernels.triton import row_layout
+from app.kernels.triton.dependent import launch_options, wait_for_previous
 from app.kernels.triton.noise import gumbel_noise
-from app.kernels.triton.rows import drawn_position, float_column
+from app.kernels.triton.rows import drawn_position, float_column, this_draw
 
 FLAGS = tl.constexpr(row_layout.FLAGS)
 CHOICE = tl.constexpr(row_layout.CHOICE)
@@ -144,14 +145,13 @@ def _noise_of(params, positions, logit_rows, draw, tokens):
 def _sample_blocks_kernel(
     logits, logits_stride, adjusted, adjusted_stride, state, state_stride, draw_rows, logit_rows, positions,
     scratch, scratch_stride, width, num_blocks,
-    BLOCK: tl.constexpr, KEPT: tl.constexpr, SHARE: tl.constexpr, TAIL: tl.constexpr,
+    BLOCK: tl.constexpr, KEPT: tl.constexpr, SHARE: tl.constexpr, TAIL: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    draw = tl.program_id(0).to(tl.int64)
+    wait_for_previous(IS_DEPENDENT)
+    draw, row, params = this_draw(draw_rows, state, state_stride)
     block = tl.program_id(1)
-    row = tl.load(draw_rows + draw).to(tl.int64)
     if row == 0:
         return
-    params = state + row * state_stride
     scratch += draw * scratch_stride
     place = tl.arange(0, BLOCK)
     ids = (place // SEGMENT * num_blocks + block) * SEGMENT + place % SEGMENT
@@ -283,14 +283,13 @@ def _are_enough(kept, count, params, top, total, bound, width, KEPT: tl.constexp
 def _sample_rows_kernel(
     logits, logits_stride, adjusted, adjusted_stride, state, state_stride, draw_rows, logit_rows, positions,
     scratch, scratch_stride, tokens, width, num_blocks,
-    BLOCKS: tl.constexpr, KEPT: tl.constexpr, ROW_BLOCK: tl.constexpr,
+    BLOCKS: tl.constexpr, KEPT: tl.constexpr, ROW_BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    draw = tl.program_id(0).to(tl.int64)
-    row = tl.load(draw_rows + draw).to(tl.int64)
+    wait_for_previous(IS_DEPENDENT)
+    draw, row, params = this_draw(draw_rows, state, state_stride)
     if row == 0:
         tl.store(tokens + draw, 0)
         return
-    params = state + row * state_stride
     scratch += draw * scratch_stride
     block = tl.arange(0, BLOCKS)
     blocks, mask = scratch + 2 * KEPT + block, block < num_blocks
@@ -352,9 +351,10 @@ def sample(
     )  # fmt: skip
     share = KEPT // num_blocks
     _sample_blocks_kernel[(count, num_blocks)](
-        *inputs, width, num_blocks, BLOCK=BLOCK, KEPT=KEPT, SHARE=share, TAIL=triton.next_power_of_2(share), num_warps=8
-    )
+        *inputs, width, num_blocks, BLOCK=BLOCK, KEPT=KEPT, SHARE=share, TAIL=triton.next_power_of_2(share),
+        num_warps=8, **launch_options(),
+    )  # fmt: skip
     _sample_rows_kernel[(count,)](
         *inputs, tokens_R, width, num_blocks, BLOCKS=triton.next_power_of_2(num_blocks), KEPT=KEPT, ROW_BLOCK=ROW_BLOCK,
-        num_warps=8,
+        num_warps=8, **launch_options(),
     )  # fmt: skip

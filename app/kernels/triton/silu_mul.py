@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from app.kernels.triton.dependent import launch_options, wait_for_previous
+
 BLOCK = 1024
 
 
@@ -20,7 +22,10 @@ def silu(gate):
 
 
 @triton.jit
-def _silu_mul_kernel(gate_up, out, gate_up_stride, out_stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+def _silu_mul_kernel(
+    gate_up, out, gate_up_stride, out_stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr
+):
+    wait_for_previous(IS_DEPENDENT)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = columns < WIDTH
@@ -37,5 +42,6 @@ def silu_mul(gate_up_TX: Tensor, *, out: Tensor) -> None:
     assert gate_up_TX.shape == (rows, 2 * width) and gate_up_TX.stride(1) == out.stride(1) == 1
     if rows:
         _silu_mul_kernel[(rows, triton.cdiv(width, BLOCK))](
-            gate_up_TX, out, gate_up_TX.stride(0), out.stride(0), WIDTH=width, BLOCK=BLOCK, num_warps=4
-        )
+            gate_up_TX, out, gate_up_TX.stride(0), out.stride(0), WIDTH=width, BLOCK=BLOCK, num_warps=4,
+            **launch_options(),
+        )  # fmt: skip

@@ -75,6 +75,7 @@ def test_all_variants_of_rows_have_settings():
     assert found["run-ahead 3"] == {"run_ahead": 3}
     assert found["fp8 KV"] == {"kv_cache_dtype": "fp8"}
     assert found["eager"] == {"enforce_eager": True}
+    assert settings_for("plain launches") == {"dependent_launches": False}
 
 
 def test_rows_of_s4_become_loads(monkeypatch, tmp_path):

@@ -9,6 +9,7 @@ import torch
 
 from app.kernels.triton.interpreter import is_interpreting
 from benchmarks.gpu import sweep
+from benchmarks.gpu.bounds import Shape
 from benchmarks.gpu.cases import Heads
 from benchmarks.gpu.claims import claims
 from benchmarks.gpu.figures import Figure, Results, SectionResult
@@ -56,7 +57,7 @@ def test_each_question_is_a_row_with_cases_of_different_names():
 def test_every_prediction_finds_its_answer():
     before, after = ([claim.value(results) for claim in claims()] for results in (Results(), figures()))
     assert before == [None] * len(before)
-    assert len([value for value in after if value is not None]) == 8
+    assert len([value for value in after if value is not None]) == 9
 
 
 @interpreted
@@ -96,6 +97,17 @@ def test_both_ways_give_the_same_logits():
         call()
         found.append(call.keywords.get("out") if by == OURS else call.args[-1])
     torch.testing.assert_close(*found)
+
+
+@interpreted
+def test_both_ways_to_launch_a_layer_give_the_same_bits():
+    found = []
+    for is_dependent in (False, True):
+        torch.manual_seed(0)
+        call = products.layer("x", Shape(1, 16, 1, 1, 16, 16, 99, is_tied=True), is_dependent, FP32).setup(DEVICE)[0]
+        call()
+        found.append(call.args[-2])
+    assert found[0].isfinite().all() and torch.equal(*found)
 
 
 @interpreted

@@ -4,7 +4,8 @@
 
 Writes one JSON line per kernel, architecture and configuration: seconds, registers, bytes of shared memory, counts of
 instructions, and the failed checks. Exits with 1 if a check failed. The checks: it compiles; no register is spilled;
-the shared memory fits; tensor cores and asynchronous copies are used if the table requires them.
+the shared memory fits; tensor cores and asynchronous copies are used if the table requires them; for GPUs with
+dependent launches, all that precedes the wait for the kernel before (see app/kernels/triton/dependent.py).
 """
 
 from __future__ import annotations
@@ -28,11 +29,17 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from tests.kernels.triton.compile_table import SHARED_LIMITS, TABLE, Configuration, failures, sweep
+from app.config.devices import MIN_DEPENDENT_CAPABILITY
+from app.kernels.triton.dependent import launches
+from tests.kernels.triton.compile_table import PREFETCHES, SHARED_LIMITS, TABLE, Configuration, failures, sweep
+from tests.kernels.triton.machine_code import before_wait
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 # Counted in the machine code by the beginning of the instruction. LDL and STL access local memory: spilled registers.
-INSTRUCTIONS = {"hmma": "HMMA", "hgmma": "HGMMA", "ldgsts": "LDGSTS", "spill_loads": "LDL", "spill_stores": "STL"}
+INSTRUCTIONS = {
+    "hmma": "HMMA", "hgmma": "HGMMA", "ldgsts": "LDGSTS", "cctl.e.pf2": PREFETCHES, "spill_loads": "LDL",
+    "spill_stores": "STL",
+}  # fmt: skip
 
 
 class Driver:
@@ -75,7 +82,8 @@ def compile_configuration(configuration: Configuration, arch: int) -> list[dict]
     JITFunction.run = compile_only
     problem = None
     try:
-        configuration.call(arch)
+        with launches(is_dependent=divmod(arch, 10) >= MIN_DEPENDENT_CAPABILITY):
+            configuration.call(arch)
     except Exception as error:
         problem = f"does not compile: {type(error).__name__}: {error}"
     finally:
@@ -90,8 +98,8 @@ def compile_configuration(configuration: Configuration, arch: int) -> list[dict]
     return reports
 
 
-def machine_code(cubin: bytes) -> dict[str, int]:
-    """Registers, and how often each of INSTRUCTIONS occurs."""
+def machine_code(cubin: bytes) -> dict[str, object]:
+    """Registers, how often each of INSTRUCTIONS occurs, and what is not allowed before the wait."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -99,8 +107,8 @@ def machine_code(cubin: bytes) -> dict[str, int]:
             subprocess.run([CUOBJDUMP, option, file.name], check=True, capture_output=True, text=True).stdout
             for option in ("--dump-resource-usage", "--dump-sass")
         )
-    counts = {key: len(re.findall(rf"\b{name}\b", code)) for key, name in INSTRUCTIONS.items()}
-    return {"registers": int(re.search(r"REG:(\d+)", usage)[1]), **counts}
+    counts = {key: len(re.findall(rf"\b{re.escape(name)}\b", code)) for key, name in INSTRUCTIONS.items()}
+    return {"registers": int(re.search(r"REG:(\d+)", usage)[1]), **counts, "before_wait": before_wait(code)}
 
 
 def _compile_job(job: tuple[int, int, bool]) -> list[dict]:

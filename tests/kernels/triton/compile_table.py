@@ -14,6 +14,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from app.config.devices import MIN_DEPENDENT_CAPABILITY
 from app.engine.execute.gpu.kv_calibration import MAX_TOKENS as CALIBRATION_TOKENS
 from app.kernels.triton import (
     blocks,
@@ -43,15 +44,16 @@ BF16, FP16, FP32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.floa
 # Token rows, state rows and blocks of the calls.
 TOKENS, STATE_ROWS, BLOCKS = 64, 257, 4096
 PROCESSORS = 132
-TENSOR_CORES, ASYNC_COPIES = "HGMMA", "LDGSTS"
+TENSOR_CORES, ASYNC_COPIES, PREFETCHES = "HGMMA", "LDGSTS", "CCTL.E.PF2"
 
 
 @dataclass(frozen=True)
 class Configuration:
     """A wrapper's call for an architecture, the kernels that it launches, and the instructions that they must have.
 
-    `needs` may have TENSOR_CORES (instructions of warp groups; on sm_80 the older ones) and ASYNC_COPIES to shared
-    memory. `architectures` are those with the types: sm_89 replaces sm_80 for 8-bit numbers.
+    `needs` may have TENSOR_CORES (instructions of warp groups; on sm_80 the older ones), ASYNC_COPIES to shared
+    memory, and PREFETCHES to the L2 cache (with dependent launches). `architectures` are those with the types: sm_89
+    replaces sm_80 for 8-bit numbers.
     """
 
     name: str
@@ -68,9 +70,12 @@ def failures(report: dict, configuration: Configuration) -> list[str]:
         found.append(f"spills: {report['spill_loads']} loads, {report['spill_stores']} stores")
     if report["shared"] > SHARED_LIMITS[arch]:
         found.append(f"takes {report['shared']} bytes of shared memory, of {SHARED_LIMITS[arch]}")
+    has_dependent_launches = divmod(arch, 10) >= MIN_DEPENDENT_CAPABILITY
+    if report["before_wait"] != ([] if has_dependent_launches else None):
+        found.append(f"before it waits for the kernel before: {report['before_wait'] or 'it never waits'}")
     for instruction in configuration.needs:
         wanted = "HMMA" if instruction == TENSOR_CORES and arch < 90 else instruction
-        if not report[wanted.lower()]:
+        if not report[wanted.lower()] and (has_dependent_launches or instruction != PREFETCHES):
             found.append(f"has no {wanted}")
     return found
 
@@ -236,6 +241,7 @@ TWO_LAUNCHES = (*DECODE, "decode_attention._merge_kernel")
 SAMPLE, PENALTIES = ("sample._sample_blocks_kernel", "sample._sample_rows_kernel"), ("penalties._penalties_kernel",)
 LOGPROBS = ("logprobs._logprobs_blocks_kernel", "logprobs._logprobs_rows_kernel")
 BOTH = (TENSOR_CORES, ASYNC_COPIES)
+STREAMED = (ASYNC_COPIES, PREFETCHES)
 # (type, the cache's, normed heads).
 ROTATIONS = [(BF16, BF16, True), (FP16, FP8, False), (FP32, FP32, True), (FP32, FP8, False)]
 
@@ -263,22 +269,25 @@ def _short(dtype: torch.dtype) -> str:
 
 
 TABLE = [
-    Configuration("norm of 4096", NORM, partial(normalize, 4096, BF16)),
-    Configuration("norm of 16384", WIDE_NORM, partial(normalize, 16384, BF16)),
-    Configuration("rotate, normed heads of 128", ROTATE, partial(rotate_heads, 32, 8, 128, BF16, BF16, 16, True)),
+    Configuration("norm of 4096", NORM, partial(normalize, 4096, BF16), (PREFETCHES,)),
+    Configuration("norm of 16384", WIDE_NORM, partial(normalize, 16384, BF16), (PREFETCHES,)),
+    Configuration("rotate, normed heads of 128", ROTATE, partial(rotate_heads, 32, 8, 128, BF16, BF16, 16, True),
+                  (PREFETCHES,)),
     Configuration("rotate heads of 64", ROTATE, partial(rotate_heads, 32, 8, 64, BF16, BF16, 16, False)),
     Configuration(
         "rotate, to float8", ROTATE, partial(rotate_heads, 32, 8, 128, BF16, FP8, 16, False), architectures=WITH_FP8
     ),
     Configuration("silu_mul of 14336", SILU, partial(activate, 14336, BF16)),
     Configuration("copy blocks", COPY, partial(copy, BF16, 16)),
-    Configuration("matmul, splits apart", MATMUL, partial(multiply, 1, 4096, 4096, BF16, BF16), BOTH),
-    Configuration("matmul, splits in one program", MATMUL, partial(multiply, 2048, 4096, 4096, BF16, BF16), BOTH),
+    Configuration("matmul, splits apart", MATMUL, partial(multiply, 1, 4096, 4096, BF16, BF16),
+                  (*BOTH, PREFETCHES)),
+    Configuration("matmul, splits in one program", MATMUL, partial(multiply, 2048, 4096, 4096, BF16, BF16),
+                  (*BOTH, PREFETCHES)),
     Configuration("matmul to logits", MATMUL, partial(multiply, 64, 151936, 4096, BF16, FP32), BOTH),
-    Configuration("matmul of float32", MATMUL, partial(multiply, 64, 1000, 4096, FP32, FP32), (ASYNC_COPIES,)),
+    Configuration("matmul of float32", MATMUL, partial(multiply, 64, 1000, 4096, FP32, FP32), STREAMED),
     *(
         Configuration(f"{num_rows} rows, {kind}", MATVEC, partial(multiply_few, kind, num_rows, width, depth, BF16),
-                      (ASYNC_COPIES,))
+                      STREAMED)
         for num_rows in matvec.ROW_TILES
         for kind, width, depth in (("residual", 4096, 14336), ("norm", 6144, 4096), ("gate", 28672, 4096),
                                    ("logits", 151936, 4096))

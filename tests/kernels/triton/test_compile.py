@@ -46,12 +46,17 @@ def test_machine_code_passes_the_checks(configuration, arch, reports):
 
 
 def test_the_checks_detect_bad_machine_code():
-    report = {"arch": 90, "spill_loads": 0, "spill_stores": 0, "shared": 0, "hmma": 5, "hgmma": 1, "ldgsts": 1}
-    needs = Configuration("a product", ("_kernel",), lambda: None, ("HGMMA", "LDGSTS"))
+    report = {
+        "arch": 90, "spill_loads": 0, "spill_stores": 0, "shared": 0, "hmma": 5, "hgmma": 1, "ldgsts": 1,
+        "cctl.e.pf2": 1, "before_wait": [],
+    }  # fmt: skip
+    old = report | {"arch": 80, "before_wait": None}
+    needs = Configuration("a product", ("_kernel",), lambda: None, ("HGMMA", "LDGSTS", "CCTL.E.PF2"))
     assert failures(report, needs) == []
-    assert failures(report | {"arch": 80, "hgmma": 0}, needs) == []
-    bad = [{"spill_loads": 1}, {"spill_stores": 1}, {"shared": 232449}, {"hgmma": 0}, {"ldgsts": 0}]
-    bad += [{"arch": 80, "shared": 166913}, {"arch": 80, "hmma": 0}]
+    assert failures(old | {"hgmma": 0, "cctl.e.pf2": 0}, needs) == []
+    bad = [{"spill_loads": 1}, {"spill_stores": 1}, {"shared": 232449}, {"hgmma": 0}, {"ldgsts": 0}, {"cctl.e.pf2": 0}]
+    bad += [{"before_wait": None}, {"before_wait": ["EXIT"]}]
+    bad += [old | {"shared": 166913}, old | {"hmma": 0}, old | {"before_wait": []}]
     assert [len(failures(report | change, needs)) for change in bad] == [1] * len(bad)
 
 

@@ -32,7 +32,7 @@ def find(job: dict[str, Any]) -> Specializations:
     specializations = Specializations(capability)
     with specializations:
         for num_processors in job["num_processors"]:
-            device = DryDevice(capability, num_processors)
+            device = DryDevice(capability, num_processors, dependent_launches=config.model.dependent_launches)
             dry_run(config, spec, device)
             if job["calibrates"]:
                 dry_calibration(config, spec, device)

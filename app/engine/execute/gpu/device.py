@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
+from app.config.devices import MIN_DEPENDENT_CAPABILITY
+from app.kernels.triton.dependent import launches
 from app.runtime.cores import num_cores
 from app.runtime.gc_tuning import without_gc
 
@@ -27,14 +29,18 @@ FEW_CORES = 4
 
 
 class Device:
-    """A GPU through torch.cuda. Engine thread only; only `memory` and `synchronize` wait for the device."""
+    """A GPU through torch.cuda. Engine thread only; only `memory` and `synchronize` wait for the device.
 
-    def __init__(self) -> None:
+    Kernels are launched dependently if `dependent_launches` and the GPU allow it.
+    """
+
+    def __init__(self, *, dependent_launches: bool = True) -> None:
         self.torch_device = device = torch.device("cuda", 0)
         torch.cuda.set_device(device)
         properties = torch.cuda.get_device_properties(device)
         self.capability = (properties.major, properties.minor)
         self.num_processors = properties.multi_processor_count  # streaming multiprocessors
+        self._is_dependent = dependent_launches and self.capability >= MIN_DEPENDENT_CAPABILITY
         self._compute, self._copies = (torch.cuda.Stream(device) for _ in range(2))  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
         self._broken: list[torch.cuda.CUDAGraph] = []
@@ -46,7 +52,7 @@ class Device:
 
     def run(self, work: Work) -> None:
         """Issue `work`, which may be the `replay` of a graph, to the compute stream."""
-        with torch.cuda.stream(self._compute):
+        with torch.cuda.stream(self._compute), launches(is_dependent=self._is_dependent):
             work()
 
     def record_event(self) -> torch.Event:
@@ -95,7 +101,7 @@ class Device:
             gc.collect()
         graph = torch.cuda.CUDAGraph()
         try:
-            with without_gc(), torch.cuda.stream(self._compute):
+            with without_gc(), torch.cuda.stream(self._compute), launches(is_dependent=self._is_dependent):
                 graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 try:
                     work()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from app.checkpoint.spec import ModelSpec
+from app.config.devices import MIN_DEPENDENT_CAPABILITY
 from app.config.settings import Config
 from app.engine.execute.gpu.backend import GpuBackend
 from app.engine.execute.gpu.device import Copy, Device, Work
@@ -20,6 +21,7 @@ from app.engine.execute.gpu.kv_calibration import MAX_TOKENS, compute_text
 from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache
 from app.engine.schedule.limits import SchedulerLimits
+from app.kernels.triton.dependent import launches
 from app.models.loader import load_weights
 from app.models.mapped_file import Part
 from app.models.parallel import ParallelContext
@@ -45,13 +47,15 @@ class NoGraph:
 class DryDevice(Device):
     """Stands in for a GPU with these facts; work is called at once, and computes nothing over meta tensors."""
 
-    def __init__(self, capability: tuple[int, int], num_processors: int) -> None:
+    def __init__(self, capability: tuple[int, int], num_processors: int, *, dependent_launches: bool = True) -> None:
         self.torch_device = torch.device("meta")
         self.capability, self.num_processors = capability, num_processors
+        self._is_dependent = dependent_launches and capability >= MIN_DEPENDENT_CAPABILITY
 
     def run(self, work: Work) -> None:
         """See Device.run."""
-        work()
+        with launches(is_dependent=self._is_dependent):
+            work()
 
     def record_event(self) -> Any:
         """See Device.record_event."""
@@ -70,7 +74,7 @@ class DryDevice(Device):
 
     def capture(self, work: Work) -> Any:
         """See Device.capture."""
-        work()
+        self.run(work)
         return NoGraph()
 
     def memory(self) -> tuple[int, int]:

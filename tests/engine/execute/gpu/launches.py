@@ -4,7 +4,8 @@
 
 FOLDER contains a config.json, SETTINGS is JSON. The backend runs with meta tensors, and Triton's own binder chooses the
 specializations as on a GPU; every shape runs twice. Writes one JSON line per shape: the numbers of kernel launches,
-of cuBLAS products and of the kernels' programs, and the number of specializations that were new in the second run.
+of cuBLAS products and of the kernels' programs, the kernels that were not launched dependently, and the number of
+specializations that were new in the second run.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from app.config.settings import make_config
 from app.engine.execute.gpu.backend import GpuBackend
 from app.engine.execute.gpu.graphs import DeviceStep
 from app.engine.execute.kv_cache import KVCache
+from app.kernels.triton import dependent
 from app.models.decoder import Decoder
 from app.models.loader import load_weights
 from app.models.parallel import ParallelContext
@@ -63,6 +65,7 @@ class LaunchRecorder:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.programs: Counter[str] = Counter()
+        self.plain: set[str] = set()
         self.known: set[str] = set()
 
     def launch(self, kernel, *args, grid, warmup, **kwargs) -> None:
@@ -72,6 +75,8 @@ class LaunchRecorder:
         binder = kernel.device_caches[90][-1]
         _, specialization, options = binder(*args, **kwargs, debug=False, instrumentation_mode="")
         self.known.add(f"{kernel.__name__} {specialization} {options}")
+        if not (kwargs.get("launch_pdl") and kwargs["IS_DEPENDENT"]):
+            self.plain.add(kernel.__name__)
         self.counts[kernel.__name__] += 1
         self.programs[kernel.__name__] += prod(sizes)
 
@@ -99,7 +104,7 @@ def make_step(folder: Path, settings: dict) -> tuple[DeviceStep, list]:
 
 
 def main() -> None:
-    """Run every shape twice and report."""
+    """Count what the steps of the engine launch."""
     folder, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
     triton.runtime.driver.set_active(Driver(90))
     launches = LaunchRecorder()
@@ -107,6 +112,12 @@ def main() -> None:
     for name in PRODUCTS:
         setattr(torch, name, launches.product(name))
     step, shapes = make_step(folder, settings)
+    with dependent.launches(is_dependent=True):
+        run_all(step, shapes, launches)
+
+
+def run_all(step: DeviceStep, shapes: list, launches: LaunchRecorder) -> None:
+    """Run every shape twice and report."""
     first = {}
     for shape in shapes:
         launches.counts.clear()
@@ -116,7 +127,8 @@ def main() -> None:
     for shape in shapes:
         num_known = len(launches.known)
         step.run(shape)
-        print(json.dumps({"shape": shape, **first[shape], "new": len(launches.known) - num_known}))
+        new = len(launches.known) - num_known
+        print(json.dumps({"shape": shape, **first[shape], "new": new, "plain": sorted(launches.plain)}))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import torch
 
 from app.engine.execute.gpu import device as devices
 from app.engine.execute.gpu.device import Device
+from app.engine.execute.gpu.dry_run import DryDevice
+from app.kernels.triton import dependent
 
 
 class CudaRecorder:
@@ -100,6 +102,32 @@ def test_work_and_events_go_to_the_compute_stream(cuda: CudaRecorder):
     end.synchronize()
     assert cuda.calls == ["step on compute", "event 1 on compute", "event 2 on compute", "wait for event 2"]
     assert begin.elapsed_time(end) == 1000.0 and device.num_processors == 132 and device.capability == (9, 0)
+
+
+@pytest.mark.parametrize(
+    ("capability", "is_wanted", "is_dependent"),
+    [((9, 0), True, True), ((12, 0), True, True), ((9, 0), False, False), ((8, 9), True, False)],
+)
+def test_kernels_are_launched_dependently_if_the_setting_and_the_gpu_allow_it(
+    cuda: CudaRecorder, monkeypatch: pytest.MonkeyPatch, capability, is_wanted, is_dependent
+):
+    monkeypatch.setattr(dependent, "is_interpreting", lambda: False)
+    properties = SimpleNamespace(major=capability[0], minor=capability[1], multi_processor_count=132)
+    monkeypatch.setattr(cuda, "get_device_properties", lambda place: properties)
+    seen = []
+
+    def work() -> None:
+        seen.append(dependent.launch_options()["IS_DEPENDENT"])
+
+    for device in (
+        Device(dependent_launches=is_wanted),
+        DryDevice(capability, 132, dependent_launches=is_wanted),
+    ):
+        device.run(work)
+        device.capture(work)
+    assert seen == [is_dependent] * 4
+    work()
+    assert not seen[-1]
 
 
 def test_a_fetch_waits_for_one_event_only_and_has_one_end(cuda: CudaRecorder):

@@ -14,6 +14,7 @@ from app.contract.errors import CannotStart, ConfigurationError
 from app.engine.build import build_engine
 from app.engine.execute import selection
 from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
+from app.engine.execute.gpu import precompilation
 from app.engine.execute.gpu.backend import MIN_RESERVE, GpuBackend
 from app.engine.execute.gpu.graphs import DeviceStep
 from app.engine.execute.kv_cache import KVCache
@@ -130,6 +131,34 @@ def test_a_driver_is_found_by_its_files_or_by_its_library(tmp_path, monkeypatch)
     assert devices.has_nvidia_driver()
 
 
+def test_the_version_of_the_driver_is_read_from_its_library(monkeypatch):
+    class Library:
+        def cuDriverGetVersion(self, version):  # noqa: N802
+            version._obj.value = 12040
+
+    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: Library())
+    assert devices.driver_version() == 12040
+    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: object())
+    assert devices.driver_version() == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "is_wanted", "is_used"), [(12030, True, True), (12020, True, False), (12030, False, False)]
+)
+def test_a_driver_whose_graphs_lose_dependent_launches_is_given_none(version, is_wanted, is_used, monkeypatch):
+    """Also what is compiled beforehand is then for plain launches."""
+    given = []
+    monkeypatch.setattr(selection, "driver_version", lambda: version)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(
+        "app.engine.execute.gpu.device.Device", lambda **settings: given.append(settings) or FakeDevice()
+    )
+    monkeypatch.setattr(precompilation.Precompilation, "start", lambda self: given.append(self._job["settings"]))
+    config = make_config({"model": str(tiny("Llama")), "device": "cuda", "dependent_launches": is_wanted})
+    select_backend(config, inspect(config.model)[1])
+    assert [settings["dependent_launches"] for settings in given] == [is_used] * 2
+
+
 def test_prepare_returns_the_bytes_that_it_allocates():
     backend = make_backend(max_num_seqs=8, max_num_batched_tokens=64)
     num_bytes = backend.prepare(256, (1,))
@@ -218,7 +247,7 @@ def test_a_gpu_needs_triton(monkeypatch):
 def test_a_gpu_needs_a_c_compiler(wanted, monkeypatch, caplog, tmp_path):
     monkeypatch.setattr(selection, "resolve_device", lambda device: "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr("app.engine.execute.gpu.device.Device", FakeDevice)
+    monkeypatch.setattr("app.engine.execute.gpu.device.Device", lambda **settings: FakeDevice())
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("CC", raising=False)

@@ -52,6 +52,7 @@ def test_a_layer_has_nine_launches_and_six_with_few_rows(steps):
             per_layer, ends = (6, FUSED_ENDS) if num_rows <= 16 else (9, DECODE_ENDS)
         assert sum(report["launches"].values()) == LAYERS * per_layer + ends, report
         assert report["new"] == 0, f"{report['shape']} would compile at its capture"
+        assert report["plain"] == [], f"{report['shape']} has kernels that begin when the one before them has ended"
 
 
 def test_in_a_steady_decode_of_256_few_programs_of_the_whole_step_are_without_work(steps):

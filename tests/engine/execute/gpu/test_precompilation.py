@@ -70,6 +70,7 @@ def test_a_note_is_for_one_model_its_settings_and_one_kind_of_gpu(cache):
     assert not precompilation_of(folder, max_model_len=64).is_done
     assert not precompilation_of(folder, deterministic=True).is_done
     assert not precompilation_of(folder, processors=114).is_done
+    assert not precompilation_of(folder, dependent_launches=False).is_done
     assert not precompilation_of(tiny("Qwen3")).is_done
 
 
@@ -97,6 +98,12 @@ def test_a_worker_compiles_what_calibrating_launches_only_if_there_will_be_any(m
     compile_worker.find(job)
     compile_worker.find(job | {"calibrates": True})
     assert calls == ["dry_run", "dry_run", "dry_calibration"]
+
+
+def test_what_is_compiled_is_for_dependent_launches_if_the_setting_and_the_gpu_allow_it():
+    wanted = [((9, 0), True, True), ((9, 0), False, False), ((8, 9), True, False)]
+    found = run_program("found_options", tiny("Llama"), json.dumps(SMALL), json.dumps([case[:2] for case in wanted]))
+    assert found == [[["IS_DEPENDENT", is_dependent], ["launch_pdl", is_dependent]] for *_, is_dependent in wanted]
 
 
 def test_a_worker_that_fails_is_reported_and_leaves_no_note(cache, monkeypatch):
