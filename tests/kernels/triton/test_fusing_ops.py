@@ -18,7 +18,7 @@ from app.kernels.triton.triton_ops import CublasProducts, TritonOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
-from app.models.rope import rope_table
+from app.models.rope import rope_tables
 from tests.checkpoints import tiny
 from tests.kernels.batches import Heads, noise
 from tests.kernels.triton.batches import DEVICE, device_batch
@@ -62,12 +62,12 @@ class DecoderSetup:
         return kind(CublasProducts(), attention, *((8,) if kind is FusingOps else ()))
 
     def logits(self, ops: TritonOps) -> Tensor:
-        rope = rope_table(self.spec.rope, self.spec.head_dim, 100, torch.float32).to(DEVICE_0)
+        ropes = rope_tables(self.spec, 100, torch.float32, DEVICE_0)
         arena = Arena.allocate(self.spec, 8, 8, torch.float32, device=DEVICE_0)
         ops.begin_step(self.batch)
         count = self.batch.num_tokens
         rows = torch.arange(count, dtype=torch.int32, device=DEVICE_0)
-        decoder = Decoder(self.spec, self.weights, rope, ops, ParallelContext())
+        decoder = Decoder(self.spec, self.weights, ropes, ops, ParallelContext())
         caches = [tuple(cache.clone() for cache in pair) for pair in self.caches]
         return decoder.forward(rows + 5, rows, caches, arena.first(count, count)).clone()
 
