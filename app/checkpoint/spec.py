@@ -10,10 +10,10 @@ from app.contract.sampling_params import SamplingDefaults
 
 @dataclass(frozen=True, slots=True)
 class RopeSpec:
-    """Rotary embedding: base, kind of scaling (default, linear, llama3, yarn, divisors, none) and its parameters.
+    """Rotary embedding: base, kind of scaling (default, linear, llama3, yarn, divisors or none), its parameters.
 
-    `divisors` are those of the frequencies, one for each pair of numbers that turns. Only the first `rotary_dim` numbers
-    of a head turn; None: all. Nothing turns with the kind none.
+    `divisors` are those of the frequencies, one for each pair of numbers that turns. Only the first `rotary_dim` of a
+    head's numbers turn; None: all. Nothing turns with the kind none.
     """
 
     theta: float
@@ -46,7 +46,7 @@ class LayerSpec:
 class ModelSpec:
     """One decoder-only model.
 
-    Embeddings are multiplied by `embedding_scale`, what a layer adds to the residual by `residual_multiplier`, logits by
+    Embeddings are multiplied by `embedding_scale`, what layers add to the residual by `residual_multiplier`, logits by
     `logit_scale`. `attention_scale` multiplies the products of queries and keys; None: 1 / sqrt(head_dim).
     """
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from app.checkpoint.folder import Checkpoint, TensorEntry
 from app.checkpoint.hf_config import inspect, read_spec
-from app.checkpoint.spec import ModelSpec, RopeSpec
+from app.checkpoint.spec import RopeSpec
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from app.contract.sampling_params import SamplingDefaults
+from tests.checkpoint.reading import assert_rejected, spec_of, version_5, windows
 from tests.checkpoints import ARCHITECTURES, config_json, damaged_copy, tiny
 
 LLAMA_3_1 = {
@@ -59,31 +60,6 @@ QWEN_3 = {
     "rope_theta": 1000000, "sliding_window": None, "tie_word_embeddings": True, "torch_dtype": "bfloat16",
     "use_sliding_window": False, "vocab_size": 151936,
 }  # fmt: skip
-
-
-def spec_of(config: dict[str, Any], dtype: str = "auto", generation: dict[str, Any] | None = None) -> ModelSpec:
-    """The spec of a config.json without weights."""
-    return read_spec(Checkpoint(Path("model"), config, generation or {}, None, "0"), dtype)
-
-
-def windows(spec: ModelSpec) -> tuple[int | None, ...]:
-    """The sliding window of each layer."""
-    return tuple(layer.window for layer in spec.layers)
-
-
-def version_5(config: dict[str, Any]) -> dict[str, Any]:
-    """The same configuration as transformers 5 saves it."""
-    new = {name: value for name, value in config.items() if name not in ("rope_theta", "rope_scaling", "torch_dtype")}
-    rope = {"rope_type": "default", **(config.get("rope_scaling") or {}), "rope_theta": config.get("rope_theta", 1e4)}
-    return new | {"rope_parameters": rope, "dtype": config["torch_dtype"], "transformers_version": "5.0.0"}
-
-
-def assert_rejected(config: dict[str, Any], *words: str) -> None:
-    """Assert that the configuration is rejected by one line with these words."""
-    with pytest.raises(ModelRefused) as rejection:
-        spec_of(config)
-    assert "\n" not in rejection.value.message and rejection.value.param == "model"
-    assert all(word in rejection.value.message for word in ("config.json", *words)), rejection.value.message
 
 
 REAL = {
