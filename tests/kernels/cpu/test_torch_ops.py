@@ -226,6 +226,8 @@ def test_embed_and_gather_rows_copy_exactly(dtype: torch.dtype):
         ops.embed(ids, LinearWeight(table), 1.0, out=embedded)
         ops.gather_rows(table, ids, out=gathered)
         assert torch.equal(embedded, table[ids]) and torch.equal(gathered, table[ids])
+        ops.embed(ids, LinearWeight(table), 2.3, out=embedded)
+        assert torch.equal(embedded, (table[ids].float() * 2.3).to(dtype)), "rounded once"
 
 
 def test_a_step_of_padding_writes_and_attends_to_nothing():
