@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,12 @@ class TensorEntry:
     shape: tuple[int, ...]
     begin: int
     end: int
+
+    def rows(self, first: int, count: int) -> TensorEntry:
+        """Return the entry of `count` of the tensor's rows."""
+        row_bytes = (self.end - self.begin) // self.shape[0]
+        begin = self.begin + first * row_bytes
+        return replace(self, shape=(count, *self.shape[1:]), begin=begin, end=begin + count * row_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The shape of a model as one frozen `ModelSpec`. Llama, Mistral, Qwen2 and Qwen3 differ only in its fields."""
+"""The shape of a model as one frozen `ModelSpec`: the families of models differ only in its fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from app.contract.sampling_params import SamplingDefaults
 
 @dataclass(frozen=True, slots=True)
 class RopeSpec:
-    """Rotary embedding: base, kind of scaling (default, linear, llama3, yarn) and the parameters of that kind."""
+    """Rotary embedding: base, kind of scaling (default, linear, llama3, yarn, divisors or none), its parameters.
+
+    `divisors` are those of the frequencies, one for each pair of numbers that turns. Only the first `rotary_dim` of a
+    head's numbers turn; None: all. Nothing turns with the kind none.
+    """
 
     theta: float
     kind: str = "default"
@@ -22,32 +26,58 @@ class RopeSpec:
     beta_slow: float = 1.0
     attention_factor: float = 1.0
     truncate: bool = True
+    divisors: tuple[float, ...] = ()
+    rotary_dim: int | None = None
+
+
+NO_ROPE = RopeSpec(theta=1.0, kind="none")
+"""Of layers that see positions only by the causal order."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """What layers of one model differ in: the sliding window in tokens, None = full attention; the index in `ropes`."""
+
+    window: int | None = None
+    rope: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """One decoder-only model; `windows[i]` is layer i's sliding window in tokens, None = full attention."""
+    """One decoder-only model.
+
+    Embeddings are multiplied by `embedding_scale`, what layers add to the residual by `residual_multiplier`, logits by
+    `logit_scale`. `attention_scale` multiplies the products of queries and keys; None: 1 / sqrt(head_dim).
+    """
 
     architecture: str
     vocab_size: int
     hidden_size: int
     intermediate_size: int
-    num_layers: int
     num_heads: int
     num_kv_heads: int
     head_dim: int
     rms_norm_eps: float
-    rope: RopeSpec
+    ropes: tuple[RopeSpec, ...]
     max_position: int
     tie_word_embeddings: bool
     qkv_bias: bool
     o_bias: bool
     mlp_bias: bool
     qk_norm: bool
-    windows: tuple[int | None, ...]
+    layers: tuple[LayerSpec, ...]
     dtype: str
     eos_token_ids: tuple[int, ...]
     defaults: SamplingDefaults
+    embedding_scale: float = 1.0
+    residual_multiplier: float = 1.0
+    attention_scale: float | None = None
+    logit_scale: float = 1.0
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers."""
+        return len(self.layers)
 
     @property
     def q_size(self) -> int:

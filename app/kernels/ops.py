@@ -77,8 +77,8 @@ class Ops(Protocol):
     def begin_step(self, batch: PagedBatch) -> None:
         """Prepare what all layers of this step share (slots, masks, gather lists); called once before the model."""
 
-    def embed(self, ids_T: Tensor, table: Weight, *, out: Tensor) -> None:
-        """Look up the rows of `table` [V, D]: out[T, D]."""
+    def embed(self, ids_T: Tensor, table: Weight, scale: float, *, out: Tensor) -> None:
+        """Look up the rows of `table` [V, D]: out[T, D] = scale · row, rounded to the type of `out`."""
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
         """out = weight · x / rms(x), the mean square taken in float32."""

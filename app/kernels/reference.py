@@ -27,10 +27,10 @@ class ReferenceOps:
         """Remember the batch."""
         self._batch = batch
 
-    def embed(self, ids_T: Tensor, table: Weight, *, out: Tensor) -> None:
+    def embed(self, ids_T: Tensor, table: Weight, scale: float, *, out: Tensor) -> None:
         """See Ops.embed."""
         assert isinstance(table, LinearWeight)
-        out.copy_(table.weight[ids_T])
+        out.copy_(table.weight[ids_T].float() * scale)
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
         """See Ops.rms_norm; normalized in float32, rounded, then scaled (as Llama's reference does)."""

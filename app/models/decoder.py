@@ -1,7 +1,10 @@
-"""The decoder of all models: Llama, Mistral, Qwen2 and Qwen3 are values of `ModelSpec`, not classes.
+"""The decoder of all models: families of models are values of `ModelSpec`, not classes.
 
 Every operation is an `Ops` method that writes into the arena, so that the same code is run eagerly, recorded (CPU) and
 captured (CUDA graphs).
+
+What a layer adds to the residual may be multiplied by a constant (`residual_multiplier`). The residual is kept divided
+by it: only norms read the residual, and a norm gives the same when its epsilon is divided by the constant's square.
 """
 
 from __future__ import annotations
@@ -91,13 +94,18 @@ class Arena:
 
 
 class Decoder:
-    """A decoder-only transformer over a paged KV cache. Engine thread only."""
+    """A decoder-only transformer over a paged KV cache. Engine thread only.
+
+    `ropes` are the tables of the spec's rotary embeddings, see rope.py.
+    """
 
     def __init__(
-        self, spec: ModelSpec, weights: DecoderWeights, rope_PH: Tensor, ops: Ops, parallel: ParallelContext
+        self, spec: ModelSpec, weights: DecoderWeights, ropes: Sequence[Tensor], ops: Ops, parallel: ParallelContext
     ) -> None:
-        self.spec, self.weights, self.rope_PH, self.ops, self.parallel = spec, weights, rope_PH, ops, parallel
-        self.scale = spec.head_dim**-0.5
+        self.spec, self.weights, self.ropes, self.ops, self.parallel = spec, weights, ropes, ops, parallel
+        self.scale = spec.head_dim**-0.5 if spec.attention_scale is None else spec.attention_scale
+        self.embedding_scale = spec.embedding_scale / spec.residual_multiplier
+        self.eps = spec.rms_norm_eps / spec.residual_multiplier**2
 
     def forward(
         self, ids_T: Tensor, logit_rows_R: Tensor, kv_cache: Sequence[tuple[Tensor, Tensor]], arena: Arena
@@ -109,15 +117,15 @@ class Decoder:
         """
         ops, weights = self.ops, self.weights
         hidden, residual = arena.hidden_TD, arena.residual_TD
-        ops.embed(ids_T, weights.embedding, out=residual)
-        ops.rms_norm(residual, weights.layers[0].input_norm, self.spec.rms_norm_eps, out=hidden)
+        ops.embed(ids_T, weights.embedding, self.embedding_scale, out=residual)
+        ops.rms_norm(residual, weights.layers[0].input_norm, self.eps, out=hidden)
         for index, layer in enumerate(weights.layers):
             self._attention(layer, index, kv_cache[index], arena)
-            ops.add_rms_norm(hidden, residual, layer.post_norm, self.spec.rms_norm_eps, out=hidden)
+            ops.add_rms_norm(hidden, residual, layer.post_norm, self.eps, out=hidden)
             self._mlp(layer, arena)
             is_last = index + 1 == len(weights.layers)
             next_norm = weights.norm if is_last else weights.layers[index + 1].input_norm
-            ops.add_rms_norm(hidden, residual, next_norm, self.spec.rms_norm_eps, out=hidden)
+            ops.add_rms_norm(hidden, residual, next_norm, self.eps, out=hidden)
         ops.gather_rows(hidden, logit_rows_R, out=arena.last_RD)
         ops.logits(arena.last_RD, weights.lm_head, out=arena.logits_RV)
         return self.parallel.all_gather(arena.logits_RV)
@@ -125,12 +133,12 @@ class Decoder:
     def _attention(self, layer: LayerWeights, index: int, cache: tuple[Tensor, Tensor], arena: Arena) -> None:
         """hidden = attention(hidden); hidden is already normalized."""
         ops, spec = self.ops, self.spec
-        keys, values = cache
+        (keys, values), how = cache, spec.layers[index]
         ops.linear(arena.hidden_TD, layer.qkv, out=arena.qkv_TX)
         ops.qk_norm_rope_kv_write(
-            arena.qkv_TX, layer.qk_norm, spec.rms_norm_eps, self.rope_PH, keys, values, out=arena.q_TNH
+            arena.qkv_TX, layer.qk_norm, spec.rms_norm_eps, self.ropes[how.rope], keys, values, out=arena.q_TNH
         )
-        ops.paged_attention(arena.q_TNH, keys, values, self.scale, spec.windows[index], out=arena.attended_TNH)
+        ops.paged_attention(arena.q_TNH, keys, values, self.scale, how.window, out=arena.attended_TNH)
         ops.linear(arena.attended_TNH.flatten(1), layer.o, out=arena.hidden_TD)
         self.parallel.all_reduce(arena.hidden_TD)
 

@@ -19,6 +19,7 @@ from app.kernels.ops import LinearWeight, Weight
 from app.kernels.pages import own_pages
 from app.models.mapped_file import MappedFile, Part
 from app.models.parallel import ParallelContext
+from app.models.rope import head_order
 from app.models.weights import DecoderWeights, LayerWeights, Packer, PlainPacker
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -108,7 +109,7 @@ def load_weights(
     reader = _Reader(spec, source, parallel, progress, packer or PlainPacker(), allocate)
     embedding, head = reader.ends()
     layers = tuple(reader.layer(index) for index in range(spec.num_layers))
-    return DecoderWeights(embedding, layers, reader.read("model.norm.weight"), head)
+    return DecoderWeights(embedding, layers, reader.last_norm(), head)
 
 
 @dataclass
@@ -125,15 +126,15 @@ class _Reader:
     def __post_init__(self) -> None:
         self.shapes, self.num_read = self.spec.tensor_shapes(), 0
 
-    def read(self, *names: str, split: int | None = None) -> Tensor:
+    def read(self, *names: str, split: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
         """Read this rank's parts of one or several tensors, concatenated along the first dimension.
 
-        `split` is the dimension that is divided among ranks (None: each rank reads all).
+        `split` is the dimension that is divided among ranks (None: each rank reads all), `dtype` by default the spec's.
         """
         parts = [self._part(self.shapes[name], split) for name in names]
         ends = list(accumulate(rows.stop - rows.start for rows, *_ in parts))
         width = [columns.stop - columns.start for columns in parts[0][1:]]
-        out = self.allocate(ends[-1], *width, dtype=DTYPES[self.spec.dtype])
+        out = self.allocate(ends[-1], *width, dtype=dtype or DTYPES[self.spec.dtype])
         for name, part, begin, end in zip(names, parts, [0, *ends], ends, strict=False):
             self.source.read(name, part, out[begin:end])
             self.num_read += 1
@@ -148,30 +149,61 @@ class _Reader:
         head = self.packer.linear(LinearWeight(self.read("lm_head.weight", split=0)))
         return LinearWeight(self.read(embedding, split=0)), head
 
+    def last_norm(self) -> Tensor:
+        """Read the last norm, times the scale of the logits: in float32 then, because the product would be rounded."""
+        scale = self.spec.logit_scale
+        if scale == 1:
+            return self.read("model.norm.weight")
+        return self.read("model.norm.weight", dtype=torch.float32).mul_(scale)
+
     def layer(self, index: int) -> LayerWeights:
+        """Read a layer."""
         prefix = f"model.layers.{index}."
         attention, mlp = prefix + "self_attn.", prefix + "mlp."
+        order = head_order(self.spec.ropes[self.spec.layers[index].rope], self.spec.head_dim)
         return LayerWeights(
             input_norm=self.read(prefix + "input_layernorm.weight"),
-            qkv=self._linear(attention, ("q_proj", "k_proj", "v_proj"), split=0),
-            qk_norm=self._qk_norm(attention) if self.spec.qk_norm else None,
+            qkv=self._linear(attention, ("q_proj", "k_proj", "v_proj"), split=0, order=order),
+            qk_norm=self._qk_norm(attention, order) if self.spec.qk_norm else None,
             o=self._linear(attention, ("o_proj",), split=1),
             post_norm=self.read(prefix + "post_attention_layernorm.weight"),
             gate_up=self._linear(mlp, ("gate_proj", "up_proj"), split=0, is_gated=True),
             down=self._linear(mlp, ("down_proj",), split=1),
         )
 
-    def _linear(self, prefix: str, names: tuple[str, ...], *, split: int, is_gated: bool = False) -> Weight:
-        """Read several matrices (and their biases, if they have some) as one matrix, concatenated by rows."""
+    def _linear(
+        self,
+        prefix: str,
+        names: tuple[str, ...],
+        *,
+        split: int,
+        is_gated: bool = False,
+        order: list[int] | None = None,
+    ) -> Weight:
+        """Read several matrices (and their biases, if they have some) as one matrix, concatenated by rows.
+
+        `order` is that of the rows in each head of queries and keys, see rope.py.
+        """
         weight = self.read(*(f"{prefix}{name}.weight" for name in names), split=split)
         biases = [f"{prefix}{name}.bias" for name in names]
         bias = self.read(*biases, split=0 if split == 0 else None) if biases[0] in self.shapes else None
+        if order is not None:
+            for rows in (weight,) if bias is None else (weight, bias):
+                self._reorder(rows, order)
         return self.packer.linear(LinearWeight(weight, bias), is_gated=is_gated)
 
-    def _qk_norm(self, prefix: str) -> Tensor:
+    def _reorder(self, rows: Tensor, order: list[int]) -> None:
+        """Reorder the rows of each query and key head: one head at a time, to need little memory."""
+        index = torch.tensor(order, device=rows.device)
+        heads = torch.split(rows, self.spec.head_dim)
+        for head in heads[: self.spec.num_heads + self.spec.num_kv_heads]:
+            head.copy_(head[index])
+
+    def _qk_norm(self, prefix: str, order: list[int] | None) -> Tensor:
         q = self.read(prefix + "q_norm.weight").expand(self.spec.num_heads, -1)
         k = self.read(prefix + "k_norm.weight").expand(self.spec.num_kv_heads, -1)
-        return torch.cat([q, k])
+        heads = torch.cat([q, k])
+        return heads if order is None else heads[:, order]
 
     def _part(self, shape: tuple[int, ...], split: int | None) -> Part:
         return tuple(self.parallel.shard(size) if dim == split else slice(0, size) for dim, size in enumerate(shape))

@@ -1,6 +1,10 @@
-"""Rotary position embedding tables: linear, llama3 and yarn scaling.
+"""Rotary position embedding tables: linear, llama3 and yarn scaling, divisors of the frequencies, or none.
 
 The angles of a position do not depend on the length of the sequence, so cached keys stay valid.
+
+The kernels turn number i of a head with number i + head_dim / 2. Where only the first numbers of a head turn, a
+checkpoint pairs i with i + rotary_dim / 2: the loader puts the rows of queries and keys into `head_order`, and pairs
+that do not turn have the angle 0. Products of queries and keys are the same in any order.
 """
 
 from __future__ import annotations
@@ -10,21 +14,45 @@ import math
 import torch
 from torch import Tensor
 
-from app.checkpoint.spec import RopeSpec
+from app.checkpoint.spec import ModelSpec, RopeSpec
+
+
+def rope_tables(
+    spec: ModelSpec, num_positions: int, dtype: torch.dtype, device: torch.device | None = None
+) -> tuple[Tensor, ...]:
+    """Return a table for each of the spec's ropes, see `rope_table`."""
+    return tuple(rope_table(rope, spec.head_dim, num_positions, dtype).to(device) for rope in spec.ropes)
 
 
 def rope_table(spec: RopeSpec, head_dim: int, num_positions: int, dtype: torch.dtype) -> Tensor:
     """Return [positions, head_dim]: cos, then sin, of each position's head_dim / 2 angles."""
     angles = torch.arange(num_positions).float()[:, None] * inverse_frequencies(spec, head_dim)
-    return torch.cat([angles.cos() * spec.attention_factor, angles.sin() * spec.attention_factor], dim=-1).to(dtype)
+    still = (0, head_dim // 2 - angles.shape[1])
+    cos = torch.nn.functional.pad(angles.cos() * spec.attention_factor, still, value=1.0)
+    sin = torch.nn.functional.pad(angles.sin() * spec.attention_factor, still)
+    return torch.cat([cos, sin], dim=-1).to(dtype)
+
+
+def head_order(spec: RopeSpec, head_dim: int) -> list[int] | None:
+    """Return which of a checkpoint's rows stands at each place of a query or key head; None if all stay in place."""
+    if spec.rotary_dim is None:
+        return None
+    turning, half = spec.rotary_dim, spec.rotary_dim // 2
+    middle = turning + (head_dim - turning) // 2
+    return [*range(half), *range(turning, middle), *range(half, turning), *range(middle, head_dim)]
 
 
 def inverse_frequencies(spec: RopeSpec, head_dim: int) -> Tensor:
-    """Return the head_dim / 2 angles per position, in float32."""
+    """Return the angles per position of the pairs of a head's numbers that turn, in float32."""
+    if spec.kind == "none":
+        return torch.empty(0)
+    head_dim = spec.rotary_dim or head_dim
     exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
     plain = 1.0 / (spec.theta**exponents)
     if spec.kind == "linear":
         return plain / spec.factor
+    if spec.kind == "divisors":
+        return 1.0 / (torch.tensor(spec.divisors) * spec.theta**exponents)
     if spec.kind == "llama3":
         return _llama3(spec, plain)
     if spec.kind == "yarn":

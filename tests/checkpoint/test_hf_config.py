@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from app.checkpoint.folder import Checkpoint, TensorEntry
 from app.checkpoint.hf_config import inspect, read_spec
-from app.checkpoint.spec import ModelSpec, RopeSpec
+from app.checkpoint.spec import RopeSpec
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from app.contract.sampling_params import SamplingDefaults
+from tests.checkpoint.reading import assert_rejected, spec_of, version_5, windows
 from tests.checkpoints import ARCHITECTURES, config_json, damaged_copy, tiny
 
 LLAMA_3_1 = {
@@ -61,26 +62,6 @@ QWEN_3 = {
 }  # fmt: skip
 
 
-def spec_of(config: dict[str, Any], dtype: str = "auto", generation: dict[str, Any] | None = None) -> ModelSpec:
-    """The spec of a config.json without weights."""
-    return read_spec(Checkpoint(Path("model"), config, generation or {}, None, "0"), dtype)
-
-
-def version_5(config: dict[str, Any]) -> dict[str, Any]:
-    """The same configuration as transformers 5 saves it."""
-    new = {name: value for name, value in config.items() if name not in ("rope_theta", "rope_scaling", "torch_dtype")}
-    rope = {"rope_type": "default", **(config.get("rope_scaling") or {}), "rope_theta": config.get("rope_theta", 1e4)}
-    return new | {"rope_parameters": rope, "dtype": config["torch_dtype"], "transformers_version": "5.0.0"}
-
-
-def assert_rejected(config: dict[str, Any], *words: str) -> None:
-    """Assert that the configuration is rejected by one line with these words."""
-    with pytest.raises(ModelRefused) as rejection:
-        spec_of(config)
-    assert "\n" not in rejection.value.message and rejection.value.param == "model"
-    assert all(word in rejection.value.message for word in ("config.json", *words)), rejection.value.message
-
-
 REAL = {
     "llama 3.1": (LLAMA_3_1, 8030261248),
     "llama 3.2 1b": (LLAMA_3_2_1B, 1235814400),
@@ -105,27 +86,27 @@ def test_the_formats_of_transformers_4_and_5_give_the_same_spec(name: str):
 
 def test_llama_3_is_read_as_published():
     spec = spec_of(LLAMA_3_1)
-    assert spec.rope == RopeSpec(500000.0, "llama3", 8.0, 8192, 1.0, 4.0)
+    assert spec.ropes[0] == RopeSpec(500000.0, "llama3", 8.0, 8192, 1.0, 4.0)
     assert (spec.head_dim, spec.max_position, spec.dtype) == (128, 131072, "bfloat16")
     assert spec.eos_token_ids == (128001, 128008, 128009)
     assert not (spec.qkv_bias or spec.o_bias or spec.mlp_bias or spec.qk_norm or spec.tie_word_embeddings)
-    assert spec.windows == (None,) * 32
+    assert windows(spec) == (None,) * 32
     assert spec_of(LLAMA_1).num_kv_heads == 32, "Llama 1 has no num_key_value_heads"
 
 
 def test_sliding_windows_follow_the_rules_of_each_architecture():
-    assert set(spec_of(MISTRAL_0_1).windows) == {4096}
-    assert set(spec_of(MISTRAL_0_3).windows) == {None}
+    assert set(windows(spec_of(MISTRAL_0_1))) == {4096}
+    assert set(windows(spec_of(MISTRAL_0_3))) == {None}
     without = {name: value for name, value in MISTRAL_0_1.items() if name != "sliding_window"}
-    assert set(spec_of(without).windows) == {4096}, "transformers' default"
-    assert set(spec_of(LLAMA_3_1 | {"sliding_window": 5}).windows) == {None}
-    assert set(spec_of(QWEN_2_5).windows) == {None}, "use_sliding_window is false"
-    windows = spec_of(QWEN_2_5 | {"use_sliding_window": True}).windows
-    assert windows == (None,) * 21 + (32768,) * 3
+    assert set(windows(spec_of(without))) == {4096}, "transformers' default"
+    assert set(windows(spec_of(LLAMA_3_1 | {"sliding_window": 5}))) == {None}
+    assert set(windows(spec_of(QWEN_2_5))) == {None}, "use_sliding_window is false"
+    given = QWEN_2_5 | {"use_sliding_window": True}
+    assert windows(spec_of(given)) == (None,) * 21 + (32768,) * 3
     types = ["full_attention", "sliding_attention"] * 12
     given = QWEN_2_5 | {"use_sliding_window": True, "layer_types": types, "sliding_window": 128}
-    assert spec_of(given).windows == (None, 128) * 12
-    assert set(spec_of(given | {"sliding_window": None}).windows) == {None}
+    assert windows(spec_of(given)) == (None, 128) * 12
+    assert set(windows(spec_of(given | {"sliding_window": None}))) == {None}
 
 
 def test_biases_and_norms_belong_to_their_architectures():
@@ -142,10 +123,11 @@ def test_yarn_and_linear_scaling_lengthen_the_context():
     yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
     spec = spec_of(QWEN_2_5 | {"rope_scaling": yarn})
     assert spec.max_position == 131072
-    assert (spec.rope.kind, spec.rope.factor, spec.rope.beta_fast, spec.rope.beta_slow) == ("yarn", 4.0, 32.0, 1.0)
-    assert spec.rope.attention_factor == pytest.approx(1.138629436)
+    (rope,) = spec.ropes
+    assert (rope.kind, rope.factor, rope.beta_fast, rope.beta_slow) == ("yarn", 4.0, 32.0, 1.0)
+    assert rope.attention_factor == pytest.approx(1.138629436)
     mscale = yarn | {"mscale": 1.0, "mscale_all_dim": 1.0}
-    assert spec_of(QWEN_2_5 | {"rope_scaling": mscale}).rope.attention_factor == 1.0
+    assert spec_of(QWEN_2_5 | {"rope_scaling": mscale}).ropes[0].attention_factor == 1.0
     assert spec_of(LLAMA_1 | {"rope_scaling": {"type": "linear", "factor": 2.0}}).max_position == 4096
 
 

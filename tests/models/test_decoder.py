@@ -12,7 +12,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_spec
-from app.checkpoint.spec import ModelSpec
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.kernels.cpu.torch_ops import TorchOps
 from app.kernels.ops import LinearWeight, PagedBatch
@@ -20,7 +19,7 @@ from app.kernels.reference import ReferenceOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
-from app.models.rope import rope_table
+from app.models.rope import rope_tables
 from tests.checkpoints import ARCHITECTURES, tiny
 
 VIEWS = {"aten.view", "aten.slice", "aten.alias", "aten.detach", "aten._unsafe_view", "aten.t", "aten.transpose"}
@@ -61,10 +60,6 @@ class OnlyViews(TorchDispatchMode):
         return result
 
 
-def rope(spec: ModelSpec) -> torch.Tensor:
-    return rope_table(spec.rope, spec.head_dim, 64, torch.float32)
-
-
 @contextmanager
 def model(architecture: str, num_tokens: int, num_logit_rows: int, **fields: object) -> Iterator[tuple]:
     """A loaded decoder without ops, its arena, its cache and the inputs of one step."""
@@ -83,7 +78,7 @@ def model(architecture: str, num_tokens: int, num_logit_rows: int, **fields: obj
 def test_the_model_computes_through_ops_only(architecture: str):
     with model(architecture, 16, 8) as (spec, weights, arena, cache, ids_T, logit_rows_R):
         ops = RecordingOps(arena)
-        decoder = Decoder(spec, weights, rope(spec), ops, ParallelContext())
+        decoder = Decoder(spec, weights, rope_tables(spec, 64, torch.float32), ops, ParallelContext())
         with OnlyViews():
             logits = decoder.forward(ids_T, logit_rows_R, cache.layers, arena)
         assert logits.data_ptr() == arena.logits_RV.data_ptr()
@@ -115,7 +110,7 @@ def test_eager_ops_compute_what_reference_ops_compute(architecture: str):
             tables = torch.tensor([[0, 0], [3, 0]], dtype=torch.int32)
             state_rows_T = (torch.arange(16) < 13).long()
             ops.begin_step(PagedBatch(13, positions_T, state_rows_T, tables, 16))
-            decoder = Decoder(spec, weights, rope(spec), ops, ParallelContext())
+            decoder = Decoder(spec, weights, rope_tables(spec, 64, torch.float32), ops, ParallelContext())
             results.append(decoder.forward(ids_T, logit_rows_R, cache.layers, arena)[:13].clone())
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-4)
 

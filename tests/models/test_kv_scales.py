@@ -19,7 +19,7 @@ from app.models.decoder import Arena, Decoder
 from app.models.kv_scales import E4M3_MAX, HEADROOM, MAX_EXPONENT, MIN_EXPONENT, KVScales, read_kv_scales
 from app.models.loader import DTYPES, SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
-from app.models.rope import rope_table
+from app.models.rope import rope_tables
 from tests.checkpoints import ARCHITECTURES, damaged_copy, tiny
 
 NUM_TOKENS = 24
@@ -38,8 +38,8 @@ def forward(folder: Path, scales: KVScales | None, dtype: str) -> tuple[Tensor, 
     positions, rows = torch.arange(NUM_TOKENS), torch.ones(NUM_TOKENS, dtype=torch.int64)
     tables = torch.tensor([[0, 0], [1, 2]], dtype=torch.int32)
     ops.begin_step(PagedBatch(NUM_TOKENS, positions, rows, tables, 16))
-    rope = rope_table(spec.rope, spec.head_dim, NUM_TOKENS, torch.float32)
-    decoder = Decoder(spec, weights, rope, ops, ParallelContext())
+    ropes = rope_tables(spec, NUM_TOKENS, torch.float32)
+    decoder = Decoder(spec, weights, ropes, ops, ParallelContext())
     layers = [(layer[0], layer[1]) for layer in cache]
     logits = decoder.forward(torch.arange(5, 5 + NUM_TOKENS), torch.arange(8) * 3, layers, arena)
     return logits, cache

@@ -50,15 +50,15 @@ def test_frequencies_equal_those_of_transformers_bit_for_bit(name: str, theta: f
         expected, attention_factor = LlamaRotaryEmbedding.compute_default_rope_parameters(theirs)
     else:
         expected, attention_factor = ROPE_INIT_FUNCTIONS[CASES[name]["rope_type"]](theirs)
-    assert torch.equal(inverse_frequencies(ours.rope, head_dim), expected)
-    assert ours.rope.attention_factor == pytest.approx(attention_factor)
+    assert torch.equal(inverse_frequencies(ours.ropes[0], head_dim), expected)
+    assert ours.ropes[0].attention_factor == pytest.approx(attention_factor)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_the_table_equals_that_of_transformers_at_every_position(dtype: torch.dtype):
     ours, theirs = make_configs(YARN, 10000.0, 16)
     cos, sin = LlamaRotaryEmbedding(theirs)(torch.zeros(1, dtype=dtype), torch.arange(3000)[None])
-    table = rope_table(ours.rope, 16, 3000, dtype)
+    table = rope_table(ours.ropes[0], 16, 3000, dtype)
     assert table.dtype == dtype and table.shape == (3000, 16)
     torch.testing.assert_close(table[:, :8], cos[0, :, :8], rtol=0, atol=1e-6)
     torch.testing.assert_close(table[:, 8:], sin[0, :, :8], rtol=0, atol=1e-6)

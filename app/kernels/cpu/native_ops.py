@@ -64,9 +64,9 @@ class RecordOps(ABC):
             batch.block_size,
         )
 
-    def embed(self, ids_T: Tensor, table: Weight, *, out: Tensor) -> None:
+    def embed(self, ids_T: Tensor, table: Weight, scale: float, *, out: Tensor) -> None:
         """See Ops.embed."""
-        fields = records.Embed(ids=ids_T.data_ptr(), out=Matrix.of(out), width=out.shape[1])
+        fields = records.Embed(ids=ids_T.data_ptr(), out=Matrix.of(out), width=out.shape[1], scale=scale)
         if isinstance(table, PackedLinear):
             fields.packed = table.fields
         else:

@@ -126,9 +126,17 @@ class Packed(ctypes.Structure):
 
 
 class Embed(ctypes.Structure):
-    """Rows of `table`, or of the `packed` matrix where `table` has no data."""
+    """Rows of `table`, or of the `packed` matrix where `table` has no data, times `scale`."""
 
-    _fields_ = (("ids", c_void_p), ("table", Matrix), ("packed", Packed), ("out", Matrix), ("width", c_int64))
+    _fields_ = (
+        ("ids", c_void_p),
+        ("table", Matrix),
+        ("packed", Packed),
+        ("out", Matrix),
+        ("width", c_int64),
+        ("scale", c_float),
+        ("padding", c_int32),
+    )
 
 
 class Norm(ctypes.Structure):

@@ -39,10 +39,12 @@ class TorchOps:
         assert self._plan is not None, "begin_step comes first"
         return self._plan
 
-    def embed(self, ids_T: Tensor, table: Weight, *, out: Tensor) -> None:
+    def embed(self, ids_T: Tensor, table: Weight, scale: float, *, out: Tensor) -> None:
         """See Ops.embed."""
         assert isinstance(table, LinearWeight)
         torch.index_select(table.weight, 0, ids_T, out=out)
+        if scale != 1:
+            out.mul_(scale)
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
         """See Ops.rms_norm."""

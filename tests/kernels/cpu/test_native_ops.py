@@ -32,7 +32,7 @@ from app.kernels.reference import ReferenceOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
-from app.models.rope import rope_table
+from app.models.rope import rope_tables
 from app.models.weights import DecoderWeights, Packer
 from tests.checkpoints import tiny
 
@@ -171,8 +171,8 @@ class Model:
         return torch.cat([logits for parts in STEPS for logits in self.step(*parts)])
 
     def _eager(self, weights: DecoderWeights, ops: NativeOps | ReferenceOps, arena: Arena, cache: KVCache) -> HostGraph:
-        rope_PH = rope_table(self.spec.rope, self.spec.head_dim, 16 * MAX_BLOCKS, torch.float32)
-        return EagerGraph(Decoder(self.spec, weights, rope_PH, ops, ParallelContext()), cache.layers, arena)
+        ropes = rope_tables(self.spec, 16 * MAX_BLOCKS, torch.float32)
+        return EagerGraph(Decoder(self.spec, weights, ropes, ops, ParallelContext()), cache.layers, arena)
 
 
 def _plain_layout(layout: KVLayout) -> KVLayout:

@@ -223,9 +223,11 @@ def test_embed_and_gather_rows_copy_exactly(dtype: torch.dtype):
     ids = torch.tensor([0, 49, 7, 7, 1, 0, 0, 0])
     for ops in (TorchOps(), ReferenceOps()):
         embedded, gathered = torch.zeros(8, 12, dtype=dtype), torch.zeros(8, 12, dtype=dtype)
-        ops.embed(ids, LinearWeight(table), out=embedded)
+        ops.embed(ids, LinearWeight(table), 1.0, out=embedded)
         ops.gather_rows(table, ids, out=gathered)
         assert torch.equal(embedded, table[ids]) and torch.equal(gathered, table[ids])
+        ops.embed(ids, LinearWeight(table), 2.3, out=embedded)
+        assert torch.equal(embedded, (table[ids].float() * 2.3).to(dtype)), "rounded once"
 
 
 def test_a_step_of_padding_writes_and_attends_to_nothing():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
 from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hf_config import read_spec
-from app.kernels.ops import LinearWeight
+from app.checkpoint.hf_config import read_model
+from app.kernels.ops import LinearWeight, Ops, PagedBatch
+from app.kernels.reference import ReferenceOps
 from app.kernels.triton import fusing_ops, matvec
 from app.kernels.triton.attention import PagedAttention
 from app.kernels.triton.fusing_ops import FusingOps
@@ -18,21 +20,24 @@ from app.kernels.triton.triton_ops import CublasProducts, TritonOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
-from app.models.rope import rope_table
+from app.models.rope import rope_tables
 from tests.checkpoints import tiny
 from tests.kernels.batches import Heads, noise
 from tests.kernels.triton.batches import DEVICE, device_batch
+from tests.models.saved_models import saved
 
 DEVICE_0 = torch.device(DEVICE)
 FUSED = ("linear", "linear_add", "norm_linear", "norm_gate_up")
 
 
 class DecoderSetup:
-    """A tiny decoder, and a step of `num_rows` decoding sequences."""
+    """A tiny decoder, of `folder` or of an architecture, and a step of `num_rows` decoding sequences."""
 
-    def __init__(self, num_rows: int, architecture: str = "Qwen3", **fields: object) -> None:
-        checkpoint = Checkpoint.open(tiny(architecture, **fields))
-        self.spec = spec = read_spec(checkpoint)
+    def __init__(
+        self, num_rows: int, architecture: str = "Qwen3", folder: Path | None = None, **fields: object
+    ) -> None:
+        checkpoint, self.spec = read_model(Checkpoint.open(folder or tiny(architecture, **fields)))
+        spec = self.spec
         with SafetensorsSource(checkpoint) as source:
             self.weights = load_weights(
                 spec,
@@ -61,13 +66,13 @@ class DecoderSetup:
         )
         return kind(CublasProducts(), attention, *((8,) if kind is FusingOps else ()))
 
-    def logits(self, ops: TritonOps) -> Tensor:
-        rope = rope_table(self.spec.rope, self.spec.head_dim, 100, torch.float32).to(DEVICE_0)
+    def logits(self, ops: Ops, batch: PagedBatch | None = None) -> Tensor:
+        ropes = rope_tables(self.spec, 100, torch.float32, DEVICE_0)
         arena = Arena.allocate(self.spec, 8, 8, torch.float32, device=DEVICE_0)
-        ops.begin_step(self.batch)
+        ops.begin_step(batch or self.batch)
         count = self.batch.num_tokens
         rows = torch.arange(count, dtype=torch.int32, device=DEVICE_0)
-        decoder = Decoder(self.spec, self.weights, rope, ops, ParallelContext())
+        decoder = Decoder(self.spec, self.weights, ropes, ops, ParallelContext())
         caches = [tuple(cache.clone() for cache in pair) for pair in self.caches]
         return decoder.forward(rows + 5, rows, caches, arena.first(count, count)).clone()
 
@@ -95,6 +100,17 @@ def test_a_fused_decoder_gives_the_same_logits(num_rows, launches):
     torch.testing.assert_close(setup.logits(setup.ops(FusingOps)), expected, rtol=1e-4, atol=1e-4)
     layers = setup.spec.num_layers
     assert launches == {"norm_linear": layers + 1, "linear_add": 2 * layers, "norm_gate_up": layers}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("phi4-mini", TritonOps), ("smollm3-window", TritonOps), ("granite", FusingOps)]
+)
+def test_ropes_and_scales_of_each_architecture_are_those_of_the_reference(name, kind):
+    setup = DecoderSetup(2, folder=saved(name)[0])
+    if DEVICE_0.type == "cuda":
+        pytest.skip("the reference computes on the host")
+    expected = setup.logits(ReferenceOps(), setup.step.batch)
+    torch.testing.assert_close(setup.logits(setup.ops(kind)), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_biases_of_the_mlp_leave_its_activation_unfused(launches):

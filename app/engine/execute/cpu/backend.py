@@ -29,7 +29,7 @@ from app.kernels.pages import own_pages
 from app.models.decoder import Arena, Decoder
 from app.models.loader import DTYPES, Allocate
 from app.models.parallel import ParallelContext
-from app.models.rope import rope_table
+from app.models.rope import rope_tables
 from app.models.weights import DecoderWeights, Packer, PlainPacker
 
 Caches = Sequence[tuple[Tensor, Tensor]]
@@ -98,8 +98,8 @@ class HostBackend:
 
     def _decoder(self, weights: DecoderWeights, buffers: StepBuffers, ops: Ops, rope_dtype: torch.dtype) -> Decoder:
         num_positions = buffers.block_tables_SB.shape[1] * buffers.block_size
-        rope_PH = rope_table(self._spec.rope, self._spec.head_dim, num_positions, rope_dtype)
-        return Decoder(self._spec, weights, rope_PH, ops, ParallelContext())
+        ropes = rope_tables(self._spec, num_positions, rope_dtype)
+        return Decoder(self._spec, weights, ropes, ops, ParallelContext())
 
 
 class EagerBackend(HostBackend):

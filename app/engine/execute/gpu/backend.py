@@ -33,7 +33,7 @@ from app.kernels.triton.triton_ops import CublasProducts, InvariantProducts, Tri
 from app.models.decoder import Arena, Decoder
 from app.models.loader import DTYPES, Allocate
 from app.models.parallel import ParallelContext
-from app.models.rope import rope_table
+from app.models.rope import rope_tables
 from app.models.weights import DecoderWeights, Packer, PlainPacker
 
 MAX_GROUP = 16
@@ -144,15 +144,16 @@ class GpuBackend:
             can_draft=limits.speculative_ngram > 0,
         )
         self._host_sampler = Sampler(eos_token_ids)
-        self._rope_PH = rope_table(spec.rope, spec.head_dim, max_model_len + block_size, torch.float32).to(device)
+        self._ropes = rope_tables(spec, max_model_len + block_size, torch.float32, device)
         parts = (self._arena, self._sampler, self.ops)
-        return sum(part.num_bytes for part in parts) + self._memory.buffer.nbytes + self._rope_PH.nbytes
+        tables = sum(table.nbytes for table in self._ropes)
+        return sum(part.num_bytes for part in parts) + self._memory.buffer.nbytes + tables
 
     def make_runner(
         self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, faults: FaultPlan | None
     ) -> Runner:
         """See Backend.make_runner."""
-        decoder = Decoder(self._spec, weights, self._rope_PH, self.ops, ParallelContext())
+        decoder = Decoder(self._spec, weights, self._ropes, self.ops, ParallelContext())
         step = DeviceStep(decoder, cache.layers, self._arena, self._memory, self._sampler)
         self._gpu.synchronize()  # weights were loaded on another stream than that of the steps
         self.finish_kernels()

@@ -21,7 +21,7 @@ from app.models.decoder import Arena, Decoder
 from app.models.kv_scales import KVScales
 from app.models.loader import DTYPES
 from app.models.parallel import ParallelContext
-from app.models.rope import rope_table
+from app.models.rope import rope_tables
 from app.models.weights import DecoderWeights
 from app.text.tokenizer import Tokenizer
 
@@ -77,9 +77,9 @@ def compute_text(
     batch = PagedBatch(num_tokens, positions_T, state_rows_T, tables_SB, MAX_TOKENS, work.to(device), num_programs)
     block = (MAX_TOKENS, spec.num_kv_heads, spec.head_dim)
     cache = torch.zeros(spec.num_layers, 2, 2, *block, dtype=dtype, device=device)
-    rope_PH = rope_table(spec.rope, spec.head_dim, num_tokens, torch.float32).to(device)
+    ropes = rope_tables(spec, num_tokens, torch.float32, device)
     arena = Arena.allocate(spec, num_tokens, 1, dtype, device=device)
-    decoder = Decoder(spec, weights, rope_PH, ops, ParallelContext())
+    decoder = Decoder(spec, weights, ropes, ops, ParallelContext())
     ops.begin_step(batch)
     logit_rows_R = numbers([0] * len(arena.logits_RV))
     layers = [(layer[0], layer[1]) for layer in cache]

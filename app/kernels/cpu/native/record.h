@@ -89,6 +89,8 @@ struct Embed {
   Packed packed;  // the panels of the output matrix, which ties them
   Matrix out;
   int64_t width;
+  float scale;    // of the rows
+  int32_t padding;
 };
 
 struct Norm {

@@ -59,9 +59,12 @@ template <class Value> void quantize_row(const Quantized &q, int64_t row, int64_
 template <class T> void embed_row(const Embed &e, int64_t id, float *out) {
   if (e.table.data != nullptr) {
     const T *row = row_of<T>(e.table, id);
-    each_vector(e.width, [&](int64_t k, int lanes) { put(out + k, take(row + k, lanes), lanes); });
+    const Floats scale = all(e.scale);
+    each_vector(e.width, [&](int64_t k, int lanes) { put(out + k, take(row + k, lanes) * scale, lanes); });
   } else {
-    for (int64_t k = 0; k < e.width; k++) out[k] = to_float(panel_element<T>(e.packed.panels, e.packed.k, id, k));
+    for (int64_t k = 0; k < e.width; k++) {
+      out[k] = e.scale * to_float(panel_element<T>(e.packed.panels, e.packed.k, id, k));
+    }
   }
 }
 

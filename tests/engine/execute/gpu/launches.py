@@ -98,7 +98,7 @@ def make_step(folder: Path, settings: dict) -> tuple[DeviceStep, list]:
     weights = load_weights(spec, MetaSource(), ParallelContext(), allocate=backend.allocate)
     backend.prepare(config.model.max_model_len or spec.max_position, (1,))
     cache = KVCache(backend.kv_layout(), 512, 0, backend.ops, backend.device)
-    decoder = Decoder(spec, weights, backend._rope_PH, backend.ops, ParallelContext())
+    decoder = Decoder(spec, weights, backend._ropes, backend.ops, ParallelContext())
     step = DeviceStep(decoder, cache.layers, backend._arena, backend._memory, backend._sampler)
     return step, backend._shapes.all()
 

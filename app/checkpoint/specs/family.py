@@ -1,0 +1,38 @@
+"""What a family of models is to the registry: a reader of its config.json, and the names of its tensors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from app.checkpoint.fields import Fields
+from app.checkpoint.spec import ModelSpec
+from app.checkpoint.tensor_names import TensorNames
+from app.contract.sampling_params import SamplingDefaults
+
+
+class Given(NamedTuple):
+    """What a spec depends on besides the fields of config.json that describe the shape of the model."""
+
+    dtype: str
+    eos_token_ids: tuple[int, ...]
+    defaults: SamplingDefaults
+    max_model_len: int | None = None
+
+
+class Reader(Protocol):
+    """Reads the config.json of one architecture."""
+
+    def __call__(self, fields: Fields, given: Given) -> ModelSpec:
+        """Return the spec; raises ModelRefused for what is not supported."""
+
+
+class Family(NamedTuple):
+    """One architecture.
+
+    With `ignores_code` the checkpoints name code of their own (`auto_map`) which is not needed: transformers has the
+    same model.
+    """
+
+    read: Reader
+    names: TensorNames = TensorNames()
+    ignores_code: bool = False

@@ -1,0 +1,77 @@
+"""Phi-3, Phi-3.5 mini, Phi-4 and Phi-4-mini: fused tensors, partial rotary embeddings, longrope."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from app.checkpoint.fields import Fields
+from app.checkpoint.spec import LayerSpec, ModelSpec, RopeSpec
+from app.checkpoint.specs.decoder_fields import read_decoder, read_head_dim
+from app.checkpoint.specs.family import Given
+from app.checkpoint.specs.rope_fields import rope_fields, rope_kind, rope_theta, rotary_factor
+from app.checkpoint.tensor_names import TensorNames
+
+PHI3_NAMES = TensorNames(
+    {
+        "self_attn.q_proj": "self_attn.qkv_proj",
+        "self_attn.k_proj": "self_attn.qkv_proj",
+        "self_attn.v_proj": "self_attn.qkv_proj",
+        "mlp.gate_proj": "mlp.gate_up_proj",
+        "mlp.up_proj": "mlp.gate_up_proj",
+    }
+)
+_MAX_POSITION = 4096
+# Old checkpoints have other names for it.
+_LONGROPE = ("longrope", "su", "yarn")
+
+
+def read_phi3(fields: Fields, given: Given) -> ModelSpec:
+    """See Reader."""
+    spec = read_decoder(fields, given, max_position=_MAX_POSITION, eps=1e-5, rope=_read_rope(fields, given))
+    is_windowed = fields.config.get("sliding_window") is not None
+    window = fields.integer("sliding_window") if is_windowed else None
+    return replace(spec, layers=(LayerSpec(window),) * spec.num_layers)
+
+
+def _read_rope(fields: Fields, given: Given) -> RopeSpec:
+    rope, head_dim = rope_fields(fields), read_head_dim(fields)
+    rotary_dim = _read_rotary_dim(fields, rope, head_dim)
+    plain = RopeSpec(rope_theta(fields, rope), rotary_dim=None if rotary_dim == head_dim else rotary_dim)
+    kind = rope_kind(rope)
+    if kind == "default":
+        return plain
+    if kind not in _LONGROPE:
+        raise fields.rejection("rope_scaling", f"has the type {kind!r:.80}; supported is longrope")
+    position = fields.integer("max_position_embeddings", _MAX_POSITION)
+    original = fields.integer("original_max_position_embeddings", _MAX_POSITION, low=2)
+    # One choice for all sequences: transformers takes other factors once a sequence is longer than the original
+    # length, and then what is cached of it is wrong.
+    is_long = (given.max_model_len or position) > original
+    factors = {name: _read_factors(rope, name, rotary_dim // 2) for name in ("short_factor", "long_factor")}
+    factor = rope.number("factor", position / original)
+    suggested = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    return replace(
+        plain,
+        kind="divisors",
+        original_max_position=original,
+        divisors=factors["long_factor" if is_long else "short_factor"],
+        attention_factor=rope.number("attention_factor", suggested),
+    )
+
+
+def _read_rotary_dim(fields: Fields, rope: Fields, head_dim: int) -> int:
+    name = "partial_rotary_factor"
+    share = Fields({name: rotary_factor(fields, rope)}, fields.where).number(name, 1.0, high=1.0)
+    rotary_dim = int(head_dim * share)
+    if rotary_dim < 2 or rotary_dim % 2:
+        raise fields.rejection(name, f"is {share:g}; of {head_dim} numbers in a head an even number must turn")
+    return rotary_dim
+
+
+def _read_factors(rope: Fields, name: str, count: int) -> tuple[float, ...]:
+    values = rope.config.get(name)
+    if not isinstance(values, list) or len(values) != count:
+        raise rope.rejection(name, f"must be a list of {count} numbers")
+    numbered = Fields({f"{name}[{index}]": value for index, value in enumerate(values)}, rope.where)
+    return tuple(numbered.number(each) for each in numbered.config)

@@ -1,0 +1,39 @@
+"""Reads configurations without weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.checkpoint.folder import Checkpoint
+from app.checkpoint.hf_config import read_spec
+from app.checkpoint.spec import ModelSpec
+from app.contract.errors import ModelRefused
+
+
+def spec_of(config: dict[str, Any], dtype: str = "auto", generation: dict[str, Any] | None = None) -> ModelSpec:
+    """The spec of a config.json without weights."""
+    return read_spec(Checkpoint(Path("model"), config, generation or {}, None, "0"), dtype)
+
+
+def windows(spec: ModelSpec) -> tuple[int | None, ...]:
+    """The sliding window of each layer."""
+    return tuple(layer.window for layer in spec.layers)
+
+
+def version_5(config: dict[str, Any]) -> dict[str, Any]:
+    """The same configuration as transformers 5 saves it."""
+    new = {name: value for name, value in config.items() if name not in ("rope_theta", "rope_scaling", "torch_dtype")}
+    scaling = config.get("rope_scaling") or {}
+    rope = {"rope_type": scaling.get("type", "default"), **scaling, "rope_theta": config.get("rope_theta", 1e4)}
+    return new | {"rope_parameters": rope, "dtype": config["torch_dtype"], "transformers_version": "5.0.0"}
+
+
+def assert_rejected(config: dict[str, Any], *words: str) -> None:
+    """Assert that the configuration is rejected by one line with these words."""
+    with pytest.raises(ModelRefused) as rejection:
+        spec_of(config)
+    assert "\n" not in rejection.value.message and rejection.value.param == "model"
+    assert all(word in rejection.value.message for word in ("config.json", *words)), rejection.value.message

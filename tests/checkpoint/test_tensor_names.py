@@ -1,0 +1,79 @@
+"""Tensors that are stored under other names, or as rows of one tensor, are found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.checkpoint.folder import Checkpoint, TensorEntry
+from app.checkpoint.hf_config import read_model
+from app.checkpoint.tensor_names import StoredRows, TensorNames
+from app.contract.errors import ModelRefused
+from tests.checkpoints import config_json
+
+SHAPES = {
+    "model.embed_tokens.weight": (7, 4),
+    "model.layers.0.mlp.gate_proj.weight": (6, 4),
+    "model.layers.0.mlp.up_proj.weight": (5, 4),
+    "model.layers.0.mlp.up_proj.bias": (5,),
+    "model.layers.10.mlp.up_proj.weight": (5, 4),
+}
+NAMES = TensorNames({"mlp.gate_proj": "mlp.both", "mlp.up_proj": "mlp.both"})
+FILE = Path("model/model.safetensors")
+
+
+def test_tensors_keep_their_names_where_none_is_given():
+    assert TensorNames().locate(SHAPES) == {name: StoredRows(name, 0, shape[0]) for name, shape in SHAPES.items()}
+
+
+def test_tensors_of_one_stored_name_follow_one_another_in_it():
+    assert NAMES.locate(SHAPES) == {
+        "model.embed_tokens.weight": StoredRows("model.embed_tokens.weight", 0, 7),
+        "model.layers.0.mlp.gate_proj.weight": StoredRows("model.layers.0.mlp.both.weight", 0, 11),
+        "model.layers.0.mlp.up_proj.weight": StoredRows("model.layers.0.mlp.both.weight", 6, 11),
+        "model.layers.0.mlp.up_proj.bias": StoredRows("model.layers.0.mlp.both.bias", 0, 5),
+        "model.layers.10.mlp.up_proj.weight": StoredRows("model.layers.10.mlp.both.weight", 0, 5),
+    }
+
+
+def entry(*shape: int) -> TensorEntry:
+    """An entry at byte 1000."""
+    size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+    return TensorEntry(FILE, "BF16", shape, 1000, 1000 + size)
+
+
+def phi(**changed: TensorEntry | None) -> Checkpoint:
+    """A tiny Phi-3 with fused tensors; `changed` replaces those of layer 0, or leaves them out."""
+    config = config_json("Phi3", num_hidden_layers=1, torch_dtype="bfloat16")
+    layer = {
+        "self_attn.qkv_proj": entry(128, 64), "self_attn.o_proj": entry(64, 64), "mlp.gate_up_proj": entry(192, 64),
+        "mlp.down_proj": entry(64, 96), "input_layernorm": entry(64), "post_attention_layernorm": entry(64),
+    }  # fmt: skip
+    layer |= {name.replace("__", "."): value for name, value in changed.items()}
+    tensors = {f"model.layers.0.{name}.weight": value for name, value in layer.items() if value is not None}
+    ends = {"model.embed_tokens.weight": entry(307, 64), "lm_head.weight": entry(307, 64)}
+    return Checkpoint(Path("model"), config, {}, tensors | ends | {"model.norm.weight": entry(64)}, "0")
+
+
+def test_a_checkpoint_has_an_entry_for_each_of_the_tensors_in_a_fused_one():
+    found = read_model(phi())[0].tensors
+    assert found is not None
+    stored, row = entry(128, 64), 2 * 64
+    for name, first, count in (("q", 0, 64), ("k", 64, 32), ("v", 96, 32)):
+        begin = 1000 + first * row
+        expected = replace(stored, shape=(count, 64), begin=begin, end=begin + count * row)
+        assert found[f"model.layers.0.self_attn.{name}_proj.weight"] == expected
+    assert found["model.layers.0.mlp.up_proj.weight"].begin == 1000 + 96 * row
+
+
+def test_a_fused_tensor_is_named_in_errors_as_it_is_stored():
+    for changed, words in (
+        ({"self_attn__qkv_proj": None}, ("lacks the tensor", "self_attn.qkv_proj.weight")),
+        ({"mlp__gate_up_proj": entry(191, 64)}, ("gate_up_proj", "[191, 64]", "[192, 64]")),
+        ({"mlp__gate_up_proj": replace(entry(192, 64), dtype="I8")}, ("gate_up_proj", "I8")),
+    ):
+        with pytest.raises(ModelRefused) as rejection:
+            read_model(phi(**changed))
+        assert all(word in rejection.value.message for word in words), rejection.value.message

@@ -1,0 +1,105 @@
+"""Models saved by transformers give transformers' tokens and logits on every backend of a CPU.
+
+The models are tiny and random, with everything in use that their architectures may have (see saved_models.py).
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from torch import Tensor
+
+from app.checkpoint.hf_config import inspect
+from app.config.settings import make_config
+from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.kernels.ops import PagedBatch
+from app.kernels.reference import ReferenceOps
+from app.models.decoder import Arena, Decoder
+from app.models.loader import SafetensorsSource, load_weights
+from app.models.parallel import ParallelContext
+from app.models.rope import rope_tables
+from tests.engine.driving import LogitRecorder, build, generate, request
+from tests.models.saved_models import NAMES, saved
+
+PROMPT = tuple(random.Random(3).choices(range(4, 300), k=40))
+NUM_NEW = 8
+
+
+def expected_logits(name: str, token_ids: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+    """Transformers' logits [T, V] of a text in float32."""
+    with torch.inference_mode():
+        return saved(name, dtype)[1](torch.tensor([token_ids])).logits[0]
+
+
+def logits_of(name: str, *, dtype: torch.dtype = torch.float32, **settings: object) -> tuple[list[int], Tensor]:
+    """The greedy answer to the prompt, and the logits [T, V] that it was drawn from."""
+    engine = build(saved(name, dtype)[0], **settings)
+    recorder = LogitRecorder(engine)
+    answer = generate(engine, [request(engine, "a", PROMPT, max_tokens=NUM_NEW)])["a"]
+    return answer, torch.stack([logits for _, logits in sorted(recorder.logits[PROMPT].items())])
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_greedy_answers_are_those_of_transformers(name: str):
+    """Eager torch operations, and the graph of native kernels; prompts whole, and in chunks with the same bits."""
+    for is_eager in (True, False):
+        answer, logits = logits_of(name, enforce_eager=is_eager)
+        expected = expected_logits(name, (*PROMPT, *answer))[len(PROMPT) - 1 : -1]
+        assert relative_error(logits, expected) < 1e-5
+        assert answer == expected.argmax(-1).tolist()
+        chunked, same = logits_of(name, enforce_eager=is_eager, max_num_batched_tokens=16, max_num_seqs=4)
+        assert chunked == answer and torch.equal(same, logits)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reference_operations_give_the_logits_of_transformers(name: str):
+    checkpoint, spec = inspect(make_config({"model": str(saved(name)[0])}).model)
+    with SafetensorsSource(checkpoint) as source:
+        weights = load_weights(spec, source, ParallelContext())
+    num_tokens, ops = len(PROMPT), ReferenceOps()
+    layout = KVLayout(64, spec.num_layers, spec.num_kv_heads, spec.head_dim, torch.float32)
+    arena = Arena.allocate(spec, num_tokens, num_tokens, torch.float32)
+    tables = torch.tensor([[0], [1]], dtype=torch.int32)
+    ops.begin_step(PagedBatch(num_tokens, torch.arange(num_tokens), torch.ones(num_tokens).long(), tables, 64))
+    decoder = Decoder(spec, weights, rope_tables(spec, 64, torch.float32), ops, ParallelContext())
+    logits = decoder.forward(torch.tensor(PROMPT), torch.arange(num_tokens), KVCache(layout, 2).layers, arena)
+    assert relative_error(logits, expected_logits(name, PROMPT)) < 1e-5
+
+
+def test_longrope_takes_its_short_factors_where_the_context_is_not_longer_than_the_original():
+    """Transformers takes them for texts of up to 32 tokens; we for all texts, or none."""
+    short, long = (
+        rope_tables(inspect(make_config({"model": str(saved("phi4-mini")[0]), **given}).model)[1], 33, torch.float32)
+        for given in ({"max_model_len": 32}, {"max_model_len": 33})
+    )
+    rotary = saved("phi4-mini")[1].model.rotary_emb
+    for tables, length in ((short, 32), (long, 33)):
+        cos, sin = (half[0, :, :6] for half in rotary(torch.zeros(1), torch.arange(length)[None]))
+        torch.testing.assert_close(tables[0][:length, :6], cos, rtol=0, atol=1e-6)
+        torch.testing.assert_close(tables[0][:length, 8:14], sin, rtol=0, atol=1e-6)
+        assert (tables[0][:, 6:8] == 1).all() and (tables[0][:, 14:] == 0).all()
+
+
+@pytest.mark.parametrize("is_eager", [True, False], ids=["eager", "graph"])
+@pytest.mark.parametrize("name", ["granite", "phi4-mini"])
+def test_bfloat16_is_nearly_as_exact_as_in_transformers(name: str, is_eager: bool):
+    answer, logits = logits_of(name, dtype=torch.bfloat16, enforce_eager=is_eager)
+    ids = (*PROMPT, *answer)
+    exact = expected_logits(name, ids, torch.bfloat16)
+    with torch.inference_mode():
+        theirs = saved(name, torch.bfloat16)[1].to(torch.bfloat16)(torch.tensor([ids])).logits[0].float()
+    saved(name, torch.bfloat16)[1].float()
+    answers = slice(len(PROMPT) - 1, -1)
+    assert relative_error(logits, exact[answers]) < 1.5 * relative_error(theirs, exact)
+
+
+def test_quantized_weights_of_reordered_heads_stay_near_the_exact_ones():
+    answer, logits = logits_of("phi4-mini", quantization="int8")
+    expected = expected_logits("phi4-mini", (*PROMPT, *answer))[len(PROMPT) - 1 : -1]
+    assert relative_error(logits, expected) < 0.05
