@@ -9,31 +9,14 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from app.checkpoint.folder import Checkpoint, TensorEntry, rejected, resolve
+from app.checkpoint.fields import Fields as _Fields
+from app.checkpoint.folder import Checkpoint, TensorEntry, rejected
 from app.checkpoint.spec import ModelSpec, RopeSpec
-from app.config.settings import ModelConfig
-from app.contract.errors import InvalidValue, ModelRefused
+from app.contract.errors import InvalidValue
 from app.contract.sampling_params import SamplingDefaults, SamplingParams
 
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
-
-
-def inspect(settings: ModelConfig) -> tuple[Checkpoint, ModelSpec]:
-    """Open the configured model, and check everything that needs neither weights nor torch. Blocks.
-
-    Raises:
-        ModelRefused: the model cannot be served; the message says why and what to do.
-    """
-    checkpoint = Checkpoint.open(resolve(settings.model), with_weights=settings.load_format != "dummy")
-    spec = read_spec(checkpoint, settings.dtype)
-    if settings.max_model_len is not None and settings.max_model_len > spec.max_position:
-        raise ModelRefused(
-            f"max_model_len is {settings.max_model_len}; {settings.model} supports at most {spec.max_position} tokens.",
-            param="max_model_len",
-        )
-    return checkpoint, spec
 
 
 # Transformers' defaults of fields that old config.json files do not contain.
@@ -45,35 +28,6 @@ _MAX_POSITION = {
     "Qwen2ForCausalLM": 32768,
     "Qwen3ForCausalLM": 32768,
 }
-
-
-class _Fields:
-    """Reads typed fields of a config.json; every error names the field."""
-
-    def __init__(self, config: Mapping[str, Any], where: str) -> None:
-        self.config = config
-        self.where = where
-
-    def integer(self, name: str, default: int | None = None, low: int = 1, high: int = 2**31) -> int:
-        value = default if self.config.get(name) is None else self.config[name]
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise self.rejection(name, f"is {value!r}; it must be an integer between {low} and {high}")
-        return value
-
-    def number(self, name: str, default: float | None = None, *, above: float = 0.0, high: float = 1e18) -> float:
-        value = default if self.config.get(name) is None else self.config[name]
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not above < value <= high:
-            raise self.rejection(name, f"is {value!r}; it must be a number above {above:g} and at most {high:g}")
-        return float(value)
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = self.config.get(name, default)
-        if not isinstance(value, bool):
-            raise self.rejection(name, f"is {value!r}; it must be true or false")
-        return value
-
-    def rejection(self, name: str, what: str) -> ModelRefused:
-        return rejected(f"{self.where}: {name} {what}.")
 
 
 def read_spec(checkpoint: Checkpoint, dtype: str = "auto") -> ModelSpec:

@@ -10,7 +10,10 @@ from app.contract.sampling_params import SamplingDefaults
 
 @dataclass(frozen=True, slots=True)
 class RopeSpec:
-    """Rotary embedding: base, kind of scaling (default, linear, llama3, yarn) and the parameters of that kind."""
+    """Rotary embedding: base, kind of scaling (default, linear, llama3, yarn, divisors) and its parameters.
+
+    `divisors` are those of the frequencies, one for each pair of numbers of a head.
+    """
 
     theta: float
     kind: str = "default"
@@ -22,6 +25,7 @@ class RopeSpec:
     beta_slow: float = 1.0
     attention_factor: float = 1.0
     truncate: bool = True
+    divisors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Rotary position embedding tables: linear, llama3 and yarn scaling.
+"""Rotary position embedding tables: linear, llama3 and yarn scaling, or divisors.
 
 The angles of a position do not depend on the length of the sequence, so cached keys stay valid.
 """
@@ -27,6 +27,8 @@ def inverse_frequencies(spec: RopeSpec, head_dim: int) -> Tensor:
         return plain / spec.factor
     if spec.kind == "llama3":
         return _llama3(spec, plain)
+    if spec.kind == "divisors":
+        return plain / torch.tensor(spec.divisors)
     if spec.kind == "yarn":
         return _yarn(spec, plain, spec.theta**exponents, head_dim)
     return plain

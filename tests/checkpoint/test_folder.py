@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from app.checkpoint import folder as module
 from app.checkpoint.folder import Checkpoint, read_json, resolve
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from tests.checkpoints import damaged_copy, tiny
@@ -187,7 +187,7 @@ def test_rejecting_a_folder_does_not_import_torch(tmp_path: Path):
     names = [str(tmp_path / "missing"), *map(str, folders.values())]
     program = (
         "import sys\nfrom app.config.settings import ModelConfig\nfrom app.contract.errors import ModelRefused\n"
-        "from app.checkpoint.hf_config import inspect\n"
+        "from app.checkpoint.inspection import inspect\n"
         "for name in sys.argv[1:]:\n"
         "    try:\n        inspect(ModelConfig(model=name))\n"
         "    except ModelRefused as error:\n        print(error.message)\n"

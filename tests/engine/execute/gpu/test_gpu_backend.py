@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.commands.doctor import Mark, findings
 from app.config import devices
 from app.config.settings import make_config

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.config.settings import make_config
 from app.contract.errors import CannotStart
 from app.engine.execute.gpu import precompilation
