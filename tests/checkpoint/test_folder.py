@@ -208,9 +208,9 @@ def test_the_error_for_a_missing_model_lists_the_accepted_forms(tmp_path: Path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(ModelRefused, match="There is no folder"):
         resolve(str(tmp_path / "loop"))
-    (tmp_path / "weights.gguf").touch()
-    with pytest.raises(ModelRefused, match="is a file; give the folder"):
-        resolve(str(tmp_path / "weights.gguf"))
+    (tmp_path / "weights.bin").touch()
+    with pytest.raises(ModelRefused, match=r"is a file; give a \.gguf file, or the folder"):
+        resolve(str(tmp_path / "weights.bin"))
 
 
 def test_a_hub_name_that_cannot_be_fetched_is_rejected_in_one_line(monkeypatch: pytest.MonkeyPatch):
@@ -231,6 +231,9 @@ def test_names_resolve_to_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert resolve("guide").parts[-3:] == ("app", "models", "guide")
     assert resolve(str(tmp_path)) == tmp_path.resolve()
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "blob").touch()
+    (tmp_path / "m-00001-of-00002.gguf").symlink_to("blob")
+    assert resolve("m-00001-of-00002.gguf") == tmp_path / "m-00001-of-00002.gguf", "the target lacks the part's name"
     (tmp_path / "owner" / "name").mkdir(parents=True)
     assert resolve("owner/name") == (tmp_path / "owner" / "name").resolve(), "a local folder comes before the hub"
 
