@@ -64,7 +64,7 @@ class ModelConfig:
     )
     load_format: str = setting(
         "auto",
-        "`auto` loads safetensors; `dummy` creates random weights from config.json alone (the tokenizer is optional).",
+        "`auto` loads the weights; `dummy` creates random weights from config.json alone (the tokenizer is optional).",
         choices=("auto", "dummy"),
     )
     chat_template: str | None = setting(None, "File with a Jinja chat template to use instead of the model's own.")

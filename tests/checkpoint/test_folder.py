@@ -203,7 +203,7 @@ def test_rejecting_a_folder_does_not_import_torch(tmp_path: Path):
 
 def test_the_error_for_a_missing_model_lists_the_accepted_forms(tmp_path: Path):
     for name in ("./nothing", "/no/such/folder", "nothing", "a/b/c", "~/nothing-here", "mod\u00e8les/llama", "a b/c"):
-        with pytest.raises(ModelRefused, match="give a checkpoint folder, a hub name"):
+        with pytest.raises(ModelRefused, match=r"give a checkpoint folder, a \.gguf file, a hub name"):
             resolve(name)
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(ModelRefused, match="There is no folder"):

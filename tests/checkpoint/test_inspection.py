@@ -32,7 +32,7 @@ def test_a_folder_and_a_file_are_opened(tmp_path: Path):
 def test_max_model_len_is_at_most_the_models_length(tmp_path: Path):
     for model in (tiny(), tiny_gguf(tmp_path / "m.gguf")):
         assert inspect(ModelConfig(model=str(model), max_model_len=512))[1].max_position == 512
-        with pytest.raises(ModelRefused, match="max_model_len is 513; .* supports at most 512 tokens"):
+        with pytest.raises(ModelRefused, match=r"max_model_len is 513; .* supports at most 512 tokens"):
             inspect(ModelConfig(model=str(model), max_model_len=513))
 
 

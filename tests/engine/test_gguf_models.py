@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.commands import plan
-from app.commands.options import Parser
+from app.cli import main
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
 from tests.checkpoints import ARCHITECTURES, tiny
@@ -67,11 +66,10 @@ def test_weights_that_are_not_quantized_need_no_line(tmp_path: Path, caplog: pyt
 def test_the_plan_counts_decoded_weights_and_names_the_types_of_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    parser, file = Parser(), tiny_gguf(tmp_path / "model-Q8_0.gguf", kind="Q8_0")
-    plan.add_options(parser)
-    plan.run(parser.parse_args([str(file), "--json", "--ram", "8GiB"]))
+    file = tiny_gguf(tmp_path / "model-Q8_0.gguf", kind="Q8_0")
+    assert main(["plan", str(file), "--json", "--ram", "8GiB"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert (figures["model"], figures["files"], figures["dtype"]) == ("model-Q8_0", "GGUF, Q8_0", "bfloat16")
     assert figures["weight_bytes"] == 2 * sum(figures["parameters"].values())
-    plan.run(parser.parse_args([str(file), "--ram", "8GiB"]))
-    assert "bfloat16 (files: GGUF, Q8_0)" in capsys.readouterr().out
+    assert main(["plan", str(file), "--ram", "8GiB"]) == 0
+    assert "bfloat16 (files: GGUF, Q8_0)" in " ".join(capsys.readouterr().out.split())

@@ -13,7 +13,7 @@ from app.config.settings import ModelConfig
 from app.contract.errors import ConfigurationError, ModelRefused
 from app.text.frontend import MAX_VOCABULARY, TextFrontend, load_tokenizer, placeholder_tokenizer
 from tests.checkpoints import tiny
-from tests.gguf_writer import text_fields, tiny_gguf
+from tests.gguf_writer import tiny_gguf
 from tests.text.toys import write_folder
 
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -111,9 +111,7 @@ def test_tokenizer_template_and_named_tokens_of_a_gguf_file(tmp_path):
 
 
 def test_a_template_of_a_gguf_file_that_cannot_be_used_is_rejected_by_the_file(tmp_path):
-    source = GgufMetadata(tmp_path / "m.gguf", {**text_fields(tiny()), "tokenizer.chat_template": "{% if"})
-    source = GgufMetadata(
-        source.file, {key: tuple(v) if isinstance(v, list) else v for key, v in source.fields.items()}
-    )
+    source = GgufFiles.open(tiny_gguf(tmp_path / "m.gguf")).text_source
+    source = GgufMetadata(source.file, {**source.fields, "tokenizer.chat_template": "{% if"})
     with pytest.raises(ModelRefused, match=r"m\.gguf contains no usable chat template"):
         TextFrontend.load(ModelConfig(), source)
