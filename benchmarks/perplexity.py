@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 
 from app.checkpoint.folder import EMBEDDED, resolve
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.commands.options import Parser
 from app.commands.throughput import machine
 from app.config.settings import ModelConfig, make_config
@@ -25,8 +25,9 @@ from app.engine.execute.cpu.graph import HostGraph
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.selection import select_backend
 from app.engine.schedule.step_plan import Chunk, Chunks, StepPlan, TableWrite
-from app.models.loader import SafetensorsSource, load_weights
+from app.models.loader import load_weights
 from app.models.parallel import ParallelContext
+from app.models.sources import open_source
 from app.text.frontend import TextFrontend
 from benchmarks.figures import RESULTS, write_json
 from benchmarks.limits import Verdict, conclude, judge, limits
@@ -94,10 +95,10 @@ def make_graph(**settings: object) -> tuple[HostGraph, BatchState]:
     """Return the step of `guide` and its state, with room for one sequence of MAX_TOKENS that are all logit rows."""
     sizes = {"max_num_seqs": MAX_TOKENS, "max_num_batched_tokens": MAX_TOKENS, "max_model_len": MAX_TOKENS}
     config = make_config({"device": "cpu", **sizes, **settings})
-    checkpoint, spec = inspect(config.model)
+    files, spec = inspect(config.model)
     backend = select_backend(config, spec)
     assert isinstance(backend, HostBackend), "this benchmark runs on the CPU"
-    with SafetensorsSource(checkpoint) as source:
+    with open_source(files, spec) as source:
         weights = load_weights(spec, source, ParallelContext(), packer=backend.packer)
     cache = KVCache(backend.kv_layout(), NUM_BLOCKS, 0, backend.ops)
     batch = BatchState(MAX_TOKENS, NUM_BLOCKS, MAX_TOKENS, config.cache.block_size)

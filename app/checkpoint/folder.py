@@ -68,6 +68,26 @@ class Checkpoint:
             raise rejected(f"The weight files of {folder} contain no tensors; download the model again.")
         return cls(folder, config, read_json(generation) if generation.exists() else {}, tensors, _revision(folder))
 
+    @property
+    def created(self) -> int:
+        """When config.json was last changed, in seconds since 1970."""
+        return int((self.folder / "config.json").stat().st_mtime)
+
+    @property
+    def text_source(self) -> Path:
+        """What tokenizer and chat template are read from."""
+        return self.folder
+
+    @property
+    def format(self) -> str:
+        """The format of the files, for people."""
+        return "safetensors"
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the files hold quantized weights: never, such folders are rejected."""
+        return False
+
 
 def rejected(message: str) -> ModelRefused:
     """Return the error for the setting `model`, which names a model that cannot be served."""
@@ -75,7 +95,7 @@ def rejected(message: str) -> ModelRefused:
 
 
 def resolve(model: str) -> Path:
-    """Return the folder of `model`: the embedded one, a local folder, or a snapshot downloaded from the hub. Blocks.
+    """Return the folder or GGUF file of `model`: embedded, local, or a snapshot downloaded from the hub. Blocks.
 
     Raises:
         ModelRefused: there is no such folder, and the hub has no such model or cannot be reached.
@@ -85,10 +105,14 @@ def resolve(model: str) -> Path:
     path = Path(os.path.expanduser(model))  # Path.expanduser raises for an unknown user
     if path.is_dir():
         return path.resolve()
+    if path.suffix == ".gguf" and path.exists():
+        return path.absolute()  # a link's target may lack the name of its part
     if path.exists():
-        raise rejected(f"{model} is a file; give the folder that contains config.json and *.safetensors.")
+        raise rejected(f"{model} is a file; give a .gguf file, or the folder with config.json and *.safetensors.")
     if os.path.lexists(path) or not _HUB_NAME.fullmatch(model):
-        raise rejected(f"There is no folder {model}; give a checkpoint folder, a hub name (owner/name) or `guide`.")
+        raise rejected(
+            f"There is no folder {model}; give a checkpoint folder, a .gguf file, a hub name (owner/name) or `guide`."
+        )
     return _fetch_from_hub(model)
 
 

@@ -11,32 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from app.checkpoint.fields import Fields
-from app.checkpoint.folder import Checkpoint, TensorEntry, rejected, resolve
+from app.checkpoint.folder import Checkpoint, TensorEntry, rejected
 from app.checkpoint.spec import ModelSpec
 from app.checkpoint.specs.family import Given
 from app.checkpoint.specs.registry import find_family
 from app.checkpoint.tensor_names import TensorNames
-from app.config.settings import ModelConfig
-from app.contract.errors import InvalidValue, ModelRefused
+from app.contract.errors import InvalidValue
 from app.contract.sampling_params import SamplingDefaults, SamplingParams
 
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
-
-
-def inspect(settings: ModelConfig) -> tuple[Checkpoint, ModelSpec]:
-    """Open the configured model, and check everything that needs neither weights nor torch. Blocks.
-
-    Raises:
-        ModelRefused: the model cannot be served; the message says why and what to do.
-    """
-    checkpoint = Checkpoint.open(resolve(settings.model), with_weights=settings.load_format != "dummy")
-    checkpoint, spec = read_model(checkpoint, settings.dtype, settings.max_model_len)
-    if settings.max_model_len is not None and settings.max_model_len > spec.max_position:
-        raise ModelRefused(
-            f"max_model_len is {settings.max_model_len}; {settings.model} supports at most {spec.max_position} tokens.",
-            param="max_model_len",
-        )
-    return checkpoint, spec
 
 
 def read_model(

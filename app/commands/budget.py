@@ -15,7 +15,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import ModelFiles, inspect
 from app.checkpoint.sizes import item_bytes, kept_bytes, kv_bytes_per_token
 from app.checkpoint.spec import ModelSpec
 from app.config.devices import CAPABILITIES, gpu_rejection
@@ -166,15 +166,19 @@ def find_gpu(name: str) -> tuple[str, int]:
 
 
 def read_model(config: Config) -> ModelSpec:
-    """Read the model's spec. The weights may be missing.
+    """Read the model's spec; see `open_model`."""
+    return open_model(config)[1]
+
+
+def open_model(config: Config) -> tuple[ModelFiles, ModelSpec]:
+    """Open the model's files and read its spec. The weights of a folder may be missing.
 
     Raises:
         ModelRefused: the model cannot be served.
     """
     settings = config.model
     has_weights = any(Path(os.path.expanduser(settings.model)).glob("*.safetensors"))
-    _, spec = inspect(settings if has_weights else dataclasses.replace(settings, load_format="dummy"))
-    return spec
+    return inspect(settings if has_weights else dataclasses.replace(settings, load_format="dummy"))
 
 
 def make_budget(config: Config, spec: ModelSpec, memory: Memory) -> Budget:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.commands.options import Parser, add_settings, read_config
 from app.config.devices import (
     CUDA,
@@ -166,9 +166,9 @@ def _launchers(config: Config, text: str, capability: tuple[int, int], num_proce
 def _model(config: Config) -> tuple[Mark, str]:
     from app.text.frontend import TextFrontend
 
-    checkpoint, spec = inspect(config.model)
-    TextFrontend.load(config.model, checkpoint.folder)
-    size = f"{spec.num_parameters() / 1e6:,.0f} M weights, {spec.dtype}"
+    files, spec = inspect(config.model)
+    TextFrontend.load(config.model, files.text_source)
+    size = f"{spec.num_parameters() / 1e6:,.0f} M weights, {spec.dtype} ({files.format})"
     return Mark.OK, f"{config.model.model}: {spec.architecture}, {size}, context {spec.max_position:,} tokens"
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from tqdm import tqdm
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.commands.streamed_text import Messages, TextStream, iterate
 from app.config.settings import Config
 from app.contract.admission import admit
@@ -33,8 +33,8 @@ class LocalModel:
     """
 
     def __init__(self, config: Config, runner: asyncio.Runner) -> None:
-        checkpoint, _ = inspect(config.model)
-        self._text = TextFrontend.load(config.model, checkpoint.folder)
+        files, _ = inspect(config.model)
+        self._text = TextFrontend.load(config.model, files.text_source)
         self._runner = runner
         self._thread = EngineThread(config)
         self._engine = AsyncEngine(self._thread, config)

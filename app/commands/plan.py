@@ -15,7 +15,7 @@ from app.commands.budget import (
     gpu,
     known_gpu,
     make_budget,
-    read_model,
+    open_model,
     weight_bytes_by_kind,
     weights_by_kind,
 )
@@ -44,7 +44,7 @@ _LENGTH = Setting("plan", "length", None, "Also show how many sequences of N tok
 def add_options(parser: Parser) -> None:
     """Add the model, the memory, and the settings that change the plan."""
     parser.usage = "quire plan [MODEL] [OPTIONS]"
-    parser.add_argument("served", nargs="?", metavar="MODEL", help="Same as --model; config.json is enough.")
+    parser.add_argument("served", nargs="?", metavar="MODEL", help="Same as --model; a folder may lack the weights.")
     memory = parser.add_mutually_exclusive_group()
     memory.add_argument("--gpu", metavar="NAME", help="Plan for a GPU, for example H200, H100, L40S, L4, T4 or MI300X.")
     memory.add_argument(_GPU_MEMORY.option, metavar="SIZE", help=_GPU_MEMORY.help)
@@ -60,13 +60,13 @@ def run(args: argparse.Namespace) -> int:
     args.device = CUDA if args.gpu is not None or args.gpu_memory is not None else CPU
     config = read_config(args, model=args.served)
     memory = _memory(args, config)
-    spec = read_model(config)
+    files, spec = open_model(config)
     lengths = _lengths(args, context(config, spec))
     budget = make_budget(config, spec, memory)
     if args.json:
-        print(json.dumps(figures(config, spec, budget, lengths), indent=2))
+        print(json.dumps(figures(config, spec, budget, lengths) | {"files": files.format}, indent=2))
         return 0
-    print("\n".join(page(own_terminal(), config, spec, budget, lengths)))
+    print("\n".join(page(own_terminal(), config, spec, budget, lengths, files.format)))
     return 0
 
 

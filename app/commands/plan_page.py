@@ -30,11 +30,13 @@ class Part(NamedTuple):
     colour: Colour
 
 
-def page(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget, lengths: Sequence[int]) -> list[str]:
-    """Return the lines of the plan."""
+def page(
+    terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget, lengths: Sequence[int], stored: str = ""
+) -> list[str]:
+    """Return the lines of the plan; `stored` is the format of the model's files."""
     estimate = "This is an estimate: the memory for driver, libraries and graphs varies."
     sections = [
-        _wrapped(terminal, _title(config, spec), Colour.BOLD),
+        _wrapped(terminal, _title(config, spec, stored), Colour.BOLD),
         _verdict(terminal, config, spec, budget),
         _memory(terminal, budget),
         _weights(terminal, config, spec, budget),
@@ -46,11 +48,12 @@ def page(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget, le
     return [line for section in map(list, sections) if section for line in ("", *section)][1:]
 
 
-def _title(config: Config, spec: ModelSpec) -> str:
+def _title(config: Config, spec: ModelSpec, stored: str) -> str:
     count = spec.num_parameters()
     weights = f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.1f} M"
     name = served_name(config.model)
     dtype = f"{spec.dtype}, {config.model.quantization}" if config.model.quantization else spec.dtype
+    dtype = f"{dtype} (files: {stored})" if stored else dtype
     return f"{name}: {spec.architecture}, {weights} weights, {dtype}, context {context(config, spec):,}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,16 +22,18 @@ from app.config.devices import CUDA, resolve_device
 from app.config.setting import KIB, KIND_OF_TYPE, MIB, Setting, setting
 from app.contract.errors import ConfigurationError
 
+_GGUF_END = re.compile(r"(-\d{5}-of-\d{5})?\.gguf$")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """Model."""
 
     model: str = setting(
-        "guide", "Model to serve: `guide` (embedded), a checkpoint folder, or a Hugging Face hub name."
+        "guide", "Model to serve: `guide` (embedded), a checkpoint folder, a GGUF file, or a Hugging Face hub name."
     )
     served_model_name: str | None = setting(
-        None, "Model name in the API; by default `guide`, or the last part of the folder path or hub name."
+        None, "Model name in the API; by default `guide`, or the last part of the path or hub name, without `.gguf`."
     )
     device: str = setting(
         "auto",
@@ -66,7 +69,7 @@ class ModelConfig:
     )
     load_format: str = setting(
         "auto",
-        "`auto` loads safetensors; `dummy` creates random weights from config.json alone (the tokenizer is optional).",
+        "`auto` loads the weights; `dummy` creates random weights from config.json alone (the tokenizer is optional).",
         choices=("auto", "dummy"),
     )
     chat_template: str | None = setting(None, "File with a Jinja chat template to use instead of the model's own.")
@@ -319,15 +322,17 @@ def load_config(options: Mapping[str, object], environ: Mapping[str, str], file:
 
 
 def served_name(settings: ModelConfig) -> str:
-    """Return the model's name in the API: the setting, else `guide` or the last part of the folder path or hub name.
+    """Return the model's name in the API: the setting, else `guide` or the last part of the path or hub name.
 
-    Symbolic links are not followed: a link `latest` is served as `latest`.
+    A GGUF file's name is without `.gguf` and the number of its part. Symbolic links are not followed: a link
+    `latest` is served as `latest`.
     """
     if settings.served_model_name is not None:
         return settings.served_model_name
     if settings.model == EMBEDDED:
         return EMBEDDED
-    return Path(os.path.abspath(os.path.expanduser(settings.model))).name or settings.model
+    name = Path(os.path.abspath(os.path.expanduser(settings.model))).name or settings.model
+    return _GGUF_END.sub("", name)
 
 
 def tenants(server: ServerConfig) -> tuple[str | None, ...]:

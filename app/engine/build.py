@@ -10,8 +10,7 @@ from typing import cast
 
 import torch
 
-from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import ModelFiles, inspect
 from app.checkpoint.sizes import weight_bytes
 from app.checkpoint.spec import ModelSpec
 from app.config.devices import CPU, resolve_device
@@ -43,8 +42,9 @@ from app.engine.schedule.policy import make_policy
 from app.engine.schedule.scheduler import Scheduler
 from app.kernels.cpu.library import prepare_library
 from app.models.kv_scales import read_kv_scales
-from app.models.loader import DummySource, SafetensorsSource, load_weights
+from app.models.loader import DummySource, load_weights
 from app.models.parallel import ParallelContext
+from app.models.sources import open_source
 from app.models.weights import DecoderWeights
 from app.runtime.startup_timings import StartTimings
 from app.text.frontend import TextFrontend, load_tokenizer
@@ -77,8 +77,8 @@ def build_engine(
         CannotStart: there is not enough memory.
     """
     timings = timings or StartTimings()
-    checkpoint, spec = inspect(config.model)
-    tokenizer = tokenizer or load_tokenizer(checkpoint.folder, config.model.load_format)
+    files, spec = inspect(config.model)
+    tokenizer = tokenizer or load_tokenizer(files.text_source, config.model.load_format)
     eos_token_ids = _eos(spec, tokenizer)
     try:
         if resolve_device(config.model.device) == CPU and not config.model.enforce_eager:
@@ -86,9 +86,9 @@ def build_engine(
         backend = select_backend(config, spec)
         timings.end("find or compile the kernels")
         check_weights(weight_bytes(spec, backend.quantization), backend.free_memory())
-        weights = _load(config, checkpoint, spec, backend, progress)
+        weights = _load(config, files, spec, backend, progress)
         if config.cache.kv_cache_dtype == "fp8":
-            _scale_kv(checkpoint, spec, backend, weights, tokenizer)
+            _scale_kv(files, spec, backend, weights, tokenizer)
         timings.end("load and pack the weights")
         limits, runner, memory = _make_runner(config, spec, backend, weights, eos_token_ids, faults)
         timings.end("allocate the cache, record the step")
@@ -100,9 +100,9 @@ def build_engine(
         limits,
         policy=make_policy(config.scheduler.scheduling_policy),
         eos_token_ids=eos_token_ids,
-        revision=checkpoint.revision,
+        revision=files.revision,
     )
-    model_info = replace(_model_info(config, checkpoint, spec, limits, eos_token_ids), memory=memory)
+    model_info = replace(_model_info(config, files, spec, limits, eos_token_ids), memory=memory)
     engine = Engine(
         model_info,
         scheduler,
@@ -112,27 +112,42 @@ def build_engine(
         phases=Phases(scheduler.queues) if is_serving else None,
     )
     if config.cache.pin_prefix:
-        prefixes = read_prefixes(config.cache, TextFrontend.load(config.model, checkpoint.folder))
+        prefixes = read_prefixes(config.cache, TextFrontend.load(config.model, files.text_source))
         pin_prefixes(engine, prefixes, tenants(config.server))
         engine.model_info = replace(model_info, kv_capacity_tokens=scheduler.capacity * limits.block_size)
     return engine
 
 
 def _load(
-    config: Config, checkpoint: Checkpoint, spec: ModelSpec, backend: Backend, progress: Callable[[float], None]
+    config: Config, files: ModelFiles, spec: ModelSpec, backend: Backend, progress: Callable[[float], None]
 ) -> DecoderWeights:
     how = (ParallelContext(), progress, backend.packer, backend.allocate)
     if config.model.load_format == "dummy":
         return load_weights(spec, DummySource(config.model.seed, backend.device), *how)
-    with SafetensorsSource(checkpoint) as source:
+    _log_decoding(config, files, spec)
+    with open_source(files, spec) as source:
         return load_weights(spec, source, *how)
 
 
+def _log_decoding(config: Config, files: ModelFiles, spec: ModelSpec) -> None:
+    """Say what becomes of weights that are quantized in the files."""
+    if not files.is_quantized:
+        return
+    if config.model.quantization is not None:
+        _log.warning(
+            "The weights are quantized already (%s); quantizing them again to %s makes the answers worse.",
+            files.format,
+            config.model.quantization,
+        )
+    else:
+        _log.info("The weights (%s) are decoded to %s.", files.format, spec.dtype)
+
+
 def _scale_kv(
-    checkpoint: Checkpoint, spec: ModelSpec, backend: Backend, weights: DecoderWeights, tokenizer: Tokenizer
+    files: ModelFiles, spec: ModelSpec, backend: Backend, weights: DecoderWeights, tokenizer: Tokenizer
 ) -> None:
     """Fold the scales of an FP8 cache into the weights: the checkpoint's, else calibrated ones."""
-    scales = read_kv_scales(checkpoint, spec)
+    scales = read_kv_scales(files, spec)
     if scales is None:
         backend.finish_kernels()  # else this process would compile, one by one, what others compile already
         ops = cast(ListingOps, backend.ops)  # only a GPU has an FP8 cache
@@ -227,17 +242,17 @@ def _eos(spec: ModelSpec, tokenizer: Tokenizer) -> tuple[int, ...]:
 
 
 def _model_info(
-    config: Config, checkpoint: Checkpoint, spec: ModelSpec, limits: SchedulerLimits, eos_token_ids: tuple[int, ...]
+    config: Config, files: ModelFiles, spec: ModelSpec, limits: SchedulerLimits, eos_token_ids: tuple[int, ...]
 ) -> ModelInfo:
     return ModelInfo(
         name=served_name(config.model),
-        revision=checkpoint.revision,
+        revision=files.revision,
         max_model_len=limits.max_model_len,
         kv_capacity_tokens=limits.num_blocks * limits.block_size,
         vocab_size=spec.vocab_size,
         eos_token_ids=eos_token_ids,
         defaults=spec.defaults,
-        created=int((checkpoint.folder / "config.json").stat().st_mtime),
+        created=files.created,
         block_size=limits.block_size,
         max_num_seqs=limits.max_running,
     )

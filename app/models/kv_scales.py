@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from app.checkpoint.folder import Checkpoint, TensorEntry, rejected
+from app.checkpoint.inspection import ModelFiles
 from app.checkpoint.spec import ModelSpec
 from app.kernels.ops import LinearWeight, Weight
 from app.models.loader import SafetensorsSource
@@ -69,29 +70,33 @@ class KVScales:
             o.mul_(values_G.repeat_interleave(group * width).to(o))
 
 
-def has_kv_scales(checkpoint: Checkpoint, spec: ModelSpec) -> bool:
+def has_kv_scales(files: ModelFiles, spec: ModelSpec) -> bool:
     """Return whether a checkpoint contains scales, so that none are calibrated."""
-    tensors = checkpoint.tensors or {}
+    if not isinstance(files, Checkpoint):
+        return False  # GGUF files have no such tensors
+    tensors = files.tensors or {}
     return any(name is not None for kind in _NAMES for name in _names(tensors, kind, spec.num_layers))
 
 
-def read_kv_scales(checkpoint: Checkpoint, spec: ModelSpec) -> KVScales | None:
+def read_kv_scales(files: ModelFiles, spec: ModelSpec) -> KVScales | None:
     """Return the scales that a checkpoint contains, rounded up to powers of two; None if it contains none.
 
     Raises:
         ModelRefused: it contains scales of some layers only, or one that is not a positive number or of another shape.
     """
-    tensors = checkpoint.tensors or {}
+    if not isinstance(files, Checkpoint):
+        return None  # GGUF files have no such tensors
+    tensors = files.tensors or {}
     names = {kind: list(_names(tensors, kind, spec.num_layers)) for kind in _NAMES}
     found = [name for each in names.values() for name in each if name is not None]
     if not found:
         return None
     if len(found) < 2 * spec.num_layers:
         raise rejected(
-            f"{checkpoint.folder} has scales of the KV cache for some layers only, such as {found[0]}; "
+            f"{files.folder} has scales of the KV cache for some layers only, such as {found[0]}; "
             "download the model again, or leave out --kv-cache-dtype fp8."
         )
-    with SafetensorsSource(checkpoint) as source:
+    with SafetensorsSource(files) as source:
         keys_LG, values_LG = (
             torch.stack([_read(source, tensors[name], name, spec.num_kv_heads) for name in each if name is not None])
             for each in names.values()

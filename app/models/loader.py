@@ -13,11 +13,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from app.checkpoint.folder import Checkpoint, rejected
+from app.checkpoint.folder import Checkpoint
 from app.checkpoint.spec import ModelSpec
 from app.kernels.ops import LinearWeight, Weight
 from app.kernels.pages import own_pages
-from app.models.mapped_file import MappedFile, Part
+from app.models.mapped_file import MappedFile, Part, map_files
 from app.models.parallel import ParallelContext
 from app.models.rope import head_order
 from app.models.weights import DecoderWeights, LayerWeights, Packer, PlainPacker
@@ -55,12 +55,7 @@ class SafetensorsSource(ExitStack):
         self._files: dict[Path, MappedFile] = {}
 
     def __enter__(self) -> SafetensorsSource:
-        for file in {entry.file for entry in self._entries.values()}:
-            try:
-                self._files[file] = self.enter_context(MappedFile(file))
-            except (OSError, ValueError) as error:
-                self.close()
-                raise rejected(f"{file} cannot be loaded: {error}; download the model again.") from None
+        self._files = map_files((entry.file for entry in self._entries.values()), self)
         return self
 
     def read(self, name: str, part: Part, out: Tensor) -> None:

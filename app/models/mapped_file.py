@@ -1,16 +1,19 @@
-"""One safetensors file, mapped into memory; pages are dropped from the process's memory after they were read."""
+"""One file of weights, mapped into memory; pages are dropped from the process's memory after they were read."""
 
 from __future__ import annotations
 
 import math
 import mmap
+import os
 import sys
+from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from app.checkpoint.folder import TensorEntry
+from app.checkpoint.folder import TensorEntry, rejected
 
 Part = tuple[slice, ...]
 """A part of a tensor: one slice per dimension."""
@@ -32,20 +35,30 @@ class MappedFile:
     """
 
     def __init__(self, file: Path) -> None:
-        with file.open("rb") as stream:
+        self._file = file
+        self._stream = file.open("rb")
+        try:
             # A private mapping, which is never written: torch makes tensors only of writable memory.
-            self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
-        self._data_begin = 8 + int.from_bytes(self._map[:8], "little")
+            self._map = mmap.mmap(self._stream.fileno(), 0, access=mmap.ACCESS_COPY)
+        except BaseException:
+            self._stream.close()
+            raise
 
     def __enter__(self) -> MappedFile:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._map.close()
+        self._stream.close()
 
     def read(self, entry: TensorEntry, part: Part, out: Tensor) -> None:
-        """Fill `out` with `part` of the tensor at `entry`, converting the type."""
-        dtype, begin = _DTYPES[entry.dtype], self._data_begin + entry.begin
+        """Fill `out` with `part` of the tensor at `entry` of a safetensors file, converting the type.
+
+        Raises:
+            ModelRefused: see `check_size`.
+        """
+        self.check_size()
+        dtype, begin = _DTYPES[entry.dtype], 8 + int.from_bytes(self._map[:8], "little") + entry.begin
         flat = torch.frombuffer(self._map, dtype=dtype, count=math.prod(entry.shape), offset=begin)
         stored = flat.view(entry.shape)[part]
         row_bytes = stored.stride(0) * dtype.itemsize
@@ -53,10 +66,40 @@ class MappedFile:
         for rows, target in zip(torch.split(stored, num_rows), torch.split(out, num_rows), strict=True):
             target.copy_(rows)
             first = begin + int(rows.storage_offset()) * dtype.itemsize
-            self._drop(first, first + len(rows) * row_bytes)
+            self.drop(first, first + len(rows) * row_bytes)
 
-    def _drop(self, begin: int, end: int) -> None:
+    def check_size(self) -> None:
+        """Check that the file still has its bytes: reading a mapped byte that is gone would kill the process.
+
+        Raises:
+            ModelRefused: another process has truncated the file.
+        """
+        if os.fstat(self._stream.fileno()).st_size < len(self._map):
+            raise rejected(f"{self._file} became shorter while it was loaded; download the model again.")
+
+    def view(self, begin: int, end: int) -> Tensor:
+        """Return bytes of the file as uint8 [end - begin], without reading them."""
+        return torch.frombuffer(self._map, dtype=torch.uint8, count=end - begin, offset=begin)
+
+    def drop(self, begin: int, end: int) -> None:
+        """Drop bytes that have been read from this process's memory; they can be read again."""
         if sys.platform == "linux":
             begin = max(0, begin - _AROUND_BYTES) // mmap.PAGESIZE * mmap.PAGESIZE
             end = min(end + _AROUND_BYTES, len(self._map))
             self._map.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+
+
+def map_files(files: Iterable[Path], stack: ExitStack) -> dict[Path, MappedFile]:
+    """Map `files` until `stack` is closed.
+
+    Raises:
+        ModelRefused: a file cannot be opened or mapped; those before it are closed.
+    """
+    mapped: dict[Path, MappedFile] = {}
+    for file in set(files):
+        try:
+            mapped[file] = stack.enter_context(MappedFile(file))
+        except (OSError, ValueError) as error:
+            stack.close()
+            raise rejected(f"{file} cannot be loaded: {error}; download the model again.") from None
+    return mapped

@@ -16,7 +16,7 @@ import uvicorn
 
 from app import __version__
 from app.api.app import create_app
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.config.settings import Config, served_name
 from app.contract.engine_status import ModelInfo, StepReport
 from app.contract.errors import EngineFailed
@@ -62,8 +62,8 @@ def serve(
         EngineFailed: the engine failed.
     """
     timings = timings or StartTimings(process_age())
-    checkpoint, _ = inspect(config.model)
-    text = TextFrontend.load(config.model, checkpoint.folder)
+    files, _ = inspect(config.model)
+    text = TextFrontend.load(config.model, files.text_source)
     read_prefixes(config.cache, text)
     timings.end("check the model, read its tokenizer")
     level = logging.WARNING if config.server.quiet else logging.INFO

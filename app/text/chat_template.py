@@ -12,6 +12,7 @@ from pathlib import Path
 from jinja2 import TemplateError, TemplateSyntaxError
 
 from app.checkpoint.folder import read_json
+from app.checkpoint.gguf_files import GgufMetadata
 from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.spelled_tokens import SpelledTokens, strings
 from app.text.template_allowance import MAX_EXPANSION, MAX_EXTRA_CHARS, TemplateTooCostly, new_allowance
@@ -32,25 +33,27 @@ class ChatTemplate:
         self._spelled = SpelledTokens(tokenizer.special_tokens)
 
     @classmethod
-    def load(cls, folder: Path, tokenizer: Tokenizer, override: Path | None = None) -> ChatTemplate | None:
-        """Return the template in `override`, else in chat_template.jinja, else in tokenizer_config.json, else None.
+    def load(
+        cls, source: Path | GgufMetadata, tokenizer: Tokenizer, override: Path | None = None
+    ) -> ChatTemplate | None:
+        """Return the template in `override`, else the model's, else None. Blocks.
 
-        Blocks.
+        A folder's is in chat_template.jinja, else in tokenizer_config.json.
 
         Raises:
             ConfigurationError: `override` is missing, too large, or not a valid template.
             ModelRefused: the same for the model's template.
         """
         try:
-            file, source = _find_source(folder) if override is None else (override, _read(override))
+            file, text = _find_template(source) if override is None else (override, _read(override))
         except (OSError, ValueError) as error:
             problem = f"The chat template cannot be read ({error})"
         else:
-            if source is None:
+            if text is None:
                 return None
             try:
-                template = cls(source, tokenizer)
-                reason = None if is_bundled(file) else try_template(source)
+                template = cls(text, tokenizer)
+                reason = None if is_bundled(file) else try_template(text)
                 if reason is None:
                     return template
             except TemplateSyntaxError as error:
@@ -108,12 +111,15 @@ class ChatTemplate:
         raise InvalidValue(problem, param="messages")
 
 
-def _find_source(folder: Path) -> tuple[Path, str | None]:
+def _find_template(source: Path | GgufMetadata) -> tuple[Path, str | None]:
     """Return the file of the model's template, and the template, or None if it has none."""
-    file = folder / "chat_template.jinja"
+    if isinstance(source, GgufMetadata):
+        template = source.fields.get("tokenizer.chat_template")
+        return source.file, template if isinstance(template, str) else None
+    file = source / "chat_template.jinja"
     if file.exists():
         return file, _read(file)
-    file = folder / "tokenizer_config.json"
+    file = source / "tokenizer_config.json"
     template = read_json(file).get("chat_template") if file.exists() else None
     if isinstance(template, list):
         named = [item for item in template if isinstance(item, dict) and item.get("name") == "default"]

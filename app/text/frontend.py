@@ -9,12 +9,21 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from app.checkpoint.folder import read_json
+from app.checkpoint.gguf_files import GgufMetadata
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
+from app.text import gguf_tokenizer
 from app.text.chat_template import ChatTemplate
 from app.text.tokenizer import Tokenizer
 
 MAX_VOCABULARY = 2**22
+# By their names in templates: their keys in GGUF metadata.
+_NAMED_TOKENS = {
+    "bos_token": "bos_token_id",
+    "eos_token": "eos_token_id",
+    "unk_token": "unknown_token_id",
+    "pad_token": "padding_token_id",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +39,17 @@ class TextFrontend:
     is_chat_only: bool = False
 
     @classmethod
-    def load(cls, settings: ModelConfig, folder: Path) -> TextFrontend:
-        """Read the files of `folder`, and the template file of `settings` if one is set. Blocks.
+    def load(cls, settings: ModelConfig, source: Path | GgufMetadata) -> TextFrontend:
+        """Read a folder's files or GGUF metadata, and the template file of `settings` if one is set. Blocks.
 
         Raises:
             ModelRefused: a file of the model is missing, too large or damaged; the message names it.
             ConfigurationError: the same for the template file of `settings`.
         """
-        tokenizer = load_tokenizer(folder, settings.load_format)
+        tokenizer = load_tokenizer(source, settings.load_format)
         override = None if settings.chat_template is None else Path(settings.chat_template)
-        template = ChatTemplate.load(folder, tokenizer, override)
-        return cls(tokenizer, template, template is not None and _is_chat_only(folder))
+        template = ChatTemplate.load(source, tokenizer, override)
+        return cls(tokenizer, template, template is not None and _is_chat_only(source))
 
     def chat_prefix(self, prompt: str, *, max_tokens: int | None = None) -> list[int]:
         """Return the token ids before those of a text prompt: none, except for a chat-only model.
@@ -55,27 +64,42 @@ class TextFrontend:
         return self.chat_template.render([{"role": "user", "content": prompt}], max_tokens=max_tokens)
 
 
-def _is_chat_only(folder: Path) -> bool:
-    file = folder / "generation_config.json"
+def _is_chat_only(source: Path | GgufMetadata) -> bool:
+    if isinstance(source, GgufMetadata):
+        return False
+    file = source / "generation_config.json"
     return file.exists() and read_json(file).get("chat_only") is True
 
 
-def load_tokenizer(folder: Path, load_format: str) -> Tokenizer:
-    """Load the tokenizer of `folder`; with `load_format` "dummy" a missing one is replaced by a placeholder. Blocks.
+def load_tokenizer(source: Path | GgufMetadata, load_format: str) -> Tokenizer:
+    """Load the tokenizer of a model; with `load_format` "dummy" a folder's missing one is a placeholder. Blocks.
 
     Raises:
         ModelRefused: a file is missing, too large or damaged; the message names it.
     """
-    if load_format != "dummy" or (folder / "tokenizer.json").exists():
-        return Tokenizer.load(folder)
-    vocab_size = read_json(folder / "config.json").get("vocab_size")
+    if isinstance(source, GgufMetadata):
+        return Tokenizer(gguf_tokenizer.build(source.fields), _named_tokens(source))
+    if load_format != "dummy" or (source / "tokenizer.json").exists():
+        return Tokenizer.load(source)
+    vocab_size = read_json(source / "config.json").get("vocab_size")
     if not isinstance(vocab_size, int) or not 1 <= vocab_size <= MAX_VOCABULARY:
         raise ModelRefused(
-            f"{folder / 'config.json'}: vocab_size is {str(vocab_size)[:80]}; it must be an integer between 1 and "
+            f"{source / 'config.json'}: vocab_size is {str(vocab_size)[:80]}; it must be an integer between 1 and "
             f"{MAX_VOCABULARY}.",
             param="model",
         )
     return placeholder_tokenizer(vocab_size)
+
+
+def _named_tokens(metadata: GgufMetadata) -> dict[str, str]:
+    """Return the texts of `bos_token` etc., which templates use, of the ids that the metadata names."""
+    tokens = metadata.fields.get("tokenizer.ggml.tokens")
+    found: dict[str, str] = {}
+    for name, key in _NAMED_TOKENS.items():
+        token_id = metadata.fields.get(f"tokenizer.ggml.{key}")
+        if isinstance(tokens, tuple) and isinstance(token_id, int) and 0 <= token_id < len(tokens):
+            found[name] = str(tokens[token_id])
+    return found
 
 
 def placeholder_tokenizer(vocab_size: int) -> Tokenizer:

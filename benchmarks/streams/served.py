@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, cast
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.config.settings import Config, make_config
 from app.contract.engine_status import EngineHealth, EngineState, ModelInfo
 from app.engine.thread import EngineThread
@@ -99,8 +99,8 @@ async def serve_quire(*, is_scripted: bool, stall_timeout_s: float) -> Served:
         if is_scripted
         else {"port": 0, "max_queue": MAX_SEQS}
     )
-    checkpoint, spec = inspect(config.model)
-    text = TextFrontend.load(config.model, checkpoint.folder)
+    files, spec = inspect(config.model)
+    text = TextFrontend.load(config.model, files.text_source)
     configure_logging(sys.stderr, JSON)
     listener = listen(config.server.host, config.server.port, config.server)
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from app.checkpoint import folder as module
 from app.checkpoint.folder import Checkpoint, read_json, resolve
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from tests.checkpoints import damaged_copy, tiny
@@ -187,7 +187,7 @@ def test_rejecting_a_folder_does_not_import_torch(tmp_path: Path):
     names = [str(tmp_path / "missing"), *map(str, folders.values())]
     program = (
         "import sys\nfrom app.config.settings import ModelConfig\nfrom app.contract.errors import ModelRefused\n"
-        "from app.checkpoint.hf_config import inspect\n"
+        "from app.checkpoint.inspection import inspect\n"
         "for name in sys.argv[1:]:\n"
         "    try:\n        inspect(ModelConfig(model=name))\n"
         "    except ModelRefused as error:\n        print(error.message)\n"
@@ -203,14 +203,14 @@ def test_rejecting_a_folder_does_not_import_torch(tmp_path: Path):
 
 def test_the_error_for_a_missing_model_lists_the_accepted_forms(tmp_path: Path):
     for name in ("./nothing", "/no/such/folder", "nothing", "a/b/c", "~/nothing-here", "mod\u00e8les/llama", "a b/c"):
-        with pytest.raises(ModelRefused, match="give a checkpoint folder, a hub name"):
+        with pytest.raises(ModelRefused, match=r"give a checkpoint folder, a \.gguf file, a hub name"):
             resolve(name)
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(ModelRefused, match="There is no folder"):
         resolve(str(tmp_path / "loop"))
-    (tmp_path / "weights.gguf").touch()
-    with pytest.raises(ModelRefused, match="is a file; give the folder"):
-        resolve(str(tmp_path / "weights.gguf"))
+    (tmp_path / "weights.bin").touch()
+    with pytest.raises(ModelRefused, match=r"is a file; give a \.gguf file, or the folder"):
+        resolve(str(tmp_path / "weights.bin"))
 
 
 def test_a_hub_name_that_cannot_be_fetched_is_rejected_in_one_line(monkeypatch: pytest.MonkeyPatch):
@@ -231,6 +231,9 @@ def test_names_resolve_to_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert resolve("guide").parts[-3:] == ("app", "models", "guide")
     assert resolve(str(tmp_path)) == tmp_path.resolve()
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "blob").touch()
+    (tmp_path / "m-00001-of-00002.gguf").symlink_to("blob")
+    assert resolve("m-00001-of-00002.gguf") == tmp_path / "m-00001-of-00002.gguf", "the target lacks the part's name"
     (tmp_path / "owner" / "name").mkdir(parents=True)
     assert resolve("owner/name") == (tmp_path / "owner" / "name").resolve(), "a local folder comes before the hub"
 

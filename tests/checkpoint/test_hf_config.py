@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.checkpoint.folder import Checkpoint, TensorEntry
-from app.checkpoint.hf_config import inspect, read_spec
+from app.checkpoint.hf_config import read_spec
+from app.checkpoint.inspection import inspect
 from app.checkpoint.spec import RopeSpec
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused

@@ -2,7 +2,7 @@
 
 import json
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.commands.workload import MAX_NEW, MAX_PROMPT, MIN_NEW, MIN_PROMPT, SHAPES, random_workload, write_shape
 from app.config.settings import make_config
 

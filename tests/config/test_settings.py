@@ -146,6 +146,8 @@ def test_an_invalid_size_in_a_file_is_rejected_with_its_key(tmp_path):
         ("/models/Qwen3-0.6B/x/..", "Qwen3-0.6B"),
         ("~/models/m", "m"),
         ("/", "/"),
+        ("/models/Qwen3-Q4_K_M.gguf", "Qwen3-Q4_K_M"),
+        ("/models/Qwen3-Q4_K_M-00002-of-00003.gguf", "Qwen3-Q4_K_M"),
     ],
 )
 def test_the_served_name_is_the_last_part_of_the_path(model, name):

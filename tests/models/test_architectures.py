@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.config.settings import make_config
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.kernels.ops import PagedBatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from app.checkpoint.folder import Checkpoint
+from app.contract.errors import ModelRefused
 from app.models import mapped_file
 from app.models.mapped_file import MappedFile
 
@@ -74,5 +76,14 @@ def test_closing_works_while_tensors_are_kept(file: Path):
     with MappedFile(file) as mapped:
         mapped.read(entries(file)["short"], (slice(0, 3),), out)
     assert out.tolist() == [0.0, 1.0, 2.0]
-    with pytest.raises(RuntimeError, match="buffer"):
+    with pytest.raises(ValueError, match="closed file"):
         mapped.read(entries(file)["short"], (slice(0, 3),), out)
+
+
+def test_a_file_that_is_truncated_while_it_is_loaded_is_rejected(file: Path):
+    """Reading a mapped page behind the end of a file would end the process by a signal."""
+    found = entries(file)
+    with MappedFile(file) as mapped:
+        os.truncate(file, 100_000)
+        with pytest.raises(ModelRefused, match=r"model\.safetensors became shorter while it was loaded"):
+            mapped.read(found["short"], (slice(0, 3),), torch.empty(3))

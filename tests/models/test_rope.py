@@ -68,3 +68,12 @@ def test_the_table_equals_that_of_transformers_at_every_position(dtype: torch.dt
 def test_a_longer_table_begins_with_the_shorter_one(spec: RopeSpec):
     """Cached keys stay correct however long a sequence gets."""
     assert torch.equal(rope_table(spec, 32, 700, torch.float32)[:100], rope_table(spec, 32, 100, torch.float32))
+
+
+def test_divisors_scale_as_llama3_does():
+    """GGUF files contain the divisors that follow from the parameters of llama3."""
+    llama3 = RopeSpec(500000.0, "llama3", 8.0, 8192, 1.0, 4.0)
+    wanted = inverse_frequencies(llama3, 128)
+    divisors = inverse_frequencies(RopeSpec(500000.0), 128) / wanted
+    found = inverse_frequencies(RopeSpec(500000.0, "divisors", divisors=tuple(divisors.tolist())), 128)
+    assert torch.allclose(found, wanted, rtol=1e-6, atol=0) and divisors.max() == 8

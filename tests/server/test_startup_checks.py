@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from app.checkpoint.folder import resolve
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.config.settings import make_config
 from app.contract.errors import ConfigurationError, ModelRefused
 from app.text.frontend import TextFrontend

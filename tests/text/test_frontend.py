@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.checkpoint.folder import resolve
+from app.checkpoint.gguf_files import GgufFiles, GgufMetadata
 from app.config.settings import ModelConfig
 from app.contract.errors import ConfigurationError, ModelRefused
 from app.text.frontend import MAX_VOCABULARY, TextFrontend, load_tokenizer, placeholder_tokenizer
+from tests.checkpoints import tiny
+from tests.gguf_writer import tiny_gguf
 from tests.text.toys import write_folder
 
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -93,3 +96,22 @@ def test_ids_above_255_of_the_placeholder_decode_to_their_numbers():
 @pytest.mark.parametrize("vocab_size", [1, 255, 256, 257])
 def test_the_placeholder_has_as_many_tokens_as_the_model(vocab_size):
     assert placeholder_tokenizer(vocab_size).vocab_size == vocab_size
+
+
+def test_tokenizer_template_and_named_tokens_of_a_gguf_file(tmp_path):
+    source = GgufFiles.open(tiny_gguf(tmp_path / "m.gguf")).text_source
+    text, folder = TextFrontend.load(ModelConfig(), source), TextFrontend.load(ModelConfig(), tiny())
+    assert text.tokenizer.encode("the lazy dog, \u00fcber <|im_end|>") == folder.tokenizer.encode(
+        "the lazy dog, \u00fcber <|im_end|>"
+    )
+    assert text.tokenizer.named_tokens == {"bos_token": "<s>", "eos_token": "</s>"}
+    assert text.tokenizer.eos_token_id == folder.tokenizer.eos_token_id
+    assert text.chat_template.render(MESSAGES) == folder.chat_template.render(MESSAGES)
+    assert not text.is_chat_only
+
+
+def test_a_template_of_a_gguf_file_that_cannot_be_used_is_rejected_by_the_file(tmp_path):
+    source = GgufFiles.open(tiny_gguf(tmp_path / "m.gguf")).text_source
+    source = GgufMetadata(source.file, {**source.fields, "tokenizer.chat_template": "{% if"})
+    with pytest.raises(ModelRefused, match=r"m\.gguf contains no usable chat template"):
+        TextFrontend.load(ModelConfig(), source)

@@ -2,7 +2,7 @@
 
 import json
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.config.settings import make_config
 from app.text.tokenizer import Tokenizer
 from benchmarks.cpu.cells import draw_prompts, vocab_size

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.config.settings import Config, make_config
 from app.engine.execute.cpu.backend import NativeBackend
 from app.engine.execute.cpu.batch import BatchState

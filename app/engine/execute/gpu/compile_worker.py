@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.config.settings import make_config
 from app.engine.execute.gpu.dry_run import DryDevice, dry_calibration, dry_run
 from app.kernels.triton.specializations import Specializations, build_launcher, check_shared_memory

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from app import LLM, SamplingParams
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.checkpoint.spec import ModelSpec
 from app.config.settings import Config, make_config
 from app.contract.errors import CannotStart, ConfigurationError

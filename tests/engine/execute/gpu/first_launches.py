@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import triton
 from triton.runtime.jit import JITFunction
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.config.settings import make_config
 from app.engine.execute.gpu.dry_run import DryDevice, dry_run
 from app.kernels.triton.specializations import CompileOnlyDriver, Specializations

@@ -24,7 +24,7 @@ import torch
 import triton
 from triton.runtime.jit import JITFunction
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.config.settings import make_config
 from app.engine.execute.gpu.backend import GpuBackend
 from app.engine.execute.gpu.graphs import DeviceStep

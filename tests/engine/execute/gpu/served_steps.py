@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 import torch
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.config.settings import Config, make_config
 from app.contract.events import Finished, RequestFailed
 from app.engine.build import build_engine

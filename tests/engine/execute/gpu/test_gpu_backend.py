@@ -6,7 +6,7 @@ import pytest
 import torch
 from triton.runtime.errors import OutOfResources
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.commands.doctor import Mark, findings
 from app.config import devices
 from app.config.settings import make_config

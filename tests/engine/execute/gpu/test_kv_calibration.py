@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.config.settings import make_config
 from app.contract.errors import ConfigurationError
 from app.contract.events import TokenDelta

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.checkpoint.hf_config import inspect
+from app.checkpoint.inspection import inspect
 from app.config.settings import make_config
 from app.contract.errors import CannotStart
 from app.engine.execute.gpu import compile_worker, precompilation

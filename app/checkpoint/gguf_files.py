@@ -1,0 +1,134 @@
+"""A model as GGUF files: one, or the parts `P-00001-of-0000N.gguf` of one model. Opened without torch."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.checkpoint.folder import rejected
+from app.checkpoint.gguf_header import GgufHeader, GgufTensor, Value, read_header
+from app.checkpoint.tensor_types import TensorType
+
+_PART_NAME = re.compile(r"(?P<prefix>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII | re.DOTALL)
+# By general.type or general.architecture: files that are no language models.
+_NOT_MODELS = {
+    "mmproj": "the image or audio part (mmproj) of a model; give the file of the language model",
+    "clip": "the image or audio part (mmproj) of a model; give the file of the language model",
+    "adapter": "a LoRA adapter; give a complete model, or merge the adapter into one",
+    "controlvector": "a control vector; give a complete model",
+    "imatrix": "an importance matrix, with which models are quantized; give the model's file",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GgufMetadata:
+    """The metadata of a model: values by key. `file` is the first file, for messages."""
+
+    file: Path
+    fields: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFiles:
+    """The contents of a model's GGUF files, by the names that tensors have in them."""
+
+    metadata: GgufMetadata
+    tensors: dict[str, GgufTensor]
+    revision: str
+    created: int
+
+    @classmethod
+    def open(cls, file: Path) -> GgufFiles:
+        """Read the headers of `file` and of the other parts of its model; any part may be given. Blocks.
+
+        Raises:
+            ModelRefused: a part is missing or damaged, or the file is no language model; the message names it.
+        """
+        headers = _read_parts(read_header(file))
+        first = headers[0]
+        _check_contents(first)
+        tensors: dict[str, GgufTensor] = {}
+        for header in headers:
+            for name, tensor in header.tensors.items():
+                if tensors.setdefault(name, tensor) is not tensor:
+                    raise rejected(f"{header.file} contains {name} a second time; download the model again.")
+        if not tensors:
+            raise rejected(f"{file} contains no tensors, only a vocabulary; give the file with the weights.")
+        announced = first.fields.get("split.tensors.count", len(tensors))
+        if announced != len(tensors):
+            raise rejected(
+                f"The parts of {first.file} contain {len(tensors)} tensors instead of {announced!r:.40}; download the "
+                "model again."
+            )
+        created = int(first.file.stat().st_mtime)
+        return cls(GgufMetadata(first.file, first.fields), tensors, _revision(headers), created)
+
+    @property
+    def text_source(self) -> GgufMetadata:
+        """What tokenizer and chat template are read from."""
+        return self.metadata
+
+    @property
+    def matrix_types(self) -> list[TensorType]:
+        """The types of the matrices, the one of most weights first."""
+        counts: Counter[TensorType] = Counter()
+        for tensor in self.tensors.values():
+            if len(tensor.shape) > 1:
+                counts[tensor.type] += tensor.num_weights
+        return [kind for kind, _ in counts.most_common()]
+
+    @property
+    def format(self) -> str:
+        """The format of the files and the types of their matrices, for people."""
+        return f"GGUF, {' and '.join(kind.name for kind in self.matrix_types)}"
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the files hold quantized weights."""
+        return any(kind.is_quantized for kind in self.matrix_types)
+
+
+def _read_parts(given: GgufHeader) -> list[GgufHeader]:
+    """Return the headers of all parts of the model, in their order."""
+    count = given.fields.get("split.count", 1)
+    if type(count) is not int or not 0 <= count <= 99999:
+        raise rejected(f"{given.file}: split.count is {count!r:.40}; it must be between 0 and 99999.")
+    if count <= 1:
+        return [given]
+    found = _PART_NAME.fullmatch(given.file.name)
+    if found is None or int(found["count"]) != count:
+        raise rejected(
+            f"{given.file} is one of {count} parts, but its name does not end in -00001-of-{count:05}.gguf; give the "
+            "parts their names back."
+        )
+    headers = []
+    for number in range(1, count + 1):
+        file = given.file.with_name(f"{found['prefix']}-{number:05}-of-{count:05}.gguf")
+        if not file.exists():
+            raise rejected(f"{file} is missing, a part of {given.file.name}; download all {count} parts.")
+        header = given if file == given.file else read_header(file)
+        if header.fields.get("split.no") != number - 1 or header.fields.get("split.count") != count:
+            raise rejected(f"{file} is not part {number} of {count}, as its name says; download the model again.")
+        headers.append(header)
+    return headers
+
+
+def _check_contents(header: GgufHeader) -> None:
+    """Refuse files that have the format, but hold something else than a language model."""
+    for key in ("general.type", "general.architecture"):
+        value = header.fields.get(key)
+        if isinstance(value, str) and value in _NOT_MODELS:
+            raise rejected(f"{header.file} is {_NOT_MODELS[value]}.")
+
+
+def _revision(headers: list[GgufHeader]) -> str:
+    """Return a hash of the headers, sizes and times of the files."""
+    digest = hashlib.blake2b(digest_size=16)
+    for header in headers:
+        stat = header.file.stat()
+        digest.update(header.digest + f"{stat.st_size}:{stat.st_mtime_ns}".encode())
+    return digest.hexdigest()

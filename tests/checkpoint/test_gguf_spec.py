@@ -1,0 +1,193 @@
+"""The spec of a GGUF file is that of the same model's folder; what is not supported is rejected by its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from app.checkpoint.gguf_files import GgufFiles
+from app.checkpoint.gguf_spec import GGUF_SPECS, read_gguf_spec
+from app.checkpoint.inspection import inspect
+from app.checkpoint.spec import ModelSpec
+from app.checkpoint.tensor_types import TENSOR_TYPES
+from app.config.settings import ModelConfig
+from app.contract.errors import ModelRefused
+from app.contract.sampling_params import SamplingDefaults
+from tests.checkpoints import ARCHITECTURES, tiny
+from tests.gguf_writer import model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
+
+
+def read(
+    tmp_path: Path, fields: dict[str, Any] | None = None, architecture: str = "Llama", **tensors: Any
+) -> ModelSpec:
+    """The spec of a tiny model with keys and tensors replaced, or (None) left out; `blk_0_x` is blk.0.x.weight."""
+    folder = tiny(architecture)
+    metadata = model_fields(folder, architecture) | text_fields(folder) | (fields or {})
+    stored = stored_tensors(folder, architecture)
+    stored |= {f"{name.replace('blk_0_', 'blk.0.')}.weight": tensor for name, tensor in tensors.items()}
+    file = write_gguf(
+        tmp_path / "m.gguf",
+        {name: value for name, value in metadata.items() if value is not None},
+        {name: tensor for name, tensor in stored.items() if tensor is not None},
+    )
+    return read_gguf_spec(GgufFiles.open(file))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_spec_is_that_of_the_folder(architecture: str, tied: bool, tmp_path: Path):
+    fields = {
+        "tie_word_embeddings": tied,
+        "attention_bias": architecture == "Llama",
+        "mlp_bias": architecture == "Llama",
+    }
+    wanted = inspect(ModelConfig(model=str(tiny(architecture, **fields))))[1]
+    found = inspect(ModelConfig(model=str(tiny_gguf(tmp_path / "m.gguf", architecture, **fields))))[1]
+    end_ids = found.eos_token_ids  # of the tokens, which the folder's config.json does not name
+    same = dataclasses.replace(found, eos_token_ids=wanted.eos_token_ids, architecture=wanted.architecture)
+    assert same == wanted
+    assert found.architecture == ("LlamaForCausalLM" if architecture == "Mistral" else wanted.architecture)
+    assert set(wanted.eos_token_ids) < set(end_ids)
+
+
+def test_fields_have_the_defaults_of_llama_cpp(tmp_path: Path):
+    names = ("attention.key_length", "attention.value_length", "rope.dimension_count", "rope.freq_base")
+    assert read(tmp_path, {f"llama.{name}": None for name in names}) == read(tmp_path)
+
+
+def test_lists_of_equal_values_are_one_value(tmp_path: Path):
+    assert read(tmp_path, {"llama.attention.head_count_kv": [2, 2], "llama.feed_forward_length": [96, 96]}) == read(
+        tmp_path
+    )
+    with pytest.raises(ModelRefused, match=r"head_count_kv is \(2, 1\)"):
+        read(tmp_path, {"llama.attention.head_count_kv": [2, 1]})
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"general.architecture": "mamba"}, "is 'mamba', which is not supported; supported are llama"),
+        ({"general.architecture": None}, "general.architecture is None"),
+        ({"general.architecture": 3}, "general.architecture is 3"),
+        ({"llama.block_count": None}, "llama: block_count is None; it must be an integer"),
+        ({"llama.block_count": "2"}, "block_count is '2'"),
+        ({"llama.block_count": 2**31}, "block_count"),
+        ({"llama.embedding_length": 0}, "embedding_length is 0"),
+        ({"llama.attention.head_count": 3}, "attention.head_count_kv is 2; it must divide head_count, 3"),
+        ({"llama.attention.value_length": 8}, "value_length"),
+        ({"llama.rope.dimension_count": 8}, "rope.dimension_count is not 16"),
+        ({"llama.expert_count": 8}, "expert_count is 8; this is not supported"),
+        ({"llama.attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
+        ({"llama.rope.scaling.type": "longrope"}, "is 'longrope'; supported are none, linear and yarn"),
+        ({"llama.rope.scaling.type": "linear"}, "rope.scaling.factor is None"),
+        ({"llama.attention.layer_norm_rms_epsilon": None}, "layer_norm_rms_epsilon is None"),
+        ({"llama.feed_forward_length": 128}, r"ffn_\w+.weight has shape .*according to the metadata it must be"),
+        ({"llama.block_count": 3}, "lacks the tensor blk.2."),
+        ({"llama.block_count": 1}, r"contains the tensor blk\.1\..*, which a LlamaForCausalLM does not have"),
+        ({"tokenizer.ggml.eos_token_id": 307}, "eos_token_id is 307; it must be an integer between 0 and 306"),
+        ({"tokenizer.ggml.eot_token_id": -1}, "eot_token_id is -1"),
+        ({"tokenizer.ggml.tokens": ["a"] * 308}, "token_embd.weight has 307 rows for 308 tokens"),
+        ({"general.sampling.temp": -1.0}, "general.sampling: temperature is -1.0"),
+        ({"general.sampling.top_k": "many"}, "general.sampling: top_k"),
+    ],
+)  # fmt: skip
+def test_what_is_not_supported_is_rejected_by_its_key(fields: dict[str, Any], words: str, tmp_path: Path):
+    with pytest.raises(ModelRefused, match=words) as rejection:
+        read(tmp_path, fields)
+    assert "m.gguf" in rejection.value.message and "\n" not in rejection.value.message
+
+
+@pytest.mark.parametrize("number", [n for n, kind in TENSOR_TYPES.items() if not kind.is_supported])
+def test_types_of_tensors_that_cannot_be_decoded_are_named(number: int, tmp_path: Path):
+    kind = TENSOR_TYPES[number]
+    columns = 2048  # whole blocks of any type
+    raw = np.zeros((64, columns // kind.block_size * kind.block_bytes), np.uint8)
+    fields = {"llama.attention.head_count": 128, "llama.attention.key_length": 16, "llama.attention.head_count_kv": 2}
+    with pytest.raises(ModelRefused, match=rf"blk\.0\.attn_output\.weight has type {kind.name}, .*take .*Q4_K_M"):
+        read(
+            tmp_path, fields, blk_0_attn_output=(kind.name, raw), blk_0_attn_q=("F32", np.zeros((2048, 64), np.float32))
+        )
+
+
+def test_a_quantized_norm_is_rejected(tmp_path: Path):
+    with pytest.raises(ModelRefused, match=r"output_norm\.weight has type Q8_0"):
+        read(tmp_path, output_norm=("Q8_0", np.ones(64, np.float32)))
+
+
+def test_a_tensor_that_the_model_does_not_have_is_rejected(tmp_path: Path):
+    """Leaving out what belongs to the model would give wrong answers."""
+    with pytest.raises(ModelRefused, match=r"contains the tensor blk\.0\.attn_sinks\.weight"):
+        read(tmp_path, blk_0_attn_sinks=("F32", np.ones(4, np.float32)))
+    with pytest.raises(ModelRefused, match=r"lacks the tensor token_embd\.weight"):
+        read(tmp_path, token_embd=None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("F32", "float32"), ("F16", "float16"), ("BF16", "bfloat16"), ("Q8_0", "bfloat16")]
+)
+def test_auto_is_the_type_of_the_file_and_bfloat16_for_quantized_ones(kind: str, dtype: str, tmp_path: Path):
+    files = GgufFiles.open(tiny_gguf(tmp_path / "m.gguf", kind=kind))
+    assert read_gguf_spec(files).dtype == dtype
+    assert read_gguf_spec(files, "float16").dtype == "float16"
+
+
+def test_end_ids_are_those_of_the_file_and_of_known_tokens(tmp_path: Path):
+    tokens = ["<|im_end|>", "a", "b", "c", "<|endoftext|>", "<|end|>", "d"]
+    fields: dict[str, Any] = {"tokenizer.ggml.tokens": tokens}
+    ids = {"tokenizer.ggml.eos_token_id": 1, "tokenizer.ggml.eot_token_id": 2, "tokenizer.ggml.eom_token_id": 3}
+    assert read(tmp_path, fields | ids).eos_token_ids == (0, 1, 2, 3, 4, 5)
+    # In gpt-oss <|end|> ends a part of an answer.
+    tokens += ["<|return|>", "<|call|>"]
+    assert read(tmp_path, fields | {"tokenizer.ggml.eos_token_id": 7}).eos_token_ids == (0, 4, 7, 8)
+
+
+def test_sampling_defaults_are_those_of_the_file(tmp_path: Path):
+    assert read(tmp_path).defaults == SamplingDefaults()
+    keys = gguf.Keys.General
+    fields = {keys.SAMPLING_TEMP: 0.6, keys.SAMPLING_TOP_P: 0.95, keys.SAMPLING_TOP_K: 20, keys.SAMPLING_MIN_P: 0.1,
+              keys.SAMPLING_PENALTY_REPEAT: 1.1}  # fmt: skip
+    assert read(tmp_path, fields).defaults == SamplingDefaults(0.6, 0.95, 20, 0.1, 1.1)
+
+
+def test_scaled_ropes(tmp_path: Path):
+    scaling = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    spec = read(tmp_path, scaling)
+    assert (spec.rope.kind, spec.rope.factor, spec.max_position) == ("linear", 4.0, 2048)
+    scaling |= {
+        "llama.rope.scaling.type": "yarn", "llama.rope.scaling.original_context_length": 128,
+        "llama.rope.scaling.yarn_beta_fast": 16.0,
+    }  # fmt: skip
+    rope = read(tmp_path, scaling).rope
+    assert (rope.kind, rope.original_max_position, rope.beta_fast, rope.beta_slow) == ("yarn", 128, 16.0, 1.0)
+    assert rope.attention_factor == pytest.approx(0.1 * math.log(4) + 1)
+    rope = read(tmp_path, scaling | {"llama.rope.scaling.attn_factor": 0.5}).rope
+    assert rope.attention_factor == pytest.approx((0.1 * math.log(4) + 1) / 2)
+
+
+def test_divisors_of_the_frequencies_are_read(tmp_path: Path):
+    values = np.arange(1, 9, dtype=np.float32)
+    rope = read(tmp_path, rope_freqs=("F32", values)).rope
+    assert (rope.kind, rope.divisors) == ("divisors", tuple(values.tolist()))
+    for wrong in (-values, values * math.inf, values[:7], np.zeros(8, np.float32)):
+        with pytest.raises(ModelRefused, match=r"rope_freqs\.weight"):
+            read(tmp_path, rope_freqs=("F32", wrong))
+    with pytest.raises(ModelRefused, match=r"rope\.scaling\.type is yarn, beside the tensor"):
+        read(tmp_path, {"llama.rope.scaling.type": "yarn"}, rope_freqs=("F32", values))
+
+
+def test_a_sliding_window_is_that_of_all_layers_of_a_llama_only(tmp_path: Path):
+    """Files of Qwen may name a window that the models do not use."""
+    assert read(tmp_path, {"llama.attention.sliding_window": 8}).windows == (8, 8)
+    assert read(tmp_path, {"qwen2.attention.sliding_window": 8}, "Qwen2").windows == (None, None)
+
+
+def test_the_table_has_the_order_of_pairs_of_each_architecture():
+    assert {name: family.has_neighbour_pairs for name, family in GGUF_SPECS.items()} == {
+        "llama": True, "qwen2": False, "qwen3": False,
+    }  # fmt: skip

@@ -1,0 +1,141 @@
+"""Writes GGUF files: piece by piece, so that any piece can be wrong, or the tiny models of `tests/checkpoints.py`."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from safetensors.numpy import load_file
+
+from app.checkpoint.gguf_names import stored_name
+from tests.checkpoints import CHAT_TEMPLATE, SPECIAL, tiny
+
+U32, I32, F32, BOOL, STRING, ARRAY, U64 = 4, 5, 6, 7, 8, 9, 10
+_LETTERS = {U32: "I", I32: "i", F32: "f", BOOL: "?", U64: "Q"}
+GGUF_NAMES = {"Llama": "llama", "Mistral": "llama", "Qwen2": "qwen2", "Qwen3": "qwen3"}
+
+
+def string(text: str | bytes) -> bytes:
+    """Length and bytes."""
+    raw = text if isinstance(text, bytes) else text.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def kind_of(value: object) -> int:
+    """The type in which a Python value is written."""
+    kinds = {bool: BOOL, int: U32 if not isinstance(value, int) or value >= 0 else I32, float: F32, str: STRING}
+    return kinds.get(type(value), ARRAY)
+
+
+def encoded(value: Any) -> bytes:
+    """The bytes of a value, without its type."""
+    kind = kind_of(value)
+    if kind == STRING:
+        return string(value)
+    if kind != ARRAY:
+        return struct.pack("<" + _LETTERS[kind], value)
+    kind = kind_of(value[0])
+    return struct.pack("<IQ", kind, len(value)) + b"".join(map(encoded, value))
+
+
+def key(name: str | bytes, value: Any) -> bytes:
+    """One entry of the metadata; bytes are a type and a value as they are."""
+    return string(name) + (value if isinstance(value, bytes) else struct.pack("<I", kind_of(value)) + encoded(value))
+
+
+def entry(name: str | bytes, sizes: Sequence[int], kind: int = 0, offset: int = 0) -> bytes:
+    """One entry of the table of tensors; columns are the first size."""
+    return string(name) + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, kind, offset)
+
+
+def gguf_bytes(
+    keys: Sequence[bytes],
+    entries: Sequence[bytes],
+    data: bytes = b"",
+    *,
+    start: bytes = b"GGUF\3\0\0\0",
+    counts: tuple[int, int] | None = None,
+    alignment: int = 32,
+) -> bytes:
+    """A file of these parts; `counts` are those of tensors and keys that it announces."""
+    header = start + struct.pack("<QQ", *(counts or (len(entries), len(keys)))) + b"".join([*keys, *entries])
+    return header + b"\0" * (-len(header) % alignment) + data
+
+
+def write_gguf(
+    file: Path, fields: Mapping[str, Any], tensors: Mapping[str, tuple[str, np.ndarray]], alignment: int = 32
+) -> Path:
+    """Write a correct file; `tensors` are (type, float32 array) or (type, uint8 array of encoded rows)."""
+    entries, data = [], b""
+    for name, (kind, values) in tensors.items():
+        number = gguf.GGMLQuantizationType[kind]
+        block, size = gguf.GGML_QUANT_SIZES[number]
+        is_encoded = values.dtype == np.uint8
+        shape = (*values.shape[:-1], values.shape[-1] // size * block) if is_encoded else values.shape
+        raw = values if is_encoded or kind == "F32" else gguf.quants.quantize(values, number)
+        entries.append(entry(name, shape[::-1], int(number), len(data)))
+        data += raw.tobytes()
+        data += b"\0" * (-len(data) % alignment)
+    keys = [key(name, value) for name, value in fields.items()]
+    file.write_bytes(gguf_bytes(keys, entries, data, alignment=alignment))
+    return file
+
+
+def model_fields(folder: Path, architecture: str) -> dict[str, Any]:
+    """The metadata of a model, from its folder."""
+    config, name = json.loads((folder / "config.json").read_text()), GGUF_NAMES[architecture]
+    values = {
+        "block_count": config["num_hidden_layers"],
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": config["hidden_size"],
+        "feed_forward_length": config["intermediate_size"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
+        "attention.key_length": config["head_dim"],
+        "attention.value_length": config["head_dim"],
+        "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+        "rope.freq_base": config["rope_theta"],
+        "rope.dimension_count": config["head_dim"],
+    }
+    return {"general.architecture": name, **{f"{name}.{key}": value for key, value in values.items()}}
+
+
+def text_fields(folder: Path) -> dict[str, Any]:
+    """The metadata of a byte-level tokenizer and of a template, from a model's folder."""
+    model = json.loads((folder / "tokenizer.json").read_text())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [3 if token in SPECIAL else 1 for token in tokens],
+        "tokenizer.ggml.merges": [" ".join(pair) for pair in model["merges"]],
+        "tokenizer.ggml.bos_token_id": tokens.index("<s>"),
+        "tokenizer.ggml.eos_token_id": tokens.index("</s>"),
+        "tokenizer.ggml.add_bos_token": False,
+        "tokenizer.chat_template": CHAT_TEMPLATE,
+    }
+
+
+def stored_tensors(folder: Path, architecture: str, kind: str = "F32") -> dict[str, tuple[str, np.ndarray]]:
+    """The tensors of a model, with its matrices as `kind`; rows of queries and keys as the architecture wants them."""
+    config = json.loads((folder / "config.json").read_text())
+    tensors = {}
+    for name, values in load_file(folder / "model.safetensors").items():
+        if GGUF_NAMES[architecture] == "llama" and name.split(".")[-2] in ("q_proj", "k_proj"):
+            pairs = values.reshape(-1, 2, config["head_dim"] // 2, *values.shape[1:])
+            values = np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(values.shape))
+        tensors[stored_name(name)] = (kind if values.ndim > 1 else "F32", values)
+    return tensors
+
+
+def tiny_gguf(file: Path, architecture: str = "Llama", kind: str = "F32", **fields: Any) -> Path:
+    """Write the model `tiny(architecture, **fields)` as a GGUF file."""
+    folder = tiny(architecture, **fields)
+    metadata = model_fields(folder, architecture) | text_fields(folder)
+    return write_gguf(file, metadata, stored_tensors(folder, architecture, kind))

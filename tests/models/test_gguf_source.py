@@ -1,0 +1,129 @@
+"""Weights from GGUF files are those of the same model's folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+
+from app.checkpoint.inspection import inspect
+from app.config.settings import ModelConfig
+from app.contract.errors import ModelRefused
+from app.models import gguf_source
+from app.models.sources import open_source
+from tests.checkpoints import ARCHITECTURES, tiny
+from tests.gguf_writer import model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
+from tests.models.test_gguf_blocks import random_rows
+from tests.models.test_mapped_file import resident
+
+
+def read_all(model: Path, dtype: str = "auto") -> dict[str, torch.Tensor]:
+    """All tensors of a model, by their names in its spec."""
+    files, spec = inspect(ModelConfig(model=str(model), dtype=dtype))
+    found = {}
+    with open_source(files, spec) as source:
+        for name, shape in spec.tensor_shapes().items():
+            found[name] = torch.empty(shape, dtype=getattr(torch, spec.dtype))
+            source.read(name, tuple(slice(0, size) for size in shape), found[name])
+    return found
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_file_has_the_weights_of_the_folder(architecture: str, tied: bool, tmp_path: Path):
+    """Rows of queries, keys and their biases in the order of the decoder."""
+    fields = {"attention_bias": architecture == "Llama", "tie_word_embeddings": tied}
+    wanted = read_all(tiny(architecture, **fields))
+    found = read_all(tiny_gguf(tmp_path / "m.gguf", architecture, **fields))
+    assert found.keys() == wanted.keys()
+    assert [name for name in wanted if not torch.equal(found[name], wanted[name])] == []
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_0", "Q5_1"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_matrices_of_any_type_are_decoded_to_the_dtype(kind: str, dtype: str, tmp_path: Path):
+    found = read_all(tiny_gguf(tmp_path / "m.gguf", "Qwen2", kind), dtype)
+    stored = stored_tensors(tiny("Qwen2"), "Qwen2", kind)
+    for name, values in (
+        ("lm_head", stored["output.weight"][1]),
+        ("model.embed_tokens", stored["token_embd.weight"][1]),
+    ):
+        number = gguf.GGMLQuantizationType[kind]
+        wanted = torch.from_numpy(gguf.quants.dequantize(gguf.quants.quantize(values, number), number))
+        assert torch.equal(found[f"{name}.weight"], wanted.to(getattr(torch, dtype)))
+
+
+@pytest.mark.parametrize("step", [64, 200, 10**6])
+def test_any_part_is_read_in_steps_of_any_size(step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(gguf_source, "_STEP_WEIGHTS", step)
+    monkeypatch.setattr(gguf_source, "_HELD_BYTES", 3 * step)
+    files, spec = inspect(ModelConfig(model=str(tiny_gguf(tmp_path / "m.gguf", kind="Q8_0")), dtype="float32"))
+    name = "model.layers.1.self_attn.q_proj.weight"
+    with open_source(files, spec) as source:
+        whole, some = torch.empty(64, 64), torch.empty(40, 9)
+        source.read(name, (slice(0, 64), slice(0, 64)), whole)
+        source.read(name, (slice(11, 51), slice(7, 16)), some)
+    assert torch.equal(some, whole[11:51, 7:16])
+
+
+def test_parts_of_a_split_are_one_model(tmp_path: Path):
+    folder = tiny("Qwen3")
+    tensors = list(stored_tensors(folder, "Qwen3").items())
+    metadata = model_fields(folder, "Qwen3") | text_fields(folder) | {"split.tensors.count": len(tensors)}
+    for number in range(3):
+        fields = (metadata if number == 0 else {}) | {"split.no": number, "split.count": 3}
+        write_gguf(tmp_path / f"m-{number + 1:05}-of-00003.gguf", fields, dict(tensors[number::3]))
+    wanted = read_all(folder)
+    found = read_all(tmp_path / "m-00002-of-00003.gguf")
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+def large(file: Path) -> Path:
+    """A file of 9 MB in blocks of Q4_K, whose queries have 2048 rows."""
+    shapes = {
+        "token_embd": (320, 2048), "blk.0.attn_q": (2048, 2048), "blk.0.attn_k": (256, 2048),
+        "blk.0.attn_v": (256, 2048), "blk.0.attn_output": (2048, 2048), "blk.0.ffn_gate": (256, 2048),
+        "blk.0.ffn_up": (256, 2048), "blk.0.ffn_down": (2048, 256),
+    }  # fmt: skip
+    tensors = {
+        f"{name}.weight": ("Q4_K", random_rows("Q4_K", *shape[:1], shape[1] // 256)) for name, shape in shapes.items()
+    }
+    norms = dict.fromkeys(("output_norm.weight", "blk.0.attn_norm.weight", "blk.0.ffn_norm.weight"))
+    fields = model_fields(
+        tiny(hidden_size=2048, num_hidden_layers=1, intermediate_size=256, num_attention_heads=16,
+             num_key_value_heads=2, head_dim=128, vocab_size=320), "Llama",
+    )  # fmt: skip
+    return write_gguf(file, fields, tensors | {name: ("F32", np.ones(2048, np.float32)) for name in norms})
+
+
+def test_no_page_of_the_file_stays_in_memory(tmp_path: Path):
+    file, held = large(tmp_path / "large.gguf"), []
+    files, spec = inspect(ModelConfig(model=str(file)))
+    with open_source(files, spec) as source:
+        for name, shape in spec.tensor_shapes().items():
+            out = torch.empty(shape, dtype=torch.bfloat16)
+            source.read(name, tuple(slice(0, size) for size in shape), out)
+            held.append(resident(file))
+    assert max(held) < 1 << 20 < file.stat().st_size
+
+
+def test_a_file_that_is_truncated_while_it_is_loaded_is_rejected(tmp_path: Path):
+    """Reading a mapped page behind the end of a file would end the process by a signal."""
+    file = tiny_gguf(tmp_path / "m.gguf")
+    files, spec = inspect(ModelConfig(model=str(file)))
+    with open_source(files, spec) as source:
+        os.truncate(file, file.stat().st_size // 2)
+        with pytest.raises(ModelRefused, match=r"m\.gguf became shorter while it was loaded"):
+            source.read("model.norm.weight", (slice(0, 64),), torch.empty(64))
+
+
+def test_a_file_that_has_vanished_is_rejected(tmp_path: Path):
+    file = tiny_gguf(tmp_path / "m.gguf")
+    files, spec = inspect(ModelConfig(model=str(file)))
+    file.unlink()
+    with pytest.raises(ModelRefused, match=r"m\.gguf cannot be loaded: "), open_source(files, spec):
+        pass
