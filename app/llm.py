@@ -10,7 +10,8 @@ from operator import index
 
 from tqdm import tqdm
 
-from app.checkpoint.folder import Checkpoint, resolve
+from app.checkpoint.folder import Checkpoint
+from app.checkpoint.names import resolve
 from app.config.settings import ServerConfig, make_config
 from app.contract.admission import admit
 from app.contract.errors import (
@@ -99,7 +100,8 @@ class LLM:
                 )
         self.config = make_config({"model": model, "dtype": dtype, **settings})
         # config.json first: its absence is the better message for a folder that lacks the tokenizer too.
-        folder = Checkpoint.open(resolve(model), with_weights=False).folder
+        path = resolve(model, self.config.model.revision)
+        folder = Checkpoint.open(path, with_weights=False).folder
         self._text = TextFrontend.load(self.config.model, folder)
         self.tokenizer = self._text.tokenizer
         self.engine = build_engine(self.config, tokenizer=self.tokenizer)

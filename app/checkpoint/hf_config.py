@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.checkpoint.folder import Checkpoint, TensorEntry, rejected, resolve
+from app.checkpoint.folder import Checkpoint, TensorEntry, rejected
+from app.checkpoint.names import resolve
 from app.checkpoint.spec import ModelSpec, RopeSpec
 from app.config.settings import ModelConfig
 from app.contract.errors import InvalidValue, ModelRefused
@@ -26,7 +27,8 @@ def inspect(settings: ModelConfig) -> tuple[Checkpoint, ModelSpec]:
     Raises:
         ModelRefused: the model cannot be served; the message says why and what to do.
     """
-    checkpoint = Checkpoint.open(resolve(settings.model), with_weights=settings.load_format != "dummy")
+    path = resolve(settings.model, settings.revision)
+    checkpoint = Checkpoint.open(path, with_weights=settings.load_format != "dummy")
     spec = read_spec(checkpoint, settings.dtype)
     if settings.max_model_len is not None and settings.max_model_len > spec.max_position:
         raise ModelRefused(

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from bisect import bisect_left
 from dataclasses import dataclass
-from pathlib import Path
 
 from app.checkpoint.hf_config import inspect
+from app.checkpoint.names import resolve
 from app.checkpoint.sizes import item_bytes, kept_bytes, kv_bytes_per_token
 from app.checkpoint.spec import ModelSpec
 from app.config.devices import CAPABILITIES, gpu_rejection
@@ -172,7 +171,8 @@ def read_model(config: Config) -> ModelSpec:
         ModelRefused: the model cannot be served.
     """
     settings = config.model
-    has_weights = any(Path(os.path.expanduser(settings.model)).glob("*.safetensors"))
+    path = resolve(settings.model, settings.revision)
+    has_weights = path.is_file() or any(path.glob("*.safetensors"))
     _, spec = inspect(settings if has_weights else dataclasses.replace(settings, load_format="dummy"))
     return spec
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from app.checkpoint import folder as module
-from app.checkpoint.folder import Checkpoint, read_json, resolve
+from app.checkpoint.folder import Checkpoint, read_json
 from app.checkpoint.hf_config import inspect
+from app.checkpoint.names import resolve
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from tests.checkpoints import damaged_copy, tiny

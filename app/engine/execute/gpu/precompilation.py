@@ -36,7 +36,7 @@ _log = logging.getLogger("quire.engine")
 MAX_WORKERS = 8  # each takes half a gigabyte of host memory
 # Settings that change no kernel; the file of the note must not depend on them.
 _UNRELATED = {
-    "device", "served_model_name", "load_format", "chat_template", "seed", "enforce_eager", "num_kv_blocks",
+    "device", "revision", "served_model_name", "load_format", "chat_template", "seed", "enforce_eager", "num_kv_blocks",
     "kv_cache_memory", "gpu_memory_utilization", "enable_prefix_caching", "pin_prefix", "max_queue",
     "scheduling_policy", "itl_target", "run_ahead", "queue_timeout",
 }  # fmt: skip
