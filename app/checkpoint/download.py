@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import http.client
 import os
+import re
 import time
 import urllib.error
 import urllib.request
@@ -25,6 +26,7 @@ TIMEOUT_S = 30.0
 MAX_FAILURES = 5  # in succession without one new byte
 RETRY_S = 1.0
 _PERMANENT = (401, 404, 410, 451)
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")  # how HTTP clients quote the system
 _PART_SUFFIX = ".incomplete"
 
 Watch = Callable[[int], None]
@@ -156,9 +158,11 @@ def reason_of(error: BaseException) -> str:
     """Return the reason of a failed request in a few words."""
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP {error.code} {error.reason}"
-    if isinstance(error, urllib.error.URLError):
-        return str(error.reason)
-    lines = str(error).strip().splitlines()
+    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, Exception):
+        return reason_of(error.reason)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    lines = _ERRNO.sub("", str(error)).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 

@@ -10,8 +10,10 @@ import glob
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -48,11 +50,21 @@ def find_or_pull(name: HubName, revision: str | None, console: Console) -> Path:
         ModelRefused: the hub has no such model, or does not give it.
         CannotStart: it is not there, and cannot be downloaded now.
     """
-    is_commit = revision is not None and len(revision) == _COMMIT_DIGITS
-    if revision is None or is_commit:
-        snapshot = snapshot_at(name.repo, revision or DEFAULT_REVISION)
-        if snapshot is not None and (path := snapshot.find(name)) is not None:
-            return path
+    if revision is not None and len(revision) != _COMMIT_DIGITS:
+        return _ask_once(name, revision, cache_root())
+    snapshot = snapshot_at(name.repo, revision or DEFAULT_REVISION)
+    if snapshot is not None and (path := snapshot.find(name)) is not None:
+        return path
+    return _pull_or_find(name, revision, console)
+
+
+@cache
+def _ask_once(name: HubName, revision: str, root: Path) -> Path:
+    """Return the model at a branch or tag: one answer for the whole process, also if the branch moves meanwhile."""
+    return _pull_or_find(name, revision, Console(sys.stderr))
+
+
+def _pull_or_find(name: HubName, revision: str | None, console: Console) -> Path:
     try:
         return pull(name, revision, console)
     except Unreachable as error:

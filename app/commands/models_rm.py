@@ -35,9 +35,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("name", metavar="NAME", help="A name that `quire models` shows.")
     parser.add_argument("--revision", metavar="COMMIT", help="Delete only this commit; by default all that are there.")
     parser.add_argument("--yes", action="store_true", help="Do not ask.")
-    parser.add_argument(
-        "--json", action="store_true", help="Print what was deleted as JSON; the question is on stderr."
-    )
+    parser.add_argument("--json", action="store_true", help="Print what was deleted as JSON; it asks on stderr.")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
-"""The models on this machine: the embedded one, `smollm2`, and those in the hub library's cache, whoever put them there.
+"""The models on this machine: the embedded one, `smollm2`, and those in the hub library's cache.
 
-Everything is read from names of files and from headers, without torch.
+Models that other programs have put into the cache are among them. Everything is read from names of files and from
+headers, without torch.
 """
 
 from __future__ import annotations
