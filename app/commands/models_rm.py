@@ -72,7 +72,7 @@ def plan(model: str, revision: str | None = None) -> Deletion:
     name = hub_name(base)
     if name is None:
         raise ConfigurationError(
-            f"{model} is no model of the hub's cache; delete files of yours yourself.", param="name"
+            f"{model} is no model of the hub's cache; your own files are yours to delete.", param="name"
         )
     return _of_hub(name, revision or shown)
 

@@ -70,16 +70,17 @@ def test_without_a_configuration_it_is_pypi(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_later_files_win_and_variables_win_over_files(home: Path, monkeypatch: pytest.MonkeyPatch):
-    write(home / "etc/pip/pip.conf", "[global]\nindex-url = http://system/simple\ncert = /system.pem\n")
+    write(home / "etc/pip/pip.conf", "[global]\nindex-url = http://system/simple\n")
     write(home / ".config/pip/pip.conf", "[install]\nextra_index_url = http://b/simple\n    http://c/simple\n")
     write(home / "venv/pip.conf", "[global]\nindex-url = http://site/simple\n[list]\nindex-url = http://other\n")
+    write(home / ".pip/pip.conf", "[global]\ncert = /legacy.pem\n")
     config = read_pip_config()
     assert config.indexes == ("http://site/simple", "http://b/simple", "http://c/simple")
-    assert config.cert == "/system.pem"
+    assert config.cert == "/legacy.pem"
     write(home / "mine.conf", "[global]\nindex-url = http://mine\nproxy = http://proxy:1\nfind-links = /wheels\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(home / "mine.conf"))
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "http://d")
-    assert read_pip_config() == PipConfig(("http://mine", "http://d"), ("/wheels",), "/system.pem", "http://proxy:1")
+    assert read_pip_config() == PipConfig(("http://mine", "http://d"), ("/wheels",), "/legacy.pem", "http://proxy:1")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert read_pip_config().indexes == ()
 
@@ -141,5 +142,5 @@ def test_a_file_that_no_index_has_is_said_without_passwords(pages: dict[str, Any
 
 
 def test_other_kinds_of_addresses_are_not_opened():
-    with pytest.raises(OSError, match="ftp: which is not supported"):
+    with pytest.raises(OSError, match="ftp:, which is not supported"):
         open_file("ftp://x/y", 0, PipConfig().opener())

@@ -89,11 +89,9 @@ def test_models_names_other_commits_and_incomplete_downloads(hub: FakeHub, capsy
 
 
 def test_models_is_torch_free(hub: FakeHub):
-    code = (
-        "import app.commands.models as m, sys; list(m.stored_models()); sys.exit(str({'torch'} & {*sys.modules} or 0))"
-    )
+    code = "import app.commands.models as m, sys; list(m.stored_models()); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stderr.strip() == "0"
+    assert done.returncode == 0, done.stderr
 
 
 def test_rm_asks_deletes_the_revision_and_says_the_bytes(
@@ -139,7 +137,6 @@ def test_rm_of_a_quant_never_deletes_another(hub: FakeHub, capsys: pytest.Captur
     ("owner/nothing", "owner/nothing is not on this machine"), ("./folder", "your own files are yours"),
 ])  # fmt: skip
 def test_rm_refuses_what_is_not_downloaded(hub: FakeHub, capsys: pytest.CaptureFixture[str], name: str, words: str):
-    hub.url  # noqa: B018
     cli.main(["pull", "owner/quants"])
     assert cli.main(["models", "rm", name, "--yes"]) == 2
     assert words in capsys.readouterr().err
