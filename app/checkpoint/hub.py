@@ -229,9 +229,13 @@ def _announcement(name: HubName, commit: str, files: list[RepoFile], total: int,
     weights = [file for file in files if file.path.endswith((".gguf", ".safetensors"))]
     already = f", of which {size_text(present)} are there" if present else ""
     return (
-        f"{name} at {commit[:7]}: {len(weights)} files of weights and {len(files) - len(weights)} small ones, "
+        f"{name} at {commit[:7]}: {_files(len(weights), 'weight')}, {_files(len(files) - len(weights), 'small')}, "
         f"{size_text(total)}{already}; into {root}, where {size_text(free)} are free."
     )
+
+
+def _files(count: int, kind: str) -> str:
+    return f"{count} {kind} file{'' if count == 1 else 's'}"
 
 
 def _blob(repo: str, listing: Listing, file: RepoFile) -> Path:

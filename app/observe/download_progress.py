@@ -7,6 +7,7 @@ from collections import deque
 from app.observe.console import Console
 from app.runtime.clock import Clock, monotonic
 
+INTERVAL_S = 0.1  # chunks arrive far more often than a line needs to change
 WINDOW_S = 10.0  # the rate is that of the last ten seconds
 _UNITS = ("kB", "MB", "GB", "TB")
 
@@ -24,6 +25,8 @@ class DownloadProgress:
     def show(self, done: int) -> None:
         """Show that `done` bytes are there."""
         now = self._clock()
+        if self._seen and now - self._seen[-1][0] < INTERVAL_S and done < self._total:
+            return
         if self._seen and done < self._seen[-1][1]:  # the server sends a file from its beginning again
             self._seen.clear()
         self._seen.append((now, done))

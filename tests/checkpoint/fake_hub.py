@@ -105,7 +105,9 @@ class _Handler(BaseHTTPRequestHandler):
                                 "private": False, "downloads": 0, "likes": 0})  # fmt: skip
 
     def _send_file(self, parts: list[str]) -> None:
-        repo, path = self.hub.repos["/".join(parts[:2])], "/".join(parts[4:])
+        repo, path = self.hub.repos.get("/".join(parts[:2])), "/".join(parts[4:])
+        if repo is None:  # the library also asks for what is no file of a model
+            return self._fail(404, "RepoNotFound")
         if repo.is_gated:
             return self._fail(403, "GatedRepo")
         if path not in repo.files:

@@ -38,7 +38,7 @@ def test_a_checkpoint_is_downloaded_without_what_it_does_not_need(hub: FakeHub):
     small = {name for name in checkpoint_files() if name.endswith(".json")}
     assert files_below(path) == {*small, "model.safetensors"}
     assert Checkpoint.open(path).tensors
-    assert "owner/tiny at aaaaaaa: 1 files of weights" in stream.getvalue() and "are free." in stream.getvalue()
+    assert "owner/tiny at aaaaaaa: 1 weight file, " in stream.getvalue() and "are free." in stream.getvalue()
 
 
 def test_what_is_there_is_found_without_asking_the_network(hub: FakeHub):

@@ -35,9 +35,9 @@ def listed(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
 def test_pull_says_what_it_takes_and_whether_it_runs(hub: FakeHub, capsys: pytest.CaptureFixture[str]):
     assert cli.main(["pull", "owner/tiny"]) == 0
     said = capsys.readouterr().out
-    assert "owner/tiny at aaaaaaa: 1 files of weights" in said and "Serve it with `quire serve owner/tiny`." in said
+    assert "owner/tiny at aaaaaaa: 1 weight file, " in said and "Serve it with `quire serve owner/tiny`." in said
     assert cli.main(["pull", "owner/tiny"]) == 0, "there is nothing to take"
-    assert "files of weights" not in capsys.readouterr().out
+    assert "weight file" not in capsys.readouterr().out
     assert cli.main(["pull", "owner/quants:Q8_0"]) == 0
     assert "It cannot be served: " in capsys.readouterr().out
 
