@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 
-.PHONY: setup dev serve test test-long check format simulate kernels versions peers gpu gpu-1 gpu-2 gpu-3 gpu-wheels \
+.PHONY: setup dev serve test test-long check format simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 gpu-wheels \
     guide docs clean help
 
 help:  ## Show this list
@@ -76,6 +76,9 @@ gpu-3:  ## On a GPU: decode steps, races, single kernels, compute-sanitizer (und
 
 gpu-wheels:  ## Fetch the packages that a machine with a GPU and without a network lacks
 	@$(GPU_PYTHON) -m tools.gpu_wheels $(WHEELS)
+
+real-model: dev  ## Fetch SmolLM2-135M (93 MB, once), convert it to safetensors; then `pytest -m real` runs
+	$(BIN)/python -m tools.real_model
 
 guide: dev  ## Train the embedded model again
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m training.guide

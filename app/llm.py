@@ -10,8 +10,8 @@ from operator import index
 
 from tqdm import tqdm
 
-from app.checkpoint.folder import resolve
 from app.checkpoint.inspection import open_files
+from app.checkpoint.names import resolve
 from app.config.settings import ServerConfig, make_config
 from app.contract.admission import admit
 from app.contract.errors import (
@@ -100,7 +100,7 @@ class LLM:
                 )
         self.config = make_config({"model": model, "dtype": dtype, **settings})
         # config.json first: its absence is the better message for a folder that lacks the tokenizer too.
-        files = open_files(resolve(model), with_weights=False)
+        files = open_files(resolve(model, self.config.model.revision), with_weights=False)
         self._text = TextFrontend.load(self.config.model, files.text_source)
         self.tokenizer = self._text.tokenizer
         self.engine = build_engine(self.config, tokenizer=self.tokenizer)

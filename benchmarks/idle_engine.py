@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from app.checkpoint.folder import resolve
+from app.checkpoint.names import resolve
 from app.contract.engine_status import ModelInfo
 from app.contract.events import EngineEvent
 from app.contract.requests import EngineRequest

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import torch
 
-from app.checkpoint.folder import EMBEDDED, resolve
+from app.checkpoint.folder import EMBEDDED
 from app.checkpoint.inspection import inspect
+from app.checkpoint.names import resolve
 from app.commands.options import Parser
 from app.commands.throughput import machine
 from app.config.settings import ModelConfig, make_config

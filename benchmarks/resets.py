@@ -27,7 +27,7 @@ import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 
 from app.api.app import create_app
-from app.checkpoint.folder import resolve
+from app.checkpoint.names import resolve
 from app.commands.options import Parser
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState, StepReport

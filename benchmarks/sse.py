@@ -19,7 +19,7 @@ from app.api.choice_format import ChatFormat
 from app.api.context import ApiContext, StreamTimers
 from app.api.parse_request import ApiRequest
 from app.api.stream_response import make_response
-from app.checkpoint.folder import resolve
+from app.checkpoint.names import resolve
 from app.commands.options import Parser
 from app.config.settings import Config
 from app.contract.admission import admit

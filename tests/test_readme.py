@@ -30,6 +30,7 @@ AS_WRITTEN = {
     '-d \'{"messages": [{"role": "user", "content": "What is Quire?"}], "stream": true}\'': "data: [DONE]",
     "quire chat": "",
     'quire generate "What is Quire?"': "Quire is a streaming chat server",
+    "quire models": "guide",
     "quire doctor": "python",
     "quire plan path/to/model": "KV",
     "quire warm path/to/model": "CPU kernels",
@@ -48,6 +49,9 @@ SUBSTITUTES = {
     "make serve": Substitute("make -n serve", "installs from the network, and does not end"),
     "make test": Substitute("make -n test", "takes up to half an hour"),
     "quire serve Qwen/Qwen3-0.6B": Substitute("quire serve --help", "loads 1.5 GB from the network, and does not end"),
+    "quire serve smollm2": Substitute("quire serve --help", "loads 93 MB from the network, and does not end"),
+    "quire pull owner/name:Q4_K_M": Substitute("quire pull guide", "needs the network"),
+    "quire models rm owner/name": Substitute("quire models rm --help", "deletes a model"),
     "quire serve path/to/model": Substitute("quire serve --help", "does not end; other tests serve models"),
     "quire bench throughput": Substitute("quire bench throughput --help", "takes minutes"),
     "quire bench serve http://127.0.0.1:8000": Substitute(

@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +20,7 @@ EMBEDDED = "guide"
 MAX_JSON_BYTES = 64 * 2**20
 MAX_HEADER_BYTES = 100 * 2**20
 ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
-_HUB_FILES = ("*.json", "*.safetensors", "*.jinja")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,28 +90,6 @@ def rejected(message: str) -> ModelRefused:
     return ModelRefused(message, param="model")
 
 
-def resolve(model: str) -> Path:
-    """Return the folder or GGUF file of `model`: embedded, local, or a snapshot downloaded from the hub. Blocks.
-
-    Raises:
-        ModelRefused: there is no such folder, and the hub has no such model or cannot be reached.
-    """
-    if model == EMBEDDED:
-        return Path(__file__).parents[1] / "models" / "guide"
-    path = Path(os.path.expanduser(model))  # Path.expanduser raises for an unknown user
-    if path.is_dir():
-        return path.resolve()
-    if path.suffix == ".gguf" and path.exists():
-        return path.absolute()  # a link's target may lack the name of its part
-    if path.exists():
-        raise rejected(f"{model} is a file; give a .gguf file, or the folder with config.json and *.safetensors.")
-    if os.path.lexists(path) or not _HUB_NAME.fullmatch(model):
-        raise rejected(
-            f"There is no folder {model}; give a checkpoint folder, a .gguf file, a hub name (owner/name) or `guide`."
-        )
-    return _fetch_from_hub(model)
-
-
 def read_json(file: Path) -> dict[str, Any]:
     """Read one JSON object.
 
@@ -139,19 +113,6 @@ def read_json(file: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise rejected(f"{file} does not contain a JSON object; download the model again.")
     return value
-
-
-def _fetch_from_hub(model: str) -> Path:
-    from huggingface_hub import snapshot_download  # slow to import, and needed for hub names only
-
-    try:
-        return Path(snapshot_download(model, allow_patterns=list(_HUB_FILES)))
-    except Exception as error:  # the hub client raises many types; the message is the same for all
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise rejected(
-            f"There is no folder {model}, and no model of that name could be downloaded from the hub ({reason}). "
-            "Check the name and the network, or download the folder yourself."
-        ) from None
 
 
 def _weight_files(folder: Path) -> list[Path]:

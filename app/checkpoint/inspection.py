@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.checkpoint.folder import Checkpoint, resolve
+from app.checkpoint.folder import Checkpoint
 from app.checkpoint.gguf_files import GgufFiles
 from app.checkpoint.gguf_spec import read_gguf_spec
 from app.checkpoint.hf_config import read_model
+from app.checkpoint.names import resolve
 from app.checkpoint.spec import ModelSpec
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
@@ -30,7 +31,7 @@ def inspect(settings: ModelConfig) -> tuple[ModelFiles, ModelSpec]:
     Raises:
         ModelRefused: the model cannot be served; the message says why and what to do.
     """
-    files = open_files(resolve(settings.model), with_weights=settings.load_format != "dummy")
+    files = open_files(resolve(settings.model, settings.revision), with_weights=settings.load_format != "dummy")
     if isinstance(files, GgufFiles):
         spec = read_gguf_spec(files, settings.dtype)
     else:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from bisect import bisect_left
 from dataclasses import dataclass
-from pathlib import Path
 
 from app.checkpoint.inspection import ModelFiles, inspect
+from app.checkpoint.names import resolve
 from app.checkpoint.sizes import item_bytes, kept_bytes, kv_bytes_per_token
 from app.checkpoint.spec import ModelSpec
 from app.config.devices import CAPABILITIES, gpu_rejection
@@ -177,7 +176,8 @@ def open_model(config: Config) -> tuple[ModelFiles, ModelSpec]:
         ModelRefused: the model cannot be served.
     """
     settings = config.model
-    has_weights = any(Path(os.path.expanduser(settings.model)).glob("*.safetensors"))
+    path = resolve(settings.model, settings.revision)
+    has_weights = path.is_file() or any(path.glob("*.safetensors"))
     return inspect(settings if has_weights else dataclasses.replace(settings, load_format="dummy"))
 
 

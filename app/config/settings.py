@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.checkpoint.folder import EMBEDDED
+from app.checkpoint.names import default_served_name
 from app.config.checks import check_together
 from app.config.devices import CUDA, resolve_device
 from app.config.setting import KIB, KIND_OF_TYPE, MIB, Setting, setting
 from app.contract.errors import ConfigurationError
-
-_GGUF_END = re.compile(r"(-\d{5}-of-\d{5})?\.gguf$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +26,18 @@ class ModelConfig:
     """Model."""
 
     model: str = setting(
-        "guide", "Model to serve: `guide` (embedded), a checkpoint folder, a GGUF file, or a Hugging Face hub name."
+        "guide",
+        "Model to serve: `guide` (embedded), `smollm2` (93 MB, downloaded once), a checkpoint folder, a `.gguf` file, "
+        "or a Hugging Face hub name: `owner/name`, `owner/name:QUANT` or `owner/name/file.gguf`.",
+    )
+    revision: str | None = setting(
+        None,
+        "Branch, tag or commit of a hub model. With it the hub is asked at every start; without it only for what was "
+        "not downloaded yet, and then for `main`.",
     )
     served_model_name: str | None = setting(
-        None, "Model name in the API; by default `guide`, or the last part of the path or hub name, without `.gguf`."
+        None,
+        "Model name in the API; by default the last part of the path or hub name, without `.gguf`.",
     )
     device: str = setting(
         "auto",
@@ -322,17 +326,9 @@ def load_config(options: Mapping[str, object], environ: Mapping[str, str], file:
 
 
 def served_name(settings: ModelConfig) -> str:
-    """Return the model's name in the API: the setting, else `guide` or the last part of the path or hub name.
-
-    A GGUF file's name is without `.gguf` and the number of its part. Symbolic links are not followed: a link
-    `latest` is served as `latest`.
-    """
-    if settings.served_model_name is not None:
-        return settings.served_model_name
-    if settings.model == EMBEDDED:
-        return EMBEDDED
-    name = Path(os.path.abspath(os.path.expanduser(settings.model))).name or settings.model
-    return _GGUF_END.sub("", name)
+    """Return the model's name in the API: the setting, else the one that follows from the model's name."""
+    given = settings.served_model_name
+    return default_served_name(settings.model) if given is None else given
 
 
 def tenants(server: ServerConfig) -> tuple[str | None, ...]:

@@ -68,6 +68,10 @@ class CannotStart(QuireError):
     exit_code = 75
 
 
+class Unreachable(CannotStart):
+    """A model must be downloaded, but there is no network, or the server of the model does not answer."""
+
+
 # --- Requests: the client's mistake --------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ import uvicorn
 from app import __version__
 from app.api.app import create_app
 from app.checkpoint.inspection import inspect
+from app.checkpoint.names import resolve
 from app.config.settings import Config, served_name
 from app.contract.engine_status import ModelInfo, StepReport
 from app.contract.errors import EngineFailed
@@ -62,6 +63,7 @@ def serve(
         EngineFailed: the engine failed.
     """
     timings = timings or StartTimings(process_age())
+    resolve(config.model.model, config.model.revision, Console(sys.stderr, is_quiet=config.server.quiet))
     files, _ = inspect(config.model)
     text = TextFrontend.load(config.model, files.text_source)
     read_prefixes(config.cache, text)

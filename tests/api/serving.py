@@ -19,7 +19,7 @@ from app.api.accounts import Sender
 from app.api.app import create_app
 from app.api.context import ApiContext, StreamTimers
 from app.api.parse_request import ApiRequest, Parser
-from app.checkpoint.folder import resolve
+from app.checkpoint.names import resolve
 from app.config.settings import Config, make_config, served_name
 from app.observe.metrics import Metrics
 from app.server.run import uvicorn_config

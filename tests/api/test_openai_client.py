@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import openai
 import pytest
 
-from app.checkpoint.folder import resolve
+from app.checkpoint.names import resolve
 from app.config.settings import make_config
 from app.contract.errors import Overloaded
 from app.contract.events import Usage

@@ -12,7 +12,8 @@ import shutil
 import httpx
 import pytest
 
-from app.checkpoint.folder import EMBEDDED, resolve
+from app.checkpoint.folder import EMBEDDED
+from app.checkpoint.names import resolve
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState
 from app.contract.overload_levels import MAX_LEVEL

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from app.checkpoint import folder as module
-from app.checkpoint.folder import Checkpoint, read_json, resolve
+from app.checkpoint.folder import Checkpoint, read_json
 from app.checkpoint.inspection import inspect
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
@@ -199,43 +199,6 @@ def test_rejecting_a_folder_does_not_import_torch(tmp_path: Path):
     assert len(lines) == 4
     for line, word in zip(lines, ("no folder", "truncated", "pickled", "GPT2LMHeadModel"), strict=True):
         assert word in line
-
-
-def test_the_error_for_a_missing_model_lists_the_accepted_forms(tmp_path: Path):
-    for name in ("./nothing", "/no/such/folder", "nothing", "a/b/c", "~/nothing-here", "mod\u00e8les/llama", "a b/c"):
-        with pytest.raises(ModelRefused, match=r"give a checkpoint folder, a \.gguf file, a hub name"):
-            resolve(name)
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(ModelRefused, match="There is no folder"):
-        resolve(str(tmp_path / "loop"))
-    (tmp_path / "weights.bin").touch()
-    with pytest.raises(ModelRefused, match=r"is a file; give a \.gguf file, or the folder"):
-        resolve(str(tmp_path / "weights.bin"))
-
-
-def test_a_hub_name_that_cannot_be_fetched_is_rejected_in_one_line(monkeypatch: pytest.MonkeyPatch):
-    import huggingface_hub
-
-    def fail(name: str, allow_patterns: list[str]) -> str:
-        assert "*.safetensors" in allow_patterns and not any("bin" in pattern for pattern in allow_patterns)
-        raise OSError("cannot reach the hub\nlong story")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(ModelRefused) as rejection:
-        resolve("owner/name")
-    assert "owner/name" in rejection.value.message and "cannot reach the hub" in rejection.value.message
-    assert "\n" not in rejection.value.message
-
-
-def test_names_resolve_to_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert resolve("guide").parts[-3:] == ("app", "models", "guide")
-    assert resolve(str(tmp_path)) == tmp_path.resolve()
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "blob").touch()
-    (tmp_path / "m-00001-of-00002.gguf").symlink_to("blob")
-    assert resolve("m-00001-of-00002.gguf") == tmp_path / "m-00001-of-00002.gguf", "the target lacks the part's name"
-    (tmp_path / "owner" / "name").mkdir(parents=True)
-    assert resolve("owner/name") == (tmp_path / "owner" / "name").resolve(), "a local folder comes before the hub"
 
 
 def test_every_tensor_is_found_with_its_offset():

@@ -45,8 +45,8 @@ FLOORS = {
     "text": Floor(FLOOR_0, (*HEAVY, "asyncio", *WEB)),
     **{name: Floor(FLOOR_0, (*HEAVY, "asyncio", *WEB)) for name in FLOOR_0},
 }
-# `chat` is a command and a route, as their users type them; `noise` is one function, in Python and in Triton.
-NAMED_ALIKE = ("chat", "noise")
+# `chat` and `models` are commands and routes, as users type them; `noise` is one function, in Python and in Triton.
+NAMED_ALIKE = ("chat", "models", "noise")
 TORCH_FREE = ("api", "streaming", "text", "engine.schedule", "server", "cli", *FLOOR_0)
 
 MODULES = modules()

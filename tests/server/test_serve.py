@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.checkpoint.folder import resolve
+from app.checkpoint.names import resolve
 from tests.server.processes import HANG_S, quire, serving
 
 GUIDE = resolve("guide")

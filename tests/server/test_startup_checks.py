@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from app.checkpoint.folder import resolve
 from app.checkpoint.inspection import inspect
+from app.checkpoint.names import resolve
 from app.config.settings import make_config
 from app.contract.errors import ConfigurationError, ModelRefused
 from app.text.frontend import TextFrontend

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.checkpoint.folder import resolve
 from app.checkpoint.gguf_files import GgufFiles, GgufMetadata
+from app.checkpoint.names import resolve
 from app.config.settings import ModelConfig
 from app.contract.errors import ConfigurationError, ModelRefused
 from app.text.frontend import MAX_VOCABULARY, TextFrontend, load_tokenizer, placeholder_tokenizer

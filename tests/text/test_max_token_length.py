@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
-from app.checkpoint.folder import resolve
+from app.checkpoint.names import resolve
 from app.text.frontend import placeholder_tokenizer
 from app.text.max_token_length import MAX_COMPOSED, max_token_chars
 from app.text.tokenizer import Tokenizer

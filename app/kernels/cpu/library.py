@@ -30,6 +30,7 @@ from app.kernels.cpu.compiling import (
     supported_sets,
 )
 from app.kernels.cpu.records import MAX_LOGPROBS, SAMPLE_BLOCK, Blocks, Code, Record, Rows
+from app.runtime.cache_folder import home_cache
 
 _log = logging.getLogger("quire.engine")
 
@@ -180,7 +181,7 @@ def existing_file(name: str) -> Path | None:
     packaged = SOURCES / "lib" / _file_name(name)
     if packaged.exists():
         return packaged
-    home = _home_folder()
+    home = home_cache()
     if home is not None and is_whole(home / _file_name(name)):
         return home / _file_name(name)
     cached = cache_folder() / _file_name(name)
@@ -189,14 +190,6 @@ def existing_file(name: str) -> Path | None:
 
 def _file_name(name: str) -> str:
     return f"{name}-{source_key()}.so"
-
-
-def _home_folder() -> Path | None:
-    base = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return (Path(base) if base else Path.home() / ".cache") / "quire"
-    except RuntimeError:  # there is no home
-        return None
 
 
 def is_whole(file: Path) -> bool:
@@ -219,7 +212,7 @@ def cache_folder() -> Path:
     Raises:
         CannotCompile: nothing there can be trusted: the temporary folder belongs to another user.
     """
-    home = _home_folder()
+    home = home_cache()
     with suppress(OSError):
         if home is not None:
             home.mkdir(parents=True, exist_ok=True)

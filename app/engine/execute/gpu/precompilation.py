@@ -24,7 +24,8 @@ from typing import IO, Any
 
 from tqdm import tqdm
 
-from app.checkpoint.folder import Checkpoint, resolve
+from app.checkpoint.inspection import open_files
+from app.checkpoint.names import resolve
 from app.checkpoint.spec import ModelSpec
 from app.config.settings import Config
 from app.contract.errors import CannotStart, ModelRefused
@@ -38,7 +39,7 @@ _log = logging.getLogger("quire.engine")
 MAX_WORKERS = 8  # each takes half a gigabyte of host memory
 # Settings that change no kernel; the file of the note must not depend on them.
 _UNRELATED = {
-    "device", "served_model_name", "load_format", "chat_template", "seed", "enforce_eager", "num_kv_blocks",
+    "device", "revision", "served_model_name", "load_format", "chat_template", "seed", "enforce_eager", "num_kv_blocks",
     "kv_cache_memory", "gpu_memory_utilization", "enable_prefix_caching", "pin_prefix", "max_queue",
     "scheduling_policy", "itl_target", "run_ahead", "queue_timeout",
 }  # fmt: skip
@@ -148,10 +149,10 @@ def calibrates(config: Config, spec: ModelSpec) -> bool:
     if config.model.load_format == "dummy":
         return True
     try:
-        checkpoint = Checkpoint.open(resolve(config.model.model))
+        files = open_files(resolve(config.model.model, config.model.revision))
     except ModelRefused:  # `quire warm` needs config.json only
         return True
-    return not has_kv_scales(checkpoint, spec)
+    return not has_kv_scales(files, spec)
 
 
 def _settings(config: Config) -> dict[str, Any]:

