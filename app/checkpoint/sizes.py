@@ -13,6 +13,9 @@ _GROUP = 32
 _GROUP_BYTES = {"int8": 32, "int4": 18}
 _ROW_BYTES = {"int8": 8, "int4": 4}
 _EMBEDDING = "model.embed_tokens.weight"
+# Float32 where the scale of the logits is multiplied in.
+_LAST_NORM = "model.norm.weight"
+_FLOAT_BYTES = 4
 
 
 def item_bytes(spec: ModelSpec) -> int:
@@ -32,7 +35,7 @@ def kept_bytes(spec: ModelSpec, quantization: str | None) -> dict[str, int]:
     """
     sizes = {}
     for name, shape in spec.tensor_shapes().items():
-        plain = math.prod(shape) * item_bytes(spec)
+        plain = math.prod(shape) * (_FLOAT_BYTES if name == _LAST_NORM and spec.logit_scale != 1 else item_bytes(spec))
         if quantization is None or len(shape) == 1:
             sizes[name] = plain
         elif name == _EMBEDDING:

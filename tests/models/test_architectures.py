@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from app.checkpoint.inspection import inspect
+from app.checkpoint.sizes import weight_bytes
 from app.config.settings import make_config
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.kernels.ops import PagedBatch
@@ -97,6 +98,12 @@ def test_bfloat16_is_nearly_as_exact_as_in_transformers(name: str, is_eager: boo
     saved(name, torch.bfloat16)[1].float()
     answers = slice(len(PROMPT) - 1, -1)
     assert relative_error(logits, exact[answers]) < 1.5 * relative_error(theirs, exact)
+
+
+def test_weights_take_the_memory_that_is_planned():
+    checkpoint, spec = inspect(make_config({"model": str(saved("granite", torch.bfloat16)[0])}).model)
+    with SafetensorsSource(checkpoint) as source:
+        assert load_weights(spec, source, ParallelContext()).num_bytes == weight_bytes(spec, None)
 
 
 def test_quantized_weights_of_reordered_heads_stay_near_the_exact_ones():

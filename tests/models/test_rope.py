@@ -13,8 +13,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_spec
-from app.checkpoint.spec import ModelSpec, RopeSpec
-from app.models.rope import inverse_frequencies, rope_table
+from app.checkpoint.spec import NO_ROPE, ModelSpec, RopeSpec
+from app.models.rope import head_order, inverse_frequencies, rope_table
 from tests.checkpoints import config_json
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -70,10 +70,19 @@ def test_a_longer_table_begins_with_the_shorter_one(spec: RopeSpec):
     assert torch.equal(rope_table(spec, 32, 700, torch.float32)[:100], rope_table(spec, 32, 100, torch.float32))
 
 
-def test_divisors_scale_as_llama3_does():
-    """GGUF files contain the divisors that follow from the parameters of llama3."""
-    llama3 = RopeSpec(500000.0, "llama3", 8.0, 8192, 1.0, 4.0)
-    wanted = inverse_frequencies(llama3, 128)
-    divisors = inverse_frequencies(RopeSpec(500000.0), 128) / wanted
-    found = inverse_frequencies(RopeSpec(500000.0, "divisors", divisors=tuple(divisors.tolist())), 128)
-    assert torch.allclose(found, wanted, rtol=1e-6, atol=0) and divisors.max() == 8
+def test_pairs_that_turn_stand_half_a_head_apart_and_the_others_have_the_angle_0():
+    part = RopeSpec(1e4, rotary_dim=6)
+    assert head_order(part, 10) == [0, 1, 2, 6, 7, 3, 4, 5, 8, 9] and head_order(RopeSpec(1e4), 10) is None
+    cos, sin = rope_table(part, 10, 50, torch.float32).chunk(2, dim=-1)
+    whole = rope_table(RopeSpec(1e4), 6, 50, torch.float32)
+    assert torch.equal(torch.cat([cos[:, :3], sin[:, :3]], -1), whole)
+    assert (cos[:, 3:] == 1).all() and (sin[:, 3:] == 0).all()
+    cos, sin = rope_table(NO_ROPE, 10, 50, torch.float32).chunk(2, dim=-1)
+    assert (cos == 1).all() and (sin == 0).all()
+
+
+def test_divisors_divide_the_frequencies():
+    divisors = (1.0, 2.0, 4.0)
+    expected = inverse_frequencies(RopeSpec(1e4), 6) / torch.tensor(divisors)
+    found = inverse_frequencies(RopeSpec(1e4, "divisors", divisors=divisors), 6)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
