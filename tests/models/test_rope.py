@@ -86,3 +86,12 @@ def test_divisors_divide_the_frequencies():
     expected = inverse_frequencies(RopeSpec(1e4), 6) / torch.tensor(divisors)
     found = inverse_frequencies(RopeSpec(1e4, "divisors", divisors=divisors), 6)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+
+
+def test_divisors_scale_as_llama3_does():
+    """GGUF files contain the divisors that follow from the parameters of llama3."""
+    llama3 = RopeSpec(500000.0, "llama3", 8.0, 8192, 1.0, 4.0)
+    wanted = inverse_frequencies(llama3, 128)
+    divisors = inverse_frequencies(RopeSpec(500000.0), 128) / wanted
+    found = inverse_frequencies(RopeSpec(500000.0, "divisors", divisors=tuple(divisors.tolist())), 128)
+    assert torch.allclose(found, wanted, rtol=1e-6, atol=0) and divisors.max() == 8
