@@ -132,7 +132,7 @@ def test_a_driver_is_found_by_its_files_or_by_its_library(tmp_path, monkeypatch)
 def test_prepare_returns_the_bytes_that_it_allocates():
     backend = make_backend(max_num_seqs=8, max_num_batched_tokens=64)
     num_bytes = backend.prepare(256, (1,))
-    held = [backend._memory.buffer, backend._rope_PH, backend._sampler._seen_SV, backend._sampler._adjusted_RV]
+    held = [backend._memory.buffer, *backend._ropes, backend._sampler._seen_SV, backend._sampler._adjusted_RV]
     held += [getattr(backend._arena, name) for name in backend._arena.__slots__]
     assert sum(tensor.nbytes for tensor in held) < num_bytes < 2 * sum(tensor.nbytes for tensor in held) + (1 << 20)
 
