@@ -162,7 +162,7 @@ def test_a_driver_whose_graphs_lose_dependent_launches_is_given_none(version, is
 def test_prepare_returns_the_bytes_that_it_allocates():
     backend = make_backend(max_num_seqs=8, max_num_batched_tokens=64)
     num_bytes = backend.prepare(256, (1,))
-    held = [backend._memory.buffer, backend._rope_PH, backend._sampler._seen_SV, backend._sampler._adjusted_RV]
+    held = [backend._memory.buffer, *backend._ropes, backend._sampler._seen_SV, backend._sampler._adjusted_RV]
     held += [getattr(backend._arena, name) for name in backend._arena.__slots__]
     assert sum(tensor.nbytes for tensor in held) < num_bytes < 2 * sum(tensor.nbytes for tensor in held) + (1 << 20)
 
