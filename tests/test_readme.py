@@ -52,6 +52,7 @@ SUBSTITUTES = {
     "quire serve smollm2": Substitute("quire serve --help", "loads 93 MB from the network, and does not end"),
     "quire pull owner/name:Q4_K_M": Substitute("quire pull guide", "needs the network"),
     "quire models rm owner/name": Substitute("quire models rm --help", "deletes a model"),
+    "quire serve model.gguf": Substitute("quire serve --help", "does not end; other tests serve GGUF files"),
     "quire serve path/to/model": Substitute("quire serve --help", "does not end; other tests serve models"),
     "quire bench throughput": Substitute("quire bench throughput --help", "takes minutes"),
     "quire bench serve http://127.0.0.1:8000": Substitute(

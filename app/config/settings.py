@@ -61,7 +61,7 @@ class ModelConfig:
     dependent_launches: bool = setting(
         True,
         "On a GPU of compute capability 9.0 or higher (Hopper): begin each kernel before the one before it ends.",
-        negated="On a GPU: begin each kernel when the one before it has ended; for comparisons and to find errors.",
+        negated="Disable dependent launches: on a GPU each kernel begins when the one before it has ended.",
     )
     deterministic: bool = setting(
         False,

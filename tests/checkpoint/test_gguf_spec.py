@@ -14,7 +14,7 @@ import pytest
 from app.checkpoint.gguf_files import GgufFiles
 from app.checkpoint.gguf_spec import GGUF_SPECS, read_gguf_spec
 from app.checkpoint.inspection import inspect
-from app.checkpoint.spec import ModelSpec
+from app.checkpoint.spec import LayerSpec, ModelSpec
 from app.checkpoint.tensor_types import TENSOR_TYPES
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
@@ -158,21 +158,22 @@ def test_sampling_defaults_are_those_of_the_file(tmp_path: Path):
 def test_scaled_ropes(tmp_path: Path):
     scaling = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
     spec = read(tmp_path, scaling)
-    assert (spec.rope.kind, spec.rope.factor, spec.max_position) == ("linear", 4.0, 2048)
+    (rope,) = spec.ropes
+    assert (rope.kind, rope.factor, spec.max_position) == ("linear", 4.0, 2048)
     scaling |= {
         "llama.rope.scaling.type": "yarn", "llama.rope.scaling.original_context_length": 128,
         "llama.rope.scaling.yarn_beta_fast": 16.0,
     }  # fmt: skip
-    rope = read(tmp_path, scaling).rope
+    (rope,) = read(tmp_path, scaling).ropes
     assert (rope.kind, rope.original_max_position, rope.beta_fast, rope.beta_slow) == ("yarn", 128, 16.0, 1.0)
     assert rope.attention_factor == pytest.approx(0.1 * math.log(4) + 1)
-    rope = read(tmp_path, scaling | {"llama.rope.scaling.attn_factor": 0.5}).rope
+    (rope,) = read(tmp_path, scaling | {"llama.rope.scaling.attn_factor": 0.5}).ropes
     assert rope.attention_factor == pytest.approx((0.1 * math.log(4) + 1) / 2)
 
 
 def test_divisors_of_the_frequencies_are_read(tmp_path: Path):
     values = np.arange(1, 9, dtype=np.float32)
-    rope = read(tmp_path, rope_freqs=("F32", values)).rope
+    (rope,) = read(tmp_path, rope_freqs=("F32", values)).ropes
     assert (rope.kind, rope.divisors) == ("divisors", tuple(values.tolist()))
     for wrong in (-values, values * math.inf, values[:7], np.zeros(8, np.float32)):
         with pytest.raises(ModelRefused, match=r"rope_freqs\.weight"):
@@ -183,8 +184,8 @@ def test_divisors_of_the_frequencies_are_read(tmp_path: Path):
 
 def test_a_sliding_window_is_that_of_all_layers_of_a_llama_only(tmp_path: Path):
     """Files of Qwen may name a window that the models do not use."""
-    assert read(tmp_path, {"llama.attention.sliding_window": 8}).windows == (8, 8)
-    assert read(tmp_path, {"qwen2.attention.sliding_window": 8}, "Qwen2").windows == (None, None)
+    assert read(tmp_path, {"llama.attention.sliding_window": 8}).layers == (LayerSpec(window=8),) * 2
+    assert read(tmp_path, {"qwen2.attention.sliding_window": 8}, "Qwen2").layers == (LayerSpec(),) * 2
 
 
 def test_the_table_has_the_order_of_pairs_of_each_architecture():

@@ -27,6 +27,7 @@ def launches(folder: str, settings: dict, capability: list[int], dependent_launc
         },
         "capability": capability,
         "num_processors": [132],
+        "calibrates": False,
     }  # fmt: skip
     found = [compile_it.keywords for compile_it in find(job).found.values()]
     assert len(found) > 10
