@@ -44,7 +44,8 @@ def load(metadata: Mapping[str, object]) -> Tokenizer:
     except (ModelRefused, *NOT_OURS):
         raise
     except BaseException as error:  # `tokenizers` has no specific errors, and its panics are not Exceptions
-        raise damaged("tokens", f"cannot be used ({str(error)[:200]})") from None
+        reason = " ".join(str(error).split())[:100]
+        raise damaged("tokens", f"cannot be used ({reason})") from None
 
 
 def chat_templates(metadata: Mapping[str, object]) -> dict[str, str]:

@@ -4,6 +4,7 @@ The oracle has the layouts of the models' tokenizer.json, written out here once 
 `regex` instead of Oniguruma, and BPE in ten lines.
 """
 
+import itertools
 import json
 import unicodedata
 from functools import cache
@@ -22,9 +23,7 @@ TEXTS = (
     "a\u3000b\u00a0c", "     1", "x \n1\n\n 中", "Ａｂｃ１２３！", "tail  ",
 )  # fmt: skip
 _GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_LLAMA_3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+_LLAMA_3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _QWEN_2 = _LLAMA_3.replace("{1,3}", "")
 _QWEN_35 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|"
@@ -83,7 +82,7 @@ def byte_level(pre: str = "gpt-2", **changed: object) -> dict[str, object]:
 
 def sentencepiece(**changed: object) -> dict[str, object]:
     """Metadata of a small vocabulary of the kind `llama`; `changed` are keys after tokenizer.ggml."""
-    words = "▁the ▁dog ▁sleeps the ▁do ▁sl eep eeps ▁t he og th ee ps ▁d ▁s sl ep do ▁▁ ▁▁▁ ▁▁▁▁".split()
+    words = ["▁the", "▁dog", "▁sleeps", "the", "▁do", "▁sl", "eep", "eeps", "▁t", "he", "og", "th", "ee", "ps", "▁d", "▁s", "sl", "ep", "do", "▁▁", "▁▁▁", "▁▁▁▁"]
     letters = sorted({letter for word in words for letter in word} | set("abcxyz.,é"))
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words[::-1], *letters, "<think>"]
     types = [2, 3, 3, *[6] * 256, *[1] * (len(tokens) - 260), 4]
@@ -120,7 +119,7 @@ def _merged(word: str, ids: dict[str, int], *, whole: bool) -> list[str]:
     ranks = {merge: rank for rank, merge in enumerate(vectors()["merges"])}
     parts = list(word)
     while True:
-        found = [(ranks.get(f"{a} {b}", len(ranks)), i) for i, (a, b) in enumerate(zip(parts, parts[1:], strict=False))]
+        found = [(ranks.get(f"{a} {b}", len(ranks)), i) for i, (a, b) in enumerate(itertools.pairwise(parts))]
         rank, index = min(found, default=(len(ranks), 0))
         if rank == len(ranks):
             return parts
