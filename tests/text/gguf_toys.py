@@ -18,12 +18,16 @@ SPECIAL = ("<s>", "</s>", "<|im_start|>", "<|im_end|>")
 TEXTS = (
     "", " ", "   ", "\n", " \n\n \t x", "a  b   c \r\n d", "Hello, WORLD! it's THEY'RE we'Ll I'D don'T",
     "camelCaseWord HTTPServer iPhone XMLÉcole", "1 12 123 1234 12345 3.14 x86_64 ½ ²³", "Ein schöner Tag, ça va? ÄÖÜ",
-    "Привет мир. ЭТО Тест", "你好世界，今天 カタカナ ひらがな 한국어 7月", "e\u0301 a\u0300x cafe\u0301", "हिन्दी में ภาษาไทย",
+    "Привет мир. ЭТО Тест", "你好世界，今天 カタカナ ひらがな 한국어 7月", "e\u0301 a\u0300x cafe\u0301",
+    "हिन्दी में ภาษาไทย",
     "🙂👩‍👩‍👧 ok", "path/to/file.py -- #include <a> && || $x += `y`~", "f(x)[0]={'k': \"v\"}//c\n\n\tq", "...!?…“”‘’—",
     "a\u3000b\u00a0c", "     1", "x \n1\n\n 中", "Ａｂｃ１２３！", "tail  ",
 )  # fmt: skip
 _GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_LLAMA_3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA_3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+"
+    r"[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _QWEN_2 = _LLAMA_3.replace("{1,3}", "")
 _QWEN_35 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|"
@@ -82,7 +86,10 @@ def byte_level(pre: str = "gpt-2", **changed: object) -> dict[str, object]:
 
 def sentencepiece(**changed: object) -> dict[str, object]:
     """Metadata of a small vocabulary of the kind `llama`; `changed` are keys after tokenizer.ggml."""
-    words = ["▁the", "▁dog", "▁sleeps", "the", "▁do", "▁sl", "eep", "eeps", "▁t", "he", "og", "th", "ee", "ps", "▁d", "▁s", "sl", "ep", "do", "▁▁", "▁▁▁", "▁▁▁▁"]
+    words = (
+        "▁the", "▁dog", "▁sleeps", "the", "▁do", "▁sl", "eep", "eeps", "▁t", "he", "og", "th", "ee", "ps", "▁d", "▁s",
+        "sl", "ep", "do", "▁▁", "▁▁▁", "▁▁▁▁",
+    )  # fmt: skip
     letters = sorted({letter for word in words for letter in word} | set("abcxyz.,é"))
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words[::-1], *letters, "<think>"]
     types = [2, 3, 3, *[6] * 256, *[1] * (len(tokens) - 260), 4]
