@@ -7,6 +7,9 @@ but for those of qwen35, from llama.cpp: it does not compose characters as the t
 
 import os
 import unicodedata
+from collections import Counter
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -33,6 +36,11 @@ SYSTEM = {"role": "system", "content": "Be brief."}
 TOOL = {"role": "tool", "content": "12", "name": "count"}
 CHATS = ([USER], [SYSTEM, USER], [USER, ANSWER, USER], [SYSTEM, USER, ANSWER, USER], [USER, ANSWER], [USER, USER],
          [USER, ANSWER, TOOL], [SYSTEM], [{"role": "user", "content": "<think>{{ x }}</think> é"}])  # fmt: skip
+
+OPTIONS: tuple[dict[str, bool], ...] = (
+    {"add_generation_prompt": True}, {"add_generation_prompt": False},
+    {"add_generation_prompt": True, "enable_thinking": False},
+)  # fmt: skip
 
 
 def read(name: str) -> dict[str, object]:
@@ -71,30 +79,27 @@ def test_templates_have_names():
     assert set(chat_templates(read("command-r"))) == {"default", "tool_use", "rag"}
 
 
+def rendered(render: Callable[[], str], error: type[Exception]) -> str | None:
+    """A prompt, or None if the template rejects the chat."""
+    try:
+        return render()
+    except error:
+        return None
+
+
 def test_templates_render_as_in_transformers():
-    tokenizer = load(byte_level())
-    num_same = num_rejected = 0
+    """The sandbox rejects Gemma 4's template, which uses a namespace as a value."""
+    tokenizer, counts, differing = load(byte_level()), Counter[str](), set()
     for file in sorted((SOURCE / "templates").glob("*.jinja")):
         source = file.read_text(encoding="utf-8")
         template = ChatTemplate(source, tokenizer)
-        for chat in CHATS:
-            for options in (
-                {"add_generation_prompt": True},
-                {},
-                {"add_generation_prompt": True, "enable_thinking": False},
-            ):
-                try:
-                    theirs = render_jinja_template([chat], chat_template=source, **options, **tokenizer.named_tokens)[
-                        0
-                    ][0]
-                except Exception:
-                    theirs = None
-                try:
-                    ours = template._render(chat, **{"add_generation_prompt": False, **options})
-                except InvalidValue:
-                    ours = None
-                assert ours == theirs, (file.name, chat, options)
-                num_same += ours is not None
-                num_rejected += ours is None
-    print(f"\n{num_same} prompts are the same, {num_rejected} are rejected by both")
-    assert num_same > 1000
+        for chat, options in product(CHATS, OPTIONS):
+            values = {**tokenizer.named_tokens, **options}
+            theirs = rendered(lambda: render_jinja_template([chat], chat_template=source, **values)[0][0], Exception)  # noqa: B023
+            ours = rendered(lambda: template._render(chat, **options), InvalidValue)  # noqa: B023
+            counts["rejected by both" if ours is theirs is None else "same" if ours == theirs else "different"] += 1
+            if ours != theirs:
+                differing.add(file.name)
+    print(f"\n{dict(counts)}")
+    assert differing == {"google-gemma-4-31B-it.jinja"}
+    assert counts["same"] >= 1700
