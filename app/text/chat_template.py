@@ -14,6 +14,7 @@ from jinja2 import TemplateError, TemplateSyntaxError
 from app.checkpoint.folder import read_json
 from app.checkpoint.gguf_files import GgufMetadata
 from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
+from app.text.gguf_tokenizer import chat_templates
 from app.text.spelled_tokens import SpelledTokens, strings
 from app.text.template_allowance import MAX_EXPANSION, MAX_EXTRA_CHARS, TemplateTooCostly, new_allowance
 from app.text.template_sandbox import compile_template
@@ -114,8 +115,7 @@ class ChatTemplate:
 def _find_template(source: Path | GgufMetadata) -> tuple[Path, str | None]:
     """Return the file of the model's template, and the template, or None if it has none."""
     if isinstance(source, GgufMetadata):
-        template = source.fields.get("tokenizer.chat_template")
-        return source.file, template if isinstance(template, str) else None
+        return source.file, chat_templates(source.fields).get("default")
     file = source / "chat_template.jinja"
     if file.exists():
         return file, _read(file)

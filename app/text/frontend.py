@@ -17,13 +17,6 @@ from app.text.chat_template import ChatTemplate
 from app.text.tokenizer import Tokenizer
 
 MAX_VOCABULARY = 2**22
-# By their names in templates: their keys in GGUF metadata.
-_NAMED_TOKENS = {
-    "bos_token": "bos_token_id",
-    "eos_token": "eos_token_id",
-    "unk_token": "unknown_token_id",
-    "pad_token": "padding_token_id",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +71,7 @@ def load_tokenizer(source: Path | GgufMetadata, load_format: str) -> Tokenizer:
         ModelRefused: a file is missing, too large or damaged; the message names it.
     """
     if isinstance(source, GgufMetadata):
-        return Tokenizer(gguf_tokenizer.build(source.fields), _named_tokens(source))
+        return gguf_tokenizer.load(source.fields)
     if load_format != "dummy" or (source / "tokenizer.json").exists():
         return Tokenizer.load(source)
     vocab_size = read_json(source / "config.json").get("vocab_size")
@@ -89,17 +82,6 @@ def load_tokenizer(source: Path | GgufMetadata, load_format: str) -> Tokenizer:
             param="model",
         )
     return placeholder_tokenizer(vocab_size)
-
-
-def _named_tokens(metadata: GgufMetadata) -> dict[str, str]:
-    """Return the texts of `bos_token` etc., which templates use, of the ids that the metadata names."""
-    tokens = metadata.fields.get("tokenizer.ggml.tokens")
-    found: dict[str, str] = {}
-    for name, key in _NAMED_TOKENS.items():
-        token_id = metadata.fields.get(f"tokenizer.ggml.{key}")
-        if isinstance(tokens, tuple) and isinstance(token_id, int) and 0 <= token_id < len(tokens):
-            found[name] = str(tokens[token_id])
-    return found
 
 
 def placeholder_tokenizer(vocab_size: int) -> Tokenizer:

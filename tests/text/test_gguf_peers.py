@@ -1,0 +1,105 @@
+"""Vocabularies and templates of real models, which come with the source of llama.cpp; they are not in the repository.
+
+`QUIRE_LLAMA_CPP` is the folder of llama.cpp's source, with `models/ggml-vocab-*.gguf`, the texts and expected ids
+beside them (`.inp`, `.out`) and `models/templates`; without it, these tests are skipped. The ids are from transformers,
+but for those of qwen35, from llama.cpp: it does not compose characters as the tokenizer.json of Qwen 3.5 says (NFC).
+"""
+
+import os
+import unicodedata
+from collections import Counter
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import pytest
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from app.contract.errors import InvalidValue, ModelRefused
+from app.text.chat_template import ChatTemplate
+from app.text.gguf_tokenizer import chat_templates, load
+from tests.text.gguf_toys import byte_level
+
+SOURCE = Path(os.environ.get("QUIRE_LLAMA_CPP", "nowhere")) / "models"
+SUPPORTED = (
+    "command-r", "deepseek-coder", "deepseek-llm", "falcon", "gpt-2", "llama-bpe", "llama-spm", "mpt", "phi-3", "qwen2",
+    "qwen35", "refact", "starcoder",
+)  # fmt: skip
+REJECTED = ("aquila", "bert-bge", "gemma-4", "gpt-neox", "nomic-bert-moe")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not SOURCE.is_dir(), reason="needs llama.cpp's source (QUIRE_LLAMA_CPP)"),
+]
+USER = {"role": "user", "content": " What is a token?\n"}
+ANSWER = {"role": "assistant", "content": "A piece of text."}
+SYSTEM = {"role": "system", "content": "Be brief."}
+TOOL = {"role": "tool", "content": "12", "name": "count"}
+CHATS = ([USER], [SYSTEM, USER], [USER, ANSWER, USER], [SYSTEM, USER, ANSWER, USER], [USER, ANSWER], [USER, USER],
+         [USER, ANSWER, TOOL], [SYSTEM], [{"role": "user", "content": "<think>{{ x }}</think> é"}])  # fmt: skip
+
+OPTIONS: tuple[dict[str, bool], ...] = (
+    {"add_generation_prompt": True}, {"add_generation_prompt": False},
+    {"add_generation_prompt": True, "enable_thinking": False},
+)  # fmt: skip
+
+
+def read(name: str) -> dict[str, object]:
+    """The metadata of a vocabulary file."""
+    from gguf import GGUFReader
+
+    reader = GGUFReader(SOURCE / f"ggml-vocab-{name}.gguf")
+    return {key: field.contents() for key, field in reader.fields.items()}
+
+
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_ids_are_those_of_transformers(name):
+    tokenizer = load(read(name))
+    cases = SOURCE / f"ggml-vocab-{name}.gguf.inp"
+    texts = cases.read_bytes().decode().split("\n__ggml_vocab_test__\n")
+    lines = cases.with_suffix(".out").read_bytes().decode().split("\n")
+    expected = {text: list(map(int, line.split())) for text, line in zip(texts, lines, strict=False)}
+    assert len(expected) >= 45
+    ids = {text: tokenizer.encode(text, add_special_tokens=False) for text in expected}
+    differing = [text for text in expected if ids[text] != expected[text]]
+    assert len(differing) == (3 if name == "qwen35" else 0)
+    for text in differing:
+        assert ids[text] == ids.get(composed := unicodedata.normalize("NFC", text), tokenizer.encode(composed))
+        assert composed != text
+    for text in set(expected) - set(differing):
+        assert tokenizer.decode(ids[text]) == text
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_other_kinds_are_rejected(name):
+    with pytest.raises(ModelRefused, match=r"tokenizer\.ggml\.(model|pre)"):
+        load(read(name))
+
+
+def test_templates_have_names():
+    assert set(chat_templates(read("command-r"))) == {"default", "tool_use", "rag"}
+
+
+def rendered(render: Callable[[], str], error: type[Exception]) -> str | None:
+    """A prompt, or None if the template rejects the chat."""
+    try:
+        return render()
+    except error:
+        return None
+
+
+def test_templates_render_as_in_transformers():
+    """The sandbox rejects Gemma 4's template, which uses a namespace as a value."""
+    tokenizer, counts, differing = load(byte_level()), Counter[str](), set()
+    for file in sorted((SOURCE / "templates").glob("*.jinja")):
+        source = file.read_text(encoding="utf-8")
+        template = ChatTemplate(source, tokenizer)
+        for chat, options in product(CHATS, OPTIONS):
+            values = {**tokenizer.named_tokens, **options}
+            theirs = rendered(lambda: render_jinja_template([chat], chat_template=source, **values)[0][0], Exception)  # noqa: B023
+            ours = rendered(lambda: template._render(chat, **options), InvalidValue)  # noqa: B023
+            counts["rejected by both" if ours is theirs is None else "same" if ours == theirs else "different"] += 1
+            if ours != theirs:
+                differing.add(file.name)
+    print(f"\n{dict(counts)}")
+    assert differing == {"google-gemma-4-31B-it.jinja"}
+    assert counts["same"] >= 1700
