@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from app.checkpoint import smollm2
+from app.checkpoint.hub import smollm2
 from app.observe.console import Console
 
 NUM_HEADS, NUM_KV_HEADS = 9, 3

@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 
 from app.checkpoint.folder import EMBEDDED, rejected
-from app.checkpoint.hub_cache import HubName
-from app.checkpoint.repo_files import GGUF, RepoFile, choose, parts_of, variants, without_part
+from app.checkpoint.hub.hub_cache import HubName
+from app.checkpoint.hub.repo_files import GGUF, RepoFile, choose, parts_of, variants, without_part
 from app.contract.errors import ConfigurationError
 from app.observe.console import Console
 
@@ -49,13 +49,13 @@ def resolve(model: str, revision: str | None = None, console: Console | None = N
             f"revision is {revision!r}, but {model} is no hub name; only these have revisions.", param="revision"
         )
     if name is not None:
-        from app.checkpoint.hub import find_or_pull  # only hub names need what it imports
+        from app.checkpoint.hub.hub_models import find_or_pull  # only hub names need what it imports
 
         return find_or_pull(name, revision, console)
     if model == EMBEDDED:
         return Path(__file__).parents[1] / "models" / "guide"
     if model == SMOLLM2:
-        from app.checkpoint.smollm2 import find_or_fetch
+        from app.checkpoint.hub.smollm2 import find_or_fetch
 
         return find_or_fetch(console)
     return _local(model)

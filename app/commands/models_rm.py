@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.checkpoint import smollm2
 from app.checkpoint.folder import EMBEDDED
-from app.checkpoint.hub_cache import HubName, Snapshot, cache_root, repo_folder, snapshots
+from app.checkpoint.hub import smollm2
+from app.checkpoint.hub.hub_cache import HubName, Snapshot, cache_root, repo_folder, snapshots
+from app.checkpoint.hub.repo_files import choose, variants
 from app.checkpoint.names import hub_name
-from app.checkpoint.repo_files import choose, variants
 from app.commands.options import Parser
 from app.contract.errors import ConfigurationError
 from app.observe.download_progress import size_text

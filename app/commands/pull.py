@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         if name is None:
             path = resolve(args.name, args.revision, console)
         else:
-            from app.checkpoint.hub import pull  # slow to import
+            from app.checkpoint.hub.hub_models import pull  # slow to import
 
             path = pull(name, args.revision, console)
     except KeyboardInterrupt:

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.checkpoint import smollm2
 from app.checkpoint.folder import EMBEDDED
-from app.checkpoint.hub_cache import HubName, Snapshot, repo_folder, repos, snapshot_at, snapshots
+from app.checkpoint.hub import smollm2
+from app.checkpoint.hub.hub_cache import HubName, Snapshot, repo_folder, repos, snapshot_at, snapshots
+from app.checkpoint.hub.repo_files import GGUF, SAFETENSORS, Variant, quant_of, variants
 from app.checkpoint.inspection import inspect
 from app.checkpoint.names import resolve
-from app.checkpoint.repo_files import GGUF, SAFETENSORS, Variant, quant_of, variants
 from app.config.settings import ModelConfig
 from app.contract.errors import QuireError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoint.hub_cache import HubName
+from app.checkpoint.hub.hub_cache import HubName
 from app.checkpoint.names import default_served_name, hub_name, resolve
 from app.contract.errors import ConfigurationError, ModelRefused
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from app import cli
-from app.checkpoint import hub as hub_module
-from app.checkpoint.hub_cache import repo_folder, snapshots
-from tests.checkpoint.fake_hub import FakeHub
-from tests.checkpoint.hub_fixtures import NEW, OLD, checkpoint_files, hub, quant_files
+from app.checkpoint.hub import hub_models as hub_module
+from app.checkpoint.hub.hub_cache import repo_folder, snapshots
+from tests.checkpoint.hub.fake_hub import FakeHub
+from tests.checkpoint.hub.hub_fixtures import NEW, OLD, checkpoint_files, hub, quant_files
 
 __all__ = ["hub"]
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from app import LLM, SamplingParams
-from app.checkpoint import smollm2
+from app.checkpoint.hub import smollm2
 
 pytestmark = pytest.mark.real
 FOLDER = smollm2.local_file().parent / "bf16"

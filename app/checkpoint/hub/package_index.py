@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
-from app.checkpoint.download import open_url, reason_of
+from app.checkpoint.hub.download import open_url, reason_of
 from app.contract.errors import Unreachable
 
 PYPI = "https://pypi.org/simple"

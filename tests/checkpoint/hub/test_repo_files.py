@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.checkpoint.repo_files import GGUF, SAFETENSORS, RepoFile, choose, needed, parts_of, quant_of, variants
+from app.checkpoint.hub.repo_files import GGUF, SAFETENSORS, RepoFile, choose, needed, parts_of, quant_of, variants
 from app.contract.errors import ModelRefused
 
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.checkpoint import download as module
-from app.checkpoint.download import Expected, download, part_bytes
+from app.checkpoint.hub import download as module
+from app.checkpoint.hub.download import Expected, download, part_bytes
 from app.contract.errors import CannotStart, Unreachable
 
 CONTENT = bytes(range(256)) * 40

@@ -11,8 +11,8 @@ import os
 import zipfile
 from pathlib import Path
 
-from app.checkpoint.download import CHUNK_BYTES, Expected, download
-from app.checkpoint.package_index import find_file, open_file, read_pip_config
+from app.checkpoint.hub.download import CHUNK_BYTES, Expected, download
+from app.checkpoint.hub.package_index import find_file, open_file, read_pip_config
 from app.contract.errors import CannotStart, Unreachable
 from app.observe.console import Console
 from app.observe.download_progress import DownloadProgress, size_text

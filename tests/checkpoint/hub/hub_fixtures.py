@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoint import download
-from tests.checkpoint.fake_hub import FakeHub, FakeRepo, serving
+from app.checkpoint.hub import download
+from tests.checkpoint.hub.fake_hub import FakeHub, FakeRepo, serving
 from tests.checkpoints import tiny
 
 OLD, NEW = "a" * 40, "b" * 40

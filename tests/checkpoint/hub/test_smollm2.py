@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoint import smollm2 as module
-from app.checkpoint.download import Expected
+from app.checkpoint.hub import smollm2 as module
+from app.checkpoint.hub.download import Expected
 from app.checkpoint.names import resolve
 from app.contract.errors import CannotStart
 

@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.checkpoint import hub as module
 from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hub import find_or_pull, pull
-from app.checkpoint.hub_cache import HubName, repo_folder, snapshot_at
+from app.checkpoint.hub import hub_models as module
+from app.checkpoint.hub.hub_cache import HubName, repo_folder, snapshot_at
+from app.checkpoint.hub.hub_models import find_or_pull, pull
 from app.checkpoint.names import resolve
 from app.contract.errors import CannotStart, ModelRefused, Unreachable
 from app.observe.console import Console
-from tests.checkpoint.fake_hub import FakeHub, FakeRepo
-from tests.checkpoint.hub_fixtures import NEW, OLD, checkpoint_files, cut_network, hub, quant_files
+from tests.checkpoint.hub.fake_hub import FakeHub, FakeRepo
+from tests.checkpoint.hub.hub_fixtures import NEW, OLD, checkpoint_files, cut_network, hub, quant_files
 
 __all__ = ["hub"]
 TINY, QUANTS = HubName("owner/tiny"), HubName("owner/quants")

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from app.checkpoint.download import Expected, download, open_url, part_bytes, reason_of
 from app.checkpoint.folder import rejected
-from app.checkpoint.hub_cache import HubName, Snapshot, cache_root, find_any, repo_folder, snapshot_at, snapshots
-from app.checkpoint.repo_files import RepoFile, choose, needed
+from app.checkpoint.hub.download import Expected, download, open_url, part_bytes, reason_of
+from app.checkpoint.hub.hub_cache import HubName, Snapshot, cache_root, find_any, repo_folder, snapshot_at, snapshots
+from app.checkpoint.hub.repo_files import RepoFile, choose, needed
 from app.contract.errors import CannotStart, ModelRefused, Unreachable
 from app.observe.console import Console
 from app.observe.download_progress import DownloadProgress, size_text

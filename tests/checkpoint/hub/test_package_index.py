@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from app.checkpoint.package_index import PYPI, PipConfig, find_file, open_file, read_pip_config
+from app.checkpoint.hub.package_index import PYPI, PipConfig, find_file, open_file, read_pip_config
 from app.contract.errors import Unreachable
 
 FILE = "thing-1.0-py3-none-any.whl"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoint.hub_cache import HubName, Snapshot, cache_root, repo_folder, repos, snapshot_at, snapshots
+from app.checkpoint.hub.hub_cache import HubName, Snapshot, cache_root, repo_folder, repos, snapshot_at, snapshots
 from tests.checkpoints import tiny
 
 NAME = HubName("owner/na--me")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app.checkpoint.folder import read_json
-from app.checkpoint.repo_files import SAFETENSORS, RepoFile, Variant, choose, needed
+from app.checkpoint.hub.repo_files import SAFETENSORS, RepoFile, Variant, choose, needed
 from app.contract.errors import ModelRefused
 
 _PREFIX = "models--"
