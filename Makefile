@@ -4,8 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 
-.PHONY: setup dev serve test test-long check format simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 gpu-wheels \
-    guide docs clean help
+.PHONY: setup dev serve test test-long check format simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
+    gpu-wheels guide docs clean help
 
 help:  ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -22,7 +22,7 @@ serve: setup  ## Serve the embedded model on http://127.0.0.1:8000
 	@echo 'The command is $(BIN)/quire; after `. $(BIN)/activate` it is quire.'
 	@$(BIN)/quire serve
 
-test: dev  ## Run the tests (10 min on 2 cores)
+test: dev  ## Run the tests (8 to 12 min on 2 cores)
 	$(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile
 
 test-long: dev  ## Run what takes longer: long fuzzing, a fault in every step, ten thousand aborts (20 min)
