@@ -55,7 +55,8 @@ _END_TOKENS = frozenset((
     "<|endoftext|>", "<|eom_id|>", "<EOT>", "_<EOT>", "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>",
     "<|tool_response>",
 ))  # fmt: skip
-_END_IDS = ("eos_token_id", "eot_token_id", "eom_token_id")
+END_IDS = ("eos_token_id", "eot_token_id", "eom_token_id")
+"""The keys in tokenizer.ggml.* of the ids after which an answer ends."""
 _SAMPLING = {
     "temperature": "temp", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p", "repetition_penalty": "penalty_repeat",
 }  # fmt: skip
@@ -214,7 +215,7 @@ def _vocab_size(files: GgufFiles) -> int:
 def _read_end_ids(metadata: GgufMetadata, vocab_size: int) -> tuple[int, ...]:
     """Return the ids after which an answer ends: those that the file names, and tokens that are known as ends."""
     fields = Fields(metadata.fields, str(metadata.file))
-    keys = [f"tokenizer.ggml.{name}" for name in _END_IDS]
+    keys = [f"tokenizer.ggml.{name}" for name in END_IDS]
     found = {fields.integer(key, low=0, high=vocab_size - 1) for key in keys if key in metadata.fields}
     tokens = metadata.fields.get("tokenizer.ggml.tokens", ())
     if isinstance(tokens, tuple):

@@ -8,10 +8,10 @@ from enum import IntEnum
 from math import isfinite
 from typing import Any
 
+from app.checkpoint.gguf_spec import END_IDS, MAX_VOCABULARY
 from app.contract.errors import ModelRefused
 
 PREFIX = "tokenizer.ggml."
-MAX_TOKENS = 2**20
 MAX_TOKEN_CHARS = 1024  # the longest token of a well-known model has 256
 MAX_SPECIAL_CHARS = 128
 MAX_ADDED_TOKENS = 2**16  # Gemma 3 has 6,400
@@ -25,7 +25,6 @@ _NAMED_TOKENS = {
     "cls_token": "cls_token_id",
     "mask_token": "mask_token_id",
 }
-_END_TOKENS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 
 class TokenType(IntEnum):
@@ -59,8 +58,8 @@ def read_vocabulary(metadata: Mapping[str, object]) -> Vocabulary:
         ModelRefused: a key is missing, has the wrong type or an impossible value; the message names it.
     """
     tokens = read_list(metadata, "tokens", (str,))
-    if not 1 <= len(tokens) <= MAX_TOKENS:
-        raise damaged("tokens", f"has {len(tokens)} tokens; there must be between 1 and {MAX_TOKENS}")
+    if not 1 <= len(tokens) <= MAX_VOCABULARY:
+        raise damaged("tokens", f"has {len(tokens)} tokens; there must be between 1 and {MAX_VOCABULARY}")
     longest = max(map(len, tokens))
     if longest > MAX_TOKEN_CHARS:
         raise damaged("tokens", f"has a token of {longest} characters; at most {MAX_TOKEN_CHARS} are allowed")
@@ -73,8 +72,8 @@ def read_vocabulary(metadata: Mapping[str, object]) -> Vocabulary:
         raise damaged("token_type", f"has {len(types)} elements for {len(tokens)} tokens")
     if min(types) < min(TokenType) or max(types) > max(TokenType):
         raise damaged("token_type", f"has elements outside {min(TokenType)} to {max(TokenType)}")
-    found = {key: read_id(metadata, key, len(tokens)) for key in (*_NAMED_TOKENS.values(), *_END_TOKENS)}
-    ends = [found[key] for key in _END_TOKENS]
+    found = {key: read_id(metadata, key, len(tokens)) for key in (*_NAMED_TOKENS.values(), *END_IDS)}
+    ends = [found[key] for key in END_IDS]
     named_tokens = {name: tokens[index] for name, key in _NAMED_TOKENS.items() if (index := found[key]) is not None}
     special = _special_ids(types, [found["bos_token_id"], *ends])
     user_defined = [

@@ -54,7 +54,9 @@ def test_any_values_give_a_tokenizer_or_one_error(make, changed):
         assert "\n" not in error.message
 
 
-@pytest.mark.parametrize(("limit", "message"), [("MAX_TOKENS", "there must be between"), ("MAX_ADDED_TOKENS", "spec")])
+@pytest.mark.parametrize(
+    ("limit", "message"), [("MAX_VOCABULARY", "there must be between"), ("MAX_ADDED_TOKENS", "spec")]
+)
 def test_numbers_of_tokens_are_limited(limit, message, monkeypatch):
     monkeypatch.setattr(gguf_vocabulary, limit, 3)
     with pytest.raises(ModelRefused, match=message):

@@ -160,7 +160,8 @@ def _settings(config: Config) -> dict[str, Any]:
     sections = (config.model, config.cache, config.scheduler)
     values = {field.name: getattr(section, field.name) for section in sections for field in dataclasses.fields(section)}
     kept = {name: value for name, value in values.items() if name not in _UNRELATED}
-    return {**kept, "device": "cuda", "load_format": "dummy"}
+    model = str(resolve(config.model.model, config.model.revision))
+    return {**kept, "model": model, "device": "cuda", "load_format": "dummy"}
 
 
 def _environment() -> dict[str, str]:

@@ -74,6 +74,15 @@ def test_a_note_is_for_one_model_its_settings_and_one_kind_of_gpu(cache):
     assert not precompilation_of(tiny("Qwen3")).is_done
 
 
+def test_workers_get_the_path_of_the_model_at_its_revision(monkeypatch):
+    folder, asked = tiny("Llama"), []
+    monkeypatch.setattr(precompilation, "resolve", lambda *name: asked.append(name) or folder)
+    config = make_config({"model": "owner/name", "revision": "v1", "device": "cuda", **SMALL})
+    spec = inspect(make_config({"model": str(folder)}).model)[1]
+    job = Precompilation(config, spec, CAPABILITY, [PROCESSORS])._job
+    assert asked == [("owner/name", "v1")] and job["settings"]["model"] == str(folder)
+
+
 def test_calibrating_is_compiled_for_unless_the_checkpoint_has_scales(tmp_path):
     scales = {f"{layer}_{kind}_scale": torch.tensor(0.5) for layer in range(2) for kind in "kv"}
     scaled, plain = with_tensors(tmp_path, **scales).folder, tiny("Llama")
