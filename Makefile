@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 
-.PHONY: setup dev serve test test-long check format simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
+.PHONY: setup dev serve test test-long shots ui-bench fuzz check format simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
     gpu-wheels guide docs clean help
 
 help:  ## Show this list
@@ -15,8 +15,9 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 setup: .venv/.kernels  ## Make .venv with the plain package, compile the CPU kernels
 
-dev: .venv/.dev  ## Add what the tests and checks need, also a browser where none is installed
+dev: .venv/.dev  ## Add what the tests and checks need: also a browser where none is installed, and npm's packages
 	@$(BIN)/python -m tools.browser
+	@$(BIN)/python -m tools.node
 
 serve: setup  ## Serve the embedded model on http://127.0.0.1:8000
 	@echo 'The command is $(BIN)/quire; after `. $(BIN)/activate` it is quire.'
@@ -25,13 +26,26 @@ serve: setup  ## Serve the embedded model on http://127.0.0.1:8000
 test: dev  ## Run the tests (8 to 12 min on 2 cores)
 	$(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile
 
-test-long: dev  ## Run what takes longer: long fuzzing, a fault in every step, ten thousand aborts (20 min)
+test-long: dev  ## Run what takes longer: long fuzzing, a fault in every step, ten thousand answers parsed (90 min)
 	$(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile -m long
+
+SHOTS ?= shots
+shots: dev  ## Screenshots of every view of the page, light and dark, desktop, phone and zoomed, into SHOTS (3 min)
+	QUIRE_SHOTS=$(SHOTS) $(BIN)/python -m pytest -q tests/e2e/test_views.py tests/e2e/test_flow.py -m '' \
+	    -k "accessible or fits_the_window"
+
+ui-bench: dev  ## What the page costs the browser: each frame, its list and search, its memory (12 min)
+	$(BIN)/python -m tests.e2e.ui_bench
+
+FUZZ ?= 1000
+fuzz: dev  ## FUZZ requests of each kind to each route, made from /openapi.json (5 min)
+	QUIRE_FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest -q --numprocesses $(WORKERS) tests/api/test_openapi_fuzz.py
 
 check: dev  ## Format, lint, types, house rules, docs (< 2 min)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tools.node types
 	$(BIN)/python -m pytest -q tests/house
 
 format: dev  ## Format the code
@@ -54,8 +68,8 @@ kernels: dev  ## The CPU kernels under AddressSanitizer and UBSan, a wheel, all 
 versions: dev  ## The tests of the wire with the lowest and the newest uvicorn, websockets, httptools, starlette (2 min)
 	$(BIN)/python -m tools.versions
 
-peers: dev  ## Set up what `python -m benchmarks cpu` compares with, in .peers (5 GB, 10-15 min)
-	PYTHON=$(BIN)/python sh benchmarks/peers/setup.sh
+peers: dev  ## Set up what `python -m benchmarks cpu` compares with, in .peers (5 GB, 15-20 min); PEERS="llama.cpp gguf" chooses
+	PYTHON=$(BIN)/python sh benchmarks/peers/setup.sh $(PEERS)
 
 # On a machine with a GPU, whose own Python has torch: make gpu PYTHON=/path/to/python
 GPU_PYTHON = $(if $(filter file,$(origin PYTHON)),$(or $(wildcard $(BIN)/python),$(PYTHON)),$(PYTHON))
@@ -88,7 +102,7 @@ docs: dev  ## Write docs/reference, the table of docs/benchmarks.md and the pict
 	$(BIN)/python -m tools.figures
 
 clean:  ## Remove everything that can be made again
-	rm -rf .venv .gpu gpu-wheels build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis app/static/vendor
+	rm -rf .venv .gpu gpu-wheels build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis app/static/vendor app/static/compressed node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.plain: $(INPUTS)

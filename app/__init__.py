@@ -6,15 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from app.contract.grammar import StructuredOutputs as StructuredOutputs
     from app.contract.sampling_params import SamplingParams as SamplingParams
     from app.llm import LLM as LLM
-    from app.llm import RequestOutput as RequestOutput
+    from app.llm_outputs import RequestOutput as RequestOutput
 
-__all__ = ["LLM", "RequestOutput", "SamplingParams"]
+__all__ = ["LLM", "RequestOutput", "SamplingParams", "StructuredOutputs"]
 __version__ = "0.1.0"
 
 # Loaded on access (PEP 562), because importing another part of the package must not load torch.
-_HOMES = {"LLM": "app.llm", "RequestOutput": "app.llm", "SamplingParams": "app.contract.sampling_params"}
+_HOMES = {
+    "LLM": "app.llm",
+    "RequestOutput": "app.llm_outputs",
+    "SamplingParams": "app.contract.sampling_params",
+    "StructuredOutputs": "app.contract.grammar",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -2,80 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from array import array
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import fields, replace
 from itertools import count
 from operator import index
 
 from tqdm import tqdm
 
-from app.checkpoint.inspection import open_files
-from app.checkpoint.names import resolve
 from app.config.settings import ServerConfig, make_config
 from app.contract.admission import admit
 from app.contract.errors import (
     ConfigurationError,
-    ContextLengthExceeded,
-    EngineFailed,
-    ErrorInfo,
     InvalidValue,
-    KVCapacityExceeded,
     NoChatTemplate,
-    QueueTimeout,
-    QuireError,
+    UnsupportedParameter,
 )
-from app.contract.events import EngineEvent, Finished, Progress, RequestFailed, TokenDelta, Usage
-from app.contract.packed_logprobs import TokenLogprobs
-from app.contract.requests import EngineRequest, Submit
+from app.contract.events import (
+    Embedded,
+    EngineEvent,
+    FinishReason,
+    RequestFailed,
+)
+from app.contract.grammar import Grammar
+from app.contract.requests import EngineRequest, Pooling, PoolingKind, Submit
 from app.contract.sampling_params import MAX_SEQUENCES, SamplingParams
 from app.engine.build import build_engine
+from app.llm_outputs import Logprob, RequestOutput, ToolCall, apply_events, error_of, new_outputs
 from app.runtime.clock import monotonic
-from app.text.frontend import TextFrontend
+from app.text.chat_template import RenderOptions
+from app.text.grammar.answer_rules import answer_rules
+from app.text.grammar.cache import GrammarCache
+from app.text.opened_model import OpenedModel
+from app.text.parsing.whole_answer import call_id, client_reason, parse_whole
+from app.text.reasoning_marks import reasoning_start
+from app.text.tool_choice import NO_TOOLS, ToolUse, choose_tools
+from app.text.tools import with_objects
 
 Prompt = str | Sequence[int] | Mapping[str, Sequence[int]]
 Message = Mapping[str, object]
-
-# Errors of the engine that are caused by the request or by a timeout, not by a failure.
-_REJECTIONS = (QueueTimeout, KVCapacityExceeded, ContextLengthExceeded, InvalidValue)
-
-
-@dataclass(frozen=True, slots=True)
-class Logprob:
-    """Log-probability of one token, its rank (1 = most likely) and its text."""
-
-    logprob: float
-    rank: int
-    decoded_token: str
-
-
-@dataclass(slots=True)
-class CompletionOutput:
-    """One completion. With `logprobs` set in the parameters, `logprobs` has one dict per token, {token id: Logprob}.
-
-    Tokens that ended the completion are in `logprobs`, but not in `token_ids`.
-    """
-
-    index: int
-    text: str = ""
-    token_ids: list[int] = field(default_factory=list)
-    finish_reason: str | None = None
-    logprobs: list[dict[int, Logprob]] | None = None
-
-
-@dataclass(slots=True)
-class RequestOutput:
-    """One prompt and its `n` completions; `prompt` is None if token ids were given.
-
-    With `best_of` and beam search the completions are sorted by score, best first. `usage` counts the tokens of all
-    completions.
-    """
-
-    request_id: str
-    prompt: str | None
-    prompt_token_ids: list[int]
-    outputs: list[CompletionOutput]
-    usage: Usage | None = None
 
 
 class LLM:
@@ -99,11 +65,11 @@ class LLM:
                     param=item.name,
                 )
         self.config = make_config({"model": model, "dtype": dtype, **settings})
-        # config.json first: its absence is the better message for a folder that lacks the tokenizer too.
-        files = open_files(resolve(model, self.config.model.revision), with_weights=False)
-        self._text = TextFrontend.load(self.config.model, files.text_source)
+        opened = OpenedModel.open(self.config.model)
+        self._text = opened.text
         self.tokenizer = self._text.tokenizer
-        self.engine = build_engine(self.config, tokenizer=self.tokenizer)
+        self._grammars = GrammarCache()
+        self.engine = build_engine(self.config, model=opened, grammars=self._grammars)
         self._ids = count(1)
 
     def generate(
@@ -131,10 +97,15 @@ class LLM:
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
+        *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        tool_choice: str | Mapping[str, object] = "auto",
+        parallel_tool_calls: bool = True,
     ) -> list[RequestOutput]:
         """Answer one conversation or many, rendered with the model's chat template.
 
-        Without `params`, answers may be as long as the context allows.
+        Without `params`, answers may be as long as the context allows. Messages, `tools`, `tool_choice` and
+        `parallel_tool_calls` are those of OpenAI's API.
 
         Raises:
             NoChatTemplate: the model has none.
@@ -147,8 +118,20 @@ class LLM:
             )
         single = [each for each in messages if isinstance(each, Mapping)]
         many = [single] if single else [each for each in messages if not isinstance(each, Mapping)]
-        encoded = [template.render([dict(message) for message in each]) for each in many]
-        return self._run(encoded, [None] * len(encoded), params or SamplingParams(max_tokens=None), use_tqdm)
+        use = choose_tools(
+            None if tools is None else list(tools), tool_choice, parallel_tool_calls, self._text.answers.calls
+        )
+        options = RenderOptions(tools=use.definitions)
+        encoded = [
+            template.render([with_objects(one, f"messages[{index}]") for index, one in enumerate(each)], options)
+            for each in many
+        ]
+        results = self._run(
+            encoded, [None] * len(encoded), params or SamplingParams(max_tokens=None), use_tqdm, tools=use
+        )
+        for result in results:
+            self._parse(result, use)
+        return results
 
     def beam_search(
         self,
@@ -184,6 +167,78 @@ class LLM:
         )
         return self.generate(prompts, params, use_tqdm)
 
+    def embed(
+        self,
+        prompts: str | Mapping[str, Sequence[int]] | Sequence[Prompt],
+        *,
+        pooling: str | None = None,
+        dimensions: int | None = None,
+        normalize: bool = True,
+    ) -> list[list[float]]:
+        """Return a vector for each prompt: its pooled hidden states, `mean` (default, unless the model says) or `last`.
+
+        Vectors are cut to `dimensions` numbers, then scaled to length 1 with `normalize`. The same prompt has the same
+        bits in any batch. Prompts are given as for `generate`, but a text is never made a user message.
+
+        Raises:
+            RequestError: a prompt or parameter is invalid, or the device makes no embeddings.
+            EngineFailed: the engine failed while it processed a prompt.
+        """
+        info, batch = self.engine.model_info, [prompts] if isinstance(prompts, (str, Mapping)) else list(prompts)
+        if not info.reads_prompts:
+            raise UnsupportedParameter("Embeddings are not supported on this device; they need a CPU.")
+        if pooling is not None and pooling not in list(PoolingKind):
+            raise InvalidValue(f"pooling is {pooling!r:.40}; it must be mean or last.", param="pooling")
+        if dimensions is not None and not 1 <= dimensions <= info.hidden_size:
+            raise InvalidValue(
+                f"dimensions is {dimensions}; it must be between 1 and {info.hidden_size}.", param="dimensions"
+            )
+        how = Pooling(info.pooling if pooling is None else PoolingKind(pooling), dimensions, normalize)
+        params = SamplingParams(max_tokens=1, temperature=0)
+        encoded = [self.tokenizer.encode(each) if isinstance(each, str) else self._encode(each) for each in batch]
+        requests = [replace(self._request(ids, params, None), pooling=how) for ids in encoded]
+        found = {event.request_id: event for events in self._events_of(requests) for event in events}
+        vectors = []
+        for request in requests:
+            event = found[request.id]
+            if isinstance(event, RequestFailed):
+                raise error_of(event.error)
+            assert isinstance(event, Embedded), "a pooled request has one event"
+            vectors.append(array("f", event.vector).tolist())
+        return vectors
+
+    def score_prompt(
+        self,
+        prompts: str | Mapping[str, Sequence[int]] | Sequence[Prompt],
+        num_top: int = 0,
+        use_tqdm: bool = False,
+    ) -> list[list[dict[int, Logprob] | None]]:
+        """Return what the model says of each token of each prompt: {token id: Logprob}, None for the first token.
+
+        A dict has the prompt's token and the `num_top` most likely ones in its place, at most 20. The same prompt has
+        the same bits in any batch. Prompts are given as for `embed`.
+
+        Raises:
+            RequestError: a prompt or `num_top` is invalid, a prompt is too long, or the device scores no prompts.
+            EngineFailed: the engine failed while it processed a prompt.
+        """
+        batch: list[Prompt] = [prompts] if isinstance(prompts, (str, Mapping)) else list(prompts)
+        encoded = [self.tokenizer.encode(each) if isinstance(each, str) else self._encode(each) for each in batch]
+        params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=num_top)
+        outputs = self._run(encoded, [None] * len(encoded), params, use_tqdm)
+        return [output.prompt_logprobs or [] for output in outputs]
+
+    def _events_of(self, requests: Sequence[EngineRequest]) -> Generator[Sequence[EngineEvent]]:
+        """Run requests to their ends, and yield the events of each turn."""
+        commands = [Submit(request) for request in requests]
+        try:
+            while commands or self.engine.has_ready_work:
+                yield self.engine.turn(commands, monotonic()).events
+                commands = []
+        finally:  # an interrupt (Ctrl-C) must not leave unfinished requests in the engine
+            for request in requests:
+                self.engine.abort(request.id, monotonic())
+
     def close(self) -> None:
         """Drop the engine and its memory; the object cannot be used afterwards. Idempotent."""
         with suppress(AttributeError):
@@ -195,34 +250,80 @@ class LLM:
         texts: Sequence[str | None],
         params: SamplingParams | Sequence[SamplingParams] | None,
         use_tqdm: bool,
+        *,
+        tools: ToolUse | None = None,
     ) -> list[RequestOutput]:
         each = _per_prompt(params, len(encoded))
-        requests = [self._request(ids, chosen) for ids, chosen in zip(encoded, each, strict=True)]
+        different = {id(one): one for one in each}  # mostly all prompts have the same parameters
+        grammars = {key: self._grammar(one, tools) for key, one in different.items()}
+        requests = [
+            self._request(ids, chosen, tools, grammars[id(chosen)]) for ids, chosen in zip(encoded, each, strict=True)
+        ]
         outputs = {
-            request.id: RequestOutput(request.id, text, list(request.prompt_token_ids), _new_outputs(request.params))
+            request.id: RequestOutput(request.id, text, list(request.prompt_token_ids), new_outputs(request.params))
             for request, text in zip(requests, texts, strict=True)
         }
-        commands = [Submit(request) for request in requests]
         failures: list[RequestFailed] = []
         token_bytes = self.tokenizer.token_bytes
+        leases = [self._grammars.lease(one.grammar) for one in requests if one.grammar is not None]
         with tqdm(total=len(requests), desc="generating", unit="request", disable=not use_tqdm) as bar:
             try:
-                while commands or self.engine.has_ready_work:
-                    report = self.engine.turn(commands, monotonic())
-                    commands = []
-                    failures += _apply(report.events, outputs, bar, token_bytes)
-            finally:  # an interrupt (Ctrl-C) must not leave unfinished requests in the engine
-                for request in requests:
-                    self.engine.abort(request.id, monotonic())
+                with closing(self._events_of(requests)) as turns:
+                    for events in turns:
+                        failures += apply_events(events, outputs, bar, token_bytes)
+            finally:
+                for lease in leases:
+                    lease.release()
         if failures:
-            raise _error_of(failures[0].error)
+            raise error_of(failures[0].error)
         return list(outputs.values())
 
-    def _request(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> EngineRequest:
+    def _parse(self, result: RequestOutput, tools: ToolUse) -> None:
+        """Separate the reasoning and the calls of answers to a chat from their text."""
+        answers = self._text.answers
+        start = reasoning_start(answers.reasoning, result.prompt_token_ids, self.tokenizer)
+        for output in result.outputs:
+            parser = answers.new_parser(tools.schemas, is_inside=start is not None and start.is_inside)
+            if parser is None:
+                return
+            whole = parse_whole(parser, output.text)
+            output.text, output.reasoning = whole.text, whole.reasoning
+            output.tool_calls = [
+                ToolCall(call_id(result.request_id, output.index, number), name, arguments)
+                for number, (name, arguments) in enumerate(whole.calls)
+            ]
+            if output.finish_reason is not None:
+                output.finish_reason = str(client_reason(FinishReason(output.finish_reason), parser))
+
+    def _grammar(self, params: SamplingParams, tools: ToolUse | None) -> Grammar | None:
+        """Return what an answer with `params` must satisfy, to a chat with `tools` or to another prompt."""
+        return (tools or NO_TOOLS).grammar(self._text.answers, params.structured_outputs)
+
+    def _request(
+        self,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        tools: ToolUse | None,
+        grammar: Grammar | None = None,
+    ) -> EngineRequest:
+        """Return the request for one prompt, whose answer satisfies `grammar`; without `tools` it is no chat."""
+        answers = self._text.answers
         resolved = admit(prompt_token_ids, params, self.engine.model_info)
         now, queue_timeout = monotonic(), self.config.scheduler.queue_timeout
         start_deadline = now + queue_timeout if queue_timeout else None
-        return EngineRequest(f"llm-{next(self._ids)}", tuple(prompt_token_ids), resolved, now, start_deadline)
+        style = None if tools is None else answers.reasoning
+        start = reasoning_start(style, prompt_token_ids, self.tokenizer)
+        rules = answer_rules(grammar, resolved, start)
+        return EngineRequest(
+            f"llm-{next(self._ids)}",
+            tuple(prompt_token_ids),
+            resolved,
+            now,
+            start_deadline,
+            grammar=rules.grammar,
+            reasoning=rules.reasoning,
+            shown_token_ids=frozenset() if tools is None else answers.shown_token_ids(bool(tools.definitions)),
+        )
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:
         if isinstance(prompt, str):
@@ -251,49 +352,3 @@ def _per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, num_pr
             f"{len(params)} params were given for {num_prompts} prompts; give one, or one per prompt.", param="params"
         )
     return params
-
-
-def _new_outputs(params: SamplingParams) -> list[CompletionOutput]:
-    return [CompletionOutput(choice, logprobs=None if params.logprobs is None else []) for choice in range(params.n)]
-
-
-def _apply(
-    events: Iterable[EngineEvent],
-    outputs: Mapping[str, RequestOutput],
-    bar: tqdm,
-    token_bytes: Callable[[int], bytes],
-) -> list[RequestFailed]:
-    """Add events to the outputs they belong to; return the failures among them."""
-    failures = []
-    for event in events:
-        if isinstance(event, RequestFailed):
-            failures.append(event)
-            continue
-        assert not isinstance(event, Progress), "an engine without a server sends no progress"
-        request = outputs[event.request_id]
-        output = request.outputs[event.choice]
-        if isinstance(event, TokenDelta):
-            output.text += event.text
-            output.token_ids += event.token_ids
-            if output.logprobs is not None:
-                output.logprobs += [_logprobs(entry, token_bytes) for entry in event.logprobs or ()]
-        elif isinstance(event, Finished):
-            output.finish_reason = str(event.reason)
-            num_before = 0 if request.usage is None else request.usage.completion_tokens
-            request.usage = replace(event.usage, completion_tokens=num_before + event.usage.completion_tokens)
-            if all(each.finish_reason for each in request.outputs):
-                bar.update()
-    return failures
-
-
-def _error_of(info: ErrorInfo) -> QuireError:
-    kind = next((kind for kind in _REJECTIONS if kind.code == info.code), EngineFailed)
-    return kind(info.message, param=info.param)
-
-
-def _logprobs(entry: TokenLogprobs, token_bytes: Callable[[int], bytes]) -> dict[int, Logprob]:
-    best = zip(entry.top_token_ids, entry.top_logprobs, range(1, len(entry.top_logprobs) + 1), strict=True)
-    return {
-        token_id: Logprob(logprob, rank, token_bytes(token_id).decode("utf-8", "replace"))
-        for token_id, logprob, rank in (*best, (entry.token_id, entry.logprob, entry.rank))
-    }

@@ -14,51 +14,15 @@ import os
 import random
 import sys
 from collections.abc import Awaitable, Callable
-from functools import cache
-from typing import NamedTuple
 
 from websockets.exceptions import WebSocketException
 
+import benchmarks.api_attacks  # noqa: F401 - enters its attacks
 from benchmarks.attack_client import Client
+from benchmarks.attack_table import ATTACKS as ATTACKS
+from benchmarks.attack_table import CHAT, COMPLETIONS, LARGEST, attack, body, chat
 
-LARGEST = 4 * 1024 * 1024 - 4096
 RETRY_S = 0.05
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
-
-
-class Attack(NamedTuple):
-    """What each of `num_workers` does again and again."""
-
-    what: str
-    run: Callable[[Client], Awaitable[None]]
-    num_workers: int = 2
-
-
-ATTACKS: dict[str, Attack] = {}
-
-
-def attack(what: str, num_workers: int = 2) -> Callable[[Callable[[Client], Awaitable[None]]], None]:
-    """Register an attack under the name of its function."""
-
-    def register(run: Callable[[Client], Awaitable[None]]) -> None:
-        ATTACKS[run.__name__] = Attack(what, run, num_workers)
-
-    return register
-
-
-def body(what: str, path: str = CHAT) -> Callable[[Callable[[], bytes]], None]:
-    """Register an attack that posts what the function returns, made once: the attacker is to be quick."""
-
-    def register(build: Callable[[], bytes]) -> None:
-        made = cache(build)
-        ATTACKS[build.__name__] = Attack(what, lambda client: client.post(path, made()), 4)
-
-    return register
-
-
-def chat(content: object = "What is Quire?", **fields: object) -> bytes:
-    """A chat body."""
-    return json.dumps({"messages": [{"role": "user", "content": content}], "ignore_eos": True, **fields}).encode()
 
 
 @attack("does nothing")
@@ -151,6 +115,13 @@ async def logprobs_streamed(client: Client) -> None:
 @attack("n = 16 with 20 log-probabilities a token, not streamed", 1)
 async def logprobs_whole(client: Client) -> None:
     await client.post(CHAT, chat(n=16, logprobs=True, top_logprobs=20, max_tokens=1900, temperature=1))
+
+
+@attack("long prompts, each different, echoed with 20 log-probabilities a token", 4)
+async def scored_prompts(client: Client) -> None:
+    ids = [random.randrange(10, 3000) for _ in range(min(4096, client.context - 8))]
+    fields = {"prompt": ids, "echo": True, "logprobs": 20, "max_tokens": 1, "stream": random.random() < 0.5}
+    await client.post(COMPLETIONS, json.dumps(fields).encode())
 
 
 @attack("log-probabilities, merged, and never read", 8)

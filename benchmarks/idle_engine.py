@@ -6,7 +6,7 @@ are `time.thread_time()`, which other programs on the machine affect least.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -21,12 +21,14 @@ from app.engine.execute.cpu.runner import CpuRunner
 from app.engine.execute.cpu.threads import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.engine.execute.masks import Masks
 from app.engine.output_processor import OutputProcessor
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.step_plan import RowStart, SampleLogprobs
 from app.engine.schedule.step_results import StepProgress
 from app.runtime.clock import monotonic
+from app.text.grammar.cache import GrammarCache
 from app.text.tokenizer import Tokenizer
 from training.guide.corpus import load_corpus
 
@@ -46,12 +48,17 @@ class NoGraph:
     """A step graph that computes nothing."""
 
     samples = None
+    max_logit_rows = 1
 
     def __init__(self) -> None:
-        self._logits = torch.zeros(0, 0)
+        self._logits = self.hidden_TD = torch.zeros(0, 0)
 
     def run(self, inputs: StepInputs) -> Tensor:
         """See HostGraph.run."""
+        return self._logits
+
+    def logits(self, token_rows: Sequence[int]) -> Tensor:
+        """See HostGraph.logits."""
         return self._logits
 
 
@@ -78,6 +85,7 @@ class TextSampler(Sampler):
         rows: Sequence[int],
         positions: Sequence[int],
         device_token_ids: Sequence[int] | None = None,
+        allowed: Callable[[int], Tensor | None] = lambda index: None,
     ) -> list[tuple[int, SampleLogprobs | None]]:
         """See Sampler.sample."""
         began = time.thread_time()
@@ -120,10 +128,12 @@ class IdleEngine:
         )
         batch = BatchState(max_num_seqs, -(-MAX_MODEL_LEN // BLOCK_SIZE), max_tokens, BLOCK_SIZE)
         cache = KVCache(KVLayout(BLOCK_SIZE, 1, 1, 1, torch.float32), num_blocks)
-        runner = CpuRunner(batch, NoGraph(), TextSampler(text_ids, self.spent), cache, ThreadChoice(1))
+        grammars = GrammarCache()
+        masks = Masks(grammars, batch.buffers.masks, VOCAB_SIZE, (), 1)
+        runner = CpuRunner(batch, NoGraph(), TextSampler(text_ids, self.spent), cache, ThreadChoice(1), masks)
         model_info = ModelInfo("idle", "0", MAX_MODEL_LEN, num_blocks * BLOCK_SIZE, VOCAB_SIZE)
         scheduler = Scheduler(limits)
-        self.engine = Engine(model_info, scheduler, runner, TimedOutput(scheduler, tokenizer, self.spent))
+        self.engine = Engine(model_info, scheduler, runner, TimedOutput(scheduler, tokenizer, self.spent), grammars)
 
     def add(self, requests: Iterable[EngineRequest]) -> float:
         """Put requests in line; return the seconds that took."""

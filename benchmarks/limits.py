@@ -21,13 +21,17 @@ SIGNS: Mapping[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What one figure must be: `sign` (one of SIGNS) and value; a share is written in per cent."""
+    """What one figure must be: `sign` (one of SIGNS) and value; a share is written in per cent.
+
+    `stretch` is a further goal, which is reported and never missed.
+    """
 
     name: str
     sign: str
     value: float
     unit: str
     why: str
+    stretch: float | None = None
 
     def allows(self, figure: float) -> bool:
         """Whether a figure is as it must be."""
@@ -66,11 +70,20 @@ class Verdict:
         """Whether it is not, and is judged."""
         return not (self.is_met or self.excuse)
 
+    @property
+    def stretch(self) -> str:
+        """Whether the further goal is reached, in words; empty if there is none."""
+        goal = self.limit.stretch
+        if goal is None:
+            return ""
+        reached = SIGNS[self.limit.sign](self.figure, goal)
+        return f"stretch {self.limit.text(goal)}: {'reached' if reached else 'not reached'}"
+
     def __str__(self) -> str:
         limit = self.limit
         name = ": ".join(filter(None, (self.what, limit.name)))
         word = self.excuse or ("met" if self.is_met else f"MISSED by {limit.text(abs(self.figure - limit.value))}")
-        return f"{name} is {limit.text(self.figure)}, {limit}: {word}"
+        return "; ".join(filter(None, (f"{name} is {limit.text(self.figure)}, {limit}: {word}", self.stretch)))
 
 
 @cache
@@ -96,4 +109,4 @@ def conclude(verdicts: Iterable[Verdict], faults: Iterable[str] = ()) -> int:
 
 def _limit(name: str, row: Mapping[str, Any]) -> Limit:
     ((sign, value),) = [(sign, row[sign]) for sign in SIGNS if sign in row]
-    return Limit(name, sign, float(value), row["unit"], row["why"])
+    return Limit(name, sign, float(value), row["unit"], row["why"], row.get("stretch"))

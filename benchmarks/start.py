@@ -1,9 +1,10 @@
-"""Seconds from process start to the page and to the first token of `guide`: `python -m benchmarks start [--repeat N]`.
+"""Seconds from process start to the page and to the first token: `python -m benchmarks start [--repeat N]`.
 
-Writes `results/start.json`, and exits 1 when the median time to the first token is over the limit. The first run warms
-the caches and does not count. While the model loads, `/readyz` is requested all the time: the slowest response is the
-longest wait of a page. The effect of other programs shows in the number of busy cores before each run, and in the CPU
-time of the server's process.
+Measured are `guide` and, in turn with it, SmolLM2's GGUF file, if `make real-model` has fetched it. Writes
+`results/start.json`, and exits 1 when the median time to the first token is over the limit, or that of the file is too
+much later than that of `guide`. The first run of each warms the caches and does not count. While the model loads,
+`/readyz` is requested all the time: the slowest response is the longest wait of a page. The effect of other programs
+shows in the number of busy cores before each run, and in the CPU time of the server's process.
 """
 
 import argparse
@@ -14,13 +15,15 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from app.checkpoint.hub import smollm2
 from app.commands.machine import describe_run
 from app.commands.options import Parser
 from benchmarks.busy_cores import busy_cores
 from benchmarks.figures import RESULTS, write_json
-from benchmarks.limits import conclude, judge, limits
+from benchmarks.limits import Verdict, conclude, judge, limits
 from benchmarks.server_process import listening
 
+FIRST_TOKEN, FILE_LATER = "median to the first token", "135M GGUF file, median later than guide"
 LOOK_S = 0.5
 QUESTION = {"messages": [{"role": "user", "content": "What is Quire?"}], "stream": True, "temperature": 0}
 
@@ -37,13 +40,13 @@ class Start(NamedTuple):
     timings: tuple[str, ...]  # the server's own timings
 
 
-async def measure() -> Start:
-    """Start a server, ask it one question and end it."""
+async def measure(*arguments: str) -> Start:
+    """Start a server with these arguments, ask it one question and end it."""
     busy = busy_cores(LOOK_S)
     # With compiled Python files, like an installed one.
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     began = time.perf_counter()
-    with listening("--timings", environ=environ) as server:
+    with listening("--timings", *arguments, environ=environ) as server:
         assert (await server.client().get("/")).status == 200
         page = time.perf_counter() - began
         slowest_answer = await server.wait_until_ready()
@@ -75,16 +78,32 @@ def describe(run: Start) -> str:
     )
 
 
-def figures(runs: list[Start]) -> dict[str, object]:
+def figures(runs: list[Start], of_file: list[Start]) -> dict[str, object]:
     """Return what is written: medians, all runs, and where the time of the run in the middle went."""
     middle = sorted(runs, key=lambda run: run.first_token)[len(runs) // 2]
-    return {
+    found: dict[str, object] = {
         "benchmark": "start",
         **describe_run(("torch",)),
-        "limit_s": limits("start")["median to the first token"].value,
+        "limit_s": limits("start")[FIRST_TOKEN].value,
+        **_stages(runs),
+        "timings": middle.timings,
+    }
+    return found | {"file": {"name": smollm2.FILE, **_stages(of_file)}} if of_file else found
+
+
+def verdicts(runs: list[Start], of_file: list[Start]) -> list[Verdict]:
+    """Hold the medians against their limits."""
+    own = statistics.median(run.first_token for run in runs)
+    found = [judge("start", FIRST_TOKEN, own)]
+    if of_file:
+        found.append(judge("start", FILE_LATER, statistics.median(run.first_token for run in of_file) - own))
+    return found
+
+
+def _stages(runs: list[Start]) -> dict[str, object]:
+    return {
         "medians": {stage: statistics.median(getattr(run, stage) for run in runs) for stage in STAGES},
         "runs": {stage: [getattr(run, stage) for run in runs] for stage in STAGES},
-        "timings": middle.timings,
     }
 
 
@@ -94,13 +113,21 @@ def add_options(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print one line per run, write the figures, and judge the median."""
-    asyncio.run(measure())
-    runs = []
-    for _ in range(args.repeat):
-        runs.append(asyncio.run(measure()))
-        print(describe(runs[-1]), flush=True)
-    write_json(RESULTS / "start.json", figures(runs))
-    verdict = judge("start", "median to the first token", statistics.median(run.first_token for run in runs))
-    print(verdict)
-    return conclude([verdict])
+    """Measure, print one line per run, write the figures, and judge the medians."""
+    models: dict[str, list[str]] = {"guide": []}
+    if smollm2.is_there():
+        models[smollm2.FILE] = [str(smollm2.local_file())]
+    else:
+        print(f"{smollm2.FILE} is left out: `make real-model` fetches it")
+    found: dict[str, list[Start]] = {name: [] for name in models}
+    for turn in range(1 + args.repeat):
+        for name, arguments in models.items():
+            start = asyncio.run(measure(*arguments))
+            if turn:
+                found[name].append(start)
+                print(f"{name}: {describe(start)}", flush=True)
+    results = (found["guide"], found.get(smollm2.FILE, []))
+    write_json(RESULTS / "start.json", figures(*results))
+    for verdict in verdicts(*results):
+        print(verdict)
+    return conclude(verdicts(*results))

@@ -19,8 +19,10 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from app.checkpoint.fields import Fields
 from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_spec
+from app.checkpoint.specs.registry import find_family
 from benchmarks import checkpoints as real_sizes
 
 ARCHITECTURES = ("Llama", "Mistral", "Qwen2", "Qwen3")
@@ -86,6 +88,7 @@ def write_weights(folder: Path, seed: int = 0, num_shards: int = 1) -> None:
         elif "embed_tokens" not in name:
             noise *= (2.0 if "q_proj" in name or "k_proj" in name else 1.0) / shape[1] ** 0.5
         tensors[name] = noise.to(dtype)
+    tensors = _as_stored(opened, tensors)
     if num_shards == 1:
         save_file(tensors, folder / "model.safetensors")
         return
@@ -95,6 +98,15 @@ def write_weights(folder: Path, seed: int = 0, num_shards: int = 1) -> None:
         save_file({name: tensors[name] for name in held}, folder / file)
     weight_map = {name: file for file, held in shards.items() for name in held}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+def _as_stored(opened: Checkpoint, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors under the names of their family, those of one name as one."""
+    stored: dict[str, list[torch.Tensor]] = {}
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    for name, place in find_family(Fields(opened.config, "config.json")).names.locate(shapes).items():
+        stored.setdefault(place.name, []).append(tensors[name])
+    return {name: torch.cat(parts) for name, parts in stored.items()}
 
 
 def write_tokenizer(folder: Path, *, template: bool = True) -> None:

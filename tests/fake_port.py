@@ -7,6 +7,7 @@ output must be, in any process. Nothing here sleeps.
 from __future__ import annotations
 
 import threading
+from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,9 +15,28 @@ from zlib import crc32
 
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import ErrorInfo
-from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
+from app.contract.events import (
+    Embedded,
+    EngineEvent,
+    Finished,
+    FinishReason,
+    PromptScored,
+    RequestFailed,
+    Timings,
+    TokenDelta,
+    Usage,
+)
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
-from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
+from app.contract.requests import (
+    Abort,
+    EngineCommand,
+    EngineRequest,
+    Pause,
+    Pooling,
+    PoolingKind,
+    Resume,
+    Submit,
+)
 from app.contract.sampling_params import SamplingParams
 
 WORDS = (
@@ -40,7 +60,13 @@ WORDS = (
 """Texts of fake tokens, among them all that can break a framing. The text of token t is `WORDS[t % 16]`."""
 
 MODEL_INFO = ModelInfo(
-    name="fake", revision="0", max_model_len=2048, kv_capacity_tokens=65536, vocab_size=2**16, eos_token_ids=(2,)
+    name="fake",
+    hidden_size=8,
+    revision="0",
+    max_model_len=2048,
+    kv_capacity_tokens=65536,
+    vocab_size=2**16,
+    eos_token_ids=(2,),
 )
 
 
@@ -61,6 +87,22 @@ def tokens_of(prompt_token_ids: Sequence[int], count: int, choice: int = 0) -> t
 def text_of(prompt_token_ids: Sequence[int], count: int, choice: int = 0) -> str:
     """The text of the first `count` tokens of a choice of the fake output."""
     return "".join(WORDS[token_id % len(WORDS)] for token_id in tokens_of(prompt_token_ids, count, choice))
+
+
+def vector_of(prompt_token_ids: Sequence[int], pooling: Pooling) -> bytes:
+    """The fake vector of a prompt: its first ids, and the kind and the options of the pooling."""
+    numbers = [*prompt_token_ids[:5], *[0] * 5][:5]
+    numbers += [len(prompt_token_ids), list(PoolingKind).index(pooling.kind), pooling.is_normalized]
+    return array("f", numbers[: pooling.num_dimensions]).tobytes()
+
+
+def scores_of(prompt_token_ids: Sequence[int], num_top: int) -> Logprobs:
+    """The fake log-probabilities of a prompt's tokens, from the second on: lower for each further one."""
+    ids = [token_id % LOGPROBS_VOCAB for token_id in prompt_token_ids[1:]]
+    best = tuple(range(num_top))
+    values = tuple(-0.25 - rank for rank in best)
+    entries = [TokenLogprobs(token_id, -1.0 - i, num_top + 1, best, values) for i, token_id in enumerate(ids)]
+    return Logprobs.of(entries, num_top)
 
 
 @dataclass
@@ -223,6 +265,12 @@ class FakePort:
             assert self._deliver is not None, "start() first"
             self._deliver(StepReport(tuple(events), self._stats(), 0.001, sum(new), len(running) - len(new)))
 
+    def fail(self, request_id: str) -> None:
+        """Let one open request fail; no other one advances."""
+        del self._works[request_id]
+        assert self._deliver is not None, "start() first"
+        self._deliver(StepReport((RequestFailed(request_id, self.script.error),), self._stats()))
+
     def _execute(self, command: EngineCommand, events: list[EngineEvent]) -> None:
         if isinstance(command, Submit):
             self._works[command.request.id] = _Work(command.request)
@@ -250,6 +298,13 @@ class FakePort:
             del self._works[request.id]
             return
         work.num_tokens += 1
+        if request.pooling is not None:
+            prompt = request.prompt_token_ids
+            events.append(Embedded(request.id, vector_of(prompt, request.pooling), len(prompt)))
+            del self._works[request.id]
+            return
+        if work.num_tokens == 1 and request.params.prompt_logprobs is not None:
+            events.append(PromptScored(request.id, scores_of(request.prompt_token_ids, request.params.prompt_logprobs)))
         extended = work.open
         for choice in extended:
             self._extend(request, choice)
@@ -269,6 +324,9 @@ class FakePort:
 
     def _extend(self, request: EngineRequest, choice: _Choice) -> None:
         """Give an open choice its next token."""
+        if request.is_prompt_only:
+            choice.reason = FinishReason.LENGTH
+            return
         number = choice.num_tokens = choice.num_tokens + 1
         answer = self.script.answer_of(choice.number)
         token_id = token_of(request.prompt_token_ids, number, choice.number)

@@ -76,11 +76,11 @@ class FakeEngine(AsyncEngine):
         if self._loop is None:
             super().start()
 
-    def submit(self, request: EngineRequest, sink: EventSink) -> None:
-        """Submit a request; its tokens come with the next steps."""
+    def submit_all(self, submissions: Sequence[tuple[EngineRequest, EventSink]]) -> None:
+        """Submit requests; their tokens come with the next steps."""
         self.start()
-        super().submit(request, sink)
-        self.requests.append(request)
+        super().submit_all(submissions)
+        self.requests += [request for request, _ in submissions]
         self._schedule()
 
     def abort(self, request_id: str) -> None:

@@ -17,7 +17,30 @@ from tests.checkpoints import CHAT_TEMPLATE, SPECIAL, tiny
 
 U32, I32, F32, BOOL, STRING, ARRAY, U64 = 4, 5, 6, 7, 8, 9, 10
 _LETTERS = {U32: "I", I32: "i", F32: "f", BOOL: "?", U64: "Q"}
-GGUF_NAMES = {"Llama": "llama", "Mistral": "llama", "Qwen2": "qwen2", "Qwen3": "qwen3"}
+GGUF_NAMES = {
+    "Llama": "llama", "Mistral": "llama", "Qwen2": "qwen2", "Qwen3": "qwen3", "Phi3": "phi3", "SmolLM3": "smollm3",
+    "Granite": "granite",
+}  # fmt: skip
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75, "attention_factor": 1.25,
+    "short_factor": [1.0, 1.125, 1.25, 1.375, 1.5, 2.0], "long_factor": [1.0, 1.5, 2.5, 4.0, 6.0, 8.0],
+}  # fmt: skip
+GGUF_MODELS: dict[str, dict[str, Any]] = {
+    "Llama": {},
+    "Mistral": {},
+    "Qwen2": {},
+    "Qwen3": {},
+    "Phi3": {"sliding_window": 5, "rope_parameters": LONGROPE, "original_max_position_embeddings": 128},
+    "SmolLM3": {"num_hidden_layers": 5},
+    "Granite": {
+        "embedding_multiplier": 3.7, "residual_multiplier": 0.22, "attention_multiplier": 0.11, "logits_scaling": 6.0,
+    },
+}  # fmt: skip
+"""Fields for `tiny(architecture, **fields)` with all that a GGUF file of the architecture can say."""
+_MULTIPLIERS = {
+    "attention_multiplier": "attention.scale", "embedding_multiplier": "embedding_scale",
+    "residual_multiplier": "residual_scale", "logits_scaling": "logit_scale",
+}  # fmt: skip
 
 
 def string(text: str | bytes) -> bytes:
@@ -71,7 +94,7 @@ def write_gguf(
     file: Path, fields: Mapping[str, Any], tensors: Mapping[str, tuple[str, np.ndarray]], alignment: int = 32
 ) -> Path:
     """Write a correct file; `tensors` are (type, float32 array) or (type, uint8 array of encoded rows)."""
-    entries, data = [], b""
+    entries, data = [], bytearray()
     for name, (kind, values) in tensors.items():
         number = gguf.GGMLQuantizationType[kind]
         block, size = gguf.GGML_QUANT_SIZES[number]
@@ -82,7 +105,7 @@ def write_gguf(
         data += raw.tobytes()
         data += b"\0" * (-len(data) % alignment)
     keys = [key(name, value) for name, value in fields.items()]
-    file.write_bytes(gguf_bytes(keys, entries, data, alignment=alignment))
+    file.write_bytes(gguf_bytes(keys, entries, bytes(data), alignment=alignment))
     return file
 
 
@@ -101,7 +124,17 @@ def model_fields(folder: Path, architecture: str) -> dict[str, Any]:
         "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
         "rope.freq_base": config["rope_theta"],
         "rope.dimension_count": config["head_dim"],
+        **{key: config[field] for field, key in _MULTIPLIERS.items() if field in config},
     }
+    if config.get("sliding_window"):
+        values["attention.sliding_window"] = config["sliding_window"]
+    rope = config.get("rope_parameters", {})
+    if "long_factor" in rope:
+        values |= {
+            "rope.dimension_count": int(config["head_dim"] * rope["partial_rotary_factor"]),
+            "rope.scaling.original_context_length": config["original_max_position_embeddings"],
+            "rope.scaling.attn_factor": rope["attention_factor"],
+        }
     return {"general.architecture": name, **{f"{name}.{key}": value for key, value in values.items()}}
 
 
@@ -127,10 +160,13 @@ def stored_tensors(folder: Path, architecture: str, kind: str = "F32") -> dict[s
     config = json.loads((folder / "config.json").read_text())
     tensors = {}
     for name, values in load_file(folder / "model.safetensors").items():
-        if GGUF_NAMES[architecture] == "llama" and name.split(".")[-2] in ("q_proj", "k_proj"):
+        if GGUF_NAMES[architecture] in ("llama", "smollm3", "granite") and name.split(".")[-2] in ("q_proj", "k_proj"):
             pairs = values.reshape(-1, 2, config["head_dim"] // 2, *values.shape[1:])
             values = np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(values.shape))
         tensors[stored_name(name)] = (kind if values.ndim > 1 else "F32", values)
+    for name in ("short_factor", "long_factor"):
+        if factors := config.get("rope_parameters", {}).get(name):
+            tensors[f"rope_factors_{name[:-7]}.weight"] = ("F32", np.array(factors, np.float32))
     return tensors
 
 

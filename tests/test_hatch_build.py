@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import platform
 import shutil
@@ -12,12 +13,14 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import brotli
 import pytest
 
 from app.kernels.cpu.compiling import INSTRUCTION_SETS, SOURCES, source_key, supported_sets
 from tests.kernels.cpu.compilers import use_compiler
 
 ROOT = Path(__file__).parents[1]
+PAGE = ["/app/static/vendor/*", "/app/static/compressed/*"]  # of a wheel
 linux_only = pytest.mark.skipif(
     (platform.system(), platform.machine()) != ("Linux", "x86_64"), reason="kernels are built on Linux x86-64 only"
 )
@@ -82,7 +85,7 @@ def test_without_a_working_compiler_the_wheel_is_for_any_platform(
 ):
     use_compiler(kind, tmp_path, monkeypatch)
     data, warnings = build(hook, root)
-    assert data == {"artifacts": ["/app/static/vendor/*"]}
+    assert data == {"artifacts": PAGE}
     assert len(warnings) == 1 and "lacks the CPU kernels" in warnings[0]
 
 
@@ -99,7 +102,7 @@ def test_neither_an_sdist_nor_an_editable_install_compiles(
 
 def test_other_platforms_compile_nothing(hook: ModuleType, root: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    assert build(hook, root) == ({"artifacts": ["/app/static/vendor/*"]}, [])
+    assert build(hook, root) == ({"artifacts": PAGE}, [])
 
 
 @linux_only
@@ -115,7 +118,7 @@ def test_an_installed_wheel_needs_no_compiler(tmp_path: Path):
         shutil.copy(ROOT / name, project / name)
     shutil.copytree(ROOT / "app" / "static" / "vendor", project / "app" / "static" / "vendor")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
-    subprocess.run([*pip, ".", "--wheel-dir", str(tmp_path)], cwd=project, check=True, timeout=600)
+    subprocess.run([*pip, ".", "--wheel-dir", str(tmp_path)], cwd=project, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.endswith("py3-none-linux_x86_64.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -131,9 +134,26 @@ def test_an_installed_wheel_needs_no_compiler(tmp_path: Path):
         "    print(library_file(name))\n"
     )
     environ = {"PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(installed)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert all(line.startswith(str(installed)) for line in done.stdout.splitlines())
     assert not list((tmp_path / "cache").glob("**/*.so"))
+
+
+def test_a_wheel_contains_the_page_compressed_and_an_editable_install_does_not(hook: ModuleType, root: Path):
+    static = root / "app" / "static"
+    static.mkdir(parents=True)
+    (static / "app.js").write_text("one();\n" * 100)
+    (static / "tiny.js").write_text("1")
+    build(hook, root, version="editable")
+    assert not (static / "compressed").exists()
+    (static / "compressed").mkdir()
+    (static / "compressed" / "stale.br").touch()
+    data, _ = build(hook, root)
+    assert "/app/static/compressed/*" in data["artifacts"]
+    digest = hashlib.sha256((static / "app.js").read_bytes()).hexdigest()
+    assert {path.name for path in (static / "compressed").iterdir()} == {f"{digest}.br", f"{digest}.gz"}
+    assert brotli.decompress((static / "compressed" / f"{digest}.br").read_bytes()) == (static / "app.js").read_bytes()
+    before = {path.name for path in (static / "compressed").iterdir()}
+    build(hook, root)
+    assert {path.name for path in (static / "compressed").iterdir()} == before

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from llguidance import gbnf_to_lark
 
 import app
 from app.contract.errors import (
@@ -23,10 +25,12 @@ from app.contract.errors import (
     UnsupportedParameter,
 )
 from app.contract.events import RequestFailed
+from app.contract.grammar import StructuredOutputs
 from app.contract.sampling_params import SamplingParams
 from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
-from app.llm import LLM, CompletionOutput, Logprob
+from app.llm import LLM
+from app.llm_outputs import CompletionOutput, Logprob
 from tests.checkpoints import tiny
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
@@ -54,8 +58,51 @@ class StepFault(FaultPlan):
             raise self.error
 
 
-def test_the_package_exports_llm_and_sampling_params():
+def test_a_grammar_is_converted_once_for_prompts_with_the_same_parameters(llm: LLM, monkeypatch: pytest.MonkeyPatch):
+    converted = []
+    convert = gbnf_to_lark.any_to_lark
+    monkeypatch.setattr(gbnf_to_lark, "any_to_lark", lambda text: converted.append(text) or convert(text))
+    wanted = StructuredOutputs(grammar='root ::= "yes" | "no"')
+    results = llm.generate([[5, 6]] * 3, SamplingParams(structured_outputs=wanted, max_tokens=8), use_tqdm=False)
+    assert len(converted) == 1 and all(each.outputs[0].text in ("yes", "no") for each in results)
+
+
+def test_the_package_exports_what_offline_use_needs():
     assert app.LLM is LLM and app.SamplingParams is SamplingParams
+    assert app.StructuredOutputs is StructuredOutputs
+
+
+def test_answers_satisfy_structured_outputs(llm: LLM):
+    """One grammar for several prompts, and several choices of one; a plain request beside them is not limited."""
+    wanted = StructuredOutputs(json={"type": "array", "items": {"type": "boolean"}, "maxItems": 3})
+    params = [
+        SamplingParams(structured_outputs=wanted, max_tokens=60, n=2, seed=1),
+        SamplingParams(structured_outputs=StructuredOutputs(choice=["yes", "no"]), max_tokens=8, seed=2),
+        SamplingParams(max_tokens=8, ignore_eos=True),
+    ]
+    array, choice, plain = llm.generate(["the", "quick", "brown"], params, use_tqdm=False)
+    assert all(isinstance(json.loads(one.text), list) for one in array.outputs if one.finish_reason == "stop")
+    assert choice.outputs[0].text in ("yes", "no") and choice.outputs[0].finish_reason == "stop"
+    assert len(plain.outputs[0].token_ids) == 8
+
+
+def test_a_rejected_grammar_generates_nothing(llm: LLM):
+    params = [SamplingParams(), SamplingParams(structured_outputs=StructuredOutputs(regex="(?=a)"))]
+    with pytest.raises(InvalidValue, match="Look-around"):
+        llm.generate(["the", "quick"], params, use_tqdm=False)
+    assert not llm.engine.has_ready_work
+
+
+@pytest.mark.parametrize("name", ["min_tokens", "ignore_eos", "use_beam_search"])
+def test_what_contradicts_structured_outputs_is_rejected(name: str):
+    with pytest.raises(InvalidValue, match="structured outputs"):
+        SamplingParams(structured_outputs=StructuredOutputs(regex="a"), **{name: 1 if name == "min_tokens" else True})
+
+
+@pytest.mark.parametrize("given", [{}, {"regex": "a", "json": {}}, {"json_object": True, "choice": ["a"]}], ids=str)
+def test_exactly_one_kind_of_structured_output_is_set(given: dict):
+    with pytest.raises(InvalidValue, match="set exactly one"):
+        StructuredOutputs(**given)
 
 
 def test_texts_token_ids_and_dicts_give_the_same_answers(llm: LLM):
@@ -213,7 +260,7 @@ def test_unknown_settings_and_models_are_rejected_by_name(tmp_path: Path):
     with pytest.raises(ModelRefused, match=rf"{tmp_path.name} has no config\.json"):
         LLM(str(tmp_path))
     with pytest.raises(UnsupportedParameter, match="prompt_logprobs"):
-        SamplingParams(prompt_logprobs=1)
+        SamplingParams(prompt_logprobs=1, use_beam_search=True)
 
 
 def test_an_invalid_template_is_rejected_at_construction(tmp_path: Path):

@@ -24,6 +24,7 @@ PACKAGES = (
     "iniconfig",
     "jinja2",
     "markupsafe",
+    "llguidance",
     "msgspec",
     "orjson",
     "packaging",
@@ -41,7 +42,13 @@ PACKAGES = (
     "uvloop",
     "websockets",
 )
-PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64", "manylinux_2_5_x86_64")
+PLATFORMS = (
+    "manylinux_2_31_x86_64",
+    "manylinux_2_28_x86_64",
+    "manylinux_2_17_x86_64",
+    "manylinux2014_x86_64",
+    "manylinux_2_5_x86_64",
+)
 
 
 def main() -> int:

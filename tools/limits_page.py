@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.api import chat, json_body, schemas
+from app.api import chat, embeddings, json_body, prompts, schemas, template_options, tool_messages
 from app.api.context import MAX_LONG_WAITING
 from app.api.parse_request import MAX_SMALL_BYTES
 from app.config.settings import Config
@@ -12,7 +12,9 @@ from app.server.guard import ConnectionLimits
 from app.server.run import PING_S
 from app.server.sockets import unacknowledged_timeout_s
 from app.streaming import chat_protocol
-from app.text import chat_template, template_allowance, template_trial, tokenizer
+from app.text import chat_template, template_allowance, template_trial, tokenizer, tools
+from app.text.grammar import grammar_sources as sources
+from app.text.grammar import json_schemas
 
 _HEAD = """# Limits
 
@@ -63,19 +65,43 @@ def _bodies() -> dict[str, str]:
 def _fields() -> dict[str, str]:
     return {
         "`messages`": f"1 to {chat.MAX_MESSAGES:,}",
+        "prompts × `n` (or `best_of`, `beam_width`) of a completion with several": f"{prompts.MAX_PROMPT_SEQUENCES}",
+        "`input` of embeddings": f"{embeddings.MAX_INPUTS} items",
         "`n`, `best_of`, `beam_width`": f"1 to {params.MAX_SEQUENCES}, and `--max-num-seqs`",
-        "`max_tokens`, `max_completion_tokens`": f"1 to {params.MAX_TOKENS:,}; 0 is rejected on both routes",
+        "`max_tokens`, `max_completion_tokens`": f"1 to {params.MAX_TOKENS:,}; 0 in completions with `echo`",
         "`n` (or `best_of`, `beam_width`) × `max_tokens` × (1 + `top_logprobs`)": (
             f"{admission.MAX_OUTPUT:,}; the default of `max_tokens` is lowered to it"
         ),
-        "`logprobs`, `top_logprobs`": f"{params.MAX_LOGPROBS}; `top_logprobs: 0` is allowed with `logprobs: false`",
+        "a prompt with `prompt_logprobs`, or with `echo` and `logprobs`": f"{params.MAX_SCORED_TOKENS:,} tokens; CPUs",
+        "`n` × prompt tokens × (1 + `prompt_logprobs`), if the answer shows its prompts": (
+            f"{admission.MAX_SHOWN:,}; it is part of the {admission.MAX_OUTPUT:,} above"
+        ),
+        "`logprobs`, `top_logprobs`, `prompt_logprobs`": (
+            f"{params.MAX_LOGPROBS}; `top_logprobs: 0` is allowed with `logprobs: false`"
+        ),
         "`logit_bias`": f"{params.MAX_LOGIT_BIAS} entries, each from {-params.MAX_BIAS} to {params.MAX_BIAS}",
         "`stop`": f"{params.MAX_STOP_STRINGS} strings of 1 to {params.MAX_STOP_LENGTH} characters",
         "`stop_token_ids`": f"{params.MAX_STOP_TOKEN_IDS} ids",
         "`seed`": "64 bits, signed or unsigned",
         "`priority`": f"{-schemas.MAX_PRIORITY} to {schemas.MAX_PRIORITY}",
         "`cache_salt`": f"1 to {schemas.MAX_SALT_BYTES} bytes of UTF-8",
-        "`user`; `metadata` with its keys": f"{schemas.MAX_LABEL_BYTES:,} bytes of UTF-8 each",
+        "`user`, `service_tier`, `verbosity`, `prompt_cache_key`, `safety_identifier`; `metadata` with its keys": (
+            f"{schemas.MAX_LABEL_BYTES:,} bytes of UTF-8 each"
+        ),
+        "a schema, regular expression or grammar": f"{sources.MAX_SOURCE_BYTES:,} bytes",
+        "a JSON schema": (
+            f"{json_schemas.MAX_SCHEMA_DEPTH} levels, {json_schemas.MAX_PROPERTIES} properties of an object"
+        ),
+        "`choice`": f"{sources.MAX_CHOICES} texts of 1 to {sources.MAX_CHOICE_BYTES} bytes",
+        "a grammar in GBNF": f"{sources.MAX_RULES} rules, {sources.MAX_BRACKETS} nested brackets",
+        "`tools`": f"{tools.MAX_TOOLS} definitions, {tools.MAX_TOOLS_BYTES:,} bytes of JSON",
+        "`parameters` of a tool, `arguments` of a call": f"nested {tools.MAX_DEPTH} deep",
+        "`tool_calls` of a message": f"{tools.MAX_TOOLS}, ids of {tool_messages.MAX_ID_CHARS} characters",
+        "tools of a request with a grammar": f"{sources.MAX_SOURCE_BYTES:,} bytes of grammar",
+        "`chat_template_kwargs`": (
+            f"{template_options.MAX_KWARGS_BYTES:,} bytes of JSON, {template_options.MAX_KWARGS_KEYS} keys of at most "
+            f"{template_options.MAX_KEY_LENGTH} characters"
+        ),
     }
 
 
@@ -100,7 +126,7 @@ def _models() -> dict[str, str]:
         "tokenizer.json": f"{tokenizer.MAX_TOKENIZER_BYTES:,} bytes",
         "chat template": f"{chat_template.MAX_TEMPLATE_BYTES:,} bytes",
         "trial of a chat template at startup": (
-            f"{template_trial.TRIAL_SECONDS} s and {template_trial.TRIAL_BYTES // 2**20:,} MiB for three short chats"
+            f"{template_trial.TRIAL_SECONDS} s and {template_trial.TRIAL_BYTES // 2**20:,} MiB for a few short chats"
         ),
         "steps of a template for one request": f"{template_allowance.MAX_STEPS:,}",
         "text that a template makes": (

@@ -62,8 +62,8 @@ def folder() -> Path:
     return smollm2.local_file().parent / "bf16"
 
 
-def convert(file: Path, target: Path) -> None:
-    """Write the folder; it gets its name when it is complete."""
+def convert(file: Path, target: Path, *, is_exact: bool = False) -> None:
+    """Write the folder; it gets its name when it is complete. Its weights are float32 if it `is_exact`, else bf16."""
     reader = gguf.GGUFReader(file)
     part = target.with_name(f"{target.name}.{os.getpid()}")
     part.mkdir(parents=True)
@@ -73,7 +73,8 @@ def convert(file: Path, target: Path) -> None:
         settings = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "chat_template": template}
         (part / "tokenizer_config.json").write_text(json.dumps(settings))
         (part / "config.json").write_text(json.dumps(_CONFIG, indent=2))
-        _write_safetensors(part / "model.safetensors", dict(_weights(reader)))
+        weights = ((name, weight if is_exact else _bfloat16(weight)) for name, weight in _weights(reader))
+        _write_safetensors(part / "model.safetensors", dict(weights))
         part.rename(target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -94,8 +95,8 @@ def _tokenizer(reader: Any) -> Tokenizer:
     return tokenizer
 
 
-def _weights(reader: Any) -> Iterator[tuple[str, NDArray[np.uint16]]]:
-    """Yield the name of each tensor in the folder, and its weights as the bits of bf16."""
+def _weights(reader: Any) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Yield the name of each tensor in the folder, and its weights."""
     for tensor in reader.tensors:
         weight = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
         module = tensor.name.split(".")[-2]
@@ -104,7 +105,7 @@ def _weights(reader: Any) -> Iterator[tuple[str, NDArray[np.uint16]]]:
             num_rows, num_columns = weight.shape
             paired = weight.reshape(num_heads, num_rows // num_heads // 2, 2, num_columns)
             weight = paired.swapaxes(1, 2).reshape(num_rows, num_columns)
-        yield _name(tensor.name), _bfloat16(weight)
+        yield _name(tensor.name), np.ascontiguousarray(weight)
 
 
 def _name(name: str) -> str:
@@ -116,16 +117,17 @@ def _name(name: str) -> str:
 
 def _bfloat16(weight: NDArray[np.float32]) -> NDArray[np.uint16]:
     """Round to the nearest bf16, ties to even."""
-    bits = np.ascontiguousarray(weight).view(np.uint32)
+    bits = weight.view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
-def _write_safetensors(file: Path, tensors: dict[str, NDArray[np.uint16]]) -> None:
-    """Write bf16 tensors, which numpy has no type for."""
+def _write_safetensors(file: Path, tensors: dict[str, NDArray[Any]]) -> None:
+    """Write float32 tensors, or bf16 as their bits: numpy has no type for them."""
     header, end = {}, 0
     for name, tensor in tensors.items():
         begin, end = end, end + tensor.nbytes
-        header[name] = {"dtype": "BF16", "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        kind = "F32" if tensor.dtype == np.float32 else "BF16"
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with file.open("wb") as stream:

@@ -20,6 +20,7 @@ from app.config.settings import settings
 from app.contract import errors
 from app.observe.metrics import Metrics
 from app.streaming.streams import Streams
+from tools.examples_page import examples_page
 from tools.limits_page import limits_page
 from tools.websocket_page import websocket_page
 
@@ -169,6 +170,11 @@ def all_limits_page() -> str:
     return MADE.format(source="tools/limits_page.py and the constants it names") + limits_page()
 
 
+def all_examples_page() -> str:
+    """Return the page of examples."""
+    return MADE.format(source="tools/examples_page.py") + examples_page()
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "command-line.md": command_line_page,
@@ -176,6 +182,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics_page,
     "websocket.md": quire_v1_page,
     "limits.md": all_limits_page,
+    "examples.md": all_examples_page,
 }
 """The pages, and the functions that make them."""
 

@@ -63,22 +63,29 @@ SERVER_FRAMES = (
     ),
     Frame(
         "progress",
-        "id, phase, done, total",
+        "id, phase, done, total, ahead?",
         "The progress of a request when its deltas do not show it: `queued`, `prefill`, `paused`, `preempted`, and "
-        "`decode` when it continues after that. `done` of its `total` tokens, prompt and answer so far, are computed.",
+        "`decode` when it continues after that. `done` of its `total` tokens, prompt and answer so far, are computed. "
+        "`ahead`, while `queued` before the first token, is how many requests are before this one in the order of "
+        "`--scheduling-policy`. The first eight that wait are told each change; a place further back is that at which "
+        "the request joined.",
     ),
     Frame(
         "delta",
-        "id, i, n, k, x, lp?",
+        "id, i, n, k, x, r?, tool?, lp?",
         "`k` tokens of choice `i`, the first of them number `n` (counted from 1), and the text `x` that they complete, "
         "possibly none. Tokens that were pending are merged into one delta, or into several if they are many. `lp` "
         "contains OpenAI's logprobs entries if they were requested, including those of tokens that ended the choice, "
-        "which `k` does not count: the last delta can have more than `k` entries.",
+        "which `k` does not count: the last delta can have more than `k` entries. `r` is text of the model's "
+        "reasoning. `tool` is a list of what the delta has of calls, in order: `{k, id, name}` begins call `k` of the "
+        "answer, `{k, a}` is a piece of its arguments. Text is only in `x`, which may be empty then. The last delta of "
+        "a choice can be without tokens.",
     ),
     Frame(
         "finish",
         "id, i, n, finish_reason",
-        "Choice `i` has ended: `stop`, `length` or `cancelled`. `n` is the number of its last token that was sent.",
+        "Choice `i` has ended: `stop`, `length`, `tool_calls` or `cancelled`. `n` is the number of its last token that "
+        "was sent.",
     ),
     Frame(
         "done",

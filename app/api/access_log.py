@@ -11,6 +11,7 @@ from app.contract.errors import ErrorInfo
 from app.contract.events import Usage
 from app.observe.log import log_request
 from app.streaming.session import Session
+from app.streaming.session_group import SessionGroup
 
 _KEY = "quire.access"
 
@@ -65,19 +66,19 @@ def log_stream(
     log_request(request_id=access_record(scope).request_id, stream=stream, **fields, **figures)
 
 
-def figures_of(session: Session) -> dict[str, Any]:
+def figures_of(session: Session | SessionGroup) -> dict[str, Any]:
     """Return the number of choices, the token counts, and counts of cache hits and preemptions that are not 0.
 
     Of a session that did not end, the generated tokens that were read count.
     """
-    usage = session.usage or Usage(len(session.request.prompt_token_ids), 0)
+    usage = session.usage or Usage(session.num_prompt_tokens, 0)
     if not session.is_finished or session.error is not None:
         usage = replace(usage, completion_tokens=session.num_tokens)
     rare = {
         "cached_tokens": usage.cached_tokens, "preemptions": usage.preemptions, "lost_tokens": usage.lost_tokens,
     }  # fmt: skip
     return {
-        "n": session.request.params.n,
+        "n": session.num_choices,
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         **{name: count for name, count in rare.items() if count},

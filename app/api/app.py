@@ -11,13 +11,13 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route, WebSocketRoute
 
-from app.api.chat import chat_completions
-from app.api.completions import completions
 from app.api.context import ApiContext, StreamTimers
+from app.api.cors import Cors, allowed_origins
 from app.api.error_response import handle_http_exception, handle_quire_error
-from app.api.health import MetricsPage, livez, readyz
+from app.api.health import MetricsPage
 from app.api.middleware import RequestChecks, Trace, allowed_hosts, check_host, check_key
-from app.api.models import get_model, list_models
+from app.api.openapi import OpenApiPage
+from app.api.operations import OPERATIONS, Operation, body_kinds
 from app.api.page import Page
 from app.api.schemas import learn_body_types
 from app.api.websocket import websocket_endpoint
@@ -27,6 +27,7 @@ from app.contract.ports import EngineClient
 from app.observe.metrics import Metrics
 from app.runtime.clock import monotonic
 from app.text.frontend import TextFrontend
+from app.text.grammar.cache import GrammarCache
 
 
 def create_app(
@@ -35,31 +36,33 @@ def create_app(
     text: TextFrontend,
     metrics: Metrics,
     timers: StreamTimers | None = None,
+    grammars: GrammarCache | None = None,
 ) -> Starlette:
     """Return the application that serves `engine` under `config`, with the model's `text` frontend.
 
-    The caller starts, drains and closes the engine, and passes its step reports to `metrics.observe`.
+    The caller starts, drains and closes the engine, and passes its step reports to `metrics.observe`. The engine reads
+    the same `grammars`; without them answers cannot have any.
     """
-    learn_body_types()
-    context = ApiContext(engine, config, text, timers or StreamTimers())
+    learn_body_types(body_kinds())
+    context = ApiContext(engine, config, text, timers or StreamTimers(), grammars)
     metrics.count_streams(context.streams)
+    metrics.count_grammars(context.grammars)
     checks = [partial(check_host, *allowed_hosts(config.server)), partial(check_key, context.keys)]
     page = Page()
+    origins = allowed_origins(config.server)
+    cors = [Middleware(Cors, origins=origins)] if origins else []
+    metrics_page = MetricsPage(metrics.render)
+    operations = [*OPERATIONS, Operation("GET", "/metrics", metrics_page.show, "Metrics of Prometheus", None)]
+    openapi = OpenApiPage(operations, has_keys=bool(config.server.api_key))
+    operations.append(Operation("GET", "/openapi.json", openapi.show, "The OpenAPI document", None))
     app = Starlette(
         routes=[
             Route("/", page.file),
             Route("/static/{name:path}", page.file),
-            Route("/livez", livez),
-            Route("/readyz", readyz),
-            Route("/health", readyz),
-            Route("/metrics", MetricsPage(metrics.render).show),
-            Route("/v1/models", list_models),
-            Route("/v1/models/{model:path}", get_model),
-            Route("/v1/chat/completions", chat_completions, methods=["POST"]),
-            Route("/v1/completions", completions, methods=["POST"]),
+            *(Route(one.path, one.handler, methods=[one.method]) for one in operations),
             WebSocketRoute("/ws", websocket_endpoint),
         ],
-        middleware=[Middleware(Trace, clock=monotonic), Middleware(RequestChecks, checks=checks)],
+        middleware=[Middleware(Trace, clock=monotonic), *cors, Middleware(RequestChecks, checks=checks)],
         exception_handlers={QuireError: handle_quire_error, HTTPException: handle_http_exception},
         lifespan=_lifespan,
     )

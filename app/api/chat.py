@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from app.api.chat_fields import Message
 from app.api.choice_format import ChatFormat
 from app.api.context import context_of
 from app.api.parse_request import ApiRequest, RequestContext, parse_post, renaming
-from app.api.schemas import ChatBody, Message, sampling_params
+from app.api.parsed_answer import plan_answer
+from app.api.schemas import ChatBody, sampling_params
 from app.api.stream_response import make_response
+from app.api.template_options import render_options
+from app.api.tool_messages import tool_fields
+from app.contract.admission import max_output_tokens
 from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
+from app.text.reasoning_marks import reasoning_start
+from app.text.tool_choice import choose_tools
 
 MAX_MESSAGES = 1024
 # `developer` is OpenAI's newer word for `system`; templates have the older one.
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-UNSUPPORTED_ROLES = ("tool", "function")
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+UNSUPPORTED_ROLES = ("function",)
 
 
 async def chat_completions(request: Request) -> ASGIApp:
@@ -27,58 +36,114 @@ async def chat_completions(request: Request) -> ASGIApp:
 def parse_chat(request: RequestContext) -> ApiRequest:
     """Check a chat body, render its template and tokenize (see `Parser`)."""
     body, ignored = request.read(ChatBody)
-    model, template = request.context.check_model(body.model), request.context.text.chat_template
-    if template is None:
-        raise NoChatTemplate(
-            f"The model {model!r} has no chat template; use /v1/completions, or start the server with --chat-template."
-        )
-    if not 1 <= len(body.messages) <= MAX_MESSAGES:
-        raise InvalidValue(
-            f"messages has {len(body.messages)} items; it must have 1 to {MAX_MESSAGES}.", param="messages"
-        )
-    messages = [_check_message(index, message) for index, message in enumerate(body.messages)]
     names = {"prompt": "messages"}
     if body.top_logprobs is not None:
         names["logprobs"] = "top_logprobs"
     if body.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"
+    prompt = ChatPrompt(request, body, is_parallel=body.parallel_tool_calls)
+    max_tokens, logprobs = _max_tokens(body), _logprobs(body)  # their errors name the body's own fields
     with renaming(names):
-        request.check_num_chars(sum(map(_num_chars, body.messages)))
-        params = sampling_params(body, max_tokens=_max_tokens(body), logprobs=_logprobs(body))
-        token_ids = template.render(
-            messages, enable_thinking=_enable_thinking(body), max_tokens=request.model_info.max_model_len
+        params = sampling_params(body, max_tokens=max_tokens, logprobs=logprobs)
+        text, token_ids = request.context.text, prompt.token_ids()
+        start = reasoning_start(text.answers.reasoning, token_ids, text.tokenizer, prompt.continued)
+        num_shown = 0 if params.prompt_logprobs is None else len(token_ids)
+        parsed = request.engine_request(
+            "chatcmpl",
+            token_ids,
+            params,
+            body,
+            ignored,
+            max_output=max_output_tokens(params, num_shown_tokens=num_shown),
+            reasoning=start,
+            tools=prompt.tools,
         )
-        return request.engine_request("chatcmpl", token_ids, params, body, ignored)
+    is_both = request.context.config.server.reasoning_field == "both"
+    return parsed.with_answer(plan_answer(text, start, prompt.tools.schemas, has_both_fields=is_both))
+
+
+class ChatPrompt:
+    """The checked messages and tools of a body, and how the model's template renders them. Any thread.
+
+    `is_parallel` says whether the answer may call several tools; the prompt does not depend on it.
+
+    Attributes:
+        tools: the tools that the answer may call.
+        continued: the text of the message that the answer continues; None if it begins one.
+
+    Raises:
+        RequestError: the model has no template, or a field is rejected; the error names it.
+    """
+
+    def __init__(self, request: RequestContext, body: ChatBody, *, is_parallel: bool | None = None) -> None:
+        model, template = request.context.check_model(body.model), request.context.text.chat_template
+        if template is None:
+            raise NoChatTemplate(
+                f"The model {model!r} has no chat template; use /v1/completions, or start the server with "
+                "--chat-template."
+            )
+        if not 1 <= len(body.messages) <= MAX_MESSAGES:
+            raise InvalidValue(
+                f"messages has {len(body.messages)} items; it must have 1 to {MAX_MESSAGES}.", param="messages"
+            )
+        self._template = template
+        self._messages = [_check_message(index, message) for index, message in enumerate(body.messages)]
+        calls = request.context.text.answers.calls
+        self.tools = choose_tools(body.tools, body.tool_choice, is_parallel, calls)
+        options = render_options(body, request.context.text.tokenizer)
+        self._options = replace(options, tools=self.tools.definitions)
+        self.continued = _text_of(body.messages[-1]) if body.continue_final_message else None
+        self._max_tokens = request.model_info.max_model_len
+        with renaming({"prompt": "messages"}):
+            request.check_num_chars(sum(map(_num_chars, body.messages)) + self.tools.num_chars)
+
+    def token_ids(self) -> list[int]:
+        """Return the prompt's token ids (see `ChatTemplate.render`)."""
+        with renaming({"prompt": "messages"}):
+            return self._template.render(self._messages, self._options, max_tokens=self._max_tokens)
+
+    def text(self) -> str:
+        """Return the prompt's text (see `ChatTemplate.render_text`)."""
+        with renaming({"prompt": "messages"}):
+            return self._template.render_text(self._messages, self._options, max_tokens=self._max_tokens)
 
 
 def _check_message(index: int, message: Message) -> dict[str, object]:
     """Return a message in the form that templates expect."""
     path = f"messages[{index}].role"
     if message.role in UNSUPPORTED_ROLES:
-        raise UnsupportedParameter(f"{path} is {message.role!r}; tools are not supported.", param=path)
+        raise UnsupportedParameter(
+            f"{path} is {message.role!r}; send the result of a call with role 'tool'.", param=path
+        )
     if message.role not in ROLES:
         raise InvalidValue(f"{path} is {message.role[:100]!r}; it must be one of {', '.join(ROLES)}.", param=path)
+    fields = tool_fields(index, message)
     if message.content is None and message.role == "assistant":
-        return {"role": "assistant", "content": ""}  # some clients send null for an empty content
+        return {"role": "assistant", "content": "", **fields}  # some clients send null for an empty content
     if message.content is None or message.content == []:
         path = f"messages[{index}].content"
         raise InvalidValue(f"{path} is missing; it must be a text or a list of text parts.", param=path)
     content: object = message.content
     if isinstance(message.content, list):
         content = [{"type": "text", "text": part.text} for part in message.content]
-    return {"role": ROLES[message.role], "content": content}
+    return {"role": ROLES[message.role], "content": content, **fields}
 
 
 def _num_chars(message: Message) -> int:
+    return len(_text_of(message))
+
+
+def _text_of(message: Message) -> str:
     content = message.content or ""
-    return len(content) if isinstance(content, str) else sum(len(part.text) for part in content)
+    return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
 def _max_tokens(body: ChatBody) -> int | None:
     if body.max_completion_tokens is None:
         return body.max_tokens
     if body.max_tokens not in (None, body.max_completion_tokens):
-        raise InvalidValue("max_tokens and max_completion_tokens differ; send one of them.", param="max_tokens")
+        message = "max_tokens and max_completion_tokens differ; send one of them."
+        raise InvalidValue(message, param="max_completion_tokens")
     return body.max_completion_tokens
 
 
@@ -86,14 +151,3 @@ def _logprobs(body: ChatBody) -> int | None:
     if body.top_logprobs and not body.logprobs:  # 0 requests nothing; some clients always send both fields
         raise InvalidValue("top_logprobs needs `logprobs: true`.", param="top_logprobs")
     return (body.top_logprobs or 0) if body.logprobs else None
-
-
-def _enable_thinking(body: ChatBody) -> bool | None:
-    options = body.chat_template_kwargs or {}
-    for name, value in options.items():
-        if name != "enable_thinking" or not isinstance(value, bool):
-            raise UnsupportedParameter(
-                "chat_template_kwargs may hold `enable_thinking` (true or false) and nothing else.",
-                param=f"chat_template_kwargs.{name}",
-            )
-    return options.get("enable_thinking")

@@ -15,6 +15,7 @@ from app.streaming.background import Background
 from app.streaming.drain import Drain
 from app.streaming.streams import Streams
 from app.text.frontend import TextFrontend
+from app.text.grammar.cache import GrammarCache
 
 MAX_LONG_WAITING = 16  # long bodies: each holds up to --max-request-bytes
 
@@ -40,6 +41,7 @@ class ApiContext:
         model_name: the name the API gives the model.
         keys: the API keys, and the accounts of requests.
         text: tokenizer and chat template.
+        grammars: the compiled grammars of answers, which the engine reads.
         threads: the threads that parse and tokenize request bodies.
         long_thread: the thread for long bodies, so that short ones do not wait for them.
         timers: heartbeat intervals of streams.
@@ -48,12 +50,20 @@ class ApiContext:
         drain: the graceful shutdown.
     """
 
-    def __init__(self, engine: EngineClient, config: Config, text: TextFrontend, timers: StreamTimers) -> None:
+    def __init__(
+        self,
+        engine: EngineClient,
+        config: Config,
+        text: TextFrontend,
+        timers: StreamTimers,
+        grammars: GrammarCache | None = None,
+    ) -> None:
         self.engine = engine
         self.config = config
         self.model_name = served_name(config.model)
         self.keys = ApiKeys(config.server)
         self.text = text
+        self.grammars = grammars or GrammarCache()
         self.threads = Background("text")
         self.long_thread = Background("long-text", num_threads=1, max_queue=MAX_LONG_WAITING)
         self.timers = timers

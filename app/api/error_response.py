@@ -16,7 +16,10 @@ from app.contract.errors import NOT_OURS, ErrorInfo, HttpInvalid, MethodNotAllow
 # Raised when a task is ended from outside. Everything else that a request raises is a failure of the request, even a
 # BaseException: a panic inside a native library is one.
 FROM_OUTSIDE = (asyncio.CancelledError, GeneratorExit, *NOT_OURS)
-API_PATHS = ("/v1/models", "/v1/chat/completions", "/v1/completions")
+API_PATHS = (
+    "/v1/models", "/v1/chat/completions", "/v1/chat/completions/input_tokens", "/v1/completions", "/v1/embeddings",
+    "/tokenize", "/detokenize", "/apply-template", "/version", "/openapi.json",
+)  # fmt: skip
 _FROM_STATUS = {404: NotFound, 405: MethodNotAllowed}
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.api.capabilities import capabilities_of
 from app.api.context import ApiContext, context_of
 
 
@@ -42,4 +45,8 @@ def _model(context: ApiContext) -> dict[str, object]:
         "parent": None,
         "max_model_len": model_info.max_model_len,
         "kv_capacity_tokens": model_info.kv_capacity_tokens,
+        "format": model_info.format,
+        "quantization": model_info.quantization,
+        "default_sampling_params": dataclasses.asdict(model_info.defaults),
+        "capabilities": capabilities_of(context.text, model_info, context.grammars).fields(),
     }

@@ -12,12 +12,16 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from app.api.accounts import Sender
+from app.api.any_body import AnyBody
 from app.api.context import ApiContext, context_of
 from app.api.json_body import parse_object, read_body
+from app.api.parsed_answer import AnswerPlan, ParsedAnswer
 from app.api.schemas import SamplingBody, StreamOptions, read_fields
-from app.contract.admission import admit, max_output_tokens, too_long
+from app.api.shown_prompt import NO_PROMPT, Echo, ShownPrompt
+from app.api.structured_output import prepare, requested_outputs
+from app.contract.admission import admit, too_long
 from app.contract.engine_status import ModelInfo
-from app.contract.errors import RequestError
+from app.contract.errors import RequestError, UnsupportedParameter
 from app.contract.overload_levels import effects
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import MAX_TOKENS, SamplingParams
@@ -25,9 +29,13 @@ from app.runtime.clock import monotonic
 from app.runtime.gc_tuning import trim_heap
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.openai_shapes import TokenBytes
+from app.text.grammar.cache import Lease
+from app.text.reasoning_marks import ReasoningStart
+from app.text.tool_choice import NO_TOOLS, ToolUse
 
 MAX_SMALL_BYTES = 64 * 2**10  # of a body: about 20 ms of work
-Body = TypeVar("Body", bound=SamplingBody)
+Body = TypeVar("Body", bound=AnyBody)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,10 @@ class ApiRequest:
     """A checked and tokenized request, and the values that its response needs.
 
     `model` is the served name, `created` Unix seconds, `ignored` names the unknown fields of the body. `token_bytes`
-    returns the bytes of a token.
+    returns the bytes of a token. With `has_token_ids` the response has the ids of prompt and output, with `has_timings`
+    its times. `others` are the requests of further prompts. `answer` says how the answers are parsed; None if they are
+    text alone. `lease` keeps the grammar of the answers compiled until the request has ended. `shown` is what the
+    response has of its prompts.
     """
 
     request: EngineRequest
@@ -47,6 +58,54 @@ class ApiRequest:
     token_bytes: TokenBytes
     slow_reader: SlowReader = SlowReader.PAUSE
     has_usage_in_chunks: bool = False
+    has_token_ids: bool = False
+    has_timings: bool = False
+    others: tuple[EngineRequest, ...] = ()
+    answer: AnswerPlan | None = None
+    lease: Lease | None = None
+    shown: ShownPrompt = NO_PROMPT
+
+    def new_parsers(self) -> ParsedAnswer | None:
+        """Return parsers for the answers, for one response; None if nothing is parsed."""
+        return None if self.answer is None else ParsedAnswer(self.answer, self.request.id, self.request.params.n)
+
+    def with_answer(self, answer: AnswerPlan | None) -> ApiRequest:
+        """Return the request with answers that are parsed."""
+        if answer is None:
+            return self
+        shown = answer.format.shown_token_ids(answer.schemas is not None)
+        return replace(self, answer=answer, request=replace(self.request, shown_token_ids=shown))
+
+    @property
+    def requests(self) -> tuple[EngineRequest, ...]:
+        """The request of each prompt."""
+        return (self.request, *self.others)
+
+    @property
+    def id(self) -> str:
+        """The id of the response."""
+        return self.request.id.removesuffix("-0") if self.others else self.request.id
+
+    @property
+    def num_choices(self) -> int:
+        """The number of choices of the response: `n` for each prompt."""
+        return self.request.params.n * len(self.requests)
+
+    def prompt_of(self, choice: int) -> tuple[int, ...]:
+        """Return the token ids of the prompt of a choice of the response."""
+        return self.requests[choice // self.request.params.n].prompt_token_ids
+
+    def echo_of(self, choice: int) -> Echo | None:
+        """Return the prompt in front of a choice of the response, if it is shown there."""
+        return self.shown.echoes[choice // self.request.params.n] if self.shown.echoes else None
+
+    def first_of_prompt(self, choice: int) -> int:
+        """Return the first choice of the prompt of a choice of the response."""
+        return choice - choice % self.request.params.n
+
+    def is_first_of_prompt(self, choice: int) -> bool:
+        """Return whether a choice of the response is the first one of its prompt."""
+        return choice == self.first_of_prompt(choice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +130,17 @@ class RequestContext:
         Raises:
             JsonInvalid, InvalidValue, UnsupportedParameter: see `parse_object` and `read_fields`.
         """
-        fields = parse_object(self.body)
+        return self.check(parse_object(self.body), kind)
+
+    def check(self, fields: dict[str, object], kind: type[Body]) -> tuple[Body, tuple[str, ...]]:
+        """Return what `read` returns, of a body that has been parsed."""
         if self.always_streams:
             fields["stream"] = True
+            for name in ("return_token_ids", "prompt_logprobs"):
+                if (value := fields.get(name)) is not None and value is not False:
+                    raise UnsupportedParameter(
+                        f"{name} is not supported on quire.v1; leave it out, or use HTTP.", param=name
+                    )
         return read_fields(fields, kind, is_strict=self.context.config.server.strict)
 
     def check_num_chars(self, num_chars: int) -> None:
@@ -86,6 +153,27 @@ class RequestContext:
         if num_chars > max_model_len * self.context.text.tokenizer.max_token_chars:
             raise too_long(max_model_len, f"The prompt has {num_chars} characters, more than fit")
 
+    def admit(
+        self,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        max_output: int,
+        default_max_tokens: int | None = None,
+    ) -> SamplingParams:
+        """Return the resolved parameters of an answer to one prompt, if the model can serve it.
+
+        Without `max_tokens` it may have as many tokens as fit, at most `default_max_tokens`, and at most `max_output`
+        (see `max_output_tokens`).
+
+        Raises:
+            InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `contract.admission.admit`.
+        """
+        resolved = admit(prompt_token_ids, params, self.model_info)
+        if params.max_tokens is None:
+            resolved = _limit_max_tokens(resolved, default_max_tokens, self.brownout_max_tokens, max_output)
+        return resolved
+
     def engine_request(
         self,
         id_prefix: str,
@@ -94,20 +182,23 @@ class RequestContext:
         body: SamplingBody,
         ignored: tuple[str, ...],
         *,
+        max_output: int,
         default_max_tokens: int | None = None,
+        reasoning: ReasoningStart | None = None,
+        tools: ToolUse = NO_TOOLS,
     ) -> ApiRequest:
         """Return the request, if the model can serve it; its id is 128 random bits.
 
-        Without `max_tokens` it may generate as many tokens as fit, at most `default_max_tokens`, and at most the
-        output tokens that a single request may have.
+        For `max_output` and `default_max_tokens` see `admit`. `reasoning` says how the answer's reasoning begins,
+        `tools` are those that it may call. This may compile a grammar, so the further prompts of a body are admitted,
+        and become copies of the first request.
 
         Raises:
-            InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `admit` and `max_output_tokens`.
+            InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `admit`.
+            UnsupportedParameter, Overloaded: see `structured_output.prepare`.
         """
-        max_output = max_output_tokens(params)
-        resolved = admit(prompt_token_ids, params, self.model_info)
-        if params.max_tokens is None:
-            resolved = _limit_max_tokens(resolved, default_max_tokens, self.brownout_max_tokens, max_output)
+        resolved = self.admit(prompt_token_ids, params, max_output=max_output, default_max_tokens=default_max_tokens)
+        prepared = prepare(requested_outputs(body), resolved, self.context, self.sender.account, reasoning, tools)
         queue_timeout = body.queue_timeout
         if queue_timeout is None:
             queue_timeout = self.context.config.scheduler.queue_timeout
@@ -125,6 +216,8 @@ class RequestContext:
                 tenant=self.sender.tenant,
                 account=self.sender.account,
                 cache_salt=body.cache_salt,
+                grammar=prepared.grammar,
+                reasoning=prepared.reasoning,
             ),
             model=self.context.model_name,
             created=int(time.time()),
@@ -134,14 +227,18 @@ class RequestContext:
             token_bytes=self.context.text.tokenizer.token_bytes,
             slow_reader=SlowReader(options.slow_reader or SlowReader.PAUSE),
             has_usage_in_chunks=include_usage and bool(options.continuous_usage_stats),
+            lease=prepared.lease,
+            has_token_ids=bool(body.return_token_ids),
+            has_timings=bool(body.timings),
+            shown=ShownPrompt(has_logprobs=body.prompt_logprobs is not None),
         )
 
 
-Parser = Callable[[RequestContext], ApiRequest]
+Parser = Callable[[RequestContext], Result]
 """Checks a body of one route, and tokenizes its prompt. Called on a thread."""
 
 
-async def parse_post(request: Request, parser: Parser) -> ApiRequest:
+async def parse_post(request: Request, parser: Parser[Result]) -> Result:
     """Read and parse the body of a POST (see `read_body` and `parse`). Cancel-safe."""
     context = context_of(request)
     body = await read_body(request, context.config.server.max_request_bytes)
@@ -149,9 +246,9 @@ async def parse_post(request: Request, parser: Parser) -> ApiRequest:
 
 
 async def parse(
-    body: bytes, context: ApiContext, parser: Parser, sender: Sender, *, always_streams: bool = False
-) -> ApiRequest:
-    """Call `parser` on a thread to turn a body into a request. Cancel-safe.
+    body: bytes, context: ApiContext, parser: Parser[Result], sender: Sender, *, always_streams: bool = False
+) -> Result:
+    """Call `parser` on a thread to turn a body into a request, or into what another route needs. Cancel-safe.
 
     Raises:
         RequestError: the body is rejected; the error names the field.
@@ -166,7 +263,7 @@ async def parse(
     return await context.long_thread.run(_parse_long, parser, request, account=sender.account)
 
 
-def _parse_long(parser: Parser, request: RequestContext) -> ApiRequest:
+def _parse_long(parser: Parser[Result], request: RequestContext) -> Result:
     try:
         return parser(request)
     finally:

@@ -9,21 +9,26 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from app.api.any_body import AnyBody
+from app.api.chat_fields import Message, ReasoningEffort, ToolChoice, Tools
+from app.api.response_format import RESPONSE_TYPES, UNSUPPORTED_OUTPUTS, StructuredOutputFields
+from app.api.structured_output import requested_outputs
 from app.config.settings import nearest
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.sampling_params import SamplingParams, check_bias
+from app.text.tools import unknown_fields
 
 MAX_LABEL_BYTES = 1024
 MAX_SALT_BYTES = 256
 MAX_PRIORITY = 100
 MAX_DIGITS = 20
-Body = TypeVar("Body", bound="SamplingBody")
+Body = TypeVar("Body", bound="AnyBody")
 
 
 class StreamOptions(msgspec.Struct, kw_only=True):
@@ -31,13 +36,13 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None  # of OpenAI; streams here have none
     slow_reader: Literal["pause", "coalesce", "drop"] | None = None
 
 
-class SamplingBody(msgspec.Struct, kw_only=True):
-    """The fields that chat and completions have in common; null is the same as leaving a field out."""
+class SamplingBody(StructuredOutputFields, kw_only=True):
+    """The fields that chat and completions have in common."""
 
-    model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: int | None = None
@@ -65,63 +70,70 @@ class SamplingBody(msgspec.Struct, kw_only=True):
     cache_salt: str | None = None
     queue_timeout: float | None = None
     timeout: float | None = None
-    user: str | None = None
+    return_token_ids: bool | None = None
+    timings: bool | None = None
+    # Accepted because OpenAI's clients send them; they change nothing.
+    store: bool | None = None
     metadata: dict[str, str] | None = None
-
-
-class TextPart(msgspec.Struct, kw_only=True):
-    """One part of a message's content; only text is supported."""
-
-    type: Literal["text"]
-    text: str
-
-
-class Message(msgspec.Struct, kw_only=True):
-    """One message of a conversation."""
-
-    role: str
-    content: str | list[TextPart] | None = None
-    name: str | None = None
+    user: str | None = None
+    service_tier: str | None = None
+    verbosity: str | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
 
 
 class ChatBody(SamplingBody, kw_only=True):
     """The body of `POST /v1/chat/completions`, and of `start.request` on quire.v1."""
 
     messages: list[Message]
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    tools: Tools = None
+    tool_choice: ToolChoice = None
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+
+
+_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_TEXT = {"type": "string", "minLength": 1}
+# msgspec decodes no union of lists of different types: `prompts.read_prompts` checks the field.
+PROMPT_SCHEMA = {
+    "anyOf": [_TEXT, _IDS, *({"type": "array", "items": kind, "minItems": 1} for kind in (_TEXT, _IDS))],
+}
 
 
 class CompletionBody(SamplingBody, kw_only=True):
     """The body of `POST /v1/completions`; `prompt` is a text, token ids, or a list that holds one of these."""
 
-    prompt: Any
+    prompt: Annotated[Any, msgspec.Meta(extra_json_schema=PROMPT_SCHEMA)]
     logprobs: int | None = None
+    echo: bool | None = None
+    max_tokens: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 0})] | None = None  # 0 with `echo` alone
 
 
-# Unsupported features that would change the output, and the values that request nothing. Other values are rejected.
+# Features that would change the output, and the values that request nothing. Other values are rejected, unless the
+# route's body has the field.
 _OFF: tuple[object, ...] = (None, False, [], {})
 UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(
         (
-            "tools", "functions", "structured_outputs", "guided_json", "guided_regex", "guided_grammar",
-            "guided_choice", "chat_template", "documents", "prompt_embeds", "echo", "audio", "prediction",
+            "functions", "chat_template", "documents", "prompt_embeds", "echo", "audio", "prediction",
             "continue_final_message", "truncate_prompt_tokens", "bad_words", "allowed_token_ids",
-            "include_stop_str_in_output", "return_token_ids", "regex", "ebnf", "grammar", "json_schema", "stop_regex",
+            "include_stop_str_in_output", "stop_regex",
             "structural_tag", "stop_sequences", "lora_path", "logits_processors", "custom_logit_processor",
         ),
         _OFF,
     ),
     **dict.fromkeys(("web_search_options", "max_new_tokens", "n_predict", "num_predict"), (None,)),
-    **dict.fromkeys(("function_call", "tool_choice"), (None, "none", "auto")),
+    "function_call": (None, "none", "auto"),
     **dict.fromkeys(("add_special_tokens", "add_generation_prompt"), (None, True)),
     **dict.fromkeys(("repeat_penalty", "typical_p"), (None, 1, 1.0)),
     **dict.fromkeys(("xtc_probability", "dry_multiplier"), (None, 0, 0.0)),
     **dict.fromkeys(("min_new_tokens", "mirostat"), (None, 0)),
-    "thinking_token_budget": (None,),
-    "response_format": (None, {"type": "text"}),
     "suffix": (None, ""),
     "modalities": (None, ["text"]),
 }  # fmt: skip
@@ -133,15 +145,25 @@ _OTHER_NAMES = {
     "num_predict": "max_tokens",
     "repeat_penalty": "repetition_penalty",
     "stop_sequences": "stop",
+    "functions": "tools",
+    "function_call": "tool_choice",
 }
-_UNSUPPORTED_IN_MESSAGE = ("tool_calls", "tool_call_id", "function_call", "audio")
-_SAMPLING_FIELDS = frozenset(field.name for field in dataclasses.fields(SamplingParams)) - {"logprobs", "max_tokens"}
+LABELS = ("user", "service_tier", "verbosity", "prompt_cache_key", "safety_identifier")
+_UNSUPPORTED_IN_MESSAGE = ("function_call", "audio")
+_SAMPLING_FIELDS = frozenset(field.name for field in dataclasses.fields(SamplingParams)) - {
+    "logprobs",
+    "max_tokens",
+    "structured_outputs",
+}
+_OPTIONS = ("stream_options", "response_format", "structured_outputs")
+_ALLOWED = {"response_format.type": RESPONSE_TYPES}  # that msgspec does not name in its errors
+_MISSING = re.compile(r"missing required field `(\w+)`")
 _AT = re.compile(r"(?P<what>.*?) - at `(?:key` in `)?\$\.?(?P<path>.*)`", re.DOTALL)
 
 
-def learn_body_types() -> None:
+def learn_body_types(kinds: Iterable[type[AnyBody]]) -> None:
     """Let msgspec inspect the types of bodies: at the first use, it crashes if two threads use it at once."""
-    for kind in (ChatBody, CompletionBody):
+    for kind in kinds:
         with suppress(msgspec.ValidationError):
             msgspec.convert({}, kind, str_keys=True)
 
@@ -154,23 +176,22 @@ def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool)
         UnsupportedParameter: a field requests an unsupported feature.
     """
     for name, harmless in UNSUPPORTED.items():
-        if name in fields and not _is_one_of(fields[name], harmless):
+        if name in fields and name not in kind.__struct_fields__ and not _is_one_of(fields[name], harmless):
             instead = f"send {_OTHER_NAMES[name]}" if name in _OTHER_NAMES else "leave it out"
             raise UnsupportedParameter(f"{name} is not supported; {instead}.", param=name)
     _reject_in_messages(fields.get("messages"))
+    _reject_in_outputs(fields.get("structured_outputs"))
     try:
         body = msgspec.convert(fields, kind, str_keys=True)
     except msgspec.ValidationError as error:
         raise _invalid(str(error), fields) from None
-    _check_values(body)
-    if body.stream_options is not None and not body.stream:
-        raise InvalidValue("stream_options needs `stream: true`.", param="stream_options")
-    ignored = _unknown(fields, kind)
-    if ignored and is_strict:
-        raise InvalidValue(
-            f"Unknown field {ignored[0]!r}{nearest(ignored[0], kind.__struct_fields__)}.", param=ignored[0]
-        )
-    return body, ignored
+    if isinstance(body, SamplingBody):
+        _check_values(body)
+    unknown = [*_unknown(fields, kind), *(_unknown_inside(fields, body) if isinstance(body, SamplingBody) else ())]
+    if unknown and is_strict:
+        path, name, known = unknown[0]
+        raise InvalidValue(f"Unknown field {path!r}{nearest(name, known)}.", param=path)
+    return body, tuple(one.path for one in unknown)
 
 
 def sampling_params(body: SamplingBody, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
@@ -180,15 +201,41 @@ def sampling_params(body: SamplingBody, *, max_tokens: int | None, logprobs: int
         InvalidValue, UnsupportedParameter: see `SamplingParams`.
     """
     given = {name: value for name in _SAMPLING_FIELDS if (value := getattr(body, name)) is not None}
-    return SamplingParams(**given, max_tokens=max_tokens, logprobs=logprobs)
+    requested = requested_outputs(body)
+    outputs = None if requested is None else requested.outputs
+    return SamplingParams(**given, max_tokens=max_tokens, logprobs=logprobs, structured_outputs=outputs)
 
 
-def _unknown(fields: dict[str, object], kind: type[SamplingBody]) -> tuple[str, ...]:
-    unknown = [name for name in fields if name not in kind.__struct_fields__ and name not in UNSUPPORTED]
-    options = fields.get("stream_options")
-    if isinstance(options, dict):
-        unknown += [f"stream_options.{name}" for name in options if name not in StreamOptions.__struct_fields__]
-    return tuple(unknown)
+class _Unknown(NamedTuple):
+    """An unknown field: its path, its own name, and the names that are known at its place."""
+
+    path: str
+    name: str
+    known: tuple[str, ...]
+
+
+def _unknown(fields: dict[str, object], kind: type[AnyBody]) -> Iterator[_Unknown]:
+    known = kind.__struct_fields__
+    return (_Unknown(name, name, known) for name in fields if name not in known and name not in UNSUPPORTED)
+
+
+def _unknown_inside(fields: dict[str, object], body: SamplingBody) -> Iterator[_Unknown]:
+    """Yield the unknown fields of objects with options, and of definitions of tools."""
+    for name in _OPTIONS:
+        yield from _unknown_of(fields.get(name), getattr(body, name), name)
+    if isinstance(body, ChatBody):
+        yield from (_Unknown(*found) for found in unknown_fields(body.tools))
+
+
+def _unknown_of(given: object, read: object, path: str) -> Iterator[_Unknown]:
+    """Yield the fields of an object that were not read into the struct, at any depth."""
+    if not isinstance(given, dict) or not isinstance(read, msgspec.Struct):
+        return
+    for name, value in given.items():
+        if name in read.__struct_fields__:
+            yield from _unknown_of(value, getattr(read, name), f"{path}.{name}")
+        elif name != read.__struct_config__.tag_field and name not in UNSUPPORTED_OUTPUTS:
+            yield _Unknown(f"{path}.{name}", name, read.__struct_fields__)
 
 
 def _is_one_of(value: object, harmless: tuple[object, ...]) -> bool:
@@ -213,14 +260,20 @@ def _reject_in_messages(messages: object) -> None:
                 raise UnsupportedParameter(f"{path} is {kind[:100]!r}; only text is supported.", param=path)
 
 
+def _reject_in_outputs(outputs: object) -> None:
+    given = outputs if isinstance(outputs, dict) else {}
+    for name in UNSUPPORTED_OUTPUTS:
+        if not _is_one_of(given.get(name), _OFF):
+            path = f"structured_outputs.{name}"
+            raise UnsupportedParameter(f"{path} is not supported; leave it out.", param=path)
+
+
 def _check_values(body: SamplingBody) -> None:
-    sizes = {
-        "user": len((body.user or "").encode()),
-        "metadata": sum(len(key.encode()) + len(value.encode()) for key, value in (body.metadata or {}).items()),
-    }
-    for name, size in sizes.items():
-        if size > MAX_LABEL_BYTES:
-            raise InvalidValue(f"{name} has {size} bytes; at most {MAX_LABEL_BYTES} are allowed.", param=name)
+    if body.stream_options is not None and not body.stream:
+        raise InvalidValue("stream_options needs `stream: true`.", param="stream_options")
+    for name in LABELS:
+        check_label(name, getattr(body, name))
+    check_label("metadata", "".join(key + value for key, value in (body.metadata or {}).items()))
     if body.priority is not None and abs(body.priority) > MAX_PRIORITY:
         raise InvalidValue(
             f"priority is {body.priority}; it must be between -{MAX_PRIORITY} (soonest) and {MAX_PRIORITY}.",
@@ -237,6 +290,16 @@ def _check_values(body: SamplingBody) -> None:
         raise InvalidValue(f"timeout is {body.timeout}; it must be a number of seconds above 0.", param="timeout")
 
 
+def check_label(name: str, label: str | None) -> None:
+    """Reject a text that the server keeps for no purpose, if it is long.
+
+    Raises:
+        InvalidValue: it has more than `MAX_LABEL_BYTES`.
+    """
+    if label is not None and (size := len(label.encode())) > MAX_LABEL_BYTES:
+        raise InvalidValue(f"{name} has {size} bytes; at most {MAX_LABEL_BYTES} are allowed.", param=name)
+
+
 def _token_id(key: str) -> int | str:
     """Return a key of logit_bias as a number if possible."""
     return int(key) if key.removeprefix("-").isdecimal() and len(key) <= MAX_DIGITS else key
@@ -245,8 +308,14 @@ def _token_id(key: str) -> int | str:
 def _invalid(text: str, fields: Mapping[str, object]) -> InvalidValue:
     """Turn msgspec's ``Expected `int`, got `str` - at `$.a[0]` `` into an error with the field's path."""
     match = _AT.fullmatch(text)
+    missing = _MISSING.search(text)
+    if missing is not None:
+        path = missing[1] if match is None else f"{match['path']}.{missing[1]}"
+        return InvalidValue(f"{path} is missing; {_must_be(path, 'it is required')}.", param=path)
     if match is not None:
         path = match["path"]
+        if path in _ALLOWED:
+            return InvalidValue(f"{path}: {match['what']}; {_must_be(path, '')}.", param=path)
         name, _, index = path.removesuffix("]").partition("[")
         value = fields.get(name)
         if name == "logit_bias" and isinstance(value, dict):
@@ -257,7 +326,8 @@ def _invalid(text: str, fields: Mapping[str, object]) -> InvalidValue:
             # The JSON parser returns integers of more than 64 bits as floats.
             return InvalidValue(f"{path} has more than 64 bits; it must be an integer of at most 64.", param=path)
         return InvalidValue(f"{path}: {match['what']}.", param=path)
-    missing = re.search(r"missing required field `(\w+)`", text)
-    if missing is not None:
-        return InvalidValue(f"{missing[1]} is missing; it is required.", param=missing[1])
     return InvalidValue(f"{text}.")
+
+
+def _must_be(path: str, otherwise: str) -> str:
+    return f"it must be one of {', '.join(_ALLOWED[path])}" if path in _ALLOWED else otherwise

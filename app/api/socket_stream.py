@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from starlette.types import Scope
 
@@ -14,16 +14,19 @@ from app.api.chat import parse_chat
 from app.api.context import ApiContext
 from app.api.error_response import FROM_OUTSIDE
 from app.api.parse_request import parse
+from app.api.parsed_answer import Parsed, ParsedAnswer, tool_pieces
 from app.contract.errors import EngineFailed, ErrorInfo, QuireError
-from app.contract.events import RequestFailed, TokenDelta
+from app.contract.events import Embedded, Finished, FinishReason, PromptScored, RequestFailed, TokenDelta
 from app.runtime.clock import monotonic
 from app.runtime.contain import contain
 from app.runtime.stall_detector import StallDetector
+from app.streaming.chat_frames import Entries
 from app.streaming.chat_protocol import ChatProtocol
 from app.streaming.flow.flow_window import Credit
 from app.streaming.flow.outbox import Outbox
 from app.streaming.openai_shapes import TokenBytes, logprobs_entries
 from app.streaming.session import Session
+from app.text.grammar.cache import Lease
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +47,9 @@ class SocketStream:
     _began: float = field(default_factory=monotonic)
     _session: Session | None = None
     _token_bytes: TokenBytes = field(init=False)  # set with the session
+    _lease: Lease | None = None
+    _answer: ParsedAnswer | None = None
+    _waiting: Finished | None = None  # the end of a choice, behind a delta with what its parsers held back
     _is_cancelled: bool = False
     _has_ended: bool = False
     _contained: contain = field(init=False)
@@ -72,6 +78,8 @@ class SocketStream:
             session.open()
             self._session = session
             self._token_bytes = parsed.token_bytes
+            self._lease = parsed.lease
+            self._answer = parsed.new_parsers()
             outbox.put_control(protocol.accept(client_id, request.id, parsed.model, request.params.n))
             if self._is_cancelled:
                 session.cancel()
@@ -87,7 +95,9 @@ class SocketStream:
     @property
     def has_more(self) -> bool:
         """Whether the stream needs another turn although there is no new event."""
-        return self._session is not None and not self._has_ended and self._session.has_more
+        if self._session is None or self._has_ended:
+            return False
+        return self._waiting is not None or self._session.has_more
 
     def grant_credit(self, upto: tuple[int, ...]) -> None:
         """Allow choice i to be sent up to its token `upto[i]`."""
@@ -123,24 +133,46 @@ class SocketStream:
             self._end(None, end_reason)
 
     def _next_frame(self, session: Session) -> str | None:
-        event = session.poll()
+        answer, event = self._answer, self._waiting or session.poll()
         if event is None:
             return None
         if isinstance(event, TokenDelta):
             entries = None if event.logprobs is None else logprobs_entries(event.logprobs, self._token_bytes)
-            return self.protocol.send(self.client_id, event, entries)
+            if answer is None:
+                return self.protocol.send(self.client_id, event, entries)
+            return self._send_parsed(event, answer.feed(event), entries)
+        if answer is not None and isinstance(event, Finished):
+            is_over = event is self._waiting or event.reason is FinishReason.CANCELLED
+            rest = None if is_over else answer.finish(event.choice)
+            if rest is not None and not rest.is_empty:
+                self._waiting = event
+                number = self.protocol.last_number(self.client_id, event.choice) + 1
+                return self._send_parsed(TokenDelta(event.request_id, event.choice, number, (), ""), rest)
+            self._waiting = None
+            event = replace(event, reason=answer.reason_of(event.choice, event.reason))
         if session.failure is not None or isinstance(event, RequestFailed):
             assert session.failure is not None
             self._fail(session.failure)
             return None
+        assert not isinstance(event, (Embedded, PromptScored)), "quire.v1 has chats alone, and scores no prompts"
         frame = self.protocol.send(self.client_id, event)
         if session.is_finished:
             timings = session.timings()
             assert session.usage is not None and timings is not None
+            num_reasoning = None if answer is None else answer.reasoning_tokens
             # `done` is sent next: after this frame, and before frames of other streams.
-            self.outbox.put_control(self.protocol.finish(self.client_id, session.usage, timings))
+            self.outbox.put_control(self.protocol.finish(self.client_id, session.usage, timings, num_reasoning))
             self._end(None, session.end_reason)
         return frame
+
+    def _send_parsed(self, delta: TokenDelta, parsed: Parsed, entries: Entries | None = None) -> str:
+        return self.protocol.send(
+            self.client_id,
+            delta._replace(text=parsed.text),
+            entries,
+            reasoning=parsed.reasoning,
+            tool=tool_pieces(parsed.calls),
+        )
 
     def _fail_with(self, error: BaseException) -> None:
         if not isinstance(error, QuireError):
@@ -157,5 +189,6 @@ class SocketStream:
         self._has_ended = True
         if self._session is not None:
             self._session.close()
+        self._lease = None
         log_stream(self.scope, self._session, failure, end_reason=end_reason, duration_s=monotonic() - self._began)
         self.on_end(self.client_id)

@@ -20,16 +20,20 @@ from app.api.choice_format import ChoiceFormat
 from app.api.connection import ClientStalled, connection_of, direct_send, run_until_disconnect
 from app.api.context import ApiContext
 from app.api.error_response import error_body, error_response
+from app.api.json_line import next_piece
 from app.api.json_response import JsonResponse
 from app.api.parse_request import ApiRequest
 from app.api.wire_format import Chunks, Framing, UsageChunks, choose_framing, start_message
 from app.contract.errors import ErrorInfo
-from app.contract.events import EngineEvent, Finished, FinishReason, Progress, TokenDelta
+from app.contract.events import EngineEvent, Finished, FinishReason, Progress, PromptScored, TokenDelta
 from app.runtime.clock import monotonic
 from app.runtime.stall_detector import observation_interval
 from app.streaming.flow.ack_monitor import AckMonitor
 from app.streaming.openai_shapes import TokenBytes
 from app.streaming.session import Session
+from app.streaming.session_group import SessionGroup
+
+WRITE_BYTES = 16 * 1024  # of a long chunk, which is made in pieces
 
 
 def make_response(
@@ -39,7 +43,12 @@ def make_response(
 
     When called, the app raises what `EngineClient.submit` raises, before anything is sent.
     """
-    session = Session(context.engine, request.request, streams=context.streams, slow_reader=request.slow_reader)
+    engine, streams, slow_reader = context.engine, context.streams, request.slow_reader
+    session: Session | SessionGroup
+    if request.others:
+        session = SessionGroup(engine, request.requests, streams=streams, slow_reader=slow_reader)
+    else:
+        session = Session(engine, request.request, streams=streams, slow_reader=slow_reader)
     format = make_format(request.token_bytes)
     if not request.stream:
         return JsonResponse(context, request, session, format)
@@ -50,11 +59,18 @@ class StreamResponse:
     """Sends the session's events as chunks, and heartbeats while there are none."""
 
     def __init__(
-        self, context: ApiContext, request: ApiRequest, session: Session, format: ChoiceFormat, framing: Framing
+        self,
+        context: ApiContext,
+        request: ApiRequest,
+        session: Session | SessionGroup,
+        format: ChoiceFormat,
+        framing: Framing,
     ) -> None:
         self._session = session
         self._chunks = (UsageChunks if request.has_usage_in_chunks else Chunks)(request, format, framing)
+        self._is_scored = request.request.params.prompt_logprobs is not None
         self._framing = framing
+        self._piece_lock = context.piece_lock
         self._timers = context.timers
         self._stall_timeout_s = context.config.server.stall_timeout
         self._start = start_message(
@@ -99,6 +115,10 @@ class StreamResponse:
         session, direct = self._session, direct_send(scope, send)
         while True:
             events = await session.receive()
+            if self._is_scored:
+                for event in events:
+                    if isinstance(event, PromptScored):
+                        await self._write_scored(direct, send, event)
             body = self._encode(events)
             if session.is_finished:
                 break
@@ -129,6 +149,18 @@ class StreamResponse:
             if not self._is_writing and self._last_write + interval <= now:
                 self._session.wake()
 
+    async def _write_scored(self, direct: Send, send: Send, scored: PromptScored) -> None:
+        """Send the first chunks of a scored prompt, which can be megabytes, as the client reads them."""
+        pieces = self._chunks.scored(scored)
+        body = b""
+        while (piece := await next_piece(pieces, self._piece_lock)) is not None:
+            body += piece
+            if len(body) >= WRITE_BYTES:
+                await self._write(direct if self._has_begun else send, body)
+                body = b""
+        if body:
+            await self._write(direct if self._has_begun else send, body)
+
     async def _write(self, send: Send, body: bytes, *, more_body: bool = True) -> None:
         self._is_writing = True
         if not self._has_begun:
@@ -157,4 +189,4 @@ class StreamResponse:
         if failure is not None:
             return self._framing.wrap(error_body(failure))
         assert self._session.usage is not None
-        return self._chunks.usage(self._session.usage) + self._framing.end
+        return self._chunks.last(self._session.usage, self._session.span()) + self._framing.end

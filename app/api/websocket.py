@@ -18,6 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDiscon
 from app.api.access_log import access_record
 from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, context_of
+from app.api.cors import allowed_origins, is_allowed
 from app.api.middleware import reject
 from app.api.socket_stream import SocketStream
 from app.contract.engine_status import EngineState
@@ -237,11 +238,11 @@ def _check_origin(websocket: WebSocket, context: ApiContext) -> None:
     The origin's host and port are compared with the Host header; the scheme may differ behind a proxy that ends TLS. A
     missing Origin is accepted, because every browser sends one.
     """
-    allowed = {origin.lower().rstrip("/") for origin in context.config.server.allowed_origins}
+    allowed = allowed_origins(context.config.server)
     host = websocket.headers.get("host", "").lower()
     for origin in map(str.lower, websocket.headers.getlist("origin")):
         scheme, _, authority = origin.partition("://")
-        if origin not in allowed and not (scheme in ("http", "https") and authority == host):
+        if not is_allowed(origin, allowed) and not (scheme in ("http", "https") and authority == host):
             raise PermissionDenied(
                 f"WebSockets from the origin {origin[:100]!r} are not allowed; add it with --allowed-origins."
             )

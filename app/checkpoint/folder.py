@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from app.checkpoint.file_state import FileState
 from app.contract.errors import ModelRefused
 
 EMBEDDED = "guide"
@@ -42,13 +44,17 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The contents of a model folder; `tensors` is None if only random weights are needed."""
+    """The contents of a model folder; `tensors` is None if only random weights are needed.
+
+    `states` are those of the files with tensors.
+    """
 
     folder: Path
     config: dict[str, Any]
     generation_config: dict[str, Any]
     tensors: dict[str, TensorEntry] | None
     revision: str
+    states: dict[Path, FileState] = field(default_factory=dict)
 
     @classmethod
     def open(cls, folder: Path, *, with_weights: bool = True) -> Checkpoint:
@@ -59,10 +65,12 @@ class Checkpoint:
         """
         config = read_json(folder / "config.json")
         generation = folder / "generation_config.json"
-        tensors = _read_headers(_weight_files(folder)) if with_weights else None
+        states: dict[Path, FileState] = {}
+        tensors = _read_headers(_weight_files(folder), states) if with_weights else None
         if tensors is not None and not tensors:
             raise rejected(f"The weight files of {folder} contain no tensors; download the model again.")
-        return cls(folder, config, read_json(generation) if generation.exists() else {}, tensors, _revision(folder))
+        generation_config = read_json(generation) if generation.exists() else {}
+        return cls(folder, config, generation_config, tensors, _revision(folder), states)
 
     @property
     def created(self) -> int:
@@ -84,10 +92,28 @@ class Checkpoint:
         """Whether the files hold quantized weights: never, such folders are rejected."""
         return False
 
+    @property
+    def quantization(self) -> str | None:
+        """The types of quantized weights in the files: none."""
+        return None
+
 
 def rejected(message: str) -> ModelRefused:
     """Return the error for the setting `model`, which names a model that cannot be served."""
     return ModelRefused(message, param="model")
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Refuse the model at `path` if a file cannot be read in the block: no permission, or it has just been removed.
+
+    Raises:
+        ModelRefused: the message names the file.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise rejected(f"Cannot read {error.filename or path}: {error.strerror}.") from None
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -142,22 +168,25 @@ def _weight_files(folder: Path) -> list[Path]:
     raise rejected(f"{folder} has no *.safetensors; download the weights, or use --load-format dummy.")
 
 
-def _read_headers(files: Iterable[Path]) -> dict[str, TensorEntry]:
+def _read_headers(files: Iterable[Path], states: dict[Path, FileState]) -> dict[str, TensorEntry]:
+    """Return the tensors of all files; fills `states`."""
     entries: dict[str, TensorEntry] = {}
     for file in files:
-        for name, entry in _read_header(file).items():
+        found, states[file] = _read_header(file)
+        for name, entry in found.items():
             if entries.setdefault(name, entry) is not entry:
                 raise rejected(f"{file} contains {name} a second time; download the model again.")
     return entries
 
 
-def _read_header(file: Path) -> dict[str, TensorEntry]:
+def _read_header(file: Path) -> tuple[dict[str, TensorEntry], FileState]:
     """Check one safetensors file (8 bytes header length, JSON header, data) without reading its data."""
     try:
         if not file.is_file():
             raise rejected(f"{file} is not a regular file.")
-        size = file.stat().st_size
         with file.open("rb") as stream:
+            state = FileState.of(stream)
+            size = state.num_bytes
             length = int.from_bytes(stream.read(8), "little")
             if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
                 raise _damaged(file, "it is truncated, or not a safetensors file")
@@ -170,7 +199,7 @@ def _read_header(file: Path) -> dict[str, TensorEntry]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _damaged(file, "its header is damaged") from None
     _check_ranges(file, entries, size - 8 - length)
-    return entries
+    return entries, state
 
 
 def _entry(file: Path, name: str, value: dict[str, Any]) -> TensorEntry:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.checkpoint.file_parts import MAX_PARTS, parts_of
+from app.checkpoint.file_state import FileState
 from app.checkpoint.folder import rejected
 from app.checkpoint.gguf_header import GgufHeader, GgufTensor, Value, read_header
 from app.checkpoint.tensor_types import TensorType
 
-_PART_NAME = re.compile(r"(?P<prefix>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII | re.DOTALL)
 # By general.type or general.architecture: files that are no language models.
 _NOT_MODELS = {
     "mmproj": "the image or audio part (mmproj) of a model; give the file of the language model",
@@ -34,12 +34,13 @@ class GgufMetadata:
 
 @dataclass(frozen=True, slots=True)
 class GgufFiles:
-    """The contents of a model's GGUF files, by the names that tensors have in them."""
+    """The contents of a model's GGUF files, by the names that tensors have in them, and the state of each file."""
 
     metadata: GgufMetadata
     tensors: dict[str, GgufTensor]
     revision: str
     created: int
+    states: dict[Path, FileState]
 
     @classmethod
     def open(cls, file: Path) -> GgufFiles:
@@ -64,8 +65,9 @@ class GgufFiles:
                 f"The parts of {first.file} contain {len(tensors)} tensors instead of {announced!r:.40}; download the "
                 "model again."
             )
-        created = int(first.file.stat().st_mtime)
-        return cls(GgufMetadata(first.file, first.fields), tensors, _revision(headers), created)
+        states = {header.file: header.state for header in headers if header.state is not None}
+        created = states[first.file].changed_ns // 10**9
+        return cls(GgufMetadata(first.file, first.fields), tensors, _revision(headers), created, states)
 
     @property
     def text_source(self) -> GgufMetadata:
@@ -91,23 +93,28 @@ class GgufFiles:
         """Whether the files hold quantized weights."""
         return any(kind.is_quantized for kind in self.matrix_types)
 
+    @property
+    def quantization(self) -> str | None:
+        """The types of the matrices, the one of most weights first, if the files hold quantized weights."""
+        return ", ".join(kind.name for kind in self.matrix_types) if self.is_quantized else None
+
 
 def _read_parts(given: GgufHeader) -> list[GgufHeader]:
     """Return the headers of all parts of the model, in their order."""
     count = given.fields.get("split.count", 1)
-    if type(count) is not int or not 0 <= count <= 99999:
-        raise rejected(f"{given.file}: split.count is {count!r:.40}; it must be between 0 and 99999.")
+    if type(count) is not int or not 0 <= count <= MAX_PARTS:
+        raise rejected(f"{given.file}: split.count is {count!r:.40}; it must be between 0 and {MAX_PARTS}.")
     if count <= 1:
         return [given]
-    found = _PART_NAME.fullmatch(given.file.name)
-    if found is None or int(found["count"]) != count:
+    names = parts_of(given.file.name)
+    if len(names) != count or given.file.name not in names:
         raise rejected(
             f"{given.file} is one of {count} parts, but its name does not end in -00001-of-{count:05}.gguf; give the "
             "parts their names back."
         )
     headers = []
-    for number in range(1, count + 1):
-        file = given.file.with_name(f"{found['prefix']}-{number:05}-of-{count:05}.gguf")
+    for number, name in enumerate(names, 1):
+        file = given.file.with_name(name)
         if not file.exists():
             raise rejected(f"{file} is missing, a part of {given.file.name}; download all {count} parts.")
         header = given if file == given.file else read_header(file)
@@ -129,6 +136,6 @@ def _revision(headers: list[GgufHeader]) -> str:
     """Return a hash of the headers, sizes and times of the files."""
     digest = hashlib.blake2b(digest_size=16)
     for header in headers:
-        stat = header.file.stat()
-        digest.update(header.digest + f"{stat.st_size}:{stat.st_mtime_ns}".encode())
+        assert header.state is not None  # its file is on this machine
+        digest.update(header.digest + f"{header.state.num_bytes}:{header.state.changed_ns}".encode())
     return digest.hexdigest()

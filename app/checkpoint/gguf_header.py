@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import NoReturn, Protocol
 
+from app.checkpoint.file_state import FileState
 from app.checkpoint.folder import rejected
 from app.checkpoint.tensor_types import ADVICE, TENSOR_TYPES, TensorType
 from app.contract.errors import ModelRefused
@@ -39,6 +40,13 @@ _STRING, _ARRAY = 8, 9
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 
+class Stream(Protocol):
+    """What a header is read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Read at most `size` bytes; fewer only at the end."""
+
+
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
     """One tensor: its type, its shape as in torch (columns last), and its bytes in the file."""
@@ -54,15 +62,22 @@ class GgufTensor:
         """The number of weights."""
         return math.prod(self.shape)
 
+    def rows(self, first: int, count: int) -> GgufTensor:
+        """Return `count` of the tensor's rows."""
+        row_bytes = (self.end - self.begin) // self.shape[0]
+        begin = self.begin + first * row_bytes
+        return replace(self, shape=(count, *self.shape[1:]), begin=begin, end=begin + count * row_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """The header of one file; `digest` is a hash of its bytes."""
+    """The header of one file; `digest` is a hash of its bytes, `state` that of the file, if it is on this machine."""
 
     file: Path
     fields: dict[str, Value]
     tensors: dict[str, GgufTensor]
     digest: bytes
+    state: FileState | None = None
 
 
 def read_header(file: Path) -> GgufHeader:
@@ -75,15 +90,26 @@ def read_header(file: Path) -> GgufHeader:
         if not file.is_file():  # also a pipe, which would block
             raise rejected(f"{file} is not a regular file.")
         with file.open("rb") as stream:
-            return _Reader(file, stream, file.stat().st_size).header()
+            state = FileState.of(stream)
+            return replace(read_header_from(stream, file, state.num_bytes), state=state)
     except OSError as error:
         raise rejected(f"Cannot read {file}: {error.strerror}.") from None
+
+
+def read_header_from(stream: Stream, file: Path, size: int) -> GgufHeader:
+    """Read and check a header from `stream`, no further than needed; `file` and `size` are those of the whole file.
+
+    Raises:
+        ModelRefused: see read_header.
+        OSError: the stream cannot be read.
+    """
+    return _Reader(file, stream, size).header()
 
 
 class _Reader:
     """Reads one header from front to back; keeps the bytes that it has read."""
 
-    def __init__(self, file: Path, stream: IO[bytes], size: int) -> None:
+    def __init__(self, file: Path, stream: Stream, size: int) -> None:
         self._file, self._stream, self._size = file, stream, size
         self._bytes = bytearray()
         self._position = 0

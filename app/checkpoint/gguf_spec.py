@@ -5,8 +5,7 @@ Without torch, so that an unsupported model is rejected before slow imports.
 
 from __future__ import annotations
 
-import math
-import struct
+from dataclasses import replace
 from typing import NamedTuple
 
 from app.checkpoint.fields import Fields
@@ -14,41 +13,58 @@ from app.checkpoint.folder import rejected
 from app.checkpoint.gguf_files import GgufFiles, GgufMetadata
 from app.checkpoint.gguf_header import GgufTensor
 from app.checkpoint.gguf_names import stored_name
-from app.checkpoint.spec import LayerSpec, ModelSpec, RopeSpec
+from app.checkpoint.gguf_rope import LONG_FACTORS, ROPE_FREQS, SHORT_FACTORS, read_gguf_longrope, read_gguf_rope
+from app.checkpoint.spec import NO_ROPE, LayerSpec, ModelSpec
+from app.checkpoint.specs.phi3 import PHI3_NAMES
+from app.checkpoint.tensor_names import TensorNames, find_tensors
 from app.checkpoint.tensor_types import ADVICE
 from app.contract.errors import InvalidValue
+from app.contract.requests import PoolingKind
 from app.contract.sampling_params import SamplingDefaults, SamplingParams
 
 MAX_VOCABULARY = 2**20
-ROPE_FREQS = "rope_freqs.weight"
 
 
 class Family(NamedTuple):
     """One value of `general.architecture`.
 
     With `has_neighbour_pairs` rows of queries and keys are stored so that neighbours are rotated together, instead of
-    the halves of a head (llama.cpp's NORM and NEOX).
+    the halves of a head (llama.cpp's NORM and NEOX). `names` are those of Hugging Face checkpoints: the same tensors
+    are fused in both formats. One of `rope_period` layers, the last, has no rotary embedding; files do not say so.
     """
 
     architecture: str
     has_neighbour_pairs: bool
     qkv_bias: bool = False
     qk_norm: bool = False
+    has_window: bool = False
+    has_longrope: bool = False
+    has_multipliers: bool = False
+    rope_period: int | None = None
+    names: TensorNames = TensorNames()
 
 
 GGUF_SPECS = {
-    "llama": Family("LlamaForCausalLM", has_neighbour_pairs=True),  # Mistral too
+    "llama": Family("LlamaForCausalLM", has_neighbour_pairs=True, has_window=True),  # Mistral too
     "qwen2": Family("Qwen2ForCausalLM", has_neighbour_pairs=False, qkv_bias=True),
     "qwen3": Family("Qwen3ForCausalLM", has_neighbour_pairs=False, qk_norm=True),
+    "phi3": Family(
+        "Phi3ForCausalLM", has_neighbour_pairs=False, has_window=True, has_longrope=True, names=PHI3_NAMES
+    ),  # Phi 4 too
+    "smollm3": Family("SmolLM3ForCausalLM", has_neighbour_pairs=True, rope_period=4),
+    "granite": Family("GraniteForCausalLM", has_neighbour_pairs=True, has_multipliers=True),
 }
 
+# By the numbers of llama.cpp; 0 is none, 2 the first token, 4 a ranker's score.
+_POOLINGS = {1: PoolingKind.MEAN, 3: PoolingKind.LAST}
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 # Keys that change what is computed; 0 is the same as none.
 _UNSUPPORTED = (
-    "expert_count", "attention.scale", "attention.clamp_kqv", "attention.max_alibi_bias", "attention.temperature_scale",
-    "attention.shared_kv_layers", "attn_logit_softcapping", "final_logit_softcapping", "embedding_scale",
-    "residual_scale", "logit_scale", "rope.scaling.yarn_log_multiplier",
+    "expert_count", "attention.clamp_kqv", "attention.max_alibi_bias", "attention.temperature_scale",
+    "attention.shared_kv_layers", "attn_logit_softcapping", "final_logit_softcapping",
+    "rope.scaling.yarn_log_multiplier",
 )  # fmt: skip
+_MULTIPLIERS = ("attention.scale", "embedding_scale", "residual_scale", "logit_scale")
 # Tokens that end an answer by their text, as in llama.cpp: many files name only one of them by its id.
 _END_TOKENS = frozenset((
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
@@ -62,19 +78,52 @@ _SAMPLING = {
 }  # fmt: skip
 
 
-def read_gguf_spec(files: GgufFiles, dtype: str = "auto") -> ModelSpec:
+def read_gguf_spec(files: GgufFiles, dtype: str = "auto", max_model_len: int | None = None) -> ModelSpec:
     """Read the spec of a model, and compare names, shapes and types of all its tensors with it.
 
-    With `dtype` auto quantized files are decoded to bfloat16, and others keep their type.
+    With `dtype` auto quantized files are decoded to bfloat16, and others keep their type. `max_model_len` is the
+    setting.
 
     Raises:
         ModelRefused: the architecture or one of its features is not supported; or a tensor is missing, unknown, or has
             a different shape or an unsupported type.
     """
     family = family_of(files.metadata)
-    spec = _read_metadata(files, family, _dtype(files) if dtype == "auto" else dtype)
-    _check_tensors(spec, files)
+    spec = _read_metadata(files, family, _dtype(files) if dtype == "auto" else dtype, max_model_len)
+    read_gguf_pooling(files.metadata)
+    find_gguf_tensors(spec, files)
     return spec
+
+
+def read_gguf_pooling(metadata: GgufMetadata) -> PoolingKind:
+    """Return how embeddings are pooled by default: as the file says, or else the mean.
+
+    Raises:
+        ModelRefused: in another way than by the mean or the last token.
+    """
+    fields = _model_fields(metadata, family_of(metadata))
+    kind = fields.integer("pooling_type", 1, low=0)
+    if kind not in _POOLINGS:
+        raise fields.rejection("pooling_type", f"is {kind}; supported are 1 (mean) and 3 (last token)")
+    return _POOLINGS[kind]
+
+
+def find_gguf_tensors(spec: ModelSpec, files: GgufFiles) -> dict[str, GgufTensor]:
+    """Return where each tensor of `ModelSpec.tensor_shapes` is, also one that is a range of rows of a stored one.
+
+    Raises:
+        ModelRefused: a tensor is missing, unknown, or has a different shape or an unsupported type.
+    """
+    for name, tensor in files.tensors.items():
+        if not tensor.type.is_supported or (len(tensor.shape) == 1 and tensor.type.is_quantized):
+            raise rejected(f"{tensor.file}: {name} has type {tensor.type.name}, which is not supported; {ADVICE}.")
+    family, shapes, file = family_of(files.metadata), spec.tensor_shapes(), files.metadata.file
+    places = {name: rows._replace(name=stored_name(rows.name)) for name, rows in family.names.locate(shapes).items()}
+    found = find_tensors(places, shapes, files.tensors, where=file, described_in="the metadata")
+    divisors = {SHORT_FACTORS, LONG_FACTORS} if family.has_longrope else {ROPE_FREQS}
+    for name in files.tensors.keys() - {rows.name for rows in places.values()} - divisors:
+        raise rejected(f"{file} contains the tensor {name}, which a {spec.architecture} does not have.")
+    return found
 
 
 def family_of(metadata: GgufMetadata) -> Family:
@@ -92,9 +141,9 @@ def family_of(metadata: GgufMetadata) -> Family:
     return GGUF_SPECS[name]
 
 
-def _read_metadata(files: GgufFiles, family: Family, dtype: str) -> ModelSpec:
+def _read_metadata(files: GgufFiles, family: Family, dtype: str, max_model_len: int | None) -> ModelSpec:
     metadata, tensors = files.metadata, files.tensors
-    fields = _model_fields(metadata)
+    fields = _model_fields(metadata, family)
     hidden, heads = fields.integer("embedding_length"), fields.integer("attention.head_count")
     kv_heads = fields.integer("attention.head_count_kv", heads)
     if heads % kv_heads:
@@ -102,14 +151,15 @@ def _read_metadata(files: GgufFiles, family: Family, dtype: str) -> ModelSpec:
     head_dim = fields.integer("attention.key_length", hidden // heads, high=4096)
     if head_dim % 2 or fields.integer("attention.value_length", head_dim) != head_dim:
         raise fields.rejection("attention.key_length", f"is {head_dim}; it must be even and equal to value_length")
-    if fields.integer("rope.dimension_count", head_dim) != head_dim:
-        raise fields.rejection("rope.dimension_count", f"is not {head_dim}, the size of a head; this is not supported")
     num_layers = fields.integer("block_count", high=10_000)
+    if family.has_longrope:
+        rope = read_gguf_longrope(fields, tensors, head_dim, max_model_len)
+    else:
+        rope = read_gguf_rope(fields, tensors, head_dim)
     context = fields.integer("context_length")
-    rope = _read_rope(fields, context, head_dim, tensors.get(ROPE_FREQS))
     scaled = int(rope.original_max_position * rope.factor) if rope.kind in ("linear", "yarn") else 0
     vocab_size = _vocab_size(files)
-    return ModelSpec(
+    spec = ModelSpec(
         architecture=family.architecture,
         vocab_size=vocab_size,
         hidden_size=hidden,
@@ -130,9 +180,33 @@ def _read_metadata(files: GgufFiles, family: Family, dtype: str) -> ModelSpec:
         eos_token_ids=_read_end_ids(metadata, vocab_size),
         defaults=_read_defaults(metadata),
     )
+    if family.has_multipliers:
+        spec = _with_multipliers(spec, fields)
+    return _without_ropes(spec, family.rope_period) if family.rope_period else spec
 
 
-def _model_fields(metadata: GgufMetadata) -> Fields:
+def _without_ropes(spec: ModelSpec, period: int) -> ModelSpec:
+    """Return the spec with no rotary embedding in each `period`-th layer."""
+    layers = [replace(each, rope=int(index % period == 0)) for index, each in enumerate(spec.layers, 1)]
+    return replace(spec, ropes=(*spec.ropes, NO_ROPE), layers=tuple(layers))
+
+
+def _with_multipliers(spec: ModelSpec, fields: Fields) -> ModelSpec:
+    """Return the spec with Granite's multipliers, and without a rotary embedding if the file says so."""
+    given = {name: _short(fields.number(name)) for name in _MULTIPLIERS if fields.config.get(name)}
+    if spec.dtype == "float16" and given.get("residual_scale", 1.0) != 1:  # see read_granite
+        raise fields.rejection("residual_scale", "is not 1, which float16 cannot serve; choose --dtype bfloat16")
+    return replace(
+        spec,
+        ropes=spec.ropes if fields.flag("rope.scaling.finetuned", True) else (NO_ROPE,),
+        embedding_scale=given.get("embedding_scale", 1.0),
+        residual_multiplier=given.get("residual_scale", 1.0),
+        attention_scale=given.get("attention.scale"),
+        logit_scale=1 / given.get("logit_scale", 1.0),
+    )
+
+
+def _model_fields(metadata: GgufMetadata, family: Family) -> Fields:
     """Return the keys of the model's architecture, without that prefix; equal values for all layers are one value."""
     prefix = f"{metadata.fields['general.architecture']}."
     found: dict[str, object] = {}
@@ -141,57 +215,17 @@ def _model_fields(metadata: GgufMetadata) -> Fields:
             is_uniform = isinstance(value, tuple) and value and len(set(value)) == 1
             found[key.removeprefix(prefix)] = value[0] if isinstance(value, tuple) and is_uniform else value
     fields = Fields(found, f"{metadata.file}: {prefix[:-1]}")
-    for name in _UNSUPPORTED:
+    for name in _UNSUPPORTED if family.has_multipliers else _UNSUPPORTED + _MULTIPLIERS:
         if found.get(name):
             raise fields.rejection(name, f"is {found[name]!r:.40}; this is not supported")
+    if not fields.flag("attention.causal", True):
+        raise fields.rejection("attention.causal", "is false; supported are models whose tokens see only those before")
     return fields
-
-
-def _read_rope(fields: Fields, context: int, head_dim: int, divisors: GgufTensor | None) -> RopeSpec:
-    theta = fields.number("rope.freq_base", 10000.0, above=1.0)
-    kind = fields.config.get("rope.scaling.type", "none")
-    if kind not in ("none", "linear", "yarn"):
-        raise fields.rejection("rope.scaling.type", f"is {kind!r:.40}; supported are none, linear and yarn")
-    if divisors is not None:
-        if kind != "none":
-            raise fields.rejection("rope.scaling.type", f"is {kind}, beside the tensor {ROPE_FREQS}; only one may be")
-        return RopeSpec(theta, "divisors", divisors=_read_divisors(divisors, head_dim // 2))
-    if kind == "none":
-        return RopeSpec(theta)
-    original = fields.integer("rope.scaling.original_context_length", context)
-    factor = fields.number("rope.scaling.factor", high=2**31 / original)
-    if kind == "linear":
-        return RopeSpec(theta, kind, factor, original)
-    if fields.number("rope.scaling.yarn_ext_factor", 1.0) != 1:
-        raise fields.rejection("rope.scaling.yarn_ext_factor", "is not 1; this is not supported")
-    attention = fields.number("rope.scaling.attn_factor", 1.0) * fields.number("rope.scaling.yarn_attn_factor", 1.0)
-    return RopeSpec(
-        theta, kind, factor, original,
-        beta_fast=fields.number("rope.scaling.yarn_beta_fast", 32.0),
-        beta_slow=fields.number("rope.scaling.yarn_beta_slow", 1.0),
-        attention_factor=attention * (1.0 if factor <= 1 else 0.1 * math.log(factor) + 1.0),
-    )  # fmt: skip
-
-
-def _read_divisors(tensor: GgufTensor, count: int) -> tuple[float, ...]:
-    """Read the divisors of the rotary frequencies: Llama 3's scaling, computed by who wrote the file."""
-    if tensor.shape != (count,) or tensor.type.name != "F32":
-        raise rejected(
-            f"{tensor.file}: {ROPE_FREQS} has type {tensor.type.name} and shape {list(tensor.shape)}; it must be F32 "
-            f"and [{count}]."
-        )
-    with tensor.file.open("rb") as stream:
-        stream.seek(tensor.begin)
-        raw = stream.read(4 * count)
-    values: tuple[float, ...] = struct.unpack(f"<{count}f", raw) if len(raw) == 4 * count else ()
-    if not values or not all(0 < value < math.inf for value in values):
-        raise rejected(f"{tensor.file}: {ROPE_FREQS} holds other values than positive numbers; download it again.")
-    return values
 
 
 def _window(fields: Fields, family: Family) -> int | None:
     """Return the sliding window of all layers; Qwen's files name one that the models do not use."""
-    if family.architecture != "LlamaForCausalLM":
+    if not family.has_window:
         return None
     return fields.integer("attention.sliding_window", 0, low=0) or None
 
@@ -236,23 +270,6 @@ def _read_defaults(metadata: GgufMetadata) -> SamplingDefaults:
     except InvalidValue as error:
         raise rejected(f"{metadata.file}: general.sampling: {error.message} Take another file.") from None
     return SamplingDefaults(**values)  # type: ignore[arg-type]
-
-
-def _check_tensors(spec: ModelSpec, files: GgufFiles) -> None:
-    file, wanted = files.metadata.file, {stored_name(name): shape for name, shape in spec.tensor_shapes().items()}
-    for name, shape in wanted.items():
-        tensor = files.tensors.get(name)
-        if tensor is None:
-            raise rejected(f"{file} lacks the tensor {name}, so it is incomplete; download the model again.")
-        if tensor.shape != shape:
-            raise rejected(
-                f"{tensor.file}: {name} has shape {list(tensor.shape)}; according to the metadata it must be "
-                f"{list(shape)}."
-            )
-        if not tensor.type.is_supported or (len(shape) == 1 and tensor.type.is_quantized):
-            raise rejected(f"{tensor.file}: {name} has type {tensor.type.name}, which is not supported; {ADVICE}.")
-    for name in files.tensors.keys() - wanted.keys() - {ROPE_FREQS}:
-        raise rejected(f"{file} contains the tensor {name}, which a {spec.architecture} does not have.")
 
 
 def _dtype(files: GgufFiles) -> str:

@@ -7,15 +7,13 @@ own, in specs/.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from pathlib import Path
 
 from app.checkpoint.fields import Fields
 from app.checkpoint.folder import Checkpoint, TensorEntry, rejected
 from app.checkpoint.spec import ModelSpec
 from app.checkpoint.specs.family import Given
 from app.checkpoint.specs.registry import find_family
-from app.checkpoint.tensor_names import TensorNames
+from app.checkpoint.tensor_names import TensorNames, find_tensors
 from app.contract.errors import InvalidValue
 from app.contract.sampling_params import SamplingDefaults, SamplingParams
 
@@ -44,7 +42,7 @@ def read_model(
     spec = family.read(fields, given)
     if checkpoint.tensors is None:
         return checkpoint, spec
-    found = _find_tensors(spec, family.names, checkpoint.tensors, checkpoint.folder)
+    found = _find_tensors(spec, family.names, checkpoint)
     return dataclasses.replace(checkpoint, tensors=checkpoint.tensors | found), spec
 
 
@@ -92,23 +90,14 @@ def _read_defaults(checkpoint: Checkpoint) -> SamplingDefaults:
     return dataclasses.replace(defaults, temperature=0.0) if given.get("do_sample") is False else defaults
 
 
-def _find_tensors(
-    spec: ModelSpec, names: TensorNames, tensors: Mapping[str, TensorEntry], folder: Path
-) -> dict[str, TensorEntry]:
-    """Return where each tensor of the spec is, also one that is a range of rows of a stored one."""
-    found, shapes = {}, spec.tensor_shapes()
-    for name, (stored, first, num_stored) in names.locate(shapes).items():
-        entry, shape = tensors.get(stored), (num_stored, *shapes[name][1:])
-        if entry is None:
-            raise rejected(f"{folder} lacks the tensor {stored}, so it is incomplete; download the model again.")
-        if entry.shape != shape:
-            raise rejected(
-                f"{entry.file}: {stored} has shape {list(entry.shape)}; according to config.json it must be "
-                f"{list(shape)}."
-            )
+def _find_tensors(spec: ModelSpec, names: TensorNames, checkpoint: Checkpoint) -> dict[str, TensorEntry]:
+    """Return where each tensor of the spec is."""
+    shapes, tensors = spec.tensor_shapes(), checkpoint.tensors or {}
+    places = names.locate(shapes)
+    found = find_tensors(places, shapes, tensors, where=checkpoint.folder, described_in="config.json")
+    for name, entry in found.items():
         if entry.dtype not in DTYPES.values():
             raise rejected(
-                f"{entry.file}: {stored} has type {entry.dtype}; supported are {', '.join(DTYPES.values())}."
+                f"{entry.file}: {places[name].name} has type {entry.dtype}; supported are {', '.join(DTYPES.values())}."
             )
-        found[name] = entry.rows(first, shapes[name][0])
     return found

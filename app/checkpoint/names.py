@@ -16,9 +16,10 @@ import re
 import sys
 from pathlib import Path
 
-from app.checkpoint.folder import EMBEDDED, rejected
+from app.checkpoint.file_parts import parts_of, without_part
+from app.checkpoint.folder import EMBEDDED, readable, rejected
 from app.checkpoint.hub.hub_cache import HubName
-from app.checkpoint.hub.repo_files import GGUF, RepoFile, choose, parts_of, variants, without_part
+from app.checkpoint.hub.repo_files import GGUF, RepoFile, choose, variants
 from app.contract.errors import ConfigurationError
 from app.observe.console import Console
 
@@ -84,12 +85,13 @@ def default_served_name(model: str) -> str:
 
 def _local(model: str) -> Path:
     path = Path(os.path.expanduser(model))  # Path.expanduser raises for an unknown user
-    if path.is_dir():
-        return _in_folder(model, path.resolve())
-    if path.is_file() and path.suffix.lower() == ".gguf":
-        return _first_part(path.absolute())
-    if path.exists():
-        raise rejected(f"{model} is a file that is no GGUF file; {_FORMS}.")
+    with readable(path):
+        if path.is_dir():
+            return _in_folder(model, path.resolve())
+        if path.is_file() and path.suffix.lower() == ".gguf":
+            return _first_part(path.absolute())
+        if path.exists():
+            raise rejected(f"{model} is a file that is no GGUF file; {_FORMS}.")
     raise rejected(f"There is no folder or file {model}; {_FORMS}.")
 
 
@@ -106,7 +108,8 @@ def _in_folder(model: str, folder: Path) -> Path:
 
 def _first_part(file: Path) -> Path:
     """Return the first part of a split GGUF file, the file itself if it is not split."""
-    parts = [file.with_name(name) for name in parts_of(file.name)]
-    if missing := [part.name for part in parts if not part.exists()]:
-        raise rejected(f"{file.parent} lacks {missing[0]}, a part of {without_part(file.name)}; download it too.")
-    return parts[0]
+    parts = parts_of(file.name)
+    missing = next((name for name in parts if not file.with_name(name).exists()), None)
+    if missing is not None:
+        raise rejected(f"{file.parent} lacks {missing}, a part of {without_part(file.name)}; download it too.")
+    return file.with_name(parts[0])

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from app.checkpoint.folder import ITEM_BYTES
 from app.checkpoint.hf_config import DTYPES
 from app.checkpoint.spec import ModelSpec
+from app.checkpoint.tensor_types import TensorType
 
-# Quantized matrices: bytes of a group of 32 weights with its scale, and additional bytes of each row.
+# Matrices that are quantized when they are loaded: bytes of a group of 32 weights with its scale, and with its minimum.
 _GROUP = 32
-_GROUP_BYTES = {"int8": 32, "int4": 18}
-_ROW_BYTES = {"int8": 8, "int4": 4}
+_GROUP_BYTES = {"int8": 34, "int4": 20}
+_HEAD = "lm_head.weight"
+_HEAD_QUANTIZATION = "int8"  # of every quantized model
+
+StoredType = Callable[[str], TensorType | None]
+"""Returns the type of a matrix, by its name, that is used as its file stores it; None for others."""
+
 _EMBEDDING = "model.embed_tokens.weight"
 # Float32 where the scale of the logits is multiplied in.
 _LAST_NORM = "model.norm.weight"
 _FLOAT_BYTES = 4
+
+
+def decoded(name: str) -> None:
+    """The StoredType of files without quantized weights, and of a device that decodes them."""
 
 
 def item_bytes(spec: ModelSpec) -> int:
@@ -23,25 +34,29 @@ def item_bytes(spec: ModelSpec) -> int:
     return ITEM_BYTES[DTYPES[spec.dtype]]
 
 
-def weight_bytes(spec: ModelSpec, quantization: str | None) -> int:
-    """Return the bytes of all weights in memory; `quantization` as in the setting."""
-    return sum(kept_bytes(spec, quantization).values())
+def weight_bytes(spec: ModelSpec, quantization: str | None, stored_type: StoredType = decoded) -> int:
+    """Return the bytes of all weights in memory, see `kept_bytes`."""
+    return sum(kept_bytes(spec, quantization, stored_type).values())
 
 
-def kept_bytes(spec: ModelSpec, quantization: str | None) -> dict[str, int]:
-    """Return the bytes of each tensor in memory, by its name in the checkpoint.
+def kept_bytes(spec: ModelSpec, quantization: str | None, stored_type: StoredType = decoded) -> dict[str, int]:
+    """Return the bytes of each tensor in memory, by its name in the checkpoint; `quantization` as in the setting.
 
-    A quantized model keeps its embedding unquantized; with tied embeddings the output layer is a quantized copy.
+    A quantized model keeps its embedding unquantized; with tied embeddings the output layer is a quantized copy. The
+    output layer is int8 in an int4 model too.
     """
     sizes = {}
     for name, shape in spec.tensor_shapes().items():
+        if len(shape) > 1 and (kept := stored_type(name)):
+            sizes[name] = kept.kept_bytes(math.prod(shape))
+            continue
         plain = math.prod(shape) * (_FLOAT_BYTES if name == _LAST_NORM and spec.logit_scale != 1 else item_bytes(spec))
         if quantization is None or len(shape) == 1:
             sizes[name] = plain
         elif name == _EMBEDDING:
-            sizes[name] = plain + (_quantized(shape, quantization) if spec.tie_word_embeddings else 0)
+            sizes[name] = plain + (_quantized(shape, _HEAD_QUANTIZATION) if spec.tie_word_embeddings else 0)
         else:
-            sizes[name] = _quantized(shape, quantization)
+            sizes[name] = _quantized(shape, _HEAD_QUANTIZATION if name == _HEAD else quantization)
     return sizes
 
 
@@ -63,4 +78,4 @@ def kv_scale_bytes(kv_cache_dtype: str) -> int:
 
 def _quantized(shape: tuple[int, ...], quantization: str) -> int:
     rows, columns = shape
-    return rows * (-(-columns // _GROUP) * _GROUP_BYTES[quantization] + _ROW_BYTES[quantization])
+    return rows * -(-columns // _GROUP) * _GROUP_BYTES[quantization]

@@ -6,7 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol, Self, TypeVar
+
+from app.checkpoint.folder import rejected
 
 _LAYER = re.compile(r"(model\.layers\.\d+\.)(.+)(\.weight|\.bias)")
 
@@ -17,6 +20,24 @@ class StoredRows(NamedTuple):
     name: str
     first: int
     num_stored: int
+
+
+class StoredTensor(Protocol):
+    """A tensor in a file."""
+
+    @property
+    def file(self) -> Path:
+        """The file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape, rows first."""
+
+    def rows(self, first: int, count: int) -> Self:
+        """Return `count` of the rows."""
+
+
+_Stored = TypeVar("_Stored", bound=StoredTensor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +65,32 @@ class TensorNames:
             return name
         layer, module, kind = found.groups()
         return f"{layer}{self.modules.get(module, module)}{kind}"
+
+
+def find_tensors(
+    places: Mapping[str, StoredRows],
+    shapes: Mapping[str, tuple[int, ...]],
+    tensors: Mapping[str, _Stored],
+    *,
+    where: Path,
+    described_in: str,
+) -> dict[str, _Stored]:
+    """Return each of `shapes`, also one that is a range of rows of a stored tensor; `places` are those of `locate`.
+
+    `where` is what errors call the model, and `described_in` what says the shapes.
+
+    Raises:
+        ModelRefused: a tensor is missing or has a different shape.
+    """
+    found = {}
+    for name, (stored, first, num_stored) in places.items():
+        tensor, shape = tensors.get(stored), (num_stored, *shapes[name][1:])
+        if tensor is None:
+            raise rejected(f"{where} lacks the tensor {stored}, so it is incomplete; download the model again.")
+        if tensor.shape != shape:
+            raise rejected(
+                f"{tensor.file}: {stored} has shape {list(tensor.shape)}; according to {described_in} it must be "
+                f"{list(shape)}."
+            )
+        found[name] = tensor.rows(first, shapes[name][0])
+    return found

@@ -24,10 +24,22 @@ class TensorType(NamedTuple):
         """Whether this version can decode the type."""
         return self.name in SUPPORTED
 
+    @property
+    def is_grouped(self) -> bool:
+        """Whether the CPU's kernels multiply the integers of its blocks as they are."""
+        return self.is_quantized and self.is_supported
+
     def num_bytes(self, num_weights: int) -> int:
         """Return the bytes of `num_weights` weights, a multiple of `block_size`."""
         return num_weights // self.block_size * self.block_bytes
 
+    def kept_bytes(self, num_weights: int) -> int:
+        """Return the bytes of `num_weights` weights in the memory of the CPU's kernels, if the type `is_grouped`."""
+        return num_weights // self.block_size * (self.block_bytes + _SPREAD_BYTES.get(self.name, 0))
+
+
+# Kernels keep each of the 16 factors of 6 bits as a byte; the file packs them into 12.
+_SPREAD_BYTES = {"Q4_K": 4, "Q5_K": 4}
 
 SUPPORTED = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 

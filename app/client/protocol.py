@@ -35,13 +35,18 @@ class ClientState(StrEnum):
 
 
 class ChatEvent(NamedTuple):
-    """A delta of one choice: number of its first token, number of tokens, their text, OpenAI logprobs entries."""
+    """A delta of one choice: number of its first token, number of tokens, their text, OpenAI logprobs entries.
+
+    `reasoning` is text of the model's reasoning, `tool` what the delta has of calls (see the frame `delta`).
+    """
 
     choice: int
     first: int
     num_tokens: int
     text: str
     logprobs: list[dict[str, Any]] | None
+    reasoning: str = ""
+    tool: list[dict[str, Any]] | None = None
 
 
 class ClientStream:
@@ -155,7 +160,9 @@ class ClientStream:
             self.state = ClientState.STREAMING
         if self.progress is not None and self.progress["phase"] in ("queued", "prefill"):
             self.progress = None
-        self._unread.append(ChatEvent(choice, first, count, frame["x"], frame.get("lp")))
+        self._unread.append(
+            ChatEvent(choice, first, count, frame["x"], frame.get("lp"), frame.get("r", ""), frame.get("tool"))
+        )
 
     def _end(self, state: ClientState) -> None:
         self.state = state

@@ -1,4 +1,4 @@
-"""The memory that a model needs: weights, activations, KV cache. From config.json alone, without torch.
+"""The memory that a model needs: weights, activations, KV cache. From config.json or GGUF headers, without torch.
 
 On a CPU the rules are those of the server (`engine/execute/memory_plan.py`): the KV cache gets a quarter of the free
 memory that process and weights leave, at most 4 GiB. On a GPU the KV cache gets all memory that weights, activations
@@ -12,10 +12,12 @@ import dataclasses
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
+from pathlib import Path
 
-from app.checkpoint.inspection import ModelFiles, inspect
+from app.checkpoint.inspection import ModelFiles, inspect_at
 from app.checkpoint.names import resolve
-from app.checkpoint.sizes import item_bytes, kept_bytes, kv_bytes_per_token
+from app.checkpoint.quantized_rows import quantized_bytes
+from app.checkpoint.sizes import StoredType, decoded, item_bytes, kept_bytes, kv_bytes_per_token
 from app.checkpoint.spec import ModelSpec
 from app.config.devices import CAPABILITIES, gpu_rejection
 from app.config.setting import KIB, MIB
@@ -30,6 +32,7 @@ ROW_MULTIPLE = 8  # as in app/kernels/ops.py, which needs torch
 UNLIMITED = 2**62  # bytes
 FLOAT_BYTES = 4  # logits are float32 for any dtype of the weights
 COUNT_BYTES = 2
+WORD_BYTES = 4
 UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 GPUS = {
@@ -86,13 +89,19 @@ class Budget:
 
     memory: Memory
     block: KVBlock
-    weight_bytes: int
+    weight_bytes_by_kind: dict[str, int]
+    stored_type: StoredType
     activation_bytes: int
     host_cache_bytes: int
     room_bytes: int
     num_blocks: int = 0
     missing_bytes: int = 0
     too_small: str = ""
+
+    @property
+    def weight_bytes(self) -> int:
+        """The size of all weights."""
+        return sum(self.weight_bytes_by_kind.values())
 
     @property
     def fits(self) -> bool:
@@ -165,32 +174,32 @@ def find_gpu(name: str) -> tuple[str, int]:
 
 
 def read_model(config: Config) -> ModelSpec:
-    """Read the model's spec; see `open_model`."""
-    return open_model(config)[1]
-
-
-def open_model(config: Config) -> tuple[ModelFiles, ModelSpec]:
-    """Open the model's files and read its spec. The weights of a folder may be missing.
+    """Read the model's spec. The weights of a folder may be missing.
 
     Raises:
         ModelRefused: the model cannot be served.
     """
-    settings = config.model
-    path = resolve(settings.model, settings.revision)
+    return open_at(resolve(config.model.model, config.model.revision), config)[1]
+
+
+def open_at(path: Path, config: Config) -> tuple[ModelFiles, ModelSpec]:
+    """Open the files of the configured model, which are at `path`, and read its spec; see `read_model`."""
     has_weights = path.is_file() or any(path.glob("*.safetensors"))
-    return inspect(settings if has_weights else dataclasses.replace(settings, load_format="dummy"))
+    return inspect_at(path, config.model if has_weights else dataclasses.replace(config.model, load_format="dummy"))
 
 
-def make_budget(config: Config, spec: ModelSpec, memory: Memory) -> Budget:
-    """Divide `memory` as a server would."""
+def make_budget(config: Config, spec: ModelSpec, memory: Memory, stored_type: StoredType = decoded) -> Budget:
+    """Divide `memory` as a server would; `stored_type` is that of the model's files."""
     block = KVBlock(config.cache.block_size, kv_bytes_per_token(spec, config.cache.kv_cache_dtype))
-    weights = sum(weight_bytes_by_kind(config, spec).values())
+    weights = weight_bytes_by_kind(config, spec, decoded if memory.is_gpu else stored_type)
     activations = activation_bytes(config, spec, has_kernels=has_kernels(config) and not memory.is_gpu)
-    activations += sampling_bytes(config, spec) if memory.is_gpu else 0
+    activations += mask_bytes(config, spec) + (sampling_bytes(config, spec) if memory.is_gpu else 0)
+    if not memory.is_gpu:
+        activations += quantized_activation_bytes(config, spec, stored_type)
     host_cache = config.cache.swap_space // block.bytes_per_block * block.bytes_per_block
-    room = memory.num_bytes - memory.process_bytes - weights
+    room = memory.num_bytes - memory.process_bytes - sum(weights.values())
     room -= memory.reserved_bytes + activations if memory.is_gpu else 0
-    budget = Budget(memory, block, weights, activations, host_cache, room)
+    budget = Budget(memory, block, weights, stored_type, activations, host_cache, room)
     cache_memory = config.cache.kv_cache_memory if config.cache.num_kv_blocks is None else None
     for option, given in (("kv-cache-memory", cache_memory), ("swap-space", config.cache.swap_space or None)):
         if given is not None and given < block.bytes_per_block:
@@ -226,9 +235,19 @@ def weights_by_kind(spec: ModelSpec) -> dict[str, int]:
     return _by_kind({name: math.prod(shape) for name, shape in spec.tensor_shapes().items()})
 
 
-def weight_bytes_by_kind(config: Config, spec: ModelSpec) -> dict[str, int]:
-    """Return the bytes of the weights of each kind; without the native kernels quantization saves no memory."""
-    return _by_kind(kept_bytes(spec, config.model.quantization if has_kernels(config) else None))
+def weight_bytes_by_kind(config: Config, spec: ModelSpec, stored_type: StoredType) -> dict[str, int]:
+    """Return the bytes of the weights of each kind; without the native kernels quantization saves no memory.
+
+    `stored_type` is that of the model's files, where the device does not decode them.
+    """
+    return _by_kind(kept_bytes(spec, *quantized_as(config, spec, stored_type)))
+
+
+def quantized_as(config: Config, spec: ModelSpec, stored_type: StoredType) -> tuple[str | None, StoredType]:
+    """Return the quantization that a server would apply, and the groups of files that it would keep as they are."""
+    quantization = config.model.quantization if has_kernels(config) else None
+    is_kept = has_kernels(config) and config.model.quantization is None and spec.dtype == "bfloat16"
+    return quantization, stored_type if is_kept else decoded
 
 
 def activation_bytes(config: Config, spec: ModelSpec, *, has_kernels: bool) -> int:
@@ -238,7 +257,7 @@ def activation_bytes(config: Config, spec: ModelSpec, *, has_kernels: bool) -> i
     narrow = wide = queries = item_bytes(spec)
     if has_kernels:
         wide = FLOAT_BYTES
-        narrow = 2 if dtype == "bfloat16" or config.model.quantization == "int4" else FLOAT_BYTES
+        narrow = 2 if dtype == "bfloat16" else FLOAT_BYTES
         is_int8 = config.cache.kv_cache_dtype == "int8"
         queries = narrow if is_int8 else 2 if dtype == "bfloat16" else FLOAT_BYTES
     width = narrow * (spec.hidden_size + spec.q_size + 3 * spec.intermediate_size)
@@ -246,10 +265,23 @@ def activation_bytes(config: Config, spec: ModelSpec, *, has_kernels: bool) -> i
     return num_rows * width + num_logit_rows * (spec.hidden_size * narrow + spec.vocab_size * FLOAT_BYTES)
 
 
+def quantized_activation_bytes(config: Config, spec: ModelSpec, stored_type: StoredType) -> int:
+    """Return the bytes of the copies of activations that quantized weights are multiplied with on a CPU."""
+    scheduler = config.scheduler
+    num_rows, num_logit_rows = _padded(scheduler.max_num_batched_tokens), _padded(scheduler.max_logit_rows)
+    return quantized_bytes(spec, *quantized_as(config, spec, stored_type), num_rows, num_logit_rows)
+
+
 def sampling_bytes(config: Config, spec: ModelSpec) -> int:
     """Return the bytes that sampling needs on a GPU: adjusted logits, and a count for each sequence and token."""
     num_rows, num_logit_rows = config.scheduler.max_num_seqs + 1, _padded(config.scheduler.max_logit_rows)
     return spec.vocab_size * (num_rows * COUNT_BYTES + num_logit_rows * FLOAT_BYTES)
+
+
+def mask_bytes(config: Config, spec: ModelSpec) -> int:
+    """Return the bytes of one step's masks of grammars: a bit for each token and logit row."""
+    num_words = spec.vocab_size // 32 + 1
+    return _padded(config.scheduler.max_logit_rows) * (num_words + 1) * WORD_BYTES
 
 
 def _comparable(name: str) -> str:

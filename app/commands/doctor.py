@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from app.checkpoint.inspection import inspect
+from app.checkpoint.inspection import inspect, stored_type_of
 from app.commands.options import Parser, add_settings, read_config
 from app.config.devices import (
     CUDA,
@@ -28,7 +28,7 @@ from app.config.setting import GIB, MIB
 from app.config.settings import Config
 from app.contract.errors import CannotStart, QuireError
 
-FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
 MIN_DISK_BYTES = GIB
 MIN_OPEN_FILES = 1024
 
@@ -173,16 +173,18 @@ def _model(config: Config) -> tuple[Mark, str]:
 
 
 def _memory(config: Config) -> tuple[Mark, str]:
-    from app.checkpoint.sizes import kv_bytes_per_token
+    from app.checkpoint.sizes import decoded, kv_bytes_per_token
     from app.commands.budget import KVBlock, weight_bytes_by_kind
     from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks
 
-    _, spec = inspect(config.model)
-    if resolve_device(config.model.device) == CUDA:
-        weights = sum(weight_bytes_by_kind(config, spec).values())
+    files, spec = inspect(config.model)
+    is_gpu = resolve_device(config.model.device) == CUDA
+    stored_type = decoded if is_gpu else stored_type_of(files, spec)
+    weights = sum(weight_bytes_by_kind(config, spec, stored_type).values())
+    if is_gpu:
         return Mark.OK, f"weights {weights / MIB:,.0f} MiB; the server prints the uses of the GPU's memory at startup"
     layout = KVBlock(config.cache.block_size, kv_bytes_per_token(spec, config.cache.kv_cache_dtype))
-    weights, free = sum(weight_bytes_by_kind(config, spec).values()), free_memory()
+    free = free_memory()
     max_model_len = config.model.max_model_len or spec.max_position
     try:
         check_weights(weights, free)

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Sequence
 
 from tqdm import tqdm
 
-from app.checkpoint.inspection import inspect
 from app.commands.streamed_text import Messages, TextStream, iterate
 from app.config.settings import Config
 from app.contract.admission import admit
@@ -21,7 +20,7 @@ from app.engine.thread import EngineThread
 from app.runtime.clock import monotonic
 from app.streaming.bridge import AsyncEngine
 from app.streaming.session import Session
-from app.text.frontend import TextFrontend
+from app.text.opened_model import OpenedModel
 
 _POLL_S = 0.02
 
@@ -33,10 +32,10 @@ class LocalModel:
     """
 
     def __init__(self, config: Config, runner: asyncio.Runner) -> None:
-        files, _ = inspect(config.model)
-        self._text = TextFrontend.load(config.model, files.text_source)
+        model = OpenedModel.open(config.model)
+        self._text = model.text
         self._runner = runner
-        self._thread = EngineThread(config)
+        self._thread = EngineThread(config, model=model)
         self._engine = AsyncEngine(self._thread, config)
         try:
             runner.run(self._load())

@@ -7,13 +7,13 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.checkpoint.folder import EMBEDDED
 from app.checkpoint.hub import smollm2
-from app.checkpoint.hub.hub_cache import HubName, Snapshot, cache_root, repo_folder, snapshots
-from app.checkpoint.hub.repo_files import choose, variants
+from app.checkpoint.hub.hub_cache import HubName, Snapshot, cache_root, leftovers, repo_folder, snapshots
+from app.checkpoint.hub.repo_files import choose, matching, variants
 from app.checkpoint.names import hub_name
 from app.commands.options import Parser
 from app.contract.errors import ConfigurationError
@@ -64,10 +64,7 @@ def plan(model: str, revision: str | None = None) -> Deletion:
     if model == EMBEDDED:
         raise ConfigurationError(f"{EMBEDDED} is a part of Quire; it cannot be deleted.", param="name")
     if model == smollm2.NAME:
-        if not smollm2.is_there():
-            raise ConfigurationError(f"{model} is not on this machine; `quire models` lists what is.", param="name")
-        folder = smollm2.local_file().parent
-        return Deletion(str(smollm2.local_file()), _bytes_of(folder), lambda: shutil.rmtree(folder))
+        return _of_smollm2()
     base, _, shown = model.partition("@")
     name = hub_name(base)
     if name is None:
@@ -77,16 +74,34 @@ def plan(model: str, revision: str | None = None) -> Deletion:
     return _of_hub(name, revision or shown)
 
 
+def _of_smollm2() -> Deletion:
+    parts = smollm2.leftovers()
+    words = [str(smollm2.local_file())] if smollm2.is_there() else []
+    words += [f"{len(parts)} incomplete files of {smollm2.NAME}"] if parts else []
+    if not words:
+        raise ConfigurationError(f"{smollm2.NAME} is not on this machine; `quire models` lists what is.", param="name")
+    folder = smollm2.local_file().parent
+    return Deletion(" and ".join(words), _bytes_of(folder), lambda: shutil.rmtree(folder))
+
+
 def _of_hub(name: HubName, revision: str) -> Deletion:
     from huggingface_hub import scan_cache_dir  # slow to import
 
     chosen = [found for found in snapshots(name.repo) if found.commit.startswith(revision) and _has(found, name)]
-    parts = [] if revision else sorted((repo_folder(name.repo) / "blobs").glob("*.incomplete"))
+    parts = [] if revision else leftovers(name.repo)
     if not chosen and not parts:
         raise ConfigurationError(f"{name} is not on this machine; `quire models` lists what is.", param="name")
-    strategy = scan_cache_dir(cache_root()).delete_revisions(*(snapshot.commit for snapshot in chosen))
-    contents = sorted({f"{name.repo} {variant.quant or variant.format}" for snapshot in chosen
-                       for variant in variants(snapshot.present())})  # fmt: skip
+    cached = scan_cache_dir(cache_root())
+    # Of this repository alone: another one may have the same commit.
+    own = frozenset(repo for repo in cached.repos if repo.repo_path.name == repo_folder(name.repo).name)
+    if chosen and not own:
+        raise ConfigurationError(
+            f"The cache of {name.repo} is damaged, so revisions in it cannot be deleted; delete the folder "
+            f"{repo_folder(name.repo)}.",
+            param="name",
+        )
+    strategy = replace(cached, repos=own).delete_revisions(*(snapshot.commit for snapshot in chosen))
+    contents = sorted({f"{name.repo} {label}" for snapshot in chosen for label in _labels(snapshot)})
     commits = ", ".join(snapshot.commit[:7] for snapshot in chosen)
     words = [*([f"{', '.join(contents) or name.repo} (revision {commits})"] if chosen else [])]
     words += [f"{len(parts)} incomplete files of {name.repo}"] if parts else []
@@ -102,6 +117,11 @@ def _of_hub(name: HubName, revision: str) -> Deletion:
     return Deletion(" and ".join(words), size, execute)
 
 
+def _labels(snapshot: Snapshot) -> list[str]:
+    found = variants(snapshot.present())
+    return [variant.label_among(found) for variant in found]
+
+
 def _has(snapshot: Snapshot, name: HubName) -> bool:
     """Whether a snapshot has what is asked for.
 
@@ -111,10 +131,10 @@ def _has(snapshot: Snapshot, name: HubName) -> bool:
     found = variants(snapshot.present())
     if not name.quant and not name.file:
         return True
-    fitting = [variant for variant in found if variant.quant == name.quant.upper() or variant.name == name.file]
+    fitting = matching(found, name.quant, name.file)
     if fitting and len(found) > 1:
         chosen = choose(name.repo, snapshot.present(), quant=name.quant, file=name.file)
-        others = ", ".join(variant.quant or variant.format for variant in found if variant != chosen)
+        others = ", ".join(variant.label_among(found) for variant in found if variant != chosen)
         raise ConfigurationError(
             f"{name} shares its revision with {others}, and a revision is deleted as a whole: "
             f"`quire models rm {name.repo}` deletes all of it.",

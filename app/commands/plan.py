@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import tempfile
+from pathlib import Path
 
+from app.checkpoint.inspection import ModelFiles, stored_type_of
+from app.checkpoint.names import hub_name, resolve
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
 from app.commands.budget import (
@@ -15,8 +20,7 @@ from app.commands.budget import (
     gpu,
     known_gpu,
     make_budget,
-    open_model,
-    weight_bytes_by_kind,
+    open_at,
     weights_by_kind,
 )
 from app.commands.options import Parser, add_settings, read_config
@@ -26,6 +30,7 @@ from app.config.setting import Setting
 from app.config.settings import Config, served_name, settings
 from app.contract.errors import ConfigurationError
 from app.engine.execute.memory_plan import free_memory
+from app.observe.console import Console
 from app.observe.terminal import own_terminal
 
 SETTINGS = {
@@ -60,14 +65,35 @@ def run(args: argparse.Namespace) -> int:
     args.device = CUDA if args.gpu is not None or args.gpu_memory is not None else CPU
     config = read_config(args, model=args.served)
     memory = _memory(args, config)
-    files, spec = open_model(config)
+    files, spec = _open(config)
     lengths = _lengths(args, context(config, spec))
-    budget = make_budget(config, spec, memory)
+    budget = make_budget(config, spec, memory, stored_type_of(files, spec))
     if args.json:
         print(json.dumps(figures(config, spec, budget, lengths) | {"files": files.format}, indent=2))
         return 0
     print("\n".join(page(own_terminal(), config, spec, budget, lengths, files.format)))
     return 0
+
+
+def _open(config: Config) -> tuple[ModelFiles, ModelSpec]:
+    """Open the model; of a hub's model that is not on this machine, only what says its shape is downloaded.
+
+    Raises:
+        ModelRefused: the model cannot be served.
+        CannotStart: the hub cannot be reached.
+    """
+    model, revision = config.model.model, config.model.revision
+    name = hub_name(model)
+    if name is None:
+        return open_at(resolve(model, revision), config)
+    from app.checkpoint.hub.hub_headers import fetch_headers, find_downloaded  # only hub names need what it imports
+
+    if (path := find_downloaded(name, revision)) is not None:
+        return open_at(path, config)
+    with tempfile.TemporaryDirectory(prefix="quire-plan-") as folder:
+        opened = open_at(fetch_headers(name, revision, Path(folder)), config)
+    Console(sys.stderr).print_line(f"{name} is not on this machine; its weights are not downloaded for a plan.")
+    return opened
 
 
 def figures(config: Config, spec: ModelSpec, budget: Budget, lengths: list[int]) -> dict[str, object]:
@@ -87,7 +113,7 @@ def figures(config: Config, spec: ModelSpec, budget: Budget, lengths: list[int])
         "parameters": weights_by_kind(spec),
         "bytes_per_parameter": item_bytes(spec),
         "quantization": config.model.quantization,
-        "weight_bytes_by_kind": weight_bytes_by_kind(config, spec),
+        "weight_bytes_by_kind": budget.weight_bytes_by_kind,
         "weight_bytes": budget.weight_bytes,
         "activation_bytes": budget.activation_bytes,
         "process_bytes": budget.memory.process_bytes,

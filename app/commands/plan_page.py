@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
-from app.commands.budget import GPUS, Budget, context, has_kernels, known_gpu, make_budget, size, weight_bytes_by_kind
+from app.commands.budget import GPUS, Budget, context, has_kernels, known_gpu, make_budget, size
 from app.config.devices import describe_capability
 from app.config.settings import Config, served_name
 from app.observe.terminal import Colour, Terminal
@@ -105,20 +105,20 @@ def _memory(terminal: Terminal, budget: Budget) -> Iterator[str]:
 
 def _weights(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
     yield from _wrapped(terminal, f"Weights: {size(budget.weight_bytes)}", Colour.BOLD)
-    yield from _wrapped(terminal, f"= {_weight_formula(config, spec)}", indent="  ")
-    sizes = weight_bytes_by_kind(config, spec)
-    parts = [Part(name, 0, num_bytes, Colour.BLUE) for name, num_bytes in sizes.items()]
+    yield from _wrapped(terminal, f"= {_weight_formula(config, spec, budget)}", indent="  ")
+    parts = [Part(name, 0, num_bytes, Colour.BLUE) for name, num_bytes in budget.weight_bytes_by_kind.items()]
     yield from _bars(terminal, parts, budget.weight_bytes)
 
 
-def _weight_formula(config: Config, spec: ModelSpec) -> str:
+def _weight_formula(config: Config, spec: ModelSpec, budget: Budget) -> str:
     quantization, each = config.model.quantization, item_bytes(spec)
     plain = f"{spec.num_parameters():,} × {each} bytes"
     if quantization is None:
-        return plain
+        num_plain = spec.num_parameters() * each
+        return plain if budget.weight_bytes >= num_plain else f"less than {plain}: quantized as in the files"
     if not has_kernels(config):
         return f"{plain}: {quantization} saves no memory without the native kernels"
-    packed = "1 byte" if quantization == "int8" else "4.5 bits"
+    packed = "8.5 bits" if quantization == "int8" else "5 bits (the output layer: 8.5)"
     also = ", of which the output layer is a quantized copy" if spec.tie_word_embeddings else ""
     return f"{packed} each in {quantization} matrices; {each} bytes each in norms, biases and the embedding{also}"
 
@@ -195,7 +195,7 @@ def _hints(config: Config, spec: ModelSpec, budget: Budget, length: int) -> list
 def _shorter_dtype(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
     if spec.dtype != "float32":
         return
-    shorter = make_budget(config, dataclasses.replace(spec, dtype="bfloat16"), budget.memory)
+    shorter = make_budget(config, dataclasses.replace(spec, dtype="bfloat16"), budget.memory, budget.stored_type)
     yield f"--dtype bfloat16: weights of {size(shorter.weight_bytes)}, {_outcome(shorter)}"
 
 
@@ -205,11 +205,12 @@ def _quantized(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]
         return
     if config.model.quantization is None:
         model = dataclasses.replace(config.model, quantization="int8")
-        smaller = make_budget(dataclasses.replace(config, model=model), spec, budget.memory)
-        yield f"--quantization int8: weights of {size(smaller.weight_bytes)}, {_outcome(smaller)}"
+        smaller = make_budget(dataclasses.replace(config, model=model), spec, budget.memory, budget.stored_type)
+        if smaller.weight_bytes < budget.weight_bytes:
+            yield f"--quantization int8: weights of {size(smaller.weight_bytes)}, {_outcome(smaller)}"
     if config.cache.kv_cache_dtype == "auto" and budget.fits:
         cache = dataclasses.replace(config.cache, kv_cache_dtype="int8")
-        smaller = make_budget(dataclasses.replace(config, cache=cache), spec, budget.memory)
+        smaller = make_budget(dataclasses.replace(config, cache=cache), spec, budget.memory, budget.stored_type)
         yield f"--kv-cache-dtype int8: {size(smaller.block.bytes_per_token)} per token, {_outcome(smaller)}"
 
 

@@ -29,9 +29,9 @@ def run(args: argparse.Namespace) -> int:
         if name is None:
             path = resolve(args.name, args.revision, console)
         else:
-            from app.checkpoint.hub.hub_models import pull  # slow to import
+            from app.checkpoint.hub.hub_models import pull_or_find  # slow to import
 
-            path = pull(name, args.revision, console)
+            path = pull_or_find(name, args.revision, console)
     except KeyboardInterrupt:
         console.print_line("Interrupted. What has arrived is kept; the same command continues.")
         raise

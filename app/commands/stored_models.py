@@ -13,12 +13,14 @@ from pathlib import Path
 
 from app.checkpoint.folder import EMBEDDED
 from app.checkpoint.hub import smollm2
-from app.checkpoint.hub.hub_cache import HubName, Snapshot, repo_folder, repos, snapshot_at, snapshots
+from app.checkpoint.hub.hub_cache import Snapshot, leftovers, repo_folder, repos, snapshot_at, snapshots
 from app.checkpoint.hub.repo_files import GGUF, SAFETENSORS, Variant, quant_of, variants
 from app.checkpoint.inspection import inspect
 from app.checkpoint.names import resolve
 from app.config.settings import ModelConfig
 from app.contract.errors import QuireError
+
+_INCOMPLETE = "incomplete; `quire pull` continues it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ def stored_models() -> Iterator[StoredModel]:
         yield StoredModel(
             smollm2.NAME, kind, about.st_size, file, last_used=about.st_atime, reason=refusal(file)
         )  # fmt: skip
+    elif parts := smollm2.leftovers():
+        yield _incomplete(smollm2.NAME, smollm2.local_file().parent, parts)
     for repo in repos():
         yield from of_repo(repo)
 
@@ -56,13 +60,8 @@ def of_repo(repo: str) -> Iterator[StoredModel]:
     for snapshot in found:
         for variant in variants(snapshot.present()):
             yield _of_variant(snapshot, variant)
-    parts = list((repo_folder(repo) / "blobs").glob("*.incomplete"))
-    if parts:
-        about = [part.stat() for part in parts]
-        yield StoredModel(
-            repo, "-", sum(part.st_size for part in about), repo_folder(repo),
-            last_used=max(part.st_mtime for part in about), reason="incomplete; `quire pull` continues it",
-        )  # fmt: skip
+    if parts := leftovers(repo):
+        yield _incomplete(repo, repo_folder(repo), parts)
 
 
 def refusal(path: Path) -> str | None:
@@ -74,18 +73,20 @@ def refusal(path: Path) -> str | None:
     return None
 
 
+def _incomplete(name: str, folder: Path, parts: list[Path]) -> StoredModel:
+    about = [part.stat() for part in parts]
+    size, last_used = sum(part.st_size for part in about), max(part.st_mtime for part in about)
+    return StoredModel(name, "-", size, folder, last_used=last_used, reason=_INCOMPLETE)
+
+
 def _of_variant(snapshot: Snapshot, variant: Variant) -> StoredModel:
     path = snapshot.path_of(variant)
-    quant, first = variant.quant, variant.files[0].path
-    name = (
-        HubName(snapshot.repo, quant) if quant else HubName(snapshot.repo, "", first if variant.format == GGUF else "")
-    )
     latest = snapshot_at(snapshot.repo, "main")
     suffix = "" if latest is None or latest.commit == snapshot.commit else f"@{snapshot.commit[:7]}"
-    reason = refusal(path) if snapshot.is_whole(variant) else "incomplete; `quire pull` continues it"
+    reason = refusal(path) if snapshot.is_whole(variant) else _INCOMPLETE
     return StoredModel(
-        f"{name}{suffix}",
-        f"{variant.format} {quant}".rstrip(),
+        f"{snapshot.name_of(variant)}{suffix}",
+        f"{variant.format} {variant.quant}".rstrip(),
         variant.num_bytes,
         path,
         snapshot.commit,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import TYPE_CHECKING
 
 from app.config.devices import CUDA, resolve_device
@@ -10,6 +11,9 @@ from app.contract.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from app.config.settings import Config
+
+
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@]+/?")
 
 
 def is_loopback(host: str) -> bool:
@@ -35,6 +39,19 @@ def check_together(config: Config) -> None:
             "or pass --insecure to serve without one.",
             param="host",
         )
+    if "*" in server.allowed_origins and not server.api_key:
+        raise ConfigurationError(
+            "allowed_origins `*` lets any web page that somebody opens use this server: set --api-key (or "
+            "QUIRE_API_KEY), or name the origins, such as https://app.example.",
+            param="allowed_origins",
+        )
+    for origin in server.allowed_origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise ConfigurationError(
+                f"allowed_origins has {origin[:100]!r}; an origin is a scheme and a host, such as https://app.example "
+                "or http://localhost:5173.",
+                param="allowed_origins",
+            )
     check_device(config, resolve_device(config.model.device))
     if scheduler.max_num_batched_tokens < scheduler.max_num_seqs:
         raise ConfigurationError(

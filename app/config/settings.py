@@ -20,6 +20,13 @@ from app.config.devices import CUDA, resolve_device
 from app.config.setting import KIB, KIND_OF_TYPE, MIB, Setting, setting
 from app.contract.errors import ConfigurationError
 
+TOOL_PARSERS = (
+    "mistral", "mistral_v3", "deepseek", "kimi", "minimax", "glm", "qwen3_coder", "functionary", "lfm2", "pythonic",
+    "llama_json", "json_list", "hermes",
+)  # fmt: skip
+"""Names of the rows in `text/parsing/formats.py`."""
+REASONING_PARSERS = ("think", "mistral", "seed", "gemma")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
@@ -51,8 +58,8 @@ class ModelConfig:
     )
     quantization: str | None = setting(
         None,
-        "Quantize the weights while they are loaded (CPU only): `int8` (activations too), or `int4` in groups of 32, "
-        "which takes the least memory but is slow for long prompts on CPUs with AMX. Not quantized by default.",
+        "Quantize the weights while they are loaded, in groups of 32 (CPU only); activations are rounded "
+        "too. `int8` keeps the answers nearly as they are, `int4` takes the least memory. Not quantized by default.",
         choices=("int8", "int4"),
     )
     enforce_eager: bool = setting(
@@ -77,6 +84,16 @@ class ModelConfig:
         choices=("auto", "dummy"),
     )
     chat_template: str | None = setting(None, "File with a Jinja chat template to use instead of the model's own.")
+    tool_parser: str = setting(
+        "auto",
+        "Syntax of calls of tools; `auto` tells it from the chat template, `none` leaves calls in the text.",
+        choices=("auto", "none", *TOOL_PARSERS),
+    )
+    reasoning_parser: str = setting(
+        "auto",
+        "Marks of reasoning; `auto` tells them from the chat template, `none` leaves reasoning in the text.",
+        choices=("auto", "none", *REASONING_PARSERS),
+    )
     seed: int = setting(0, "Seed of the random weights with `--load-format dummy`.", minimum=0)
 
 
@@ -138,7 +155,8 @@ class SchedulerConfig:
     max_queue: int = setting(
         256,
         "Maximum number of waiting requests; further ones are rejected with 503 `overloaded`. While several API keys "
-        "(or, without keys, client addresses) have requests, each may hold half of the queue.",
+        "(or, without keys, client addresses) have requests, each may hold half of the queue. Every prompt or input "
+        "of a body is a request; all of them are admitted or none.",
         minimum=0,
     )
     scheduling_policy: str = setting(
@@ -160,6 +178,12 @@ class SchedulerConfig:
         "repeat themselves or their prompt take fewer steps and stay the same. 0 disables.",
         minimum=0,
         maximum=64,
+    )
+    speculative_grammar: bool = setting(
+        True,
+        "Compute in one step the tokens that a grammar leaves no choice about, such as the keys of a JSON object: "
+        "outputs take fewer steps and stay the same. By default not on a GPU.",
+        negated="Disable forced tokens: what a grammar leaves no choice about is computed token by token.",
     )
     run_ahead: int | None = setting(
         None,
@@ -195,7 +219,11 @@ class ServerConfig:
         "Host names that requests may name in their `Host` header; repeatable. Default: names of localhost and the "
         "address to listen on; any (`*`) if there is an API key.",
     )
-    allowed_origins: tuple[str, ...] = setting((), "Further origins whose pages may open WebSockets; repeatable.")
+    allowed_origins: tuple[str, ...] = setting(
+        (),
+        "Further origins, such as `https://app.example`, whose pages may use the server, over HTTP and WebSockets; "
+        "repeatable. `*` allows all, and needs an API key.",
+    )
     max_request_bytes: int = setting(
         4 * MIB,
         "Maximum size of a request body or a WebSocket message (for example `4MiB`).",
@@ -252,6 +280,11 @@ class ServerConfig:
     )
     quiet: bool = setting(False, "Log only warnings and errors, and print nothing else.")
     strict: bool = setting(False, "Reject requests with unknown top-level fields instead of ignoring these fields.")
+    reasoning_field: str = setting(
+        "reasoning_content",
+        "Field of chat answers with the model's reasoning; `both` adds vLLM's `reasoning` to `reasoning_content`.",
+        choices=("reasoning_content", "both"),
+    )
     timings: bool = setting(
         False, "Print the durations of the startup phases once the model is ready, and of the first token."
     )
@@ -267,7 +300,7 @@ class Config:
     server: ServerConfig = ServerConfig()
 
 
-GPU_DEFAULTS = {"max_num_seqs": 256, "max_num_batched_tokens": 2048}
+GPU_DEFAULTS = {"max_num_seqs": 256, "max_num_batched_tokens": 2048, "speculative_grammar": False}
 """Defaults on a GPU that differ from those on a CPU."""
 
 

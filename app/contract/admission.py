@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.contract.engine_status import ModelInfo
-from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded
-from app.contract.sampling_params import SamplingParams
+from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded, UnsupportedParameter
+from app.contract.sampling_params import MAX_SCORED_TOKENS, SamplingParams
 
 # Clients recognize a full context only by these words of the message: OpenAI's, and llama.cpp's for a full KV cache.
 CONTEXT_WORDS = "This model's maximum context length is {} tokens."
 CAPACITY_WORDS = "exceeds the available context size"
 MAX_OUTPUT = 1_000_000
-"""The most values in the output of one request of a server: sequences x max_tokens x (1 + top_logprobs)."""
+"""The most values in the output of one request of a server: sequences x max_tokens x (1 + top_logprobs).
+
+Prompts that the answer shows count too: n x prompt tokens x (1 + prompt_logprobs)."""
+MAX_SHOWN = MAX_OUTPUT // 2
+"""The most values of those prompts."""
 
 
 def admit(prompt_token_ids: Sequence[int], params: SamplingParams, model: ModelInfo) -> SamplingParams:
@@ -24,13 +28,16 @@ def admit(prompt_token_ids: Sequence[int], params: SamplingParams, model: ModelI
     caller may change the originals later. Any thread.
 
     Raises:
-        InvalidValue: an empty prompt or a token id outside the vocabulary.
+        InvalidValue: an empty prompt, a token id outside the vocabulary, or too many tokens to score.
+        UnsupportedParameter: the device cannot score prompts.
         ContextLengthExceeded: the prompt leaves no room for output, or prompt + `max_tokens` exceed the context.
         KVCapacityExceeded: the prompt, or prompt + `max_tokens`, does not fit the KV cache.
     """
     params = _copy(params)
     _check_prompt(prompt_token_ids, model)
     _check_vocabulary(params, model.vocab_size)
+    if params.prompt_logprobs is not None:
+        _check_scored(len(prompt_token_ids), model)
     num_prompt, num_blocks = len(prompt_token_ids), model.kv_capacity_tokens // model.block_size
     if params.max_tokens is None:
         most = _most_tokens(num_prompt, params.num_sequences, num_blocks, model.block_size)
@@ -47,33 +54,53 @@ def admit(prompt_token_ids: Sequence[int], params: SamplingParams, model: ModelI
     return replace(params.with_defaults(model.defaults), seed=seed)
 
 
-def too_long(max_model_len: int, what: str) -> ContextLengthExceeded:
+def too_long(max_model_len: int, what: str, *, param: str = "prompt") -> ContextLengthExceeded:
     """Return the error for a prompt that is longer than the context; `what` is a clause with its length. Any thread."""
     return ContextLengthExceeded(
         f"{CONTEXT_WORDS.format(max_model_len)} {what}, which leaves none for the output; shorten the prompt.",
-        param="prompt",
+        param=param,
     )
 
 
-def max_output_tokens(params: SamplingParams) -> int:
+def max_output_tokens(params: SamplingParams, num_prompts: int = 1, num_shown_tokens: int = 0) -> int:
     """Return the largest `max_tokens` that a server allows for any model: all sequences generate at most `MAX_OUTPUT`.
 
-    With `best_of` all generated sequences count, because all are kept until the best ones are known. Any thread.
+    With `best_of` all generated sequences count, because all are kept until the best ones are known. The sequences of
+    all `num_prompts` prompts of a request count, and the `num_shown_tokens` tokens of prompts that the answer shows,
+    with their log-probabilities. Any thread.
 
     Raises:
-        InvalidValue: `max_tokens` or `min_tokens` is larger.
+        InvalidValue: `max_tokens` or `min_tokens` is larger, or too much of the prompts is shown.
     """
-    num_sequences, num_values = params.num_sequences, 1 + (params.logprobs or 0)
-    most = MAX_OUTPUT // (num_sequences * num_values)
+    num_left = MAX_OUTPUT - _num_shown(params, num_shown_tokens)
+    num_sequences, num_values = params.num_sequences * num_prompts, 1 + (params.logprobs or 0)
+    most = num_left // (num_sequences * num_values)
     for name, value in (("max_tokens", params.max_tokens), ("min_tokens", params.min_tokens)):
         if value is not None and value > most:
-            given = f"{params.num_sequences_param} {num_sequences} x {name} {value} x (1 + {num_values - 1} logprobs)"
+            sequences = f"{params.num_sequences_param} {params.num_sequences}"
+            if num_prompts > 1:
+                sequences = f"{num_prompts} prompts x {sequences}"
+            given = f"{sequences} x {name} {value} x (1 + {num_values - 1} logprobs)"
             raise InvalidValue(
-                f"{given} is {num_sequences * value * num_values}; one request may generate at most {MAX_OUTPUT}. "
+                f"{given} is {num_sequences * value * num_values}; one request may generate at most {num_left}"
+                f"{' besides its prompts' if num_left < MAX_OUTPUT else ''}. "
                 f"Lower {name} to {most}, or lower the other factors.",
                 param=name,
             )
     return most
+
+
+def _num_shown(params: SamplingParams, num_tokens: int) -> int:
+    """Return the number of values that an answer shows of `num_tokens` tokens of its prompts."""
+    num_top = params.prompt_logprobs or 0
+    num_shown = params.n * num_tokens * (1 + num_top)
+    if num_shown > MAX_SHOWN:
+        raise InvalidValue(
+            f"n {params.n} x {num_tokens} prompt tokens x (1 + {num_top} prompt_logprobs) is {num_shown}; one answer "
+            f"may show at most {MAX_SHOWN}. Lower n or prompt_logprobs, or send fewer or shorter prompts.",
+            param="prompt_logprobs",
+        )
+    return num_shown
 
 
 def num_blocks_needed(num_prompt: int, max_slots: int, num_sequences: int, block_size: int) -> int:
@@ -153,6 +180,19 @@ def _check_prompt(prompt_token_ids: Sequence[int], model: ModelInfo) -> None:
             f"The prompt's length of {num_prompt} tokens {CAPACITY_WORDS}, a KV cache of {model.kv_capacity_tokens} "
             "tokens; shorten the prompt, or start the server with a larger KV cache.",
             param="prompt",
+        )
+
+
+def _check_scored(num_prompt: int, model: ModelInfo) -> None:
+    if not model.reads_prompts:
+        raise UnsupportedParameter(
+            "prompt_logprobs is not supported on this device, it needs a CPU; leave it out.", param="prompt_logprobs"
+        )
+    if num_prompt > MAX_SCORED_TOKENS:
+        raise InvalidValue(
+            f"The prompt has {num_prompt} tokens; with prompt_logprobs it may have at most {MAX_SCORED_TOKENS}, "
+            "as with echo and logprobs. Shorten the prompt, or leave them out.",
+            param="prompt_logprobs",
         )
 
 

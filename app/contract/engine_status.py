@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app.contract.events import EngineEvent
+from app.contract.requests import PoolingKind
 from app.contract.sampling_params import SamplingDefaults
 
 
@@ -65,9 +66,10 @@ class EngineStats:
     length_error: float = 0.0  # mean |log2| error of predicted output lengths, where the policy predicts them
     constant_length_error: float = 0.0  # the same error of always predicting the mean
     num_failed_requests: int = 0  # total requests found to make steps raise
-    num_drafts: int = 0  # total drafts of `--speculative-ngram`, in completed steps
+    num_drafts: int = 0  # total drafts, by n-grams and by grammars, in completed steps
     num_draft_tokens: int = 0  # total draft tokens
     num_accepted_tokens: int = 0  # total accepted draft tokens
+    num_forced_tokens: int = 0  # total accepted draft tokens that grammars forced
     num_graphs: int = 0  # total CUDA graphs captured
     num_graph_failures: int = 0  # total captures of CUDA graphs that failed
     num_nan_requests: int = 0  # total requests that failed because their logits were no numbers
@@ -79,7 +81,7 @@ class StepReport:
     """All results of one engine step: the single hand-off per step from the engine thread to the event loop.
 
     The step computed `num_prefill_tokens` (of prompts) and `num_decode_tokens` (of outputs, without draft tokens);
-    `duration_s` is its wall time.
+    `duration_s` is its wall time. `mask_s` has the seconds that the masks of grammars took, for each step with any.
     """
 
     events: tuple[EngineEvent, ...]
@@ -87,14 +89,18 @@ class StepReport:
     duration_s: float = 0.0
     num_prefill_tokens: int = 0
     num_decode_tokens: int = 0
+    mask_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """Public facts of the loaded model: names, limits in tokens, defaults, EOS ids.
 
-    `max_num_seqs` limits the sequences of one request; `kv_capacity_tokens` is a multiple of `block_size`. `memory`
-    lists the uses of a GPU's memory, one line each.
+    `max_num_seqs` limits the sequences of one request; `kv_capacity_tokens` is a multiple of `block_size`. `format` is
+    that of the files, safetensors or gguf; `quantization` is the setting, else the types of the matrices in the files;
+    None if neither is quantized. `memory` lists the uses of a GPU's memory, one line each.
+    `hidden_size` is the length of the hidden states that can be read; 0 if the device cannot. `pooling` is the kind of
+    embeddings by default.
     """
 
     name: str
@@ -107,4 +113,13 @@ class ModelInfo:
     created: int = 0
     block_size: int = 16
     max_num_seqs: int = 64
+    format: str = "safetensors"
+    quantization: str | None = None
     memory: tuple[str, ...] = ()
+    hidden_size: int = 0
+    pooling: PoolingKind = PoolingKind.MEAN
+
+    @property
+    def reads_prompts(self) -> bool:
+        """Whether the device can read the hidden states of prompts: embeddings and scores of prompts take them."""
+        return self.hidden_size > 0

@@ -12,10 +12,11 @@ from app.contract.sampling_params import SamplingParams
 
 
 class FinishReason(StrEnum):
-    """Why a choice ended; `cancelled` exists on quire.v1 only."""
+    """Why a choice ended; `cancelled` exists on quire.v1 only, and the API makes `tool_calls` of `stop`."""
 
     STOP = "stop"
     LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
     CANCELLED = "cancelled"
 
 
@@ -95,13 +96,34 @@ class Progress(NamedTuple):
     """The progress of a request: `done` of its `total` tokens (prompt and output so far) have been computed.
 
     Sent when the deltas do not show it: while the request is queued, in prefill, paused or preempted, and when it
-    returns to decode.
+    returns to decode. `ahead` is how many requests are before one that has not started, in the order of the policy.
     """
 
     request_id: str
     phase: Phase
     done: int
     total: int
+    ahead: int | None = None
 
 
-EngineEvent = TokenDelta | Finished | RequestFailed | Progress
+class Embedded(NamedTuple):
+    """The end of a request with `pooling`: its vector, float32 in the machine's byte order, and its prompt's length."""
+
+    request_id: str
+    vector: bytes
+    num_tokens: int
+
+
+class PromptScored(NamedTuple):
+    """The log-probabilities of a prompt's tokens, from the second on: the first one has none.
+
+    Sent once, before the first tokens, to a request with `prompt_logprobs`. `choice` is the first choice of the prompt:
+    0, except in an answer to several prompts.
+    """
+
+    request_id: str
+    logprobs: Logprobs
+    choice: int = 0
+
+
+EngineEvent = TokenDelta | Finished | RequestFailed | Progress | Embedded | PromptScored

@@ -37,6 +37,11 @@ class Logprobs:
         """Pack tokens, each with `num_top` best tokens."""
         return cls(num_top, b"".join([pack_row(*token) for token in tokens]))
 
+    @classmethod
+    def of_rows(cls, rows: bytes, num_rows: int) -> Logprobs:
+        """Return packed rows of equal size; how many best tokens they have is told by the size."""
+        return cls((len(rows) // num_rows - row_bytes(0)) // 8 if num_rows else 0, rows)
+
     def __len__(self) -> int:
         return len(self.rows) // row_bytes(self.num_top)
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from app.contract.engine_status import EngineHealth, EngineStats, ModelInfo, StepReport
@@ -65,6 +65,9 @@ class EngineClient(Protocol):
             Overloaded: the queue is full.
             RateLimitExceeded: too many streams of the account are paused.
         """
+
+    def submit_all(self, submissions: Sequence[tuple[EngineRequest, EventSink]]) -> None:
+        """Submit several requests of one account, or none of them; see `submit`."""
 
     def abort(self, request_id: str) -> None:
         """Drop a request; its sink gets one `Finished(cancelled)` per open choice. Idempotent."""

@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
+from app.contract.grammar import Constraint, Grammar, ReasoningMarks
 from app.contract.sampling_params import SamplingParams
+
+
+class PoolingKind(StrEnum):
+    """How the hidden states of a prompt become one vector: their mean, or the state of the last token."""
+
+    MEAN = "mean"
+    LAST = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """The vector that a prompt becomes: its first `num_dimensions` numbers (None: all), scaled to length 1 or not."""
+
+    kind: PoolingKind = PoolingKind.MEAN
+    num_dimensions: int | None = None
+    is_normalized: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +32,14 @@ class EngineRequest:
     `params` is resolved: no `None` in a model-dependent field, `max_tokens` and `seed` set (see `admission.admit`).
     Times are monotonic seconds: the request must start by `start_deadline` and be complete by `deadline`. Requests with
     a lower `priority` are scheduled earlier. KV blocks are shared only between requests of the same `tenant` (the name
-    of the API key) and `cache_salt`. The scheduler orders and limits requests by `account`.
+    of the API key) and `cache_salt`. The scheduler orders and limits requests by `account`. `shown_token_ids` are
+    special tokens that the text of the answer contains, for its parsers.
+
+    An answer satisfies `grammar`, which is compiled and leased until the request ends (see text/grammar/cache.py). With
+    `reasoning` a block between these marks may come before the grammar, and a budget limits it. A request with
+    `pooling` generates nothing: its prompt becomes a vector. With `is_prompt_only` an answer has no tokens, and ends
+    with `length` when its prompt has been computed. The `max_tokens` of both is 1, since a step that computes the end
+    of a prompt always samples.
     """
 
     id: str
@@ -27,6 +52,19 @@ class EngineRequest:
     tenant: str | None = None
     cache_salt: str | None = None
     account: str = ""
+    shown_token_ids: frozenset[int] = frozenset()
+    grammar: Grammar | None = None
+    reasoning: ReasoningMarks | None = None
+    pooling: Pooling | None = None
+    is_prompt_only: bool = False
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """What limits the tokens that may be drawn; None if nothing does."""
+        budget = None if self.reasoning is None else self.params.thinking_token_budget
+        if self.grammar is None and budget is None:
+            return None
+        return Constraint(self.grammar, self.reasoning, budget)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
+from app.contract.grammar import StructuredOutputs
 
 MAX_LOGPROBS = 20
+MAX_SCORED_TOKENS = 4096
 MAX_SEQUENCES = 16
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 256
@@ -17,6 +19,42 @@ MAX_STOP_TOKEN_IDS = 64
 MAX_LOGIT_BIAS = 300
 MAX_BIAS = 100
 MAX_TOKENS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The range of a parameter: integers or finite numbers, without `low` itself if it `is_above`."""
+
+    low: float
+    high: float
+    is_integer: bool = True
+    is_above: bool = False
+
+    def keywords(self) -> dict[str, float]:
+        """Return the range as keywords of JSON Schema."""
+        return {"exclusiveMinimum" if self.is_above else "minimum": self.low, "maximum": self.high}
+
+
+BOUNDS: Mapping[str, Bounds] = {
+    "n": Bounds(1, MAX_SEQUENCES),
+    "best_of": Bounds(1, MAX_SEQUENCES),
+    "beam_width": Bounds(1, MAX_SEQUENCES),
+    "length_penalty": Bounds(-10.0, 10.0, is_integer=False),
+    "temperature": Bounds(0.0, 2.0, is_integer=False),
+    "top_p": Bounds(0.0, 1.0, is_integer=False, is_above=True),
+    "min_p": Bounds(0.0, 1.0, is_integer=False),
+    "presence_penalty": Bounds(-2.0, 2.0, is_integer=False),
+    "frequency_penalty": Bounds(-2.0, 2.0, is_integer=False),
+    "repetition_penalty": Bounds(0.01, 10.0, is_integer=False),
+    "top_k": Bounds(-1, MAX_TOKENS),
+    "seed": Bounds(-(2**63), 2**64 - 1),
+    "max_tokens": Bounds(1, MAX_TOKENS),
+    "min_tokens": Bounds(0, MAX_TOKENS),
+    "logprobs": Bounds(0, MAX_LOGPROBS),
+    "prompt_logprobs": Bounds(0, MAX_LOGPROBS),
+    "thinking_token_budget": Bounds(0, MAX_TOKENS),
+}
+_TOKEN_ID = Bounds(0, MAX_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +78,10 @@ class SamplingParams:
     `beam_width` sequences are complete, False when a better one is unlikely, "never" when a better one is impossible.
     `top_k` 0 or -1 and `top_p` 1 disable the filter; `temperature` 0 is greedy. `stop` strings and `stop_token_ids` end
     the output and are not part of it. `logprobs` = k returns the log-probabilities of the sampled token and of the k
-    most likely tokens.
+    most likely tokens; `prompt_logprobs` = k returns them for the tokens of the prompt. `structured_outputs` says what
+    the answer must be; it cannot be combined with `min_tokens`,
+    `ignore_eos` or beam search. `thinking_token_budget` is the most tokens that the model may reason, where its
+    reasoning stands between marks; then the closing mark comes next.
 
     Raises:
         InvalidValue: a value is out of range; `param` names it.
@@ -69,26 +110,16 @@ class SamplingParams:
     beam_width: int | None = None
     length_penalty: float = 1.0
     early_stopping: bool | str = False
+    structured_outputs: StructuredOutputs | None = None
+    thinking_token_budget: int | None = None
 
     def __post_init__(self) -> None:
-        if self.prompt_logprobs is not None:
-            raise UnsupportedParameter("prompt_logprobs is not supported; leave it out.", param="prompt_logprobs")
-        _check_int("n", self.n, 1, MAX_SEQUENCES)
-        _check_int("best_of", self.best_of, 1, MAX_SEQUENCES)
+        for name, bounds in BOUNDS.items():
+            check = _check_int if bounds.is_integer else _check_float
+            check(name, getattr(self, name), bounds)
         if self.best_of is not None and self.best_of < self.n:
             raise InvalidValue(f"best_of is {self.best_of}; it must be at least n ({self.n}).", param="best_of")
         self._check_beams()
-        _check_float("temperature", self.temperature, 0.0, 2.0)
-        _check_float("top_p", self.top_p, 0.0, 1.0, above=True)
-        _check_float("min_p", self.min_p, 0.0, 1.0)
-        _check_float("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _check_float("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _check_float("repetition_penalty", self.repetition_penalty, 0.01, 10.0)
-        _check_int("top_k", self.top_k, -1, MAX_TOKENS)
-        _check_int("seed", self.seed, -(2**63), 2**64 - 1)
-        _check_int("max_tokens", self.max_tokens, 1, MAX_TOKENS)
-        _check_int("min_tokens", self.min_tokens, 0, MAX_TOKENS)
-        _check_int("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InvalidValue(
                 f"min_tokens is {self.min_tokens}; it must be at most max_tokens ({self.max_tokens}).",
@@ -97,6 +128,13 @@ class SamplingParams:
         _check_stop(self.stop_strings)
         _check_ids("stop_token_ids", self.stop_token_ids or (), MAX_STOP_TOKEN_IDS)
         check_bias(self.logit_bias or {})
+        if self.structured_outputs is not None:
+            check_with_grammar(self)
+        elif self.thinking_token_budget is not None and self.use_beam_search:
+            raise InvalidValue(
+                "thinking_token_budget cannot be combined with use_beam_search; leave one of them out.",
+                param="thinking_token_budget",
+            )
 
     @property
     def num_sequences(self) -> int:
@@ -137,8 +175,6 @@ class SamplingParams:
         return replace(self, **{name: getattr(defaults, name) for name in missing})
 
     def _check_beams(self) -> None:
-        _check_int("beam_width", self.beam_width, 1, MAX_SEQUENCES)
-        _check_float("length_penalty", self.length_penalty, -10.0, 10.0)
         if not isinstance(self.use_beam_search, bool):
             raise InvalidValue(
                 f"use_beam_search is {self.use_beam_search!r:.40}; it must be true or false.", param="use_beam_search"
@@ -164,6 +200,7 @@ class SamplingParams:
         for name, value in (
             ("best_of", self.best_of),
             ("logprobs", self.logprobs is not None),
+            ("prompt_logprobs", self.prompt_logprobs is not None),
             ("logit_bias", self.logit_bias),
             ("presence_penalty", self.presence_penalty),
             ("frequency_penalty", self.frequency_penalty),
@@ -178,21 +215,24 @@ class SamplingParams:
                 raise UnsupportedParameter(f"{name} cannot be combined with beam search; leave it out.", param=name)
 
 
-def _check_float(name: str, value: float | None, low: float, high: float, *, above: bool = False) -> None:
-    """Reject anything but a finite number in [low, high], or in (low, high] with `above`."""
+def _check_float(name: str, value: float | None, bounds: Bounds) -> None:
+    """Reject anything but a finite number within `bounds`."""
     if value is None:
         return
+    low, high, above = bounds.low, bounds.high, bounds.is_above
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or not low <= value <= high or (above and value == low):
-        bounds = f"above {low:g} and at most {high:g}" if above else f"between {low:g} and {high:g}"
-        raise InvalidValue(f"{name} is {value!r}; it must be a number {bounds}.", param=name)
+        span = f"above {low:g} and at most {high:g}" if above else f"between {low:g} and {high:g}"
+        raise InvalidValue(f"{name} is {value!r}; it must be a number {span}.", param=name)
 
 
-def _check_int(name: str, value: int | None, low: int, high: int) -> None:
+def _check_int(name: str, value: int | None, bounds: Bounds) -> None:
     if value is None:
         return
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise InvalidValue(f"{name} is {value!r}; it must be an integer between {low} and {high}.", param=name)
+    if not isinstance(value, int) or isinstance(value, bool) or not bounds.low <= value <= bounds.high:
+        raise InvalidValue(
+            f"{name} is {value!r}; it must be an integer between {bounds.low} and {bounds.high}.", param=name
+        )
 
 
 def _check_stop(stop: tuple[str, ...]) -> None:
@@ -207,7 +247,22 @@ def _check_ids(name: str, ids: Sequence[int], limit: int) -> None:
     if len(ids) > limit:
         raise InvalidValue(f"{name} has {len(ids)} ids; at most {limit} are allowed.", param=name)
     for token_id in ids:
-        _check_int(name, token_id, 0, MAX_TOKENS)
+        _check_int(name, token_id, _TOKEN_ID)
+
+
+def check_with_grammar(params: SamplingParams) -> None:
+    """Reject parameters that contradict a grammar: they continue an answer that is complete. Any thread.
+
+    Raises:
+        InvalidValue: there are such parameters; `param` names one.
+    """
+    for name, is_set in (
+        ("use_beam_search", params.use_beam_search),
+        ("ignore_eos", params.ignore_eos),
+        ("min_tokens", params.min_tokens > 0),
+    ):
+        if is_set:
+            raise InvalidValue(f"{name} cannot be combined with structured outputs; leave one of them out.", param=name)
 
 
 def check_bias(bias: Mapping[Any, Any]) -> None:

@@ -10,8 +10,10 @@ from typing import cast
 
 import torch
 
-from app.checkpoint.inspection import ModelFiles, inspect
-from app.checkpoint.sizes import weight_bytes
+from app.checkpoint.gguf_files import GgufFiles
+from app.checkpoint.inspection import ModelFiles, stored_type_of
+from app.checkpoint.pooling_config import default_pooling
+from app.checkpoint.sizes import decoded, weight_bytes
 from app.checkpoint.spec import ModelSpec
 from app.config.devices import CPU, resolve_device
 from app.config.settings import Config, served_name, tenants
@@ -45,9 +47,10 @@ from app.models.kv_scales import read_kv_scales
 from app.models.loader import DummySource, load_weights
 from app.models.parallel import ParallelContext
 from app.models.sources import open_source
-from app.models.weights import DecoderWeights
+from app.models.weights import DecoderWeights, Packer
 from app.runtime.startup_timings import StartTimings
-from app.text.frontend import TextFrontend, load_tokenizer
+from app.text.grammar.cache import GrammarCache
+from app.text.opened_model import OpenedModel
 from app.text.prefix_file import read_prefixes
 from app.text.tokenizer import Tokenizer
 
@@ -62,14 +65,16 @@ def build_engine(
     *,
     progress: Callable[[float], None] = lambda share: None,
     faults: FaultPlan | None = None,
-    tokenizer: Tokenizer | None = None,
+    model: OpenedModel | None = None,
+    grammars: GrammarCache | None = None,
     is_serving: bool = False,
     timings: StartTimings | None = None,
 ) -> Engine:
     """Load the configured model and return an engine over it; `progress` gets the loaded share, 0..1.
 
-    The thread that calls this owns the engine. `tokenizer` is the model's, where the caller has loaded it already;
-    with `is_serving` clients wait for single answers (see Engine). `timings` get the seconds of each phase.
+    The thread that calls this owns the engine. `model` is the configured one, where the caller has opened it already;
+    `grammars` gets its vocabulary, and later gives the engine the grammars that requests lease. With `is_serving`
+    clients wait for single answers (see Engine). `timings` get the seconds of each phase.
 
     Raises:
         ModelRefused: the model cannot be served.
@@ -77,45 +82,51 @@ def build_engine(
         CannotStart: there is not enough memory.
     """
     timings = timings or StartTimings()
-    files, spec = inspect(config.model)
-    tokenizer = tokenizer or load_tokenizer(files.text_source, config.model.load_format)
+    model = model or OpenedModel.open(config.model)
+    files, spec, tokenizer = model.files, model.spec, model.text.tokenizer
     eos_token_ids = _eos(spec, tokenizer)
+    grammars = grammars or GrammarCache()
     try:
         if resolve_device(config.model.device) == CPU and not config.model.enforce_eager:
             prepare_library(lambda line: None, check=partial(progress, 0.0))
         backend = select_backend(config, spec)
         timings.end("find or compile the kernels")
-        check_weights(weight_bytes(spec, backend.quantization), backend.free_memory())
+        _check_memory(config, files, spec, backend)
         weights = _load(config, files, spec, backend, progress)
         if config.cache.kv_cache_dtype == "fp8":
             _scale_kv(files, spec, backend, weights, tokenizer)
         timings.end("load and pack the weights")
-        limits, runner, memory = _make_runner(config, spec, backend, weights, eos_token_ids, faults)
+        limits, runner, memory = _make_runner(config, spec, backend, weights, eos_token_ids, grammars, faults)
         timings.end("allocate the cache, record the step")
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         if not (is_out_of_memory(error) or "overflow" in str(error)):
             raise
         raise CannotStart(f"Not enough memory for {config.model.model}: {error}") from None
-    scheduler = Scheduler(
-        limits,
-        policy=make_policy(config.scheduler.scheduling_policy),
-        eos_token_ids=eos_token_ids,
-        revision=files.revision,
-    )
-    model_info = replace(_model_info(config, files, spec, limits, eos_token_ids), memory=memory)
+    scheduler = _make_scheduler(config, limits, runner, eos_token_ids, files.revision)
+    # Last, while a thread clears the first pages of the cache, for which it needs no interpreter.
+    _load_grammars(grammars, tokenizer, spec, eos_token_ids)
+    timings.end("read the vocabulary for grammars")
+    model_info = replace(_model_info(config, files, spec, limits, eos_token_ids, backend), memory=memory)
     engine = Engine(
         model_info,
         scheduler,
         runner,
         OutputProcessor(scheduler, tokenizer, eos_token_ids),
+        grammars,
         brownout=Brownout() if is_serving else None,
         phases=Phases(scheduler.queues) if is_serving else None,
     )
     if config.cache.pin_prefix:
-        prefixes = read_prefixes(config.cache, TextFrontend.load(config.model, files.text_source))
-        pin_prefixes(engine, prefixes, tenants(config.server))
+        pin_prefixes(engine, read_prefixes(config.cache, model.text), tenants(config.server))
         engine.model_info = replace(model_info, kv_capacity_tokens=scheduler.capacity * limits.block_size)
     return engine
+
+
+def _check_memory(config: Config, files: ModelFiles, spec: ModelSpec, backend: Backend) -> None:
+    """Refuse weights that do not fit before they are read."""
+    keeps_groups = backend.packer.keeps_groups and config.model.load_format != "dummy"
+    stored_type = stored_type_of(files, spec) if keeps_groups else decoded
+    check_weights(weight_bytes(spec, backend.quantization, stored_type), backend.free_memory())
 
 
 def _load(
@@ -124,14 +135,14 @@ def _load(
     how = (ParallelContext(), progress, backend.packer, backend.allocate)
     if config.model.load_format == "dummy":
         return load_weights(spec, DummySource(config.model.seed, backend.device), *how)
-    _log_decoding(config, files, spec)
+    _log_decoding(config, files, spec, backend.packer)
     with open_source(files, spec) as source:
         return load_weights(spec, source, *how)
 
 
-def _log_decoding(config: Config, files: ModelFiles, spec: ModelSpec) -> None:
+def _log_decoding(config: Config, files: ModelFiles, spec: ModelSpec, packer: Packer) -> None:
     """Say what becomes of weights that are quantized in the files."""
-    if not files.is_quantized:
+    if not isinstance(files, GgufFiles) or not files.is_quantized:
         return
     if config.model.quantization is not None:
         _log.warning(
@@ -139,8 +150,21 @@ def _log_decoding(config: Config, files: ModelFiles, spec: ModelSpec) -> None:
             files.format,
             config.model.quantization,
         )
-    else:
-        _log.info("The weights (%s) are decoded to %s.", files.format, spec.dtype)
+        return
+    kept = [kind.name for kind in files.matrix_types if kind.is_grouped and packer.keeps_groups]
+    decoded = [kind.name for kind in files.matrix_types if kind.is_quantized and kind.name not in kept]
+    if kept:
+        _log.info("Weights of the type %s are used as the file stores them.", " or ".join(kept))
+    if decoded:
+        _log.info("Weights of the type %s are decoded to %s.", " or ".join(decoded), spec.dtype)
+
+
+def _load_grammars(
+    grammars: GrammarCache, tokenizer: Tokenizer, spec: ModelSpec, eos_token_ids: tuple[int, ...]
+) -> None:
+    """Read the vocabulary for grammars now: it keeps all threads waiting, which no stream should notice."""
+    if (reason := grammars.load(tokenizer, spec.vocab_size, eos_token_ids)) is not None:
+        _log.warning("%s", reason)
 
 
 def _scale_kv(
@@ -161,6 +185,7 @@ def _make_runner(
     backend: Backend,
     weights: DecoderWeights,
     eos_token_ids: tuple[int, ...],
+    grammars: GrammarCache,
     faults: FaultPlan | None,
 ) -> tuple[SchedulerLimits, Runner, tuple[str, ...]]:
     """Allocate activations, then the cache, which takes its share of the memory that is free then.
@@ -183,7 +208,7 @@ def _make_runner(
         itl_target=ITL_TARGET_S if scheduler.itl_target is None else scheduler.itl_target,
         speculative_ngram=scheduler.speculative_ngram,
     )
-    runner = backend.make_runner(weights, cache, limits, faults)
+    runner = backend.make_runner(weights, cache, limits, grammars, faults)
     # On the host blocks take their memory when they are first used; until then the system reports it as free.
     untouched = cache.num_bytes if backend.is_on_host else 0
     parts = memory_parts(
@@ -191,7 +216,7 @@ def _make_runner(
         cache.num_blocks,
         cache.num_host_blocks,
         weights=weights.num_bytes,
-        activations=num_bytes,
+        activations=num_bytes + backend.activation_memory,
         graphs=backend.graph_memory,
         free=max(0, backend.free_memory() - backend.graph_memory - untouched),
     )
@@ -199,6 +224,14 @@ def _make_runner(
         _log.info(memory_line(parts))
         return limits, runner, ()
     return limits, runner, tuple(memory_table(parts))
+
+
+def _make_scheduler(
+    config: Config, limits: SchedulerLimits, runner: Runner, eos_token_ids: tuple[int, ...], revision: str
+) -> Scheduler:
+    policy = make_policy(config.scheduler.scheduling_policy)
+    forced = runner.masks if config.scheduler.speculative_grammar else None
+    return Scheduler(limits, policy=policy, eos_token_ids=eos_token_ids, revision=revision, forced=forced)
 
 
 def _make_cache(config: Config, backend: Backend, max_model_len: int) -> KVCache:
@@ -242,7 +275,12 @@ def _eos(spec: ModelSpec, tokenizer: Tokenizer) -> tuple[int, ...]:
 
 
 def _model_info(
-    config: Config, files: ModelFiles, spec: ModelSpec, limits: SchedulerLimits, eos_token_ids: tuple[int, ...]
+    config: Config,
+    files: ModelFiles,
+    spec: ModelSpec,
+    limits: SchedulerLimits,
+    eos_token_ids: tuple[int, ...],
+    backend: Backend,
 ) -> ModelInfo:
     return ModelInfo(
         name=served_name(config.model),
@@ -255,4 +293,8 @@ def _model_info(
         created=files.created,
         block_size=limits.block_size,
         max_num_seqs=limits.max_running,
+        format="gguf" if isinstance(files, GgufFiles) else "safetensors",
+        quantization=config.model.quantization or files.quantization,
+        hidden_size=spec.hidden_size if backend.is_on_host else 0,
+        pooling=default_pooling(files),
     )

@@ -71,7 +71,7 @@ class Choice:
         self.is_touched = False  # has samples that were not reported; set by the output processor
         self._group = group
         self._request_id = group.request.id
-        self._detokenizer = tokenizer.new_detokenizer()
+        self._detokenizer = tokenizer.new_detokenizer(group.request.shown_token_ids)
         self._matcher = StopMatcher(params.stop_strings) if params.stop_strings else None
         self._end_ids = _NO_IDS if params.ignore_eos else eos_token_ids
         if params.stop_token_ids:
@@ -105,8 +105,11 @@ class Choice:
             self._send(token_id, text, row)
         else:
             self._hold(_Token(token_id, self._num_chars, text, row), self._matcher)
-        if self._num_generated >= self._max_tokens and self.reason is None:
-            self.end(FinishReason.LENGTH)
+        if self.reason is None:
+            if sample.ends:
+                self.end(FinishReason.STOP)
+            elif self._num_generated >= self._max_tokens:
+                self.end(FinishReason.LENGTH)
 
     def end(self, reason: FinishReason) -> None:
         """End the choice and release the text that was held back."""
@@ -194,3 +197,13 @@ class Choice:
             first_token_s=(now if first_token is None else first_token) - arrival,
             total_s=now - arrival,
         )
+
+
+class EmptyChoice(Choice):
+    """A choice of a request with `is_prompt_only`: it has no tokens, and ends with the first sample."""
+
+    __slots__ = ()
+
+    def append(self, sample: Sample) -> None:
+        """End: the first sample comes with the last token of the prompt, and is no token of the answer."""
+        self.end(FinishReason.LENGTH)

@@ -16,13 +16,16 @@ from app.contract.errors import EngineFailed, InvalidValue, QuireError
 from app.contract.events import EngineEvent, RequestFailed
 from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
 from app.engine.execute.interfaces import InFlight, Runner
+from app.engine.execute.masks import NOT_COMPILED, NOTHING_LEFT
 from app.engine.output_processor import OutputProcessor
 from app.engine.overload import Brownout
 from app.engine.phases import Phases
 from app.engine.recovery import Recovery, check_device
+from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.step_plan import StepPlan, StepResult
 from app.runtime.clock import Clock, monotonic
+from app.text.grammar.cache import GrammarCache
 
 _log = logging.getLogger("quire.engine")
 
@@ -48,6 +51,7 @@ class Engine:
         scheduler: Scheduler,
         runner: Runner,
         output: OutputProcessor,
+        grammars: GrammarCache,
         clock: Clock = monotonic,
         brownout: Brownout | None = None,
         phases: Phases | None = None,
@@ -56,6 +60,7 @@ class Engine:
         self.scheduler = scheduler
         self.runner = runner
         self.output = output
+        self.grammars = grammars
         self.clock = clock
         self.recovery = Recovery(scheduler)
         self.brownout = brownout
@@ -66,6 +71,7 @@ class Engine:
         self.num_prefill_tokens = 0  # computed so far: of prompts, and of answers without draft tokens
         self.num_decode_tokens = 0
         self.num_nan_requests = 0
+        self._mask_s: list[float] = []  # of the steps of the present turn that had masks
 
     def turn(self, commands: Iterable[EngineCommand], now: float) -> StepReport:
         """Carry out `commands`, then compute one step if one is due.
@@ -80,7 +86,8 @@ class Engine:
         if self.phases is not None:
             events += self.phases.take_changes()
         num_prefill, num_decode = self.num_prefill_tokens - num_prefill, self.num_decode_tokens - num_decode
-        return StepReport(tuple(events), self.stats(), self.clock() - now, num_prefill, num_decode)
+        mask_s, self._mask_s = tuple(self._mask_s), []
+        return StepReport(tuple(events), self.stats(), self.clock() - now, num_prefill, num_decode, mask_s)
 
     def next_wakeup(self, now: float) -> float:
         """Return when the next turn is due: `now` where a step can run, `inf` where only a command brings work.
@@ -192,6 +199,7 @@ class Engine:
             num_drafts=speculation.num_drafts if speculation is not None else 0,
             num_draft_tokens=speculation.num_draft_tokens if speculation is not None else 0,
             num_accepted_tokens=speculation.num_accepted_tokens if speculation is not None else 0,
+            num_forced_tokens=speculation.num_forced_tokens if speculation is not None else 0,
             num_graphs=self.runner.num_graphs,
             num_graph_failures=self.runner.num_graph_failures,
             num_nan_requests=self.num_nan_requests,
@@ -211,6 +219,8 @@ class Engine:
         except Exception as error:
             return self._recover(in_flight.plan, error)
         now = self.clock()
+        if result.mask_s is not None:
+            self._mask_s.append(result.mask_s)
         # Before the update: what was computed for them must not get into the prefix cache.
         failed = self._fail_without_token(result) if result.num_without_token else []
         progress = self.scheduler.update(result, now)
@@ -218,10 +228,24 @@ class Engine:
         return failed + self.output.process(progress, now)
 
     def _fail_without_token(self, result: StepResult) -> list[EngineEvent]:
-        """End the requests whose logits are no numbers: a token made of them would mean nothing."""
-        groups = self.scheduler.groups_without_token(result)
-        self.num_nan_requests += len(groups)
-        return [self.output.fail(group, EngineFailed(NAN_LOGITS)) for group in groups]
+        """End the requests without a next token: their grammar leaves none, or their logits are no numbers."""
+        events: list[EngineEvent] = []
+        for group in self.scheduler.groups_without_token(result):
+            reasons = [result.failures[one.id] for one in group.sequences if one.id in result.failures]
+            if reasons:
+                events.append(self._fail_by_grammar(group, reasons[0]))
+            else:
+                self.num_nan_requests += 1
+                events.append(self.output.fail(group, EngineFailed(NAN_LOGITS)))
+        return events
+
+    def _fail_by_grammar(self, group: SequenceGroup, reason: str) -> EngineEvent:
+        """End a request whose grammar cannot go on: the client's mistake, except where the grammar is gone."""
+        if reason == NOT_COMPILED:
+            return self.output.fail(group, EngineFailed(f"{reason}; try again."))
+        self.grammars.count_failure("no_token" if reason == NOTHING_LEFT else "limit")
+        error = InvalidValue(f"The answer cannot go on: {reason[:1].lower()}{reason[1:]}. Send a simpler grammar.")
+        return self.output.reject(group, error)
 
     def _recover(self, plan: StepPlan, error: Exception) -> list[EngineEvent]:
         """End the requests that made a step fail."""

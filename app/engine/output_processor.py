@@ -14,8 +14,10 @@ from collections.abc import Collection
 from functools import partial
 
 from app.contract.errors import NOT_OURS, EngineFailed, QuireError
-from app.contract.events import EngineEvent, FinishReason, RequestFailed
-from app.engine.choice import Choice
+from app.contract.events import EngineEvent, FinishReason, PromptScored, RequestFailed
+from app.contract.packed_logprobs import Logprobs
+from app.engine.choice import Choice, EmptyChoice
+from app.engine.embedding import EmbeddingOutput
 from app.engine.ranking import Candidate, Ranking
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.scheduler import Scheduler
@@ -39,7 +41,7 @@ class OutputProcessor:
         self._scheduler = scheduler
         self._tokenizer = tokenizer
         self._eos_token_ids = frozenset(eos_token_ids)
-        self._choices: dict[int, Choice] = {}  # by id of an unfinished sequence; none for beams
+        self._choices: dict[int, Choice | EmbeddingOutput] = {}  # by id of an unfinished sequence; none for beams
         self._rankings: dict[int, Ranking] = {}  # by group id
         self._without_token: set[int] = set()  # ids of groups without a token so far
         self.num_prompt_tokens = 0
@@ -68,7 +70,7 @@ class OutputProcessor:
         """
         events: list[EngineEvent] = []
         failed: dict[SequenceGroup, BaseException] = {}
-        touched: list[tuple[Sequence, Choice]] = []
+        touched: list[tuple[Sequence, Choice | EmbeddingOutput]] = []
         for sequence, sample in progress.gained:
             choice = self._choices.get(sequence.id)
             if choice is None or choice.reason is not None:
@@ -87,7 +89,7 @@ class OutputProcessor:
         for sequence, choice in touched:
             choice.is_touched = False
             if self._without_token:
-                self._count_prompt(sequence.group)
+                self._begin(sequence.group, events)
             choice.report(events, now)
             if choice.reason is not None:
                 del self._choices[sequence.id]
@@ -96,7 +98,7 @@ class OutputProcessor:
         for group, cause in failed.items():
             events.append(self.fail(group, cause))
         for group in progress.searched:
-            self._count_prompt(group)
+            self._begin(group, events)
             self._scheduler.finish_group(group)
             with contain(partial(self._fail_into, events, group)):
                 self._report_search(group, None, events, now)
@@ -119,7 +121,7 @@ class OutputProcessor:
                 ranking.cancel()
                 ranking.release(events, now)
             else:
-                for choice in filter(None, choices):
+                for choice in (each for each in choices if each is not None):
                     choice.end(FinishReason.CANCELLED)
                     choice.report(events, now)
         return events
@@ -135,6 +137,13 @@ class OutputProcessor:
         failure = EngineFailed("The engine failed while it computed this answer; try again.")
         return RequestFailed(group.request.id, (error if isinstance(error, QuireError) else failure).info())
 
+    def reject(self, group: SequenceGroup, error: QuireError) -> RequestFailed:
+        """End a request that cannot be answered, by the client's mistake; the other requests continue."""
+        _log.info("request %s failed: %s", group.request.id, error)
+        self._scheduler.finish_group(group)
+        self.drop(group)
+        return RequestFailed(group.request.id, error.info())
+
     def drop(self, group: SequenceGroup) -> None:
         """Drop the pending output of a group without an event."""
         self._without_token.discard(group.id)
@@ -145,18 +154,28 @@ class OutputProcessor:
     def _fail_into(self, events: list[EngineEvent], group: SequenceGroup, error: BaseException) -> None:
         events.append(self.fail(group, error))
 
-    def _new_choice(self, sequence: Sequence) -> Choice:
+    def _new_choice(self, sequence: Sequence) -> Choice | EmbeddingOutput:
         group, params = sequence.group, sequence.request.params
+        if group.request.pooling is not None:
+            return EmbeddingOutput(sequence)
+        if group.request.is_prompt_only:
+            return EmptyChoice(group, sequence.choice, self._tokenizer, self._eos_token_ids)
         if not params.is_ranked:
             return Choice(group, sequence.choice, self._tokenizer, self._eos_token_ids)
         candidate = Candidate(group, sequence.choice, self._tokenizer, self._eos_token_ids)
         self._rankings.setdefault(group.id, Ranking(params.n)).add(candidate)
         return candidate
 
-    def _count_prompt(self, group: SequenceGroup) -> None:
-        if group.id in self._without_token:
-            self._without_token.remove(group.id)
-            self.num_prompt_tokens += len(group.request.prompt_token_ids)
+    def _begin(self, group: SequenceGroup, events: list[EngineEvent]) -> None:
+        """At the first token of a group, count its prompt, and report the prompt's scores if they are wanted."""
+        if group.id not in self._without_token:
+            return
+        self._without_token.remove(group.id)
+        self.num_prompt_tokens += len(group.request.prompt_token_ids)
+        if group.request.params.prompt_logprobs is not None:
+            leader = group.sequences[0]
+            events.append(PromptScored(group.request.id, Logprobs.of_rows(b"".join(leader.scores), leader.num_scored)))
+            leader.scores.clear()
 
     def _release_if_complete(self, group: SequenceGroup, events: list[EngineEvent], now: float) -> None:
         ranking = self._rankings.get(group.id)

@@ -1,10 +1,12 @@
 """Phases of requests without deltas: queued, prefilling, paused, or without their KV blocks.
 
-Only changes are examined: groups that were added or moved since the last time, and those that prefill.
+Only changes are examined: groups that were added or moved since the last time, those that prefill and, when any has
+moved, the first ones that wait, because their places in the queue may be others.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from app.contract.events import EngineEvent, Phase, Progress
@@ -12,6 +14,7 @@ from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING
 
+NUM_PLACES = 8  # so many of those that wait are told each change of their places; the others only the first place
 _PHASES = {WAITING: Phase.QUEUED, PAUSED: Phase.PAUSED, PREEMPTED: Phase.PREEMPTED, SWAPPED: Phase.PREEMPTED}
 
 
@@ -21,6 +24,7 @@ class _Reported(NamedTuple):
     phase: Phase
     done: int
     was_interrupted: bool
+    ahead: int | None
 
 
 class Phases:
@@ -30,6 +34,7 @@ class Phases:
         self._changed: dict[SequenceGroup, None] = {}
         self._reported: dict[SequenceGroup, _Reported] = {}  # of groups that gain no tokens
         self._prefilling: dict[SequenceGroup, None] = {}  # those of them that prefill
+        self._queues = queues
         queues.changed = self._changed
 
     def take_changes(self) -> list[EngineEvent]:
@@ -37,7 +42,8 @@ class Phases:
         if not self._changed and not self._prefilling:
             return []
         events = []
-        for group in {**self._changed, **self._prefilling}:
+        waiting = dict.fromkeys(islice(self._queues.waiting, NUM_PLACES)) if self._changed else {}
+        for group in {**self._changed, **self._prefilling, **waiting}:
             event = self._update(group)
             if event is not None:
                 events.append(event)
@@ -61,5 +67,6 @@ class Phases:
             self._prefilling[group] = None
         else:
             return Progress(group.request.id, Phase.DECODE, done, total) if was_interrupted else None
-        self._reported[group] = new = _Reported(phase, done, was_interrupted)
-        return Progress(group.request.id, phase, done, total) if new != reported else None
+        ahead = self._queues.num_ahead(group) if group.status is WAITING and group.ready else None
+        self._reported[group] = new = _Reported(phase, done, was_interrupted, ahead)
+        return Progress(group.request.id, phase, done, total, ahead) if new != reported else None

@@ -24,6 +24,8 @@ from app.engine.faults import FaultPlan
 from app.engine.preload import preload_torch
 from app.runtime.clock import Clock, monotonic
 from app.runtime.startup_timings import StartTimings
+from app.text.grammar.cache import GrammarCache
+from app.text.opened_model import OpenedModel
 
 _log = logging.getLogger("quire.engine")
 
@@ -50,20 +52,27 @@ class _Stopped(Exception):
 
 
 class EngineThread:
-    """Implements `EnginePort`. Every public method may be called from any thread and never blocks, but for `join`."""
+    """Implements `EnginePort`. Every public method may be called from any thread and never blocks, but for `join`.
+
+    `model` is the configured one, where the caller has opened it already.
+    """
 
     def __init__(
         self,
         config: Config,
         *,
+        model: OpenedModel | None = None,
         build: Callable[[Callable[[float], None]], DrivenEngine] | None = None,
+        grammars: GrammarCache | None = None,
         faults: FaultPlan | None = None,
         timings: StartTimings | None = None,
         clock: Clock = monotonic,
     ) -> None:
         self.failure: QuireError | None = None
         self._config = config
+        self._model = model
         self._build = build or self._build_engine
+        self._grammars = grammars
         self._faults = faults
         self._timings = timings or StartTimings()
         self._clock = clock
@@ -211,6 +220,13 @@ class EngineThread:
         from app.engine.build import build_engine
 
         self._timings.end("import torch")
+        model, self._model = self._model, None  # headers can be large, and are not needed any more
         return build_engine(
-            self._config, progress=progress, faults=self._faults, is_serving=True, timings=self._timings
+            self._config,
+            progress=progress,
+            faults=self._faults,
+            model=model,
+            grammars=self._grammars,
+            is_serving=True,
+            timings=self._timings,
         )

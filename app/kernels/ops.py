@@ -14,6 +14,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from app.checkpoint.tensor_types import TensorType
+
 # Matrix products of 1, 2, 3 or 7 rows differ bitwise from larger ones in stock torch; multiples of 8 never did in any
 # combination tried (docs/architecture.md, "Batch invariance").
 ROW_MULTIPLE = 8
@@ -46,6 +48,32 @@ class LinearWeight(Weight):
     def num_bytes(self) -> int:
         """Memory that the tensors take."""
         return self.weight.nbytes + (0 if self.bias is None else self.bias.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedWeight(Weight):
+    """A matrix [out features, in features] that is stored quantized in groups of columns: blocks of a GGUF file."""
+
+    kind: TensorType
+    blocks: Tensor  # uint8 [out features, bytes of a row]
+    bias: Tensor | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the tensors take."""
+        return self.blocks.nbytes + (0 if self.bias is None else self.bias.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class StackedWeight(Weight):
+    """A matrix whose rows are stored in several ways: its parts follow each other in the result of a product."""
+
+    parts: tuple[Weight, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the parts take."""
+        return sum(part.num_bytes for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,8 +126,12 @@ class Decoder:
             is_last = index + 1 == len(weights.layers)
             next_norm = weights.norm if is_last else weights.layers[index + 1].input_norm
             ops.add_rms_norm(hidden, residual, next_norm, self.eps, out=hidden)
-        ops.gather_rows(hidden, logit_rows_R, out=arena.last_RD)
-        ops.logits(arena.last_RD, weights.lm_head, out=arena.logits_RV)
+        return self.logits(logit_rows_R, arena)
+
+    def logits(self, logit_rows_R: Tensor, arena: Arena) -> Tensor:
+        """Return the logits [R, V] (float32, in the arena) of the arena's last hidden states in these token rows."""
+        self.ops.gather_rows(arena.hidden_TD, logit_rows_R, out=arena.last_RD)
+        self.ops.logits(arena.last_RD, self.weights.lm_head, out=arena.logits_RV)
         return self.parallel.all_gather(arena.logits_RV)
 
     def _attention(self, layer: LayerWeights, index: int, cache: tuple[Tensor, Tensor], arena: Arena) -> None:

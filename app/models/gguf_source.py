@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import accumulate
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from app.checkpoint.gguf_files import GgufFiles
 from app.checkpoint.gguf_header import GgufTensor
-from app.checkpoint.gguf_names import stored_name
-from app.checkpoint.gguf_spec import family_of
+from app.checkpoint.gguf_spec import family_of, find_gguf_tensors
 from app.checkpoint.spec import ModelSpec
+from app.checkpoint.tensor_types import TensorType
+from app.kernels.ops import GroupedWeight
 from app.models.gguf_blocks import decode
+from app.models.loader import TensorSource
 from app.models.mapped_file import MappedFile, Part, map_files
 
 # Weights that are decoded at once. Torch computes fewer than 32,768 numbers in one thread: they stay in the cache, and
@@ -25,39 +29,68 @@ _HELD_BYTES = 4 << 20
 _ROTATED = ("q_proj", "k_proj")
 
 
-class GgufSource(ExitStack):
+class GgufSource(ExitStack, TensorSource):
     """A TensorSource for the model's GGUF files, which are mapped into memory. Use as a context manager.
 
     Raises:
-        ModelRefused: on entry, a file cannot be opened.
+        ModelRefused: on entry, a file cannot be opened, or was changed since its header was read.
     """
 
     def __init__(self, files: GgufFiles, spec: ModelSpec) -> None:
         super().__init__()
-        self._tensors = files.tensors
+        self._tensors, self._states = find_gguf_tensors(spec, files), files.states
         self._pair_size = spec.head_dim if family_of(files.metadata).has_neighbour_pairs else 0
         self._files: dict[Path, MappedFile] = {}
 
     def __enter__(self) -> GgufSource:
-        self._files = map_files((tensor.file for tensor in self._tensors.values()), self)
+        self._files = map_files((tensor.file for tensor in self._tensors.values()), self._states, self)
         return self
 
     def read(self, name: str, part: Part, out: Tensor) -> None:
         """See TensorSource.read.
 
         Raises:
-            ModelRefused: another process has truncated the file.
+            ModelRefused: another process has changed the file.
         """
-        tensor = self._tensors[stored_name(name)]
+        tensor = self._tensors[name]
         file = self._files[tensor.file]
-        file.check_size()
         rows, columns = range(tensor.shape[0])[part[0]], part[1] if len(part) > 1 else slice(None)
-        order = None
-        if self._pair_size and name.split(".")[-2] in _ROTATED:
-            # Each head has pair after pair in the file; the decoder wants all first numbers of pairs, then all second.
-            pairs = torch.arange(tensor.shape[0]).view(-1, self._pair_size // 2, 2)
-            order = pairs.transpose(1, 2).flatten()
-        _read_rows(file, tensor, rows, order, columns, out if out.dim() > 1 else out[:, None])
+        out = out if out.dim() > 1 else out[:, None]
+        _read_rows(file, tensor, rows, self._order(name), columns, out)
+
+    def group_type(self, name: str) -> TensorType | None:
+        """See TensorSource.group_type."""
+        type = self._tensors[name].type
+        return type if type.is_grouped else None
+
+    def read_groups(self, *names: str) -> GroupedWeight:
+        """See TensorSource.read_groups.
+
+        Raises:
+            ModelRefused: another process has changed a file.
+        """
+        tensors = [self._tensors[name] for name in names]
+        ends = list(accumulate(tensor.shape[0] for tensor in tensors))
+        row_bytes = (tensors[0].end - tensors[0].begin) // tensors[0].shape[0]
+        # By numpy, which copies in this thread: beside other programs torch waits for all of its threads each time.
+        rows = np.empty((ends[-1], row_bytes), np.uint8)
+        for name, tensor, end in zip(names, tensors, ends, strict=True):
+            file, out = self._files[tensor.file], rows[end - tensor.shape[0] : end]
+            stored, order = file.view(tensor.begin, tensor.end).view(out.shape).numpy(), self._order(name)
+            if order is None:
+                np.copyto(out, stored)
+            else:
+                np.take(stored, order.numpy(), axis=0, out=out, mode="clip")  # the other modes copy twice
+            file.drop(tensor.begin, tensor.end)
+        return GroupedWeight(tensors[0].type, torch.from_numpy(rows))
+
+    def _order(self, name: str) -> Tensor | None:
+        """Return where each row of a tensor stands in the file; None: in its place."""
+        if not self._pair_size or name.split(".")[-2] not in _ROTATED:
+            return None
+        # Each head has pair after pair in the file; the decoder wants all first numbers of pairs, then all second.
+        pairs = torch.arange(self._tensors[name].shape[0]).view(-1, self._pair_size // 2, 2)
+        return pairs.transpose(1, 2).flatten()
 
 
 def _read_rows(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +15,8 @@ from torch import Tensor
 
 from app.checkpoint.folder import Checkpoint
 from app.checkpoint.spec import ModelSpec
-from app.kernels.ops import LinearWeight, Weight
+from app.checkpoint.tensor_types import TensorType
+from app.kernels.ops import GroupedWeight, LinearWeight, StackedWeight, Weight
 from app.kernels.pages import own_pages
 from app.models.mapped_file import MappedFile, Part, map_files
 from app.models.parallel import ParallelContext
@@ -41,21 +42,33 @@ class TensorSource(Protocol):
     def read(self, name: str, part: Part, out: Tensor) -> None:
         """Fill `out` with `part` of the tensor, converting the type."""
 
+    def group_type(self, name: str) -> TensorType | None:
+        """Return the type of a matrix that `read_groups` can read; None for others."""
+        return None
 
-class SafetensorsSource(ExitStack):
+    def read_groups(self, *names: str) -> GroupedWeight:
+        """Return matrices of one type that are stored quantized in groups of columns, as they are stored, as one.
+
+        Raises:
+            KeyError: they are stored in another way.
+        """
+        raise KeyError(names)
+
+
+class SafetensorsSource(ExitStack, TensorSource):
     """Reads from memory-mapped safetensors files. Use as a context manager.
 
     Raises:
-        ModelRefused: on entry, a file cannot be opened.
+        ModelRefused: on entry, a file cannot be opened, or was changed since its header was read; on reading, the same.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         super().__init__()
-        self._entries = checkpoint.tensors or {}
+        self._entries, self._states = checkpoint.tensors or {}, checkpoint.states
         self._files: dict[Path, MappedFile] = {}
 
     def __enter__(self) -> SafetensorsSource:
-        self._files = map_files((entry.file for entry in self._entries.values()), self)
+        self._files = map_files((entry.file for entry in self._entries.values()), self._states, self)
         return self
 
     def read(self, name: str, part: Part, out: Tensor) -> None:
@@ -72,7 +85,7 @@ class SafetensorsSource(ExitStack):
         return out
 
 
-class DummySource:
+class DummySource(TensorSource):
     """Random weights of a realistic scale, the same for the same seed and device. For benchmarks and tests."""
 
     def __init__(self, seed: int, device: torch.device | None = None) -> None:
@@ -136,13 +149,27 @@ class _Reader:
             self.progress(self.num_read / len(self.shapes))
         return out
 
+    def matrix(self, *names: str, split: int) -> LinearWeight | GroupedWeight:
+        """Read matrices of one type as one: in groups if they are kept so, else as numbers."""
+        if self.kept_type(names[0]) is None:
+            return LinearWeight(self.read(*names, split=split))
+        weight = self.source.read_groups(*names)
+        self.num_read += len(names)
+        self.progress(self.num_read / len(self.shapes))
+        return weight
+
+    def kept_type(self, name: str) -> TensorType | None:
+        """Return the type of a matrix that is kept as it is stored; None for those that become numbers."""
+        return self.source.group_type(name) if self.packer.keeps_groups else None
+
     def ends(self) -> tuple[Weight, Weight]:
         """Read the embedding and the output layer."""
         embedding = "model.embed_tokens.weight"
         if self.spec.tie_word_embeddings:
-            return self.packer.tied(LinearWeight(self.read(embedding, split=0)))
-        head = self.packer.linear(LinearWeight(self.read("lm_head.weight", split=0)))
-        return LinearWeight(self.read(embedding, split=0)), head
+            return self.packer.tied(self.matrix(embedding, split=0))
+        head = self.packer.head(self.matrix("lm_head.weight", split=0))
+        table = self.matrix(embedding, split=0)
+        return (table if isinstance(table, LinearWeight) else self.packer.linear(table)), head
 
     def last_norm(self) -> Tensor:
         """Read the last norm, times the scale of the logits: in float32 then, because the product would be rounded."""
@@ -177,21 +204,34 @@ class _Reader:
     ) -> Weight:
         """Read several matrices (and their biases, if they have some) as one matrix, concatenated by rows.
 
-        `order` is that of the rows in each head of queries and keys, see rope.py.
+        Neighbours of one type become a part of it. `order` is that of the rows in each head of queries and keys, see
+        rope.py.
         """
-        weight = self.read(*(f"{prefix}{name}.weight" for name in names), split=split)
+        kinds = groupby(names, lambda name: self.kept_type(f"{prefix}{name}.weight"))
+        parts = [tuple(part) for _, part in kinds]
+        weights = tuple(
+            self.packer.linear(self._part_of(prefix, part, split, order), is_gated=is_gated and len(parts) == 1)
+            for part in parts
+        )
+        return weights[0] if len(weights) == 1 else StackedWeight(weights)
+
+    def _part_of(
+        self, prefix: str, names: tuple[str, ...], split: int, order: list[int] | None
+    ) -> LinearWeight | GroupedWeight:
+        weight = self.matrix(*(f"{prefix}{name}.weight" for name in names), split=split)
         biases = [f"{prefix}{name}.bias" for name in names]
         bias = self.read(*biases, split=0 if split == 0 else None) if biases[0] in self.shapes else None
         if order is not None:
-            for rows in (weight,) if bias is None else (weight, bias):
-                self._reorder(rows, order)
-        return self.packer.linear(LinearWeight(weight, bias), is_gated=is_gated)
+            for rows in (weight.weight if isinstance(weight, LinearWeight) else weight.blocks, bias):
+                if rows is not None:
+                    self._reorder(rows, names, order)
+        return replace(weight, bias=bias)
 
-    def _reorder(self, rows: Tensor, order: list[int]) -> None:
+    def _reorder(self, rows: Tensor, names: tuple[str, ...], order: list[int]) -> None:
         """Reorder the rows of each query and key head: one head at a time, to need little memory."""
         index = torch.tensor(order, device=rows.device)
-        heads = torch.split(rows, self.spec.head_dim)
-        for head in heads[: self.spec.num_heads + self.spec.num_kv_heads]:
+        counts = {"q_proj": self.spec.num_heads, "k_proj": self.spec.num_kv_heads}
+        for head in torch.split(rows, self.spec.head_dim)[: sum(counts.get(name, 0) for name in names)]:
             head.copy_(head[index])
 
     def _qk_norm(self, prefix: str, order: list[int] | None) -> Tensor:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import mmap
-import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from app.checkpoint.file_state import FileState
 from app.checkpoint.folder import TensorEntry, rejected
 
 Part = tuple[slice, ...]
@@ -28,16 +28,19 @@ _AROUND_BYTES = 2 << 20
 class MappedFile:
     """Reads tensors, some rows at a time. Use as a context manager. One thread at a time.
 
-    The file's pages stay in the system's page cache; they do not count as this process's memory.
+    The file's pages stay in the system's page cache; they do not count as this process's memory. `state` is the file's
+    when its header was read.
 
     Raises:
         OSError, ValueError: the file cannot be opened or mapped.
+        ModelRefused: it is another file now.
     """
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, file: Path, state: FileState) -> None:
+        self._file, self._state = file, state
         self._stream = file.open("rb")
         try:
+            self._check()
             # A private mapping, which is never written: torch makes tensors only of writable memory.
             self._map = mmap.mmap(self._stream.fileno(), 0, access=mmap.ACCESS_COPY)
         except BaseException:
@@ -55,9 +58,9 @@ class MappedFile:
         """Fill `out` with `part` of the tensor at `entry` of a safetensors file, converting the type.
 
         Raises:
-            ModelRefused: see `check_size`.
+            ModelRefused: the file has been changed.
         """
-        self.check_size()
+        self._check()
         dtype, begin = _DTYPES[entry.dtype], 8 + int.from_bytes(self._map[:8], "little") + entry.begin
         flat = torch.frombuffer(self._map, dtype=dtype, count=math.prod(entry.shape), offset=begin)
         stored = flat.view(entry.shape)[part]
@@ -68,17 +71,13 @@ class MappedFile:
             first = begin + int(rows.storage_offset()) * dtype.itemsize
             self.drop(first, first + len(rows) * row_bytes)
 
-    def check_size(self) -> None:
-        """Check that the file still has its bytes: reading a mapped byte that is gone would kill the process.
+    def view(self, begin: int, end: int) -> Tensor:
+        """Return bytes of the file as uint8 [end - begin], without reading them.
 
         Raises:
-            ModelRefused: another process has truncated the file.
+            ModelRefused: the file has been changed.
         """
-        if os.fstat(self._stream.fileno()).st_size < len(self._map):
-            raise rejected(f"{self._file} became shorter while it was loaded; download the model again.")
-
-    def view(self, begin: int, end: int) -> Tensor:
-        """Return bytes of the file as uint8 [end - begin], without reading them."""
+        self._check()
         return torch.frombuffer(self._map, dtype=torch.uint8, count=end - begin, offset=begin)
 
     def drop(self, begin: int, end: int) -> None:
@@ -88,18 +87,27 @@ class MappedFile:
             end = min(end + _AROUND_BYTES, len(self._map))
             self._map.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
+    def _check(self) -> None:
+        """Check that the file is as its header said: reading a mapped byte that is gone would kill the process."""
+        now = FileState.of(self._stream)
+        if now.num_bytes < self._state.num_bytes:
+            raise rejected(f"{self._file} became shorter while it was loaded; download the model again.")
+        if now != self._state:
+            raise rejected(f"{self._file} was changed while it was loaded; start again when it is complete.")
 
-def map_files(files: Iterable[Path], stack: ExitStack) -> dict[Path, MappedFile]:
-    """Map `files` until `stack` is closed.
+
+def map_files(files: Iterable[Path], states: Mapping[Path, FileState], stack: ExitStack) -> dict[Path, MappedFile]:
+    """Map `files` until `stack` is closed; `states` are those when their headers were read.
 
     Raises:
-        ModelRefused: a file cannot be opened or mapped; those before it are closed.
+        ModelRefused: a file cannot be opened or mapped, or was changed since; those before it are closed.
     """
     mapped: dict[Path, MappedFile] = {}
-    for file in set(files):
-        try:
-            mapped[file] = stack.enter_context(MappedFile(file))
-        except (OSError, ValueError) as error:
-            stack.close()
-            raise rejected(f"{file} cannot be loaded: {error}; download the model again.") from None
+    with ExitStack() as opened:
+        for file in set(files):
+            try:
+                mapped[file] = opened.enter_context(MappedFile(file, states[file]))
+            except (OSError, ValueError) as error:
+                raise rejected(f"{file} cannot be loaded: {error}; download the model again.") from None
+        stack.push(opened.pop_all())
     return mapped

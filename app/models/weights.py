@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from app.kernels.ops import LinearWeight, Weight
+from app.kernels.ops import GroupedWeight, LinearWeight, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,18 @@ class Packer(Protocol):
     Engine thread only. The methods of a subclass that does not override them return the weights as they are.
     """
 
-    def linear(self, weight: LinearWeight, *, is_gated: bool = False) -> Weight:
-        """Return a matrix for `Ops.linear` and `Ops.logits`; with `is_gated` its halves are for `Ops.silu_mul`."""
+    keeps_groups: bool = False
+    """Whether the methods also take weights that are quantized in groups; else these are decoded before."""
+
+    def linear(self, weight: LinearWeight | GroupedWeight, *, is_gated: bool = False) -> Weight:
+        """Return a matrix for `Ops.linear`; with `is_gated` its halves are for `Ops.silu_mul`."""
         return weight
 
-    def tied(self, table: LinearWeight) -> tuple[Weight, Weight]:
+    def head(self, weight: LinearWeight | GroupedWeight) -> Weight:
+        """Return a matrix for `Ops.logits`."""
+        return weight
+
+    def tied(self, table: LinearWeight | GroupedWeight) -> tuple[Weight, Weight]:
         """Return the tied matrix as the embedding, and as the output layer."""
         return table, table
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from app.contract.events import Finished
+from app.contract.events import Finished, FinishReason
 from app.observe.families import Histogram
 
 # vLLM's buckets, with lower ones added: a token of a small model takes less time than vLLM's first bound.
@@ -76,7 +76,9 @@ class EndedRequests:
             self._prefill_s.observe(timings.first_token_s - timings.queue_s)
             if event.params is not None:
                 self._n.observe(event.params.n)
-                self._max_tokens.observe(event.params.max_tokens or 0)
+                # Of a prompt without an answer (`max_tokens: 0`) the engine computes one sample, and its params say 1.
+                has_answer = usage.completion_tokens > 0 or event.reason is not FinishReason.LENGTH
+                self._max_tokens.observe((event.params.max_tokens or 0) if has_answer else 0)
 
     def families(self, labels: dict[str, str]) -> Iterator[Metric]:
         """Yield all histograms."""

@@ -50,9 +50,14 @@ _COUNTERS = (
         "Steps longer than `--itl-target` while outputs were being generated.",
         "num_steps_over_budget",
     ),
-    _Count("vllm:spec_decode_num_drafts", "Drafts of next tokens (`--speculative-ngram`).", "num_drafts"),
+    _Count(
+        "vllm:spec_decode_num_drafts",
+        "Drafts of next tokens (`--speculative-ngram`, `--speculative-grammar`).",
+        "num_drafts",
+    ),
     _Count("vllm:spec_decode_num_draft_tokens", "Draft tokens.", "num_draft_tokens"),
     _Count("vllm:spec_decode_num_accepted_tokens", "Accepted draft tokens.", "num_accepted_tokens"),
+    _Count("quire_forced_tokens", "Accepted draft tokens that grammars left no choice about.", "num_forced_tokens"),
     _Count("quire_graph_captures", "CUDA graphs captured.", "num_graphs"),
     _Count(
         "quire_graph_failures",

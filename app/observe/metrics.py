@@ -18,7 +18,7 @@ from prometheus_client.core import Metric
 from app.config.settings import CacheConfig
 from app.contract.engine_status import EngineStats, StepReport
 from app.contract.errors import DeadlineExceeded, EngineFailed, QueueTimeout
-from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta
+from app.contract.events import Embedded, Finished, FinishReason, RequestFailed, TokenDelta
 from app.observe.ended_requests import INTER_TOKEN_S, EndedRequests
 from app.observe.engine_counts import cache_info, engine_counts
 from app.observe.families import Families, Histogram
@@ -37,6 +37,16 @@ class _StreamCounts(Protocol):
     def slow_readers(self) -> Mapping[str, int]: ...
 
 
+class _GrammarCounts(Protocol):
+    """Counts of the compiled grammars of a server (see GrammarCache)."""
+
+    @property
+    def num_bytes(self) -> int: ...
+    @property
+    def failures(self) -> Mapping[str, int]: ...
+    def take_compile_seconds(self) -> list[float]: ...
+
+
 class Metrics:
     """The metrics of one server, with a registry of their own; `cache` adds the cache's settings. Loop only.
 
@@ -50,7 +60,17 @@ class Metrics:
         self._families = Families(self._labels)
         self._stats = EngineStats()
         self._streams: _StreamCounts | None = None
+        self._grammars: _GrammarCounts | None = None
+        self._mask_s = Histogram(
+            "quire_grammar_mask_seconds",
+            "Seconds that a step took to find the tokens that grammars allow, of steps with grammars.",
+            INTER_TOKEN_S,
+        )
+        self._compile_s = Histogram(
+            "quire_grammar_compile_seconds", "Seconds to compile a grammar, accepted or not.", INTER_TOKEN_S
+        )
         self._generation_tokens = 0
+        self._num_embeddings = self._num_embedded_tokens = 0
         self._counted: dict[str, dict[int, int]] = {}  # open request -> choice -> generated tokens counted so far
         self._successes: dict[str, int] = {FinishReason.STOP: 0, FinishReason.LENGTH: 0}
         self._aborts: dict[str, int] = dict.fromkeys(
@@ -87,6 +107,8 @@ class Metrics:
             self._decode_tokens.observe(report.num_decode_tokens)
         if report.num_decode_tokens:
             self._inter_token_s.observe(report.duration_s, report.num_decode_tokens)
+        for seconds in report.mask_s:
+            self._mask_s.observe(seconds)
         cancelled = set()
         for event in report.events:
             if isinstance(event, TokenDelta):
@@ -99,6 +121,9 @@ class Metrics:
                 else:
                     self._successes[event.reason] = self._successes.get(event.reason, 0) + 1
                     self._ended.observe(event)
+            elif isinstance(event, Embedded):
+                self._num_embeddings += 1
+                self._num_embedded_tokens += event.num_tokens
             elif isinstance(event, RequestFailed):
                 self._counted.pop(event.request_id, None)
                 self._aborts[event.error.code] = self._aborts.get(event.error.code, 0) + 1
@@ -110,6 +135,10 @@ class Metrics:
     def count_streams(self, streams: _StreamCounts) -> None:
         """Include the counts of `streams`."""
         self._streams = streams
+
+    def count_grammars(self, grammars: _GrammarCounts) -> None:
+        """Include the counts of `grammars`."""
+        self._grammars = grammars
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
@@ -123,6 +152,16 @@ class Metrics:
             yield cache_info(self._cache, self._stats, self._labels)
         yield make.counter("vllm:generation_tokens", "Tokens generated.", self._generation_tokens)
         yield make.counter("vllm:request_success", "Choices that finished.", self._successes, by="finished_reason")
+        yield make.counter(
+            "quire_embeddings",
+            "Texts that became vectors; `vllm:request_success` does not count them.",
+            self._num_embeddings,
+        )
+        yield make.counter(
+            "quire_embedding_tokens",
+            "Prompt tokens of texts that became vectors; `vllm:prompt_tokens` counts them too.",
+            self._num_embedded_tokens,
+        )
         yield make.counter(
             "quire_requests_aborted",
             "Requests that did not finish, by reason: cancelled (the client left or did not read), or an error code.",
@@ -147,12 +186,30 @@ class Metrics:
                 self._streams.slow_readers,
                 by="action",
             )
+        if self._grammars is not None:
+            yield from self._grammar_families(self._grammars)
         yield from self._ended.families(self._labels)
         for histogram in (self._inter_token_s, self._iteration_tokens, self._step_s, self.loop_lag_s):
             yield histogram.family(self._labels)
         step_tokens = self._prefill_tokens.family({**self._labels, "kind": "prefill"})
         self._decode_tokens.add_to(step_tokens, {**self._labels, "kind": "decode"})
         yield step_tokens
+
+    def _grammar_families(self, grammars: _GrammarCounts) -> Iterable[Metric]:
+        for seconds in grammars.take_compile_seconds():
+            self._compile_s.observe(seconds)
+        yield self._families.gauge(
+            "quire_grammar_cache_bytes", "Estimated bytes of the compiled grammars.", grammars.num_bytes
+        )
+        yield self._families.counter(
+            "quire_grammar_failures",
+            "Requests that failed because of their grammar: refused before they began; while they were answered, "
+            "without an allowed token (no_token) or beyond a limit.",
+            grammars.failures,
+            by="reason",
+        )
+        yield self._compile_s.family(self._labels)
+        yield self._mask_s.family(self._labels)
 
     def _count_generated(self, request_id: str, choice: int, num_generated: int) -> None:
         """Count new tokens: deltas are held back where a stop string may begin, and do not contain an EOS token."""

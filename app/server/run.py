@@ -13,16 +13,16 @@ from functools import partial
 from typing import Any
 
 import uvicorn
+import uvloop  # noqa: F401  # uvicorn would load it later, and wait for torch's libraries (see begin_preload)
 
 from app import __version__
 from app.api.app import create_app
-from app.checkpoint.inspection import inspect
-from app.checkpoint.names import resolve
 from app.config.settings import Config, served_name
 from app.contract.engine_status import ModelInfo, StepReport
 from app.contract.errors import EngineFailed
 from app.contract.events import TokenDelta
 from app.engine.faults import FaultPlan
+from app.engine.preload import begin_preload
 from app.engine.thread import EngineThread
 from app.observe.console import Console
 from app.observe.log_output import configure_logging
@@ -36,6 +36,8 @@ from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.server.websocket_protocol import WebSocketProtocol
 from app.streaming.bridge import AsyncEngine
 from app.text.frontend import TextFrontend
+from app.text.grammar.cache import GrammarCache
+from app.text.opened_model import OpenedModel
 from app.text.prefix_file import read_prefixes
 
 # How long the event loop or the engine thread may keep the interpreter from the other (Python's default: 5 ms).
@@ -63,18 +65,21 @@ def serve(
         EngineFailed: the engine failed.
     """
     timings = timings or StartTimings(process_age())
-    resolve(config.model.model, config.model.revision, Console(sys.stderr, is_quiet=config.server.quiet))
-    files, _ = inspect(config.model)
-    text = TextFrontend.load(config.model, files.text_source)
-    read_prefixes(config.cache, text)
+    quiet = Console(sys.stderr, is_quiet=config.server.quiet)
+    model = OpenedModel.open(config.model, quiet, begin_preload)  # not for a refused model, which needs no torch
+    read_prefixes(config.cache, model.text)
     timings.end("check the model, read its tokenizer")
     level = logging.WARNING if config.server.quiet else logging.INFO
     configure_logging(sys.stderr, config.server.log_format, level=level, before_write=console.clear_status)
     raise_file_limit()
     listener = listen(config.server.host, config.server.port, config.server)
+    if model.text.chat_template is not None:
+        logging.getLogger("quire").info("answer format: %s", model.text.answers)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    thread = EngineThread(config, faults=faults, timings=timings)
-    server = make_server(config, thread, text, console, url_of(listener), timings)
+    grammars = GrammarCache()
+    thread = EngineThread(config, model=model, grammars=grammars, faults=faults, timings=timings)
+    server = make_server(config, thread, model.text, console, url_of(listener), timings, grammars)
+    del model  # its headers can be large; the engine drops them too, once it is built
     server.run(sockets=[listener])
     if server.watchdog.has_fired:
         # A thread that hangs in native code can block the interpreter's normal exit for ever.
@@ -90,12 +95,16 @@ def make_server(
     console: Console,
     url: str,
     timings: StartTimings,
+    grammars: GrammarCache | None = None,
 ) -> Server:
-    """Return the server of `config` for an engine thread that has not started; nothing runs yet."""
+    """Return the server of `config` for an engine thread that has not started; nothing runs yet.
+
+    The engine of the thread reads the same `grammars`.
+    """
     metrics = Metrics(served_name(config.model), config.cache)
     observe = FirstToken(metrics.observe, timings, console.print_line) if config.server.timings else metrics.observe
     engine = AsyncEngine(thread, config, observe)
-    app = create_app(engine, config, text, metrics)
+    app = create_app(engine, config, text, metrics, grammars=grammars)
     return Server(
         uvicorn_config(app, config),
         engine,

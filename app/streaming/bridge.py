@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from app.config.settings import Config
@@ -53,12 +53,19 @@ class AsyncEngine:
 
     def submit(self, request: EngineRequest, sink: EventSink) -> None:
         """See `EngineClient.submit`; also raises Overloaded while new requests are shed."""
-        self._check_accepting(request.account)
-        assert request.id not in self._open, request.id
-        self._open.check(request.account, self._stats)
-        self._open[request.id] = OpenRequest(request, sink)
+        self.submit_all([(request, sink)])
+
+    def submit_all(self, submissions: Sequence[tuple[EngineRequest, EventSink]]) -> None:
+        """See `EngineClient.submit_all`; also raises Overloaded while new requests are shed."""
+        requests = [request for request, _ in submissions]
+        self._check_accepting(requests[0].account)
+        self._open.check(requests, self._stats)
+        for request, sink in submissions:
+            assert request.id not in self._open, request.id
+            self._open[request.id] = OpenRequest(request, sink)
         self._is_idle.clear()
-        self._port.post(Submit(request))
+        for request in requests:
+            self._port.post(Submit(request))
 
     def abort(self, request_id: str) -> None:
         """Drop a request; its sink gets one `Finished(cancelled)` per open choice. Idempotent."""

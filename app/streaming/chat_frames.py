@@ -29,8 +29,19 @@ def make(kind: str, **fields: object) -> str:
     return orjson.dumps({"t": kind, **fields}).decode()
 
 
-def delta(client_id: str, event: TokenDelta, entries: Entries | None = None) -> str:
-    """Return the frame of new tokens, with their logprobs entries if there are any."""
+ToolPieces = Sequence[Mapping[str, object]]
+"""The field `tool`: `{"k", "id", "name"}` begins call k, `{"k", "a"}` is a piece of its arguments."""
+
+
+def delta(
+    client_id: str,
+    event: TokenDelta,
+    entries: Entries | None = None,
+    *,
+    reasoning: str = "",
+    tool: ToolPieces = (),
+) -> str:
+    """Return the frame of new tokens, with their logprobs entries, reasoning and calls if there are any."""
     fields: dict[str, Any] = {
         "t": "delta",
         "id": client_id,
@@ -39,15 +50,19 @@ def delta(client_id: str, event: TokenDelta, entries: Entries | None = None) -> 
         "k": len(event.token_ids),
         "x": event.text,
     }
+    if reasoning:
+        fields["r"] = reasoning
+    if tool:
+        fields["tool"] = tool
     if entries is not None:
         fields["lp"] = entries
     return orjson.dumps(fields).decode()
 
 
-def done(client_id: str, usage: Usage, timings: StreamTimings) -> str:
+def done(client_id: str, usage: Usage, timings: StreamTimings, reasoning_tokens: int | None = None) -> str:
     """Return the frame that ends a stream whose choices have all ended."""
     figures = {name: round(value, 3) for name, value in timings._asdict().items()}
-    return make("done", id=client_id, usage=usage_fields(usage), timings=figures)
+    return make("done", id=client_id, usage=usage_fields(usage, reasoning_tokens), timings=figures)
 
 
 def error(client_id: str | None, info: ErrorInfo, *, is_fatal: bool = False) -> str:

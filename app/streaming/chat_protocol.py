@@ -24,7 +24,7 @@ from app.contract.events import Finished, Progress, TokenDelta, Usage
 from app.runtime.clock import Clock, monotonic
 from app.runtime.token_bucket import TokenBucket
 from app.streaming import chat_frames, chat_table
-from app.streaming.chat_frames import Entries, read_frame
+from app.streaming.chat_frames import Entries, ToolPieces, read_frame
 from app.streaming.chat_table import IGNORED, NO_HELLO, REJECTIONS, TRANSITIONS, Rejection, State
 from app.streaming.stream_timings import StreamTimings
 
@@ -255,18 +255,33 @@ class ChatProtocol:
         self._transition(client_id, "accepted").num_choices = num_choices
         return chat_frames.make("accepted", id=client_id, stream=stream, model=model)
 
-    def send(self, client_id: str, event: TokenDelta | Finished | Progress, entries: Entries | None = None) -> str:
-        """Return the frame of one event of a stream; `entries` are the log-probabilities of a delta."""
+    def send(
+        self,
+        client_id: str,
+        event: TokenDelta | Finished | Progress,
+        entries: Entries | None = None,
+        *,
+        reasoning: str = "",
+        tool: ToolPieces = (),
+    ) -> str:
+        """Return the frame of one event of a stream; `entries`, `reasoning` and `tool` belong to a delta."""
         if isinstance(event, TokenDelta):
             stream = self._transition(client_id, "delta")
             stream.last_numbers[event.choice] = event.first + len(event.token_ids) - 1
-            return chat_frames.delta(client_id, event, entries)
+            return chat_frames.delta(client_id, event, entries, reasoning=reasoning, tool=tool)
         if isinstance(event, Finished):
             stream = self._transition(client_id, "finish")
             last = stream.last_numbers.get(event.choice, 0)
             return chat_frames.make("finish", id=client_id, i=event.choice, n=last, finish_reason=event.reason)
         self._transition(client_id, "progress")
-        return chat_frames.make("progress", id=client_id, phase=event.phase, done=event.done, total=event.total)
+        fields: dict[str, object] = {"phase": event.phase, "done": event.done, "total": event.total}
+        if event.ahead is not None:
+            fields["ahead"] = event.ahead
+        return chat_frames.make("progress", id=client_id, **fields)
+
+    def last_number(self, client_id: str, choice: int) -> int:
+        """Return the number of the last token of a choice that was sent on an open stream; 0 before the first."""
+        return self._streams[client_id].last_numbers.get(choice, 0)
 
     def pause(self, client_id: str) -> str | None:
         """Note that generation is paused for the client; return `paused`, or None if the stream is over."""
@@ -276,10 +291,10 @@ class ChatProtocol:
         """Note that generation continues; return `resumed`, or None if the stream is over."""
         return self._transition_if_open(client_id, "resumed")
 
-    def finish(self, client_id: str, usage: Usage, timings: StreamTimings) -> str:
+    def finish(self, client_id: str, usage: Usage, timings: StreamTimings, reasoning_tokens: int | None = None) -> str:
         """Return the `done` of a stream whose choices have all ended."""
         self._transition(client_id, "done")
-        return chat_frames.done(client_id, usage, timings)
+        return chat_frames.done(client_id, usage, timings, reasoning_tokens)
 
     def fail(self, client_id: str, info: ErrorInfo) -> str:
         """Return the `error` of a stream that has failed or was rejected."""

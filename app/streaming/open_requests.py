@@ -3,10 +3,16 @@
 A single account may fill the queue. While other accounts have requests too, an account may have half of the queue; if
 the queue is full, an account with less than an equal share is still admitted. So at most `max_queue` times the harmonic
 number of the accounts wait. An account with too many paused streams gets no more.
+
+The requests of one body are admitted together or not at all. Each of them counts, so they need room for all; but while
+the queue is not full, an account without waiting requests is admitted with a body of any size. Otherwise a large body
+would be rejected again and again by a queue that is smaller, or half of which belongs to others. The queue then has at
+most one body more than it may.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.contract.engine_status import EngineStats
@@ -42,13 +48,14 @@ class OpenRequests(dict[str, OpenRequest]):
         self._max_num_seqs = max_num_seqs
         self._max_paused = max_paused
 
-    def check(self, account: str, stats: EngineStats) -> None:
-        """Reject one more request of `account` if a limit is reached; `stats` are the engine's last.
+    def check(self, requests: Sequence[EngineRequest], stats: EngineStats) -> None:
+        """Reject the further `requests` of one body if a limit is reached; `stats` are the engine's last. O(open).
 
         Raises:
             RateLimitExceeded: too many streams of the account are paused.
             Overloaded: the account has as much of the queue as it may have.
         """
+        account = requests[0].account
         ready = [one for one in self.values() if not one.is_paused]
         num_paused = sum(one.is_paused and one.request.account == account for one in self.values())
         if num_paused >= self._max_paused:
@@ -56,29 +63,39 @@ class OpenRequests(dict[str, OpenRequest]):
                 f"{num_paused} streams of this account are paused because they are not read; at most "
                 f"{self._max_paused} may be. Read or end some, then try again."
             )
-        num_waiting = self._num_waiting(ready, stats)
         counts: dict[str, int] = {account: 0}
         for one in ready:
             if not one.sink.has_begun:
                 counts[one.request.account] = counts.get(one.request.account, 0) + 1
+        num_sequences = sum(one.num_sequences for one in ready)
+        num_waiting = self._num_waiting(len(ready), num_sequences, stats)
+        num_own = counts[account]
+        if num_own or num_waiting >= self._max_queue:
+            further = requests[1:]
+            num_sequences += sum(one.params.num_sequences for one in further)
+            num_waiting = self._num_waiting(len(ready) + len(further), num_sequences, stats)
+            num_own += len(further)
         is_alone = all(one.request.account == account for one in ready)
-        num_own = num_waiting if is_alone else min(counts[account], num_waiting)
-        if not is_alone and num_own >= max(1, self._max_queue // 2):
+        num_own_waiting = num_waiting if is_alone else min(num_own, num_waiting)
+        full = f"is full: {self._max_queue} requests are waiting."
+        if len(requests) > 1:
+            full = f"has no room for {len(requests)} more requests; at most {self._max_queue} may wait."
+        if not is_alone and num_own_waiting >= max(1, self._max_queue // 2):
+            more = f", and {len(requests)} more came in one body" if len(requests) > 1 else ""
             raise Overloaded(
-                f"{counts[account]} requests of this account are waiting; while others have requests too, it may have "
-                f"half of the queue of {self._max_queue}. Try again later."
+                f"{counts[account]} requests of this account are waiting{more}; while others have requests too, it may "
+                f"have half of the queue of {self._max_queue}. Try again later."
             )
-        if self and num_waiting >= self._max_queue and num_own >= self._max_queue // len(counts):
-            raise Overloaded(f"The queue is full: {self._max_queue} requests are waiting. Try again later.")
+        if self and num_waiting >= self._max_queue and num_own_waiting >= self._max_queue // len(counts):
+            raise Overloaded(f"The queue {full} Try again later.")
 
-    def _num_waiting(self, ready: list[OpenRequest], stats: EngineStats) -> float:
-        """Return the number of `ready` requests (not paused) that have no seat.
+    def _num_waiting(self, num_ready: int, num_sequences: int, stats: EngineStats) -> float:
+        """Return how many of `num_ready` requests (not paused), with `num_sequences` in all, have no seat.
 
         The engine's stats are a step old, but all open requests are counted. So each request that does not run is
         assumed to wait. If the engine reports no waiting requests, its free seats are assumed to be taken first: a
         request takes a seat for each of its sequences.
         """
         if stats.num_waiting:
-            return len(ready) - stats.num_running
-        num_sequences = sum(one.num_sequences for one in ready)
-        return len(ready) - self._max_num_seqs * len(ready) / max(num_sequences, 1)
+            return num_ready - stats.num_running
+        return num_ready - self._max_num_seqs * num_ready / max(num_sequences, 1)

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
 
 from app.contract.errors import Draining, ErrorInfo, Overloaded
-from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, TokenDelta, Usage
-from app.contract.ports import EngineClient
+from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
+from app.contract.ports import EngineClient, EventSink
 from app.contract.requests import EngineRequest
 from app.runtime.clock import Clock, monotonic
+from app.streaming.event_reader import EventReader
 from app.streaming.flow.flow_window import Credit, Lag
 from app.streaming.flow.mailbox import Mailbox
 from app.streaming.flow.slow_reader import DISCONNECT, SlowReader, SlowReaderPolicy
@@ -28,7 +28,7 @@ from app.streaming.stream_timings import Stopwatch, StreamTimings
 from app.streaming.streams import Streams
 
 
-class Session:
+class Session(EventReader):
     """One live stream. Loop only; one reader at a time, which waits in `receive`, or polls when `on_ready` is called.
 
     `credit` limits what the reader gets; `on_pause` and `on_resume` are called when generation stops for the reader and
@@ -91,7 +91,16 @@ class Session:
         """
         assert not self._is_open
         self._streams.check_pending(self.request.account)
-        self._engine.submit(self.request, self._mailbox)
+        self._engine.submit(*self.submission)
+        self.note_open()
+
+    @property
+    def submission(self) -> tuple[EngineRequest, EventSink]:
+        """The request, and what receives its events."""
+        return self.request, self._mailbox
+
+    def note_open(self) -> None:
+        """Note that the request was submitted; `open` does both."""
         self._is_open = True
         self._streams.enter(self._mailbox)
 
@@ -173,6 +182,16 @@ class Session:
         return self._mailbox.lacks_credit
 
     @property
+    def num_choices(self) -> int:
+        """The number of choices of the answer."""
+        return self.request.params.n
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """The number of tokens of the prompt."""
+        return len(self.request.prompt_token_ids)
+
+    @property
     def is_finished(self) -> bool:
         """Whether the end of every choice, or the failure of the request, was read."""
         return self.error is not None or len(self.finish_reasons) == self.request.params.n
@@ -193,6 +212,10 @@ class Session:
         """Return the figures of the ended choices; None before the first has ended."""
         return None if self.usage is None else self._stopwatch.read(self.usage, len(self.finish_reasons))
 
+    def span(self) -> Timings:
+        """Return the engine's times of the ended choices, at least one."""
+        return self._stopwatch.span
+
     def _note(self, event: EngineEvent) -> None:
         if isinstance(event, TokenDelta):
             self.num_tokens += len(event.token_ids)
@@ -206,21 +229,3 @@ class Session:
             self._stopwatch.note_end(event.timings)
         elif isinstance(event, RequestFailed):
             self.error = event.error
-
-    async def __aenter__(self) -> Session:
-        self.open()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __aiter__(self) -> Session:
-        return self
-
-    async def __anext__(self) -> list[EngineEvent]:
-        events = await self.receive()
-        if not events:
-            raise StopAsyncIteration
-        return events

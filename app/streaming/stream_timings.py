@@ -45,13 +45,18 @@ class Stopwatch:
             max(span.total_s, timings.total_s),
         )
 
+    @property
+    def span(self) -> Timings:
+        """The engine's times of all choices that have ended, at least one: from the first token of any to the last."""
+        assert self._span is not None, "no choice has ended"
+        return self._span
+
     def read(self, usage: Usage, num_ended: int) -> StreamTimings:
         """Return the figures of the `num_ended` choices that have ended, at least one, with `usage` in total.
 
         The figures span all these choices: from the first token of any to the last token of any.
         """
-        assert self._span is not None, "no choice has ended"
-        queue_s, first_token_s, total_s = self._span.queue_s, self._span.first_token_s, self._span.total_s
+        queue_s, first_token_s, total_s = self.span.queue_s, self.span.first_token_s, self.span.total_s
         num_decoded = usage.completion_tokens - num_ended  # the first token of each choice belongs to the prefill
         return StreamTimings(
             queue_ms=queue_s * 1000,

@@ -7,7 +7,12 @@ builds from a message (`'<|' + message.role + '|>'`) is not detected, so callers
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from jinja2 import TemplateError, TemplateSyntaxError
 
@@ -15,21 +20,53 @@ from app.checkpoint.folder import read_json
 from app.checkpoint.gguf_files import GgufMetadata
 from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.gguf_tokenizer import chat_templates
-from app.text.spelled_tokens import SpelledTokens, strings
+from app.text.parsing.choose import choose_format, is_generic, mentions_tools
+from app.text.spelled_tokens import SpelledTokens, strings, unused_characters
 from app.text.template_allowance import MAX_EXPANSION, MAX_EXTRA_CHARS, TemplateTooCostly, new_allowance
 from app.text.template_sandbox import compile_template
-from app.text.template_trial import is_bundled, try_template
-from app.text.tokenizer import Tokenizer
+from app.text.template_trial import Trial, is_bundled, trial_of
+from app.text.tokenizer import Part, Tokenizer
+from app.text.tools import in_plain_messages, with_arguments_as_text, with_definitions, with_short_ids
 
 MAX_TEMPLATE_BYTES = 2**20
 MAX_REASON_CHARS = 200
+# What templates expect of calls: no content is None, not an empty text; arguments are JSON, not an object.
+_ASKS_FOR_NONE = re.compile(r"""== 'assistant' and message\['content'\] is none""")
+_ADDS_ARGUMENTS = re.compile(r"""\+ ?tool\['function'\]\['arguments'\] ?\+""")
+
+
+@dataclass(frozen=True, slots=True)
+class RenderOptions:
+    """How messages are rendered.
+
+    `add_generation_prompt` begins an answer after the messages. `continue_final` ends the prompt within the last
+    message instead, directly after its content. `variables` are passed to the template; the texts of special tokens in
+    them are marked like those in messages. `tools` are checked definitions (see `tools`).
+    """
+
+    add_generation_prompt: bool = True
+    continue_final: bool = False
+    variables: Mapping[str, object] = field(default_factory=dict)
+    tools: Sequence[Mapping[str, Any]] = ()
 
 
 class ChatTemplate:
-    """One compiled template of one model. Any thread."""
+    """The compiled template of one model, and the one that it has for chats with tools, if any. Any thread.
 
-    def __init__(self, source: str, tokenizer: Tokenizer) -> None:
+    Attributes:
+        tool_source: the source of the template for chats with tools.
+    """
+
+    def __init__(self, source: str, tokenizer: Tokenizer, tool_source: str | None = None) -> None:
         self._template = compile_template(source)
+        self.tool_source = source if tool_source is None else tool_source
+        self._tool_template = self._template if tool_source is None else compile_template(tool_source)
+        self._is_generic = is_generic(self.tool_source)
+        self._knows_tools = mentions_tools(self.tool_source)
+        self._takes_objects = not _ADDS_ARGUMENTS.search(self.tool_source)
+        self._no_content = None if _ASKS_FOR_NONE.search(self.tool_source) else ""
+        row = choose_format(self.tool_source)
+        self._id_chars = None if row is None else row.id_chars
         self._tokenizer = tokenizer
         self._spelled = SpelledTokens(tokenizer.special_tokens)
 
@@ -46,15 +83,16 @@ class ChatTemplate:
             ModelRefused: the same for the model's template.
         """
         try:
-            file, text = _find_template(source) if override is None else (override, _read(override))
+            file, text, tool_text = _find_template(source, override)
         except (OSError, ValueError) as error:
             problem = f"The chat template cannot be read ({error})"
         else:
             if text is None:
                 return None
             try:
-                template = cls(text, tokenizer)
-                reason = None if is_bundled(file) else try_template(text)
+                template = cls(text, tokenizer, tool_text)
+                trials = _trials(file, text, tool_text)
+                reason = next((reason for trial in trials if (reason := trial.reason()) is not None), None)
                 if reason is None:
                     return template
             except TemplateSyntaxError as error:
@@ -67,38 +105,84 @@ class ChatTemplate:
         raise reject(f"{problem}; set a working one with --chat-template FILE.", param=param)
 
     def render(
-        self,
-        messages: list[dict[str, object]],
-        *,
-        add_generation_prompt: bool = True,
-        enable_thinking: bool | None = None,
-        max_tokens: int | None = None,
+        self, messages: list[dict[str, object]], options: RenderOptions | None = None, *, max_tokens: int | None = None
     ) -> list[int]:
         """Return the prompt's token ids; see `Tokenizer.encode` for `max_tokens`.
 
-        Fields that are None are dropped; a list of text parts becomes one text, with a line per part.
-        `enable_thinking` is passed to the template only if it is not None.
+        Fields that are None are dropped; a list of text parts becomes one text, with a line per part. Calls have
+        arguments that are objects. A template that knows no tools gets tools, calls and results as text.
 
         Raises:
-            InvalidValue: the template rejects or cannot render these messages, or one contains a lone surrogate.
+            InvalidValue: the template rejects or cannot render these messages, or leaves out the one to continue, or
+                one contains a lone surrogate.
             ContextLengthExceeded: the prompt has certainly more than `max_tokens` tokens.
         """
-        options = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
-        marked, marks = self._spelled.mark([_normal(message) for message in messages], max_tokens=max_tokens)
-        text = self._render(marked, add_generation_prompt=add_generation_prompt, **options)
+        parts = self._parts(messages, options or RenderOptions(), max_tokens)
         try:
-            return self._tokenizer.encode_parts(self._spelled.split(text, marks), max_tokens=max_tokens)
+            return self._tokenizer.encode_parts(parts, max_tokens=max_tokens)
         except InvalidValue as error:
             raise InvalidValue(error.message, param="messages") from None
 
+    def render_text(
+        self, messages: list[dict[str, object]], options: RenderOptions | None = None, *, max_tokens: int | None = None
+    ) -> str:
+        """Return the text of the prompt, and raise the same errors as `render`.
+
+        In this text, special tokens of the template and the same texts in messages look the same.
+        """
+        return "".join(part.text for part in self._parts(messages, options or RenderOptions(), max_tokens))
+
+    def _parts(
+        self, messages: list[dict[str, object]], options: RenderOptions, max_tokens: int | None
+    ) -> Iterator[Part]:
+        normal, tools = self._with_tools([*map(_normal, messages)], options.tools)
+        given: list[dict[str, Any]] = [*normal, {"tools": tools, **options.variables}]
+        (*marked, variables), marks = self._spelled.mark(given, max_tokens=max_tokens)
+        end = ""
+        if options.continue_final:
+            end = unused_characters(strings([*marked, variables]), 1)
+            marked[-1] = marked[-1] | {"content": f"{marked[-1].get('content', '')}{end}"}
+        text = self._render(marked, add_generation_prompt=options.add_generation_prompt, **variables)
+        if end:
+            text, found, _ = text.rpartition(end)
+            if not found:
+                problem = "The model's chat template leaves out the last message, so it cannot be continued."
+                raise InvalidValue(problem, param="continue_final_message")
+            text = text.replace(end, "")
+        return self._spelled.split(text, marks)
+
+    def _with_tools(
+        self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[list[dict[str, Any]], list[Mapping[str, Any]] | None]:
+        """Return messages and tools in the form that the template expects."""
+        if tools or any("tool_calls" in message or message.get("role") == "tool" for message in messages):
+            if self._is_generic:
+                return in_plain_messages(messages, tools), None
+            messages = [self._with_calls(message) for message in messages]
+            if self._id_chars is not None:
+                messages = with_short_ids(messages, self._id_chars)
+            if not self._knows_tools:
+                return with_definitions(messages, tools), None
+        return messages, list(tools) or None
+
+    def _with_calls(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return a message whose calls, and no content beside them, are what the template expects."""
+        calls = message.get("tool_calls")
+        if not calls:
+            return message
+        if not self._takes_objects:
+            calls = with_arguments_as_text(calls)
+        return {**message, "tool_calls": calls, "content": message.get("content") or self._no_content}
+
     def _render(self, messages: list[dict[str, object]], **options: object) -> str:
-        num_given = sum(map(len, strings(messages)))
+        num_given = sum(map(len, strings([messages, options])))
         max_chars = MAX_EXTRA_CHARS + MAX_EXPANSION * num_given
         chunks, num_chars = [], 0
-        variables = {**self._tokenizer.named_tokens, "tools": None, "documents": None, **options}
+        variables = {**self._tokenizer.named_tokens, "documents": None, **options}
+        template = self._template if variables["tools"] is None else self._tool_template
         try:
             with new_allowance(num_given):
-                for chunk in self._template.generate(messages=messages, **variables):
+                for chunk in template.generate(messages=messages, **variables):
                     chunks.append(chunk)
                     num_chars += len(chunk)
                     if num_chars > max_chars:
@@ -112,19 +196,49 @@ class ChatTemplate:
         raise InvalidValue(problem, param="messages")
 
 
-def _find_template(source: Path | GgufMetadata) -> tuple[Path, str | None]:
-    """Return the file of the model's template, and the template, or None if it has none."""
+@contextmanager
+def trying_templates(source: Path | GgufMetadata, override: Path | None = None) -> Iterator[None]:
+    """Start the trials of the templates that `ChatTemplate.load` is to return in this block. Blocks for milliseconds.
+
+    So the processes start while the tokenizer is made.
+    """
+    trials: list[Trial] = []
+    with suppress(OSError, ValueError, ModelRefused):  # `load` reports them
+        trials = _trials(*_find_template(source, override))
+        for trial in trials:
+            trial.begin()
+    try:
+        yield
+    finally:
+        for trial in trials:
+            trial.end()
+
+
+def _trials(file: Path, text: str | None, tool_text: str | None) -> list[Trial]:
+    """Return the trials of the templates in `file`; bundled ones need none."""
+    return [] if is_bundled(file) else [trial_of(source) for source in (text, tool_text) if source]
+
+
+def _find_template(source: Path | GgufMetadata, override: Path | None) -> tuple[Path, str | None, str | None]:
+    """Return the file of the templates, the template, and the one for chats with tools; None for each it lacks.
+
+    transformers writes further templates into the folder `additional_chat_templates`.
+    """
+    if override is not None:
+        return override, _read(override), None
     if isinstance(source, GgufMetadata):
-        return source.file, chat_templates(source.fields).get("default")
-    file = source / "chat_template.jinja"
+        templates = chat_templates(source.fields)
+        return source.file, templates.get("default"), templates.get("tool_use")
+    file, more = source / "chat_template.jinja", source / "additional_chat_templates/tool_use.jinja"
     if file.exists():
-        return file, _read(file)
+        return file, _read(file), _read(more) if more.exists() else None
     file = source / "tokenizer_config.json"
     template = read_json(file).get("chat_template") if file.exists() else None
+    named: dict[str, object] = {"default": template}
     if isinstance(template, list):
-        named = [item for item in template if isinstance(item, dict) and item.get("name") == "default"]
-        template = named[-1].get("template") if named else None
-    return file, template if isinstance(template, str) else None
+        named = {str(item.get("name")): item.get("template") for item in template if isinstance(item, dict)}
+    default, tool_use = (text if isinstance(text := named.get(name), str) else None for name in ("default", "tool_use"))
+    return file, default, None if default is None else tool_use
 
 
 def _read(file: Path) -> str:

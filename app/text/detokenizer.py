@@ -10,8 +10,9 @@ Rules of this file:
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
+from app.text.parsing.markers import SHOWN
 from app.text.pieces import Piece, Pieces
 
 MAX_WINDOW = 16
@@ -105,4 +106,26 @@ class WindowDetokenizer:
         return new
 
 
-Detokenizer = PieceDetokenizer | WindowDetokenizer
+class ShowingDetokenizer:
+    """A detokenizer that adds the text of some special tokens, each behind `SHOWN`, for the parsers of answers.
+
+    The character `SHOWN` in the text of another token becomes U+FFFD.
+    """
+
+    def __init__(self, inner: PieceDetokenizer | WindowDetokenizer, shown: Mapping[int, str]) -> None:
+        self._inner = inner
+        self._shown = shown
+
+    def append(self, token_id: int) -> str:
+        """Return the text that is final with the next token, possibly none."""
+        mark = self._shown.get(token_id)
+        if mark is None:
+            return self._inner.append(token_id).replace(SHOWN, _REPLACEMENT)
+        return self.flush() + SHOWN + mark
+
+    def flush(self) -> str:
+        """Return the rest at the end of the text: U+FFFD for an incomplete character."""
+        return self._inner.flush().replace(SHOWN, _REPLACEMENT)
+
+
+Detokenizer = PieceDetokenizer | WindowDetokenizer | ShowingDetokenizer

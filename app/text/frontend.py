@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import tokenizers
@@ -13,7 +13,8 @@ from app.checkpoint.gguf_files import GgufMetadata
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from app.text import gguf_tokenizer
-from app.text.chat_template import ChatTemplate
+from app.text.chat_template import ChatTemplate, trying_templates
+from app.text.parsing.answer_format import AnswerFormat
 from app.text.tokenizer import Tokenizer
 
 MAX_VOCABULARY = 2**22
@@ -24,12 +25,13 @@ class TextFrontend:
     """Tokenizer and chat template of one model; without a template only completions are supported. Any thread.
 
     `is_chat_only` means that the model was trained only on its chat template, such as `guide` (`chat_only` in
-    generation_config.json), and cannot continue other text.
+    generation_config.json), and cannot continue other text. `answers` tells how answers to chats are parsed.
     """
 
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
     is_chat_only: bool = False
+    answers: AnswerFormat = field(default_factory=AnswerFormat)
 
     @classmethod
     def load(cls, settings: ModelConfig, source: Path | GgufMetadata) -> TextFrontend:
@@ -39,10 +41,19 @@ class TextFrontend:
             ModelRefused: a file of the model is missing, too large or damaged; the message names it.
             ConfigurationError: the same for the template file of `settings`.
         """
-        tokenizer = load_tokenizer(source, settings.load_format)
         override = None if settings.chat_template is None else Path(settings.chat_template)
-        template = ChatTemplate.load(source, tokenizer, override)
-        return cls(tokenizer, template, template is not None and _is_chat_only(source))
+        with trying_templates(source, override):
+            tokenizer = load_tokenizer(source, settings.load_format)
+            template = ChatTemplate.load(source, tokenizer, override)
+        if template is None:
+            return cls(tokenizer, None)
+        answers = AnswerFormat.of_template(
+            template.tool_source,
+            tokenizer.special_tokens,
+            tool_parser=settings.tool_parser,
+            reasoning_parser=settings.reasoning_parser,
+        )
+        return cls(tokenizer, template, _is_chat_only(source), answers)
 
     def chat_prefix(self, prompt: str, *, max_tokens: int | None = None) -> list[int]:
         """Return the token ids before those of a text prompt: none, except for a chat-only model.

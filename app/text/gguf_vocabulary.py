@@ -25,6 +25,8 @@ _NAMED_TOKENS = {
     "cls_token": "cls_token_id",
     "mask_token": "mask_token_id",
 }
+# Prompts and answers need these; as in llama.cpp, a wrong id of another (2^32 - 1 for none) is no id.
+_NEEDED = ("bos_token_id", "unknown_token_id", *END_IDS)
 
 
 class TokenType(IntEnum):
@@ -63,7 +65,7 @@ def read_vocabulary(metadata: Mapping[str, object]) -> Vocabulary:
     longest = max(map(len, tokens))
     if longest > MAX_TOKEN_CHARS:
         raise damaged("tokens", f"has a token of {longest} characters; at most {MAX_TOKEN_CHARS} are allowed")
-    ids = {token: index for index, token in enumerate(tokens)}
+    ids = dict(zip(tokens, range(len(tokens)), strict=True))
     if len(ids) < len(tokens):
         twice = next(token for index, token in enumerate(tokens) if ids[token] != index)
         raise damaged("tokens", f"contains {twice!r:.40} twice")
@@ -72,13 +74,13 @@ def read_vocabulary(metadata: Mapping[str, object]) -> Vocabulary:
         raise damaged("token_type", f"has {len(types)} elements for {len(tokens)} tokens")
     if min(types) < min(TokenType) or max(types) > max(TokenType):
         raise damaged("token_type", f"has elements outside {min(TokenType)} to {max(TokenType)}")
-    found = {key: read_id(metadata, key, len(tokens)) for key in (*_NAMED_TOKENS.values(), *END_IDS)}
+    found = {key: read_id(metadata, key, len(tokens)) for key in _NEEDED}
+    others = {key: metadata.get(PREFIX + key) for key in _NAMED_TOKENS.values() if key not in found}
+    found |= {key: index for key, index in others.items() if type(index) is int and 0 <= index < len(tokens)}
     ends = [found[key] for key in END_IDS]
-    named_tokens = {name: tokens[index] for name, key in _NAMED_TOKENS.items() if (index := found[key]) is not None}
+    named_tokens = {name: tokens[index] for name, key in _NAMED_TOKENS.items() if (index := found.get(key)) is not None}
     special = _special_ids(types, [found["bos_token_id"], *ends])
-    user_defined = [
-        index for index, kind in enumerate(types) if kind == TokenType.USER_DEFINED and index not in special
-    ]
+    user_defined = [index for index in _of_kinds(types, TokenType.USER_DEFINED) if index not in special]
     _check_added([tokens[index] for index in special], len(special) + len(user_defined))
     return Vocabulary(
         tokens, types, ids, named_tokens, [tokens[i] for i in sorted(special)], [tokens[i] for i in user_defined]
@@ -87,8 +89,14 @@ def read_vocabulary(metadata: Mapping[str, object]) -> Vocabulary:
 
 def _special_ids(types: Sequence[int], named: Sequence[int | None]) -> set[int]:
     # Some files have ends of answers of type normal. In transformers named tokens are special, whatever their type.
-    special = {index for index, kind in enumerate(types) if kind in (TokenType.CONTROL, TokenType.UNKNOWN)}
-    return special | {index for index in named if index is not None}
+    special = _of_kinds(types, TokenType.CONTROL, TokenType.UNKNOWN)
+    return {*special, *(index for index in named if index is not None)}
+
+
+def _of_kinds(types: Sequence[int], *kinds: TokenType) -> list[int]:
+    """Return the ids of the tokens of some types."""
+    wanted = frozenset(map(int, kinds))  # comparing with members of an enumeration is slower
+    return [index for index, kind in enumerate(types) if kind in wanted]
 
 
 def _check_added(special: Sequence[str], num_added: int) -> None:

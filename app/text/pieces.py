@@ -47,6 +47,11 @@ class Pieces(dict[int, Piece]):
         self[token_id] = piece
         return piece
 
+    def all_bytes(self, count: int) -> list[bytes]:
+        """Return the bytes of the ids below `count`, and keep none; empty for unknown and skipped ids."""
+        spellings = [None if token_id in self._skipped else self._spelling(token_id) for token_id in range(count)]
+        return [b"" if spelling is None else self._rules.to_bytes(spelling) for spelling in spellings]
+
     def first(self, token_id: int) -> Piece | None:
         """Return the piece of the first token of a text, or None if the id adds no text."""
         spelling = None if token_id in self._skipped else self._spelling(token_id)
@@ -74,12 +79,13 @@ def _byte_level() -> Callable[[str], bytes]:
     """Return the inverse of the byte alphabet: printable Latin-1 bytes stay, the others are U+0100 upwards."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
-    alphabet = {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+    # By code points, each byte as the character of Latin-1; what is no character of the alphabet as one of no charset.
+    alphabet = {256 + i: chr(byte) for i, byte in enumerate(others)} | dict.fromkeys(others, "\ufffd")
 
     def to_bytes(token: str) -> bytes:
         try:
-            return bytes([alphabet[char] for char in token])
-        except KeyError:  # an added token, whose content is plain text
+            return token.translate(alphabet).encode("latin-1")
+        except UnicodeEncodeError:  # an added token, whose content is plain text
             return token.encode()
 
     return to_bytes

@@ -1,4 +1,4 @@
-"""The texts of special tokens inside messages: marked before a template is rendered, and encoded as text afterwards.
+"""The texts of special tokens in messages and tools: marked before a template is rendered, encoded as text afterwards.
 
 Such a text is put between two private-use characters that no message contains. In the rendered prompt, the text between
 them is literal; special tokens elsewhere come from the template. A long text is searched in chunks, because one call
@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeVar
 
 from app.contract.admission import too_long
 from app.contract.errors import InvalidValue
-from app.text.tokenizer import Part
+from app.text.tokenizer import Part, Tokenizer
 
 SEARCH_CHARS = 2**16
+Value = TypeVar("Value")
 _PRIVATE_USE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
 
 
@@ -28,19 +29,19 @@ class SpelledTokens:
         self._pattern = re.compile(_trie(words)) if words else None
         self._longest = max(map(len, words), default=0)
 
-    def mark(
-        self, messages: list[dict[str, object]], *, max_tokens: int | None = None
-    ) -> tuple[list[dict[str, object]], str]:
-        """Put the texts of special tokens between two marks; return the messages and the marks ("" if there are none).
+    def mark(self, values: Value, *, max_tokens: int | None = None) -> tuple[Value, str]:
+        """Put the texts of special tokens between two marks; return the values and the marks ("" if there are none).
+
+        Values are messages, definitions of tools and the like; keys of objects are marked, too.
 
         Raises:
             InvalidValue: the messages use all characters that could be marks.
             ContextLengthExceeded: there are more than `max_tokens` such texts, each of which is at least one token.
         """
         pattern, longest = self._pattern, self._longest
-        if pattern is None or not any(any(_matches(pattern, text, longest)) for text in strings(messages)):
-            return messages, ""
-        marks = _unused_characters(strings(messages))
+        if pattern is None or not any(any(_matches(pattern, text, longest)) for text in strings(values)):
+            return values, ""
+        marks = unused_characters(strings(values), 2)
         num_marked = 0
 
         def put_marks(text: str) -> str:
@@ -55,7 +56,8 @@ class SpelledTokens:
                     raise too_long(max_tokens, f"The prompt has more than {max_tokens} tokens")
             return "".join([*parts, text[position:]])
 
-        return [_map_strings(message, put_marks) for message in messages], marks
+        marked: Value = _map_strings(values, put_marks)
+        return marked, marks
 
     def split(self, text: str, marks: str) -> Iterator[Part]:
         """Split a rendered text at the marks. If a template has removed one mark of a pair, the other is sufficient."""
@@ -73,15 +75,35 @@ class SpelledTokens:
         yield Part(text[position:], False)
 
 
+def encode_as_text(
+    tokenizer: Tokenizer, text: str, *, add_special_tokens: bool, max_tokens: int | None = None
+) -> list[int]:
+    """Return the ids of `text` with the texts of special tokens in it encoded as text; see `Tokenizer.encode`.
+
+    Raises:
+        InvalidValue, ContextLengthExceeded: see `Tokenizer.encode_parts`.
+    """
+    spelled = SpelledTokens(tokenizer.special_tokens)
+    (marked,), marks = spelled.mark([{"text": text}], max_tokens=max_tokens)
+    token_ids = tokenizer.encode_parts(spelled.split(str(marked["text"]), marks), max_tokens=max_tokens)
+    if not add_special_tokens:
+        return token_ids
+    plain, around = (tokenizer.encode("a", add_special_tokens=is_added) for is_added in (False, True))
+    start = next(start for start in range(len(around)) if around[start : start + len(plain)] == plain)
+    return around[:start] + token_ids + around[start + len(plain) :]
+
+
 def strings(value: object) -> Iterator[str]:
-    """Yield every string in a value of dicts and lists, without keys."""
+    """Yield every string in a value of dicts and lists, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from strings(item)
     elif isinstance(value, dict):
-        yield from strings(list(value.values()))
+        for key, item in value.items():
+            yield from strings(key)
+            yield from strings(item)
 
 
 def _matches(pattern: re.Pattern[str], text: str, longest: int) -> Iterator[re.Match[str]]:
@@ -98,14 +120,19 @@ def _matches(pattern: re.Pattern[str], text: str, longest: int) -> Iterator[re.M
         position = max(position, last_start + 1)
 
 
-def _unused_characters(texts: Iterable[str]) -> str:
+def unused_characters(texts: Iterable[str], count: int) -> str:
+    """Return `count` private-use characters that are in none of `texts`.
+
+    Raises:
+        InvalidValue: the texts use too many of them.
+    """
     used: set[str] = set()
     for text in texts:
         if not text.isascii():
             for start in range(0, len(text), SEARCH_CHARS):
                 used.update(text[start : start + SEARCH_CHARS])
-    marks = "".join(islice((char for char in map(chr, chain(*_PRIVATE_USE)) if char not in used), 2))
-    if len(marks) < 2:
+    marks = "".join(islice((char for char in map(chr, chain(*_PRIVATE_USE)) if char not in used), count))
+    if len(marks) < count:
         raise InvalidValue("The messages use all private-use characters of Unicode; remove some.", param="messages")
     return marks
 
@@ -116,7 +143,7 @@ def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, (list, tuple)):
         return [_map_strings(item, change) for item in value]
     if isinstance(value, dict):
-        return {key: _map_strings(item, change) for key, item in value.items()}
+        return {_map_strings(key, change): _map_strings(item, change) for key, item in value.items()}
     return value
 
 

@@ -27,6 +27,7 @@ MAX_EXTRA_WORK = 2**24
 _WIDE = re.compile(r"\*|\d{5}|\{[^{}]*:[^{}]*\{")  # in a format string: a width from an argument, or a large one
 _NUMBER = re.compile(r"\d+")
 _HOLDERS: tuple[type[Any], ...] = (list, tuple, dict, set, range, type({}.keys()), type({}.values()), type({}.items()))
+_ATTRIBUTES = "_Namespace__attrs"  # of a Namespace, whose other attributes are the template's
 # Calls that may compare every character of one text with every character of the other.
 _PAIRING_CALLS = {"trim", "strip", "lstrip", "rstrip", "rfind", "rindex", "rsplit", "rpartition"}
 
@@ -82,7 +83,7 @@ class Allowance:
         elif isinstance(value, float):
             self.count_chars(MAX_FLOAT_DIGITS)
         elif is_deep and isinstance(value, Namespace):
-            raise TemplateTooCostly("it uses a namespace as a value")
+            self.count_value(object.__getattribute__(value, _ATTRIBUTES), is_deep=True)
 
     def check_call(self, name: str, subject: object, args: Sequence[Any], *, is_deep: bool = False) -> None:
         """Reject a call of a filter or method of `subject` that would take too long or make something too large.

@@ -7,6 +7,7 @@ and output is counted against an allowance (see `template_allowance`). A templat
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import wraps
@@ -23,6 +24,8 @@ from app.text.template_allowance import MAX_BITS, MAX_RANGE, TemplateTooCostly, 
 
 MAX_INDENT = 32
 MAX_SEPARATOR = 8
+# The private-use planes stay: the marks around spelled special tokens are characters of these (see `spelled_tokens`).
+_NOT_ASCII = re.compile("[^\x00-\x7f\U000f0000-\U0010ffff]+")
 _UNUSED_FILTERS = ("center", "pprint", "urlize", "wordwrap", "xmlattr")
 _UNUSED_METHODS = {"center", "ljust", "rjust", "zfill", "expandtabs", "translate", "maketrans", "to_bytes", "encode"}
 # All other filters and tests may process every value in a list several times.
@@ -46,6 +49,7 @@ def compile_template(source: str) -> Template:
     for name in _UNUSED_FILTERS:
         del environment.filters[name]
     environment.filters["tojson"] = _to_json
+    environment.filters["from_json"] = _from_json
     environment.filters = {
         name: _limited(name, function, is_deep=name not in _SHALLOW_FILTERS)
         for name, function in environment.filters.items()
@@ -242,13 +246,22 @@ def _to_json(
     if any(len(separator) > MAX_SEPARATOR for separator in separators or ()):
         raise TemplateTooCostly(f"tojson with a separator of more than {MAX_SEPARATOR} characters")
     # jinja2's filter escapes HTML, which prompts are not.
-    encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    encoder = json.JSONEncoder(ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)
     count_chars = current_allowance().count_chars
     chunks = []
     for chunk in encoder.iterencode(value):  # with an indent, chunks are as long as their items are deep
-        count_chars(len(chunk))
-        chunks.append(chunk)
+        escaped = _NOT_ASCII.sub(_escape, chunk) if ensure_ascii else chunk
+        count_chars(len(escaped))
+        chunks.append(escaped)
     return "".join(chunks)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return json.dumps(match[0])[1:-1]
+
+
+def _from_json(text: str) -> object:
+    return json.loads(text)
 
 
 def _range(*bounds: int) -> range:

@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 from functools import cache
+from itertools import product
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 TRIAL_SECONDS = 2  # of CPU time
 TRIAL_BYTES = 2**30
@@ -15,11 +18,18 @@ TIMEOUT_S = 60.0  # of wall time, for a busy machine
 _PACKAGE = Path(__file__).resolve().parents[1]
 _CHILD = "from app.text.template_trial import main; main()"
 _USER = {"role": "user", "content": "What is a token?"}
-SAMPLES = (
+_PARAMETERS = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+_FUNCTION = {"name": "count_tokens", "description": "Count the tokens of a text.", "parameters": _PARAMETERS}
+_CALL = {"id": "123456789", "type": "function", "function": {"name": "count_tokens", "arguments": {"text": "a"}}}
+SAMPLES: tuple[list[dict[str, Any]], ...] = (
     [_USER],
     [{"role": "system", "content": "Be brief."}, _USER],
     [_USER, {"role": "assistant", "content": "A piece of text."}, {"role": "user", "content": "Thanks!"}],
-)
+    [_USER, {"role": "assistant", "content": None, "tool_calls": [_CALL]},
+     {"role": "tool", "content": "1", "tool_call_id": "123456789", "name": "count_tokens"}],
+)  # fmt: skip
+TOOLS = ({"type": "function", "function": _FUNCTION},)
+"""Given to every sample chat the second time."""
 
 
 def is_bundled(file: Path) -> bool:
@@ -28,23 +38,68 @@ def is_bundled(file: Path) -> bool:
 
 
 @cache
-def try_template(source: str) -> str | None:
-    """Render sample chats with `source` in a child process; return why it must not be used, or None. Blocks.
+def trial_of(source: str) -> Trial:
+    """Return the trial of a template; each is tried once in a process."""
+    return Trial(source)
+
+
+class Trial:
+    """Renders sample chats with a template in a child process. Any thread.
 
     A template may reject a chat (some do not support system prompts).
     """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._child: subprocess.Popen[bytes] | None = None  # waits for the template
+        self._is_done = False
+        self._reason: str | None = None
+        self._lock = Lock()
+
+    def begin(self) -> None:
+        """Start the child process, which imports what it needs while the caller does something else."""
+        with self._lock:
+            if self._child is None and not self._is_done:
+                self._child = _start()
+
+    def end(self) -> None:
+        """End the child process if nobody has waited for its result."""
+        with self._lock:
+            child, self._child = self._child, None
+            if child is not None:
+                with child:
+                    child.kill()
+
+    def reason(self) -> str | None:
+        """Return why the template must not be used, or None. Blocks until the child process ends."""
+        with self._lock:
+            if not self._is_done:
+                child, self._child = self._child or _start(), None
+                self._reason = _result(child, self._source)
+                self._is_done = True
+            return self._reason
+
+
+def _start() -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(_PACKAGE.parent)}
-    command = [sys.executable, "-c", _CHILD]
-    try:
-        child = subprocess.run(
-            command, input=source.encode("utf-8", "surrogatepass"), capture_output=True, timeout=TIMEOUT_S,
-            env=environment,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return f"it takes more than {TIMEOUT_S:.0f} seconds"
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", _CHILD], stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+
+
+def _result(child: subprocess.Popen[bytes], source: str) -> str | None:
+    """Give the child process its template, and wait for what it says."""
+    with child:
+        try:
+            shown, _ = child.communicate(source.encode("utf-8", "surrogatepass"), TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            return f"it takes more than {TIMEOUT_S:.0f} seconds"
+        except BaseException:
+            child.kill()
+            raise
     if child.returncode == 0:
-        return child.stdout.decode("utf-8", "replace").strip() or None
-    return f"it takes more than {TRIAL_SECONDS} seconds or {TRIAL_BYTES // 2**20} MiB for three short chats"
+        return shown.decode("utf-8", "replace").strip() or None
+    return f"it takes more than {TRIAL_SECONDS} seconds or {TRIAL_BYTES // 2**20} MiB for a few short chats"
 
 
 def main() -> None:
@@ -56,10 +111,10 @@ def main() -> None:
     source = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token", "pad_token"), "<s>")
     template = compile_template(source)
-    for messages in SAMPLES:
+    for messages, tools in product(SAMPLES, (None, list(TOOLS))):
         try:
-            with new_allowance(sum(len(message["content"]) for message in messages)):
-                text = template.render(messages=messages, add_generation_prompt=True, tools=None, **names)
+            with new_allowance(sum(len(message["content"] or "") for message in messages)):
+                text = template.render(messages=messages, add_generation_prompt=True, tools=tools, **names)
             if len(text) > MAX_CHARS:
                 sys.stdout.write(f"a short chat becomes {len(text)} characters")
         except TemplateTooCostly as error:

@@ -8,7 +8,7 @@ file. Only caches change after loading, so every method may be called from any t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ import tokenizers
 from app.checkpoint.folder import read_json
 from app.contract.admission import too_long
 from app.contract.errors import NOT_OURS, InvalidValue, ModelRefused
-from app.text.detokenizer import Detokenizer, PieceDetokenizer, WindowDetokenizer
+from app.text.detokenizer import Detokenizer, PieceDetokenizer, ShowingDetokenizer, WindowDetokenizer
 from app.text.max_token_length import max_token_chars
 from app.text.pieces import Pieces, read_rules
 
@@ -65,6 +65,11 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         return cls(backend, named_tokens)
+
+    @property
+    def has_token_bytes(self) -> bool:
+        """Whether a text is made of the bytes of its tokens, whatever stands beside them."""
+        return self._pieces is not None
 
     @cached_property
     def max_token_chars(self) -> int:
@@ -119,11 +124,36 @@ class Tokenizer:
         piece = self._all_pieces[token_id]
         return piece.encode() if isinstance(piece, str) else piece
 
-    def new_detokenizer(self) -> Detokenizer:
-        """Return a detokenizer for one sequence; special tokens add no text."""
+    def vocabulary_bytes(self, count: int) -> list[bytes]:
+        """Return the bytes of all ids below `count`, as `token_bytes` does, of a tokenizer that has token bytes.
+
+        Unlike `token_bytes`, it keeps none of them.
+        """
+        assert self._all_pieces is not None
+        return self._all_pieces.all_bytes(count)
+
+    def token_string(self, token_id: int) -> str:
+        """Return the string of a token in the vocabulary, such as `Ġa` or `▁a`; empty for an id outside of it."""
+        return self._backend.id_to_token(token_id) or ""
+
+    def token_id(self, text: str) -> int | None:
+        """Return the id of the token whose text is exactly `text`; None if there is none."""
+        return self._backend.token_to_id(text)
+
+    def new_detokenizer(self, shown_token_ids: Collection[int] = ()) -> Detokenizer:
+        """Return a detokenizer for one sequence; special tokens add no text, but for `shown_token_ids`.
+
+        The text of a shown token comes behind the character `SHOWN`.
+        """
+        plain: PieceDetokenizer | WindowDetokenizer
         if self._pieces is None:
-            return WindowDetokenizer(self._backend.decode, frozenset(self.special_tokens.values()))
-        return PieceDetokenizer(self._pieces)
+            plain = WindowDetokenizer(self._backend.decode, frozenset(self.special_tokens.values()))
+        else:
+            plain = PieceDetokenizer(self._pieces)
+        if not shown_token_ids:
+            return plain
+        shown = {token_id: text for text, token_id in self.special_tokens.items() if token_id in shown_token_ids}
+        return ShowingDetokenizer(plain, shown)
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> tokenizers.Encoding:
         try:

@@ -28,6 +28,8 @@ from benchmarks.busy_cores import busy_cores
 from benchmarks.cpu.cells import CELLS, FORMATS, PEER_NAMES
 from benchmarks.cpu.chart import chart
 from benchmarks.cpu.figures import Figures
+from benchmarks.cpu.gguf import cells as gguf_cells
+from benchmarks.cpu.gguf import command as gguf
 from benchmarks.cpu.report import bars, machine_line, report
 from benchmarks.cpu.rounds import Plan, Rounds
 from benchmarks.cpu.sides import PEERS, Opener, missing_peers
@@ -43,8 +45,23 @@ MAX_BUSY_CORES = 0.2
 
 def add_options(parser: Parser) -> None:
     """Add what can be left out, how often, and where the figures go."""
-    parser.add_argument("--shapes", metavar="NAMES", help=f"Models, comma-separated, of {', '.join(SHAPES)}.")
-    parser.add_argument("--dtypes", metavar="NAMES", help=f"Number formats, comma-separated, of {', '.join(FORMATS)}.")
+    parser.add_argument(
+        "--gguf", action="store_true", help="Measure GGUF files beside llama.cpp instead, some twenty minutes."
+    )
+    parser.add_argument(
+        "--shapes",
+        metavar="NAMES",
+        help=f"Models, comma-separated, of {', '.join(SHAPES)}; with --gguf of {', '.join(gguf_cells.SHAPES)}.",
+    )
+    parser.add_argument(
+        "--dtypes",
+        metavar="NAMES",
+        help=f"Number formats, comma-separated, of {', '.join(FORMATS)}; with --gguf of "
+        f"{', '.join(gguf_cells.FORMATS)}.",
+    )
+    parser.add_argument(
+        "--sets", metavar="NAMES", help=f"With --gguf: instructions of the CPU, of {', '.join(gguf_cells.SETS)}."
+    )
     parser.add_argument("--rounds", type=int, metavar="N", help=f"Rounds of each cell, default {ROUNDS}.")
     parser.add_argument(
         "--only", metavar="NAMES", help=f"Measure only these, comma-separated, of quire, {', '.join(PEER_NAMES)}."
@@ -59,11 +76,14 @@ def add_options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print and write the figures; exit code 1 where Quire is not as fast as required."""
+    if args.gguf:
+        return run_gguf(args)
     missing = missing_peers()
     plan, left_out = make_plan(args, missing)
     make_folder(args.out, "out")
     busy = busy_cores(0.5)
-    figures = Figures(about(plan, busy), left_out=left_out)
+    described = {**about(busy), "rounds": plan.rounds, "mixed_rounds": plan.mixed_rounds}
+    figures = Figures(described, left_out=left_out)
     for line in left_out:
         print(line)
     if busy > MAX_BUSY_CORES:
@@ -79,6 +99,15 @@ def run(args: argparse.Namespace) -> int:
             print_report(figures)
     print(f"\n{plots.written(args.out / 'cpu.json', args.out / 'cpu.svg')}")
     return conclude(figures.verdicts(), ["Quire itself failed"] if figures.has_failed else [])
+
+
+def run_gguf(args: argparse.Namespace) -> int:
+    """Measure GGUF files; --only is not for them, and neither are some shapes and dtypes."""
+    if args.only is not None:
+        raise ConfigurationError("--only is not for --gguf, which always compares Quire with llama.cpp")
+    plan = gguf.make_plan(args.shapes, args.dtypes, args.sets, rounds_of(args))
+    make_folder(args.out, "out")
+    return gguf.run(args, plan, about(busy_cores(0.5)))
 
 
 class Progress:
@@ -120,9 +149,9 @@ def make_plan(args: argparse.Namespace, missing: dict[str, str]) -> tuple[Plan, 
     shapes = QUICK_SHAPES if args.quick and args.shapes is None else chosen(args.shapes, tuple(SHAPES), "shapes")
     formats = chosen(args.dtypes, tuple(FORMATS), "dtypes")
     asked = chosen(args.only, ("quire", *PEER_NAMES), "only")
-    rounds = (QUICK_ROUNDS if args.quick else ROUNDS) if args.rounds is None else args.rounds
-    if rounds < 1:
-        raise ConfigurationError(f"--rounds is {rounds}; it must be at least 1")
+    if args.sets is not None:
+        raise ConfigurationError("--sets is for --gguf only")
+    rounds = rounds_of(args)
     left_out = [f"{name} is left out: {missing[name]}" for name in asked if name in missing]
     cells = [cell for cell in CELLS if cell.shape in shapes and cell.format in formats]
     if not cells:
@@ -131,13 +160,25 @@ def make_plan(args: argparse.Namespace, missing: dict[str, str]) -> tuple[Plan, 
     return Plan(cells, rounds, mixed_rounds, frozenset(asked) - set(missing) - {"quire"}), left_out
 
 
-def about(plan: Plan, busy: float) -> dict[str, Any]:
+def rounds_of(args: argparse.Namespace) -> int:
+    """Return how often a cell is measured.
+
+    Raises:
+        ConfigurationError: not even once.
+    """
+    rounds: int = (QUICK_ROUNDS if args.quick else ROUNDS) if args.rounds is None else args.rounds
+    if rounds < 1:
+        raise ConfigurationError(f"--rounds is {rounds}; it must be at least 1")
+    return rounds
+
+
+def about(busy: float) -> dict[str, Any]:
     """Describe the run: when, on what, with which versions."""
     found = describe_run(("torch", "transformers"))
     features = sorted(name for name in cpu_features() if name.startswith(("avx", "amx", "fma")))
     found["machine"] |= {"features": features, "busy_cores_before": round(busy, 2)}
     found["versions"] |= {"peers": _peer_versions()}
-    return {**found, "rounds": plan.rounds, "mixed_rounds": plan.mixed_rounds}
+    return found
 
 
 def print_report(figures: Figures) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
+from benchmarks.cpu.instructions import use_kernels
 from benchmarks.cpu.probe import probe
 from benchmarks.side import serve
 
@@ -23,8 +24,9 @@ class QuireProgram:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do what the request's `do` says: open a model, generate, or measure the machine."""
         if request["do"] == "open":
+            library = use_kernels(request.get("instruction_set"))
             self._llm = LLM(request["model"], **request["settings"])
-            return {}
+            return {"kernels": library and library.instruction_set}
         if request["do"] == "probe":
             return probe(request["num_bytes"])._asdict()
         return {"seconds": self._generate(request["prompts"], request["num_new_tokens"])}

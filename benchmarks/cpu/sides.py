@@ -42,7 +42,7 @@ LLAMA_PROGRAM, GGUF_PACKAGE = PEERS / "llama.cpp" / "llama-batched-bench", PEERS
 
 WARM_UP_TOKENS = 8
 MAX_ATTEMPTS = 3
-LLAMA_CONTEXT = 256  # of one sequence; a multiple that it does not have to round
+LLAMA_CONTEXT = 256  # of a sequence: multiples of it, which it does not have to round
 FEW_CORES = 4  # up to here vLLM's automatic binding would give away too much
 
 
@@ -95,42 +95,34 @@ class GeneratingSide:
         return self.generate(prompts, [num_new] * cell.batch)
 
 
-class LlamaCppSide:
-    """`llama-batched-bench`, which loads the model for each measurement and measures the two rates itself."""
-
-    name = "llama.cpp"
+class BatchedBench:
+    """`llama-batched-bench` on one file. It loads the model for each run, and makes its own prompts."""
 
     def __init__(self, program: Path, file: Path, log: Path) -> None:
         self._program, self._file, self._log = program, file, log
-        self._flash_attention = max(("on", "off"), key=self._trial)
-        self.settings = shlex.join(self._command(self._flash_attention, [8], NUM_NEW))
 
-    def measure(self, cell: Cell, turn: str) -> Rates:
-        """Measure a cell once; llama.cpp makes its own prompts.
-
-        Raises:
-            SideFailed: llama.cpp fails or prints nothing.
-        """
-        found = self._run(self._flash_attention, [cell.batch] * cell.repeats, NUM_NEW)
-        return Rates(*(statistics.median(run[name] for run in found) for name in ("speed_tg", "speed_pp")))
-
-    def close(self) -> None:
-        """Nothing runs between measurements."""
-
-    def _command(self, flash_attention: str, batches: Sequence[int], num_new: int) -> list[str]:
-        threads, context = str(num_cores()), max(batches) * LLAMA_CONTEXT
+    def command(self, flash_attention: str, batches: Sequence[int], num_prompt: int, num_new: int) -> list[str]:
+        """Return the command line that measures `batches`, numbers of prompts that are answered at once."""
+        context = max(batches) * (-(-(num_prompt + num_new) // LLAMA_CONTEXT) * LLAMA_CONTEXT)
+        threads = str(num_cores())
         return [
-            str(self._program), "-m", str(self._file), "-c", str(context), "-npp", str(NUM_PROMPT),
+            str(self._program), "-m", str(self._file), "-c", str(context), "-npp", str(num_prompt),
             "-ntg", str(num_new), "-npl", ",".join(map(str, batches)), "-t", threads, "-tb", threads, "-ngl", "0",
             "-fa", flash_attention, "--output-format", "jsonl",
         ]  # fmt: skip
 
-    def _trial(self, flash_attention: str) -> float:
-        """Return its tokens per second, both kinds together, in a short run."""
-        return float(self._run(flash_attention, [8], 16)[0]["speed"])
+    def faster_attention(self, num_prompt: int = NUM_PROMPT, num_new: int = 16) -> str:
+        """Return whether flash attention is faster "on" or "off", in two short runs; raises like `run`."""
+        trials = {choice: float(self.run(choice, [8], num_prompt, num_new)[0]["speed"]) for choice in ("on", "off")}
+        return max(trials, key=trials.__getitem__)
 
-    def _run(self, flash_attention: str, batches: Sequence[int], num_new: int) -> list[dict[str, Any]]:
-        command = self._command(flash_attention, batches, num_new)
+    def run(self, flash_attention: str, batches: Sequence[int], num_prompt: int, num_new: int) -> list[dict[str, Any]]:
+        """Return what it says of each of the batches.
+
+        Raises:
+            SideFailed: it fails or prints nothing.
+        """
+        command = self.command(flash_attention, batches, num_prompt, num_new)
         with self._log.open("a") as log:
             try:
                 done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, timeout=ANSWER_LIMIT_S)
@@ -140,6 +132,29 @@ class LlamaCppSide:
         if done.returncode or len(found) != len(batches):
             raise SideFailed(f"llama-batched-bench failed (exit code {done.returncode}); see {self._log}")
         return found
+
+
+class LlamaCppSide:
+    """llama.cpp, which measures the two rates itself."""
+
+    name = "llama.cpp"
+
+    def __init__(self, program: Path, file: Path, log: Path) -> None:
+        self._bench = BatchedBench(program, file, log)
+        self._flash_attention = self._bench.faster_attention()
+        self.settings = shlex.join(self._bench.command(self._flash_attention, [8], NUM_PROMPT, NUM_NEW))
+
+    def measure(self, cell: Cell, turn: str) -> Rates:
+        """Measure a cell once.
+
+        Raises:
+            SideFailed: llama.cpp fails or prints nothing.
+        """
+        found = self._bench.run(self._flash_attention, [cell.batch] * cell.repeats, NUM_PROMPT, NUM_NEW)
+        return Rates(*(statistics.median(run[name] for run in found) for name in ("speed_tg", "speed_pp")))
+
+    def close(self) -> None:
+        """Nothing runs between measurements."""
 
 
 def missing_peers() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import string
+from collections.abc import Mapping
 from pathlib import Path
 
 import tokenizers
@@ -14,7 +15,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_spec
-from app.commands.workload import write_shape
+from app.commands.workload import SHAPES
 from app.models.loader import DTYPES, DummySource
 
 SEED = 0
@@ -22,8 +23,13 @@ SEED = 0
 
 def write_checkpoint(shape: str, folder: Path) -> Path:
     """Write a named shape into a new `folder` as the hub has models (config, safetensors, tokenizer); return it."""
+    return write_model(SHAPES[shape], folder)
+
+
+def write_model(config: Mapping[str, object], folder: Path) -> Path:
+    """Write a model of any config.json in the same way."""
     folder.mkdir(parents=True)
-    write_shape(shape, folder)
+    (folder / "config.json").write_text(json.dumps(config))
     spec = read_spec(Checkpoint.open(folder, with_weights=False))
     source, tensors = DummySource(SEED), {}
     for name, size in spec.tensor_shapes().items():

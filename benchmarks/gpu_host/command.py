@@ -33,6 +33,9 @@ def add_options(parser: Parser) -> None:
     """Add what, how often, and where the figures go."""
     parser.add_argument("--only", metavar="CELLS", help=f"Cells, comma-separated, of {', '.join(CELLS)}; default all.")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="Rounds of each cell, default 5.")
+    parser.add_argument(
+        "--itl-target", metavar="SECONDS", help="The server's, default its own; 0 takes the steps that `LLM` takes."
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="Folder for gpu_host.json, default none is written.")
 
 
@@ -49,11 +52,12 @@ def run(args: argparse.Namespace) -> int:
         print(f"Other programs use {busy:.1f} cores: the figures will tell little.", file=sys.stderr, flush=True)
     about = describe_run(PACKAGES)
     about["machine"] |= {"busy_cores_before": round(busy, 2)}
+    server_options = [] if args.itl_target is None else ["--itl-target", args.itl_target]
     found: dict[str, list[Round]] = {CELLS[key].name: [] for key in keys}
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder:
         for key in keys:
             rounds = found[CELLS[key].name]
-            for each in measure(CELLS[key], args.rounds, Path(folder)):
+            for each in measure(CELLS[key], args.rounds, Path(folder), server_options):
                 rounds.append(each)
                 print(f"{len(rounds)}/{args.rounds} {CELLS[key].name}: {progress_line(each)}", flush=True)
                 if args.out is not None:

@@ -1,7 +1,7 @@
 """A device that computes nothing: each step ends at its time, and each call costs the host what CUDA's would.
 
-Steps follow each other in order; a step begins when it is issued or when the one before it ends. Whoever waits sleeps
-without the interpreter's lock. So all of the host's work is real, but for the calls of the driver.
+Steps follow each other in order; a step begins when it is issued or when the one before it ends. A thread that waits
+sleeps without the interpreter's lock. So all of the host's work is real, but for the calls of the driver.
 """
 
 from __future__ import annotations

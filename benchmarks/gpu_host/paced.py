@@ -26,12 +26,13 @@ from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
 from app.models.mapped_file import Part
 from app.models.weights import DecoderWeights
+from app.text.grammar.cache import GrammarCache
 from benchmarks.gpu_host.device import PacedDevice
 from benchmarks.gpu_host.step_times import STEP_TIMES
 
 
 class NoWeights:
-    """See TensorSource: weights that nobody reads."""
+    """See TensorSource: weights that are never read."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         pass
@@ -48,10 +49,15 @@ class PacedBackend(GpuBackend):
         self._paced = device
 
     def make_runner(
-        self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, faults: FaultPlan | None
+        self,
+        weights: DecoderWeights,
+        cache: KVCache,
+        limits: SchedulerLimits,
+        grammars: GrammarCache,
+        faults: FaultPlan | None,
     ) -> Runner:
         """See Backend.make_runner."""
-        return super().make_runner(weights, cache, limits, self._paced)
+        return super().make_runner(weights, cache, limits, grammars, self._paced)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,11 +62,11 @@ class Round(NamedTuple):
         return 100 * (self.served.threads.loop + self.served.threads.engine) / self.offline.device_s
 
 
-def measure(cell: Cell, rounds: int, folder: Path) -> Iterator[Round]:
+def measure(cell: Cell, rounds: int, folder: Path, server_options: Sequence[str] = ()) -> Iterator[Round]:
     """Yield one round after the other, each with other prompts."""
     model, load = write_model(cell.model, folder), cell.load()
     options = ["--load-format", "dummy", "--device", "cuda", "--max-model-len", str(MAX_MODEL_LEN)]
-    options += ["--max-queue", str(MAX_QUEUE)]
+    options += ["--max-queue", str(MAX_QUEUE), *server_options]
     with (
         paced_engines() as devices,
         engine(model, device="cuda", max_model_len=MAX_MODEL_LEN) as llm,

@@ -8,6 +8,7 @@ import torch
 
 from app.commands.options import Parser
 from app.contract.errors import CannotStart
+from app.kernels.cpu.compiling import supported_sets
 from app.kernels.cpu.library import NativeLibrary, load_library
 
 MIN_ROUNDS = 3
@@ -20,16 +21,17 @@ def begin(args: argparse.Namespace) -> NativeLibrary:
         CannotStart: there are none.
     """
     torch.set_num_threads(args.threads)
-    library = load_library()
+    library = load_library(args.set)
     if library is None:
-        raise CannotStart("There are no native kernels on this machine.")
+        raise CannotStart(f"There are no native kernels for {args.set or 'this machine'} here.")
     print(f"{library.instruction_set}, {args.threads} threads; best (median)")
     return library
 
 
 def add_threads(parser: Parser) -> None:
-    """Add how many threads."""
+    """Add how many threads, and which instructions they use."""
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="default all")
+    parser.add_argument("--set", choices=supported_sets(), help="instructions of the CPU, default the best")
 
 
 def alternate(runs: Sequence[Callable[[], object]], is_alone: bool, limit_s: float) -> list[list[float]]:

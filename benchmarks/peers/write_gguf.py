@@ -22,17 +22,19 @@ TYPES = {
     "q8_0": (gguf.GGMLQuantizationType.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),
     "q4_0": (gguf.GGMLQuantizationType.Q4_0, gguf.LlamaFileType.MOSTLY_Q4_0),
 }
+ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "qwen3": gguf.MODEL_ARCH.QWEN3}
 
 
 def write(folder: Path, kind: str, file: Path) -> None:
-    """Write the Llama of `folder` as `kind` into `file`."""
+    """Write the Llama or Qwen3 of `folder` as `kind` into `file`."""
     config = json.loads((folder / "config.json").read_text())
     matrix_type, file_type = TYPES[kind]
-    writer = gguf.GGUFWriter(file, "llama")
+    architecture = ARCHITECTURES[config["model_type"]]
+    writer = gguf.GGUFWriter(file, config["model_type"])
     writer.add_file_type(file_type)
     add_shape(writer, config)
     add_tokenizer(writer, json.loads((folder / "tokenizer.json").read_text())["model"])
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config["num_hidden_layers"])
+    names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
     with safe_open(folder / "model.safetensors", framework="pt") as tensors:
         for name in tensors.keys():  # noqa: SIM118
             stored = names.get_name(name, try_suffixes=(".weight",))
@@ -74,9 +76,9 @@ def add_tokenizer(writer: gguf.GGUFWriter, model: dict[str, Any]) -> None:
 
 
 def with_neighbours(name: str, tensor: Tensor, config: dict[str, Any]) -> Tensor:
-    """Reorder the rows of query and key: llama.cpp turns neighbours where the checkpoint's halves are turned."""
+    """Reorder the rows of a Llama's query and key: llama.cpp turns neighbours where the checkpoint's halves turn."""
     heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(name.split(".")[-2])
-    if heads is None:
+    if heads is None or config.get("model_type", "llama") != "llama":
         return tensor
     halves = tensor.view(config[heads], 2, config["head_dim"] // 2, tensor.shape[1])
     return halves.transpose(1, 2).reshape(tensor.shape)

@@ -29,7 +29,7 @@ from tests.fakes import FakeEngine
 
 FAST = StreamTimers(waiting_s=0.02, generating_s=0.02)
 SLOW = StreamTimers(waiting_s=60, generating_s=60)
-HANG_S = 60
+HANG_S = 240
 JSON = {"content-type": "application/json"}
 
 

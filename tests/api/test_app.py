@@ -1,12 +1,15 @@
 """The routes of the application, the keys that they need, and what importing the application loads."""
 
+import dataclasses
 import subprocess
 import sys
 
 import pytest
 from starlette.routing import WebSocketRoute
 
+from app import __version__
 from tests.api.serving import client_of, make_app
+from tests.fakes import MODEL_INFO, FakeEngine
 
 OPEN = {"/", "/static/{name:path}", "/livez", "/readyz", "/health"}
 
@@ -21,7 +24,9 @@ def test_importing_the_application_loads_no_model_library():
 async def test_the_application_has_exactly_these_routes():
     app = await make_app()
     assert {route.path for route in app.routes} == OPEN | {
-        "/metrics", "/v1/models", "/v1/models/{model:path}", "/v1/chat/completions", "/v1/completions", "/ws",
+        "/metrics", "/v1/models", "/v1/models/{model:path}", "/v1/chat/completions",
+        "/v1/chat/completions/input_tokens", "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize",
+        "/apply-template", "/version", "/openapi.json", "/ws",
     }  # fmt: skip
 
 
@@ -70,7 +75,29 @@ async def test_the_model_object_has_the_context_length():
         "parent": None,
         "max_model_len": 2048,
         "kv_capacity_tokens": 65536,
-    }
+        "format": "safetensors",
+        "quantization": None,
+        "default_sampling_params": {
+            "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0,
+        },
+        "capabilities": {
+            "chat": True, "tools": True, "reasoning": False, "structured_output": False, "embeddings": True,
+        },
+    }  # fmt: skip
+
+
+async def test_the_version_is_that_of_the_package():
+    async with client_of(await make_app()) as client:
+        assert (await client.get("/version")).json() == {"version": __version__}
+
+
+async def test_the_model_object_has_the_format_and_the_quantization_of_the_engine():
+    engine = FakeEngine()
+    info = dataclasses.replace(MODEL_INFO, format="gguf", quantization="Q4_1, Q8_0")
+    engine.model_info = lambda: info  # type: ignore[method-assign]
+    async with client_of(await make_app(engine)) as client:
+        (model,) = (await client.get("/v1/models")).json()["data"]
+    assert (model["format"], model["quantization"]) == ("gguf", "Q4_1, Q8_0")
 
 
 @pytest.mark.parametrize(
@@ -79,6 +106,8 @@ async def test_the_model_object_has_the_context_length():
         ("POST", "/v1/chat/completions/", {"messages": [{"role": "user", "content": "Hi"}]}, "/v1/chat/completions"),
         ("POST", "/v1/completions/?a=b", {"prompt": "Hi"}, "/v1/completions?a=b"),
         ("GET", "/v1/models/", None, "/v1/models"),
+        ("POST", "/tokenize/", {"prompt": "Hi"}, "/tokenize"),
+        ("GET", "/version/", None, "/version"),
         ("GET", "/v1/models/guide/", None, "/v1/models/guide"),
     ],
 )

@@ -16,7 +16,7 @@ from app.contract.errors import ContextLengthExceeded, InvalidValue, Overloaded,
 from app.contract.overload_levels import MAX_LEVEL, effects
 from app.contract.sampling_params import SamplingDefaults
 from app.text.chat_template import ChatTemplate
-from tests.api.serving import make_app, parse, raw, until
+from tests.api.serving import HANG_S, make_app, parse, raw, until
 from tests.fakes import MODEL_INFO, FakeEngine
 
 BODY = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -90,16 +90,17 @@ async def test_special_tokens_in_a_message_are_text(context):
 
 
 async def test_enable_thinking_reaches_the_template(context, monkeypatch):
-    seen: list[bool | None] = []
+    seen = []
 
-    def render(self, messages, *, enable_thinking=None, **options):
-        seen.append(enable_thinking)
+    def render(self, messages, options, **limits):
+        seen.append(options.variables)
         return [5]
 
     monkeypatch.setattr(ChatTemplate, "render", render)
     for kwargs in ({"enable_thinking": True}, {"enable_thinking": False}, {}):
         await parse(raw(BODY | {"chat_template_kwargs": kwargs}), context, parse_chat)
-    assert seen == [True, False, None]
+    both = [{"enable_thinking": value, "thinking": value} for value in (True, False)]
+    assert seen == [*both, {}]
 
 
 async def test_timeouts_priority_salt_and_tenant_reach_the_request(context):
@@ -161,7 +162,7 @@ async def test_overload_lowers_the_default_max_tokens_and_no_given_one(level, fi
 
 
 async def test_template_errors_name_the_field_messages(context, monkeypatch):
-    def render(self, messages, **options):
+    def render(self, messages, options, **limits):
         raise InvalidValue("no such template", param="prompt")
 
     monkeypatch.setattr(ChatTemplate, "render", render)
@@ -174,7 +175,7 @@ async def test_messages_that_cannot_fit_are_rejected_before_rendering(context, m
     longest = MODEL_INFO.max_model_len * context.text.tokenizer.max_token_chars
     rendered = []
 
-    def render(self, messages, **options):
+    def render(self, messages, options, **limits):
         rendered.append(len(messages))
         return [5]
 
@@ -205,6 +206,7 @@ async def test_top_logprobs_0_is_accepted_without_logprobs(context, fields):
     [
         ({"max_completion_tokens": 0}, "max_completion_tokens is 0; it must be an integer between 1 and"),
         ({"max_tokens": 0}, "max_tokens is 0; it must be an integer between 1 and"),
+        ({"max_tokens": 4, "max_completion_tokens": 5}, "max_tokens and max_completion_tokens differ"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs is 21; it must be an integer between 0 and 20"),
         ({"seed": 2**64}, "seed has more than 64 bits"),
         ({"seed": -(2**70)}, "seed has more than 64 bits"),
@@ -252,7 +254,7 @@ async def test_long_bodies_are_parsed_one_by_one_on_a_thread_and_short_ones_do_n
         parts = list(parts)
         if sum(len(part.text) for part in parts) > 50_000:
             threads.append(threading.get_ident())
-            gate.wait(10)
+            gate.wait(HANG_S)
         return encode_parts(self, parts, **options)
 
     monkeypatch.setattr(type(context.text.tokenizer), "encode_parts", slow)
@@ -270,7 +272,7 @@ async def test_long_bodies_are_parsed_one_by_one_on_a_thread_and_short_ones_do_n
 
 async def test_the_number_of_waiting_long_bodies_is_bounded(context, monkeypatch):
     gate = threading.Event()
-    monkeypatch.setattr(ChatTemplate, "render", lambda self, messages, **options: gate.wait(10) and [5])
+    monkeypatch.setattr(ChatTemplate, "render", lambda self, messages, options, **limits: gate.wait(HANG_S) and [5])
     long = raw({"messages": [{"role": "user", "content": "x" * MAX_SMALL_BYTES}], "x": "y" * MAX_SMALL_BYTES})
     monkeypatch.setitem(vars(context.text.tokenizer), "max_token_chars", 10**9)
     waiting = [asyncio.create_task(parse(long, context, parse_chat)) for _ in range(1 + MAX_LONG_WAITING)]

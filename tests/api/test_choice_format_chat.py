@@ -32,7 +32,7 @@ def chunks(request: ApiRequest, framing: Framing) -> Chunks:
 
 
 def json_of(request: ApiRequest, choices: list[JsonChoice], usage: Usage) -> bytes:
-    return b"".join(json_pieces(request, ChatFormat(request.token_bytes), choices, usage))
+    return b"".join(json_pieces(request, ChatFormat(request.token_bytes), choices, usage, FINISHED.timings))
 
 
 def delta(text: str, logprobs: Logprobs | None = None, choice: int = 0) -> TokenDelta:
@@ -48,7 +48,7 @@ def test_chat_events_have_exactly_these_bytes():
     assert encoder.first() == event('"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null')
     assert encoder.delta(delta(' "ü')) == event('"delta":{"content":" \\"ü"},"logprobs":null,"finish_reason":null')
     assert encoder.finish(FINISHED) == event('"delta":{},"logprobs":null,"finish_reason":"stop"')
-    assert encoder.usage(FINISHED.usage) == b""
+    assert encoder.last(FINISHED.usage, FINISHED.timings) == b""
 
 
 def test_every_choice_has_a_role_its_text_and_an_end():
@@ -71,7 +71,7 @@ def test_with_include_usage_chat_events_have_usage_null_and_a_last_one_has_the_c
         '"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11,'
         '"prompt_tokens_details":{"cached_tokens":4}}'
     )
-    assert encoder.usage(FINISHED.usage) == f"data: {HEAD},{usage}}}\n\n".encode()
+    assert encoder.last(FINISHED.usage, FINISHED.timings) == f"data: {HEAD},{usage}}}\n\n".encode()
 
 
 def test_chat_logprobs_have_openais_shape_and_no_infinity():
@@ -94,7 +94,7 @@ def test_ndjson_is_the_same_payload_on_a_line():
 
 
 def test_a_body_is_one_chat_completion():
-    choices = [JsonChoice("Hi", LOGPROBS, FinishReason.STOP)]
+    choices = [JsonChoice(ChatFormat(bytes).text_fields("Hi"), LOGPROBS, FinishReason.STOP)]
     body = orjson.loads(json_of(request(), choices, FINISHED.usage))
     assert body["object"] == "chat.completion"
     assert body["choices"] == [
@@ -117,7 +117,10 @@ def test_a_body_is_one_chat_completion():
 
 
 def test_a_body_has_its_choices_in_order_and_one_usage():
-    choices = [JsonChoice("a", None, FinishReason.LENGTH), JsonChoice("b", None, FinishReason.STOP)]
+    choices = [
+        JsonChoice(ChatFormat(bytes).text_fields("a"), None, FinishReason.LENGTH),
+        JsonChoice(ChatFormat(bytes).text_fields("b"), None, FinishReason.STOP),
+    ]
     body = orjson.loads(json_of(request(n=2), choices, Usage(9, 5)))
     found = [(one["index"], one["message"]["content"], one["finish_reason"]) for one in body["choices"]]
     assert found == [(0, "a", "length"), (1, "b", "stop")]

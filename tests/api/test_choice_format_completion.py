@@ -25,7 +25,7 @@ def make_chunks(*, include_usage: bool = False, n: int = 1) -> Chunks:
 
 def json_of(choices: list[JsonChoice], usage: Usage, n: int = 1) -> bytes:
     request = make_request(n=n)
-    return b"".join(json_pieces(request, CompletionFormat(request.token_bytes), choices, usage))
+    return b"".join(json_pieces(request, CompletionFormat(request.token_bytes), choices, usage, FINISHED.timings))
 
 
 def bytes_of(token_id: int) -> bytes:
@@ -47,7 +47,7 @@ def test_completion_events_have_exactly_these_bytes():
     assert chunks.finish(FINISHED) == (
         f'data: {HEAD},"choices":[{{"index":0,"text":"","logprobs":null,"finish_reason":"length"}}]}}\n\n'.encode()
     )
-    assert chunks.usage(FINISHED.usage) == b""
+    assert chunks.last(FINISHED.usage, FINISHED.timings) == b""
 
 
 def test_with_include_usage_completion_events_have_usage_null_and_a_last_one_the_counts():
@@ -57,7 +57,7 @@ def test_with_include_usage_completion_events_have_usage_null_and_a_last_one_the
         '"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11,'
         '"prompt_tokens_details":{"cached_tokens":0}}'
     )
-    assert chunks.usage(FINISHED.usage) == f"data: {HEAD},{usage}}}\n\n".encode()
+    assert chunks.last(FINISHED.usage, FINISHED.timings) == f"data: {HEAD},{usage}}}\n\n".encode()
 
 
 def test_completion_logprobs_are_parallel_lists_with_offsets_across_chunks():
@@ -83,13 +83,13 @@ def test_text_offsets_are_counted_per_choice():
     choices = [orjson.loads(chunk.removeprefix(b"data: "))["choices"][0] for chunk in found]
     assert [choice["index"] for choice in choices] == [0, 1, 0, 1]
     assert [choice["logprobs"]["text_offset"] for choice in choices[:3]] == [[0], [0], [2]]
-    complete = [JsonChoice("ab", logprobs_of("a", "b"), FinishReason.STOP)] * 2
+    complete = [JsonChoice({"text": "ab"}, logprobs_of("a", "b"), FinishReason.STOP)] * 2
     body = orjson.loads(json_of(complete, Usage(9, 4), n=2))
     assert [(one["index"], one["logprobs"]["text_offset"]) for one in body["choices"]] == [(0, [0, 1]), (1, [0, 1])]
 
 
 def test_a_body_is_one_text_completion():
-    body = orjson.loads(json_of([JsonChoice("ab", None, FinishReason.LENGTH)], FINISHED.usage))
+    body = orjson.loads(json_of([JsonChoice({"text": "ab"}, None, FinishReason.LENGTH)], FINISHED.usage))
     assert body == {
         "id": "cmpl-1",
         "object": "text_completion",
@@ -116,5 +116,5 @@ def test_the_sampled_token_is_always_in_top_logprobs():
         chunk = make_chunks().delta(TokenDelta("cmpl-1", 0, 1, (name,), "c", logprobs))
         lists = orjson.loads(chunk.removeprefix(b"data: "))["choices"][0]["logprobs"]
         assert lists["top_logprobs"] == [expected]
-        body = json_of([JsonChoice("c", logprobs, FinishReason.STOP)], FINISHED.usage)
+        body = json_of([JsonChoice({"text": "c"}, logprobs, FinishReason.STOP)], FINISHED.usage)
         assert orjson.loads(body)["choices"][0]["logprobs"] == lists

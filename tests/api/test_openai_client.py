@@ -18,7 +18,6 @@ from tests.fake_port import LOGPROBS_VOCAB, tokens_of
 from tests.fakes import FakeEngine, Script, text_of
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
-TOOLS = [{"type": "function", "function": {"name": "f"}}]
 ANSWER = ["He", "llo", " 猫", "\u2028", "data: x\n\n", "[DONE]"]
 
 
@@ -182,7 +181,7 @@ async def test_errors_are_raised_as_the_clients_exceptions(client):
         await client.chat.completions.create(model="guide", messages=[])
     assert bad.value.code == "invalid_value"
     with pytest.raises(openai.BadRequestError) as unsupported:
-        await client.chat.completions.create(model="guide", messages=MESSAGES, tools=TOOLS)
+        await client.chat.completions.create(model="guide", messages=MESSAGES, functions=[{"name": "f"}])
     assert unsupported.value.code == "unsupported_parameter"
 
 

@@ -5,7 +5,6 @@ After every case a control request has the same tokens as before, and no rejecte
 
 import asyncio
 import dataclasses
-import json
 import logging
 import shutil
 
@@ -18,129 +17,11 @@ from app.config.settings import make_config
 from app.contract.engine_status import EngineState
 from app.contract.overload_levels import MAX_LEVEL
 from app.observe.log import ACCESS_LOGGER
+from tests.api.rejected_bodies import BODIES, CHAT, TEXT, chat
 from tests.api.serving import JSON, client_of, connected, make_app, serving, until
 from tests.fakes import MODEL_INFO, FakeEngine, Script, turn_loop
 
-CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
-MESSAGES = [{"role": "user", "content": "Hi"}]
 CONTROL = {"prompt": [5, 6, 7], "max_tokens": 8}
-NESTED = b'{"a":' + b"[" * 40 + b"]" * 40 + b"}"
-
-
-def chat(**fields: object) -> bytes:
-    return json.dumps({"messages": MESSAGES, "max_tokens": 4} | fields).encode()
-
-
-def text(**fields: object) -> bytes:
-    return json.dumps({"prompt": "Hi", "max_tokens": 4} | fields).encode()
-
-
-def messages(*content: object, role: object = "user") -> bytes:
-    return chat(messages=[{"role": role, "content": item} for item in content])
-
-
-VALUE, JSON_INVALID, UNSUPPORTED = (400, "invalid_value"), (400, "json_invalid"), (400, "unsupported_parameter")
-CONTEXT = (400, "context_length_exceeded")
-MISSING_MODEL = (404, "model_not_found")
-
-BODIES = [
-    ("no body", CHAT, b"", JSON_INVALID, None),
-    ("malformed", CHAT, b'{"messages":', JSON_INVALID, None),
-    ("trailing bytes", TEXT, text() + b"x", JSON_INVALID, None),
-    ("a list", CHAT, b"[]", JSON_INVALID, None),
-    ("too deep", CHAT, NESTED, JSON_INVALID, None),
-    ("NaN", CHAT, b'{"temperature":NaN}', JSON_INVALID, None),
-    ("a key twice", CHAT, b'{"model":"a","model":"guide"}', JSON_INVALID, None),
-    ("a lone surrogate", TEXT, rb'{"prompt":"\ud800"}', JSON_INVALID, None),
-    ("no messages", CHAT, b"{}", VALUE, "messages"),
-    ("empty messages", CHAT, chat(messages=[]), VALUE, "messages"),
-    ("1025 messages", CHAT, chat(messages=MESSAGES * 1025), VALUE, "messages"),
-    ("unknown role", CHAT, messages("x", role="robot"), VALUE, "messages[0].role"),
-    ("tool role", CHAT, messages("x", role="tool"), UNSUPPORTED, "messages[0].role"),
-    ("no content", CHAT, messages("x", "y", None), VALUE, "messages[2].content"),
-    ("empty content list", CHAT, messages([]), VALUE, "messages[0].content"),
-    ("content of a wrong type", CHAT, messages(5), VALUE, "messages[0].content"),
-    ("image part", CHAT, messages([{"type": "image_url", "image_url": {"url": "file:///x"}}]), UNSUPPORTED,
-     "messages[0].content[0].type"),
-    ("unknown model", CHAT, chat(model="gpt-9"), MISSING_MODEL, "model"),
-    ("a path as model", TEXT, text(model="../../etc/passwd"), MISSING_MODEL, "model"),
-    ("max_tokens true", CHAT, chat(max_tokens=True), VALUE, "max_tokens"),
-    ("max_tokens 1.0", CHAT, chat(max_tokens=1.0), VALUE, "max_tokens"),
-    ("max_tokens as text", TEXT, text(max_tokens="5"), VALUE, "max_tokens"),
-    ("max_tokens 0", CHAT, chat(max_tokens=0), VALUE, "max_tokens"),
-    ("max_tokens 0 of a completion", TEXT, text(max_tokens=0), VALUE, "max_tokens"),
-    ("max_completion_tokens 0", CHAT, chat(max_tokens=None, max_completion_tokens=0), VALUE, "max_completion_tokens"),
-    ("two limits", CHAT, chat(max_completion_tokens=5), VALUE, "max_completion_tokens"),
-    ("temperature 3", CHAT, chat(temperature=3), VALUE, "temperature"),
-    ("top_p 0", TEXT, text(top_p=0), VALUE, "top_p"),
-    ("top_k beyond the vocabulary", TEXT, text(top_k=2**20), VALUE, "top_k"),
-    ("n 0", CHAT, chat(n=0), VALUE, "n"),
-    ("n 17", CHAT, chat(n=17), VALUE, "n"),
-    ("n true", TEXT, text(n=True), VALUE, "n"),
-    ("n as text", CHAT, chat(n="2"), VALUE, "n"),
-    ("best_of 17", TEXT, text(best_of=17), VALUE, "best_of"),
-    ("best_of below n", TEXT, text(n=3, best_of=2), VALUE, "best_of"),
-    ("use_beam_search 1", CHAT, chat(use_beam_search=1), VALUE, "use_beam_search"),
-    ("beam_width alone", TEXT, text(beam_width=4), VALUE, "beam_width"),
-    ("beam_width 17", TEXT, text(use_beam_search=True, beam_width=17), VALUE, "beam_width"),
-    ("beam_width below n", CHAT, chat(use_beam_search=True, beam_width=2, n=3), VALUE, "beam_width"),
-    ("beams and best_of", TEXT, text(use_beam_search=True, best_of=2), UNSUPPORTED, "best_of"),
-    ("beams and temperature", CHAT, chat(use_beam_search=True, temperature=0.5), UNSUPPORTED, "temperature"),
-    ("beams and logprobs", TEXT, text(use_beam_search=True, logprobs=2), UNSUPPORTED, "logprobs"),
-    ("beams and logprobs true", CHAT, chat(use_beam_search=True, logprobs=True), UNSUPPORTED, "logprobs"),
-    ("beams and top_logprobs", CHAT, chat(use_beam_search=True, logprobs=True, top_logprobs=1), UNSUPPORTED,
-     "top_logprobs"),
-    ("beams and stop", CHAT, chat(use_beam_search=True, stop="x"), UNSUPPORTED, "stop"),
-    ("length_penalty 11", TEXT, text(use_beam_search=True, length_penalty=11), VALUE, "length_penalty"),
-    ("length_penalty as text", TEXT, text(length_penalty="1"), VALUE, "length_penalty"),
-    ("early_stopping at once", TEXT, text(use_beam_search=True, early_stopping="at once"), VALUE, "early_stopping"),
-    ("early_stopping 1", TEXT, text(use_beam_search=True, early_stopping=1), VALUE, "early_stopping"),
-    ("priority 101", CHAT, chat(priority=101), VALUE, "priority"),
-    ("priority -101", TEXT, text(priority=-101), VALUE, "priority"),
-    ("priority 1.5", CHAT, chat(priority=1.5), VALUE, "priority"),
-    ("empty cache_salt", CHAT, chat(cache_salt=""), VALUE, "cache_salt"),
-    ("cache_salt of 257 bytes", TEXT, text(cache_salt="ü" * 128 + "x"), VALUE, "cache_salt"),
-    ("cache_salt 5", CHAT, chat(cache_salt=5), VALUE, "cache_salt"),
-    ("queue_timeout -1", CHAT, chat(queue_timeout=-1), VALUE, "queue_timeout"),
-    ("queue_timeout as text", TEXT, text(queue_timeout="1"), VALUE, "queue_timeout"),
-    ("timeout 0", CHAT, chat(timeout=0), VALUE, "timeout"),
-    ("timeout true", TEXT, text(timeout=True), VALUE, "timeout"),
-    ("prompt_logprobs", TEXT, text(prompt_logprobs=1), UNSUPPORTED, "prompt_logprobs"),
-    ("top_logprobs 21", CHAT, chat(logprobs=True, top_logprobs=21), VALUE, "top_logprobs"),
-    ("top_logprobs alone", CHAT, chat(top_logprobs=2), VALUE, "top_logprobs"),
-    ("logprobs 21", TEXT, text(logprobs=21), VALUE, "logprobs"),
-    ("bias of a word", CHAT, chat(logit_bias={"x": 1}), VALUE, "logit_bias"),
-    ("bias 101", CHAT, chat(logit_bias={"1": 101}), VALUE, "logit_bias"),
-    ("17 stop strings", CHAT, chat(stop=["a"] * 17), VALUE, "stop"),
-    ("stop string of 257 characters", TEXT, text(stop="a" * 257), VALUE, "stop"),
-    ("empty stop string", CHAT, chat(stop=""), VALUE, "stop"),
-    ("stop id beyond the vocabulary", TEXT, text(stop_token_ids=[2**20]), VALUE, "stop_token_ids"),
-    ("seed of 65 bits", TEXT, text(seed=2**64), VALUE, "seed"),
-    ("stream_options alone", CHAT, chat(stream_options={}), VALUE, "stream_options"),
-    ("tools", CHAT, chat(tools=[{"type": "function"}]), UNSUPPORTED, "tools"),
-    ("json mode", CHAT, chat(response_format={"type": "json_object"}), UNSUPPORTED, "response_format"),
-    ("template options", CHAT, chat(chat_template_kwargs={"x": 1}), UNSUPPORTED, "chat_template_kwargs.x"),
-    *((name, CHAT, chat(**{name: value}), UNSUPPORTED, name) for name, value in {
-        "regex": "a+", "ebnf": "x", "stop_regex": "a", "min_new_tokens": 5, "grammar": "root ::= x",
-        "json_schema": {"type": "object"}, "n_predict": 5, "repeat_penalty": 1.1, "lora_path": "/x",
-        "logits_processors": ["x"], "thinking_token_budget": 10, "max_new_tokens": 5, "num_predict": 5,
-        "stop_sequences": ["x"], "structural_tag": {"a": 1}, "typical_p": 0.9, "mirostat": 2, "xtc_probability": 0.1,
-        "dry_multiplier": 0.8, "custom_logit_processor": "x",
-    }.items()),
-    ("echo", TEXT, text(echo=True), UNSUPPORTED, "echo"),
-    ("two prompts", TEXT, text(prompt=["a", "b"]), UNSUPPORTED, "prompt"),
-    ("empty prompt", TEXT, text(prompt=""), VALUE, "prompt"),
-    ("empty list", TEXT, text(prompt=[]), VALUE, "prompt"),
-    ("empty list in a list", TEXT, text(prompt=[[]]), VALUE, "prompt"),
-    ("a number as prompt", TEXT, text(prompt=5), VALUE, "prompt"),
-    ("mixed ids", TEXT, text(prompt=[1, "a"]), VALUE, "prompt"),
-    ("true as id", TEXT, text(prompt=[1, True]), VALUE, "prompt"),
-    ("negative id", TEXT, text(prompt=[-1]), VALUE, "prompt"),
-    ("id beyond the vocabulary", TEXT, text(prompt=[MODEL_INFO.vocab_size]), VALUE, "prompt"),
-    ("prompt beyond the context", TEXT, text(prompt=[5] * MODEL_INFO.max_model_len), CONTEXT, "prompt"),
-    ("chat beyond the context", CHAT, messages("word " * 3000), CONTEXT, "messages"),
-    ("answer beyond the context", TEXT, text(max_tokens=MODEL_INFO.max_model_len), CONTEXT, "max_tokens"),
-]  # fmt: skip
 
 
 def check_error(answer: httpx.Response, status: int, code: str, param: str | None = None) -> None:
@@ -264,7 +145,7 @@ async def test_a_disconnect_during_a_body_is_logged_without_a_warning(caplog):
         ("GET", "/readyz/", 404, "not_found"),
         ("GET", "//v1/models", 404, "not_found"),
         ("GET", "/V1/models", 404, "not_found"),
-        ("POST", "/v1/embeddings", 404, "not_found"),
+        ("POST", "/v1/rerank", 404, "not_found"),
         ("GET", CHAT, 405, "method_not_allowed"),
         ("HEAD", CHAT, 405, None),
         ("PUT", TEXT, 405, "method_not_allowed"),

@@ -281,10 +281,10 @@ async def test_an_engine_that_crashes_ends_open_streams_with_an_error():
 async def test_ignored_fields_are_named_in_a_header_that_they_cannot_forge():
     engine = FakeEngine()
     async with serving(await make_app(engine)) as url, connected(url) as connection:
-        await connection.post(CHAT, streamed(verbosity="low", **{"a\r\nx-evil: 1": 1, "名": 2}))
+        await connection.post(CHAT, streamed(loudness="low", **{"a\r\nx-evil: 1": 1, "名": 2}))
         _, headers = await connection.head()
         await connection.chunks()
-        assert headers["x-quire-ignored"] == "verbosity, a%0D%0Ax-evil%3A%201, %E5%90%8D"
+        assert headers["x-quire-ignored"] == "loudness, a%0D%0Ax-evil%3A%201, %E5%90%8D"
         assert "x-evil" not in headers
 
 

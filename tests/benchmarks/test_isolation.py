@@ -1,10 +1,14 @@
 """The benchmark `isolation`: its verdicts, and a run against a server."""
 
+import asyncio
+from unittest.mock import Mock
+
 import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.attacks import ATTACKS
-from benchmarks.isolation import Medians, Row, lag_quantile, verdicts_of
+from benchmarks.isolation import GoodClient, Medians, Row, lag_quantile, verdicts_of
+from benchmarks.server_process import ServerProcess
 
 
 def row(itl_p99_s: float, livez_p99_s: float = 0.01) -> Row:
@@ -26,6 +30,22 @@ def test_lags_are_those_between_two_readings():
     before, after = [(0.01, 5.0), (0.1, 5.0), (float("inf"), 6.0)], [(0.01, 5.0), (0.1, 104.0), (float("inf"), 106.0)]
     assert lag_quantile(before, after, 0.99) == 0.1
     assert lag_quantile(before, before, 0.99) == 0.0
+
+
+async def test_the_good_client_reads_on_until_a_stream_fails():
+    answers = iter(["data: 1\n\ndata: [DONE]\n\n", "data: 2\n\n"])
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        text = next(answers)
+        writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(text)}\r\n\r\n{text}".encode())
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        good = GoodClient(ServerProcess(server.sockets[0].getsockname()[1], Mock()))
+        with pytest.raises(RuntimeError, match=r"the stream has failed: 200 .*data: 2"):
+            await good.read_stream()
+    assert len(good._stream.times) == 2
 
 
 @pytest.mark.long

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from app.checkpoint.inspection import inspect
+from app.config.settings import make_config
 from app.models.loader import SafetensorsSource
+from benchmarks.cpu.gguf.cells import QWEN3_CONFIG
 from benchmarks.cpu.sides import GGUF_PACKAGE, ROOT
-from benchmarks.cpu.weights import write_checkpoint
+from benchmarks.cpu.weights import write_checkpoint, write_model
 
 SETUP = ROOT / "benchmarks" / "peers" / "setup.sh"
-INSTALLED = ("vllm/.done", "tcmalloc/usr", "llama.cpp/llama-batched-bench", "gguf/gguf")
+INSTALLED = ("vllm/.done", "tcmalloc/usr", "llama.cpp-avx2/llama-perplexity", "gguf/gguf")
 
 
 @pytest.fixture
@@ -56,26 +59,43 @@ def test_query_and_key_rows_are_interleaved_and_values_are_not(write_gguf):
     assert write_gguf.with_neighbours("a.q_proj.weight", rows, config).flatten().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
     assert write_gguf.with_neighbours("a.k_proj.weight", rows[:4], config).flatten().tolist() == [0, 2, 1, 3]
     assert write_gguf.with_neighbours("a.v_proj.weight", rows, config) is rows
+    assert write_gguf.with_neighbours("a.q_proj.weight", rows, config | {"model_type": "qwen3"}) is rows
+
+
+def test_a_qwen3_keeps_all_its_tensors(write_gguf, tmp_path):
+    import gguf
+
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2,
+             "num_key_value_heads": 1, "head_dim": 32, "vocab_size": 512}  # fmt: skip
+    folder, file = write_model(QWEN3_CONFIG | sizes, tmp_path / "q"), tmp_path / "q.gguf"
+    write_gguf.write(folder, "bf16", file)
+    names = {tensor.name for tensor in gguf.GGUFReader(file).tensors}
+    assert len(names) == 2 + 2 * 11
+    assert {"blk.1.attn_q_norm.weight", "blk.1.attn_k_norm.weight"} <= names
+    _, spec = inspect(make_config({"model": str(file)}).model)
+    assert spec.architecture == "Qwen3ForCausalLM" and spec.tie_word_embeddings
 
 
 def test_a_second_setup_keeps_installed_peers(tmp_path):
     for name in INSTALLED:
         (tmp_path / ".peers" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / ".peers" / name).touch()
-    done = subprocess.run(["sh", str(SETUP)], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["sh", str(SETUP)], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "Installing" not in done.stdout
     assert "vLLM" in (tmp_path / ".peers" / "versions").read_text()
 
 
-def test_peers_that_cannot_be_installed_are_skipped_with_one_line_each(tmp_path):
-    """With no tools on the path."""
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [((), ["vLLM", "tcmalloc", "llama.cpp", "llama.cpp"]), (("gguf",), ["llama.cpp"]), (("tcmalloc",), ["tcmalloc"])],
+)
+def test_peers_that_cannot_be_installed_are_skipped_with_one_line_each(tmp_path, chosen, expected):
+    """With no tools on the path; of all peers, or of those that are chosen."""
     for name in ("mkdir", "cat", "nproc", "rm", "sh", "touch"):
         (tmp_path / name).symlink_to(f"/bin/{name}" if os.path.exists(f"/bin/{name}") else f"/usr/bin/{name}")
     environ = {"PATH": str(tmp_path), "PYTHON": "no-such-python"}
-    done = subprocess.run(
-        ["/bin/sh", str(SETUP)], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run(["/bin/sh", str(SETUP), *chosen], cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert done.returncode == 0
     skipped = [line.split(":")[1].strip() for line in done.stderr.splitlines() if line.startswith("skipped: ")]
-    assert skipped == ["vLLM", "tcmalloc", "llama.cpp", "llama.cpp"]
+    assert skipped == expected

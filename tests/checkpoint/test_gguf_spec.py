@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,25 @@ import pytest
 from app.checkpoint.gguf_files import GgufFiles
 from app.checkpoint.gguf_spec import GGUF_SPECS, read_gguf_spec
 from app.checkpoint.inspection import inspect
-from app.checkpoint.spec import LayerSpec, ModelSpec
+from app.checkpoint.spec import NO_ROPE, LayerSpec, ModelSpec, RopeSpec
 from app.checkpoint.tensor_types import TENSOR_TYPES
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from app.contract.sampling_params import SamplingDefaults
-from tests.checkpoints import ARCHITECTURES, tiny
-from tests.gguf_writer import model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
+from tests.checkpoints import tiny
+from tests.gguf_writer import GGUF_MODELS, model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
 
 
 def read(
-    tmp_path: Path, fields: dict[str, Any] | None = None, architecture: str = "Llama", **tensors: Any
+    tmp_path: Path,
+    fields: dict[str, Any] | None = None,
+    architecture: str = "Llama",
+    *,
+    max_model_len: int | None = None,
+    **tensors: Any,
 ) -> ModelSpec:
     """The spec of a tiny model with keys and tensors replaced, or (None) left out; `blk_0_x` is blk.0.x.weight."""
-    folder = tiny(architecture)
+    folder = tiny(architecture, **GGUF_MODELS[architecture])
     metadata = model_fields(folder, architecture) | text_fields(folder) | (fields or {})
     stored = stored_tensors(folder, architecture)
     stored |= {f"{name.replace('blk_0_', 'blk.0.')}.weight": tensor for name, tensor in tensors.items()}
@@ -36,13 +40,13 @@ def read(
         {name: value for name, value in metadata.items() if value is not None},
         {name: tensor for name, tensor in stored.items() if tensor is not None},
     )
-    return read_gguf_spec(GgufFiles.open(file))
+    return read_gguf_spec(GgufFiles.open(file), max_model_len=max_model_len)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", GGUF_MODELS)
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_spec_is_that_of_the_folder(architecture: str, tied: bool, tmp_path: Path):
-    fields = {
+    fields = GGUF_MODELS[architecture] | {
         "tie_word_embeddings": tied,
         "attention_bias": architecture == "Llama",
         "mlp_bias": architecture == "Llama",
@@ -84,6 +88,13 @@ def test_lists_of_equal_values_are_one_value(tmp_path: Path):
         ({"llama.rope.dimension_count": 8}, "rope.dimension_count is not 16"),
         ({"llama.expert_count": 8}, "expert_count is 8; this is not supported"),
         ({"llama.attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
+        ({"llama.attention.causal": False}, "attention.causal is false; supported are models whose tokens"),
+        ({"llama.attention.causal": 1}, "attention.causal is 1; it must be true or false"),
+        *(
+            ({"llama.pooling_type": kind}, rf"pooling_type is {kind}; supported are 1 \(mean\) and 3 \(last token\)")
+            for kind in (0, 2, 4)
+        ),
+        ({"llama.pooling_type": -1}, "pooling_type is -1; it must be an integer"),
         ({"llama.rope.scaling.type": "longrope"}, "is 'longrope'; supported are none, linear and yarn"),
         ({"llama.rope.scaling.type": "linear"}, "rope.scaling.factor is None"),
         ({"llama.attention.layer_norm_rms_epsilon": None}, "layer_norm_rms_epsilon is None"),
@@ -155,40 +166,63 @@ def test_sampling_defaults_are_those_of_the_file(tmp_path: Path):
     assert read(tmp_path, fields).defaults == SamplingDefaults(0.6, 0.95, 20, 0.1, 1.1)
 
 
-def test_scaled_ropes(tmp_path: Path):
-    scaling = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
-    spec = read(tmp_path, scaling)
-    (rope,) = spec.ropes
-    assert (rope.kind, rope.factor, spec.max_position) == ("linear", 4.0, 2048)
-    scaling |= {
-        "llama.rope.scaling.type": "yarn", "llama.rope.scaling.original_context_length": 128,
-        "llama.rope.scaling.yarn_beta_fast": 16.0,
-    }  # fmt: skip
-    (rope,) = read(tmp_path, scaling).ropes
-    assert (rope.kind, rope.original_max_position, rope.beta_fast, rope.beta_slow) == ("yarn", 128, 16.0, 1.0)
-    assert rope.attention_factor == pytest.approx(0.1 * math.log(4) + 1)
-    (rope,) = read(tmp_path, scaling | {"llama.rope.scaling.attn_factor": 0.5}).ropes
-    assert rope.attention_factor == pytest.approx((0.1 * math.log(4) + 1) / 2)
-
-
-def test_divisors_of_the_frequencies_are_read(tmp_path: Path):
-    values = np.arange(1, 9, dtype=np.float32)
-    (rope,) = read(tmp_path, rope_freqs=("F32", values)).ropes
-    assert (rope.kind, rope.divisors) == ("divisors", tuple(values.tolist()))
-    for wrong in (-values, values * math.inf, values[:7], np.zeros(8, np.float32)):
-        with pytest.raises(ModelRefused, match=r"rope_freqs\.weight"):
-            read(tmp_path, rope_freqs=("F32", wrong))
-    with pytest.raises(ModelRefused, match=r"rope\.scaling\.type is yarn, beside the tensor"):
-        read(tmp_path, {"llama.rope.scaling.type": "yarn"}, rope_freqs=("F32", values))
-
-
 def test_a_sliding_window_is_that_of_all_layers_of_a_llama_only(tmp_path: Path):
     """Files of Qwen may name a window that the models do not use."""
     assert read(tmp_path, {"llama.attention.sliding_window": 8}).layers == (LayerSpec(window=8),) * 2
     assert read(tmp_path, {"qwen2.attention.sliding_window": 8}, "Qwen2").layers == (LayerSpec(),) * 2
 
 
+def test_multipliers_are_granites_only(tmp_path: Path):
+    spec = read(tmp_path, architecture="Granite")
+    assert (spec.embedding_scale, spec.residual_multiplier, spec.attention_scale) == (3.7, 0.22, 0.11)
+    assert spec.logit_scale == 1 / 6
+    with pytest.raises(ModelRefused, match=r"smollm3: residual_scale is 0\.5; this is not supported"):
+        read(tmp_path, {"smollm3.residual_scale": 0.5}, "SmolLM3")
+
+
+def test_multipliers_of_zero_are_the_same_as_none(tmp_path: Path):
+    names = ("attention.scale", "embedding_scale", "residual_scale", "logit_scale")
+    spec = read(tmp_path, {f"granite.{name}": 0.0 for name in names}, "Granite")
+    assert spec == read(tmp_path, {f"granite.{name}": None for name in names}, "Granite")
+    assert (spec.attention_scale, spec.logit_scale) == (None, 1.0)
+
+
+def test_a_granite_in_float16_is_rejected(tmp_path: Path):
+    file = tiny_gguf(tmp_path / "m.gguf", "Granite", "F16", **GGUF_MODELS["Granite"])
+    with pytest.raises(ModelRefused, match=r"residual_scale is not 1, which float16 cannot serve; choose --dtype"):
+        read_gguf_spec(GgufFiles.open(file))
+    assert read_gguf_spec(GgufFiles.open(file), "bfloat16").residual_multiplier == 0.22
+
+
+def test_a_granite_may_have_no_rotary_embedding(tmp_path: Path):
+    assert read(tmp_path, {"granite.rope.scaling.finetuned": False}, "Granite").ropes == (NO_ROPE,)
+
+
+def test_a_granite_4_without_recurrent_layers_is_a_granite(tmp_path: Path):
+    """llama.cpp's converter gives it a number of KV heads for each layer, and keys of layers that it does not have."""
+    also = {
+        "granite.attention.head_count_kv": [2, 2], "granite.rope.scaling.finetuned": True, "granite.expert_count": 0,
+        "granite.ssm.state_size": 128, "granite.expert_shared_feed_forward_length": 96,
+    }  # fmt: skip
+    assert read(tmp_path, also, "Granite") == read(tmp_path, architecture="Granite")
+    with pytest.raises(ModelRefused, match=r"head_count_kv is \(2, 0\)"):
+        read(tmp_path, {"granite.attention.head_count_kv": [2, 0]}, "Granite")
+
+
+def test_every_fourth_layer_of_smollm3_has_no_rotary_embedding(tmp_path: Path):
+    spec = read(tmp_path, architecture="SmolLM3")
+    assert spec.ropes == (RopeSpec(10000.0), NO_ROPE)
+    assert [layer.rope for layer in spec.layers] == [0, 0, 0, 1, 0]
+
+
+def test_fused_tensors_are_named_as_they_are_stored(tmp_path: Path):
+    with pytest.raises(ModelRefused, match=r"lacks the tensor blk\.0\.attn_qkv\.weight"):
+        read(tmp_path, architecture="Phi3", blk_0_attn_qkv=None)
+    with pytest.raises(ModelRefused, match=r"blk\.0\.ffn_up\.weight has shape \[96, 64\]; .* must be \[192, 64\]"):
+        read(tmp_path, architecture="Phi3", blk_0_ffn_up=("F32", np.zeros((96, 64), np.float32)))
+
+
 def test_the_table_has_the_order_of_pairs_of_each_architecture():
     assert {name: family.has_neighbour_pairs for name, family in GGUF_SPECS.items()} == {
-        "llama": True, "qwen2": False, "qwen3": False,
+        "llama": True, "qwen2": False, "qwen3": False, "phi3": False, "smollm3": True, "granite": True,
     }  # fmt: skip

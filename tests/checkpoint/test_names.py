@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -66,6 +68,33 @@ def test_any_part_of_a_split_file_stands_for_all(tmp_path: Path):
     parts[1].unlink()
     with pytest.raises(ModelRefused, match=r"lacks m-Q8_0-00002-of-00003\.gguf, a part of m-Q8_0\.gguf"):
         resolve(str(parts[0]))
+
+
+def test_a_part_of_no_parts_is_a_whole_file(tmp_path: Path):
+    (tmp_path / "m-00001-of-00000.gguf").touch()
+    assert resolve(str(tmp_path / "m-00001-of-00000.gguf")) == tmp_path / "m-00001-of-00000.gguf"
+    assert resolve(str(tmp_path)) == tmp_path / "m-00001-of-00000.gguf"
+
+
+def test_what_the_system_does_not_let_read_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(ModelRefused, match=r"^Cannot read m+: File name too long\.$"):
+        resolve("m" * 300)
+
+    def forbid(path: Path) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    for method in ("is_dir", "iterdir"):
+        with monkeypatch.context() as patched, pytest.raises(ModelRefused) as refusal:
+            patched.setattr(Path, method, forbid)
+            resolve(str(tmp_path))
+        assert refusal.value.message == f"Cannot read {tmp_path}: Permission denied." and refusal.value.exit_code == 2
+
+
+def test_a_file_that_vanishes_while_its_folder_is_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "m.gguf").symlink_to("nowhere")
+    monkeypatch.setattr(Path, "is_file", lambda path: True)
+    with pytest.raises(ModelRefused, match=r"Cannot read .*/m\.gguf: No such file or directory\.$"):
+        resolve(str(tmp_path))
 
 
 def test_a_folder_of_gguf_files_is_chosen_from_as_on_the_hub(tmp_path: Path):

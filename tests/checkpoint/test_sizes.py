@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_spec
+from app.checkpoint.inspection import inspect, stored_type_of
 from app.checkpoint.sizes import kept_bytes, kv_bytes_per_token, weight_bytes
+from app.config.settings import ModelConfig
+from app.kernels.cpu.library import load_library
 from app.kernels.cpu.packers import PanelPacker
 from app.models.loader import DummySource, load_weights
 from app.models.parallel import ParallelContext
+from app.models.sources import open_source
 from tests.checkpoints import ARCHITECTURES, tiny
+from tests.gguf_writer import model_fields, stored_tensors, text_fields, write_gguf
 
 # Multiples of what panels are made of, so that nothing is padded.
 SHAPE = {"hidden_size": 128, "intermediate_size": 256, "vocab_size": 512, "head_dim": 32, "num_attention_heads": 4}
@@ -46,3 +53,17 @@ def test_an_int8_cache_stores_a_scale_after_each_head():
 def test_an_fp8_cache_takes_a_byte_for_each_number_and_no_scales():
     spec = read_spec(Checkpoint.open(tiny("Llama"), with_weights=False))
     assert kv_bytes_per_token(spec, "fp8") == 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q5_0", "F16"])
+def test_weights_that_are_used_as_stored_take_the_computed_number_of_bytes(kind: str, tied: bool, tmp_path: Path):
+    folder = tiny("Llama", tie_word_embeddings=tied, **SHAPE)
+    tensors = stored_tensors(folder, "Llama", kind)
+    tensors["blk.0.attn_v.weight"] = ("F16", tensors["blk.0.attn_v.weight"][1])
+    file = write_gguf(tmp_path / "m.gguf", model_fields(folder, "Llama") | text_fields(folder), tensors)
+    files, spec = inspect(ModelConfig(model=str(file), dtype="bfloat16"))
+    with open_source(files, spec) as source:
+        weights = load_weights(spec, source, ParallelContext(), packer=PanelPacker(None, load_library()))
+    assert weights.num_bytes == weight_bytes(spec, None, stored_type_of(files, spec))
+    assert (weights.num_bytes < weight_bytes(spec, None)) == (kind != "F16")

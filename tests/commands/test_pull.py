@@ -12,8 +12,10 @@ import pytest
 
 from app import cli
 from app.checkpoint.hub import hub_models as hub_module
+from app.checkpoint.hub import smollm2
+from app.checkpoint.hub.download import part_of
 from app.checkpoint.hub.hub_cache import repo_folder, snapshots
-from tests.checkpoint.hub.fake_hub import FakeHub
+from tests.checkpoint.hub.fake_hub import FakeHub, FakeRepo
 from tests.checkpoint.hub.hub_fixtures import NEW, OLD, checkpoint_files, hub, quant_files
 
 __all__ = ["hub"]
@@ -88,9 +90,31 @@ def test_models_names_other_commits_and_incomplete_downloads(hub: FakeHub, capsy
     assert models["owner/tiny"]["revision"] == NEW and "incomplete" in str(models["owner/tiny"]["reason"])
 
 
+def test_whole_files_of_an_interrupted_download_are_listed_and_can_be_deleted(
+    hub: FakeHub, capsys: pytest.CaptureFixture[str]
+):
+    blobs = repo_folder("owner/half") / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / "abc").write_bytes(b"12345")
+    assert listed(capsys)["owner/half"]["bytes"] == 5
+    assert cli.main(["models", "rm", "owner/half", "--yes"]) == 0
+    assert "owner/half" not in listed(capsys)
+
+
+def test_a_model_that_is_there_is_pulled_without_a_network(
+    hub: FakeHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    assert cli.main(["pull", "owner/tiny"]) == 0
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    capsys.readouterr()
+    assert cli.main(["pull", "owner/tiny"]) == 0
+    assert "HF_HUB_OFFLINE is set. Using what was downloaded before" in capsys.readouterr().out
+    assert cli.main(["pull", "owner/quants"]) == 75
+
+
 def test_models_is_torch_free(hub: FakeHub):
     code = "import app.commands.models as m, sys; list(m.stored_models()); sys.exit('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
@@ -130,6 +154,62 @@ def test_rm_of_a_quant_never_deletes_another(hub: FakeHub, capsys: pytest.Captur
     deleted = json.loads(capsys.readouterr().out)
     needed = [name for name in quant_files() if "mmproj" not in name]
     assert deleted["bytes"] == sum(len(quant_files()[name]) for name in needed)
+
+
+def test_rm_knows_the_names_that_serve_knows(hub: FakeHub, capsys: pytest.CaptureFixture[str]):
+    files = {"m-UD-Q4_K_XL.gguf": b"4" * 9, "n-Q8_0.gguf": b"8" * 8, "plain.gguf": b"0" * 7}
+    for number, (path, name) in enumerate(
+        zip(files, ("m:Q4_K_XL", "n/n-Q8_0.gguf", "p/plain.gguf"), strict=True)
+    ):  # each alone in its repository
+        repo = name[0]
+        hub.repos[f"owner/{repo}"] = FakeRepo({path: files[path]}, commit=f"{number:040}")
+        assert cli.main(["pull", f"owner/{name}"]) == 0
+        assert cli.main(["models", "rm", f"owner/{name}", "--yes", "--json"]) == 0, capsys.readouterr().err
+        assert json.loads(capsys.readouterr().out.splitlines()[-1])["bytes"] == len(files[path])
+    assert list(listed(capsys)) == ["guide"]
+
+
+def test_files_with_the_same_quant_are_listed_and_named_by_their_files(
+    hub: FakeHub, capsys: pytest.CaptureFixture[str]
+):
+    hub.repos["owner/twins"] = FakeRepo({"a-Q8_0.gguf": b"a" * 9, "b-Q8_0.gguf": b"b" * 8})
+    names = ["owner/twins/a-Q8_0.gguf", "owner/twins/b-Q8_0.gguf"]
+    for name in names:
+        assert cli.main(["pull", name]) == 0
+    assert set(listed(capsys)) == {"guide", *names}
+    assert cli.main(["models", "rm", names[0], "--yes"]) == 2
+    assert "a-Q8_0.gguf shares its revision with b-Q8_0.gguf, and a rev" in capsys.readouterr().err
+    assert cli.main(["models", "rm", "owner/twins", "--yes"]) == 0
+    assert "Deleted owner/twins a-Q8_0.gguf, owner/twins b-Q8_0.gguf (revision aaaaaaa)" in capsys.readouterr().out
+    assert list(listed(capsys)) == ["guide"]
+
+
+@pytest.mark.parametrize("name", ["owner/tiny", "owner/quants"])
+def test_rm_deletes_a_commit_of_the_named_repository_alone(hub: FakeHub, capsys: pytest.CaptureFixture[str], name: str):
+    for each in ("owner/tiny", "owner/quants"):  # both at the same commit
+        assert cli.main(["pull", each]) == 0
+    before = set(listed(capsys))
+    assert cli.main(["models", "rm", name, "--yes"]) == 0
+    assert {each for each in before if not each.startswith(name)} == set(listed(capsys))
+
+
+def test_rm_says_if_the_library_cannot_read_what_it_should_delete(hub: FakeHub, capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["pull", "owner/quants"]) == 0
+    folder = repo_folder("owner/quants")
+    next((folder / "blobs").iterdir()).unlink()
+    assert cli.main(["models", "rm", "owner/quants", "--yes"]) == 2
+    assert f"is damaged, so revisions in it cannot be deleted; delete the folder {folder}." in capsys.readouterr().err
+
+
+def test_incomplete_files_of_smollm2_are_listed_and_deleted(capsys: pytest.CaptureFixture[str]):
+    part = part_of(smollm2.local_file().with_name(smollm2.WHEEL))
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"12345")
+    about = listed(capsys)["smollm2"]
+    assert about["bytes"] == 5 and about["runs"] is False and "incomplete" in str(about["reason"])
+    assert cli.main(["models", "rm", "smollm2", "--yes"]) == 0
+    assert "Deleted 1 incomplete files of smollm2; " in capsys.readouterr().out and not part.parent.exists()
+    assert "smollm2" not in listed(capsys)
 
 
 @pytest.mark.parametrize(("name", "words"), [

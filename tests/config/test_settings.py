@@ -77,6 +77,9 @@ def test_a_name_without_a_similar_one_has_no_suggestion():
         ("api_key", ("k", None)),
         ("allowed_hosts", [1]),
         ("allowed_origins", [["a"]]),
+        ("allowed_origins", ["app.example"]),
+        ("allowed_origins", ["https://app.example/path"]),
+        ("allowed_origins", ["*"]),
         ("strict", 1),
         ("api_key", "k"),
         ("max_request_bytes", "4 parsecs"),
@@ -88,6 +91,12 @@ def test_an_invalid_value_is_rejected_with_its_name(name, value):
         make_config({name: value})
     assert caught.value.param == name
     assert len(caught.value.message) < 400
+
+
+def test_all_origins_are_allowed_with_a_key_only():
+    assert make_config({"allowed_origins": ["*"], "api_key": ["k"]}).server.allowed_origins == ("*",)
+    with pytest.raises(ConfigurationError, match="any web page"):
+        make_config({"allowed_origins": ["*"]})
 
 
 @pytest.mark.parametrize(

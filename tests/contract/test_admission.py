@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.contract.admission import MAX_OUTPUT, admit, max_output_tokens, num_blocks_needed
+from app.contract.admission import MAX_OUTPUT, MAX_SHOWN, admit, max_output_tokens, num_blocks_needed
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded, QuireError
 from app.contract.sampling_params import SamplingDefaults, SamplingParams
@@ -156,3 +156,15 @@ def test_the_output_of_one_request_is_bounded(params: dict[str, object], most: i
         with pytest.raises(InvalidValue, match=f"at most {MAX_OUTPUT}. Lower .* to {most}") as caught:
             max_output_tokens(SamplingParams(**params, **lengths))
         assert caught.value.param == list(lengths)[-1]
+
+
+def test_prompts_that_the_answer_shows_are_part_of_its_output():
+    params = SamplingParams(n=2, prompt_logprobs=4, max_tokens=None)
+    assert max_output_tokens(params, num_shown_tokens=1000) == (MAX_OUTPUT - 2 * 1000 * 5) // 2
+    with pytest.raises(InvalidValue, match=r"at most 990000 besides its prompts\. Lower max_tokens to 495000"):
+        max_output_tokens(SamplingParams(n=2, prompt_logprobs=4, max_tokens=495_001), num_shown_tokens=1000)
+    most = MAX_SHOWN // 10
+    max_output_tokens(params, num_shown_tokens=most)
+    with pytest.raises(InvalidValue, match=r"x \(1 \+ 4 prompt_logprobs\) is 500010; one answer may show") as caught:
+        max_output_tokens(params, num_shown_tokens=most + 1)
+    assert caught.value.param == "prompt_logprobs"

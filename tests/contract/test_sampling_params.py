@@ -200,7 +200,7 @@ def test_beam_search_accepts_neutral_values_and_ignores_the_models_defaults():
     assert SamplingParams(use_beam_search=True).with_defaults(defaults) == given == given.with_defaults(defaults)
 
 
-@pytest.mark.parametrize("fields", [{"prompt_logprobs": 1}])
+@pytest.mark.parametrize("fields", [{"prompt_logprobs": 1, "use_beam_search": True}])
 def test_unsupported_parameters_are_rejected(fields):
     with pytest.raises(UnsupportedParameter) as caught:
         SamplingParams(**fields)

@@ -1,5 +1,6 @@
 """Opens pages, asks questions on them, and records what a page must not do."""
 
+import asyncio
 from typing import Any
 
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Request, expect
@@ -13,6 +14,29 @@ window.violations = [];
 addEventListener("securitypolicyviolation", (event) =>
   violations.push(`${event.effectiveDirective}: ${event.blockedURI} ${event.sample}`));
 """
+# The page's messages at the edge of the window stay until they are dismissed: by the time that a busy machine has
+# pressed a button of one, its 10 seconds may be over.
+KEEP_TOASTS = """
+const { setTimeout: set } = window;
+window.setTimeout = (run, ms, ...rest) => (ms === 10_000 ? 0 : set(run, ms, ...rest));
+"""
+# The records of one object store of the page's database, oldest first.
+STORED = """async (store) => {
+  const result = (request) => new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+  if (!(await indexedDB.databases()).some(({ name }) => name === "quire")) return [];
+  const db = await result(indexedDB.open("quire"));
+  const records = await result(db.transaction(store).objectStore(store).getAll());
+  db.close();
+  // A question and its answer are made in the same millisecond.
+  return records.sort((a, b) => a.createdAt - b.createdAt || (a.role === "assistant") - (b.role === "assistant"));
+}"""
+
+
+# What Chromium itself logs of each 401 and 503, and of a server that is not there; the page expects both.
+LOGGED_BY_CHROMIUM = ("Failed to load resource", "net::ERR_CONNECTION_REFUSED")
 
 
 class PageWatch:
@@ -26,8 +50,8 @@ class PageWatch:
         page.on("request", self._on_request)
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        # Chromium itself logs each 401 and 503, which the page expects.
-        if message.type in ("error", "warning") and "Failed to load resource" not in message.text:
+        is_expected = any(text in message.text for text in LOGGED_BY_CHROMIUM)
+        if message.type in ("error", "warning") and not is_expected:
             self.problems.append(f"{message.type}: {message.text}")
 
     def _on_request(self, request: Request) -> None:
@@ -35,7 +59,7 @@ class PageWatch:
 
     async def check(self, page: Page, origin: str) -> None:
         """Fail if the page did any of these."""
-        assert self.problems == []
+        assert self.problems == [], self.problems
         assert await page.evaluate("violations") == []
         foreign = [url for url in self.requests if not url.startswith((origin, "data:"))]
         assert foreign == []
@@ -47,6 +71,7 @@ async def new_page(browser: Browser, **options: Any) -> tuple[BrowserContext, Pa
     page = await context.new_page()
     page.set_default_timeout(TIMEOUT_MS)
     await page.add_init_script(REPORT_VIOLATIONS)
+    await page.add_init_script(KEEP_TOASTS)
     return context, page
 
 
@@ -68,3 +93,45 @@ async def begin(page: Page, server: ScriptedServer, question: str = "What is Qui
 def last_answer(page: Page) -> Locator:
     """The newest answer of the conversation."""
     return page.locator(".answer").last
+
+
+async def stored(page: Page, store: str = "messages") -> list[dict[str, Any]]:
+    """The records that the page has stored, oldest first."""
+    records: list[dict[str, Any]] = await page.evaluate(STORED, store)
+    return records
+
+
+async def until_stored(page: Page, store: str, count: int) -> None:
+    """Wait until so many records are stored; the page stores what it shows a little later."""
+    async with asyncio.timeout(TIMEOUT_MS / 1000):
+        while True:
+            if len(await stored(page, store)) == count:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def until_true(source: Page | Locator, expression: str) -> None:
+    """Wait until a script of the page, or of an element, is true.
+
+    Playwright's own wait evaluates it in the page, from the second time on, which the page's policy forbids.
+    """
+    async with asyncio.timeout(TIMEOUT_MS / 1000):
+        while True:
+            if await source.evaluate(expression):
+                return
+            await asyncio.sleep(0.02)
+
+
+async def until_at_end(log: Locator) -> None:
+    """Wait until the end of the log is in view, as it is with the frame that follows what was rendered."""
+    await until_true(log, "log => log.scrollHeight - log.scrollTop - log.clientHeight < 2")
+
+
+async def stored_answer(page: Page) -> dict[str, Any]:
+    """The last stored message, once it has ended; this needs no painting."""
+    async with asyncio.timeout(TIMEOUT_MS / 1000):
+        while True:
+            records = await stored(page)
+            if records and records[-1].get("state") not in (None, "waiting", "streaming"):
+                return records[-1]
+            await asyncio.sleep(0.02)

@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 import app
+from tests.api.serving import HANG_S
 
 STATIC = Path(app.__file__).parent / "static"
 WINDOW = 256
@@ -33,7 +34,7 @@ def content_security_policy(page: str) -> str:
     return (
         f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self'; img-src 'self' data:; "
         "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-        "require-trusted-types-for 'script'; trusted-types dompurify quire"
+        "require-trusted-types-for 'script'; trusted-types dompurify"
     )
 
 
@@ -90,21 +91,24 @@ class ScriptedServer:
         self.url = ""
         self.health: dict[str, Any] = {"status": "ready", "progress": 1.0}
         self.model = "guide"
+        self.details: dict[str, Any] = {}  # further fields of the model in /v1/models
         self.key: str | None = None
         self.hellos: list[dict[str, Any]] = []
         self.streams: asyncio.Queue[Stream] = asyncio.Queue()
         self._sockets: list[WebSocket] = []
         self._ponged = asyncio.Event()
+        self._server: uvicorn.Server
+        self._serving: asyncio.Task[None]
 
     async def ping(self) -> None:
         """Return when the page has answered a ping: all frames that it sent before have been read."""
         self._ponged.clear()
         await self._sockets[-1].send_json({"t": "ping", "ts": 0})
-        await asyncio.wait_for(self._ponged.wait(), 30)
+        await asyncio.wait_for(self._ponged.wait(), HANG_S)
 
     async def next_stream(self) -> Stream:
         """Wait for the next stream that the page starts."""
-        return await asyncio.wait_for(self.streams.get(), 30)
+        return await asyncio.wait_for(self.streams.get(), HANG_S)
 
     def app(self) -> Starlette:
         """The routes that the page uses."""
@@ -121,16 +125,31 @@ class ScriptedServer:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["ScriptedServer"]:
         """Listen on a free port of the loopback for the time of the block."""
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        config = uvicorn.Config(self.app(), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        task = asyncio.create_task(server.serve([listener]))
+        await self.listen()
         try:
             yield self
         finally:
-            server.should_exit = True
-            await task
+            await self._stop(force=False)
+
+    async def listen(self) -> None:
+        """Listen on a free port of the loopback, after `kill` on the same one."""
+        port = int(self.url.rpartition(":")[2] or 0)
+        listener = socket.create_server(("127.0.0.1", port))
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        config = uvicorn.Config(self.app(), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+        self._server = uvicorn.Server(config)
+        self._serving = asyncio.create_task(self._server.serve([listener]))
+
+    async def kill(self) -> None:
+        """Cut every connection without a close frame, as the end of the process does, and listen no more."""
+        for connection in list(self._server.server_state.connections):
+            connection.transport.abort()  # type: ignore[union-attr]
+        await self._stop(force=True)
+
+    async def _stop(self, *, force: bool) -> None:
+        self._server.force_exit = force
+        self._server.should_exit = True
+        await self._serving
 
     async def _page(self, _request: Request) -> Response:
         page = (STATIC / "index.html").read_text()
@@ -143,7 +162,7 @@ class ScriptedServer:
         if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
             error = {"message": "No valid key.", "type": "invalid_request_error", "code": "invalid_api_key"}
             return JSONResponse({"error": error}, 401)
-        return JSONResponse({"object": "list", "data": [{"id": self.model, "object": "model"}]})
+        return JSONResponse({"object": "list", "data": [{"id": self.model, "object": "model", **self.details}]})
 
     async def _ws(self, websocket: WebSocket) -> None:
         assert websocket.scope["subprotocols"] == ["quire.v1"]

@@ -13,7 +13,8 @@ import torch
 
 from app.client.client import connect
 from app.contract.sampling_params import SamplingParams
-from app.llm import LLM, RequestOutput
+from app.llm import LLM
+from app.llm_outputs import RequestOutput
 from tests.checkpoints import tiny
 from tests.server.processes import HANG_S, RunningServer, serving
 

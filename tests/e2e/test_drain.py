@@ -78,7 +78,7 @@ async def over_websocket(server: RunningServer, num_streams: int, begun: asyncio
 
 
 async def test_on_sigterm_every_stream_finishes_and_the_process_exits_with_0() -> None:
-    with serving() as server:
+    with serving("--drain-timeout", str(HANG_S)) as server:
         server.wait_until_ready()
         begun = asyncio.Semaphore(0)
         limits = httpx.Limits(max_connections=2 * NUM_STREAMS)

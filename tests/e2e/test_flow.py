@@ -55,6 +55,10 @@ async def test_a_waiting_answer_shows_its_status(page: Page, server: ScriptedSer
     await expect(standing).to_have_count(0)
     await stream.send("progress", phase="queued", done=0, total=2048)
     await expect(standing).to_have_text("in the queue")
+    places = {2: "in the queue after 2 others", 1: "in the queue after 1 other", 0: "next in the queue"}
+    for ahead, words in places.items():
+        await stream.send("progress", phase="queued", done=0, total=2048, ahead=ahead)
+        await expect(standing).to_have_text(words)
     await stream.send("progress", phase="prefill", done=0, total=2048)
     await expect(standing).to_contain_text("processing the prompt")
     await expect(standing).to_contain_text("0 %")

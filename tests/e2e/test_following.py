@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.e2e.browsing import ask, begin, last_answer, new_page
+from tests.e2e.browsing import ask, begin, last_answer, new_page, until_at_end
 from tests.e2e.scripted import ScriptedServer, Stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -54,7 +54,7 @@ async def open_long_answer(page: Page, server: ScriptedServer) -> Stream:
     for paragraph in LONG.split("\n\n")[:20]:
         await stream.delta(paragraph + "\n\n")
     await expect(last_answer(page).locator("p")).to_have_count(20)
-    assert await distance(page.locator(".log")) < 2
+    await until_at_end(page.locator(".log"))
     return stream
 
 
@@ -124,7 +124,7 @@ async def test_the_view_does_not_move_after_the_user_scrolled_away_from_the_end(
     await expect(back).to_have_count(0)
     await stream.delta("the end")
     await expect(last_answer(page).locator("p")).to_have_count(26)
-    assert await distance(log) < 2
+    await until_at_end(log)
 
 
 async def settled_scroll_top(page: Page, log: Locator) -> float:
@@ -156,11 +156,11 @@ async def test_the_button_and_a_new_question_scroll_to_the_end(page: Page, serve
     await expect(back).to_be_visible()
     if way == "button":
         await back.click()
-        assert await distance(log) < 2
+        await until_at_end(log)
         await expect(page.get_by_label("Your question")).to_be_focused()
     await ask_and_finish(page, server, "And then?", LONG)
     await expect(back).to_have_count(0)
-    assert await distance(log) < 2
+    await until_at_end(log)
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,19 @@
 
 import asyncio
 import re
-from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Route, expect
 
 from app.contract.requests import Pause, Resume
 from tests.api.serving import HANG_S, make_app, serving, until
-from tests.e2e.browsing import PageWatch, ask, last_answer, new_page
+from tests.e2e.browsing import PageWatch, ask, last_answer, new_page, stored_answer
 from tests.fakes import FakeEngine, Script
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PIECES = [f"word{number} " for number in range(1, 1501)]
-STALL_S = 4.0
+STALL_S = 40.0
 
 # A hidden tab gets no animation frames, and its timers fire once a minute (Chromium's intensive throttling). A covered
 # window may get no frames either, and does not know that it is hidden. Both hold for frames and timers that were
@@ -38,21 +37,12 @@ HIDING = """
   };
 })();
 """
-
-
-async def stored_message(page: Page) -> dict[str, Any]:
-    """The last message in the page's storage, or None."""
-    message: dict[str, Any] = await page.evaluate("JSON.parse(sessionStorage['quire.conversation'] ?? '[]').at(-1)")
-    return message
-
-
-async def wait_for_stored_message(page: Page) -> dict[str, Any]:
-    """Wait until the last message has ended; this needs no painting."""
-    async with asyncio.timeout(HANG_S):
-        while True:
-            if message := await stored_message(page):
-                return message
-            await asyncio.sleep(0.01)
+# The page does nothing until the response arrives.
+BLOCK = """void setTimeout(() => {
+  const request = new XMLHttpRequest();
+  request.open("GET", "/hold", false);
+  request.send();
+})"""
 
 
 async def test_an_answer_of_several_windows_is_complete(browser: Browser) -> None:
@@ -63,7 +53,7 @@ async def test_an_answer_of_several_windows_is_complete(browser: Browser) -> Non
         await page.goto(url)
         await ask(page, "Long?")
         await expect(last_answer(page)).to_have_attribute("data-state", "done", timeout=HANG_S * 1000)
-        message = await stored_message(page)
+        message = await stored_answer(page)
         assert (message["text"], message["figures"]["tokens"]) == ("".join(PIECES), len(PIECES))
         await expect(last_answer(page).locator(".prose")).to_have_text("".join(PIECES).strip())
         await watch.check(page, url)
@@ -81,7 +71,7 @@ async def test_an_answer_continues_in_a_hidden_tab(browser: Browser) -> None:
         await expect(last_answer(page)).to_have_attribute("data-state", "waiting")
         await page.evaluate("hide()")
         await step_slowly(engine)
-        message = await wait_for_stored_message(page)
+        message = await stored_answer(page)
         assert (message["state"], message["text"]) == ("done", "".join(PIECES))
         assert engine.aborted == []
         await expect(last_answer(page)).to_have_attribute("data-state", "waiting")  # nothing was painted
@@ -102,7 +92,7 @@ async def test_an_answer_continues_in_a_window_without_frames(browser: Browser) 
         await expect(last_answer(page)).to_have_attribute("data-state", "waiting")
         await page.evaluate("cover()")
         engine.release()
-        message = await wait_for_stored_message(page)
+        message = await stored_answer(page)
         assert (message["state"], message["text"]) == ("done", "".join(PIECES[:700]))
         await expect(last_answer(page)).to_have_attribute("data-state", "done")
         await context.close()
@@ -126,12 +116,22 @@ async def test_a_blocked_page_pauses_the_answer_and_catches_up(browser: Browser)
         await page.goto(url)
         await ask(page, "Long?")
         await until(lambda: engine.requests)
-        await page.evaluate("void setTimeout(() => { const end = Date.now() + 1000; while (Date.now() < end); })")
+        begun, over = asyncio.Event(), asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            begun.set()
+            await over.wait()
+            await route.fulfill()
+
+        await page.route("**/hold", hold)
+        await page.evaluate(BLOCK)
+        await begun.wait()
         engine.release()
         await until(lambda: any(isinstance(command, Pause) for command in engine.port.posted))
+        over.set()
         await expect(last_answer(page)).to_have_attribute("data-state", "done", timeout=HANG_S * 1000)
         assert any(isinstance(command, Resume) for command in engine.port.posted)
-        assert (await stored_message(page))["text"] == "".join(PIECES)
+        assert (await stored_answer(page))["text"] == "".join(PIECES)
         await context.close()
 
 
@@ -149,6 +149,6 @@ async def test_a_draining_server_completes_a_long_answer(browser: Browser) -> No
         await expect(page.get_by_role("status")).to_contain_text("The server is shutting down.")
         engine.release()
         await expect(last_answer(page)).to_have_attribute("data-state", "done", timeout=HANG_S * 1000)
-        assert (await stored_message(page))["text"] == "".join(PIECES)
+        assert (await stored_answer(page))["text"] == "".join(PIECES)
         await drain
         await context.close()

@@ -18,11 +18,12 @@ PIECES = [
     *("word ", "two words", "\n", "\n\n", "  ", "    ", "\t", "- ", "* ", "1. ", "2. ", "> ", "# ", "---", "==="),
     *("```", "```js\n", "~~~\n", "`", "**", "_", "|", "| a | b |\n", "|---|---|\n", "[x]", "<div>", "\\"),
     *("![i](j)", "[l](https://e.org)", "&amp;", "&", "- [ ] ", "- [x] ", "\n\n\n", "http://e.org ", "é", "🧵"),
+    *("$", "$$", "$$\n", "$x_1$", "\\(", "\\)", "\\[", "\\]\n", "\\frac12", "a_b*c"),
 ]
 
 # Renders each document piece by piece and at once, and returns both results.
 STREAM_IN_PIECES = """async (documents) => {
-  const { MarkdownView } = await import("/static/markdown.js");
+  const { MarkdownView } = await import("/static/reading/markdown.js");
   const html = (blocks) => blocks.map((block) => block.innerHTML).join("\\n");
   return documents.map((pieces) => {
     const [streamed, complete] = [document.createElement("div"), document.createElement("div")];
@@ -91,14 +92,14 @@ async def test_a_link_definition_at_the_end_applies_to_earlier_blocks(page: Page
     ],
 )
 async def test_open_marks_of_the_tail_are_closed_for_display(page: Page, tail: str, completed: str) -> None:
-    complete = "async (tail) => (await import('/static/blocks.js')).completeTail(tail)"
+    complete = "async (tail) => (await import('/static/reading/blocks.js')).completeTail(tail)"
     assert await page.evaluate(complete, tail) == completed
 
 
 async def test_times_count_from_sending_and_the_rate_from_the_first_token(page: Page) -> None:
     figures: list[dict[str, Any]] = await page.evaluate(
         """async () => {
-          const { Stopwatch } = await import("/static/figures.js");
+          const { Stopwatch } = await import("/static/conversation/figures.js");
           const watch = new Stopwatch(1000);
           const seen = [watch.read(1200)];
           watch.add(3, 1500);
@@ -130,4 +131,4 @@ async def test_times_count_from_sending_and_the_rate_from_the_first_token(page: 
     ],
 )
 async def test_figures_are_rounded(page: Page, module: str, call: str, text: str) -> None:
-    assert await page.evaluate(f"async () => (await import('/static/{module}.js')).{call}") == text
+    assert await page.evaluate(f"async () => (await import('/static/conversation/{module}.js')).{call}") == text

@@ -1,11 +1,12 @@
 """The chat page as its user sees it, against a scripted server."""
 
+import asyncio
 import re
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
-from tests.e2e.browsing import ask, begin, last_answer
+from tests.e2e.browsing import ask, begin, last_answer, stored_answer, until_at_end, until_true
 from tests.e2e.scripted import ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -84,9 +85,7 @@ async def test_stop_ends_the_answer_at_once_and_cancels_the_stream(
 
 
 @pytest.mark.parametrize("way", ["button", "shortcut"])
-async def test_new_chat_clears_the_page_cancels_the_stream_and_focuses_the_field(
-    page: Page, server: ScriptedServer, way: str
-) -> None:
+async def test_new_chat_shows_an_empty_page_and_ends_no_answer(page: Page, server: ScriptedServer, way: str) -> None:
     stream = await begin(page, server)
     await stream.delta("Some text")
     await expect(last_answer(page).locator(".prose")).to_have_text("Some text")
@@ -97,8 +96,13 @@ async def test_new_chat_clears_the_page_cancels_the_stream_and_focuses_the_field
     await expect(page.locator("article")).to_have_count(0)
     await expect(page.get_by_text("What would you like to know?")).to_be_visible()
     await expect(page.get_by_label("Your question")).to_be_focused()
-    await stream.cancelled.wait()
-    await page.reload()
+    await stream.delta(" and more")
+    await stream.done()
+    assert (await stored_answer(page))["text"] == "Some text and more"
+    assert not stream.cancelled.is_set()
+    await page.go_back()
+    await expect(last_answer(page).locator(".prose")).to_have_text("Some text and more")
+    await page.go_forward()
     await expect(page.locator("article")).to_have_count(0)
 
 
@@ -193,7 +197,7 @@ async def test_an_answer_at_its_length_limit_shows_it(page: Page, server: Script
     stream = await begin(page, server)
     await stream.delta("Cut")
     await stream.done("length")
-    await expect(last_answer(page).locator(".ending")).to_have_text("The answer reached its length limit.")
+    await expect(last_answer(page).locator(".ending")).to_have_text("Length limit reached.")
 
 
 async def test_a_reload_keeps_the_conversation(page: Page, server: ScriptedServer) -> None:
@@ -211,8 +215,9 @@ async def test_a_reload_during_an_answer_keeps_its_text(page: Page, server: Scri
     await stream.delta("Half an")
     await expect(last_answer(page).locator(".prose")).to_have_text("Half an")
     await page.reload()
-    await expect(last_answer(page)).to_have_attribute("data-state", "stopped")
+    await expect(last_answer(page)).to_have_attribute("data-state", "interrupted")
     await expect(last_answer(page).locator(".prose")).to_have_text("Half an")
+    await expect(page.get_by_role("alert")).to_contain_text("The rest was not received.")
     await expect(page.locator(".question p")).to_have_text("What is Quire?")
 
 
@@ -226,7 +231,7 @@ async def test_shift_enter_makes_a_new_line_and_an_empty_question_is_not_sent(
     await field.fill("first line")
     await field.press("Shift+Enter")
     await field.type("second line")
-    assert await field.evaluate("field => field.offsetHeight") > 60
+    await until_true(field, "field => field.offsetHeight > 60")
     await ask(page, await field.input_value())
     stream = await server.next_stream()
     assert stream.request["messages"][0]["content"] == "first line\nsecond line"
@@ -259,6 +264,21 @@ async def test_load_progress_is_shown_until_the_server_is_ready(page: Page, serv
     server.health = {"status": "ready", "progress": 1.0}
     await expect(page.get_by_role("button", name="Send")).to_be_enabled()
     await expect(page.locator("progress")).to_have_count(0)
+
+
+async def test_connecting_is_named_when_it_takes_long(page: Page, server: ScriptedServer) -> None:
+    answered = asyncio.Event()
+
+    async def wait(route: Route) -> None:
+        await answered.wait()
+        await route.continue_()
+
+    await page.route("**/readyz", wait)
+    await page.goto(server.url)
+    await expect(page.get_by_text("Connecting to the server…")).to_be_visible()
+    answered.set()
+    await expect(page.get_by_text("Connecting to the server…")).to_have_count(0)
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
 
 
 async def test_a_failed_load_shows_its_message(page: Page, server: ScriptedServer) -> None:
@@ -305,10 +325,22 @@ async def test_the_log_follows_the_answer_unless_scrolled_up(page: Page, server:
         await stream.delta(f"paragraph {number}\n\n")
     await expect(last_answer(page).locator("p")).to_have_count(40)
     log = page.locator(".log")
-    assert await log.evaluate(distance) < 2
+    await until_at_end(log)
     await log.hover()
     await page.mouse.wheel(0, -600)
     await expect(page.get_by_text("paragraph 20", exact=True)).to_be_in_viewport()
     await stream.delta("the end")
     await expect(last_answer(page).locator("p")).to_have_count(41)
     assert await log.evaluate(distance) > 400
+
+
+async def test_an_answer_is_announced_in_sentences(page: Page, server: ScriptedServer) -> None:
+    stream = await begin(page, server)
+    region = page.locator("#app > .unseen[aria-live='polite']")
+    await expect(region).to_be_attached()
+    await stream.delta("The **first** sentence. The sec")
+    await expect(region).to_have_text("The first sentence.")
+    await stream.delta("ond")
+    await stream.done()
+    await expect(region).to_have_text("The second")
+    await expect(page.get_by_role("log")).to_have_attribute("aria-live", "off")

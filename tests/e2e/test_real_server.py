@@ -14,12 +14,12 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
-from tests.e2e.browsing import PageWatch, new_page
+from tests.e2e.browsing import PageWatch, new_page, stored_answer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 KEY = "sheet-and-thread"
-START_S = 60
+START_S = 240
 ANSWER_MS = 60_000
 QUESTION = "What is Quire?"
 
@@ -84,7 +84,7 @@ async def test_the_page_works_with_the_embedded_model_and_survives_the_shutdown(
     await page.get_by_role("button", name=QUESTION).click()
     answer = page.locator(".answer")
     await expect(answer).to_have_attribute("data-state", "done", timeout=ANSWER_MS)
-    stored = await page.evaluate("JSON.parse(sessionStorage.getItem('quire.conversation')).at(-1)")
+    stored = await stored_answer(page)
     assert stored["text"] == await asyncio.to_thread(complete_answer, served.url)
     assert stored["figures"]["tokens"] > 5
     await expect(answer.locator(".rate b")).to_have_text(re.compile(r"\d"))

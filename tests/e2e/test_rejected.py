@@ -47,25 +47,53 @@ async def test_a_rejected_message_returns_to_the_field_and_its_edit_replaces_it(
 async def test_newly_typed_text_stays_and_the_rejected_message_can_be_edited(
     page: Page, server: ScriptedServer
 ) -> None:
-    stream = await begin(page, server, QUESTION)
+    await (await begin(page, server, "Before?")).answer("Well.")
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await ask(page, QUESTION)
+    stream = await server.next_stream()
     await question_field(page).fill("A new thought")
     await stream.error("overloaded", 503, "Try again in a moment.")
     await expect(page.get_by_role("alert")).to_contain_text("Try again in a moment.")
     await expect(question_field(page)).to_have_value("A new thought")
     await question_field(page).press("Enter")
     stream = await server.next_stream()
-    assert [m["content"] for m in stream.request["messages"]] == ["A new thought"]
+    assert [m["content"] for m in stream.request["messages"]] == ["Before?", "Well.", "A new thought"]
     await stream.answer("Indeed.")
-    await expect(page.locator(".question p")).to_have_text([QUESTION, "A new thought"])
+    await expect(page.locator(".question p")).to_have_text(["Before?", QUESTION, "A new thought"])
     await question_field(page).fill("And more")
-    await page.get_by_role("button", name="Edit").click()
+    await page.get_by_role("button", name="Edit", exact=True).click()
     await expect(question_field(page)).to_have_value(f"{QUESTION}\n\nAnd more")
-    await expect(page.get_by_role("button", name="Edit")).to_have_count(0)
+    await expect(page.get_by_role("button", name="Edit", exact=True)).to_have_count(0)
     await question_field(page).press("Enter")
     stream = await server.next_stream()
-    expected = ["A new thought", "Indeed.", f"{QUESTION}\n\nAnd more"]
+    expected = ["Before?", "Well.", "A new thought", "Indeed.", f"{QUESTION}\n\nAnd more"]
     assert [m["content"] for m in stream.request["messages"]] == expected
-    await expect(page.locator(".question p")).to_have_text(["A new thought", f"{QUESTION}\n\nAnd more"])
+    questions = ["Before?", "A new thought", f"{QUESTION}\n\nAnd more"]
+    await expect(page.locator(".question p")).to_have_text(questions)
+    await page.reload()
+    await expect(page.locator(".question p")).to_have_text(questions)
+
+
+async def test_a_repetition_that_is_rejected_leaves_the_first_answer(page: Page, server: ScriptedServer) -> None:
+    await (await begin(page, server, "One?")).answer("First.")
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await ask(page, "Two?")
+    await (await server.next_stream()).answer("Second.")
+    await expect(last_answer(page).locator(".prose")).to_have_text("Second.")
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await last_answer(page).get_by_role("button", name="Answer again").click()
+    await (await server.next_stream()).error("overloaded", 503, "Try again in a moment.")
+    await expect(question_field(page)).to_have_value("Two?")
+    await question_field(page).press("Enter")
+    await (await server.next_stream()).answer("Other.")
+    await expect(last_answer(page).locator(".prose")).to_have_text("Other.")
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await page.reload()
+    await expect(page.locator(".question p")).to_have_text(["One?", "Two?"])
+    await expect(last_answer(page).locator(".prose")).to_have_text("Other.")
+    await page.locator(".question").last.get_by_role("button", name="Previous branch").click()
+    await expect(page.locator(".question p")).to_have_text(["One?", "Two?"])
+    await expect(last_answer(page).locator(".prose")).to_have_text("Second.")
 
 
 async def test_a_retried_message_leaves_the_field(page: Page, server: ScriptedServer) -> None:
@@ -76,12 +104,17 @@ async def test_a_retried_message_leaves_the_field(page: Page, server: ScriptedSe
     await expect(question_field(page)).to_have_value("")
 
 
-async def test_a_rejected_message_can_be_edited_after_a_reload(page: Page, server: ScriptedServer) -> None:
+async def test_a_rejected_message_is_in_the_field_after_a_reload(page: Page, server: ScriptedServer) -> None:
     await (await begin(page, server, QUESTION)).error("overloaded", 503, "Try again in a moment.")
     await expect(question_field(page)).to_have_value(QUESTION)
     await page.reload()
-    await page.get_by_role("button", name="Edit").click()
+    await expect(page.get_by_role("alert")).to_contain_text("back in the field")
     await expect(question_field(page)).to_have_value(QUESTION)
+    await expect(page.get_by_role("button", name="Edit", exact=True)).to_have_count(0)
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+    await question_field(page).press("Enter")
+    assert (await server.next_stream()).request["messages"][0]["content"] == QUESTION
+    await expect(page.locator(".question p")).to_have_text([QUESTION])
 
 
 async def test_an_answer_that_fails_with_text_keeps_its_question(page: Page, server: ScriptedServer) -> None:

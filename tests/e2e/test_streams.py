@@ -68,7 +68,7 @@ async def over_sse(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[str
     text, reason = "", ""
     async with client.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as response:
         assert response.status_code == 200
-        events = [line.removeprefix("data: ") async for line in response.aiter_lines() if line]
+        events = [line.removeprefix("data: ") async for line in response.aiter_lines() if line.startswith("data: ")]
     assert events[-1] == "[DONE]"
     for event in events[:-1]:
         choice = json.loads(event)["choices"][0]

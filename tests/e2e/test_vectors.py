@@ -19,16 +19,29 @@ SCENARIOS = {one["name"]: one for one in json.loads(VECTORS.read_text(encoding="
 
 # Plays a scenario; returns the frames sent in each step, the outcome of the streams, and whether the server drains.
 PLAY = """async (steps) => {
-  const { Protocol } = await import("/static/protocol.js");
+  const { Protocol } = await import("/static/stream/protocol.js");
   let sent = [];
   let now = 0;
   const protocol = new Protocol((frame) => sent.push(structuredClone(frame)));
   const streams = {};
+  const heard = {};  // the text of each choice, and the error, by stream
+  const hear = (stream, frame) => {
+    if (frame.t === "delta") heard[stream.id].texts[frame.i] += frame.x;
+    if (frame.t === "error") heard[stream.id].error = frame.code;
+  };
+  const start = ({ id, request }) => {
+    streams[id] = protocol.start(id, request);
+    heard[id] = { texts: Array(request.n ?? 1).fill("") };
+  };
+  const receive = (frame) => {
+    const stream = protocol.receive(frame);
+    if (stream) hear(stream, frame);
+  };
   const play = (step) => {
-    if (step.server) protocol.receive(step.server);
+    if (step.server) receive(step.server);
     else if (step.closed) protocol.close();
     else if (step.client === "hello") protocol.hello(step.key);
-    else if (step.client === "start") streams[step.id] = protocol.start(step.id, step.request);
+    else if (step.client === "start") start(step);
     else if (step.client === "cancel") protocol.cancel(step.id);
     else if (step.client === "read") protocol.show(now);
     else if (step.client === "wait") now += step.ms;
@@ -39,12 +52,11 @@ PLAY = """async (steps) => {
     play(step);
     return sent;
   });
-  const outcome = ({ texts, finishReasons, state, progress, failure }) => ({
-    texts,
-    finish: texts.map((_, i) => finishReasons[i] ?? null),
+  const outcome = ({ id, finishReasons, state, progress }) => ({
+    ...heard[id],
+    finish: heard[id].texts.map((_, i) => finishReasons[i] ?? null),
     state,
     ...(progress && { progress: [progress.phase, progress.done, progress.total] }),
-    ...(failure && { error: failure.code }),
   });
   const ends = Object.entries(streams).map(([id, stream]) => [id, outcome(stream)]);
   return { sends, streams: Object.fromEntries(ends), draining: protocol.isDraining };

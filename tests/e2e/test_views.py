@@ -1,86 +1,83 @@
-"""Each view of the page in light and dark, on a desktop and a phone: no view is wider than the window."""
+"""Each view and state in light and dark, on a desktop and a phone: axe finds nothing, and nothing is too wide."""
 
+import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Page, expect
 
-from tests.e2e.browsing import PageWatch, ask, last_answer, new_page
+from tests.e2e.axe import violations
+from tests.e2e.browsing import PageWatch, new_page
 from tests.e2e.scripted import ScriptedServer
+from tests.e2e.tour import Tour
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-RICH = """Quire keeps the **key-value cache** in *blocks*, much as an operating system keeps memory in pages.
-
-## How it works
-
-1. A request asks for as many blocks as its prompt needs.
-2. Each further token takes the next free slot.
-   - blocks need not be neighbours
-   - a finished request gives its blocks back
-
-| what | size |
-|:-----|-----:|
-| block | 16 tokens |
-| model | 8 MB |
-
-```python
-client = OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="none")
-for chunk in client.chat.completions.create(model="guide", messages=messages, stream=True):
-    print(chunk.choices[0].delta.content or "", end="")
-```
-
-> The first sheet carries the thread.
-
-See [the documentation](https://example.org/quire) or run `quire serve`.
-"""
+WIDEST = "Math.max(document.documentElement.scrollWidth, document.querySelector('.log').scrollWidth)"
+SIZES: dict[str, dict[str, Any]] = {
+    "desktop": {"viewport": {"width": 1280, "height": 800}},
+    "phone": {
+        "viewport": {"width": 390, "height": 844},
+        "has_touch": True,
+        "is_mobile": True,
+        "device_scale_factor": 2,
+    },
+    # 1280 px at a zoom of 200 %
+    "zoom": {"viewport": {"width": 640, "height": 400}, "device_scale_factor": 2},
+}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", ["desktop", "phone"])
-async def test_every_view_fits_the_window(
-    browser: Browser, server: ScriptedServer, shots: Path, scheme: str, size: str
+def tours() -> list[Any]:
+    """Every size with every scheme; `make test` takes two tours that have each layout and each scheme once."""
+    usual = [("desktop", "light"), ("phone", "dark")]
+    every = itertools.product(SIZES, ("light", "dark"))
+    return [pytest.param(*each, marks=() if each in usual else pytest.mark.long) for each in every]
+
+
+@pytest.mark.parametrize(("size", "scheme"), tours())
+async def test_every_view_is_accessible_and_fits_the_window(
+    browser: Browser, server: ScriptedServer, shots: Path, tmp_path: Path, scheme: str, size: str
 ) -> None:
-    viewport = {"width": 1280, "height": 800} if size == "desktop" else {"width": 390, "height": 844}
-    context, page = await new_page(
-        browser,
-        viewport=viewport,
-        color_scheme=scheme,
-        has_touch=size == "phone",
-        is_mobile=size == "phone",
-        device_scale_factor=1 if size == "desktop" else 2,
-    )
+    context, page = await new_page(browser, color_scheme=scheme, reduced_motion="reduce", **SIZES[size])
     watch = PageWatch(page)
+    found: list[str] = []
 
-    async def shoot(view: str) -> None:
-        widest = "Math.max(document.documentElement.scrollWidth, document.querySelector('.log').scrollWidth)"
-        assert await page.evaluate(widest) <= viewport["width"], f"{view} is wider than the window"
+    async def look(view: str) -> None:
+        if await page.evaluate(WIDEST) > SIZES[size]["viewport"]["width"]:
+            found.append(f"{view} is wider than the window")
+        found.extend(f"{view}: {line}" for line in await violations(page))
         await page.screenshot(path=shots / f"{view}-{size}-{scheme}.png")
 
-    server.health = {"status": "loading", "progress": 0.42}
-    await page.goto(server.url)
-    await expect(page.locator("progress")).to_be_visible()
-    await shoot("loading")
-    server.health = {"status": "ready", "progress": 1.0}
-    await expect(page.get_by_role("button", name="What is Quire?")).to_be_visible()
-    await shoot("welcome")
-    await ask(page, "How does the paged KV cache work, and how do I call the server from Python?")
-    stream = await server.next_stream()
-    await stream.delta(RICH[:300], tokens=70)
-    await expect(last_answer(page).locator(".tokens b")).to_have_text("70")
-    await shoot("streaming")
-    await stream.delta(RICH[300:], tokens=130)
-    await stream.done()
-    await expect(last_answer(page)).to_have_attribute("data-state", "done")
-    await shoot("answer")
-    await ask(page, "x" * 300)
-    await (await server.next_stream()).error("overloaded", 503, "The queue is full; try again in a moment.")
-    await expect(page.get_by_role("alert")).to_be_visible()
-    await shoot("failed")
-    server.key = "secret"
-    await page.evaluate("sessionStorage.clear()")
-    await page.reload()
-    await expect(page.get_by_label("This server requires an API key.")).to_be_visible()
-    await shoot("locked")
+    server.details = {"max_model_len": 256, "format": "safetensors", "quantization": "int8"}
+    tour = Tour(page, server, look)
+    await tour.start()
+    await tour.answer()
+    await tour.cut()
+    await tour.editing()
+    await tour.sheets()
+    await tour.sidebar(tmp_path)
+    await tour.branches()
+    await tour.storage()
+    await tour.waiting()
+    await tour.failures()
+    assert found == [], "\n".join(found)
     await watch.check(page, server.url)
     await context.close()
+
+
+async def test_a_private_window_is_accessible(browser: Browser, server: ScriptedServer, shots: Path) -> None:
+    context, page = await new_page(browser)
+    await page.add_init_script("Object.defineProperty(window, 'indexedDB', { value: undefined })")
+    await page.goto(server.url)
+    await expect(page.get_by_role("alert")).to_contain_text("This browser stores nothing")
+    assert await violations(page) == []
+    await page.screenshot(path=shots / "private-desktop-light.png")
+    await context.close()
+
+
+async def test_axe_finds_what_is_wrong(page: Page, server: ScriptedServer) -> None:
+    await page.goto(server.url)
+    await expect(page.locator(".welcome")).to_be_visible()
+    await page.evaluate("document.querySelector('.lead').append(document.createElement('button'))")
+    assert [line.split(":")[0] for line in await violations(page)] == ["button-name"]

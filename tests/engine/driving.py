@@ -23,11 +23,11 @@ from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
 
 
-def build(folder: Path, *, faults: FaultPlan | None = None, **settings: object) -> Engine:
-    """An engine over a checkpoint folder, computing on one thread."""
+def build(model: Path | str, *, faults: FaultPlan | None = None, **settings: object) -> Engine:
+    """An engine over a model's folder or file, computing on one thread."""
     torch.set_num_threads(1)
     defaults = {"num_kv_blocks": 128, "dtype": "auto"}
-    return build_engine(make_config({"model": str(folder), **defaults, **settings}), faults=faults)
+    return build_engine(make_config({"model": str(model), **defaults, **settings}), faults=faults)
 
 
 def request(engine: Engine, request_id: str, prompt: Sequence[int], **params: object) -> EngineRequest:

@@ -21,10 +21,12 @@ TEXT_IDS = sorted(
 )
 
 
-def make_group(group_id: int = 1, **params) -> SequenceGroup:
+def make_group(group_id: int = 1, *, is_prompt_only: bool = False, **params) -> SequenceGroup:
     """The group of a request that arrived at 10.0; the ids of its sequences begin at 100 * `group_id`."""
     params = {"max_tokens": 100, "seed": 0, **params}
-    request = EngineRequest(f"request-{group_id}", (7, 8, 9), SamplingParams(**params), arrival_time=10.0)
+    request = EngineRequest(
+        f"request-{group_id}", (7, 8, 9), SamplingParams(**params), 10.0, is_prompt_only=is_prompt_only
+    )
     search = BeamSearch(request.params, {EOS}) if request.params.use_beam_search else None
     group = SequenceGroup(group_id, request, context=b"", search=search)
     first = Sequence.first_of(group, 100 * group_id)

@@ -19,6 +19,7 @@ from app.engine.build import build_engine
 from app.runtime.startup_timings import StartTimings
 from tests.checkpoints import damaged_copy, tiny
 from tests.engine.driving import build, generate, request
+from tests.gguf_writer import tiny_gguf
 
 
 def test_model_info_has_limits_defaults_and_eos_ids(tmp_path: Path):
@@ -35,6 +36,18 @@ def test_model_info_has_limits_defaults_and_eos_ids(tmp_path: Path):
     assert model_info.defaults == SamplingDefaults(temperature=0.6, top_k=9)
     assert len(model_info.revision) == 32 and model_info.created > 0
     assert build(folder, served_model_name="other").model_info.name == "other"
+
+
+def test_model_info_has_the_format_of_the_files_and_the_quantization(tmp_path: Path):
+    for model, settings, wanted in (
+        (tiny("Llama"), {}, ("safetensors", None)),
+        (tiny("Llama"), {"quantization": "int4"}, ("safetensors", "int4")),
+        (tiny_gguf(tmp_path / "f.gguf", kind="F16"), {}, ("gguf", None)),
+        (tiny_gguf(tmp_path / "q.gguf", kind="Q8_0"), {}, ("gguf", "Q8_0")),
+        (tiny_gguf(tmp_path / "q.gguf", kind="Q8_0"), {"quantization": "int8"}, ("gguf", "int8")),
+    ):
+        model_info = build(model, num_kv_blocks=8, **settings).model_info
+        assert (model_info.format, model_info.quantization) == wanted
 
 
 def test_progress_is_reported_up_to_one():
@@ -65,7 +78,12 @@ def test_startup_timings_have_all_phases_of_the_build():
     timings.begin()
     build_engine(make_config({"model": str(tiny("Llama")), "num_kv_blocks": 8}), timings=timings)
     names = [phase.name for phase in timings.phases()]
-    assert names == ["find or compile the kernels", "load and pack the weights", "allocate the cache, record the step"]
+    assert names == [
+        "find or compile the kernels",
+        "load and pack the weights",
+        "allocate the cache, record the step",
+        "read the vocabulary for grammars",
+    ]
 
 
 def test_a_pool_smaller_than_the_context_starts_with_one_warning(caplog: pytest.LogCaptureFixture):

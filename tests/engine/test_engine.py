@@ -309,7 +309,7 @@ def test_the_engine_works_after_a_failed_launch_with_steps_in_flight(fails_at: i
     limits = replace(real.scheduler.limits, run_ahead=1)
     scheduler = Scheduler(limits)
     output = OutputProcessor(scheduler, TOKENIZER, ())
-    built = Engine(real.model_info, scheduler, FakeRunner(fails_at), output)  # type: ignore[arg-type]
+    built = Engine(real.model_info, scheduler, FakeRunner(fails_at), output, real.grammars)  # type: ignore[arg-type]
     run = Run(built)
     first, second, *_ = requests_of(real, max_tokens=9)
     run.add(first)

@@ -26,6 +26,7 @@ from app.engine.engine import Engine
 from tests.checkpoints import tiny
 from tests.engine.driving import LogitRecorder, Run, build, generate, request
 from tests.engine.execute.injected_faults import InjectedFaults
+from tests.quantized_models import QUANTIZED, quantized_model
 
 DTYPES = ("float32", "bfloat16", "float16")
 MODELS = {
@@ -34,6 +35,7 @@ MODELS = {
     "window": ("Mistral", {"sliding_window": 19, "head_dim": 80, "hidden_size": 40}),
     "qwen3": ("Qwen3", {"num_key_value_heads": 4}),
 }
+CASES = [*((model, dtype) for model in MODELS for dtype in DTYPES), *((name, "bfloat16") for name in QUANTIZED)]
 TARGET = tuple(random.Random(1).choices(range(4, 290), k=150))
 # The recorder distinguishes requests by their prompts, so no other prompt may begin like the target's.
 OTHER_TOKENS = [token for token in range(4, 290) if token != TARGET[0]]
@@ -55,6 +57,8 @@ class FixedThreads:
 
 
 def engine_for(model: str, dtype: str, **given: object) -> Engine:
+    if model in QUANTIZED:
+        return build(**{**quantized_model(model), **given})
     architecture, fields = MODELS[model]
     return build(tiny(architecture, **fields), dtype=dtype, **given)
 
@@ -94,8 +98,7 @@ def test_logits_do_not_depend_on_batch_or_history():
 
 def check_history(data: st.DataObject) -> EngineStats:
     """Run the target request in a random batch; return the engine's statistics."""
-    model = data.draw(st.sampled_from(sorted(MODELS)), label="model")
-    dtype = data.draw(st.sampled_from(DTYPES), label="dtype")
+    model, dtype = data.draw(st.sampled_from(CASES), label="model and dtype")
     num_prompt = data.draw(st.sampled_from((1, 2, 7, 31, 33, 127, 128, 129, 150)), label="prompt tokens")
     others = data.draw(st.lists(st.integers(1, 140), max_size=10), label="prompt tokens of the others")
     block_size = data.draw(st.sampled_from((8, 16, 32, 64)), label="block size")
@@ -136,8 +139,7 @@ def check_history(data: st.DataObject) -> EngineStats:
     return stats
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("model", "dtype"), CASES)
 def test_logits_are_the_same_after_swaps_and_from_host_memory(model: str, dtype: str):
     engine = engine_for(model, dtype, num_kv_blocks=22, max_num_batched_tokens=40, max_num_seqs=8, swap_space=2**23)
     engine.scheduler.tables.swap.block_s = 0.0  # swapping is always cheaper than recomputing
@@ -162,8 +164,7 @@ def other(engine: Engine, index: int, length: int, num_prompt: int, rng: random.
     return request(engine, f"other {index}", prompt, max_tokens=rng.randrange(1, 30), **choices)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("model", "dtype"), CASES)
 def test_logits_are_the_same_after_preemption(model: str, dtype: str):
     """Recomputed positions have the bits that they had when decoded: LogitRecorder compares these too."""
     engine = engine_for(model, dtype, num_kv_blocks=22, max_num_batched_tokens=40, max_num_seqs=8)

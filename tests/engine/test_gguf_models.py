@@ -4,33 +4,68 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 from pathlib import Path
 
 import pytest
+from torch.nn.functional import kl_div, log_softmax
 
 from app.cli import main
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
-from tests.checkpoints import ARCHITECTURES, tiny
-from tests.gguf_writer import tiny_gguf
+from benchmarks.perplexity.scored_model import ScoredModel
+from tests.checkpoints import tiny
+from tests.gguf_blocks import GROUPED
+from tests.gguf_writer import GGUF_MODELS, tiny_gguf
+from tests.quantized_models import MIXED, random_gguf
 
 SETTINGS = {"max_model_len": 64, "num_kv_blocks": 8, "max_num_seqs": 2}
-PARAMS = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+PARAMS = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, logprobs=5)
 PROMPTS = ["the quick brown fox", [5, 6, 7, 300, 8]]
 
 
-def answers(model: Path, **settings: object) -> list[list[int]]:
-    """Greedy tokens of two prompts."""
+def answers(model: Path, **settings: object) -> list[tuple[list[int], object]]:
+    """Greedy tokens of two prompts, with log-probabilities."""
     llm = LLM(str(model), **SETTINGS, **settings)
     outputs = llm.generate(PROMPTS, PARAMS, use_tqdm=False)
     llm.close()
-    return [output.outputs[0].token_ids for output in outputs]
+    return [(output.outputs[0].token_ids, output.outputs[0].logprobs) for output in outputs]
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_tokens_are_those_of_the_folder(architecture: str, tmp_path: Path):
-    found = answers(tiny_gguf(tmp_path / "m.gguf", architecture), dtype="float32")
-    assert found == answers(tiny(architecture), dtype="float32")
+@pytest.mark.parametrize("architecture", GGUF_MODELS)
+def test_the_tokens_and_their_log_probabilities_are_those_of_the_folder(architecture: str, tmp_path: Path):
+    fields = GGUF_MODELS[architecture]
+    found = answers(tiny_gguf(tmp_path / "m.gguf", architecture, **fields), dtype="float32")
+    assert found == answers(tiny(architecture, **fields), dtype="float32")
+
+
+@pytest.mark.parametrize("kind", [*(kind.name for kind in GROUPED), "mixed"])
+def test_log_probabilities_from_panels_are_those_of_decoded_weights(kind: str, tmp_path: Path):
+    """Activations of one byte change them by some hundredths."""
+    file = random_gguf(tmp_path / "m.gguf", *(("Q4_K", MIXED) if kind == "mixed" else (kind,)))
+    found, wanted = answers(file), answers(file, dtype="float32")
+    for (_, kept), (_, decoded) in zip(found, wanted, strict=True):
+        first, other = kept[0], decoded[0]
+        common = first.keys() & other.keys()
+        assert len(common) >= 3
+        assert max(abs(first[token].logprob - other[token].logprob) for token in common) < 0.05
+
+
+# The relative error of logits (norm of the difference over the norm) that is allowed. Activations of two bytes err less
+# than those in bfloat16, and those of one byte more: docs/benchmarks.md has what was measured.
+LOGIT_ERRORS = {"Q4_1": 0.005, "Q5_1": 0.005, "Q5_K": 0.015}
+LOGIT_ERROR = 0.01
+
+
+@pytest.mark.parametrize("kind", [*(kind.name for kind in GROUPED), "mixed"])
+def test_logits_from_panels_err_little_from_those_of_decoded_weights(kind: str, tmp_path: Path):
+    file = random_gguf(tmp_path / "m.gguf", *(("Q4_K", MIXED) if kind == "mixed" else (kind,)))
+    tokens = random.Random(0).choices(range(4, 300), k=128)
+    exact = ScoredModel({"model": str(file), "dtype": "float32"}).logits(tokens).double()
+    found = ScoredModel({"model": str(file)}).logits(tokens).double()
+    assert 1e-4 < float((found - exact).norm() / exact.norm()) < LOGIT_ERRORS.get(kind, LOGIT_ERROR)
+    divergence = kl_div(log_softmax(found, -1), log_softmax(exact, -1), reduction="none", log_target=True)
+    assert float(divergence.sum(-1).mean()) < 1e-3
 
 
 def test_a_chat_uses_the_template_of_the_file(tmp_path: Path):
@@ -51,10 +86,20 @@ def test_one_line_says_what_becomes_of_quantized_weights(
     answers(tiny_gguf(tmp_path / "m.gguf", kind="Q8_0"), quantization=quantization)
     lines = [(record.levelno, record.getMessage()) for record in caplog.records if "Q8_0" in record.getMessage()]
     if quantization is None:
-        assert lines == [(logging.INFO, "The weights (GGUF, Q8_0) are decoded to bfloat16.")]
+        assert lines == [(logging.INFO, "Weights of the type Q8_0 are used as the file stores them.")]
     else:
         assert len(lines) == 1 and lines[0][0] == logging.WARNING
         assert f"quantizing them again to {quantization} makes the answers worse" in lines[0][1]
+
+
+@pytest.mark.parametrize("fields", [{"enforce_eager": True}, {"dtype": "float32"}])
+def test_weights_that_are_decoded_are_named(
+    fields: dict[str, object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO, "quire.engine")
+    answers(tiny_gguf(tmp_path / "m.gguf", kind="Q8_0"), **fields)
+    dtype = fields.get("dtype", "bfloat16")
+    assert f"Weights of the type Q8_0 are decoded to {dtype}." in caplog.messages
 
 
 def test_weights_that_are_not_quantized_need_no_line(tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -63,13 +108,11 @@ def test_weights_that_are_not_quantized_need_no_line(tmp_path: Path, caplog: pyt
     assert not [record for record in caplog.records if "GGUF" in record.getMessage()]
 
 
-def test_the_plan_counts_decoded_weights_and_names_the_types_of_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_the_plan_names_the_types_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tiny_gguf(tmp_path / "model-Q8_0.gguf", kind="Q8_0")
     assert main(["plan", str(file), "--json", "--ram", "8GiB"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert (figures["model"], figures["files"], figures["dtype"]) == ("model-Q8_0", "GGUF, Q8_0", "bfloat16")
-    assert figures["weight_bytes"] == 2 * sum(figures["parameters"].values())
+    assert figures["weight_bytes"] < 2 * sum(figures["parameters"].values())
     assert main(["plan", str(file), "--ram", "8GiB"]) == 0
     assert "bfloat16 (files: GGUF, Q8_0)" in " ".join(capsys.readouterr().out.split())

@@ -1,13 +1,17 @@
 """The output processor: many sequences in one step, finished and cancelled requests, counts and times."""
 
+from collections.abc import Collection
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.contract.engine_status import EngineStats, StepReport
 from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, TokenDelta, Usage
 from app.engine.output_processor import OutputProcessor
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.search.beam_search import Hypothesis
+from app.observe.metrics import Metrics
 from tests.engine.sequence_groups import (
     BYTES,
     EOS,
@@ -29,7 +33,7 @@ class BrokenTokenizer:
     def __init__(self) -> None:
         self.token_bytes = TOKENIZER.token_bytes
 
-    def new_detokenizer(self) -> "BrokenTokenizer":
+    def new_detokenizer(self, shown_token_ids: Collection[int] = ()) -> "BrokenTokenizer":
         return self
 
     def append(self, token_id: int) -> str:
@@ -253,3 +257,29 @@ def test_a_search_that_cannot_be_decoded_fails():
     output, finishes = make_processor(group, tokenizer=BrokenTokenizer())
     (failed,) = end_search(output, group, [Hypothesis((BROKEN_ID, EOS), -1.0)], now=17.0)
     assert (type(failed), failed.request_id, finishes.groups) == (RequestFailed, "request-1", [group, group])
+
+
+# --- Answers without tokens -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("token_id", [TOKEN_ID, EOS])
+def test_an_answer_of_a_prompt_alone_ends_with_its_prompt_and_metrics_count_no_token(token_id):
+    group = make_group(n=2, is_prompt_only=True)
+    output, _ = make_processor(group)
+    events = step(output, [(sequence, token_id) for sequence in group.sequences])
+    assert [(type(event), event.choice, event.reason) for event in events] == [
+        (Finished, choice, FinishReason.LENGTH) for choice in range(2)
+    ]
+    assert {event.usage.completion_tokens for event in events} == {0} and output.num_open == 0
+    metrics = Metrics("guide")
+    metrics.observe(StepReport(tuple(events), EngineStats()))
+    text = metrics.render().decode()
+    for name in ("vllm:generation_tokens_total", "vllm:request_generation_tokens_sum"):
+        assert f'{name}{{engine="0",model_name="guide"}} 0.0' in text
+
+
+def test_a_cancelled_answer_of_a_prompt_alone_has_no_token():
+    group = make_group(is_prompt_only=True)
+    output, _ = make_processor(group)
+    (end,) = output.cancel(group, 20.0)
+    assert isinstance(end, Finished) and (end.reason, end.usage.completion_tokens) == (FinishReason.CANCELLED, 0)

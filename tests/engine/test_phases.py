@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from app.contract.events import Phase, Progress, TokenDelta
 from app.engine.engine import Engine
-from app.engine.phases import Phases
+from app.engine.phases import NUM_PLACES, Phases
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
 
@@ -16,10 +16,19 @@ def build_with_phases(**settings: object) -> tuple[Engine, Run]:
 
 
 def take_progress(run: Run) -> list[tuple[str, str, int, int]]:
-    """The `Progress` events since the last call."""
+    """The `Progress` events since the last call, without places in the queue."""
+    return [tuple(event[:4]) for event in take_events(run)]
+
+
+def take_places(run: Run) -> list[tuple[str, int | None]]:
+    """The names of the `Progress` events since the last call, with places in the queue."""
+    return [(event.request_id, event.ahead) for event in take_events(run)]
+
+
+def take_events(run: Run) -> list[Progress]:
     events = [*run.events, *run.engine.phases.take_changes()]
     run.events = [event for event in events if not isinstance(event, Progress)]
-    return [tuple(event) for event in events if isinstance(event, Progress)]
+    return [event for event in events if isinstance(event, Progress)]
 
 
 def add_request(run: Run, name: str, num_prompt: int = 4, **params: object) -> None:
@@ -46,6 +55,24 @@ def test_a_waiting_request_is_reported_as_queued_once():
     assert take_progress(run) == []
     run.finish()
     assert take_progress(run) == []
+
+
+def test_requests_that_wait_are_told_their_places_while_they_change():
+    engine, run = build_with_phases(max_num_seqs=1)
+    names = [f"waiting{number}" for number in range(NUM_PLACES + 3)]
+    for name in ("running", *names):
+        add_request(run, name, max_tokens=8)
+    run.step()
+    assert take_places(run) == [(name, place) for place, name in enumerate(names)]
+    run.step()
+    assert take_places(run) == []
+    engine.abort(names[2], 0.0)
+    names.pop(2)
+    assert take_places(run) == [(names[place], place) for place in range(2, NUM_PLACES)]
+    engine.abort("running", 0.0)
+    run.step()
+    names.pop(0)
+    assert take_places(run) == [(names[place], place) for place in range(NUM_PLACES)]
 
 
 def test_a_long_prompt_reports_its_progress_in_each_step():

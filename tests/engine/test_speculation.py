@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from app.contract.engine_status import EngineStats
 from app.contract.events import Finished, RequestFailed, TokenDelta
@@ -23,6 +24,9 @@ from tests.checkpoints import tiny
 from tests.engine.driving import LogitRecorder, Run, build, generate, request
 from tests.engine.execute.injected_faults import InjectedFaults
 from tests.engine.poison import Poison
+from tests.quantized_models import QUANTIZED, quantized_model
+
+LogitsOfPrompts = dict[tuple[int, ...], dict[int, Tensor]]
 
 
 def engine(longest: int, **settings: object) -> Engine:
@@ -30,9 +34,9 @@ def engine(longest: int, **settings: object) -> Engine:
     return build_timeless(tiny("Mistral", sliding_window=1), speculative_ngram=longest, **settings)
 
 
-def build_timeless(folder: Path, **settings: object) -> Engine:
+def build_timeless(model: Path | str, **settings: object) -> Engine:
     """An engine whose steps take no time."""
-    built = build(folder, **{"itl_target": 0.0, **settings})
+    built = build(model, **{"itl_target": 0.0, **settings})
     built.runner._clock = lambda: 0.0
     return built
 
@@ -172,10 +176,28 @@ def test_logits_of_draft_tokens_have_the_bits_of_single_steps(model: str, dtype:
         generate(built, [request(built, str(i), prompt, max_tokens=120) for i, prompt in enumerate(prompts)])
         seen.append(recorder.logits)
     assert built.stats().num_draft_tokens > built.stats().num_accepted_tokens > 10
-    assert seen[0].keys() == seen[1].keys()
-    for prompt, logits in seen[0].items():
-        assert logits.keys() == seen[1][prompt].keys()
-        assert all(torch.equal(logits[position], seen[1][prompt][position]) for position in logits)
+    check_same_bits(*seen)
+
+
+def check_same_bits(expected: LogitsOfPrompts, found: LogitsOfPrompts) -> None:
+    assert expected.keys() == found.keys()
+    for prompt, logits in expected.items():
+        assert logits.keys() == found[prompt].keys()
+        assert all(torch.equal(logits[position], found[prompt][position]) for position in logits)
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_logits_of_draft_tokens_of_a_quantized_model_have_the_bits_of_single_steps(name: str):
+    """Products of eight rows and more have another kernel than those of one."""
+    seen = []
+    for longest in (0, 8):
+        built = build_timeless(**quantized_model(name, window=1), speculative_ngram=longest)
+        recorder = LogitRecorder(built)
+        requests = [request(built, str(i), prompt_of(9, i), max_tokens=150) for i in range(2)]
+        generate(built, requests)
+        seen.append(recorder.logits)
+    assert built.stats().num_draft_tokens >= built.stats().num_accepted_tokens > 10
+    check_same_bits(*seen)
 
 
 def test_a_repetitive_output_takes_half_of_the_steps():

@@ -18,8 +18,10 @@ STARTERS = {
 }
 THREAD_MODULES = (
     "app/engine/thread.py",
+    "app/engine/preload.py",
     "app/engine/execute/kv_cache.py",
     "app/streaming/background.py",
+    "app/checkpoint/hub/together.py",
     "app/server/watchdog.py",
 )
 LOOP_MODULES = ("app/streaming/bridge.py",)

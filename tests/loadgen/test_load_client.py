@@ -3,6 +3,8 @@
 import asyncio
 import socket
 
+import pytest
+
 from app.loadgen.answer import Answer
 from app.loadgen.load import Request
 from app.loadgen.load_client import Client
@@ -11,8 +13,10 @@ from tests.api.serving import until
 from tests.loadgen.fakes import FINISH, HANG_S, chunked, free_port, rejection, serving, stream, text
 
 
-async def ask(url: str, cancel_after: int | None = None, timeout_s: float = HANG_S) -> Answer:
-    target, answer = find_target(url, "k-1"), Answer(0.0, 0.0, 0.0)
+async def ask(
+    url: str, cancel_after: int | None = None, timeout_s: float = HANG_S, answer: Answer | None = None
+) -> Answer:
+    target, answer = find_target(url, "k-1"), answer or Answer(0.0, 0.0, 0.0)
     request = Request(0.0, target.post("/v1/completions", b"{}"), cancel_after)
     await Client(target, timeout_s).send(request, answer)
     return answer
@@ -70,10 +74,15 @@ async def test_a_connection_reset_is_a_failure():
     assert (answer.error, answer.message) == ("cut", "Connection reset by peer")
 
 
-async def test_an_answer_that_exceeds_the_timeout_is_a_failure():
+async def test_an_answer_that_exceeds_the_timeout_is_a_failure(monkeypatch: pytest.MonkeyPatch):
+    loop, answer = asyncio.get_running_loop(), Answer(0.0, 0.0, 0.0)
+    clock = loop.time
     async with serving(chunked(text(), is_complete=False)) as server:
         server.hold()
-        answer = await ask(server.url, timeout_s=0.05)
+        asking = asyncio.create_task(ask(server.url, timeout_s=HANG_S / 2, answer=answer))
+        await until(lambda: answer.times)
+        monkeypatch.setattr(loop, "time", lambda: clock() + HANG_S / 2)
+        await asking
         assert (answer.status, answer.error, len(answer.times)) == ("failed", "timed out", 1)
         await until(lambda: server.lost == [0])
 

@@ -6,10 +6,12 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from app.loadgen import load_run
 from app.loadgen.answer import Answer
 from app.loadgen.figures import peak
 from app.loadgen.load import Load, Request
@@ -105,11 +107,12 @@ async def test_a_blocked_loop_counts_as_late():
     assert run.answers[0].late >= 0.03
 
 
-async def test_an_endless_load_ends_with_its_duration():
-    async def answer() -> None:
-        await asyncio.sleep(0.001)
-
-    client = SlowClient(answer)
+async def test_an_endless_load_ends_with_its_duration(monkeypatch: pytest.MonkeyPatch):
+    """By a clock that advances by 0.01 s whenever it is read."""
+    readings = count()
+    clock = SimpleNamespace(perf_counter=lambda: next(readings) / 100, process_time=time.process_time)
+    monkeypatch.setattr(load_run, "time", clock)
+    client = SlowClient(turn_loop)
     run = Run(client, 2, 0.2)  # type: ignore[arg-type]
     await asyncio.wait_for(run.send(endless_requests()), HANG_S)
     assert len(run.answers) > 2

@@ -7,10 +7,7 @@ import torch
 
 from app.checkpoint.tensor_types import SUPPORTED
 from app.models.gguf_blocks import decode
-
-# Where the float16 numbers of a block begin: random bytes may make them infinite.
-SCALES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2], "Q5_K": [0, 2]}
-SCALES |= {"Q6_K": [208]}
+from tests.gguf_blocks import SCALES
 
 
 def random_rows(kind: str, num_rows: int, num_blocks: int, seed: int = 0) -> np.ndarray:

@@ -13,10 +13,17 @@ import torch
 from app.checkpoint.inspection import inspect
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
+from app.kernels.cpu.library import load_library
+from app.kernels.cpu.packers import PanelPacker
+from app.kernels.cpu.packing import PackedLinear
+from app.kernels.cpu.records import Type
+from app.kernels.ops import GroupedWeight, LinearWeight, StackedWeight, Weight
 from app.models import gguf_source
+from app.models.loader import load_weights
+from app.models.parallel import ParallelContext
 from app.models.sources import open_source
-from tests.checkpoints import ARCHITECTURES, tiny
-from tests.gguf_writer import model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
+from tests.checkpoints import tiny
+from tests.gguf_writer import GGUF_MODELS, model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
 from tests.models.test_gguf_blocks import random_rows
 from tests.models.test_mapped_file import resident
 
@@ -32,11 +39,11 @@ def read_all(model: Path, dtype: str = "auto") -> dict[str, torch.Tensor]:
     return found
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", GGUF_MODELS)
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_file_has_the_weights_of_the_folder(architecture: str, tied: bool, tmp_path: Path):
-    """Rows of queries, keys and their biases in the order of the decoder."""
-    fields = {"attention_bias": architecture == "Llama", "tie_word_embeddings": tied}
+    """Rows of queries, keys and their biases in the order of the decoder; fused tensors in parts."""
+    fields = GGUF_MODELS[architecture] | {"attention_bias": architecture == "Llama", "tie_word_embeddings": tied}
     wanted = read_all(tiny(architecture, **fields))
     found = read_all(tiny_gguf(tmp_path / "m.gguf", architecture, **fields))
     assert found.keys() == wanted.keys()
@@ -127,3 +134,75 @@ def test_a_file_that_has_vanished_is_rejected(tmp_path: Path):
     file.unlink()
     with pytest.raises(ModelRefused, match=r"m\.gguf cannot be loaded: "), open_source(files, spec):
         pass
+
+
+class Recording(PanelPacker):
+    """Remembers what it gets."""
+
+    def __init__(self, *, keeps_groups: bool) -> None:
+        super().__init__(None, load_library() if keeps_groups else None)
+        self.kinds: list[type] = []
+
+    def linear(self, weight: LinearWeight | GroupedWeight, *, is_gated: bool = False) -> Weight:
+        """See Packer.linear."""
+        self.kinds.append(type(weight))
+        return super().linear(weight, is_gated=is_gated)
+
+
+@pytest.mark.parametrize("architecture", ["Llama", "Qwen2"])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
+def test_groups_of_the_file_are_packed_without_decoding(architecture: str, kind: str, tmp_path: Path):
+    """Rows of queries and keys are in the decoder's order, as in decoded weights, and biases too."""
+    model = str(tiny_gguf(tmp_path / "m.gguf", architecture, kind, attention_bias=architecture == "Llama"))
+    files, spec = inspect(ModelConfig(model=model, dtype="float32"))
+    found = []
+    for keeps_groups in (True, False):
+        packer = Recording(keeps_groups=keeps_groups)
+        with open_source(files, spec) as source:
+            found.append(load_weights(spec, source, ParallelContext(), packer=packer))
+        assert set(packer.kinds) == {GroupedWeight if keeps_groups else LinearWeight}
+    for kept, decoded in zip(found[0].layers, found[1].layers, strict=True):
+        for name in ("qkv", "o", "gate_up", "down"):
+            one, other = getattr(kept, name), getattr(decoded, name)
+            assert (one.unpacked() - other.unpacked()).abs().max() <= 1e-6 * other.unpacked().abs().max()
+            assert (one.bias is None) == (other.bias is None)
+            assert one.bias is None or torch.equal(one.bias, other.bias)
+    assert isinstance(found[0].lm_head, PackedLinear) and isinstance(found[1].lm_head, PackedLinear)
+    assert (found[0].lm_head.unpacked() - found[1].lm_head.unpacked()).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("architecture", ["Llama", "Qwen2"])
+def test_matrices_of_several_types_that_are_one_product_become_its_parts(architecture: str, tmp_path: Path):
+    """As in Q4_K_M files, where values and the last product of a layer have more bits than the rest."""
+    folder = tiny(architecture, attention_bias=architecture == "Llama")
+    tensors = stored_tensors(folder, architecture, "Q4_0")
+    for name, kind in (("attn_v", "Q8_0"), ("ffn_up", "Q5_1"), ("ffn_down", "Q8_0")):
+        tensors[f"blk.0.{name}.weight"] = (kind, stored_tensors(folder, architecture, kind)[f"blk.0.{name}.weight"][1])
+    tensors["blk.1.attn_k.weight"] = ("F16", tensors["blk.1.attn_k.weight"][1])
+    fields = model_fields(folder, architecture) | text_fields(folder)
+    files, spec = inspect(ModelConfig(model=str(write_gguf(tmp_path / "m.gguf", fields, tensors)), dtype="bfloat16"))
+    found = []
+    for keeps_groups in (True, False):
+        with open_source(files, spec) as source:
+            packer = PanelPacker(None, load_library() if keeps_groups else None)
+            found.append(load_weights(spec, source, ParallelContext(), packer=packer))
+    first, second = found[0].layers[0], found[0].layers[1]
+    assert types_of(first.qkv) == [Type.Q4_0, Type.INT8] and types_of(first.gate_up) == [Type.Q4_0, Type.Q5_1]
+    assert types_of(second.qkv) == [Type.Q4_0, Type.BFLOAT16, Type.Q4_0]
+    for kept, decoded in zip(found[0].layers, found[1].layers, strict=True):
+        for name in ("qkv", "gate_up"):
+            other = getattr(decoded, name)
+            parts = parts_of(getattr(kept, name))
+            assert all(part.is_interleaved == (len(parts) == 1 and name == "gate_up") for part in parts)
+            matrix = torch.cat([part.unpacked() for part in parts])
+            assert (matrix - other.unpacked()).abs().max() <= 2**-8 * other.unpacked().abs().max()
+            if other.bias is not None:
+                assert torch.equal(torch.cat([part.bias[: part.n] for part in parts]), other.bias[: other.n])
+
+
+def parts_of(weight: Weight) -> list[PackedLinear]:
+    return list(weight.parts) if isinstance(weight, StackedWeight) else [weight]
+
+
+def types_of(weight: Weight) -> list[Type]:
+    return [part.type for part in parts_of(weight)]

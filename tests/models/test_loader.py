@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,12 +119,23 @@ def test_an_unneeded_tensor_of_an_unknown_dtype_is_ignored(tmp_path: Path):
     assert all(torch.equal(a, b) for a, b in zip(tensors(load(folder)), tensors(load(tiny("Llama"))), strict=True))
 
 
-@pytest.mark.parametrize("replace", [Path.unlink, lambda file: file.write_bytes(b"")], ids=["gone", "empty"])
-def test_a_file_that_cannot_be_mapped_is_named_in_the_error(replace: Callable[[Path], object], tmp_path: Path):
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (Path.unlink, "cannot be loaded: "),
+        (lambda file: file.write_bytes(b""), "became shorter while it was loaded"),
+        (lambda file: os.truncate(file, file.stat().st_size - 1), "became shorter while it was loaded"),
+        (lambda file: file.write_bytes(file.read_bytes() + b"0"), "was changed while it was loaded"),
+    ],
+    ids=["gone", "empty", "shorter", "longer"],
+)
+def test_a_file_that_is_not_as_its_header_said_is_named_in_the_error(
+    change: Callable[[Path], object], words: str, tmp_path: Path
+):
     folder = damaged_copy(tiny("Llama"), tmp_path / "model")
     checkpoint = Checkpoint.open(folder)
-    replace(folder / "model.safetensors")
-    with pytest.raises(ModelRefused, match=r"model.safetensors cannot be loaded: "), SafetensorsSource(checkpoint):
+    change(folder / "model.safetensors")
+    with pytest.raises(ModelRefused, match=rf"model\.safetensors {words}"), SafetensorsSource(checkpoint):
         pass
 
 

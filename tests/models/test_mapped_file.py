@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from app.checkpoint.file_state import FileState
 from app.checkpoint.folder import Checkpoint
 from app.contract.errors import ModelRefused
 from app.models import mapped_file
-from app.models.mapped_file import MappedFile
+from app.models.mapped_file import MappedFile, map_files
 
 MIB = 1 << 20
 SHAPE = (1024, 2560)
@@ -31,6 +33,12 @@ def file(tmp_path: Path) -> Path:
 def entries(file: Path) -> dict[str, mapped_file.TensorEntry]:
     """Where the tensors of `file` are."""
     return Checkpoint.open(file.parent).tensors or {}
+
+
+def mapping(file: Path) -> MappedFile:
+    """The file as it is now, mapped."""
+    with file.open("rb") as stream:
+        return MappedFile(file, FileState.of(stream))
 
 
 def resident(file: Path) -> int:
@@ -53,14 +61,14 @@ def resident(file: Path) -> int:
 def test_any_part_is_read_in_any_dtype(file: Path, part: tuple[slice, ...], dtype: torch.dtype):
     wanted = load_file(file)["b"][part].to(dtype)
     out = torch.empty(wanted.shape, dtype=dtype)
-    with MappedFile(file) as mapped:
+    with mapping(file) as mapped:
         mapped.read(entries(file)["b"], part, out)
     assert torch.equal(out, wanted)
 
 
 def test_no_page_stays_in_memory_after_a_read(file: Path):
     whole, held = (slice(0, 1024), slice(0, 2560)), []
-    with MappedFile(file) as mapped:
+    with mapping(file) as mapped:
         for name in ("a", "b"):
             mapped.read(entries(file)[name], whole, torch.empty(SHAPE))
             held.append(resident(file))
@@ -73,7 +81,7 @@ def test_no_page_stays_in_memory_after_a_read(file: Path):
 
 def test_closing_works_while_tensors_are_kept(file: Path):
     out = torch.empty(3)
-    with MappedFile(file) as mapped:
+    with mapping(file) as mapped:
         mapped.read(entries(file)["short"], (slice(0, 3),), out)
     assert out.tolist() == [0.0, 1.0, 2.0]
     with pytest.raises(ValueError, match="closed file"):
@@ -83,7 +91,29 @@ def test_closing_works_while_tensors_are_kept(file: Path):
 def test_a_file_that_is_truncated_while_it_is_loaded_is_rejected(file: Path):
     """Reading a mapped page behind the end of a file would end the process by a signal."""
     found = entries(file)
-    with MappedFile(file) as mapped:
+    with mapping(file) as mapped:
         os.truncate(file, 100_000)
         with pytest.raises(ModelRefused, match=r"model\.safetensors became shorter while it was loaded"):
             mapped.read(found["short"], (slice(0, 3),), torch.empty(3))
+
+
+def test_a_file_that_is_overwritten_while_it_is_loaded_is_rejected(file: Path):
+    """Else a part of the weights would be of another model."""
+    found = entries(file)
+    with mapping(file) as mapped:
+        state = file.stat()
+        os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
+        with pytest.raises(ModelRefused, match=r"model\.safetensors was changed while it was loaded"):
+            mapped.read(found["short"], (slice(0, 3),), torch.empty(3))
+
+
+def test_files_that_are_mapped_are_closed_if_one_was_changed(file: Path, tmp_path: Path):
+    other = tmp_path / "other"
+    other.write_bytes(b"1234")
+    with file.open("rb") as one, other.open("rb") as two:
+        states = {file: FileState.of(one), other: FileState.of(two)._replace(num_bytes=3)}
+    before = len(os.listdir("/proc/self/fd"))
+    with ExitStack() as stack:
+        with pytest.raises(ModelRefused, match="other was changed while it was loaded"):
+            map_files((file, other), states, stack)
+        assert len(os.listdir("/proc/self/fd")) == before

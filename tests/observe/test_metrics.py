@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.config.settings import CacheConfig
 from app.contract.engine_status import EngineStats, StepReport
 from app.contract.errors import ErrorInfo
-from app.contract.events import Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
+from app.contract.events import Embedded, Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
 from app.contract.sampling_params import SamplingParams
 from app.observe.metrics import Metrics
 
@@ -76,6 +76,15 @@ def test_requests_that_did_not_finish_are_counted_by_reason(metrics):
         ("kv_capacity_exceeded", 1),
     ):
         assert value_of(metrics, "quire_requests_aborted_total", reason=reason) == count
+
+
+def test_embeddings_are_counted_with_their_tokens_and_are_no_choices(metrics):
+    ends = (Embedded("e-0", b"", 7), Embedded("e-1", b"", 4))
+    metrics.observe(StepReport(ends, EngineStats(num_prompt_tokens=11), num_prefill_tokens=11))
+    assert value_of(metrics, "quire_embeddings_total") == 2
+    assert value_of(metrics, "quire_embedding_tokens_total") == value_of(metrics, "vllm:prompt_tokens_total") == 11
+    assert value_of(metrics, "vllm:request_success_total", finished_reason="stop") == 0
+    assert value_of(metrics, "vllm:generation_tokens_total") == 0
 
 
 def test_values_of_a_request_are_observed_once_for_several_choices(metrics):
@@ -152,6 +161,13 @@ def test_phases_and_parameters_of_ended_requests_are_observed(metrics):
         assert value_of(metrics, f"vllm:{name}_sum") == total
 
 
+def test_a_prompt_without_an_answer_has_a_max_tokens_of_zero(metrics):
+    end = finished(FinishReason.LENGTH, Usage(10, 0), Timings(0.25, 1.0, 1.0))
+    metrics.observe(StepReport((replace(end, params=SamplingParams(max_tokens=1)),), EngineStats()))
+    assert value_of(metrics, "vllm:request_params_max_tokens_count") == 1
+    assert value_of(metrics, "vllm:request_params_max_tokens_sum") == 0
+
+
 def test_waiting_requests_are_counted_by_reason(metrics):
     metrics.observe(StepReport((), EngineStats(num_waiting=2)))
     assert value_of(metrics, "vllm:num_requests_waiting_by_reason", reason="capacity") == 2
@@ -212,7 +228,7 @@ def test_a_step_that_computed_nothing_is_not_observed(metrics):
 
 def test_every_family_is_rendered_once_before_the_first_report(metrics):
     names = [line.split()[2] for line in metrics.render().decode().splitlines() if line.startswith("# TYPE")]
-    assert len(names) == len(set(names)) == 47
+    assert len(names) == len(set(names)) == 50
     assert all(name.startswith(("vllm:", "quire_")) for name in names)
 
 

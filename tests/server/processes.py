@@ -11,7 +11,7 @@ from typing import IO
 
 import httpx
 
-HANG_S = 60
+HANG_S = 240
 """A time limit for waits; a wait that takes this long is a bug, even on a busy machine."""
 QUIRE_SERVE = ("app", "serve")
 

@@ -31,7 +31,7 @@ def test_the_embedded_model_is_served_and_sigterm_exits_with_0():
         server.wait_until_ready()
         with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=question(), timeout=HANG_S) as response:
             assert response.status_code == 200
-            events = (line.removeprefix("data: ") for line in response.iter_lines() if line)
+            events = (line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: "))
             contents = (json.loads(event)["choices"][0]["delta"].get("content") for event in events)
             assert next(filter(None, contents))
         server.process.send_signal(signal.SIGTERM)
@@ -73,7 +73,7 @@ def test_after_a_signal_open_requests_finish_and_readyz_is_503():
         server.wait_until_ready()
         body = question(max_tokens=200, ignore_eos=True)
         with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=HANG_S) as response:
-            lines = (line for line in response.iter_lines() if line)
+            lines = (line for line in response.iter_lines() if line.startswith("data: "))
             # Ctrl-C waits for requests that have a token.
             next(line for line in lines if '"content":"' in line and '"content":""' not in line)
             server.process.send_signal(signal.SIGINT)
@@ -98,7 +98,7 @@ def test_a_second_signal_ends_the_server_at_once():
             while not server.process.stdout.readline().startswith("Shutting down"):
                 pass
             server.process.send_signal(signal.SIGTERM)
-            assert server.process.wait(5) == 0
+            assert server.end() == 0
 
 
 def test_a_closed_stdout_does_not_change_the_exit_code():
@@ -140,7 +140,7 @@ def test_a_signal_while_a_large_model_loads_ends_the_server_at_once(tmp_path):
             while client.get("/readyz").json()["progress"] == 0:
                 assert server.process.poll() is None
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(5) == 0
+        assert server.end() == 0
 
 
 def test_a_port_in_use_exits_with_75():

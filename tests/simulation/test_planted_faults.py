@@ -200,7 +200,16 @@ def test_failing_a_wrong_request_is_detected(monkeypatch):
 
 
 def test_accepting_a_wrong_draft_token_is_detected(monkeypatch):
-    monkeypatch.setattr(speculation, "_num_equal", lambda draft, samples: len(draft))
+    def all_samples(builder, samples):
+        first = 0
+        while first < len(samples):
+            sequence = builder.sampling[first]
+            draft = builder.drafts.get(sequence.id)
+            last = first + (0 if draft is None else len(draft.token_ids))
+            yield sequence, samples[first : last + 1]
+            first = last + 1
+
+    monkeypatch.setattr(speculation, "valid_samples", all_samples)
     assert_detected("is wrong", first=FIRST_DRAFTING_SEED)
 
 

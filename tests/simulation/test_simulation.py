@@ -70,7 +70,6 @@ def test_a_seed_plans_the_same_steps_in_every_process():
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
         ).stdout
         for hash_seed in ("1", "2")
     ]

@@ -34,8 +34,8 @@ async def test_exceptions_are_raised_to_the_caller(background: Background):
 
 async def test_a_full_queue_rejects_calls_until_one_ends(background: Background):
     gate = threading.Event()
-    first = asyncio.create_task(background.run(gate.wait, 10))
-    second = asyncio.create_task(background.run(gate.wait, 10))
+    first = asyncio.create_task(background.run(gate.wait, 30))
+    second = asyncio.create_task(background.run(gate.wait, 30))
     await asyncio.sleep(0)
     with pytest.raises(Overloaded):
         await background.run(int, "1")
@@ -46,8 +46,8 @@ async def test_a_full_queue_rejects_calls_until_one_ends(background: Background)
 
 async def test_a_cancelled_waiting_call_frees_its_place(background: Background):
     gate = threading.Event()
-    first = asyncio.create_task(background.run(gate.wait, 10))
-    second = asyncio.create_task(background.run(gate.wait, 10))
+    first = asyncio.create_task(background.run(gate.wait, 30))
+    second = asyncio.create_task(background.run(gate.wait, 30))
     await asyncio.sleep(0)
     second.cancel()
     await asyncio.wait([second])
@@ -60,7 +60,7 @@ async def test_a_cancelled_waiting_call_frees_its_place(background: Background):
 
 async def test_a_cancelled_waiting_call_releases_its_arguments(background: Background):
     gate = threading.Event()
-    first = asyncio.create_task(background.run(gate.wait, 10))
+    first = asyncio.create_task(background.run(gate.wait, 30))
     await asyncio.sleep(0)
     held = []
     for _ in range(50):
@@ -86,7 +86,7 @@ async def test_a_cancelled_running_call_keeps_its_place_until_its_thread_is_done
 
     first = asyncio.create_task(background.run(work))
     await asyncio.sleep(0)
-    assert await asyncio.to_thread(begun.wait, 10)
+    assert await asyncio.to_thread(begun.wait, 30)
     first.cancel()
     await asyncio.wait([first])
     second = asyncio.create_task(background.run(int, "2"))
@@ -99,7 +99,7 @@ async def test_a_cancelled_running_call_keeps_its_place_until_its_thread_is_done
 
 async def test_close_rejects_waiting_calls_and_finishes_running_ones(background: Background):
     gate = threading.Event()
-    first = asyncio.create_task(background.run(gate.wait, 10))
+    first = asyncio.create_task(background.run(gate.wait, 30))
     second = asyncio.create_task(background.run(int, "2"))
     await asyncio.sleep(0)
     background.close()
@@ -120,7 +120,7 @@ async def test_the_error_of_a_cancelled_call_is_not_logged(background: Backgroun
     logged: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: logged.append(context))
     gate = threading.Event()
-    call = asyncio.create_task(background.run(lambda: int("x" * gate.wait(10))))
+    call = asyncio.create_task(background.run(lambda: int("x" * gate.wait(30))))
     await asyncio.sleep(0)
     call.cancel()
     await asyncio.wait([call])

@@ -199,9 +199,10 @@ def test_a_stream_has_its_frames_from_start_to_done():
     assert json.loads(protocol.accept("a", "chatcmpl-1", "guide", 1)) == {
         "t": "accepted", "id": "a", "stream": "chatcmpl-1", "model": "guide",
     }  # fmt: skip
-    waiting = Progress("r", Phase.PREFILL, 3, 5)
-    events = [waiting, delta(1, 2, "He"), delta(3, 1, ""), finished()]
+    queued, waiting = Progress("r", Phase.QUEUED, 0, 5, ahead=2), Progress("r", Phase.PREFILL, 3, 5)
+    events = [queued, waiting, delta(1, 2, "He"), delta(3, 1, ""), finished()]
     assert [json.loads(protocol.send("a", event)) for event in events] == [
+        {"t": "progress", "id": "a", "phase": "queued", "done": 0, "total": 5, "ahead": 2},
         {"t": "progress", "id": "a", "phase": "prefill", "done": 3, "total": 5},
         {"t": "delta", "id": "a", "i": 0, "n": 1, "k": 2, "x": "He"},
         {"t": "delta", "id": "a", "i": 0, "n": 3, "k": 1, "x": ""},

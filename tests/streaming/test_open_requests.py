@@ -26,12 +26,21 @@ class FilledRequests:
         """Add requests until `count` or the first rejection; return the number of added ones."""
         for number in range(count):
             try:
-                self.requests.check(account, self.stats)
+                self.add(account)
             except Overloaded:
                 return number
+        return count
+
+    def check(self, account: str, num_requests: int = 1) -> None:
+        """Check a body of `num_requests`."""
+        self.requests.check([make_request(account=account)] * num_requests, self.stats)
+
+    def add(self, account: str, num_requests: int = 1) -> None:
+        """Add a body of `num_requests`, if it is admitted."""
+        self.check(account, num_requests)
+        for _ in range(num_requests):
             request = make_request(f"{account}-{len(self.requests)}", account=account)
             self.requests[request.id] = OpenRequest(request, Mailbox(1))
-        return count
 
     def begin(self, count: int) -> None:
         """Give the first `count` requests a token; all others wait."""
@@ -46,7 +55,7 @@ def test_one_account_can_fill_seats_and_queue():
     filled = FilledRequests()
     assert filled.fill("a") == 12
     with pytest.raises(Overloaded, match="8 requests are waiting"):
-        filled.requests.check("a", filled.stats)
+        filled.check("a")
 
 
 def test_a_second_account_is_admitted_to_a_full_queue_and_then_each_has_half():
@@ -55,9 +64,9 @@ def test_a_second_account_is_admitted_to_a_full_queue_and_then_each_has_half():
     filled.begin(4)
     assert filled.fill("b") == 4
     with pytest.raises(Overloaded, match=r"this account .* half of the queue of 8"):
-        filled.requests.check("a", filled.stats)
+        filled.check("a")
     with pytest.raises(Overloaded, match=r"this account .* half of the queue of 8"):
-        filled.requests.check("b", filled.stats)
+        filled.check("b")
     assert filled.fill("c") == 2, "a third of the queue"
 
 
@@ -85,6 +94,48 @@ def test_waiting_requests_of_any_number_of_accounts_are_bounded():
     assert len(filled.requests) <= 4 + 64 * 5  # the harmonic number of 64 is 4.7
 
 
+def test_a_body_needs_room_for_all_its_requests():
+    filled = FilledRequests()
+    filled.add("a", 8)
+    with pytest.raises(Overloaded, match="no room for 5 more requests; at most 8 may wait"):
+        filled.check("a", 5)
+    filled.add("a", 4)
+    with pytest.raises(Overloaded, match="queue is full: 8 requests are waiting"):
+        filled.check("a")
+
+
+def test_a_body_that_is_larger_than_the_queue_is_admitted_for_an_account_without_waiting_requests():
+    filled = FilledRequests()
+    filled.add("a", 100)
+    with pytest.raises(Overloaded):
+        filled.check("a")
+    filled = FilledRequests()
+    filled.add("other")
+    filled.add("a", 100)  # more than the half of the queue that it may have
+    with pytest.raises(Overloaded, match="half of the queue"):
+        filled.check("a")
+
+
+def test_requests_of_a_rejected_body_are_counted_in_the_message():
+    filled = FilledRequests(max_queue=256)
+    filled.fill("other", 5)
+    filled.begin(5)
+    filled.add("a")
+    with pytest.raises(Overloaded, match=r"^1 requests .* waiting, and 256 more came in one body; .* half .* of 256"):
+        filled.check("a", 256)
+
+
+def test_bodies_leave_others_their_share_and_the_queue_exceeds_its_limit_by_one_body():
+    filled = FilledRequests(max_queue=64)
+    filled.add("a", 100)
+    for number in range(1000):
+        with pytest.raises(Overloaded):
+            filled.check(f"b{number}", 100)
+        filled.fill(f"b{number}")
+    assert filled.requests["b0-100"], "others have their share of a queue that one body fills"
+    assert len(filled.requests) <= 4 + 100 + 64 * 5
+
+
 def test_paused_streams_do_not_count_as_waiting():
     filled = FilledRequests(max_paused=100)
     filled.fill("a", 12)
@@ -102,10 +153,10 @@ def test_an_account_with_too_many_paused_streams_is_rejected():
     for request_id in paused:
         filled.requests.get(request_id).is_paused = True
     with pytest.raises(RateLimitExceeded, match="3 streams of this account are paused"):
-        filled.requests.check("a", filled.stats)
-    filled.requests.check("b", filled.stats)
+        filled.check("a")
+    filled.check("b")
     del filled.requests[paused[0]]
-    filled.requests.check("a", filled.stats)
+    filled.check("a")
 
 
 def test_ended_requests_leave_no_state():

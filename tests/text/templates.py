@@ -53,3 +53,28 @@ MISTRAL = """{{ bos_token }}{% for message in messages %}
 {%- if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}
 {%- else %}{{ ' ' + message['content'] + eos_token }}{% endif %}
 {%- endfor %}"""
+
+# As Llama 4 with calls that are a list of Python, and as LFM2.5; the latter does not escape quotes.
+PYTHONIC = """{{- bos_token }}
+{%- if tools %}{{- 'Use exact format: [func_name1(param1=value1), func_name2(...)]' ~ tools | tojson }}{% endif %}
+{%- for message in messages %}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
+    {%- if message.tool_calls %}
+        {{- '[' }}
+        {%- for call in message.tool_calls %}
+            {{- call.function.name + '(' }}
+            {%- for key, value in call.function.arguments.items() %}
+                {{- key ~ '=' ~ ('"' ~ value ~ '"' if value is string else value) ~ ('' if loop.last else ', ') }}
+            {%- endfor %}
+            {{- ')' ~ ('' if loop.last else ', ') }}
+        {%- endfor %}
+        {{- ']' }}
+    {%- else %}{{- message['content'] }}
+    {%- endif %}
+    {{- '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}
+"""
+LFM2 = PYTHONIC.replace("'['", "'<|tool_call_start|>['").replace("']'", "']<|tool_call_end|>'").replace(
+    """'"' ~ value ~ '"'""", '''"'" ~ value ~ "'"'''
+).replace("Use exact format: [func_name1(param1=value1), func_name2(...)]", "List of tools: ")  # fmt: skip

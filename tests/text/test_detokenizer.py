@@ -108,3 +108,24 @@ def test_the_window_does_not_grow_with_bytes_that_never_form_a_character():
     released = "".join([detokenizer.append(lone) for _ in range(10 * MAX_WINDOW)]) + detokenizer.flush()
     assert released == "\ufffd" * (10 * MAX_WINDOW)
     assert max(lengths) <= 2 * MAX_WINDOW
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "sentencepiece", "word_pieces"])
+def test_shown_special_tokens_have_their_text_behind_a_noncharacter(kind):
+    tokenizer, _ = toy(kind)
+    shown, hidden = tokenizer.special_tokens["<|user|>"], tokenizer.special_tokens["<|end|>"]
+    words = tokenizer.encode("the dog", add_special_tokens=False)
+    ids = [*words, shown, hidden, *words, shown]
+    detokenizer = tokenizer.new_detokenizer(frozenset({shown}))
+    text = "".join(map(detokenizer.append, ids)) + detokenizer.flush()
+    before, between, after = text.split("\ufdd0<|user|>")
+    assert (before.strip(), between.strip(), after) == ("the dog", "the dog", "")
+
+
+def test_the_noncharacter_of_a_model_is_replaced():
+    tokenizer, _ = toy("byte_level")
+    ids = tokenizer.encode("a\ufdd0b", add_special_tokens=False)
+    detokenizer = tokenizer.new_detokenizer(frozenset({0}))
+    assert "".join(map(detokenizer.append, ids)) + detokenizer.flush() == "a\ufffdb"
+    plain = tokenizer.new_detokenizer()
+    assert "".join(map(plain.append, ids)) + plain.flush() == "a\ufdd0b"

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from app.checkpoint.gguf_files import GgufFiles, GgufMetadata
 from app.checkpoint.names import resolve
-from app.config.settings import ModelConfig
+from app.config.settings import REASONING_PARSERS, TOOL_PARSERS, ModelConfig, make_config
 from app.contract.errors import ConfigurationError, ModelRefused
 from app.text.frontend import MAX_VOCABULARY, TextFrontend, load_tokenizer, placeholder_tokenizer
+from app.text.parsing.formats import FORMATS
+from app.text.parsing.reasoning import STYLES
 from tests.checkpoints import tiny
 from tests.gguf_writer import tiny_gguf
 from tests.text.toys import write_folder
@@ -115,3 +117,18 @@ def test_a_template_of_a_gguf_file_that_cannot_be_used_is_rejected_by_the_file(t
     source = GgufMetadata(source.file, {**source.fields, "tokenizer.chat_template": "{% if"})
     with pytest.raises(ModelRefused, match=r"m\.gguf contains no usable chat template"):
         TextFrontend.load(ModelConfig(), source)
+
+
+def test_the_settings_name_the_parsers():
+    assert tuple(FORMATS) == TOOL_PARSERS
+    assert tuple(STYLES) == REASONING_PARSERS
+
+
+def test_the_settings_choose_the_parsers(tmp_path):
+    folder = write_folder(tmp_path, chat_template="{{ tools }}<tool_call><think></think>")
+    answers = TextFrontend.load(make_config({}).model, folder).answers
+    assert (answers.calls.name, answers.reasoning.name) == ("hermes", "think")
+    settings = make_config({"tool_parser": "mistral", "reasoning_parser": "none"}).model
+    answers = TextFrontend.load(settings, folder).answers
+    assert (answers.calls.name, answers.reasoning) == ("mistral", None)
+    assert str(answers) == "calls of tools: mistral, reasoning: none"

@@ -28,7 +28,7 @@ VALUES = st.one_of(
         ("token_type", None), ("token_type", TYPES[1:]), ("token_type", (*TYPES[1:], 7)),
         ("token_type", (*TYPES[1:], -1)), ("token_type", (*TYPES[1:], True)), ("token_type", (*TYPES[1:], 1.0)),
         ("bos_token_id", 500), ("bos_token_id", -1), ("eos_token_id", "2"), ("eos_token_id", True),
-        ("eot_token_id", 10**30), ("padding_token_id", (1,)), ("add_bos_token", 1), ("add_eos_token", "true"),
+        ("eot_token_id", 10**30), ("unknown_token_id", (1,)), ("add_bos_token", 1), ("add_eos_token", "true"),
         ("merges", None), ("merges", ("a b", 1)), ("merges", "a b"),
     ],
 )  # fmt: skip
@@ -71,3 +71,10 @@ def test_special_tokens_that_begin_with_each_other_can_be_searched():
 def test_named_tokens_are_those_of_templates():
     named = read_vocabulary(sentencepiece(padding_token_id=2, eot_token_id=300)).named_tokens
     assert named == {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "</s>"}
+
+
+@pytest.mark.parametrize("key", ["padding_token_id", "seperator_token_id", "cls_token_id", "mask_token_id"])
+@pytest.mark.parametrize("value", [len(TOKENS), 2**32 - 1, -1, "2", (1,)])
+def test_a_wrong_id_that_nothing_needs_is_no_id(key, value):
+    """Files of models without such a token name the number of tokens or 2^32 - 1; llama.cpp opens them."""
+    assert read_vocabulary(byte_level(**{key: value})) == read_vocabulary(byte_level())

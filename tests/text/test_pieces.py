@@ -32,6 +32,16 @@ def test_supported_decoders_give_the_text_of_the_tokenizers_library(decoder):
         assert text[:num].lstrip(" ") + text[num:] == decoder.decode(spellings)
 
 
+def test_bytes_of_all_tokens_are_those_of_the_pieces():
+    spellings = ["Ġ", "é", "Ã©", "a b", "Ā", "\x00", "Ġa b", "Ń", "ń", "\ufffd", "skipped"]
+    pieces = Pieces(rules_of(decoders.ByteLevel()), dict(enumerate(spellings)).get, [10])
+    found = pieces.all_bytes(12)
+    assert found == [b" ", b"\xe9", b"\xc3\xa9", b"a b", b"\0", b"\0", "Ġa b".encode(), b"\xad", "ń".encode(),
+                     "\ufffd".encode(), b"", b""]  # fmt: skip
+    assert 0 not in pieces, "they are not kept"
+    assert [piece.encode() if isinstance(piece := pieces[i], str) else piece for i in range(12)] == found
+
+
 @pytest.mark.parametrize("decoder", [
     decoders.WordPiece(),
     decoders.CTC(),

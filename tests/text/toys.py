@@ -9,6 +9,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from app.text.chat_template import ChatTemplate
 from app.text.tokenizer import Tokenizer
 
 SPECIAL = ("<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|start_header_id|>",
@@ -100,6 +101,16 @@ def oracle(folder: Path) -> PreTrainedTokenizerFast:
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     tokenizer.chat_control_tokens = []
     return tokenizer
+
+
+def template_of(source: str, kind: str = "byte_level") -> ChatTemplate:
+    """A chat template over a toy's tokenizer."""
+    return ChatTemplate(source, toy(kind)[0])
+
+
+def user(content: object) -> list[dict[str, object]]:
+    """The messages of one question."""
+    return [{"role": "user", "content": content}]
 
 
 def _with_byte_tokens() -> tokenizers.Tokenizer:

@@ -15,7 +15,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -25,6 +26,7 @@ CHUNK_BYTES = 256 * 2**10
 TIMEOUT_S = 30.0
 MAX_FAILURES = 5  # in succession without one new byte
 RETRY_S = 1.0
+_LOOK_S = 0.1
 _PERMANENT = (401, 404, 410, 451)
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")  # how HTTP clients quote the system
 _PART_SUFFIX = ".incomplete"
@@ -69,8 +71,8 @@ def open_url(
 
 def part_bytes(target: Path) -> int:
     """Return the number of bytes of `target` that are there, of the whole file or of its part."""
-    for file in (target, _part_of(target)):
-        if file.exists():
+    for file in (target, part_of(target)):
+        with suppress(FileNotFoundError):
             return file.stat().st_size
     return 0
 
@@ -84,9 +86,9 @@ def download(open_from: Open, target: Path, expected: Expected, watch: Watch) ->
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(_part_of(target)) as stream:
+        with locked_part(target, watch) as stream:
             if target.exists():
-                _part_of(target).unlink(missing_ok=True)
+                part_of(target).unlink(missing_ok=True)
                 return
             part = _Part(stream, expected)
             _complete(part, open_from, target.name, watch)
@@ -94,7 +96,7 @@ def download(open_from: Open, target: Path, expected: Expected, watch: Watch) ->
                 part.restart()
                 raise CannotStart(f"What has arrived as {target.name} is not the expected file; download it again.")
             stream.flush()
-            os.replace(_part_of(target), target)
+            os.replace(part_of(target), target)
     except OSError as error:
         raise CannotStart(f"Cannot write {target}: {error.strerror}.") from None
 
@@ -143,7 +145,15 @@ def _complete(part: _Part, open_from: Open, name: str, watch: Watch) -> None:
         failures = 0 if part.num_bytes > before else failures + 1
         if failures > MAX_FAILURES:
             raise Unreachable(f"{name} cannot be downloaded: {reason}. What has arrived is kept.")
-        time.sleep(RETRY_S * failures)
+        _pause(RETRY_S * failures, partial(watch, part.num_bytes))
+
+
+def _pause(seconds: float, look: Callable[[], None]) -> None:
+    """Wait; `look` is called all the time and may raise to give up."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _LOOK_S))
+        look()
 
 
 class _Broken(Exception):
@@ -167,28 +177,58 @@ def reason_of(error: BaseException) -> str:
 
 
 def _chunks(open_from: Open, part: _Part) -> Iterator[bytes]:
-    """Yield what follows the part; if the server sends the whole file instead, begin again."""
+    """Yield what follows the part, no further than a chunk past its end; a whole file instead begins it again."""
     try:
         with open_from(part.num_bytes) as response:
             if part.num_bytes and getattr(response, "status", None) != 206:
                 part.restart()
-            while chunk := response.read(CHUNK_BYTES):
+            while part.num_bytes <= part.expected.num_bytes and (chunk := response.read(CHUNK_BYTES)):
                 yield chunk
     except (OSError, http.client.HTTPException) as error:
         raise _Broken(error) from None
 
 
 @contextmanager
-def _locked(part: Path) -> Iterator[IO[bytes]]:
-    """Open a part for writing at its end, when no other process does."""
+def locked_part(target: Path, watch: Watch) -> Iterator[IO[bytes]]:
+    """Open the part of `target` for writing at its end, when no other thread or process does; an empty one is removed.
+
+    Until then `watch` gets the size of the part, and may raise to give up.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    part = part_of(target)
     while True:
         with part.open("a+b") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
+            while not _try_lock(stream):
+                watch(os.fstat(stream.fileno()).st_size)
+                time.sleep(_LOOK_S)
             # Another process may have completed and renamed the file that was opened here.
-            if part.exists() and os.fstat(stream.fileno()).st_ino == part.stat().st_ino:
-                yield stream
+            if _is_at(stream, part):
+                try:
+                    yield stream
+                finally:
+                    stream.flush()
+                    if os.fstat(stream.fileno()).st_size == 0:
+                        part.unlink(missing_ok=True)  # nothing has arrived
                 return
 
 
-def _part_of(target: Path) -> Path:
+def _is_at(stream: IO[bytes], path: Path) -> bool:
+    """Whether an open file still has this path."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
+    return False
+
+
+def _try_lock(stream: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def part_of(target: Path) -> Path:
+    """Return where the part of a file is."""
     return target.with_name(target.name + _PART_SUFFIX)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app.checkpoint.folder import read_json
-from app.checkpoint.hub.repo_files import SAFETENSORS, RepoFile, Variant, choose, needed
+from app.checkpoint.hub.repo_files import GGUF, SAFETENSORS, RepoFile, Variant, choose, needed, variants
 from app.contract.errors import ModelRefused
 
 _PREFIX = "models--"
@@ -61,22 +61,18 @@ class Snapshot(NamedTuple):
 
     def find(self, name: HubName) -> Path | None:
         """Return the path of a model if it is completely there: a folder of safetensors, or a GGUF file."""
-        present = self.present()
-        files = self.listed()
         try:
-            variant = choose(name.repo, files or present, quant=name.quant, file=name.file)
+            variant = choose(name.repo, self.listed() or self.present(), quant=name.quant, file=name.file)
         except ModelRefused:
-            return None
-        wanted = needed(files, variant) if files else variant.files
-        if variant.missing_parts() or not {file.path for file in wanted} <= {file.path for file in present}:
             return None
         return self.path_of(variant) if self.is_whole(variant) else None
 
     def is_whole(self, variant: Variant) -> bool:
-        """Whether all weights of a variant are there, as far as files say."""
-        if variant.missing_parts():
+        """Whether a variant can be served, as far as names of files say: of GGUF that takes nothing but its files."""
+        wanted = variant.files if variant.format == GGUF else needed(self.listed() or (), variant)
+        if variant.missing_parts() or not {file.path for file in wanted} <= {file.path for file in self.present()}:
             return False
-        if variant.format != SAFETENSORS:
+        if variant.format == GGUF:
             return True
         try:
             index = self.folder / _INDEX
@@ -88,6 +84,13 @@ class Snapshot(NamedTuple):
     def path_of(self, variant: Variant) -> Path:
         """Return the path of a variant of this snapshot."""
         return self.folder if variant.format == SAFETENSORS else self.folder / variant.files[0].path
+
+    def name_of(self, variant: Variant) -> HubName:
+        """Return the name that stands for a variant: by its file where the quant alone would stand for several."""
+        if variant.format == SAFETENSORS:
+            return HubName(self.repo)
+        label = variant.label_among(variants(self.listed() or self.present()))
+        return HubName(self.repo, label) if label == variant.quant else HubName(self.repo, "", label)
 
 
 def cache_root() -> Path:
@@ -105,12 +108,13 @@ def repo_folder(repo: str) -> Path:
 
 
 def repos() -> list[str]:
-    """Return the names of all models in the cache."""
+    """Return the names of all models in the cache, without those that have no owner: no name stands for them."""
     try:
         names = sorted(entry.name for entry in cache_root().iterdir() if entry.name.startswith(_PREFIX))
     except OSError:
         return []
-    return [name.removeprefix(_PREFIX).replace("--", "/", 1) for name in names]
+    found = (name.removeprefix(_PREFIX).replace("--", "/", 1) for name in names)
+    return [repo for repo in found if "/" in repo]
 
 
 def snapshots(repo: str) -> list[Snapshot]:
@@ -121,6 +125,12 @@ def snapshots(repo: str) -> list[Snapshot]:
         return []
     folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
     return [Snapshot(repo, folder.name, folder) for folder in folders]
+
+
+def leftovers(repo: str) -> list[Path]:
+    """Return the files of downloads that were interrupted: parts, and whole files where there is no snapshot."""
+    blobs, is_listed = repo_folder(repo) / "blobs", bool(snapshots(repo))
+    return sorted(blob for blob in blobs.glob("*") if blob.name.endswith(".incomplete") or not is_listed)
 
 
 def snapshot_at(repo: str, revision: str) -> Snapshot | None:

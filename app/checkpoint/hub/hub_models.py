@@ -11,18 +11,18 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from app.checkpoint.folder import rejected
-from app.checkpoint.hub.download import Expected, download, open_url, part_bytes, reason_of
+from app.checkpoint.hub.download import Expected, Open, Watch, download, open_url, part_bytes
 from app.checkpoint.hub.hub_cache import HubName, Snapshot, cache_root, find_any, repo_folder, snapshot_at, snapshots
-from app.checkpoint.hub.repo_files import RepoFile, choose, needed
-from app.contract.errors import CannotStart, ModelRefused, Unreachable
+from app.checkpoint.hub.hub_errors import endpoint, explained
+from app.checkpoint.hub.repo_files import RepoFile, Variant, choose, needed, variants
+from app.checkpoint.hub.together import download_together
+from app.contract.errors import CannotStart, Unreachable
 from app.observe.console import Console
 from app.observe.download_progress import DownloadProgress, size_text
 
@@ -55,23 +55,33 @@ def find_or_pull(name: HubName, revision: str | None, console: Console) -> Path:
     snapshot = snapshot_at(name.repo, revision or DEFAULT_REVISION)
     if snapshot is not None and (path := snapshot.find(name)) is not None:
         return path
-    return _pull_or_find(name, revision, console)
+    return pull_or_find(name, revision, console)
 
 
 @cache
 def _ask_once(name: HubName, revision: str, root: Path) -> Path:
     """Return the model at a branch or tag: one answer for the whole process, also if the branch moves meanwhile."""
-    return _pull_or_find(name, revision, Console(sys.stderr))
+    return pull_or_find(name, revision, Console(sys.stderr))
 
 
-def _pull_or_find(name: HubName, revision: str | None, console: Console) -> Path:
+def pull_or_find(name: HubName, revision: str | None, console: Console) -> Path:
+    """Pull a model; if the hub cannot be reached, return what is there, and say so.
+
+    Raises:
+        ModelRefused: the hub has no such model, or does not give it.
+        CannotStart: it is not there, and cannot be downloaded now.
+    """
     try:
         return pull(name, revision, console)
     except Unreachable as error:
-        there = snapshots(name.repo) if revision is None else [snapshot_at(name.repo, revision)]
-        path = find_any(name, [snapshot for snapshot in there if snapshot is not None])
+        latest = None if revision is None else snapshot_at(name.repo, revision)
+        there = snapshots(name.repo) if revision is None else [latest] if latest is not None else []
+        path = find_any(name, there)
         if path is None:
-            raise
+            found = {f"{name.repo}:{variant.quant}" for each in there for variant in variants(each.present())
+                     if variant.quant and each.is_whole(variant)}  # fmt: skip
+            others = f" On this machine: {', '.join(sorted(found))}." if found else ""
+            raise Unreachable(error.message + others) from None
         console.print_line(f"{error.message} Using what was downloaded before: {_short(path)}.")
         return path
 
@@ -84,23 +94,21 @@ def pull(name: HubName, revision: str | None, console: Console) -> Path:
         CannotStart: the hub cannot be reached, or the disk is full.
     """
     listing = list_files(name, revision)
-    variant = choose(name.repo, listing.files, quant=name.quant, file=name.file)
-    if missing := variant.missing_parts():
-        raise rejected(f"{name}: the repository lacks {missing[0]}, so its weights are incomplete.")
+    variant = choose_whole(name, listing)
     wanted = needed(listing.files, variant)
     snapshot = snapshot_at(name.repo, revision or DEFAULT_REVISION)
     if snapshot is not None and snapshot.commit == listing.commit and {*wanted} <= {*snapshot.present()}:
         return snapshot.path_of(variant)
-    there = {file: part_bytes(_blob(name.repo, listing, file)) for file in wanted}
-    total, present = sum(file.num_bytes for file in wanted), sum(there.values())
+    # Equal files are one blob.
+    blobs = list({listing.digests[file.path]: file for file in wanted}.values())
+    total = sum(file.num_bytes for file in blobs)
+    there = [part_bytes(_blob(name.repo, listing, file)) for file in blobs]
+    present = sum(there)
     if present < total:
         console.print_line(_announcement(name, listing.commit, wanted, total, present))
     progress = DownloadProgress(console, f"Downloading {name}", total)
-    done = 0
     try:
-        for file in wanted:
-            _download_file(name.repo, listing, file, lambda arrived, before=done: progress.show(before + arrived))
-            done += file.num_bytes
+        download_together([partial(_download_file, name.repo, listing, file) for file in blobs], there, progress.show)
     finally:
         progress.end()
     folder = _enter(name, revision or DEFAULT_REVISION, wanted)
@@ -118,8 +126,8 @@ def list_files(name: HubName, revision: str | None) -> Listing:
         raise Unreachable(f"{name} cannot be downloaded: HF_HUB_OFFLINE is set.")
     from huggingface_hub import HfApi  # slow to import, and needed for downloads only
 
-    with _explained(name, revision):
-        found = HfApi(endpoint=_endpoint()).model_info(
+    with explained(name, revision):
+        found = HfApi(endpoint=endpoint()).model_info(
             name.repo, revision=revision, files_metadata=True, timeout=TIMEOUT_S
         )
     sizes, digests = {}, {}
@@ -131,30 +139,47 @@ def list_files(name: HubName, revision: str | None) -> Listing:
     return Listing(str(found.sha), [RepoFile(*item) for item in sizes.items()], digests)
 
 
-def _download_file(repo: str, listing: Listing, file: RepoFile, watch: Any) -> None:
-    target = _blob(repo, listing, file)
-    if target.exists():
-        watch(file.num_bytes)
-        return
+def choose_whole(name: HubName, listing: Listing) -> Variant:
+    """Return the variant of a repository that is asked for.
+
+    Raises:
+        ModelRefused: none fits, or several do; or the repository lacks a part of it.
+    """
+    variant = choose(name.repo, listing.files, quant=name.quant, file=name.file)
+    if missing := variant.missing_parts():
+        raise rejected(f"{name}: the repository lacks {missing[0]}, so its weights are incomplete.")
+    return variant
+
+
+def opener_of(repo: str, listing: Listing, file: RepoFile) -> Open:
+    """Return what opens a file of a repository, from an offset on."""
 
     def open_from(offset: int) -> Any:
         """Ask for the address anew at each attempt: signed addresses expire."""
         from huggingface_hub import get_hf_file_metadata, get_token, hf_hub_url
 
-        url = hf_hub_url(repo, file.path, revision=listing.commit, endpoint=_endpoint())
+        url = hf_hub_url(repo, file.path, revision=listing.commit, endpoint=endpoint())
         try:
-            with _explained(HubName(repo), listing.commit):
-                location = get_hf_file_metadata(url, timeout=TIMEOUT_S, endpoint=_endpoint()).location
+            with explained(HubName(repo), listing.commit):
+                location = get_hf_file_metadata(url, timeout=TIMEOUT_S, endpoint=endpoint()).location
         except Unreachable as error:
             raise OSError(error.message) from None  # tried again
         if urlsplit(location).scheme not in ("http", "https"):
             raise rejected(f"The hub sends {file.path} of {repo} to {location!r}, which is no address of the web.")
         token = get_token()
-        is_hub = urlsplit(location).netloc == urlsplit(url).netloc
+        is_hub = urlsplit(location)[:2] == urlsplit(url)[:2]  # scheme and host: a token is not sent in clear
         headers = {"Authorization": f"Bearer {token}"} if token and is_hub else {}
         return open_url(location, offset, headers)
 
-    download(open_from, target, Expected(file.num_bytes, listing.digests[file.path]), watch)
+    return open_from
+
+
+def _download_file(repo: str, listing: Listing, file: RepoFile, watch: Watch) -> None:
+    target = _blob(repo, listing, file)
+    if target.exists():
+        watch(file.num_bytes)
+        return
+    download(opener_of(repo, listing, file), target, Expected(file.num_bytes, listing.digests[file.path]), watch)
 
 
 def _enter(name: HubName, revision: str, files: list[RepoFile]) -> Path:
@@ -166,50 +191,17 @@ def _enter(name: HubName, revision: str, files: list[RepoFile]) -> Path:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **{**kwargs, "disable": True})
 
-    with _explained(name, revision):
+    with explained(name, revision):
         return Path(
             snapshot_download(
                 name.repo,
                 revision=revision,
                 allow_patterns=[glob.escape(file.path) for file in files],
                 cache_dir=cache_root(),
-                endpoint=_endpoint(),
+                endpoint=endpoint(),
                 tqdm_class=Silent,
             )
         )
-
-
-@contextmanager
-def _explained(name: HubName, revision: str | None) -> Iterator[None]:
-    """Turn the library's errors into ours."""
-    from huggingface_hub import errors
-
-    try:
-        yield
-    except (ModelRefused, CannotStart):
-        raise
-    except errors.GatedRepoError:
-        raise rejected(
-            f"{name.repo} is gated: log in with `hf auth login`, and accept its licence at "
-            f"{_endpoint() or 'https://huggingface.co'}/{name.repo}."
-        ) from None
-    except (errors.RepositoryNotFoundError, errors.HFValidationError):
-        raise rejected(
-            f"There is no folder {name.repo}, and the hub has no model of that name, or it is private; check the name, "
-            "or log in with `hf auth login`."
-        ) from None
-    except errors.RevisionNotFoundError:
-        raise ModelRefused(f"{name.repo} has no revision {revision!r} on the hub.", param="revision") from None
-    except errors.HfHubHTTPError as error:
-        status = error.response.status_code
-        if status in (401, 403):
-            raise rejected(
-                f"The hub does not give {name.repo} to you (HTTP {status}): log in with `hf auth login`, with a token "
-                "that may read it."
-            ) from None
-        raise Unreachable(f"{name} cannot be downloaded: the hub answers with HTTP {status}.") from None
-    except Exception as error:  # the library and its HTTP client raise many types
-        raise Unreachable(f"{name} cannot be downloaded: {reason_of(error)}.") from None
 
 
 def _announcement(name: HubName, commit: str, files: list[RepoFile], total: int, present: int) -> str:
@@ -240,10 +232,6 @@ def _files(count: int, kind: str) -> str:
 
 def _blob(repo: str, listing: Listing, file: RepoFile) -> Path:
     return repo_folder(repo) / "blobs" / listing.digests[file.path]
-
-
-def _endpoint() -> str | None:
-    return os.environ.get("HF_ENDPOINT") or None
 
 
 def _short(path: Path) -> str:

@@ -75,7 +75,10 @@ def find_file(project: str, filename: str, config: PipConfig) -> str:
         Unreachable: no index has it, or none can be reached; the message names the first that failed.
     """
     problems = []
-    pages = [*map(_as_url, config.links), *(f"{_as_url(index).rstrip('/')}/{project}/" for index in config.indexes)]
+    try:
+        pages = [*map(_as_url, config.links), *(f"{_as_url(index).rstrip('/')}/{project}/" for index in config.indexes)]
+    except ValueError as error:
+        raise Unreachable(f"An address in pip's configuration cannot be read: {error}; correct it.") from None
     for page in pages:
         try:
             for url in _links(page, config.opener()):
@@ -135,10 +138,28 @@ def _links(page: str, opener: urllib.request.OpenerDirector) -> list[str]:
     if response.url and not page.startswith("file:"):
         base = _with_login(response.url, page)
     if "json" in kind:
-        return [_with_login(urljoin(base, file["url"]), page) for file in json.loads(content)["files"]]
+        return [_with_login(urljoin(base, url), page) for url in _json_targets(content)]
     parser = _Anchors(base)
-    parser.feed(content.decode("utf-8", "replace"))
+    try:
+        parser.feed(content.decode("utf-8", "replace"))
+    except AssertionError as error:  # how Python's parser refuses a page
+        raise ValueError(str(error)) from None
     return [_with_login(urldefrag(url)[0], page) for url in parser.found]
+
+
+def _json_targets(content: bytes) -> list[str]:
+    """Return the targets of a page of links in JSON.
+
+    Raises:
+        ValueError: it is no such page.
+    """
+    try:
+        urls = [file["url"] for file in json.loads(content)["files"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        urls = [None]
+    if not all(isinstance(url, str) for url in urls):
+        raise ValueError("its JSON is no list of files")
+    return urls
 
 
 class _Anchors(HTMLParser):

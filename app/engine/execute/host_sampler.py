@@ -1,8 +1,8 @@
 """Samples tokens from logits on the host, one state row at a time.
 
-The order is the same on every device: logit bias; repetition, presence and frequency penalties; temperature; top-k;
-top-p; min-p; Gumbel-max. Log-probabilities are the log-softmax of the raw logits. Every step works on one row at a
-time or is independent per row, so a row's token does not depend on the others.
+The order is the same on every device: logit bias; repetition, presence and frequency penalties; the mask of a grammar;
+temperature; top-k; top-p; min-p; Gumbel-max. Log-probabilities are the log-softmax of the raw logits. Every step works
+on one row at a time or is independent per row, so a row's token does not depend on the others.
 
 A sample depends on its position and, with penalties, on the tokens before that position. A sequence with draft tokens
 (see schedule/speculation) samples at several positions in one step: each sample counts as the token before the next
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from app.engine.execute.noise import gumbel, noise_bits
 from app.engine.schedule.row_sampling import RowSampling
-from app.engine.schedule.step_plan import NO_TOKEN, RowStart, SampleLogprobs
+from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, RowStart, SampleLogprobs
 
 # Top-p sorts this many best tokens first; only a flatter distribution needs a full sort.
 _TOP_P_PREFIX = 1024
@@ -83,6 +83,7 @@ class SamplingRow:
         """Whether the token at `position` is the argmax of the raw logits."""
         return (
             self.sampling.is_greedy
+            and self.sampling.constraint is None
             and not self.has_penalties
             and not self.sampling.logit_bias
             and position - self.num_prompt >= self.sampling.min_tokens
@@ -101,8 +102,8 @@ class SamplingRow:
         self.output.append(token_id)
         self.counts[token_id] += 1
 
-    def adjusted(self, raw_V: Tensor, position: int) -> Tensor:
-        """Return new logits with bias, penalties and temperature applied; forbidden tokens are -inf, never NaN."""
+    def adjusted(self, raw_V: Tensor, position: int, allowed_V: Tensor | None = None) -> Tensor:
+        """Return new logits with bias, penalties, mask and temperature; forbidden tokens are -inf, never NaN."""
         logits_V, sampling = raw_V.clone(), self.sampling
         if sampling.logit_bias:
             ids, biases = self.bias
@@ -112,6 +113,8 @@ class SamplingRow:
         if not sampling.is_greedy:
             logits_V.div_(sampling.temperature)
         torch.nan_to_num(logits_V, nan=-math.inf, posinf=_LARGEST, neginf=-math.inf, out=logits_V)
+        if allowed_V is not None:
+            logits_V[~allowed_V] = -math.inf
         if position - self.num_prompt < sampling.min_tokens:
             logits_V[self.endings] = -math.inf
         return logits_V
@@ -149,26 +152,29 @@ class Sampler:
         rows: Sequence[int],
         positions: Sequence[int],
         device_token_ids: Sequence[int] | None = None,
+        allowed: Callable[[int], Tensor | None] = lambda index: None,
     ) -> list[tuple[int, SampleLogprobs | None]]:
         """Sample one token for each of `rows`, whose logits are the first rows of `logits_RV`, and count it.
 
         `positions` are the positions of the sampled tokens in prompt + output. A row that comes several times samples
         for one position after the other. `device_token_ids` are tokens that the device has sampled already, -1 for the
         others: they are returned as they are and not counted, for a row's tokens are all sampled here or none.
+        `allowed` returns the tokens that a sample may be, by its index, as booleans [V]; None: every one. Where none of
+        them has a finite logit, the token is NO_ALLOWED_TOKEN.
         """
         greedy = self._greedy_tokens(logits_RV, rows, positions) if device_token_ids is None else ()
         sampled: list[tuple[int, SampleLogprobs | None]] = []
         for index, (logits_V, row, position) in enumerate(zip(logits_RV, rows, positions, strict=False)):
-            if device_token_ids is not None and device_token_ids[index] >= 0:
+            if device_token_ids is not None and device_token_ids[index] != NO_TOKEN:
                 sampled.append((device_token_ids[index], None))
                 continue
             state, token_id = self._rows[row], greedy[index] if greedy else -1
             if state.has_penalties:
                 state.rewind(position)
             if token_id < 0:
-                token_id = _sample(logits_V, state, position)
-            if token_id == NO_TOKEN:
-                sampled.append((NO_TOKEN, None))
+                token_id = _sample(logits_V, state, position, allowed(index))
+            if token_id < 0:
+                sampled.append((token_id, None))
                 continue
             if state.has_penalties:
                 state.append(token_id)
@@ -185,11 +191,12 @@ class Sampler:
         ]
 
 
-def _sample(raw_V: Tensor, state: SamplingRow, position: int) -> int:
+def _sample(raw_V: Tensor, state: SamplingRow, position: int, allowed_V: Tensor | None) -> int:
     """Sample one token; a NaN logit counts as impossible, and where all are, the result is NO_TOKEN."""
-    logits_V = state.adjusted(raw_V, position)
+    logits_V = state.adjusted(raw_V, position, allowed_V)
     if float(logits_V.max()) == -math.inf:
-        return NO_TOKEN
+        has_numbers = bool((raw_V > -math.inf).any())
+        return NO_ALLOWED_TOKEN if allowed_V is not None and has_numbers else NO_TOKEN
     if state.sampling.is_greedy:
         return int(torch.argmax(logits_V))
     candidates = _candidates(logits_V, state)

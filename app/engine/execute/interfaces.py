@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.engine.execute.masks import Masks
 from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.step_plan import StepPlan, StepResult
 from app.kernels.ops import Ops
 from app.models.loader import Allocate
 from app.models.weights import DecoderWeights, Packer
+from app.text.grammar.cache import GrammarCache
 
 
 class InFlight(Protocol):
@@ -28,7 +30,12 @@ class InFlight(Protocol):
 
 
 class Runner(Protocol):
-    """Executes plans in order. Engine thread only."""
+    """Executes plans in order. Engine thread only.
+
+    `masks` has the constraints of the running sequences.
+    """
+
+    masks: Masks
 
     def launch(self, plan: StepPlan) -> InFlight:
         """Start computing a plan.
@@ -70,6 +77,7 @@ class Backend(Protocol):
     packer: Packer  # packs weights into the format of this backend
     quantization: str | None  # of the weights, as in the setting of that name; None where quantizing saves no memory
     run_ahead: int  # steps that may be in flight when the next one is planned
+    activation_memory: int  # bytes of activations beside those of `prepare`, known when the runner is made
     graph_memory: int  # bytes that are reserved for graphs, which are captured later; 0 without graphs
 
     @property
@@ -98,6 +106,11 @@ class Backend(Protocol):
         """Allocate the memory that steps need besides weights and cache; return its bytes."""
 
     def make_runner(
-        self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, faults: FaultPlan | None
+        self,
+        weights: DecoderWeights,
+        cache: KVCache,
+        limits: SchedulerLimits,
+        grammars: GrammarCache,
+        faults: FaultPlan | None,
     ) -> Runner:
-        """Return the runner of steps over weights and cache."""
+        """Return the runner of steps over weights and cache, whose masks come from `grammars`."""

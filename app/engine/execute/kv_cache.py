@@ -174,4 +174,8 @@ class PagesAhead:
             self._thread, self._can_populate = None, False
 
     def _touch(self, first: int, end: int) -> None:
-        self._can_populate = all(self._populate(region[first:end]) for region in self._regions)
+        # Those of the first block before others: a step that needs it may begin already.
+        for blocks in (slice(first, first + 1), slice(first + 1, end)):
+            if not all(self._populate(region[blocks]) for region in self._regions):
+                self._can_populate = False
+                return

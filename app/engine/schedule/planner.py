@@ -131,7 +131,8 @@ class Planner:
     ) -> None:
         """Add as many of a sequence's tokens as the step's budget allows; a folded group's only to the prompt's end.
 
-        The first chunk of a step has at least `MIN_CHUNK` tokens. A sequence that is in the step already gets none.
+        The first chunk of a step has at least `MIN_CHUNK` tokens. A sequence that is in the step already gets none, nor
+        does a prompt that is scored when the step scores as many tokens as it may.
         """
         group, start, num_left = sequence.group, sequence.num_scheduled, sequence.num_left
         if group.status is not RUNNING or sequence.last_step == builder.step:
@@ -140,6 +141,11 @@ class Planner:
             num_left = min(num_left, group.num_prompt - start)
         if most is not None:
             num_left = min(num_left, most)
+        if sequence.num_to_score:
+            num_without = max(0, sequence.num_scored - start)  # scored before a preemption
+            num_left = min(num_left, num_without + builder.num_left_to_score)
+            if not num_left:
+                return
         number = self._budget.chunk_size(num_left, start, builder, at_least if builder.has_chunks else MIN_CHUNK)
         if number > 0:
             self._decodes.add(sequence, number, builder)

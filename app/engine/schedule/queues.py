@@ -112,6 +112,10 @@ class SequenceQueues:
         queue = returning or waiting
         return queue[0] if queue else None
 
+    def num_ahead(self, group: SequenceGroup) -> int:
+        """Return how many groups of `waiting` are before one of them, in the policy's order."""
+        return bisect_left(self.waiting, group.sort_key, key=_sort_key)
+
     def holding(self) -> Iterator[SequenceGroup]:
         """Yield the groups that hold blocks, the first victims first."""
         for queue in (self.paused, self.resuming, self.running):

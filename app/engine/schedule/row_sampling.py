@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from app.contract.grammar import Constraint
 from app.contract.sampling_params import SamplingParams
 
 # Below this every sample is the best token anyway, and smaller divisors overflow float32.
@@ -17,7 +18,8 @@ class RowSampling:
 
     `temperature` 0 is greedy, `top_k` 0, `top_p` 1 and `min_p` 0 keep every token; `seed` is in [0, 2^64).
     `num_logprobs` is how many of the best tokens' log-probabilities come with each token; None: not even its own.
-    A beam search samples no tokens: the search needs the best ones, and applies `min_tokens` itself.
+    A beam search samples no tokens: the search needs the best ones, and applies `min_tokens` itself. With a
+    `constraint` a mask may forbid tokens at every position (see execute/masks.py).
     """
 
     seed: int
@@ -34,9 +36,10 @@ class RowSampling:
     num_logprobs: int | None
     num_sequences: int
     is_beam_search: bool
+    constraint: Constraint | None = None
 
     @classmethod
-    def of(cls, params: SamplingParams) -> RowSampling:
+    def of(cls, params: SamplingParams, constraint: Constraint | None = None) -> RowSampling:
         """Resolve `params`; a model-dependent field that is None is neutral."""
         temperature = 1.0 if params.temperature is None else params.temperature
         return cls(
@@ -54,6 +57,7 @@ class RowSampling:
             num_logprobs=params.num_sampled_logprobs,
             num_sequences=params.num_sequences,
             is_beam_search=params.use_beam_search,
+            constraint=constraint,
         )
 
     @property

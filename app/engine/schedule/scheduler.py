@@ -33,10 +33,11 @@ from app.engine.schedule.search.beam_search import BeamSearch
 from app.engine.schedule.search.forks import Forks
 from app.engine.schedule.sequence import FINISHED, HOLDING, PAUSED, RUNNING, SWAPPED, Sequence
 from app.engine.schedule.shares import Rests, SeatShares
-from app.engine.schedule.speculation.speculation import Speculation
+from app.engine.schedule.speculation.forced_tokens import ForcedTokens
+from app.engine.schedule.speculation.speculation import Speculation, valid_samples
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
-from app.engine.schedule.step_plan import NO_TOKEN, StepPlan, StepResult
+from app.engine.schedule.step_plan import StepPlan, StepResult
 from app.engine.schedule.step_results import ResultProcessor, StepProgress
 
 
@@ -52,7 +53,8 @@ class Scheduler:
     """Plans steps over paged KV blocks. Engine thread only.
 
     Each `schedule` that returns a plan is followed by `update` or `abandon` for it, in the order of the plans.
-    `revision` names the model: blocks computed with one revision are never found for another.
+    `revision` names the model: blocks computed with one revision are never found for another. With `forced` the tokens
+    that grammars leave no choice about are draft tokens.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Scheduler:
         eos_token_ids: Collection[int] = (),
         revision: str = "",
         connector: KVConnector | None = None,
+        forced: ForcedTokens | None = None,
     ) -> None:
         self.limits = limits
         self.tables = BlockTables(limits, connector or KVConnector())
@@ -78,8 +81,9 @@ class Scheduler:
         self._group_ids = count(1)
         self.deadlines = Deadlines()
         self.speculation: Speculation | None = None
-        if limits.speculative_ngram:
-            self.speculation = Speculation(limits, self.queues, self.tables, self.budget, self._eos_token_ids)
+        if limits.speculative_ngram or forced is not None:
+            ends = self._eos_token_ids
+            self.speculation = Speculation(limits, self.queues, self.tables, self.budget, ends, forced)
         self.planner = Planner(self.queues, self.tables, self.preemption, self.budget)
         forks = Forks(self.tables, self.queues, self._sequence_ids)
         self._result_processor = ResultProcessor(self.queues, self.tables, forks, self.speculation)
@@ -261,14 +265,13 @@ class Scheduler:
         self._finish_step(step, result.transfer_s, is_done=True)
         if builder.num_tokens:
             self.budget.observe(builder, result.duration_s)
-        return self._result_processor.take(builder, step.plan.chunks, result.samples)
+        return self._result_processor.take(builder, step.plan, result)
 
     def groups_without_token(self, result: StepResult) -> list[SequenceGroup]:
-        """Return the open groups with a sequence for which the oldest step in flight has sampled NO_TOKEN."""
-        sequences = self._oldest_in_flight(result.step).builder.sampling
-        drawn = zip(sequences, result.samples, strict=True)
-        groups = [sequence.group for sequence, sample in drawn if sample.token_id == NO_TOKEN]
-        return [group for group in dict.fromkeys(groups) if group.status is not FINISHED]
+        """Return the open groups with a sequence for which the oldest step in flight has sampled no token."""
+        drawn = valid_samples(self._oldest_in_flight(result.step).builder, result.samples)
+        failed = [one.group for one, samples in drawn if samples[-1].token_id < 0 and not one.is_finished]
+        return list(dict.fromkeys(failed))
 
     def is_in_flight(self, plan: StepPlan) -> bool:
         """Whether `plan` was neither updated nor abandoned yet."""

@@ -84,6 +84,9 @@ class Sequence:
     last_step: int = 0  # the newest step it was part of
     is_finished: bool = False
     proposer: Proposer | None = None  # from the first draft on
+    pooled: bytes = b""  # of a request with pooling: the vector of the tokens up to `num_computed`
+    scores: list[bytes] = field(default_factory=list)  # of a prompt that is scored: rows of log-probabilities
+    num_scored: int = 0  # tokens whose successors are scored
 
     @classmethod
     def first_of(cls, group: SequenceGroup, sequence_id: int) -> Sequence:
@@ -106,6 +109,22 @@ class Sequence:
     def num_left(self) -> int:
         """Tokens to compute that are in no step yet."""
         return min(self.num_tokens, self.max_slots) - self.num_scheduled
+
+    @property
+    def num_to_score(self) -> int:
+        """Tokens of the prompt whose successors must still be scored; the last one has none."""
+        return 0 if self.request.params.prompt_logprobs is None else self.num_prompt - 1 - self.num_scored
+
+    def may_skip(self, num_tokens: int) -> bool:
+        """Whether nothing but keys and values is needed of the first `num_tokens`, so that cached blocks will do."""
+        if self.request.pooling is not None:
+            return False
+        return num_tokens <= self.num_scored or not self.num_to_score
+
+    def score(self, rows: bytes, count: int) -> None:
+        """Append the scores of the next `count` tokens; they are kept when the sequence is preempted."""
+        self.scores.append(rows)
+        self.num_scored += count
 
     def tokens(self, start: int, end: int) -> tuple[int, ...]:
         """Return the token ids at positions `start` to `end - 1`; UNKNOWN_TOKEN_ID for one still being sampled."""

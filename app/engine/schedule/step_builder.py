@@ -8,24 +8,38 @@ from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.swap_space import Swaps
 from app.engine.schedule.queues import RowPool
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
-from app.engine.schedule.step_plan import BlockCopy, Chunks, RowStart, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.step_plan import (
+    BlockCopy,
+    Chunks,
+    PooledChunk,
+    RowStart,
+    SampleRow,
+    ScoredChunk,
+    StepPlan,
+    TableWrite,
+)
 
 _new = tuple.__new__  # past the named tuples' own, which is Python and takes as long as all the rest
 
+MAX_SCORED = 64
+"""The most tokens that a step scores: each needs a row of logits, which the host reads."""
+
 
 class Draft(NamedTuple):
-    """Draft tokens of the sequence of the chunk with this index."""
+    """Draft tokens of the sequence of the chunk with this index; `is_forced`: its grammar allows no others."""
 
     chunk_index: int
     token_ids: tuple[int, ...]
+    is_forced: bool = False
 
 
 class StepPlanBuilder:
     """Collects the chunks of one step within its token budget. A sequence is added at most once.
 
-    `sequences` are in the order of the chunks, `sampling` in the order of the logit rows; the scheduler keeps both
-    while the step is in flight. `started` are the groups that got their blocks in this step. `num_attended` counts the
-    KV slots that the step's tokens read, its own included. `drafts` are by sequence id.
+    `sequences` are in the order of the chunks, `sampling` in that of the logit rows, `pooling` and `scoring` in those
+    of the pooled and the scored chunks; the scheduler keeps them while the step is in flight. `started` are the groups
+    that got their blocks in this step. `num_attended` counts the KV slots that the step's tokens read, its own
+    included. `drafts` are by sequence id.
     """
 
     def __init__(self, step: int, now: float, max_tokens: int, rows: RowPool) -> None:
@@ -35,11 +49,15 @@ class StepPlanBuilder:
         self.num_attended = 0
         self.resting: str | None = None  # the account that sits the step out
         self.drafts: dict[int, Draft] = {}
+        self.num_draft_tokens = 0
         self.has_decodes = False  # some chunks are decodes
         self.has_chunks = False  # some chunks are not decodes
         self.limit_s: float | None = None  # seconds that the step may take, once computed
         self.sequences: list[Sequence] = []
         self.sampling: list[Sequence] = []
+        self.pooling: list[Sequence] = []
+        self.scoring: list[Sequence] = []
+        self.num_left_to_score = MAX_SCORED
         self.started: list[SequenceGroup] = []
         self._now = now
         self._rows = rows
@@ -51,6 +69,8 @@ class StepPlanBuilder:
         self._tokens: list[int] = []
         self._logit_rows: list[int] = []
         self._sampled: list[SampleRow] = []
+        self._pooled: list[PooledChunk] = []
+        self._scored: list[ScoredChunk] = []
         self._row_starts: list[RowStart] = []
         self._table_writes: list[TableWrite] = []
 
@@ -61,6 +81,12 @@ class StepPlanBuilder:
             row = self._start_row(sequence)
         start = sequence.num_scheduled
         end = start + num_new_tokens
+        if (pooling := sequence.request.pooling) is not None:
+            carried = sequence.pooled if start else None
+            self._pooled.append(PooledChunk(sequence.id, self.num_tokens, num_new_tokens, pooling.kind, carried))
+            self.pooling.append(sequence)
+        if sequence.num_to_score:
+            self._score(sequence, start, end)
         self._state_rows.append(row)
         self._sequence_ids.append(sequence.id)
         self._starts.append(start)
@@ -115,18 +141,24 @@ class StepPlanBuilder:
         sequence.last_step = self.step
         self._sample(sequence)
 
-    def add_draft(self, chunk_index: int, token_ids: tuple[int, ...]) -> None:
+    def add_draft(self, chunk_index: int, token_ids: tuple[int, ...], *, is_forced: bool = False) -> None:
         """Compute draft tokens after the last known token of the sequence of a chunk, and sample after each of them.
 
         How many are accepted is not known before the step is done, so none is promised. For steps without prompts.
         """
         sequence, start = self.sequences[chunk_index], self._starts[chunk_index]
-        self.drafts[sequence.id] = Draft(chunk_index, token_ids)
+        self.drafts[sequence.id] = Draft(chunk_index, token_ids, is_forced)
         count = len(token_ids)
+        self.num_draft_tokens += count
         self.num_left -= count
         self.num_tokens += count
         self.num_attended += count * (2 * start + count + 3) // 2
         sequence.retract()
+
+    @property
+    def starting_rows(self) -> set[int]:
+        """The state rows that get their sequences by this step."""
+        return {start.row for start in self._row_starts}
 
     @property
     def promised(self) -> list[Sequence]:
@@ -142,7 +174,8 @@ class StepPlanBuilder:
 
     def build(self, swaps: Swaps, copies: tuple[BlockCopy, ...]) -> StepPlan:
         """Return the plan, which also carries `swaps` and `copies`."""
-        num_draft_tokens = self._sample_drafts() if self.drafts else 0
+        if self.drafts:
+            self._sample_drafts()
         columns = (self._state_rows, self._sequence_ids, self._starts, self._counts, self._tokens)
         return StepPlan(
             step=self.step,
@@ -156,28 +189,40 @@ class StepPlanBuilder:
             swap_ins=swaps.ins,
             copies=copies,
             num_prompt_tokens=self._num_prompt_tokens,
-            num_draft_tokens=num_draft_tokens,
+            num_draft_tokens=self.num_draft_tokens,
+            pooled=tuple(self._pooled),
+            scored=tuple(self._scored),
         )
 
-    def _sample_drafts(self) -> int:
-        """Sample sequences with drafts after each of their tokens; return the number of draft tokens."""
+    def _sample_drafts(self) -> None:
+        """Sample sequences with drafts after each of their tokens."""
         # There are no prompts, so the index of a chunk was that of its token row.
-        for chunk_index, token_ids in sorted(self.drafts.values(), reverse=True):  # from the last on: no index moves
+        for chunk_index, token_ids, _ in sorted(self.drafts.values(), reverse=True):  # from the last on: no index moves
             end = sum(self._counts[: chunk_index + 1])
             self._tokens[end:end] = token_ids
             self._counts[chunk_index] += len(token_ids)
         rows = zip(self.sampling, self._sampled, self._logit_rows, strict=True)
         self.sampling, self._sampled, self._logit_rows = [], [], []
-        num_draft_tokens = 0
+        num_before = 0
         for sequence, sample_row, logit_row in rows:
             draft = self.drafts.get(sequence.id)
             count = 1 if draft is None else 1 + len(draft.token_ids)
-            first = logit_row + num_draft_tokens
+            first = logit_row + num_before
             self._logit_rows += range(first, first + count)
             self._sampled += [sample_row] * count
             self.sampling += [sequence] * count
-            num_draft_tokens += count - 1
-        return num_draft_tokens
+            num_before += count - 1
+
+    def _score(self, sequence: Sequence, start: int, end: int) -> None:
+        """Score what follows those of the tokens from `start` to `end` - 1 that need it."""
+        first, last = max(start, sequence.num_scored), min(end, sequence.num_prompt - 1)
+        num_top = sequence.request.params.prompt_logprobs
+        if first >= last or num_top is None:
+            return
+        token_ids = sequence.tokens(first + 1, last + 1)
+        self._scored.append(ScoredChunk(sequence.id, self.num_tokens + first - start, token_ids, num_top))
+        self.scoring.append(sequence)
+        self.num_left_to_score -= len(token_ids)
 
     def _sample(self, sequence: Sequence) -> None:
         self._logit_rows.append(self.num_tokens - 1)

@@ -6,11 +6,12 @@ compute, so a step over unchanged sequences is small, and a plan could be broadc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import NamedTuple
 
+from app.contract.requests import PoolingKind
 from app.engine.schedule.row_sampling import RowSampling
 
 
@@ -89,6 +90,31 @@ class Chunks:
             first += count
 
 
+class PooledChunk(NamedTuple):
+    """A chunk whose hidden states are pooled: `num_rows` token rows from `first_row` on.
+
+    `carried` is the result of the chunks before it; None for the first one.
+    """
+
+    sequence_id: int
+    first_row: int
+    num_rows: int
+    kind: PoolingKind
+    carried: bytes | None
+
+
+class ScoredChunk(NamedTuple):
+    """Prompt tokens to score: `token_ids` follow the tokens of the rows from `first_row` on, one each.
+
+    Their log-probabilities are wanted, and the `num_top` most likely tokens in their places.
+    """
+
+    sequence_id: int
+    first_row: int
+    token_ids: tuple[int, ...]
+    num_top: int
+
+
 class SampleRow(NamedTuple):
     """The sequence, and its state row, that a logit row is sampled for."""
 
@@ -123,6 +149,8 @@ class StepPlan:
     copies: tuple[BlockCopy, ...] = ()
     num_prompt_tokens: int = 0
     num_draft_tokens: int = 0
+    pooled: tuple[PooledChunk, ...] = ()
+    scored: tuple[ScoredChunk, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -147,32 +175,44 @@ class SampleLogprobs:
 
 NO_TOKEN = -1
 """Sampled where no logit of a row is a number: after NaN, nothing that the model says means anything."""
+NO_ALLOWED_TOKEN = -2
+"""Sampled where no token that a grammar allows has a finite logit."""
 
 
 class Sample(NamedTuple):
-    """The token sampled for one sequence in one step, or NO_TOKEN."""
+    """The token sampled for one sequence in one step, NO_TOKEN or NO_ALLOWED_TOKEN; `ends`: its grammar ends here."""
 
     sequence_id: int
     token_id: int
     logprobs: SampleLogprobs | None = None
+    ends: bool = False
 
 
 def make_samples(
-    plan: StepPlan, token_ids: Iterable[int], logprobs: Iterable[SampleLogprobs | None]
+    plan: StepPlan,
+    token_ids: Iterable[int],
+    logprobs: Iterable[SampleLogprobs | None],
+    ends: Iterable[bool] | None = None,
 ) -> tuple[Sample, ...]:
-    """Return the samples of a step from its sampled token ids, in their order."""
+    """Return the samples of a step from its sampled token ids, in their order; `ends` None: no answer ends."""
     sequence_ids = [sequence_id for _, sequence_id in plan.sampled]
     # Past Sample's own __new__, which is Python and takes as long as the scheduler for a sequence.
-    return tuple(map(tuple.__new__, repeat(Sample), zip(sequence_ids, token_ids, logprobs, strict=False)))
+    columns = (sequence_ids, token_ids, logprobs, repeat(False) if ends is None else ends)
+    return tuple(map(tuple.__new__, repeat(Sample), zip(*columns, strict=False)))
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """The result of the plan with the same `step` number: one sample per logit row, in their order.
 
-    Samples after a rejected draft token are ignored. `num_without_token` of the samples have NO_TOKEN.
+    Samples after a rejected draft token or after the end of an answer are ignored. `num_without_token` of all samples
+    have NO_TOKEN or less; `failures` says why, by sequence id, where the reason is a grammar.
+
+    `pooled` has the vector of each of the plan's pooled chunks, `scored` the packed rows of log-probabilities of each
+    of its scored chunks (see packed_logprobs).
 
     `duration_s` is the time the device took for the chunks, `transfer_s` that for swaps and copies; 0 if not measured.
+    `mask_s` is the time that the masks of the step took; None if there were none.
     """
 
     step: int
@@ -180,3 +220,7 @@ class StepResult:
     duration_s: float = 0.0
     transfer_s: float = 0.0
     num_without_token: int = 0
+    failures: Mapping[int, str] = field(default_factory=dict)
+    mask_s: float | None = None
+    pooled: tuple[bytes, ...] = ()
+    scored: tuple[bytes, ...] = ()

@@ -14,7 +14,7 @@ from app.engine.schedule.search.forks import Forks
 from app.engine.schedule.sequence import HOLDING, PAUSED, RUNNING, Sequence
 from app.engine.schedule.speculation.speculation import Speculation
 from app.engine.schedule.step_builder import StepPlanBuilder
-from app.engine.schedule.step_plan import Chunks, Sample
+from app.engine.schedule.step_plan import Sample, StepPlan, StepResult
 
 
 class StepProgress(NamedTuple):
@@ -44,8 +44,13 @@ class ResultProcessor:
         self._forks = forks
         self._speculation = speculation
 
-    def take(self, builder: StepPlanBuilder, chunks: Chunks, samples: Many[Sample]) -> StepProgress:
-        """Give the samples of a step to its sequences, but for finished sequences and rejected draft tokens."""
+    def take(self, builder: StepPlanBuilder, plan: StepPlan, result: StepResult) -> StepProgress:
+        """Give the results of a step to its sequences, but for finished sequences and rejected draft tokens."""
+        for sequence, vector in zip(builder.pooling, result.pooled, strict=True):
+            sequence.pooled = vector
+        for sequence, chunk, rows in zip(builder.scoring, plan.scored, result.scored, strict=True):
+            sequence.score(rows, len(chunk.token_ids))
+        chunks, samples = plan.chunks, result.samples
         counts: Many[int] = chunks.counts
         sampled: Iterable[tuple[Sequence, Sample]] = zip(builder.sampling, samples, strict=True)
         if builder.drafts and self._speculation is not None:

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,14 +21,16 @@ from pathlib import Path
 SOURCES = Path(__file__).parent / "native"
 # Never -ffast-math: sums have one order, and NaN means something.
 FLAGS = (
-    "-std=c++17", "-O3", "-fopenmp", "-fPIC", "-fno-math-errno", "-fno-trapping-math",
+    "-std=c++17", "-O3", "-fopenmp", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math",
     "-ffp-contract=off", "-Wall", "-Wextra",
     # gcc 12 suspects its own AVX-512 headers.
     "-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-psabi", "-Wno-ignored-attributes",
 )  # fmt: skip
 _AVX512 = frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "f16c"})
-_AVX512_BF16 = _AVX512 | {"avx512_bf16", "avx512_vnni"}
-_AVX512_BF16_FLAGS = ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni")
+_AVX512_VNNI = _AVX512 | {"avx512_vnni"}
+_AVX512_VNNI_FLAGS = ("-march=x86-64-v4", "-mavx512vnni")
+_AVX512_BF16 = _AVX512_VNNI | {"avx512_bf16"}
+_AVX512_BF16_FLAGS = (*_AVX512_VNNI_FLAGS, "-mavx512bf16")
 # The best first: name -> (what /proc/cpuinfo must list, the compiler's flags).
 INSTRUCTION_SETS: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {
     "amx": (
@@ -35,6 +38,7 @@ INSTRUCTION_SETS: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {
         (*_AVX512_BF16_FLAGS, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
     ),
     "avx512_bf16": (_AVX512_BF16, _AVX512_BF16_FLAGS),
+    "avx512_vnni": (_AVX512_VNNI, _AVX512_VNNI_FLAGS),
     "avx512": (_AVX512, ("-march=x86-64-v4",)),
     "avx2": (frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2", "movbe"}), ("-march=x86-64-v3",)),
 }
@@ -42,6 +46,8 @@ _COMPILERS = ("g++", "c++")
 
 
 _LOOK_S = 0.1
+_SCRATCH = "compiling-"
+_SCRATCH_LIFE_S = 24 * 60 * 60  # no compilation takes that long
 
 Watch = Callable[[int, int], None]
 """Called several times a second with how many of all sources are compiled; an exception ends the compilers."""
@@ -100,7 +106,8 @@ def compile_library(
     flags = [*FLAGS, *INSTRUCTION_SETS[name][1], *extra]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        _remove_abandoned(target.parent)
+        with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=target.parent) as scratch:
             folder = Path(scratch)
             sources = sorted(SOURCES.glob("*.cpp"))
             objects = [folder / f"{source.stem}.o" for source in sources]
@@ -120,6 +127,14 @@ def compile_library(
             made.replace(target)
     except OSError as error:
         raise CannotCompile(f"The kernels could not be compiled into {target.parent}: {error}") from None
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the scratch folders that killed processes have left behind."""
+    for scratch in folder.glob(f"{_SCRATCH}*"):
+        with suppress(OSError):
+            if time.time() - scratch.stat().st_mtime > _SCRATCH_LIFE_S:
+                shutil.rmtree(scratch)
 
 
 def _run_together(commands: list[list[str]], folder: Path, watch: Watch) -> None:

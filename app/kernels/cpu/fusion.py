@@ -24,7 +24,7 @@ def fuse(last: records.Fields, new: records.Fields) -> bool:
         case records.Linear(), records.SiluMul() if _reads(new.x, last) and last.weight.is_interleaved:
             last.epilogue, last.out = Epilogue.GATED, new.out
             return True
-        case records.Norm(), records.Quantize() if last.out.data == new.x.data:
+        case records.Norm(), records.Quantize() if last.out.data == new.x.data and not last.quantized.num_groups:
             last.quantized = new.out
             return True
     return False

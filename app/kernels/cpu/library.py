@@ -41,7 +41,7 @@ _FIELDS = {
     Code.EMBED: records.Embed, Code.NORM: records.Norm, Code.ADD: records.Add, Code.GATHER: records.Gather,
     Code.QUANTIZE: records.Quantize, Code.SILU_MUL: records.SiluMul, Code.LINEAR: records.Linear,
     Code.ROTATE: records.Rotate, Code.ATTENTION: records.Attention, Code.ATTENTION_MERGE: records.Attention,
-    Code.SAMPLE: records.Sample,
+    Code.SAMPLE: records.Sample, Code.PACK: records.Pack,
 }  # fmt: skip
 # What both sides must agree on, as `quire_size` has it: the fields of each code, then the rest.
 _SIZES = {code.name: sizeof(_FIELDS[code]) for code in Code} | {
@@ -49,6 +49,7 @@ _SIZES = {code.name: sizeof(_FIELDS[code]) for code in Code} | {
     "SamplingSettings": sizeof(records.SamplingSettings),
     "Penalties": sizeof(records.Penalties),
     "Blocks": sizeof(Blocks),
+    "QuantizedGroup": sizeof(records.QuantizedGroup),
     "SAMPLE_BLOCK": SAMPLE_BLOCK,
     "MAX_LOGPROBS": MAX_LOGPROBS,
 }

@@ -6,6 +6,7 @@ import ctypes
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -14,10 +15,11 @@ from torch import Tensor
 from app.kernels.cpu import records
 from app.kernels.cpu.attention_scratch import scratch_floats
 from app.kernels.cpu.fusion import fuse
+from app.kernels.cpu.groups import GROUP, KINDS
 from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.packing import PackedLinear
-from app.kernels.cpu.records import Cache, Code, Epilogue, Matrix, PagedRows, Quantized, Record, Rows, Type
-from app.kernels.ops import LinearWeight, PagedBatch, Weight
+from app.kernels.cpu.records import Cache, Code, Epilogue, Matrix, PagedRows, Quantized, QuantizedGroup, Record, Rows
+from app.kernels.ops import LinearWeight, PagedBatch, StackedWeight, Weight
 
 
 class Step(NamedTuple):
@@ -27,6 +29,33 @@ class Step(NamedTuple):
     rows: Rows
     fields: records.Fields
     num_rows: int  # that there are, at most
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedRows:
+    """Memory for some rows of quantized activations; `fields` holds bare addresses of it."""
+
+    fields: Quantized
+    num_rows: int
+    integers: Tensor  # int8 [rows, bytes and padding]
+    groups: Tensor  # uint8 [rows, groups, bytes of a QuantizedGroup]
+
+    @classmethod
+    def allocate(cls, num_rows: int, width: int, num_planes: int) -> QuantizedRows:
+        """Return memory for `num_rows` rows of `width` values, as integers of `num_planes` bytes."""
+        num_groups = -(-width // GROUP)
+        # A power of two would put all rows into the same places of a cache.
+        stride = -(-num_planes * num_groups * GROUP // 64) * 64 + 64
+        integers = torch.zeros(num_rows, stride, dtype=torch.int8)
+        groups = torch.zeros(num_rows, num_groups, ctypes.sizeof(QuantizedGroup), dtype=torch.uint8)
+        fields = Quantized(
+            data=integers.data_ptr(),
+            stride=stride,
+            groups=groups.data_ptr(),
+            num_groups=num_groups,
+            num_planes=num_planes,
+        )
+        return cls(fields, num_rows, integers, groups)
 
 
 class RecordOps(ABC):
@@ -42,8 +71,8 @@ class RecordOps(ABC):
         self._kept: list[object] = []  # what the records point to
         self._float_weights: dict[int, tuple[Tensor, Tensor]] = {}  # with their own, whose addresses they go by
         self._outputs: set[int] = set()  # addresses of matrices with a row for each wanted logit row
-        # Of quantized matrices, by their addresses and widths.
-        self._bytes: dict[tuple[int, int], tuple[Quantized, Tensor, Tensor]] = {}
+        # Of quantized activations, by their address, width and number of planes.
+        self._quantized_rows: dict[tuple[int, int, int], QuantizedRows] = {}
         self._floats = torch.empty(0)
         self._paged_rows: PagedRows | None = None
         self._batch: PagedBatch | None = None
@@ -90,13 +119,21 @@ class RecordOps(ABC):
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
         """See Ops.linear."""
-        assert isinstance(weight, PackedLinear)
-        fields = records.Linear(weight=weight.fields, out=Matrix.of(out), epilogue=Epilogue.STORE)
-        if weight.type is Type.INT8:
-            fields.quantized = self._quantized(x_TX, weight.k)
-        else:
-            fields.x = Matrix.of(x_TX)
-        self._make(Code.LINEAR, fields, x_TX, out, weight)
+        parts = weight.parts if isinstance(weight, StackedWeight) else (weight,)
+        quantized: dict[int, Quantized] = {}  # of `x_TX`, by the number of planes
+        begin = 0
+        for part in parts:
+            assert isinstance(part, PackedLinear)
+            target = out[:, begin : begin + part.n] if len(parts) > 1 else out
+            fields = records.Linear(weight=part.fields, out=Matrix.of(target), epilogue=Epilogue.STORE)
+            if part.type not in KINDS:
+                fields.x = Matrix.of(x_TX)
+            elif part.num_planes in quantized:
+                fields.quantized = quantized[part.num_planes]
+            else:
+                fields.quantized = quantized[part.num_planes] = self._quantized(x_TX, part)
+            self._make(Code.LINEAR, fields, x_TX, out, part)
+            begin += part.n
 
     def qk_norm_rope_kv_write(
         self,
@@ -186,17 +223,21 @@ class RecordOps(ABC):
         rows = Rows.OUTPUTS if rows_of.data_ptr() in self._outputs else Rows.TOKENS
         self._emit(Step(code, rows, fields, len(rows_of)))
 
-    def _quantized(self, x_TX: Tensor, width: int) -> Quantized:
-        """Emit the quantization of `x_TX` and return where the bytes are."""
-        key = (x_TX.data_ptr(), width)
-        found = self._bytes.get(key)
-        if found is None or len(found[2]) < len(x_TX):
-            stride = -(-width // 64) * 64 + 64  # a power of two would put all rows into the same places of a cache
-            data = torch.zeros(len(x_TX), stride, dtype=torch.uint8)
-            scales = torch.zeros(len(x_TX))
-            found = self._bytes[key] = (Quantized(data.data_ptr(), stride, scales.data_ptr()), data, scales)
-        self._make(Code.QUANTIZE, records.Quantize(x=Matrix.of(x_TX), out=found[0], width=width), x_TX)
-        return found[0]
+    def _quantized(self, x_TX: Tensor, weight: PackedLinear) -> Quantized:
+        """Emit the quantization of `x_TX` for `weight` and return where its result is."""
+        key = (x_TX.data_ptr(), weight.k, weight.num_planes)
+        found = self._quantized_rows.get(key)
+        if found is None or found.num_rows < len(x_TX):
+            self._kept.append(found)  # records before this one have its address
+            found = self._quantized_rows[key] = QuantizedRows.allocate(len(x_TX), weight.k, weight.num_planes)
+        fields = records.Quantize(x=Matrix.of(x_TX), out=found.fields, width=weight.k)
+        self._make(Code.QUANTIZE, fields, x_TX)
+        return found.fields
+
+    @property
+    def quantized_bytes(self) -> int:
+        """Memory of quantized activations."""
+        return sum(rows.integers.nbytes + rows.groups.nbytes for rows in self._quantized_rows.values())
 
     def _scratch(self, num_floats: int) -> Tensor:
         """Return memory that one record at a time may use."""
@@ -254,7 +295,9 @@ class Recorder(RecordOps):
 
     def program(self) -> Program:
         """Return what has been recorded; it keeps all that its records point to."""
-        return Program(self._library, self.steps, self.max_threads, (*self._kept, self._bytes, self._float_weights))
+        return Program(
+            self._library, self.steps, self.max_threads, (*self._kept, self._quantized_rows, self._float_weights)
+        )
 
     def _emit(self, step: Step) -> None:
         if not (self.steps and fuse(self.steps[-1].fields, step.fields)):

@@ -4,58 +4,100 @@ from __future__ import annotations
 
 import torch
 
-from app.kernels.cpu.packing import pack
+from app.kernels.cpu.library import NativeLibrary
+from app.kernels.cpu.packing import BLOCK_TYPES, pack, pack_groups
 from app.kernels.cpu.records import TYPES, Type
-from app.kernels.ops import LinearWeight, Weight
+from app.kernels.ops import GroupedWeight, LinearWeight, Weight
 from app.kernels.pages import HugePages
 
 QUANTIZED = {"int8": Type.INT8, "int4": Type.INT4}
+HEAD_TYPE = Type.INT8  # of the output layer of a quantized model
+
+# The bytes of the activations that quantized matrices are multiplied with. One byte costs a KL divergence of 0.002 on a
+# small model (llama.cpp, which has one for all types: 0.003 to 0.006); two take 1.6 to 2 times as long with many rows,
+# and hardly more with one (docs/log.md, 2026-11-24). So few types have two: int4 and the files' Q4_1, which it is
+# measured against, and Q5_1. The output layer has the most sensitive input, so INT8 has two there. Output layers of K
+# files have one: they would take a third of a step of 32 rows.
+_NUM_PLANES = {Type.INT4: 2, Type.Q5_1: 2}
+_HEAD_PLANES = {**_NUM_PLANES, Type.INT8: 2}
 
 
 class PanelPacker:
     """Packs every matrix once, for decode and prefill alike; `quantization` as in the setting of that name.
 
-    A plain tied embedding is looked up in the panels of the output layer: there is one copy. A quantized model keeps
-    its embedding as it was, because a lookup gains nothing from fewer bits.
+    With a library the groups of quantized files are packed as they are, unless they are to be quantized again.
+
+    The output layer of an int4 model is int8: four bits cost it the most. A plain tied embedding is looked up in the
+    panels of the output layer: there is one copy. A quantized model keeps its embedding as it was, because a lookup
+    gains nothing from fewer bits.
     """
 
-    def __init__(self, quantization: str | None) -> None:
-        self._quantized = None if quantization is None else QUANTIZED[quantization]
+    def __init__(self, quantization: str | None, library: NativeLibrary | None = None) -> None:
+        self._library = library if quantization is None else None
+        self.keeps_groups = self._library is not None
+        self._type = None if quantization is None else QUANTIZED[quantization]
         self._pages = HugePages()
 
-    def linear(self, weight: LinearWeight, *, is_gated: bool = False) -> Weight:
+    def linear(self, weight: LinearWeight | GroupedWeight, *, is_gated: bool = False) -> Weight:
         """See Packer.linear."""
-        kind = self._quantized or TYPES[weight.weight.dtype]
-        return pack(weight, kind, interleaved=is_gated, allocate=self._pages.allocate)
+        type = self._type or _type_of(weight)
+        return self._packed(weight, type, is_gated=is_gated, num_planes=_NUM_PLANES.get(type, 1))
 
-    def tied(self, table: LinearWeight) -> tuple[Weight, Weight]:
+    def head(self, weight: LinearWeight | GroupedWeight) -> Weight:
+        """See Packer.head."""
+        type = _type_of(weight) if self._type is None else HEAD_TYPE
+        return self._packed(weight, type, num_planes=_HEAD_PLANES.get(type, 1))
+
+    def tied(self, table: LinearWeight | GroupedWeight) -> tuple[Weight, Weight]:
         """See Packer.tied."""
-        head = self.linear(table)
-        return (head if self._quantized is None else table), head
+        head = self.head(table)
+        return (head if self._type is None else table), head
+
+    def _packed(
+        self, weight: LinearWeight | GroupedWeight, type: Type, *, is_gated: bool = False, num_planes: int
+    ) -> Weight:
+        allocate = self._pages.allocate
+        if isinstance(weight, GroupedWeight):
+            assert self._library is not None, "the packer keeps no groups"
+            return pack_groups(weight, self._library, interleaved=is_gated, num_planes=num_planes, allocate=allocate)
+        return pack(weight, type, interleaved=is_gated, num_planes=num_planes, allocate=allocate)
 
 
 class RoundedPacker:
     """Rounds weights as `PanelPacker` would and keeps them as matrices: the same quality, but nothing saved."""
 
+    keeps_groups = False
+
     def __init__(self, quantization: str) -> None:
         self._type = QUANTIZED[quantization]
 
-    def linear(self, weight: LinearWeight, *, is_gated: bool = False) -> Weight:
+    def linear(self, weight: LinearWeight | GroupedWeight, *, is_gated: bool = False) -> Weight:
         """See Packer.linear."""
-        rounded = pack(weight, self._type).unpacked()
-        return LinearWeight(rounded.to(weight.weight.dtype), weight.bias)
+        return _rounded(weight, self._type)
 
-    def tied(self, table: LinearWeight) -> tuple[Weight, Weight]:
+    def head(self, weight: LinearWeight | GroupedWeight) -> Weight:
+        """See Packer.head."""
+        return _rounded(weight, HEAD_TYPE)
+
+    def tied(self, table: LinearWeight | GroupedWeight) -> tuple[Weight, Weight]:
         """See Packer.tied."""
-        return table, self.linear(table)
+        assert isinstance(table, LinearWeight), "the packer keeps no groups"
+        return table, self.head(table)
 
 
-def activation_dtype(dtype: torch.dtype, quantization: str | None) -> torch.dtype:
-    """Return the type of the rows that the native kernels multiply with weights of `dtype`.
+def _type_of(weight: LinearWeight | GroupedWeight) -> Type:
+    """Return the type of panels that hold a weight as it is."""
+    return BLOCK_TYPES[weight.kind.name] if isinstance(weight, GroupedWeight) else TYPES[weight.weight.dtype]
 
-    int4 weights are multiplied as bfloat16 whatever they were.
-    """
-    return torch.bfloat16 if dtype == torch.bfloat16 or quantization == "int4" else torch.float32
+
+def _rounded(weight: LinearWeight | GroupedWeight, type: Type) -> LinearWeight:
+    assert isinstance(weight, LinearWeight), "the packer keeps no groups"
+    return LinearWeight(pack(weight, type).unpacked().to(weight.weight.dtype), weight.bias)
+
+
+def activation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the type of the rows that the native kernels multiply with weights of `dtype`."""
+    return torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
 
 
 def query_dtype(activations: torch.dtype, kv_cache: torch.dtype) -> torch.dtype:

@@ -27,16 +27,23 @@ class Code(IntEnum):
     ATTENTION = 8
     ATTENTION_MERGE = 9
     SAMPLE = 10
+    PACK = 11
 
 
 class Type(IntEnum):
-    """How a value is stored."""
+    """How a value is stored; the last ones are panels of quantized weights."""
 
     FLOAT32 = 0
     FLOAT16 = 1
     BFLOAT16 = 2
     INT8 = 3
     INT4 = 4
+    Q4_0 = 5
+    Q5_0 = 6
+    Q5_1 = 7
+    Q4_K = 8
+    Q5_K = 9
+    Q6_K = 10
 
 
 class Rows(IntEnum):
@@ -79,10 +86,23 @@ class Matrix(ctypes.Structure):
         return cls(tensor.data_ptr(), tensor.stride(0), TYPES[tensor.dtype])
 
 
-class Quantized(ctypes.Structure):
-    """Rows of bytes round(x / scale) + 128 with one scale each; `data` None: there are none."""
+class QuantizedGroup(ctypes.Structure):
+    """A group of quantized activations; the sums of its integers are negative."""
 
-    _fields_ = (("data", c_void_p), ("stride", c_int64), ("scales", c_void_p))
+    _fields_ = (("scale", c_float), ("sum", c_float), ("minus_sum", c_int32), ("minus_first", c_int32))
+
+
+class Quantized(ctypes.Structure):
+    """Activations as quantized panels multiply them, see native/record.h."""
+
+    _fields_ = (
+        ("data", c_void_p),
+        ("stride", c_int64),
+        ("groups", c_void_p),
+        ("num_groups", c_int64),
+        ("num_planes", c_int32),
+        ("padding", c_int32),
+    )
 
 
 class PagedRows(ctypes.Structure):
@@ -113,15 +133,11 @@ class Packed(ctypes.Structure):
 
     _fields_ = (
         ("panels", c_void_p),
-        ("scales", c_void_p),
-        ("sums", c_void_p),
         ("bias", c_void_p),
         ("n", c_int64),
         ("k", c_int64),
         ("type", c_int32),
-        ("group", c_int32),
         ("is_interleaved", c_int32),
-        ("padding", c_int32),
     )
 
 
@@ -140,7 +156,7 @@ class Embed(ctypes.Structure):
 
 
 class Norm(ctypes.Structure):
-    """RMS norm, the result also quantized if `quantized` has data."""
+    """RMS norm, the result also quantized if `quantized` has groups."""
 
     _fields_ = (
         ("x", Matrix),
@@ -151,6 +167,12 @@ class Norm(ctypes.Structure):
         ("eps", c_float),
         ("padding", c_int32),
     )
+
+
+class Pack(ctypes.Structure):
+    """Blocks of a GGUF file [n, .] into panels, over as many rows as there are panels."""
+
+    _fields_ = (("weight", Packed), ("blocks", c_void_p))
 
 
 class Add(ctypes.Structure):
@@ -166,7 +188,7 @@ class Gather(ctypes.Structure):
 
 
 class Quantize(ctypes.Structure):
-    """Rows to bytes."""
+    """Rows to integers."""
 
     _fields_ = (("x", Matrix), ("out", Quantized), ("width", c_int64))
 
@@ -265,7 +287,10 @@ class SamplingSettings(ctypes.Structure):
 
 
 class Sample(ctypes.Structure):
-    """One token for each output row, and log-probabilities for those that want them (`num_logprobs` not -1)."""
+    """One token for each output row, and log-probabilities for those that want them (`num_logprobs` not -1).
+
+    `mask_rows` has 1 + the row of `masks` for each output row whose token is limited, 0 for the others.
+    """
 
     _fields_ = (
         ("logits", Matrix),
@@ -274,11 +299,14 @@ class Sample(ctypes.Structure):
         ("ids", c_void_p),
         ("state_rows", c_void_p),
         ("settings", c_void_p),
+        ("masks", c_void_p),
+        ("mask_rows", c_void_p),
         ("token_ids", c_void_p),
         ("logprobs", c_void_p),
         ("logprob_ids", c_void_p),
         ("scratch", c_void_p),
         ("width", c_int64),
+        ("mask_words", c_int64),
     )
 
 
@@ -305,5 +333,5 @@ class Blocks(ctypes.Structure):
     )
 
 
-Fields = Embed | Norm | Add | Gather | Quantize | SiluMul | Linear | Rotate | Attention | Sample
+Fields = Embed | Norm | Add | Gather | Quantize | SiluMul | Linear | Rotate | Attention | Sample | Pack
 """What a record points to."""

@@ -16,6 +16,8 @@ WHOLE_TOKENS = 2048
 # is far longer than the others holds up the step less.
 ENOUGH_PROGRAMS = 4
 MIN_SPLITS, MAX_SPLITS = 4, 32
+# Programs for each processor that one long context may have: more splits than MAX_SPLITS where key heads are few.
+PROGRAMS_OF_ONE = 2
 # Of deterministic attention: splits that are computed side by side. Longer contexts are as right, and slower; the
 # scratch grows with rows times splits.
 DETERMINISTIC_MIN_SPLITS, DETERMINISTIC_MAX_SPLITS = 8, 64
@@ -67,7 +69,8 @@ class AttentionGrids:
         if self.split_tokens is not None:
             return self._deterministic_splits(num_rows, longest)
         wanted = _power_from(-(-ENOUGH_PROGRAMS * self.num_processors // (num_rows * self.num_kv_heads)))
-        return min(max(wanted, 1 if longest <= WHOLE_TOKENS else MIN_SPLITS), MAX_SPLITS)
+        most = _power_from(PROGRAMS_OF_ONE * self.num_processors // self.num_kv_heads + 1) // 2
+        return min(max(wanted, 1 if longest <= WHOLE_TOKENS else MIN_SPLITS), max(MAX_SPLITS, most))
 
     def least_split(self, num_rows: int, num_splits: int) -> int:
         """Return the tokens below which a decode step's context is not cut further; fixed splits ignore it."""

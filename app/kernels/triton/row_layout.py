@@ -12,7 +12,7 @@ import struct
 # Its length, the slots that the next step reads, is that position + 1: a column of its own could only disagree.
 TOKEN = 0
 POSITION = 1
-# How it draws. `FLAGS` says which of the rest count.
+# How it samples. `FLAGS` says which of the rest count.
 FLAGS = 2
 CHOICE = 3
 SEED_LOW = 4
@@ -26,9 +26,9 @@ PRESENCE = 11  # float32
 FREQUENCY = 12  # float32
 NUM_PROMPT = 13
 MIN_TOKENS = 14
-NUM_LOGPROBS = 15  # -1: none wanted; 0: the drawn token's own
+NUM_LOGPROBS = 15  # -1: none wanted; 0: the sampled token's own
 NUM_BIASES = 16
-NUM_ENDINGS = 17  # ids that may not be drawn before MIN_TOKENS tokens have been
+NUM_ENDINGS = 17  # ids that may not be sampled before MIN_TOKENS tokens have been
 BIAS_IDS = 32
 MAX_BIASES = 304
 BIASES = BIAS_IDS + MAX_BIASES  # float32
@@ -41,9 +41,12 @@ CHANGES_LOGITS = 1  # biases, penalties or a minimum length change the logits
 PENALIZES = 2  # penalties: what has been in prompt and answer is counted
 FILTERS = 4  # top-k, top-p or min-p
 LOGPROBS = 8  # log-probabilities are wanted
+MASKS = 16  # draws may have masks; the row has CHANGES_LOGITS too
 
-# Drawn from a row of logits without any number. The row goes on with token 0, whose answer nobody gets.
+# Sampled from a row of logits without any number. The row goes on with token 0, which is sent to no client.
 NO_TOKEN = -1
+# The same, where only the tokens that a mask allows have no number.
+NO_ALLOWED_TOKEN = -2
 
 MIN_TEMPERATURE = 1e-5
 MAX_LOGPROBS = 20

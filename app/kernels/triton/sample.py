@@ -1,4 +1,4 @@
-"""Draws a token from each row of logits, by what its state row says: two launches for every mixture of parameters.
+"""Samples a token from each row of logits, by what its state row says: two launches for every mixture of parameters.
 
 The first reads the logits once, in parallel. For rows that filter nothing, each block of the vocabulary finds its best
 score. For rows with top-k, top-p or min-p it keeps its largest logits, up to a bound that it finds by bisection; blocks
@@ -18,7 +18,7 @@ from torch import Tensor
 from app.kernels.triton import row_layout
 from app.kernels.triton.dependent import launch_options, wait_for_previous
 from app.kernels.triton.noise import gumbel_noise
-from app.kernels.triton.rows import drawn_position, float_column, this_draw
+from app.kernels.triton.rows import float_column, sampled_position, this_sample
 
 FLAGS = tl.constexpr(row_layout.FLAGS)
 CHOICE = tl.constexpr(row_layout.CHOICE)
@@ -30,8 +30,10 @@ TOP_P = tl.constexpr(row_layout.TOP_P)
 MIN_P = tl.constexpr(row_layout.MIN_P)
 CHANGES_LOGITS = tl.constexpr(row_layout.CHANGES_LOGITS)
 FILTERS = tl.constexpr(row_layout.FILTERS)
+MASKS = tl.constexpr(row_layout.MASKS)
 MIN_TEMPERATURE = tl.constexpr(row_layout.MIN_TEMPERATURE)
 NO_TOKEN = tl.constexpr(row_layout.NO_TOKEN)
+NO_ALLOWED_TOKEN = tl.constexpr(row_layout.NO_ALLOWED_TOKEN)
 LARGEST = tl.constexpr(3.4028234663852886e38)
 TINIEST = tl.constexpr(1e-38)  # so that no logarithm of 0 is taken
 MOST = tl.constexpr(2**31 - 1)
@@ -48,13 +50,13 @@ ROW_BLOCK = 4096
 
 
 def scratch_width(vocab: int) -> int:
-    """Return how many int32 places `sample` and `logprobs` need for each row of logits."""
+    """Return how many int32 numbers `sample` and `logprobs` need for each row of logits."""
     return -(-(2 * KEPT + 3 * -(-vocab // BLOCK)) // 32) * 32
 
 
 @triton.jit
 def nan_to_num(logits):
-    """What is no number cannot be drawn, and the largest number stands for infinity."""
+    """What is no number cannot be sampled, and the largest number stands for infinity."""
     return tl.minimum(tl.where(logits != logits, float("-inf"), logits), LARGEST)
 
 
@@ -119,10 +121,10 @@ def _keep_largest(x, ids, scratch, block, num_blocks, KEPT: tl.constexpr, SHARE:
     top = tl.max(x)
     bound = _bound(x, top, SHARE)
     is_kept = x > bound
-    places = tl.cumsum(is_kept.to(tl.int32)) - 1
+    offsets = tl.cumsum(is_kept.to(tl.int32)) - 1
     kept = scratch + block * SHARE
-    tl.store(kept + places, x.to(tl.int32, bitcast=True), mask=is_kept)
-    tl.store(kept + KEPT + places, ids, mask=is_kept)
+    tl.store(kept + offsets, x.to(tl.int32, bitcast=True), mask=is_kept)
+    tl.store(kept + KEPT + offsets, ids, mask=is_kept)
     tail = tl.arange(0, TAIL)
     minus_infinity = tl.full([TAIL], float("-inf"), tl.float32).to(tl.int32, bitcast=True)
     tl.store(kept + tail, minus_infinity, mask=(tail >= tl.sum(is_kept.to(tl.int32))) & (tail < SHARE))
@@ -134,32 +136,32 @@ def _keep_largest(x, ids, scratch, block, num_blocks, KEPT: tl.constexpr, SHARE:
 
 
 @triton.jit
-def _noise_of(params, positions, logit_rows, draw, tokens):
-    """The noise of a draw for some tokens."""
-    position = drawn_position(positions, logit_rows, draw)
+def _noise_of(params, positions, logit_rows, sample_index, tokens):
+    """The noise of a sample for some tokens."""
+    position = sampled_position(positions, logit_rows, sample_index)
     seed_low, seed_high = tl.load(params + SEED_LOW), tl.load(params + SEED_HIGH)
     return gumbel_noise(seed_low, seed_high, tl.load(params + CHOICE), position, tokens)
 
 
 @triton.jit
 def _sample_blocks_kernel(
-    logits, logits_stride, adjusted, adjusted_stride, state, state_stride, draw_rows, logit_rows, positions,
+    logits, logits_stride, adjusted, adjusted_stride, state, state_stride, sampled_rows, logit_rows, positions,
     scratch, scratch_stride, width, num_blocks,
     BLOCK: tl.constexpr, KEPT: tl.constexpr, SHARE: tl.constexpr, TAIL: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     wait_for_previous(IS_DEPENDENT)
-    draw, row, params = this_draw(draw_rows, state, state_stride)
+    sample_index, row, params = this_sample(sampled_rows, state, state_stride)
     block = tl.program_id(1)
     if row == 0:
         return
-    scratch += draw * scratch_stride
-    place = tl.arange(0, BLOCK)
-    ids = (place // SEGMENT * num_blocks + block) * SEGMENT + place % SEGMENT
+    scratch += sample_index * scratch_stride
+    offset = tl.arange(0, BLOCK)
+    ids = (offset // SEGMENT * num_blocks + block) * SEGMENT + offset % SEGMENT
     mask = ids < width
     if (tl.load(params + FLAGS) & CHANGES_LOGITS) != 0:
-        x = tl.load(adjusted + draw * adjusted_stride + ids, mask=mask, other=float("-inf"))
+        x = tl.load(adjusted + sample_index * adjusted_stride + ids, mask=mask, other=float("-inf"))
     else:
-        x = tl.load(logits + draw * logits_stride + ids, mask=mask, other=float("-inf"))
+        x = tl.load(logits + sample_index * logits_stride + ids, mask=mask, other=float("-inf"))
     if _is_filtering(params, width):
         x = _scaled(x, _inverse_temperature(params))
         _keep_largest(x, ids, scratch, block, num_blocks, KEPT, SHARE, TAIL)
@@ -167,7 +169,7 @@ def _sample_blocks_kernel(
         if float_column(params, TEMPERATURE) == 0.0:
             x = tl.where(x != x, float("-inf"), x)
         else:
-            x = _scaled(x, _inverse_temperature(params)) + _noise_of(params, positions, logit_rows, draw, ids)
+            x = _scaled(x, _inverse_temperature(params)) + _noise_of(params, positions, logit_rows, sample_index, ids)
         best, index = tl.max(x, axis=0, return_indices=True)  # the lowest of equals: ids ascend
         token = (index // SEGMENT * num_blocks + block) * SEGMENT + index % SEGMENT
         blocks = scratch + 2 * KEPT + block
@@ -181,8 +183,8 @@ def _sample_blocks_kernel(
 @triton.jit
 def _part(values, start, count, inverse, IS_ROW: tl.constexpr, BLOCK: tl.constexpr):
     """A part of a list of logits: of a whole row, still to be scaled, or of those that the blocks have kept."""
-    places = start + tl.arange(0, BLOCK)
-    x = tl.load(values + places, mask=places < count, other=float("-inf"))
+    offsets = start + tl.arange(0, BLOCK)
+    x = tl.load(values + offsets, mask=offsets < count, other=float("-inf"))
     return _scaled(x, inverse) if IS_ROW else x
 
 
@@ -225,8 +227,8 @@ def _threshold(
 
 
 @triton.jit
-def _draw_from(
-    values, tokens, count, params, positions, logit_rows, draw, top, total, width,
+def _sample_from(
+    values, tokens, count, params, positions, logit_rows, sample_index, top, total, width,
     IS_ROW: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Filter a list of logits and return the token with the best score among what is left."""
@@ -241,13 +243,14 @@ def _draw_from(
     if top_p < 1.0:
         floor = _threshold(values, count, inverse, top, top_p * total, True, IS_ROW, BLOCK)
         threshold = tl.maximum(threshold, floor)
-    return _best_of(values, tokens, count, params, positions, logit_rows, draw, threshold, IS_ROW, BLOCK)
+    return _best_of(values, tokens, count, params, positions, logit_rows, sample_index, threshold, IS_ROW, BLOCK)
 
 
 @triton.jit
 def _best_of(
-    values, tokens, count, params, positions, logit_rows, draw, threshold, IS_ROW: tl.constexpr, BLOCK: tl.constexpr
-):
+    values, tokens, count, params, positions, logit_rows, sample_index, threshold,
+    IS_ROW: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The token with the best score among those with logits from `threshold` on; the lowest one of equals."""
     best = tl.full([BLOCK], float("-inf"), tl.float32)
     best_token = tl.full([BLOCK], MOST, tl.int32)
@@ -257,7 +260,7 @@ def _best_of(
             token = start + tl.arange(0, BLOCK)
             if not IS_ROW:
                 token = tl.load(tokens + token, mask=token < count, other=MOST)
-            score = x + _noise_of(params, positions, logit_rows, draw, token)
+            score = x + _noise_of(params, positions, logit_rows, sample_index, token)
             is_better = (score > best) | ((score == best) & (token < best_token))
             is_better = is_better & (x >= threshold) & (x > float("-inf"))
             best = tl.where(is_better, score, best)
@@ -280,17 +283,27 @@ def _are_enough(kept, count, params, top, total, bound, width, KEPT: tl.constexp
 
 
 @triton.jit
+def _has_number(logits, width, BLOCK: tl.constexpr):
+    """Whether any of a row's raw logits can be sampled."""
+    largest = tl.full([BLOCK], float("-inf"), tl.float32)
+    for start in range(0, width, BLOCK):
+        ids = start + tl.arange(0, BLOCK)
+        largest = tl.maximum(largest, nan_to_num(tl.load(logits + ids, mask=ids < width, other=float("-inf"))))
+    return tl.max(largest) > float("-inf")
+
+
+@triton.jit
 def _sample_rows_kernel(
-    logits, logits_stride, adjusted, adjusted_stride, state, state_stride, draw_rows, logit_rows, positions,
+    logits, logits_stride, adjusted, adjusted_stride, state, state_stride, sampled_rows, logit_rows, positions,
     scratch, scratch_stride, tokens, width, num_blocks,
     BLOCKS: tl.constexpr, KEPT: tl.constexpr, ROW_BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     wait_for_previous(IS_DEPENDENT)
-    draw, row, params = this_draw(draw_rows, state, state_stride)
+    sample_index, row, params = this_sample(sampled_rows, state, state_stride)
     if row == 0:
-        tl.store(tokens + draw, 0)
+        tl.store(tokens + sample_index, 0)
         return
-    scratch += draw * scratch_stride
+    scratch += sample_index * scratch_stride
     block = tl.arange(0, BLOCKS)
     blocks, mask = scratch + 2 * KEPT + block, block < num_blocks
     tops = tl.load(blocks, mask=mask, other=0).to(tl.float32, bitcast=True)
@@ -305,38 +318,43 @@ def _sample_rows_kernel(
         values = scratch.to(tl.pointer_type(tl.float32), bitcast=True)
         count = num_blocks * (KEPT // num_blocks)
         if _are_enough(values, count, params, top, total, bound, width, KEPT):
-            token = _draw_from(
-                values, scratch + KEPT, count, params, positions, logit_rows, draw, top, total, width, False, KEPT
-            )
+            token = _sample_from(
+                values, scratch + KEPT, count, params, positions, logit_rows, sample_index, top, total, width,
+                False, KEPT,
+            )  # fmt: skip
         else:
             if (tl.load(params + FLAGS) & CHANGES_LOGITS) != 0:
-                values = adjusted + draw * adjusted_stride
+                values = adjusted + sample_index * adjusted_stride
             else:
-                values = logits + draw * logits_stride
-            token = _draw_from(
-                values, scratch, width, params, positions, logit_rows, draw, top, total, width, True, ROW_BLOCK
+                values = logits + sample_index * logits_stride
+            token = _sample_from(
+                values, scratch, width, params, positions, logit_rows, sample_index, top, total, width, True, ROW_BLOCK
             )
     else:
         best_tokens = tl.load(blocks + num_blocks, mask=mask, other=MOST)
         token = tl.min(tl.where((tops == top) & mask, best_tokens, MOST))
         token = tl.where(top > float("-inf"), token, NO_TOKEN)
-    tl.store(tokens + draw, token)
+    if (token == NO_TOKEN) & ((tl.load(params + FLAGS) & MASKS) != 0):
+        has_number = _has_number(logits + sample_index * logits_stride, width, ROW_BLOCK)
+        token = tl.where(has_number, NO_ALLOWED_TOKEN, NO_TOKEN)
+    tl.store(tokens + sample_index, token)
 
 
 def sample(
     logits_RV: Tensor,
     adjusted_RV: Tensor,
     state_SW: Tensor,
-    draw_rows_R: Tensor,
+    sampled_rows_R: Tensor,
     logit_rows_R: Tensor,
     positions_T: Tensor,
     *,
     scratch_RX: Tensor,
     tokens_R: Tensor,
 ) -> None:
-    """Write the token that each row of logits gives: tokens[R], 0 where nobody draws (state row 0).
+    """Write the token that each row of logits gives: tokens[R], 0 where nothing is sampled (state row 0).
 
-    A row without any number, NaN or -inf throughout, gives NO_TOKEN, -1.
+    A row without any number, NaN or -inf throughout, gives NO_TOKEN, -1; one with MASKS that has a number, but none
+    among the allowed tokens, NO_ALLOWED_TOKEN, -2.
 
     The logits, float32 [R, V], are those in `adjusted_RV` for rows with CHANGES_LOGITS. The token of row i stands one
     behind the position of token row logit_rows[i]. `scratch_RX` is int32 [R, scratch_width(V) or more].
@@ -347,7 +365,7 @@ def sample(
     num_blocks = triton.cdiv(width, BLOCK)
     inputs = (
         logits_RV, logits_RV.stride(0), adjusted_RV, adjusted_RV.stride(0), state_SW, state_SW.stride(0),
-        draw_rows_R, logit_rows_R, positions_T, scratch_RX, scratch_RX.stride(0),
+        sampled_rows_R, logit_rows_R, positions_T, scratch_RX, scratch_RX.stride(0),
     )  # fmt: skip
     share = KEPT // num_blocks
     _sample_blocks_kernel[(count, num_blocks)](

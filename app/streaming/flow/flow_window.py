@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -70,6 +71,15 @@ class AccountBytes:
     def __init__(self) -> None:
         self.num_bytes = 0
 
+    @contextmanager
+    def counted(self, num_bytes: int) -> Iterator[None]:
+        """Count `num_bytes` within the block."""
+        self.num_bytes += num_bytes
+        try:
+            yield
+        finally:
+            self.num_bytes -= num_bytes
+
 
 class FlowWindow:
     """Counts the undelivered tokens and bytes: pending ones, and those handed over to a reader that has not come back.
@@ -77,16 +87,26 @@ class FlowWindow:
     Attributes:
         pending_tokens, pending_bytes: the pending ones; the bytes are also counted in `account`.
         handed_bytes: the bytes that were handed over.
+        held_bytes: the bytes of what a stream gets once, counted in `account` alone: generating less saves none of it.
         lag: the lag, as of the last mark that was reached.
     """
 
-    __slots__ = ("_account", "_handed_tokens", "_marks", "handed_bytes", "lag", "pending_bytes", "pending_tokens")
+    __slots__ = (
+        "_account",
+        "_handed_tokens",
+        "_marks",
+        "handed_bytes",
+        "held_bytes",
+        "lag",
+        "pending_bytes",
+        "pending_tokens",
+    )
 
     def __init__(self, marks: Watermarks, account: AccountBytes) -> None:
         self._marks = marks
         self._account = account
         self.pending_tokens = self.pending_bytes = 0
-        self._handed_tokens = self.handed_bytes = 0
+        self._handed_tokens = self.handed_bytes = self.held_bytes = 0
         self.lag = Lag.NONE
 
     @property
@@ -111,6 +131,16 @@ class FlowWindow:
         self._handed_tokens += num_tokens
         self.handed_bytes += num_bytes
 
+    def hold(self, num_bytes: int) -> None:
+        """Count what a stream gets once, until `release` or `drop`."""
+        self.held_bytes += num_bytes
+        self._account.num_bytes += num_bytes
+
+    def release(self) -> None:
+        """Count what was held as delivered."""
+        self._account.num_bytes -= self.held_bytes
+        self.held_bytes = 0
+
     def deliver(self) -> bool:
         """Count all that was handed over as delivered, since the reader has come back; return whether the lag fell."""
         self._handed_tokens = self.handed_bytes = 0
@@ -124,7 +154,8 @@ class FlowWindow:
         return self.lag < before
 
     def drop(self) -> None:
-        """Forget the pending data, which will not be handed over."""
+        """Forget the pending data, which will not be handed over, and what is held."""
+        self.release()
         self._account.num_bytes -= self.pending_bytes
         self.pending_tokens = self.pending_bytes = 0
 

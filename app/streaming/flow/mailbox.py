@@ -7,6 +7,8 @@ Rules of this file:
 - At most one delta per choice is pending: later ones are merged into it. Events of different choices have no order.
 - A large backlog is handed over in pieces, so that writing one out never takes long.
 - A piece is delivered when the reader returns for the next one: a reader with a stuck connection does not return.
+- The scores of a prompt come before its tokens. They count as pending until the reader returns, but reach no watermark:
+  they do not become more while the reader is slow.
 - The watermarks are checked before a new event is added, since what came at once has not been pending yet.
 """
 
@@ -16,7 +18,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from app.contract.events import EngineEvent, Finished, FinishReason, Progress, RequestFailed, TokenDelta
+from app.contract.events import EngineEvent, Finished, FinishReason, Progress, PromptScored, RequestFailed, TokenDelta
 from app.streaming.flow.delta_buffer import PIECE_BYTES, DeltaBuffer
 from app.streaming.flow.flow_window import AccountBytes, Credit, FlowWindow, Lag, Watermarks
 from app.streaming.waker import Waker
@@ -57,6 +59,7 @@ class Mailbox:
         self._ends: dict[int, Finished] = {}
         self._failure: RequestFailed | None = None
         self._progress: Progress | None = None
+        self._scored: PromptScored | None = None
         self._truncated: set[int] | None = None  # after `discard_text`: the choices that lost text
         self._is_closed = self._is_woken = False
         self.num_merged = 0
@@ -95,7 +98,9 @@ class Mailbox:
         elif isinstance(event, RequestFailed):
             self._open_choices.clear()
             self._failure = None if self._is_closed else event
-        elif not self._is_closed:
+        elif isinstance(event, PromptScored):
+            self._add_scores(event)
+        elif isinstance(event, Progress) and not self._is_closed:
             self._progress = event
         self._notify()
 
@@ -125,6 +130,8 @@ class Mailbox:
         """Return one event that may be sent now, or None; all events returned before have been delivered."""
         if self._window.deliver() and self._on_lag is not None:
             self._on_lag(self._window.lag)
+        if self._window.held_bytes and self._scored is None:
+            self._window.release()
         return self._next()
 
     def wake(self) -> None:
@@ -135,7 +142,7 @@ class Mailbox:
     @property
     def has_more(self) -> bool:
         """Whether the reader should poll again without a new event."""
-        is_pending = bool(self._backlogs or self._ends) or self._failure is not None
+        is_pending = bool(self._backlogs or self._ends or self._scored) or self._failure is not None
         return is_pending or bool(self._window.lag) or self._window.is_much_handed
 
     @property
@@ -169,8 +176,13 @@ class Mailbox:
     @property
     def _is_over(self) -> bool:
         """Whether no event will ever be handed over again."""
-        is_empty = not (self._backlogs or self._ends or self._failure)
+        is_empty = not (self._backlogs or self._ends or self._scored or self._failure)
         return self._is_closed or (self.is_complete and is_empty)
+
+    def _add_scores(self, scored: PromptScored) -> None:
+        if not self._is_closed and self._truncated is None:
+            self._scored = scored
+            self._window.hold(len(scored.logprobs.rows))
 
     def _add_delta(self, delta: TokenDelta) -> None:
         if self._is_closed:
@@ -201,6 +213,9 @@ class Mailbox:
         if self._progress is not None:
             progress, self._progress = self._progress, None
             return progress
+        if self._scored is not None:
+            scored, self._scored = self._scored, None
+            return scored
         for choice in self._ends:
             if choice not in self._backlogs:
                 return self._ends.pop(choice)
@@ -239,4 +254,5 @@ class Mailbox:
 
     def _drop_backlogs(self) -> None:
         self._backlogs.clear()
+        self._scored = None
         self._window.drop()

@@ -37,7 +37,7 @@ def _setup(num_rows: int, vocab: int, num_wanted: int | None, copies: int, place
     state_SW[1:, row_layout.NUM_LOGPROBS] = -1 if num_wanted is None else num_wanted
     if num_wanted is not None:
         state_SW[1:, row_layout.FLAGS] = row_layout.LOGPROBS
-    draw_rows, tokens_R = integers(range(1, num_rows + 1), place), integers(range(num_rows), place)
+    sampled_rows, tokens_R = integers(range(1, num_rows + 1), place), integers(range(num_rows), place)
     scratch_RX = torch.zeros(num_rows, scratch_width(vocab), dtype=torch.int32, device=place)
     shape = (PLACES, num_rows, 1 + row_layout.MAX_LOGPROBS)
     values, ids = (torch.zeros(shape, dtype=dtype, device=place) for dtype in (torch.float32, torch.int32))
@@ -47,7 +47,7 @@ def _setup(num_rows: int, vocab: int, num_wanted: int | None, copies: int, place
         logits_RV = randn(num_rows, vocab, place=place, dtype=torch.float32)
         calls.append(
             partial(
-                logprobs, logits_RV, tokens_R, state_SW, draw_rows, scratch_RX=scratch_RX, values_ring_KRN=values,
+                logprobs, logits_RV, tokens_R, state_SW, sampled_rows, scratch_RX=scratch_RX, values_ring_KRN=values,
                 ids_ring_KRN=ids, counter=counter,
             )
         )  # fmt: skip

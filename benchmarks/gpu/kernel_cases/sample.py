@@ -51,7 +51,7 @@ def state_rows(num_rows: int, params: Mapping[str, float], place: torch.device) 
 
 def _setup(num_rows: int, vocab: int, way: str, copies: int, place: torch.device) -> Sequence[Call]:
     state_SW = state_rows(num_rows, WAYS[way], place)
-    draw_rows, logit_rows = integers(range(1, num_rows + 1), place), integers(range(num_rows), place)
+    sampled_rows, logit_rows = integers(range(1, num_rows + 1), place), integers(range(num_rows), place)
     positions = integers([1000] * num_rows, place)
     scratch_RX = torch.zeros(num_rows, scratch_width(vocab), dtype=torch.int32, device=place)
     tokens_R = torch.zeros(num_rows, dtype=torch.int32, device=place)
@@ -60,7 +60,7 @@ def _setup(num_rows: int, vocab: int, way: str, copies: int, place: torch.device
         logits_RV = randn(num_rows, vocab, place=place, dtype=torch.float32)
         calls.append(
             partial(
-                sample, logits_RV, logits_RV, state_SW, draw_rows, logit_rows, positions, scratch_RX=scratch_RX,
+                sample, logits_RV, logits_RV, state_SW, sampled_rows, logit_rows, positions, scratch_RX=scratch_RX,
                 tokens_R=tokens_R,
             )
         )  # fmt: skip

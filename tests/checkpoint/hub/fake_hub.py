@@ -140,7 +140,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(content[:cut])
+            try:
+                self.wfile.write(content[:cut])
+            except ConnectionError:  # the client has read enough
+                self.close_connection = True
         self.close_connection = self.close_connection or cut is not None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import http.client
 import io
@@ -165,3 +166,48 @@ def test_two_processes_download_a_file_once(tmp_path: Path):
         process.join(30)
     assert [process.exitcode for process in processes] == [0, 0, 0] and opened.value == 1
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_waiting_for_another_download_can_be_given_up(tmp_path: Path):
+    """One that is stuck in the network keeps the lock until its time is over, also after Ctrl-C."""
+    looks: list[int] = []
+
+    def watch(num_bytes: int) -> None:
+        looks.append(num_bytes)
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    part = tmp_path / "file.incomplete"
+    with part.open("a+b") as stuck:
+        stuck.write(CONTENT[:7])
+        stuck.flush()
+        fcntl.flock(stuck, fcntl.LOCK_EX)
+        with pytest.raises(KeyboardInterrupt):
+            download(failing(AssertionError("not its turn")), tmp_path / "file", EXPECTED, watch)
+    assert looks == [7, 7, 7] and part.read_bytes() == CONTENT[:7], "the other one's part is left alone"
+    download(whole, tmp_path / "file", EXPECTED, lambda num_bytes: None)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+def test_an_attempt_in_which_nothing_arrived_leaves_no_part(tmp_path: Path):
+    def open_from(offset: int) -> Any:
+        raise urllib.error.HTTPError("http://hub", 404, "Not Found", Message(), None)
+
+    with pytest.raises(Unreachable, match="HTTP 404"):
+        download(open_from, tmp_path / "file", EXPECTED, lambda done: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("begin", [b"", CONTENT])
+def test_an_answer_that_does_not_end_is_left_and_refused(tmp_path: Path, begin: bytes):
+    class Endless(Response):
+        num_reads = 0
+
+        def read(self, size: int | None = -1) -> bytes:
+            self.num_reads += 1
+            assert self.num_reads < 20, "nothing ends this"
+            return super().read(size) or b"?" * 1000
+
+    with pytest.raises(CannotStart, match="not the expected file"):
+        download(lambda offset: Endless(begin), tmp_path / "file", EXPECTED, lambda done: None)
+    assert list(tmp_path.iterdir()) == []

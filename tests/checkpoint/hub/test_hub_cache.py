@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.checkpoint.hub.hub_cache import HubName, Snapshot, cache_root, repo_folder, repos, snapshot_at, snapshots
+from app.checkpoint.hub.repo_files import variants
 from tests.checkpoints import tiny
 
 NAME = HubName("owner/na--me")
@@ -19,6 +20,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     return tmp_path / "hub"
+
+
+def list_files(snapshot: Snapshot, *paths: str) -> None:
+    """Write the library's listing of the empty files that a repository has."""
+    trees = repo_folder(snapshot.repo) / "trees"
+    trees.mkdir(exist_ok=True)
+    listing = {"format_version": 1, "files": {path: {"size": 0} for path in paths}}
+    (trees / f"{snapshot.commit}.json").write_text(json.dumps(listing))
 
 
 def put(commit: str, *paths: str, repo: str = NAME.repo) -> Snapshot:
@@ -47,7 +56,8 @@ def test_a_repository_is_found_by_its_name_and_its_snapshots_newest_first():
     assert repos() == [] and snapshots(NAME.repo) == []
     old, new = put("a" * 40, "x.gguf"), put("b" * 40, "x.gguf")
     os.utime(old.folder, (1, 1))
-    (cache_root() / "datasets--owner--data").mkdir()
+    for other in ("datasets--owner--data", "models--gpt2"):  # the latter cannot be named: `gpt2` is a folder
+        (cache_root() / other).mkdir()
     assert repos() == [NAME.repo] and snapshots(NAME.repo) == [new, old]
     assert snapshot_at(NAME.repo, "a" * 40) == old and snapshot_at(NAME.repo, "main") is None
     (repo_folder(NAME.repo) / "refs").mkdir()
@@ -82,12 +92,34 @@ def test_a_snapshot_without_a_needed_file_is_not_complete(missing: str):
 def test_the_listing_of_the_library_decides_what_a_name_means():
     snapshot = put("a" * 40, "m-Q8_0.gguf")
     assert snapshot.find(NAME) == snapshot.folder / "m-Q8_0.gguf"
-    trees = repo_folder(NAME.repo) / "trees"
-    trees.mkdir()
-    listing = {"format_version": 1, "files": {"m-Q8_0.gguf": {"size": 0}, "m-Q4_K_M.gguf": {"size": 5}}}
-    (trees / f"{'a' * 40}.json").write_text(json.dumps(listing))
+    list_files(snapshot, "m-Q8_0.gguf", "m-Q4_K_M.gguf")
     assert snapshot.find(NAME) is None, "the default is Q4_K_M, which is not there"
     assert snapshot.find(HubName(NAME.repo, "Q8_0")) is not None
     for damaged in ("", "[]", '{"files": 1}', '{"files": {"a": 1}}', '{"files": {"a": {"size": "x"}}}'):
-        (trees / f"{'a' * 40}.json").write_text(damaged)
+        (repo_folder(NAME.repo) / "trees" / f"{'a' * 40}.json").write_text(damaged)
         assert snapshot.listed() is None
+
+
+def test_a_gguf_file_needs_nothing_beside_it():
+    """As `hf download owner/name --include '*Q4_K_M.gguf'` leaves it."""
+    snapshot = put("a" * 40, "m-Q4_K_M.gguf", "m-Q8_0-00001-of-00002.gguf")
+    list_files(snapshot, "m-Q4_K_M.gguf", "config.json", "chat_template.jinja", "m-Q8_0-00001-of-00002.gguf",
+               "m-Q8_0-00002-of-00002.gguf")  # fmt: skip
+    assert snapshot.find(HubName(NAME.repo, "Q4_K_M")) == snapshot.folder / "m-Q4_K_M.gguf"
+    assert snapshot.find(HubName(NAME.repo, "Q8_0")) is None, "a part is missing"
+
+
+def test_safetensors_need_the_small_files_that_are_listed():
+    snapshot = put("a" * 40, "model.safetensors", "config.json")
+    (variant,) = variants(snapshot.present())
+    assert snapshot.is_whole(variant)
+    list_files(snapshot, "model.safetensors", "config.json", "tokenizer.json")
+    assert not snapshot.is_whole(variant) and snapshot.find(NAME) is None
+
+
+def test_a_variant_has_the_name_that_finds_it():
+    snapshot = put("a" * 40, "m-Q8_0.gguf", "n-Q4_0.gguf", "plain.gguf")
+    list_files(snapshot, "m-Q8_0.gguf", "n-Q8_0.gguf", "n-Q4_0.gguf", "plain.gguf")
+    names = [snapshot.name_of(variant) for variant in variants(snapshot.present())]
+    assert {name.file or name.quant for name in names} == {"m-Q8_0.gguf", "Q4_0", "plain.gguf"}
+    assert all(snapshot.find(name) is not None for name in names)

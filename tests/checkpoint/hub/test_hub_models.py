@@ -6,12 +6,15 @@ import io
 from pathlib import Path
 from types import SimpleNamespace
 
+import huggingface_hub
 import pytest
 
 from app.checkpoint.folder import Checkpoint
+from app.checkpoint.hub import download
 from app.checkpoint.hub import hub_models as module
-from app.checkpoint.hub.hub_cache import HubName, repo_folder, snapshot_at
+from app.checkpoint.hub.hub_cache import HubName, cache_root, repo_folder, snapshot_at
 from app.checkpoint.hub.hub_models import find_or_pull, pull
+from app.checkpoint.hub.repo_files import RepoFile
 from app.checkpoint.names import resolve
 from app.contract.errors import CannotStart, ModelRefused, Unreachable
 from app.observe.console import Console
@@ -80,9 +83,11 @@ def test_an_interrupted_download_is_continued_by_the_next(hub: FakeHub, monkeypa
 
     with monkeypatch.context() as patched:
         patched.setattr(module.DownloadProgress, "show", interrupt)
-        hub.cut_after = [400]
+        patched.setattr(download, "RETRY_S", 60.0)
+        hub.cut_after = [400, 0]  # the second response brings nothing, so the next one is waited for
         with pytest.raises(KeyboardInterrupt):
             resolve("owner/quants:Q4_K_M")
+    hub.cut_after = []
     assert snapshot_at("owner/quants", "main") is None
     hub.requests.clear()
     console, stream = said()
@@ -104,6 +109,22 @@ def test_the_token_is_sent_to_the_hub_and_not_to_where_it_redirects(hub: FakeHub
     resolve("owner/tiny")
     assert {headers.get("authorization") for headers in hub.sent("GET", "/resolve/")} == {"Bearer hf_secret"}
     assert {headers.get("authorization") for headers in hub.sent("GET", "/cdn/")} == {None}
+
+
+@pytest.mark.parametrize(("location", "is_sent"), [
+    ("https://hub.test/file", True), ("http://hub.test/file", False), ("https://hub.test:8/file", False),
+    ("https://cdn.test/file", False),
+])  # fmt: skip
+def test_the_token_is_sent_to_the_hubs_own_scheme_and_host_alone(
+    location: str, is_sent: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HF_ENDPOINT", "https://hub.test")
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda url, **kw: SimpleNamespace(location=location))
+    monkeypatch.setattr(module, "open_url", lambda url, offset, headers: (url, headers))
+    file = RepoFile("m.gguf", 1)
+    opened = module.opener_of("owner/name", module.Listing(OLD, [file], {}), file)(0)
+    assert opened == (location, {"Authorization": "Bearer hf_secret"} if is_sent else {})
 
 
 @pytest.mark.parametrize(("name", "revision", "words"), [
@@ -142,7 +163,7 @@ def test_a_revision_is_asked_for_and_served_from_the_cache_without_a_network(
     cut_network(hub, monkeypatch)
     assert resolve("owner/tiny", "main") == new, "one answer for the whole process"
     console, stream = said()
-    assert module._pull_or_find(TINY, "main", console) == new
+    assert module.pull_or_find(TINY, "main", console) == new
     assert stream.getvalue().count("\n") == 1 and f"Using what was downloaded before: {NEW}" in stream.getvalue()
 
 
@@ -160,6 +181,15 @@ def test_an_older_snapshot_is_served_if_the_newest_is_incomplete_and_there_is_no
     assert f"Using what was downloaded before: {OLD}" in stream.getvalue()
 
 
+def test_what_is_there_of_a_repository_is_named_if_the_hub_cannot_be_reached(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+):
+    resolve("owner/quants:Q8_0")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(CannotStart, match=r"HF_HUB_OFFLINE is set\. On this machine: owner/quants:Q8_0\.$"):
+        resolve("owner/quants:Q4_K_M")
+
+
 def test_a_full_disk_is_noticed_before_the_download(hub: FakeHub, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: SimpleNamespace(free=10))
     with pytest.raises(CannotStart, match=r"needs .* free; remove models"):
@@ -171,3 +201,14 @@ def test_names_of_files_cannot_leave_the_cache(hub: FakeHub):
     hub.repos["owner/evil"] = FakeRepo({"../../evil.json": b"{}", "a.gguf": b"g"})
     path = resolve("owner/evil")
     assert files_below(path.parent) == {"a.gguf"}
+
+
+def test_a_gguf_file_that_another_program_downloaded_alone_is_served_offline(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+):
+    huggingface_hub.snapshot_download(
+        "owner/quants", allow_patterns="*Q4_K_M.gguf", cache_dir=cache_root(), endpoint=hub.url
+    )
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    hub.requests.clear()
+    assert resolve("owner/quants:Q4_K_M").name == "tiny-Q4_K_M.gguf" and hub.requests == []

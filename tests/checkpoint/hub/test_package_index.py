@@ -141,6 +141,29 @@ def test_a_file_that_no_index_has_is_said_without_passwords(pages: dict[str, Any
     assert "secret" not in refusal.value.message
 
 
+@pytest.mark.parametrize("content", [
+    '{"detail": "Not Found"}', "[]", "null", '{"files": 1}', '{"files": [1]}', '{"files": [{"url": null}]}',
+    '{"files": [{"url": 5}]}', '{"files": {"url": "x"}}', "[" * 10**5, "<html>",
+])  # fmt: skip
+def test_json_that_lists_no_files_is_a_problem_of_its_index(pages: dict[str, Any], content: str):
+    pages["/broken/thing/"] = ("application/json", content)
+    with pytest.raises(Unreachable) as refusal:
+        find_file("thing", FILE, PipConfig((f"{pages['url']}/broken",)))
+    assert f"({pages['url']}/broken/thing/: its JSON is no list of files)" in refusal.value.message
+    assert refusal.value.exit_code == 75
+    pages["/simple/thing/"] = ("text/html", f'<a href="/files/{FILE}">x</a>')
+    config = PipConfig((f"{pages['url']}/broken", f"{pages['url']}/simple"))
+    assert find_file("thing", FILE, config) == f"{pages['url']}/files/{FILE}", "the other indexes are asked"
+
+
+def test_html_and_addresses_that_cannot_be_parsed_are_said_in_one_line(pages: dict[str, Any]):
+    pages["/simple/thing/"] = ("text/html", "<![unknown[")
+    with pytest.raises(Unreachable, match="/simple/thing/: unknown status keyword"):
+        find_file("thing", FILE, PipConfig((f"{pages['url']}/simple",)))
+    with pytest.raises(Unreachable, match="An address in pip's configuration cannot be read: Invalid IPv6 URL"):
+        find_file("thing", FILE, PipConfig(("http://me:secret@[::1",)))
+
+
 def test_other_kinds_of_addresses_are_not_opened():
     with pytest.raises(OSError, match="ftp:, which is not supported"):
         open_file("ftp://x/y", 0, PipConfig().opener())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.checkpoint.hub.repo_files import GGUF, SAFETENSORS, RepoFile, choose, needed, parts_of, quant_of, variants
+from app.checkpoint.hub.repo_files import GGUF, SAFETENSORS, RepoFile, choose, needed, quant_of, variants
 from app.contract.errors import ModelRefused
 
 
@@ -27,7 +27,6 @@ def test_the_quant_is_read_from_the_name(path: str, quant: str):
 
 def test_parts_of_a_split_file_are_one_variant():
     parts = ["b-Q8_0-00001-of-00003.gguf", "b-Q8_0-00002-of-00003.gguf", "b-Q8_0-00003-of-00003.gguf"]
-    assert parts_of(parts[1]) == parts and parts_of("a.gguf") == ["a.gguf"]
     (variant,) = variants(repo(*parts))
     assert [file.path for file in variant.files] == parts and variant.missing_parts() == []
     (variant,) = variants(repo(parts[0], parts[2]))
@@ -75,6 +74,20 @@ def test_everything_but_one_match_is_refused_with_the_choices(paths: list[str], 
     assert words in refusal.value.message
 
 
+def test_files_with_the_same_quant_are_listed_by_their_names():
+    files = repo("a-Q8_0.gguf", "b-Q8_0.gguf", "a-Q2_K.gguf", "plain.gguf")
+    with pytest.raises(ModelRefused) as refusal:
+        choose("o/n", files, quant="Q6_K")
+    listed = "a-Q8_0.gguf (1.0 kB), b-Q8_0.gguf (1.0 kB), Q2_K (1.0 kB), plain.gguf (1.0 kB)"
+    assert refusal.value.message == f"There is no o/n:Q6_K; give one of these, as o/n/a-Q8_0.gguf: {listed}."
+
+
+def test_parts_of_no_parts_are_whole_files():
+    found = variants(repo("a-00001-of-00000.gguf", "a-00002-of-00000.gguf"))
+    assert [len(variant.files) for variant in found] == [1, 1]
+    assert [variant.missing_parts() for variant in found] == [[], []]
+
+
 def test_small_files_come_first_and_nothing_else_is_taken():
     files = repo("model.safetensors", "tokenizer.json", "chat_template.jinja", "model.safetensors.index.json",
                  "original/params.json", "training_args.bin", "a-Q4_0.gguf", ".gitattributes")  # fmt: skip
@@ -90,5 +103,5 @@ def test_every_variant_is_found_by_its_own_name_in_any_order(quants: list[str], 
     files = [RepoFile(f"m-{quant}-0000{part}-of-00002.gguf", 10) for quant in quants for part in (1, 2)]
     random.shuffle(files)
     for variant in variants(files):
-        assert choose("o/n", files, quant=variant.name.lower()) == variant
+        assert choose("o/n", files, quant=variant.quant.lower()) == variant
         assert choose("o/n", files, file=variant.files[1].path) == variant

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from app.checkpoint.hub import download
 from app.checkpoint.hub import smollm2 as module
 from app.checkpoint.hub.download import Expected
 from app.checkpoint.names import resolve
@@ -74,3 +77,47 @@ def test_without_an_index_it_is_one_line_and_cannot_start(index: Path):
         resolve("smollm2")
     assert refusal.value.exit_code == 75 and "\n" not in refusal.value.message
     assert "smollm2 is not on this machine, and cannot be downloaded" in refusal.value.message
+
+
+@pytest.mark.parametrize("slow", ["open_file", "ZipFile"])
+def test_of_two_first_starts_at_once_one_fetches_and_the_other_waits(
+    slow: str, index: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The first one waits in `slow` until the second waits for it; the second, until the first is done."""
+    is_waiting, is_done, calls = threading.Event(), threading.Event(), []
+    owner = module if slow == "open_file" else module.zipfile
+    real = getattr(owner, slow)
+
+    def wait(seconds: float = 0.0) -> None:
+        is_waiting.set()
+        assert is_done.wait(30)
+
+    def slowly(*args: object) -> object:
+        calls.append(args)
+        if len(calls) == 1:
+            assert is_waiting.wait(30)
+        else:
+            wait()
+        return real(*args)
+
+    def start() -> Path:
+        try:
+            return resolve("smollm2")
+        finally:
+            is_done.set()
+
+    monkeypatch.setattr(owner, slow, slowly)
+    monkeypatch.setattr(download.time, "sleep", wait)
+    with ThreadPoolExecutor(2) as pool:
+        files = [started.result() for started in [pool.submit(start), pool.submit(start)]]
+    assert files == [module.local_file()] * 2 and len(calls) == 1
+    assert [entry.name for entry in module.local_file().parent.iterdir()] == [module.FILE]
+
+
+def test_an_attempt_that_was_killed_leaves_nothing_in_the_next(index: Path):
+    part = download.part_of(module.local_file())
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"half of it")
+    assert module.leftovers() == [part] and not module.is_there()
+    assert resolve("smollm2").read_bytes() == GGUF and module.leftovers() == []
+    assert [entry.name for entry in part.parent.iterdir()] == [module.FILE]

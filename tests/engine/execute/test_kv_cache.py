@@ -184,16 +184,18 @@ def blocks() -> Tensor:
 def test_the_first_blocks_are_prefaulted_at_once_in_all_regions(blocks: Tensor):
     recorder = PrefaultRecorder(blocks)
     use_blocks(recorder)
-    assert recorder.ranges == [(region, 0, 1 + MIN_AHEAD) for region in range(2 * LAYERS)]
+    firsts, others = recorder.ranges[: 2 * LAYERS], recorder.ranges[2 * LAYERS :]
+    assert firsts == [(region, 0, 1) for region in range(2 * LAYERS)], "a step may need these already"
+    assert others == [(region, 1, MIN_AHEAD) for region in range(2 * LAYERS)]
 
 
 def test_more_blocks_are_prefaulted_before_the_last_one_is_used(blocks: Tensor):
     recorder = PrefaultRecorder(blocks)
     use_blocks(recorder, *range(1, MIN_AHEAD // 2 + 1))
-    assert len(recorder.ranges) == 2 * LAYERS
+    assert len(recorder.ranges) == 4 * LAYERS
     use_blocks(recorder, *range(1, MIN_AHEAD // 2 + 2))
-    first = {(begin, number) for _, begin, number in recorder.ranges[3 * LAYERS :]}
-    assert (1 + MIN_AHEAD, MIN_AHEAD) in first
+    first = {(begin, number) for _, begin, number in recorder.ranges[4 * LAYERS :]}
+    assert {(1 + MIN_AHEAD, 1), (2 + MIN_AHEAD, MIN_AHEAD - 1)} <= first
 
 
 def test_each_existing_block_is_prefaulted_once(blocks: Tensor):

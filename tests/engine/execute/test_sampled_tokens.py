@@ -64,7 +64,7 @@ class SamplerComparison:
         self._logits_RV = torch.zeros(NUM_LOGIT_ROWS, vocab)
         buffers = self._batch.buffers
         rows, tokens = (buffers.logit_rows_R, buffers.sampled_rows_R), (buffers.ids_T, buffers.positions_T)
-        self._record = SampleRecord(self._logits_RV, *rows, *tokens, buffers.sampling)
+        self._record = SampleRecord(self._logits_RV, *rows, *tokens, buffers.sampling, buffers.masks)
         self._sampler = Sampler(EOS)
         self.tokens = {each.row: [*each.prompt_token_ids, *each.output_token_ids] for each in starts}
         self._batch.apply(StepPlan(0, Chunks(), (), (), row_starts=tuple(starts)))

@@ -148,7 +148,7 @@ def test_a_draft_that_pays_raises_the_cost_of_the_next_one():
     cost = StepCost()
     for num_tokens in (1, 30, 2, 60, 3, 1, 40, 20):
         cost.observe(num_tokens, 0, 0.01 + 0.001 * num_tokens)
-    rate = _Rate(SimpleNamespace(num_tokens=4, num_attended=0, sampling=[None] * 4), cost)
+    rate = _Rate(SimpleNamespace(num_tokens=4, num_attended=0, sampling=[None] * 4, num_draft_tokens=0), cost)
     token_cost = rate.token_cost(0)
     assert token_cost == pytest.approx(LOGITS_SHARE * 0.001 * 4 / 0.014, rel=0.03)
     rate.add(3.0, 2 * token_cost)

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from app.checkpoint.tensor_types import TENSOR_TYPES
 from app.kernels.cpu import records
-from app.kernels.cpu.library import NativeLibrary
-from app.kernels.cpu.packing import PackedLinear, pack
-from app.kernels.cpu.records import Code, Epilogue, Matrix, Quantized, Record, Rows, Type
-from app.kernels.ops import LinearWeight
+from app.kernels.cpu.groups import GROUP, KINDS
+from app.kernels.cpu.library import NativeLibrary, load_library
+from app.kernels.cpu.packing import BLOCK_TYPES, PackedLinear, pack, pack_groups
+from app.kernels.cpu.records import TYPES, Code, Epilogue, Matrix, Quantized, Record, Rows, Type
+from app.kernels.ops import GroupedWeight, LinearWeight
+from tests.gguf_blocks import random_blocks
 
 ROUNDS = 40
 
@@ -24,35 +27,76 @@ class Activations:
 
     values: Tensor  # float64 [rows, k]
     rows: Tensor
-    scales: Tensor | None = None  # INT8: of the rows
+    groups: Tensor | None = None  # of quantized rows: uint8 [rows, groups, bytes of a QuantizedGroup]
+    num_planes: int = 0
 
     def starting_at(self, row: int) -> Activations:
         """The rows from `row` on."""
-        return Activations(self.values[row:], self.rows[row:], None if self.scales is None else self.scales[row:])
+        groups = None if self.groups is None else self.groups[row:]
+        return Activations(self.values[row:], self.rows[row:], groups, self.num_planes)
 
     @property
     def x(self) -> Matrix:
-        return Matrix.of(self.rows) if self.scales is None else Matrix()
+        return Matrix.of(self.rows) if self.groups is None else Matrix()
 
     @property
     def quantized(self) -> Quantized:
-        if self.scales is None:
+        if self.groups is None:
             return Quantized()
-        return Quantized(self.rows.data_ptr(), self.rows.stride(0), self.scales.data_ptr())
+        return Quantized(
+            data=self.rows.data_ptr(),
+            stride=self.rows.stride(0),
+            groups=self.groups.data_ptr(),
+            num_groups=self.groups.shape[1],
+            num_planes=self.num_planes,
+        )
 
 
-def make_activations(type: Type, num_rows: int, k: int) -> Activations:
-    """Random rows, padded to the last lane that a product may read."""
-    values = torch.randn(num_rows, k, generator=torch.Generator().manual_seed(k))
-    dtype = torch.bfloat16 if type in (Type.BFLOAT16, Type.INT4) else torch.float32
-    rows = torch.zeros(num_rows, -(-k // 8) * 8, dtype=dtype)
+def make_activations(type: Type, num_rows: int, k: int, num_planes: int = 1) -> Activations:
+    """Random rows."""
+    return activations_of(type, torch.randn(num_rows, k, generator=torch.Generator().manual_seed(k)), num_planes)
+
+
+def activations_of(type: Type, values: Tensor, num_planes: int = 1) -> Activations:
+    """Rows of `values`, padded to the last lane that a product may read."""
+    num_rows, k = values.shape
+    rows = torch.zeros(
+        num_rows, -(-k // GROUP) * GROUP, dtype=torch.bfloat16 if type is Type.BFLOAT16 else torch.float32
+    )
     rows[:, :k] = values
-    if type is not Type.INT8:
+    if type not in KINDS:
         return Activations(rows[:, :k].double(), rows)
-    scales = rows.abs().amax(1) / 127
-    stored = ((rows / scales[:, None]).round() + 128).to(torch.uint8)
-    stored[:, k:] = 255  # padding is multiplied by zeros
-    return Activations((stored[:, :k].double() - 128) * scales.double()[:, None], stored, scales)
+    groups = rows.unflatten(1, (-1, GROUP))
+    scales = groups.abs().amax(2, keepdim=True) / (127 if num_planes == 1 else 127 * 257)
+    integers = (groups / scales).round().int()
+    exact = (integers * scales.double()).flatten(1)[:, :k]
+    planes = [integers] if num_planes == 1 else [integers + 128 >> 8, integers]
+    stored = torch.cat([(plane & 255).to(torch.uint8) for plane in planes], 2).flatten(1)
+    sums = integers.sum(2, dtype=torch.int32)
+    factors = torch.stack([scales[:, :, 0], scales[:, :, 0] * sums], 2).contiguous()
+    negative = -torch.stack([sums, integers[:, :, : GROUP // 2].sum(2, dtype=torch.int32)], 2)
+    stored_groups = torch.cat([factors.view(torch.uint8), negative.contiguous().view(torch.uint8)], 2)
+    return Activations(exact, stored, stored_groups, num_planes)
+
+
+def make_packed(
+    type: Type, n: int, k: int, *, has_bias: bool = False, interleaved: bool = False, num_planes: int = 1
+) -> tuple[PackedLinear, Tensor | None]:
+    """A packed matrix and its bias; of types that only files have, random blocks."""
+    weight = make_weight(n, k, has_bias=has_bias)
+    how = {"interleaved": interleaved, "num_planes": num_planes}
+    if type in (*TYPES.values(), Type.INT4):
+        return pack(weight, type, **how), weight.bias
+    kind = next(kind for kind in TENSOR_TYPES.values() if BLOCK_TYPES.get(kind.name) is type)
+    library = load_library()
+    assert library is not None
+    return pack_groups(GroupedWeight(kind, random_blocks(kind, n, k), weight.bias), library, **how), weight.bias
+
+
+def columns_for(type: Type, k: int) -> int:
+    """At least `k`: blocks of files are whole."""
+    own = type in (*TYPES.values(), Type.INT4)
+    return k if own else -(-k // KINDS[type].block_columns) * KINDS[type].block_columns
 
 
 def make_weight(n: int, k: int, *, has_bias: bool = False) -> LinearWeight:

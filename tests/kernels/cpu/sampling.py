@@ -7,10 +7,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from app.contract.sampling_params import SamplingParams
+from app.engine.execute.masks import MaskBuffers
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart
 from app.kernels.cpu import records
@@ -19,6 +21,13 @@ from app.kernels.cpu.records import MAX_LOGPROBS, Code, Matrix, Penalties, Sampl
 
 TINIEST = 1e-5  # smaller temperatures count as this one
 GUARD = 64
+
+
+def write_mask(masks: MaskBuffers, row: int, allowed_V: Tensor) -> None:
+    """Write the bits of a mask, and set those behind its last token, which no kernel may look at."""
+    bits = np.ones(32 * masks.masks_RW.shape[1], dtype=np.uint8)
+    bits[: len(allowed_V)] = allowed_V.numpy()
+    masks.masks_RW[row] = torch.from_numpy(np.packbits(bits, bitorder="little").view(np.int32))
 
 
 @dataclass
@@ -61,6 +70,7 @@ class Batch:
     positions: Sequence[int]  # of the token rows; sampled tokens are at the next position
     rows: Sequence[int] = field(default_factory=list)  # token row of each output; by default their order
     ids: Sequence[int] = ()  # of the token rows; by default 0
+    allowed: Sequence[Tensor | None] = ()  # tokens that each row may be, as booleans [V]; by default all
     logprobs_RX: Tensor = field(init=False)  # of the last call of `sample`, as written by the kernel
     logprob_ids_RX: Tensor = field(init=False)
 
@@ -75,10 +85,16 @@ class Batch:
         tokens = torch.full((count,), -7)
         self.logprobs_RX = torch.full((count, 1 + MAX_LOGPROBS), math.nan)
         self.logprob_ids_RX = torch.full((count, 1 + MAX_LOGPROBS), -7, dtype=torch.int32)
+        masks = MaskBuffers.allocate(count, width)
+        for row, allowed_V in enumerate(self.allowed):
+            if allowed_V is not None:  # in another order than the rows
+                write_mask(masks, count - 1 - row, allowed_V)
+                masks.rows_R[row] = count - row
         scratch = torch.full((num_threads * -(-width // 64) * 65 + GUARD,), math.nan)
         fields = records.Sample(
             logits=Matrix.of(self.logits_RV), output_rows=output_rows.data_ptr(), positions=positions.data_ptr(),
             ids=ids.data_ptr(), state_rows=state_rows.data_ptr(), settings=ctypes.addressof(settings),
+            masks=masks.masks_RW.data_ptr(), mask_rows=masks.rows_R.data_ptr(), mask_words=masks.masks_RW.stride(0),
             token_ids=tokens.data_ptr(), logprobs=self.logprobs_RX.data_ptr(),
             logprob_ids=self.logprob_ids_RX.data_ptr(), scratch=scratch.data_ptr(), width=width,
         )  # fmt: skip

@@ -31,8 +31,9 @@ AVX512 = f"{AVX2} avx512f avx512bw avx512cd avx512dq avx512vl"
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (f"{AVX512} avx512_bf16 avx512_vnni", ["avx512_bf16", "avx512", "avx2"]),
-        (f"{AVX512} avx512_vnni", ["avx512", "avx2"]),
+        (f"{AVX512} avx512_bf16 avx512_vnni", ["avx512_bf16", "avx512_vnni", "avx512", "avx2"]),
+        (f"{AVX512} avx512_vnni", ["avx512_vnni", "avx512", "avx2"]),
+        (f"{AVX512} avx512_bf16", ["avx512", "avx2"]),
         (AVX512.replace("avx512dq ", ""), ["avx2"]),
         (AVX2, ["avx2"]),
         (AVX2.replace("f16c ", ""), []),
@@ -163,6 +164,27 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
     (tmp_path / "lib").touch()
     with pytest.raises(CannotCompile, match=str(tmp_path / "lib")):
         compile_library("avx2", tmp_path / "lib" / "x.so")
+
+
+def test_what_a_killed_compilation_left_is_removed_a_day_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    use_compiler("good", tmp_path, monkeypatch)
+    target = tmp_path / "lib" / "x.so"
+    scratch: list[Path] = []
+
+    def be_killed(done: int, total: int) -> None:
+        scratch[:] = [entry for entry in target.parent.iterdir() if entry.is_dir()]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compile_library("avx2", target, watch=be_killed)
+    assert len(scratch) == 1 and not scratch[0].exists()
+    old, new = scratch[0].with_name(f"{scratch[0].name}-old"), scratch[0].with_name(f"{scratch[0].name}-new")
+    for folder, age_s in ((old, 2 * 86_400), (new, 3600)):
+        folder.mkdir()
+        (folder / "rows.o").write_bytes(b"x")
+        os.utime(folder, (time.time() - age_s,) * 2)
+    compile_library("avx2", target)
+    assert sorted(target.parent.iterdir()) == sorted([new, target])
 
 
 def test_several_processes_may_compile_the_same_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

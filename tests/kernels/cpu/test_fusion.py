@@ -27,7 +27,8 @@ def product(**fields: object) -> records.Linear:
 ADD = records.Add(matrix(PRODUCT), matrix(RESIDUAL), 32)
 SILU = records.SiluMul(matrix(PRODUCT), matrix(ACTIVATED), 16)
 NORM = records.Norm(x=matrix(RESIDUAL), out=matrix(HIDDEN), width=32)
-QUANTIZE = records.Quantize(matrix(HIDDEN), Quantized(BYTES, 128, BYTES), 32)
+QUANTIZED = Quantized(data=BYTES, stride=128, num_groups=1)
+QUANTIZE = records.Quantize(matrix(HIDDEN), QUANTIZED, 32)
 
 
 def test_a_product_is_fused_with_the_addition_to_the_residual():
@@ -58,7 +59,8 @@ def test_a_norm_is_fused_with_quantization():
         (product(epilogue=Epilogue.GATED), SILU),
         (product(), QUANTIZE),
         (product(), NORM),
-        (NORM, records.Quantize(matrix(ACTIVATED), Quantized(BYTES, 128, BYTES), 32)),
+        (NORM, records.Quantize(matrix(ACTIVATED), QUANTIZED, 32)),
+        (records.Norm(x=matrix(RESIDUAL), out=matrix(HIDDEN), quantized=QUANTIZED, width=32), QUANTIZE),
         (NORM, ADD),
         (ADD, NORM),
         (SILU, QUANTIZE),

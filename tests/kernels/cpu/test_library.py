@@ -6,6 +6,7 @@ import ctypes
 import logging
 import os
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -34,6 +35,19 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def load() -> NativeLibrary | None:
     """Load the library as in a new process."""
     return load_library.__wrapped__()
+
+
+@needs_kernels
+@pytest.mark.skipif(shutil.which("nm") is None, reason="no nm")
+@pytest.mark.parametrize("name", supported_sets())
+def test_a_library_shares_nothing_with_others_of_the_process(name: str):
+    """Tables of one instruction set in the place of another's would be wrong results."""
+    load_library(name)
+    listed = subprocess.run(
+        ["nm", "--dynamic", "--defined-only", library_file(name)], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    symbols = {line.split()[-1]: line.split()[-2] for line in listed}
+    assert "quire_replay" in symbols and "u" not in symbols.values()  # unique in the whole process
 
 
 @pytest.mark.parametrize("kind", ["none", "failing", "failing-linker"])

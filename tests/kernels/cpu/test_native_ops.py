@@ -7,6 +7,8 @@ and values, of 8 bits with a scale for int8.
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -24,7 +26,7 @@ from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.schedule.step_plan import Chunk, Chunks, StepPlan, TableWrite
 from app.kernels.cpu.compiling import supported_sets
 from app.kernels.cpu.library import NativeLibrary, load_library
-from app.kernels.cpu.native_ops import NativeOps
+from app.kernels.cpu.native_ops import NativeOps, QuantizedRows, Recorder
 from app.kernels.cpu.packers import PanelPacker
 from app.kernels.cpu.records import Code
 from app.kernels.ops import LinearWeight
@@ -92,6 +94,8 @@ def library(request: pytest.FixtureRequest) -> NativeLibrary:
 class UnpackedPacker:
     """Unpacks the weights of the kernels to float32 matrices."""
 
+    keeps_groups = False
+
     def __init__(self, quantization: str | None) -> None:
         self._packer = PanelPacker(quantization)
 
@@ -100,9 +104,13 @@ class UnpackedPacker:
         bias = None if weight.bias is None else weight.bias.float()
         return LinearWeight(self._packer.linear(weight, is_gated=is_gated).unpacked(), bias)
 
+    def head(self, weight: LinearWeight) -> LinearWeight:
+        """See Packer.head."""
+        return LinearWeight(self._packer.head(weight).unpacked())
+
     def tied(self, table: LinearWeight) -> tuple[LinearWeight, LinearWeight]:
         """See Packer.tied."""
-        return LinearWeight(table.weight.float()), self.linear(table)
+        return LinearWeight(table.weight.float()), self.head(table)
 
 
 def config_of(name: str, dtype: str, quantization: str | None, kv_cache_dtype: str = "auto") -> Config:
@@ -256,3 +264,25 @@ def test_padding_of_a_step_is_not_written_to_the_cache(library: NativeLibrary):
     for keys, values in model.cache.layers:
         touched = keys.flatten(1).any(1) | values.flatten(1).any(1)
         assert touched.nonzero().flatten().tolist() == [MAX_BLOCKS]
+
+
+def test_a_program_keeps_all_memory_of_quantized_rows(library: NativeLibrary, monkeypatch: pytest.MonkeyPatch):
+    """Also what was too small for a later product of more rows: the records before have its bare address."""
+    made, allocate = [], QuantizedRows.allocate
+
+    def recording(*sizes: int) -> QuantizedRows:
+        rows = allocate(*sizes)
+        made.extend((weakref.ref(rows.integers), weakref.ref(rows.groups)))
+        return rows
+
+    monkeypatch.setattr(QuantizedRows, "allocate", recording)
+    recorder = Recorder(library)
+    weight = PanelPacker("int8").linear(LinearWeight(torch.randn(64, 64)))
+    x_TD, out = torch.randn(5, 64), torch.empty(5, 64)
+    for num_rows in (2, 5):
+        recorder.linear(x_TD[:num_rows], weight, out=out[:num_rows])
+    program = recorder.program()
+    del recorder
+    gc.collect()
+    assert len(made) == 4 and all(reference() is not None for reference in made)
+    assert program.codes.count(Code.QUANTIZE) == 2

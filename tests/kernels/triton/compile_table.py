@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from app.config.devices import MIN_DEPENDENT_CAPABILITY
-from app.engine.execute.gpu.kv_calibration import MAX_TOKENS as CALIBRATION_TOKENS
+from app.engine.execute.gpu.kv_calibration import BLOCK_SIZE as CALIBRATION_BLOCK
 from app.kernels.triton import (
     blocks,
     logprobs,
@@ -212,7 +212,8 @@ def advance_rows(arch: int) -> None:
 def penalize(vocab: int, arch: int) -> None:
     """Biases and penalties."""
     logits, seen = tensor(TOKENS, vocab, dtype=FP32), tensor(STATE_ROWS, vocab, dtype=torch.int16)
-    penalties.apply_penalties(logits, state(), seen, ints(TOKENS), ints(TOKENS), ints(TOKENS), out=logits)
+    masks = ints(TOKENS, vocab // 32 + 1)
+    penalties.apply_penalties(logits, state(), seen, masks, *[ints(TOKENS)] * 4, out=logits)
 
 
 def sample_tokens(vocab: int, arch: int) -> None:
@@ -309,7 +310,7 @@ TABLE = [
     _attention("prefill", 32, 8, 128, cache_dtype=FP8),
     _attention("deterministic prefill", 32, 8, 128),
     # An FP8 cache is calibrated over one of the model's type, by the kernels of the one to come.
-    *(_attention(kind, 32, 8, 128, block_size=CALIBRATION_TOKENS, tiles=FP8) for kind in ("pieces", "prefill")),
+    *(_attention(kind, 32, 8, 128, block_size=CALIBRATION_BLOCK, tiles=FP8) for kind in ("pieces", "prefill")),
     Configuration("scatter", ("rows._scatter_kernel",), scatter_changes),
     Configuration("gather", ("rows._gather_kernel",), gather_step),
     Configuration("fill", ("rows._fill_kernel",), fill_step),
@@ -356,7 +357,7 @@ def _sweep_attention() -> Iterator[Configuration]:
             yield _attention(kind, 8 * group, 8, head_dim, cache_dtype=FP8, block_size=64)
     for kind, (head_dim, group) in product(("pieces", "prefill"), shapes):
         if head_dim != 128:  # those are in the table
-            yield _attention(kind, 8 * group, 8, head_dim, block_size=CALIBRATION_TOKENS, tiles=FP8)
+            yield _attention(kind, 8 * group, 8, head_dim, block_size=CALIBRATION_BLOCK, tiles=FP8)
     for head_dim, group in shapes:
         yield _attention("whole decode", 7 * group, 7, head_dim, block_size=8)
         yield _attention("deterministic whole decode", 7 * group, 7, head_dim, block_size=8)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from app.contract.grammar import Constraint, Grammar, GrammarKind
 from app.contract.sampling_params import SamplingDefaults, SamplingParams
 from app.engine.execute.host_sampler import Sampler, token_logprobs
 from app.engine.schedule.row_sampling import RowSampling
@@ -21,10 +22,11 @@ EOS = (1,)
 UNWRITTEN = -77_777_777  # the value of memory that a kernel must overwrite, or must not read
 
 
-def start(row, *, prompt=(5, 6), output=(), choice=0, **params) -> RowStart:
-    """The start of a row, with parameters as after admission; greedy by default."""
+def start(row, *, prompt=(5, 6), output=(), choice=0, has_masks=False, **params) -> RowStart:
+    """The start of a row, with parameters as after admission; greedy by default. `has_masks`: draws may have some."""
     given = SamplingParams(**{"seed": 0, "max_tokens": None, "temperature": 0.0, **params})
-    sampling = RowSampling.of(given.with_defaults(SamplingDefaults()))
+    constraint = Constraint(Grammar(GrammarKind.REGEX, "a")) if has_masks else None
+    sampling = RowSampling.of(given.with_defaults(SamplingDefaults()), constraint)
     return RowStart(row, row, choice, sampling, tuple(prompt), tuple(output))
 
 
@@ -46,7 +48,9 @@ def write_row(state_SW: Tensor, seen_SV: Tensor, given: RowStart) -> None:
     columns = {
         row_layout.TOKEN: (given.prompt_token_ids + given.output_token_ids)[-1],
         row_layout.POSITION: num_prompt + len(given.output_token_ids) - 1,
-        row_layout.FLAGS: row_layout.CHANGES_LOGITS * bool(sampling.logit_bias or has_penalties or sampling.min_tokens)
+        row_layout.FLAGS: row_layout.CHANGES_LOGITS
+        * bool(sampling.logit_bias or has_penalties or sampling.min_tokens or sampling.constraint)
+        | row_layout.MASKS * (sampling.constraint is not None)
         | row_layout.PENALIZES * bool(has_penalties)
         | row_layout.FILTERS * (sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0)
         | row_layout.LOGPROBS * (sampling.num_logprobs is not None),

@@ -9,26 +9,37 @@ import pytest
 import torch
 
 from app.engine.execute.host_sampler import SamplingRow
+from app.engine.execute.masks import MaskBuffers
 from app.kernels.triton import penalties
+from tests.kernels.cpu.sampling import write_mask
 from tests.kernels.triton.sampling_rows import EOS, UNWRITTEN, SampleBatch, start
 
 
-def adjusted(batch):
-    """The logits that the kernel writes; UNWRITTEN where it writes nothing."""
+def adjusted(batch, allowed=None):
+    """The logits that the kernel writes; UNWRITTEN where it writes nothing. `allowed`: the masks of the rows."""
     before = batch.logits_RV.clone()
     out = torch.full_like(batch.logits_RV, float(UNWRITTEN))
     state_SW, *rows = batch.inputs
-    penalties.apply_penalties(batch.logits_RV, state_SW, batch.seen_SV, *rows, out=out)
+    count, width = batch.logits_RV.shape
+    masks = MaskBuffers.allocate(count, width)
+    masks.masks_RW[:] = UNWRITTEN
+    for index, allowed_V in enumerate(allowed or ()):
+        if allowed_V is not None:
+            write_mask(masks, count - 1 - index, allowed_V)
+            masks.rows_R[index] = count - index
+    on_device = (masks.masks_RW.to(out.device), masks.rows_R.to(out.device))
+    penalties.apply_penalties(batch.logits_RV, state_SW, batch.seen_SV, *on_device, *rows, out=out)
     assert torch.equal(batch.logits_RV.isnan(), before.isnan())
     assert torch.equal(batch.logits_RV.nan_to_num(7.0), before.nan_to_num(7.0))
     return out.cpu()
 
 
-def check(batch):
+def check(batch, allowed=None):
     """Compare every row with the host sampler."""
-    for index, (given, values_V) in enumerate(zip(batch.starts, adjusted(batch), strict=True)):
+    for index, (given, values_V) in enumerate(zip(batch.starts, adjusted(batch, allowed), strict=True)):
         assert given is not None
-        expected_V = SamplingRow(given, EOS).adjusted(batch.logits_RV[index].cpu(), batch.positions[index] + 1)
+        raw_V, position = batch.logits_RV[index].cpu(), batch.positions[index] + 1
+        expected_V = SamplingRow(given, EOS).adjusted(raw_V, position, allowed[index] if allowed else None)
         assert not values_V.isnan().any()
         torch.testing.assert_close(values_V, expected_V, rtol=3e-7, atol=3e-7)
 
@@ -79,6 +90,15 @@ def test_the_minimum_length_counts_from_the_sampled_token():
     batch = SampleBatch(torch.zeros(5, 20), starts, [6, 7, 8, 9, 10])
     assert adjusted(batch)[:, EOS[0]].tolist() == [-math.inf, -math.inf, -math.inf, 0.0, 0.0]
     check(batch)
+
+
+@pytest.mark.parametrize("width", [10, 63, 64, 65, 4100])
+def test_masks_forbid_tokens_after_every_penalty(width):
+    """Of a row with penalties and a bias, of one without, of one whose draw has no mask, and of one with no bit."""
+    given = {"logit_bias": {3: 9.0, 0: -9.0}, "frequency_penalty": 0.5, "has_masks": True}
+    starts = [start(0, output=(1, 3), **given), *(start(0, has_masks=True) for _ in range(3))]
+    some = torch.rand(width, generator=torch.Generator().manual_seed(width)) < 0.3
+    check(SampleBatch(noise(4, width), starts), [some, ~some, None, torch.zeros(width, dtype=torch.bool)])
 
 
 def test_nan_is_impossible_and_infinity_is_the_largest_number():

@@ -114,7 +114,7 @@ def test_rows_advance_to_their_sampled_tokens():
     done.check()
 
 
-def test_the_ring_says_where_no_token_was_drawn_and_the_row_stands_at_the_first():
+def test_the_ring_says_where_no_token_was_sampled_and_the_row_stands_at_the_first():
     Advance([3, 5, 7], [11, row_layout.NO_TOKEN, 4], penalized=[7]).check()
 
 

@@ -12,7 +12,7 @@ import torch
 from app.engine.execute.host_sampler import SamplingRow
 from app.engine.execute.noise import gumbel, noise_bits
 from app.kernels.triton import sample as sampling
-from app.kernels.triton.row_layout import NO_TOKEN
+from app.kernels.triton.row_layout import NO_ALLOWED_TOKEN, NO_TOKEN
 from tests.engine.execute.noise_vector import NOISE_VECTOR
 from tests.kernels.triton.sampling_rows import DEVICE, EOS, UNWRITTEN, SampleBatch, start
 
@@ -28,14 +28,15 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(sampling, "ROW_BLOCK", 512)
 
 
-def sample(batch):
-    """The tokens that the kernels sample; scratch, padding and the adjusted logits have invalid values."""
+def sample(batch, adjusted_RV=None):
+    """The tokens that the kernels sample; scratch, padding and by default the adjusted logits have invalid values."""
     count, width = batch.logits_RV.shape
     scratch = torch.full((count, sampling.scratch_width(width)), UNWRITTEN, dtype=torch.int32, device=DEVICE)
     tokens = torch.full((count,), UNWRITTEN, dtype=torch.int32, device=DEVICE)
-    wrong = torch.full_like(batch.logits_RV, torch.nan)
-    wrong[:, 0] = 1e9
-    sampling.sample(batch.logits_RV, wrong, *batch.inputs, scratch_RX=scratch, tokens_R=tokens)
+    if adjusted_RV is None:
+        adjusted_RV = torch.full_like(batch.logits_RV, torch.nan)
+        adjusted_RV[:, 0] = 1e9
+    sampling.sample(batch.logits_RV, adjusted_RV, *batch.inputs, scratch_RX=scratch, tokens_R=tokens)
     return tokens.tolist()
 
 
@@ -230,8 +231,23 @@ def test_top_p_counts_only_tokens_kept_by_top_k(small_blocks):
 
 @pytest.mark.parametrize("params", [{}, {"top_k": 3}, {"top_p": 0.5}, {"min_p": 0.5}], ids=str)
 @pytest.mark.parametrize("value", [-math.inf, math.nan])
-def test_where_nothing_is_possible_no_token_is_drawn(small_blocks, params, value):
+def test_where_nothing_is_possible_no_token_is_sampled(small_blocks, params, value):
     assert one(torch.full((300,), value), temperature=1.0, **params) == NO_TOKEN
+
+
+@pytest.mark.parametrize("params", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 3}], ids=str)
+@pytest.mark.parametrize(
+    ("value", "has_masks", "token"),
+    [(-1.0, True, NO_ALLOWED_TOKEN), (-1.0, False, NO_TOKEN), (math.nan, True, NO_TOKEN), (-math.inf, True, NO_TOKEN)],
+)
+def test_where_a_mask_leaves_nothing_the_raw_logits_say_why(small_blocks, params, value, has_masks, token):
+    """The row's logits are changed in both cases: by its mask, or by a bias."""
+    for width in (1, 300, 1100):
+        logits_RV = torch.full((1, width), math.nan)
+        logits_RV[0, -1] = value
+        changes = {"has_masks": True} if has_masks else {"logit_bias": {0: -1.0}}
+        batch = SampleBatch(logits_RV, [start(0, **changes, **params)])
+        assert sample(batch, torch.full_like(batch.logits_RV, -math.inf)) == [token]
 
 
 def test_every_token_of_a_flat_row_can_be_sampled(small_blocks):

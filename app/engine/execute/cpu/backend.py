@@ -18,19 +18,21 @@ from app.engine.execute.cpu.threads import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.engine.execute.masks import MaskBuffers, Masks
 from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
 from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.native_ops import NativeOps, Recorder
 from app.kernels.cpu.packers import PanelPacker, RoundedPacker, activation_dtype, query_dtype
 from app.kernels.cpu.torch_ops import TorchOps
-from app.kernels.ops import Ops
+from app.kernels.ops import Ops, pad_rows
 from app.kernels.pages import own_pages
 from app.models.decoder import Arena, Decoder
 from app.models.loader import DTYPES, Allocate
 from app.models.parallel import ParallelContext
 from app.models.rope import rope_tables
 from app.models.weights import DecoderWeights, Packer, PlainPacker
+from app.text.grammar.cache import GrammarCache
 
 Caches = Sequence[tuple[Tensor, Tensor]]
 """Each layer's keys and values [B, K, G, H]."""
@@ -49,6 +51,7 @@ class HostBackend:
     ops: Ops
     run_ahead = 0
     graph_memory = 0
+    activation_memory = 0
 
     def __init__(self, config: Config, spec: ModelSpec) -> None:
         self._config, self._spec = config, spec
@@ -68,10 +71,17 @@ class HostBackend:
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
         """See Backend.prepare."""
         self._arena, self._eos_token_ids = self.make_arena(), eos_token_ids
-        return self._arena.num_bytes
+        max_draws = pad_rows(self._config.scheduler.max_logit_rows)
+        self._mask_buffers = MaskBuffers.allocate(max_draws, self._spec.vocab_size)
+        return self._arena.num_bytes + self._mask_buffers.num_bytes
 
     def make_runner(
-        self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, faults: FaultPlan | None
+        self,
+        weights: DecoderWeights,
+        cache: KVCache,
+        limits: SchedulerLimits,
+        grammars: GrammarCache,
+        faults: FaultPlan | None,
     ) -> Runner:
         """See Backend.make_runner."""
         assert self._arena is not None, "prepare comes first"
@@ -83,10 +93,12 @@ class HostBackend:
             limits.block_size,
             limits.max_logit_rows,
             self._eos_token_ids,
+            self._mask_buffers,
         )
         graph = self.make_graph(weights, cache.layers, batch, self._arena)
         sampler, threads = Sampler(self._eos_token_ids), ThreadChoice(torch.get_num_threads())
-        return CpuRunner(batch, graph, sampler, cache, threads, faults)
+        masks = Masks(grammars, self._mask_buffers, self._spec.vocab_size, self._eos_token_ids, torch.get_num_threads())
+        return CpuRunner(batch, graph, sampler, cache, threads, masks, faults)
 
     def make_arena(self) -> Arena:
         """Allocate the activations of the largest step."""
@@ -143,7 +155,8 @@ class NativeBackend(HostBackend):
     ROW_GAP = 32
 
     def __init__(self, config: Config, spec: ModelSpec, library: NativeLibrary) -> None:
-        self.packer = PanelPacker(config.model.quantization)
+        # Who asks for another type than bfloat16 gets products of numbers of that type.
+        self.packer = PanelPacker(config.model.quantization, library if spec.dtype == "bfloat16" else None)
         self.quantization = config.model.quantization
         self.ops = NativeOps(library)
         self._library = library
@@ -160,7 +173,7 @@ class NativeBackend(HostBackend):
     def make_arena(self) -> Arena:
         """See HostBackend.make_arena."""
         limits = self._config.scheduler
-        dtype = activation_dtype(self._dtype, self._config.model.quantization)
+        dtype = activation_dtype(self._dtype)
         return Arena.allocate(
             self._spec,
             limits.max_num_batched_tokens,
@@ -175,4 +188,6 @@ class NativeBackend(HostBackend):
         """See HostBackend.make_graph."""
         recorder = Recorder(self._library)
         decoder = self._decoder(weights, batch.buffers, recorder, torch.float32)
-        return RecordedGraph(decoder, recorder, caches, arena, batch.buffers)
+        graph = RecordedGraph(decoder, recorder, Recorder(self._library), caches, arena, batch.buffers)
+        self.activation_memory = recorder.quantized_bytes
+        return graph

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from app.engine.execute.cpu.sampling_table import SamplingTable
+from app.engine.execute.masks import MaskBuffers
 from app.engine.schedule.step_plan import Chunks, StepPlan
 from app.kernels.ops import PagedBatch, pad_rows
 
@@ -20,7 +21,8 @@ _Integers = npt.NDArray[np.int64]
 class StepBuffers(NamedTuple):
     """The buffers of every step's inputs; a recorded step reads them in place.
 
-    `sampled_rows_R` are the state rows that sample from the logits of `logit_rows_R`, with parameters in `sampling`.
+    `sampled_rows_R` are the state rows that sample from the logits of `logit_rows_R`, with parameters in
+    `sampling` and `masks`.
     """
 
     ids_T: Tensor
@@ -31,6 +33,7 @@ class StepBuffers(NamedTuple):
     block_tables_SB: Tensor
     block_size: int
     sampling: SamplingTable
+    masks: MaskBuffers
 
     def paged(self, num_tokens: int, num_rows: int | None = None) -> PagedBatch:
         """Return positions and tables of the first `num_rows` rows (by default all), of which `num_tokens` are real."""
@@ -68,7 +71,7 @@ class BatchState:
     """Block tables of rows 0..max_num_seqs (row 0 pads) and the buffers for the tokens of a step.
 
     A step samples at most `max_logit_rows` tokens, by default one for each sequence; no output has one of the
-    `eos_token_ids` before its minimum length. Engine thread only.
+    `eos_token_ids` before its minimum length. Without `masks` every token may be sampled. Engine thread only.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class BatchState:
         block_size: int,
         max_logit_rows: int | None = None,
         eos_token_ids: Collection[int] = (),
+        masks: MaskBuffers | None = None,
     ) -> None:
         def integers(num_rows: int) -> Tensor:
             return torch.zeros(pad_rows(num_rows), dtype=torch.int64)
@@ -93,6 +97,7 @@ class BatchState:
             block_tables_SB=torch.zeros(max_num_seqs + 1, max_blocks, dtype=torch.int32),
             block_size=block_size,
             sampling=SamplingTable(max_num_seqs + 1, eos_token_ids),
+            masks=masks or MaskBuffers.allocate(pad_rows(max_outputs), 0),
         )
         # The same memory: writing to it through torch takes several times as long.
         self._ids, self._positions = buffers.ids_T.numpy(), buffers.positions_T.numpy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import count, repeat
 
@@ -11,9 +11,12 @@ from torch import Tensor
 
 from app.engine.execute.cpu.batch import BatchState, StepInputs
 from app.engine.execute.cpu.graph import HostGraph
+from app.engine.execute.cpu.scoring import score
 from app.engine.execute.cpu.threads import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache
+from app.engine.execute.masks import Masks
+from app.engine.execute.pooling import pool
 from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import NO_TOKEN, Sample, SampleLogprobs, StepPlan, StepResult, make_samples
 from app.runtime.clock import Clock
@@ -52,11 +55,12 @@ class CpuRunner:
         sampler: Sampler,
         cache: KVCache,
         threads: ThreadChoice,
+        masks: Masks,
         faults: FaultPlan | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
         self._batch, self._graph, self._sampler, self._cache = batch, graph, sampler, cache
-        self._threads, self._faults, self._clock = threads, faults, clock
+        self._threads, self.masks, self._faults, self._clock = threads, masks, faults, clock
         self.num_host_samples = 0
 
     def work_idly(self) -> None:
@@ -66,8 +70,10 @@ class CpuRunner:
         """See Runner.launch."""
         for row in plan.released_rows:
             self._sampler.release(row)
+            self.masks.release(row)
         for start in plan.row_starts:
             self._sampler.start(start)
+            self.masks.start(start)
         if plan.table_writes:
             self._cache.prefault(max(max(write.block_ids) for write in plan.table_writes))
         inputs = self._batch.apply(plan)
@@ -75,10 +81,23 @@ class CpuRunner:
             self._faults.before_launch(plan)
         transfer_s = self._transfer(plan)
         started, num_before = self._clock(), self.num_host_samples
-        samples = self._compute(plan, inputs) if plan.chunks else ()
-        result = StepResult(plan.step, samples, self._clock() - started, transfer_s)
-        if self.num_host_samples > num_before:  # kernels leave rows without any number to the host
-            num_without_token = sum(sample.token_id == NO_TOKEN for sample in samples)
+        has_masks = self.masks.fill(plan)
+        mask_s = self._clock() - started if has_masks else None
+        samples, failures = self._compute(plan, inputs) if plan.chunks else ((), {})
+        pooled = pool(self._graph.hidden_TD, plan.pooled) if plan.pooled else ()
+        scored = score(self._graph, plan.scored) if plan.scored else ()
+        result = StepResult(
+            plan.step,
+            samples,
+            self._clock() - started,
+            transfer_s,
+            failures=failures,
+            mask_s=mask_s,
+            pooled=pooled,
+            scored=scored,
+        )
+        if failures or self.num_host_samples > num_before:  # kernels leave rows without any number to the host
+            num_without_token = sum(sample.token_id < 0 for sample in samples)
             result = replace(result, num_without_token=num_without_token)
         return ComputedStep(plan, result, self._faults)
 
@@ -94,26 +113,30 @@ class CpuRunner:
         self._cache.copy_blocks(plan.copies)
         return self._clock() - started
 
-    def _compute(self, plan: StepPlan, inputs: StepInputs) -> tuple[Sample, ...]:
+    def _compute(self, plan: StepPlan, inputs: StepInputs) -> tuple[tuple[Sample, ...], Mapping[int, str]]:
+        """Return the samples, and why sequences cannot go on."""
         with self._threads.measured(inputs.num_tokens):
             logits_RV = self._graph.run(inputs)
             if self._faults is not None:
                 self._faults.before_sample(plan)
-            return self._sample(plan, logits_RV) if plan.sampled else ()
+            return self._sample(plan, logits_RV) if plan.sampled else ((), {})
 
-    def _sample(self, plan: StepPlan, logits_RV: Tensor) -> tuple[Sample, ...]:
+    def _sample(self, plan: StepPlan, logits_RV: Tensor) -> tuple[tuple[Sample, ...], Mapping[int, str]]:
         """Collect the tokens that kernels sampled, and sample the other rows here."""
         record, num_rows = self._graph.samples, len(plan.sampled)
         by_kernels = None if record is None else record.token_ids(num_rows)
         found = {} if record is None else record.logprobs(num_rows)
         token_ids: Iterable[int] = by_kernels or ()
         logprobs: Iterable[SampleLogprobs | None] = map(found.get, count()) if found else repeat(None)
-        num_on_host = num_rows if by_kernels is None else by_kernels.count(-1)
+        num_on_host = num_rows if by_kernels is None else by_kernels.count(NO_TOKEN)
         self.num_host_samples += num_on_host
         if num_on_host:
             rows = [row for row, _ in plan.sampled]
             positions = self._batch.sampled_positions(plan)
-            sampled = self._sampler.sample(logits_RV, rows, positions, by_kernels)
+            sampled = self._sampler.sample(logits_RV, rows, positions, by_kernels, self.masks.allowed)
             token_ids = [token_id for token_id, _ in sampled]
             logprobs = [own or given for (_, own), given in zip(sampled, logprobs, strict=False)]
-        return make_samples(plan, token_ids, logprobs)
+        if not self.masks.has_constraints:
+            return make_samples(plan, token_ids, logprobs), {}
+        accepted = self.masks.accept(list(token_ids))
+        return make_samples(plan, accepted.token_ids, logprobs, accepted.ends), accepted.failures

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from app.engine.execute.cpu.row_penalties import PromptIds, RowPenalties
+from app.engine.execute.masks import MaskBuffers
 from app.engine.schedule.step_plan import Chunks, RowStart, SampleLogprobs
 from app.kernels.cpu import records
 from app.kernels.cpu.native_ops import Step
@@ -86,7 +87,10 @@ class SamplingTable:
 
 
 class SampleRecord:
-    """The record that samples a step's tokens, and their buffer: -1 for rows of the host. Engine thread only."""
+    """The record that samples a step's tokens, and their buffer: -1 for rows of the host. Engine thread only.
+
+    A token whose row has a mask is one that the mask allows, or NO_ALLOWED_TOKEN.
+    """
 
     def __init__(
         self,
@@ -96,6 +100,7 @@ class SampleRecord:
         ids_T: Tensor,
         positions_T: Tensor,
         sampling: SamplingTable,
+        masks: MaskBuffers,
     ) -> None:
         num_rows, self._width = len(logit_rows_R), logits_RV.shape[1]
         token_ids_R = torch.zeros_like(logit_rows_R)
@@ -106,7 +111,7 @@ class SampleRecord:
         # Each thread has its own scratch, so there can be no more threads than this.
         self.max_threads = max(os.cpu_count() or 1, torch.get_num_threads())
         scratch = torch.empty(self.max_threads, sample_scratch(self._width))
-        self._kept = (logits_RV, logit_rows_R, ids_T, positions_T, scratch)
+        self._kept = (logits_RV, logit_rows_R, ids_T, positions_T, masks, scratch)
         fields = records.Sample(
             logits=Matrix.of(logits_RV),
             output_rows=logit_rows_R.data_ptr(),
@@ -114,11 +119,14 @@ class SampleRecord:
             ids=ids_T.data_ptr(),
             state_rows=sampled_rows_R.data_ptr(),
             settings=sampling.address,
+            masks=masks.masks_RW.data_ptr(),
+            mask_rows=masks.rows_R.data_ptr(),
             token_ids=token_ids_R.data_ptr(),
             logprobs=logprobs_RX.data_ptr(),
             logprob_ids=logprob_ids_RX.data_ptr(),
             scratch=scratch.data_ptr(),
             width=self._width,
+            mask_words=masks.masks_RW.stride(0),
         )
         self.step = Step(Code.SAMPLE, Rows.OUTPUTS, fields, num_rows)
 

@@ -24,6 +24,7 @@ from app.engine.execute.gpu.warm_up import warm_up
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.engine.execute.masks import MaskBuffers, Masks
 from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
 from app.kernels.triton.attention import PagedAttention
@@ -35,6 +36,8 @@ from app.models.loader import DTYPES, Allocate
 from app.models.parallel import ParallelContext
 from app.models.rope import rope_tables
 from app.models.weights import DecoderWeights, Packer, PlainPacker
+from app.runtime.cores import num_cores
+from app.text.grammar.cache import GrammarCache
 
 MAX_GROUP = 16
 # Memory that the driver takes for a captured graph of some hundred nodes.
@@ -96,6 +99,7 @@ class GpuBackend:
         )
         self._graph_shapes = [] if config.model.enforce_eager else self._shapes.all()
         self.graph_memory = GRAPH_BYTES * len(self._graph_shapes)
+        self.activation_memory = 0
         self._mixed_work = attention.mixed_work
         self.ops: TritonOps = (
             TritonOps(InvariantProducts(self.device), attention)
@@ -141,16 +145,23 @@ class GpuBackend:
             spec.vocab_size,
             num_logit_rows,
             eos_token_ids,
-            can_draft=limits.speculative_ngram > 0,
+            can_draft=limits.speculative_ngram > 0 or limits.speculative_grammar,
         )
         self._host_sampler = Sampler(eos_token_ids)
+        self._mask_buffers = MaskBuffers.allocate(num_logit_rows, spec.vocab_size, self._gpu.pinned)
+        self._eos_token_ids = eos_token_ids
         self._ropes = rope_tables(spec, max_model_len + block_size, torch.float32, device)
         parts = (self._arena, self._sampler, self.ops)
         tables = sum(table.nbytes for table in self._ropes)
         return sum(part.num_bytes for part in parts) + self._memory.buffer.nbytes + tables
 
     def make_runner(
-        self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, faults: FaultPlan | None
+        self,
+        weights: DecoderWeights,
+        cache: KVCache,
+        limits: SchedulerLimits,
+        grammars: GrammarCache,
+        faults: FaultPlan | None,
     ) -> Runner:
         """See Backend.make_runner."""
         decoder = Decoder(self._spec, weights, self._ropes, self.ops, ParallelContext())
@@ -166,6 +177,7 @@ class GpuBackend:
             host_sampler=self._host_sampler,
             steps=StepGraphs(self._gpu, step, self._memory, self._graph_shapes),
             cache=cache,
+            masks=Masks(grammars, self._mask_buffers, self._spec.vocab_size, self._eos_token_ids, num_cores()),
             run_ahead=limits.run_ahead,
             faults=faults,
         )

@@ -44,7 +44,7 @@ def main() -> None:
     folder, job = Path(sys.argv[1]), json.load(sys.stdin)
     torch.set_num_threads(1)
     found = find(job).found
-    _tell(total=len(found))
+    _report(total=len(found))
     for number, (key, compile_it) in enumerate(found.items()):
         try:
             (folder / str(number)).touch(exist_ok=False)
@@ -56,18 +56,18 @@ def main() -> None:
             check_shared_memory(kernel, tuple(job["capability"]))
             build_launcher(kernel)
         except Exception as error:  # of the compiler: the others may do
-            _tell(kernel=name, problem=f"{type(error).__name__}: {error}"[:MAX_CHARS])
+            _report(kernel=name, problem=f"{type(error).__name__}: {error}"[:MAX_CHARS])
         else:
-            _tell(kernel=name)
+            _report(kernel=name)
 
 
-def _tell(**what: object) -> None:
-    """Write a line at once, in one piece: the workers share a pipe."""
+def _report(**what: object) -> None:
+    """Write a line in one piece: the workers share a pipe."""
     os.write(1, json.dumps(what).encode() + b"\n")
 
 
 if __name__ == "__main__":
     try:
         main()
-    except BrokenPipeError:  # nobody waits for this any more
+    except BrokenPipeError:  # the process that started this one has ended
         os._exit(0)

@@ -22,10 +22,11 @@ from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache
 from app.engine.schedule.limits import SchedulerLimits
 from app.kernels.triton.dependent import launches
-from app.models.loader import load_weights
+from app.models.loader import TensorSource, load_weights
 from app.models.mapped_file import Part
 from app.models.parallel import ParallelContext
 from app.models.weights import DecoderWeights
+from app.text.grammar.cache import GrammarCache
 
 _NUM_BLOCKS = 64
 
@@ -85,8 +86,8 @@ class DryDevice(Device):
         """See Device.synchronize."""
 
 
-class NoWeights:
-    """A source of weights that nobody reads."""
+class NoWeights(TensorSource):
+    """A source of weights that are never read."""
 
     def read(self, name: str, part: Part, out: Tensor) -> None:
         """See TensorSource.read; leaves `out` as it is."""
@@ -114,7 +115,7 @@ def dry_run(config: Config, spec: ModelSpec, device: DryDevice, num_blocks: int 
         num_host_blocks=num_host_blocks,
         speculative_ngram=scheduler.speculative_ngram,
     )
-    return backend.make_runner(weights, cache, limits, None)
+    return backend.make_runner(weights, cache, limits, GrammarCache(), None)
 
 
 def dry_calibration(config: Config, spec: ModelSpec, device: DryDevice) -> None:

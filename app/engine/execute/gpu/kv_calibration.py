@@ -26,6 +26,8 @@ from app.models.weights import DecoderWeights
 from app.text.tokenizer import Tokenizer
 
 MAX_TOKENS = 512
+# As of most caches: with one block for the whole text a kernel needs more registers than there are (Triton 3.7).
+BLOCK_SIZE = 16
 _TEXT = Path(__file__).with_suffix(".txt")
 
 
@@ -72,11 +74,12 @@ def compute_text(
     numbers = partial(torch.tensor, dtype=torch.int32, device=device)
     positions_T, state_rows_T = numbers(range(num_tokens)), numbers([1] * num_tokens)
     work, num_programs = _work(ops.mixed_work, num_tokens)
-    # One sequence in one block, its table in state row 1: row 0 is padding.
-    tables_SB = numbers([[0], [1]])
-    batch = PagedBatch(num_tokens, positions_T, state_rows_T, tables_SB, MAX_TOKENS, work.to(device), num_programs)
-    block = (MAX_TOKENS, spec.num_kv_heads, spec.head_dim)
-    cache = torch.zeros(spec.num_layers, 2, 2, *block, dtype=dtype, device=device)
+    # One sequence, its table in state row 1: row 0 and block 0 are padding.
+    num_blocks = -(-num_tokens // BLOCK_SIZE)
+    tables_SB = numbers([[0] * num_blocks, range(1, num_blocks + 1)])
+    batch = PagedBatch(num_tokens, positions_T, state_rows_T, tables_SB, BLOCK_SIZE, work.to(device), num_programs)
+    block = (BLOCK_SIZE, spec.num_kv_heads, spec.head_dim)
+    cache = torch.zeros(spec.num_layers, 2, 1 + num_blocks, *block, dtype=dtype, device=device)
     ropes = rope_tables(spec, num_tokens, torch.float32, device)
     arena = Arena.allocate(spec, num_tokens, 1, dtype, device=device)
     decoder = Decoder(spec, weights, ropes, ops, ParallelContext())

@@ -116,13 +116,13 @@ class Precompilation:
         problems, done = [], 0
         with self._lines as lines, tqdm(desc="compiling kernels", unit="kernel", disable=None) as bar:
             for line in lines:  # to the end of the last process
-                told = json.loads(line)
-                done += "kernel" in told
-                if "problem" in told:
-                    problems.append(f"{told['kernel']}: {told['problem']}")
-                bar.n, bar.total = done, told.get("total", bar.total)
+                report = json.loads(line)
+                done += "kernel" in report
+                if "problem" in report:
+                    problems.append(f"{report['kernel']}: {report['problem']}")
+                bar.n, bar.total = done, report.get("total", bar.total)
                 bar.refresh()
-                self.num_kernels = told.get("total", self.num_kernels)
+                self.num_kernels = report.get("total", self.num_kernels)
         if max(worker.wait() for worker in self._workers) != 0 or done < self.num_kernels:
             problems.append(f"a compiling process ended early: {self._last_error()}")
         if not problems:
@@ -139,7 +139,7 @@ class Precompilation:
 
     def _last_error(self) -> str:
         lines = (self._folder / "errors").read_text(errors="replace").splitlines()
-        return lines[-1].strip() if lines else "it said nothing"
+        return lines[-1].strip() if lines else "it wrote no error"
 
 
 def calibrates(config: Config, spec: ModelSpec) -> bool:
@@ -172,7 +172,7 @@ def _environment() -> dict[str, str]:
 
 
 def _note(job: dict[str, Any], spec: ModelSpec, num_processors: int) -> Path:
-    """Return the file that says that a job is done for GPUs with so many processors."""
+    """Return the file that marks a job as done for GPUs with so many processors."""
     settings = {name: value for name, value in job["settings"].items() if name != "model"}
     state = hashlib.blake2b(digest_size=16)
     facts = (settings, job["capability"], job["calibrates"], num_processors)

@@ -6,11 +6,13 @@ token through a ring that is copied beside later steps.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -23,11 +25,18 @@ from app.engine.execute.gpu.sampler import RING_SIZE, DeviceSampler
 from app.engine.execute.gpu.shapes import StepShape
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache
+from app.engine.execute.masks import Masks
 from app.engine.faults import FaultPlan
-from app.engine.schedule.step_plan import NO_TOKEN, RowStart, SampleLogprobs, StepPlan, StepResult, make_samples
+from app.engine.schedule.step_plan import RowStart, SampleLogprobs, StepPlan, StepResult, make_samples
 
-Samples = tuple[list[int], list[SampleLogprobs | None]]
-"""Tokens of a step, and their log-probabilities."""
+
+class Samples(NamedTuple):
+    """Tokens of a step, their log-probabilities, and what grammars say of them (see StepResult)."""
+
+    token_ids: list[int]
+    logprobs: list[SampleLogprobs | None]
+    ends: list[bool] | None = None
+    failures: Mapping[int, str] = MappingProxyType({})
 
 
 class Timed(NamedTuple):
@@ -51,17 +60,26 @@ class LaunchedStep:
     computing: Timed | None
     transfer: Timed | None
     faults: FaultPlan | None
+    mask_s: float | None = None
 
     def wait(self) -> StepResult:
         """See InFlight.wait."""
         if self.faults is not None:
             self.faults.before_result(self.plan)
-        token_ids, logprobs = self.read()
-        samples = make_samples(self.plan, token_ids, logprobs)
+        read = self.read()
+        samples = make_samples(self.plan, read.token_ids, read.logprobs, read.ends)
         duration_s, transfer_s = (
             0.0 if timed is None else timed.seconds() for timed in (self.computing, self.transfer)
         )
-        return StepResult(self.plan.step, samples, duration_s, transfer_s, token_ids.count(NO_TOKEN))
+        return StepResult(
+            self.plan.step,
+            samples,
+            duration_s + (self.mask_s or 0.0),
+            transfer_s,
+            sum(token_id < 0 for token_id in read.token_ids),
+            read.failures,
+            self.mask_s,
+        )
 
 
 @dataclass(eq=False)
@@ -75,6 +93,7 @@ class GpuRunner:
     host_sampler: Sampler
     steps: StepGraphs
     cache: KVCache
+    masks: Masks
     run_ahead: int
     faults: FaultPlan | None = None
 
@@ -126,9 +145,14 @@ class GpuRunner:
 
     def _compute(self, plan: StepPlan, shape: StepShape, transfer: Timed | None) -> LaunchedStep:
         rings, count = self.sampler.rings, len(plan.sampled)
+        began = time.perf_counter()
+        mask_s = time.perf_counter() - began if self.masks.fill(plan) else None
+        is_constrained = self.masks.has_constraints
         ring_index = rings.next_index()
         try:
             self.staging.flush()
+            if is_constrained:
+                self.device.run(partial(self.sampler.copy_masks, self.masks.buffers, count))
             computing = self._timed(partial(self.steps.run, shape))
         except BaseException:
             rings.correct_counter()
@@ -151,12 +175,19 @@ class GpuRunner:
                 logprobs[i] = rings.logprobs(ring_index, i, num_best)
             if on_host:
                 host_rows, positions = [rows[i] for i in on_host], _sampled_positions(plan, on_host)
-                sampled = self.host_sampler.sample(self._host_logits_RV, host_rows, positions)
+                sampled = self.host_sampler.sample(
+                    self._host_logits_RV, host_rows, positions, allowed=lambda i: self.masks.allowed(on_host[i])
+                )
                 for i, (token_id, found) in zip(on_host, sampled, strict=True):
                     token_ids[i], logprobs[i] = token_id, found
-            return token_ids, logprobs
+            if not is_constrained:
+                return Samples(token_ids, logprobs)
+            accepted = self.masks.accept(token_ids)
+            return Samples(accepted.token_ids, logprobs, accepted.ends, accepted.failures)
 
-        return LaunchedStep(plan, 0 if on_host else self.run_ahead, read, computing, transfer, self.faults)
+        # Masks depend on the tokens before them, so the host must have read those.
+        run_ahead = 0 if on_host or is_constrained else self.run_ahead
+        return LaunchedStep(plan, run_ahead, read, computing, transfer, self.faults, mask_s)
 
     def _logit_copies(self, logit_rows: Sequence[int]) -> list[Copy]:
         logits_RV = self.steps.step.arena.logits_RV
@@ -166,6 +197,7 @@ class GpuRunner:
 
     def _start(self, start: RowStart) -> None:
         self._release(start.row)
+        self.masks.start(start)
         if self.sampler.start(start):
             self._on_host.add(start.row)
             self.host_sampler.start(start)
@@ -176,6 +208,7 @@ class GpuRunner:
         self._on_host.discard(row)
         self._num_logprobs.pop(row, None)
         self.host_sampler.release(row)
+        self.masks.release(row)
 
     def _transfer(self, plan: StepPlan) -> None:
         """Swap and copy the plan's blocks."""
@@ -196,7 +229,7 @@ def _read_nothing(transfer: Timed | None) -> Samples:
     """Wait for the end of a step that only moved blocks."""
     if transfer is not None:
         transfer.end.synchronize()
-    return [], []
+    return Samples([], [])
 
 
 def _sampled_positions(plan: StepPlan, samples: Sequence[int]) -> list[int]:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from app.engine.execute.gpu.device import Copy, Device
 from app.engine.execute.gpu.memory import Staging, StepInputs, StepMemory
+from app.engine.execute.masks import MaskBuffers
 from app.engine.schedule.step_plan import RowStart, SampleLogprobs
 from app.kernels.triton import row_layout as layout
 from app.kernels.triton.logprobs import logprobs
@@ -25,6 +26,7 @@ from app.kernels.triton.penalties import apply_penalties
 from app.kernels.triton.rows import advance
 from app.kernels.triton.sample import sample, scratch_width
 from app.models.loader import Allocate
+from app.text.grammar.vocabulary import mask_words
 
 _FIXED = struct.Struct("=iiIIfifffffiiiii")
 _FIRST = layout.FLAGS
@@ -116,13 +118,17 @@ class DeviceSampler:
         self.rings = OutputRings(device, memory, staging, max_logit_rows)
         self._seen_SV = zeros(memory.num_rows, vocab_size, dtype=torch.int16)
         self._adjusted_RV = zeros(max_logit_rows, vocab_size, dtype=torch.float32)
+        # At a fixed address, for captured steps: `copy_masks` writes what the next step needs.
+        self._masks_RW = zeros(max_logit_rows, mask_words(vocab_size), dtype=torch.int32)
+        self._mask_rows_R = zeros(max_logit_rows, dtype=torch.int32)
         self._tokens_R = zeros(max_logit_rows, dtype=torch.int32)
         self._scratch_RX = zeros(max_logit_rows, scratch_width(vocab_size), dtype=torch.int32)
 
     @property
     def num_bytes(self) -> int:
         """The bytes of the sampler on the device."""
-        tensors = (self._seen_SV, self._adjusted_RV, self._tokens_R, self._scratch_RX)
+        masks = (self._masks_RW, self._mask_rows_R)
+        tensors = (self._seen_SV, self._adjusted_RV, *masks, self._tokens_R, self._scratch_RX)
         return self.rings.num_bytes + sum(int(tensor.nbytes) for tensor in tensors)
 
     def start(self, start: RowStart) -> bool:
@@ -143,12 +149,18 @@ class DeviceSampler:
             self._device.run(partial(self._set_counts, start.row, *_counts(start)))
         return is_on_host
 
+    def copy_masks(self, masks: MaskBuffers, count: int) -> None:
+        """Copy the masks of the next step's first `count` draws. Work for `Device.run`; the source stays until then."""
+        self._masks_RW[:count].copy_(masks.masks_RW[:count], non_blocking=True)
+        self._mask_rows_R[:count].copy_(masks.rows_R[:count], non_blocking=True)
+
     def sample(self, logits_RV: Tensor, inputs: StepInputs) -> None:
         """Sample a token from each row of logits, and make it the last token of its state row."""
         memory, rings, count = self._memory, self.rings.on_device, len(inputs.sampled_rows_R)
         rows = (inputs.sampled_rows_R, inputs.logit_rows_R, inputs.positions_T)
         adjusted_RV, tokens_R = self._adjusted_RV[:count], self._tokens_R[:count]
-        apply_penalties(logits_RV, memory.state_SW, self._seen_SV, *rows, out=adjusted_RV)
+        masks = (self._masks_RW, self._mask_rows_R)
+        apply_penalties(logits_RV, memory.state_SW, self._seen_SV, *masks, *rows, out=adjusted_RV)
         sample(logits_RV, adjusted_RV, memory.state_SW, *rows, scratch_RX=self._scratch_RX, tokens_R=tokens_R)
         logprobs(
             logits_RV,
@@ -174,8 +186,10 @@ def _fixed(start: RowStart, num_biases: int, num_endings: int) -> tuple[int, ...
     top_k, top_p, min_p = sampling.top_k, sampling.top_p, sampling.min_p
     num_logprobs = -1 if sampling.is_beam_search or sampling.num_logprobs is None else sampling.num_logprobs
     is_filtered = not sampling.is_greedy and (top_k > 0 or top_p < 1.0 or min_p > 0.0)
+    has_masks = sampling.constraint is not None
     flags = (
-        layout.CHANGES_LOGITS * (sampling.has_penalties or num_biases > 0 or num_endings > 0)
+        layout.CHANGES_LOGITS * (sampling.has_penalties or num_biases > 0 or num_endings > 0 or has_masks)
+        | layout.MASKS * has_masks
         | layout.PENALIZES * sampling.has_penalties
         | layout.FILTERS * is_filtered
         | layout.LOGPROBS * (num_logprobs >= 0)

@@ -128,8 +128,12 @@ class BlockTables:
         return hits
 
     def find_hit(self, sequence: Sequence, index: int) -> Hit | None:
-        """Return the cached full block for `index` of the table of `sequence`; None for that of its last token."""
-        if not self.is_caching or index >= (sequence.num_tokens - 1) // self.block_size:
+        """Return the cached full block for `index` of the table of `sequence`; None for that of its last token.
+
+        A prompt whose tokens are needed themselves, because they are pooled or scored, gets none (`Sequence.may_skip`).
+        """
+        may_skip = self.is_caching and sequence.may_skip((index + 1) * self.block_size)
+        if not may_skip or index >= (sequence.num_tokens - 1) // self.block_size:
             return None
         content = self._content(sequence, index)
         block_id = self.cache.find(content)
@@ -297,7 +301,9 @@ class BlockTables:
             self.swap.store(content, block_id)
 
     def _load_external(self, leader: Sequence) -> None:
-        """Ask the connector for the tokens after those that were found."""
+        """Ask the connector for the tokens after those that were found, unless their computation is needed."""
+        if not leader.may_skip(leader.num_tokens):
+            return
         num_tokens = self._connector.num_matched_tokens(leader.group.request, leader.num_computed)
         if num_tokens <= leader.num_computed:
             return

@@ -1,31 +1,37 @@
-"""N-gram speculation: several tokens of an answer from one step.
+"""Speculation: several tokens of an answer from one step.
 
-A sequence whose text repeats itself proposes draft tokens and computes them along with its last known
-token. Sampling noise is keyed by position, so the token sampled after each draft token is the one that would be sampled
-there anyway, if all drafts before it are accepted. Samples are kept while they equal the draft, and the first one that
-differs is kept too: the answer is the same as without speculation, bit by bit. The rules:
+A sequence whose text repeats itself, or whose grammar leaves no choice about the next tokens, has draft tokens, which
+are computed along with its last known token. Sampling noise is keyed by position, so the token sampled after each draft
+token is the one that would be sampled there anyway, if all drafts before it are accepted. Samples are kept while they
+equal the draft, and the first one that differs is kept too: the answer is the same as without speculation, bit by bit.
+The rules:
 
 1. Drafts use what is left over. Steps with prompt chunks have none; drafts stay within the step's tokens, logit rows
    and time; they take blocks only while no request waits for any, and never preempt.
 2. A draft is proposed only if the tokens that it will probably gain, at the present cost of a token, are worth more
    than the seconds it adds to the step (see `proposer`), and more than the steps that run ahead without the sequence.
-   Once in a while a draft is tried that is not: only a step with drafts measures their cost.
+   Once in a while a draft is tried that is not: only a step with drafts measures their cost. Forced tokens come first
+   and are not weighed, but rule 1 bounds them, too: each is certain to be gained, a later step would compute it for no
+   less, and a sequence with a grammar does not run ahead.
 3. Draft tokens do not count before their step is done. Accepted ones then become tokens of the answer, and count as
    computed; the slots of the rest are written again. A sequence with drafts in flight waits for that step.
 4. A sequence with a step in flight proposes nothing, because its last token is not known. Beams never propose: a search
    needs the samples of all beams first. Nor does any sequence while a fault is isolated; one whose step failed backs
-   off.
-5. Tokens that end an answer are never drafts. Tokens after the end of a stop string are dropped with their sequence.
+   off. Nothing is forced before a sequence's first step in its row, which gives its tokens to its grammar.
+5. Tokens that end an answer are never proposed from its text. Tokens after the end, or after a stop string, are dropped
+   with their sequence.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Many
 
 from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import Sequence
+from app.engine.schedule.speculation.forced_tokens import MAX_FORCED, ForcedTokens
 from app.engine.schedule.speculation.proposer import NgramIndex, Proposer
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
@@ -44,7 +50,8 @@ LOGITS_SHARE = 1.25
 class Speculation:
     """Adds drafts to steps and accepts the tokens that were sampled too. Engine thread only.
 
-    `num_drafts`, `num_draft_tokens` and `num_accepted_tokens` count those of steps that are done.
+    `num_drafts`, `num_draft_tokens` and `num_accepted_tokens` count those of steps that are done. Of the accepted ones
+    `num_forced_tokens` were forced by grammars.
     """
 
     def __init__(
@@ -54,39 +61,70 @@ class Speculation:
         tables: BlockTables,
         budget: StepBudget,
         eos_token_ids: frozenset[int],
+        forced: ForcedTokens | None = None,
     ) -> None:
         self.num_drafts = 0
         self.num_draft_tokens = 0
         self.num_accepted_tokens = 0
+        self.num_forced_tokens = 0
         self._next_try = TRY_INTERVAL  # a step
         self._limits = limits
         self._queues = queues
         self._tables = tables
         self._budget = budget
         self._eos_token_ids = eos_token_ids
+        self._forced = forced
 
     def propose(self, builder: StepPlanBuilder) -> None:
         """Add drafts to `builder`, which has everything else of its step, and no chunk of a prompt."""
-        rate = _Rate(builder, self._budget.cost)
-        num_rows = self._limits.max_logit_rows - len(builder.sampling)
+        if self._forced is not None and self._forced.rows:
+            self._add_forced(self._forced, builder)
+        if self._limits.speculative_ngram:
+            self._add_ngrams(builder)
+
+    def _add_forced(self, forced: ForcedTokens, builder: StepPlanBuilder) -> None:
+        """Add the tokens that grammars leave no choice about."""
+        starting = builder.starting_rows
         for chunk_index, sequence in enumerate(builder.sequences):
-            end = sequence.num_scheduled
-            if end != sequence.num_prompt + len(sequence.output_token_ids) or sequence.group.search is not None:
+            row = sequence.row
+            if row is None or row not in forced.rows or row in starting or not _can_draft(sequence):
+                continue
+            most = min(MAX_FORCED, self._num_left(sequence, builder))
+            if most <= 0:
+                continue
+            found = forced.forced(row)[:most]
+            if found and (length := self._num_that_fit(sequence, len(found), builder)):
+                self._add(builder, chunk_index, tuple(found[:length]), is_forced=True)
+
+    def _add_ngrams(self, builder: StepPlanBuilder) -> None:
+        """Add what followed the last tokens of sequences earlier in their texts."""
+        rate = _Rate(builder, self._budget.cost)
+        for chunk_index, sequence in enumerate(builder.sequences):
+            if not _can_draft(sequence) or sequence.id in builder.drafts:
                 continue
             proposer = sequence.proposer or self._make_proposer(sequence)
-            token_cost = rate.token_cost(end)
+            token_cost = rate.token_cost(sequence.num_scheduled)
             if builder.step >= self._next_try:
                 token_cost = min(token_cost, TRY_COST)
-            most = min(self._limits.speculative_ngram, num_rows, builder.num_left, sequence.max_slots - end)
+            most = min(self._limits.speculative_ngram, self._num_left(sequence, builder))
             length = proposer.length(token_cost, most, sequence.num_tokens)
             if not length or proposer.gain(length) <= self._limits.run_ahead:
                 continue
             found = proposer.propose(length)
             if found and (length := self._num_that_fit(sequence, len(found), builder)):
-                builder.add_draft(chunk_index, found[:length])
-                self._next_try = builder.step + TRY_INTERVAL
+                self._add(builder, chunk_index, found[:length])
                 rate.add(proposer.gain(length), length * token_cost)
-                num_rows -= length
+
+    def _num_left(self, sequence: Sequence, builder: StepPlanBuilder) -> int:
+        """Return the most draft tokens that the step has rows for and the sequence needs."""
+        num_rows = self._limits.max_logit_rows - len(builder.sampling) - builder.num_draft_tokens
+        return min(num_rows, builder.num_left, sequence.max_slots - sequence.num_scheduled)
+
+    def _add(
+        self, builder: StepPlanBuilder, chunk_index: int, token_ids: tuple[int, ...], *, is_forced: bool = False
+    ) -> None:
+        builder.add_draft(chunk_index, token_ids, is_forced=is_forced)
+        self._next_try = builder.step + TRY_INTERVAL
 
     def _make_proposer(self, sequence: Sequence) -> Proposer:
         params = sequence.group.request.params
@@ -127,24 +165,22 @@ class Speculation:
 
         Sequences with drafts count what they gained; the caller appends their new tokens.
         """
-        computed, accepted, first = list(counts), list[tuple[Sequence, Sample]](), 0
-        while first < len(samples):
-            sequence = builder.sampling[first]
+        computed, accepted = list(counts), list[tuple[Sequence, Sample]]()
+        for sequence, valid in valid_samples(builder, samples):
             draft = builder.drafts.get(sequence.id)
             if draft is None:
-                accepted.append((sequence, samples[first]))
-                first += 1
+                accepted.append((sequence, valid[0]))
                 continue
-            after_draft = samples[first : first + 1 + len(draft.token_ids)]
-            first += len(after_draft)
             if sequence.is_finished:
                 continue
-            num_accepted = _num_equal(draft.token_ids, after_draft)
-            accepted += [(sequence, sample) for sample in after_draft[: num_accepted + 1]]
-            computed[draft.chunk_index] = num_accepted + 1
+            num_accepted = len(valid) - 1
+            accepted += [(sequence, sample) for sample in valid]
+            computed[draft.chunk_index] = len(valid)
             sequence.accept(num_accepted)
-            assert sequence.proposer is not None
-            sequence.proposer.learn(len(draft.token_ids), num_accepted, sequence.num_tokens)
+            if draft.is_forced:
+                self.num_forced_tokens += num_accepted
+            elif sequence.proposer is not None:
+                sequence.proposer.learn(len(draft.token_ids), num_accepted, sequence.num_tokens)
             self.num_drafts += 1
             self.num_draft_tokens += len(draft.token_ids)
             self.num_accepted_tokens += num_accepted
@@ -159,7 +195,10 @@ class Speculation:
 
 
 class _Rate:
-    """The tokens that a step is expected to gain, and its seconds, while drafts are added to it."""
+    """The tokens that a step is expected to gain, and its seconds, while drafts are added to it.
+
+    Drafts that it has already were forced, and count in full.
+    """
 
     __slots__ = ("_cost", "_gain", "_num_attended", "_num_tokens", "_planned_s", "_seconds")
 
@@ -167,7 +206,7 @@ class _Rate:
         self._cost = cost
         self._num_tokens = builder.num_tokens
         self._num_attended = builder.num_attended
-        self._gain = float(len(builder.sampling))
+        self._gain = float(len(builder.sampling) + builder.num_draft_tokens)
         self._planned_s = cost.predict(builder.num_tokens, builder.num_attended) if cost.is_known else 0.0
         self._seconds = self._planned_s
 
@@ -184,11 +223,27 @@ class _Rate:
         self._gain += gain
 
 
-def _num_equal(draft: Many[int], samples: Many[Sample]) -> int:
-    """How many tokens, from the first on, are equal."""
-    count = 0
-    for token_id, sample in zip(draft, samples, strict=False):
-        if sample.token_id != token_id:
-            break
-        count += 1
-    return count
+def _can_draft(sequence: Sequence) -> bool:
+    """Whether the last token of a sequence in the step is known, and no search decides what follows."""
+    num_known = sequence.num_prompt + len(sequence.output_token_ids)
+    return sequence.num_scheduled == num_known and sequence.group.search is None
+
+
+def valid_samples(builder: StepPlanBuilder, samples: Many[Sample]) -> Iterator[tuple[Sequence, Many[Sample]]]:
+    """Yield the sequences that a step has sampled for, each with its valid samples: at least one.
+
+    Those of a sequence with draft tokens are valid up to the first one that differs from its draft token or ends the
+    answer. What was sampled behind it was sampled after tokens that are no part of the answer.
+    """
+    first = 0
+    while first < len(samples):
+        sequence = builder.sampling[first]
+        draft = builder.drafts.get(sequence.id)
+        token_ids = () if draft is None else draft.token_ids
+        last = first
+        for token_id in token_ids:
+            if samples[last].token_id != token_id or samples[last].ends:
+                break
+            last += 1
+        yield sequence, samples[first : last + 1]
+        first += 1 + len(token_ids)

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "record.h"
+#include "simd.h"
 
 namespace quire::attending {
 
@@ -29,7 +30,7 @@ constexpr int64_t MAX_PARTS = PARTS + 1;
 constexpr int64_t STRIP_ROWS = 32;  // adjacent rows of one sequence that are computed together, at most
 // Query heads of a key head that a strip has, at most. With 128 instead of 64 prompts take 20 % less with AMX, which has
 // more to do for each key and value first, and 2-6 % more without.
-#ifdef __AMX_TILE__
+#ifdef QUIRE_AMX
 constexpr int64_t STRIP_HEADS = 128;
 #else
 constexpr int64_t STRIP_HEADS = 64;

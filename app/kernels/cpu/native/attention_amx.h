@@ -5,9 +5,10 @@
 // multiples of 32 tokens: a row's sums must not depend on where its tile begins.
 #pragma once
 
-#ifdef __AMX_TILE__
-
 #include "amx.h"
+
+#ifdef QUIRE_AMX
+
 #include "attention.h"
 #include "attention_scores.h"
 #include "attention_values.h"

@@ -42,7 +42,7 @@ template <class Products> struct Chosen {
 
 // Calls `body` with the products for heads of T that are `padded` wide.
 template <class T, class Body> static inline void with_products([[maybe_unused]] int64_t padded, Body body) {
-#ifdef __AMX_TILE__
+#ifdef QUIRE_AMX
   if (std::is_same_v<T, bf16> && padded <= MAX_AMX_DIM) return body(Chosen<AmxProducts>{});
 #endif
   body(Chosen<VectorProducts<T>>{});

@@ -2,14 +2,15 @@
 #include <cstdint>
 #include <cstring>
 
+#include "exported.h"
 #include "record.h"
 
 using quire::Blocks;
 
 // Copies block pairs[2 i] of `source` to block pairs[2 i + 1] of `target`, keys and values of all layers. By one thread:
 // it is bound by memory, and on a busy machine a second one would only be waited for.
-extern "C" void quire_copy_blocks(const Blocks *source, const Blocks *target, int64_t num_layers, int64_t num_bytes,
-                                  const int64_t *pairs, int64_t count) {
+QUIRE_EXPORTED void quire_copy_blocks(const Blocks *source, const Blocks *target, int64_t num_layers, int64_t num_bytes,
+                                      const int64_t *pairs, int64_t count) {
   for (int64_t i = 0; i < count; i++)
     for (int64_t layer = 0; layer < num_layers; layer++)
       for (int64_t half = 0; half < 2; half++)

@@ -1,4 +1,5 @@
 // Replays a list of records: one call for a whole step of the model.
+#include "exported.h"
 #include "pool.h"
 #include "record.h"
 #include "simd.h"
@@ -16,12 +17,13 @@ constexpr Runner RUNNERS[NUM_CODES] = {
     run<Embed, embed>,   run<Norm, norm>,           run<Add, add>,
     run<Gather, gather>, run<Quantize, quantize>,   run<SiluMul, silu_mul>,
     run<Linear, linear>, run<Rotate, rotate>,       run<Attention, attention>,
-    run<Attention, merge_attention>, run<Sample, sample>,
+    run<Attention, merge_attention>, run<Sample, sample>, run<Pack, pack>,
 };
 constexpr int64_t SIZES[] = {
     sizeof(Embed),  sizeof(Norm),   sizeof(Add),       sizeof(Gather),    sizeof(Quantize), sizeof(SiluMul),
     sizeof(Linear), sizeof(Rotate), sizeof(Attention), sizeof(Attention), sizeof(Sample),
-    sizeof(Record), sizeof(SamplingSettings),   sizeof(Penalties), sizeof(Blocks), SAMPLE_BLOCK, MAX_LOGPROBS,
+    sizeof(Pack),   sizeof(Record), sizeof(SamplingSettings),   sizeof(Penalties), sizeof(Blocks),
+    sizeof(QuantizedGroup), SAMPLE_BLOCK, MAX_LOGPROBS,
 };
 
 }  // namespace
@@ -29,11 +31,11 @@ constexpr int64_t SIZES[] = {
 
 // The size of the struct of each code, then of what else both sides must agree on; what binds the library compares them
 // with its own.
-extern "C" int64_t quire_size(int32_t index) { return quire::SIZES[index]; }
+QUIRE_EXPORTED int64_t quire_size(int32_t index) { return quire::SIZES[index]; }
 
 // Runs `count` records in order with up to `num_threads` threads. `ticks`, if not null, gains each record's cycles.
-extern "C" void quire_replay(const quire::Record *records, int64_t count, int64_t num_tokens, int64_t num_outputs,
-                             int32_t num_threads, int64_t *ticks) {
+QUIRE_EXPORTED void quire_replay(const quire::Record *records, int64_t count, int64_t num_tokens, int64_t num_outputs,
+                                 int32_t num_threads, int64_t *ticks) {
   using namespace quire;
   Team team(num_threads);
   auto work = [&](int index) {

@@ -1,181 +1,21 @@
 // Matrix products with packed weights: out = x · weightᵀ + bias, and what is fused behind it.
-#include <algorithm>
-
 #include "linear_amx.h"
-#include "linear_epilogue.h"
-#include "linear_tiles.h"
+#include "linear_product.h"
 #include "record.h"
 
 namespace quire {
 namespace {
 
-// Of weights that are claimed at once, about: more than claiming them costs, far less than a thread's part.
-constexpr int64_t PIECE_BYTES = 64 << 10;
-
-struct Shape {
-  int64_t num_steps, group_steps, panel_bytes;
-};
-
-Shape shape_of(const Packed &w) {
-  if (w.type == INT4) {
-    const int64_t group_steps = w.group / INT4_LANE_COLUMNS;
-    const int64_t group_bytes = INT4_RATIO_BYTES + group_steps * PANEL_WIDTH * 4;
-    return {divide_up(w.k, INT4_LANE_COLUMNS), group_steps, divide_up(w.k, w.group) * group_bytes};
-  }
-  const int64_t lane_columns = w.type == INT8 ? 4 : w.type == BFLOAT16 ? 2 : 1;
-  const int64_t lane_bytes = w.type == FLOAT16 ? 2 : 4;
-  const int64_t num_steps = divide_up(w.k, lane_columns);
-  return {num_steps, 0, num_steps * PANEL_WIDTH * lane_bytes};
-}
-
-// `Tiles` multiplies a tile: MAX_ROWS rows by one panel, or WIDE_ROWS by WIDE_PANELS.
-//
-// The work is cut into units, a tile of rows by a panel of output columns. A panel is read from memory once and stays in
-// the cache for all tiles of rows. The threads' lists have equally many units; with many rows each is of rows of its own
-// instead, which then stay in its owner's cache from one operation to the next.
-template <class Tiles> class Product {
- public:
-  Product(const Linear &linear, int64_t num_rows)
-      : linear(linear),
-        num_rows(num_rows),
-        num_tiles(divide_up(num_rows, Tiles::MAX_ROWS)),
-        shape(shape_of(linear.weight)) {
-    if (linear.weight.type == INT8) {
-      x = linear.quantized.data;
-      x_stride = linear.quantized.stride;
-    } else {
-      x = static_cast<const uint8_t *>(linear.x.data);
-      x_stride = linear.x.stride * (linear.x.type == FLOAT32 ? 4 : 2);
-    }
-  }
-
-  void run(Worker worker) {
-    const int64_t panels = num_panels(linear.weight);
-    if (num_rows <= Tiles::WIDE_ROWS) run_wide(worker, panels);
-    else if (num_tiles >= Tiles::MIN_OWN_TILES * worker.count) run_tiles(worker, panels);
-    else run_units(worker, panels * num_tiles);
-  }
-
- private:
-  // A list is all panels; a piece, the tiles of its owner.
-  void run_tiles(Worker worker, int64_t panels) {
-    worker.each_piece([panels](int) { return panels; }, [&](int owner, int64_t panel) {
-      const int64_t begin = worker.begin(num_tiles, owner), end = worker.end(num_tiles, owner);
-      const bool has_next = owner == worker.index && panel + 1 < panels;
-      for (int64_t tile = begin; tile < end; tile++) multiply(panel, tile, {tile - begin, end - begin, has_next});
-    });
-  }
-
-  // Units are counted tile by tile, panel after panel. A piece is as many as a panel has.
-  void run_units(Worker worker, int64_t units) {
-    const auto length = [&](int owner) {
-      return divide_up(worker.end(units, owner) - worker.begin(units, owner), num_tiles);
-    };
-    worker.each_piece(length, [&](int owner, int64_t piece) {
-      const int64_t begin = worker.begin(units, owner) + piece * num_tiles, last = worker.end(units, owner);
-      for (int64_t unit = begin; unit < std::min(begin + num_tiles, last); unit++) {
-        const bool has_next = owner == worker.index && unit + num_tiles < last;
-        multiply(unit / num_tiles, unit % num_tiles, {unit % num_tiles, num_tiles, has_next});
-      }
-    });
-  }
-
-  // A wide tile takes one panel of each half of the owner's range: either half is one long stream of memory, as the
-  // hardware's prefetching likes it. Neighbouring panels instead would be new streams each time (7-20 % slower, INT4
-  // 70 %). A piece is some wide tiles; those that are left over come last, one by one.
-  void run_wide(Worker worker, int64_t panels) {
-    const int64_t grain = std::max<int64_t>(1, PIECE_BYTES / (WIDE_PANELS * shape.panel_bytes));
-    const auto length = [&](int owner) {
-      const int64_t count = worker.end(panels, owner) - worker.begin(panels, owner);
-      return divide_up(count / WIDE_PANELS, grain) + count % WIDE_PANELS;
-    };
-    worker.each_piece(length, [&](int owner, int64_t piece) {
-      const int64_t begin = worker.begin(panels, owner), count = worker.end(panels, owner) - begin;
-      const int64_t num = count / WIDE_PANELS, num_pieces = divide_up(num, grain);
-      for (int64_t i = piece * grain; i < std::min(num, (piece + 1) * grain); i++) multiply_wide(begin + i, num);
-      if (piece >= num_pieces) multiply(begin + num * WIDE_PANELS + piece - num_pieces, 0, {0, 1, false});
-    });
-  }
-
-  // Tiles consist of parts of nearly equal size.
-  int64_t first_row(int64_t tile) const {
-    const int64_t num_parts = divide_up(num_rows, Tiles::PART_ROWS);
-    return num_rows * (num_parts * tile / num_tiles) / num_parts;
-  }
-
-  TileInput input(int64_t panel) const {
-    const uint8_t *weights = static_cast<const uint8_t *>(linear.weight.panels) + panel * shape.panel_bytes;
-    return {weights, 0, shape.num_steps, shape.group_steps, 0, x, x_stride, {x, 0}};
-  }
-
-  // Where a panel's sums go: to scratch memory, or to `out`.
-  TileOutput output(float *scratch, int64_t panel, int64_t first_row) const {
-    const Packed &w = linear.weight;
-    const int64_t column = panel * PANEL_WIDTH;
-    TileOutput out = {scratch, PANEL_WIDTH, nullptr, nullptr, nullptr};
-    if (can_sum_in_place(linear, panel)) {
-      out.stride = linear.out.stride;
-      out.data = static_cast<float *>(linear.out.data) + first_row * out.stride + column;
-    }
-    if (w.type == INT8 || w.type == INT4) out.scales = w.scales + column;
-    if (w.type == INT8) {
-      out.corrections = w.sums + column;
-      out.row_scales = linear.quantized.scales + first_row;
-    }
-    return out;
-  }
-
-  // Panels `panel` and, if a wide tile takes two, `panel + distance`.
-  void multiply_wide(int64_t panel, int64_t distance) {
-    alignas(64) float scratch[WIDE_PANELS][Tiles::WIDE_ROWS * PANEL_WIDTH];
-    TileOutput outs[WIDE_PANELS];
-    for (int i = 0; i < WIDE_PANELS; i++) outs[i] = output(scratch[i], panel + i * distance, 0);
-    TileInput in = input(panel);
-    in.far_bytes = distance * shape.panel_bytes;
-    tiles.multiply_wide(num_rows, in, outs);
-    for (int i = 0; i < WIDE_PANELS; i++) finish(linear, outs[i], num_rows, panel + i * distance, 0);
-  }
-
-  // A tile's turn among those that this thread multiplies with one panel, and whether another panel follows.
-  struct Turn {
-    int64_t index, count;
-    bool has_next;
-  };
-
-  void multiply(int64_t panel, int64_t tile, Turn turn) {
-    const int64_t first = first_row(tile), count = first_row(tile + 1) - first;
-    const TileOutput out = output(scratch, panel, first);
-    TileInput in = input(panel);
-    in.x += first * x_stride;
-    if (turn.has_next) {
-      // Each tile asks for its part of the next panel.
-      in.prefetch.stride = divide_up(shape.panel_bytes, turn.count * shape.num_steps);
-      in.prefetch.next = in.panel + shape.panel_bytes + turn.index * shape.num_steps * in.prefetch.stride;
-    }
-    if (Tiles::ASKS_FOR_OUT && num_tiles > 1) prefetch_out(linear, count, panel, first);
-    tiles.multiply(count, in, out);
-    finish(linear, out, count, panel, first);
-  }
-
-  const Linear &linear;
-  const int64_t num_rows, num_tiles;
-  const Shape shape;
-  const uint8_t *x;
-  int64_t x_stride;
-  Tiles tiles;
-  alignas(64) float scratch[Tiles::MAX_ROWS * PANEL_WIDTH];
-};
-
 template <class Lanes> void multiply(const Linear &linear, int64_t num_rows, Worker worker) {
   Product<VectorTiles<Lanes>>(linear, num_rows).run(worker);
 }
 
-template <class Lanes> void multiply_with_amx(const Linear &linear, int64_t num_rows, Worker worker) {
-#ifdef __AMX_TILE__
-  if (AmxTiles<Lanes>::can_multiply(shape_of(linear.weight).num_steps))
-    return Product<AmxTiles<Lanes>>(linear, num_rows).run(worker);
+void multiply_bf16(const Linear &linear, int64_t num_rows, Worker worker) {
+#ifdef QUIRE_AMX
+  if (AmxTiles::can_multiply(shape_of(linear.weight).num_steps))
+    return Product<AmxTiles>(linear, num_rows).run(worker);
 #endif
-  multiply<Lanes>(linear, num_rows, worker);
+  multiply<BFloat16Lanes>(linear, num_rows, worker);
 }
 
 }  // namespace
@@ -185,9 +25,8 @@ void linear(const Linear &linear, int64_t num_rows, Worker worker) {
   switch (linear.weight.type) {
     case FLOAT32: return multiply<Float32Lanes>(linear, num_rows, worker);
     case FLOAT16: return multiply<Float16Lanes>(linear, num_rows, worker);
-    case BFLOAT16: return multiply_with_amx<BFloat16Lanes>(linear, num_rows, worker);
-    case INT8: return multiply_with_amx<Int8Lanes>(linear, num_rows, worker);
-    default: return multiply<Int4Lanes>(linear, num_rows, worker);
+    case BFLOAT16: return multiply_bf16(linear, num_rows, worker);
+    default: return (linear.quantized.num_planes == 1 ? multiply_bytes : multiply_words)(linear, num_rows, worker);
   }
 }
 

@@ -1,10 +1,11 @@
-// Matrix products with AMX, for bf16 and INT8 panels. The results of bf16 are not the bits of `dot_pairs`, so one kind
-// of kernel serves a matrix whatever the number of rows.
+// Matrix products with AMX, for bf16 panels. The results are not the bits of `dot_pairs`, so one kind of kernel serves a
+// matrix whatever the number of rows.
 #pragma once
 
-#ifdef __AMX_TILE__
-
 #include "amx.h"
+
+#ifdef QUIRE_AMX
+
 #include "linear_tiles.h"
 
 namespace quire {
@@ -38,7 +39,7 @@ class Streams {
 // A panel and the activations of 32 rows do not fit into L1 together. So a tile goes along k in blocks that do, all its
 // rows through one block after the other; between blocks its sums wait in memory. Whole panels take 10-20 % longer, and
 // so do tiles of 32 or 256 rows.
-template <class Lanes> class AmxTiles {
+class AmxTiles {
  public:
   static constexpr int MAX_ROWS = 8 * amx::ROWS, PART_ROWS = 2 * amx::ROWS, WIDE_ROWS = amx::ROWS;
   static constexpr int MIN_OWN_TILES = 2;
@@ -73,20 +74,19 @@ template <class Lanes> class AmxTiles {
       amx::load<4>(x, in.x_stride);
       amx::load<5>(weights, STEP_BYTES);
       amx::load<6>(weights + amx::ROW_BYTES, STEP_BYTES);
-      amx::add_products<Element, 0, 4, 5>();
+      amx::add_products<bf16, 0, 4, 5>();
       amx::load<7>(far, STEP_BYTES);
-      amx::add_products<Element, 1, 4, 6>();
+      amx::add_products<bf16, 1, 4, 6>();
       amx::load<5>(far + amx::ROW_BYTES, STEP_BYTES);
-      amx::add_products<Element, 2, 4, 7>();
-      amx::add_products<Element, 3, 4, 5>();
+      amx::add_products<bf16, 2, 4, 7>();
+      amx::add_products<bf16, 3, 4, 5>();
       weights += STEPS_BYTES, far += STEPS_BYTES, x += amx::ROW_BYTES;
     }
-    put<0>(outs[0], num_rows, 0), put<1>(outs[0], num_rows, amx::LANES_PER_ROW);
-    put<2>(outs[1], num_rows, 0), put<3>(outs[1], num_rows, amx::LANES_PER_ROW);
+    put<0>(outs[0], 0), put<1>(outs[0], amx::LANES_PER_ROW);
+    put<2>(outs[1], 0), put<3>(outs[1], amx::LANES_PER_ROW);
   }
 
  private:
-  using Element = std::conditional_t<std::is_same_v<Lanes, Int8Lanes>, int8_t, bf16>;
   static constexpr int64_t BLOCK_STEPS = 10;
 
   // Up to 32 rows of a tile, and a block of a panel.
@@ -113,18 +113,18 @@ template <class Lanes> class AmxTiles {
       streams.step();
       amx::load<6>(part.weights, STEP_BYTES);
       amx::load<4>(part.x, part.x_stride);
-      amx::add_products<Element, 0, 4, 6>();
+      amx::add_products<bf16, 0, 4, 6>();
       amx::load<7>(part.weights + amx::ROW_BYTES, STEP_BYTES);
-      amx::add_products<Element, 1, 4, 7>();
+      amx::add_products<bf16, 1, 4, 7>();
       if (others > 0) {
         amx::load<5>(others_x, part.x_stride);
-        amx::add_products<Element, 2, 5, 6>();
-        amx::add_products<Element, 3, 5, 7>();
+        amx::add_products<bf16, 2, 5, 6>();
+        amx::add_products<bf16, 3, 5, 7>();
       }
       part.weights += STEPS_BYTES, part.x += amx::ROW_BYTES, others_x += amx::ROW_BYTES;
     }
-    end<0, 1>(part, part.out, first);
-    if (others > 0) end<2, 3>(part, below, others);
+    end<0, 1>(part, part.out);
+    if (others > 0) end<2, 3>(part, below);
   }
 
   // The sums of some rows: none yet, or those of the blocks before.
@@ -134,8 +134,8 @@ template <class Lanes> class AmxTiles {
     amx::load<RIGHT>(out.row(0) + amx::LANES_PER_ROW, stride_of(out));
   }
 
-  template <int LEFT, int RIGHT> static void end(const Part &part, const TileOutput &out, int64_t num_rows) {
-    if (part.is_last) return put<LEFT>(out, num_rows, 0), put<RIGHT>(out, num_rows, amx::LANES_PER_ROW);
+  template <int LEFT, int RIGHT> static void end(const Part &part, const TileOutput &out) {
+    if (part.is_last) return put<LEFT>(out, 0), put<RIGHT>(out, amx::LANES_PER_ROW);
     amx::store<LEFT>(out.row(0), stride_of(out));
     amx::store<RIGHT>(out.row(0) + amx::LANES_PER_ROW, stride_of(out));
   }
@@ -158,14 +158,8 @@ template <class Lanes> class AmxTiles {
     shaped_ = kind;
   }
 
-  template <int SUMS> static void put(const TileOutput &out, int64_t num_rows, int lane) {
-    if constexpr (std::is_same_v<Lanes, Int8Lanes>) {
-      Ints sums[amx::ROWS];
-      amx::store<SUMS>(sums, amx::ROW_BYTES);
-      out.put_scaled(sums, static_cast<int>(num_rows), lane);
-    } else {
-      amx::store<SUMS>(out.row(0) + lane, stride_of(out));
-    }
+  template <int SUMS> static void put(const TileOutput &out, int lane) {
+    amx::store<SUMS>(out.row(0) + lane, stride_of(out));
   }
 
   int64_t shaped_ = 0;  // what the registers have the shapes for: rows of a part, or -rows of a wide tile

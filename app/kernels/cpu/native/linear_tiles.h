@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "panels.h"
+#include "record.h"
 #include "simd.h"
 
 #ifdef __clang__
@@ -36,14 +37,13 @@ constexpr int WIDE_VECTORS = 4;
 constexpr int WIDE_PANELS = WIDE_VECTORS / VECTORS_PER_PANEL;
 
 // Tiles of fewer rows ask for no memory ahead. They are limited by memory, and the hardware's own prefetching is best:
-// asking for the next panel costs 3 to 5 rows 25 %. More rows take longer to multiply than to fetch. INT4 panels are
-// smaller, and with AVX2 a tile takes every second cache line, which the hardware does not see through.
+// asking for the next panel costs 3 to 5 rows 25 %. More rows take longer to multiply than to fetch. With AVX2 a tile
+// takes every second cache line, which the hardware does not see through.
 constexpr int MIN_PREFETCH_ROWS = LANES == 16 ? 6 : 3;
-constexpr int MIN_INT4_PREFETCH_ROWS = LANES == 16 ? 4 : 3;
 
 // Wide tiles read two streams. Asking for both a little ahead, in turn, lets the hardware's prefetching run in both at
 // once: 15-40 % faster on Intel's processors, to which those with AMX belong. Not tried on others.
-#ifdef __AMX_TILE__
+#ifdef QUIRE_AMX
 constexpr int64_t NEAR_BYTES = 2048;
 #else
 constexpr int64_t NEAR_BYTES = 0;
@@ -71,42 +71,24 @@ struct TileInput {
   const uint8_t *panel;
   int64_t far_bytes;    // to the second panel of a wide tile
   int64_t num_steps;    // along k
-  int64_t group_steps;  // INT4: how many share a scale
   int first_lane;       // of the panel's 32
   const uint8_t *x;     // the first row
   int64_t x_stride;     // bytes
+  const QuantizedGroup *groups;  // of quantized weights: the first row's
+  int64_t num_groups;
   Prefetch prefetch;
 };
 
-// Where a tile leaves the sums of one panel, as floats, and what scales them.
+// Where a tile leaves the sums of one panel.
 struct TileOutput {
   float *data;
   int64_t stride;
-  const float *scales;         // INT8, INT4: of the columns
-  const int32_t *corrections;  // INT8: what storing activations 128 too high adds to a column's sums
-  const float *row_scales;     // INT8: of the activations
   // The same from another lane on.
-  TileOutput from(int lane) const {
-    TileOutput out = *this;
-    out.data += lane;
-    if (scales) out.scales += lane;
-    if (corrections) out.corrections += lane;
-    return out;
-  }
+  TileOutput from(int lane) const { return {data + lane, stride}; }
   // The same from another row on.
-  TileOutput below(int64_t num_rows) const {
-    TileOutput out = *this;
-    out.data += num_rows * stride;
-    if (row_scales) out.row_scales += num_rows;
-    return out;
-  }
+  TileOutput below(int64_t num_rows) const { return {data + num_rows * stride, stride}; }
   float *row(int64_t i) const { return data + i * stride; }
   void put(int64_t i, int lane, Floats sum) const { store(row(i) + lane, sum); }
-  void put_scaled(const Ints *sums, int num_rows, int lane) const {
-    const Ints correction = load_ints(corrections + lane);
-    const Floats scale = load(scales + lane);
-    for (int i = 0; i < num_rows; i++) put(i, lane, to_floats(sub(sums[i], correction)) * (all(row_scales[i]) * scale));
-  }
 };
 
 // `outs`: one for each panel of the tile.
@@ -156,14 +138,6 @@ struct BFloat16Lanes {
   static Sum add_product(Sum sum, Ints w, Ints x) { return dot_pairs(sum, w, x); }
 };
 
-struct Int8Lanes {
-  using Sum = Ints;
-  static constexpr int BYTES = 4;
-  static Sum zero() { return int_zeros(); }
-  static Ints load(const uint8_t *p) { return load_ints(p); }
-  static Sum add_product(Sum sum, Ints w, Ints x) { return dot_bytes(sum, w, x); }
-};
-
 // Where a tile's vector `j` of lanes of that many bytes stands: behind a panel's last vector comes the second panel.
 static inline int64_t vector_offset(int j, int64_t far_bytes, int lane_bytes) {
   return j / VECTORS_PER_PANEL * far_bytes + j % VECTORS_PER_PANEL * LANES * lane_bytes;
@@ -173,15 +147,6 @@ template <int VECTORS, int ROWS> static inline void put_sums(const TileOutput *o
   UNROLL for (int j = 0; j < VECTORS; j++) {
     const TileOutput &out = outs[j / VECTORS_PER_PANEL];
     UNROLL for (int row = 0; row < ROWS; row++) out.put(row, j % VECTORS_PER_PANEL * LANES, sum[j][row]);
-  }
-}
-template <int VECTORS, int ROWS> static inline void put_sums(const TileOutput *outs, const Ints (&sum)[VECTORS][ROWS]) {
-  Ints copy[VECTORS][ROWS];  // whose address may be taken
-  UNROLL for (int j = 0; j < VECTORS; j++) {
-    UNROLL for (int row = 0; row < ROWS; row++) copy[j][row] = sum[j][row];
-  }
-  for (int j = 0; j < VECTORS; j++) {
-    outs[j / VECTORS_PER_PANEL].put_scaled(copy[j], ROWS, j % VECTORS_PER_PANEL * LANES);
   }
 }
 
@@ -208,102 +173,30 @@ template <class Lanes, int VECTORS, int ROWS> static void multiply_tile(const Ti
   put_sums(outs, sum);
 }
 
-// --- INT4: eight columns in a lane --------------------------------------------------------------------------------
-
-constexpr int INT4_LANE_COLUMNS = 8;
-constexpr int INT4_RATIO_BYTES = 2 * PANEL_WIDTH;
-
-// The lowest four bits of each sixteen, signed, as bf16.
-static inline Ints to_bf16_pairs(Ints nibbles) {
-#ifdef __AVX512BW__
-  // -8 ... -1 after 0 ... 7, twice: the permutation looks at a fifth bit.
-  alignas(64) static constexpr uint16_t VALUES[32] = {
-      0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0xc100, 0xc0e0, 0xc0c0,
-      0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0,
-      0x40c0, 0x40e0, 0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80};
-  return _mm512_permutexvar_epi16(nibbles, load_ints(VALUES));
-#else
-  alignas(32) static constexpr uint8_t LOW[32] = {
-      0x00, 0x80, 0x00, 0x40, 0x80, 0xa0, 0xc0, 0xe0, 0x00, 0xe0, 0xc0, 0xa0, 0x80, 0x40, 0x00, 0x80,
-      0x00, 0x80, 0x00, 0x40, 0x80, 0xa0, 0xc0, 0xe0, 0x00, 0xe0, 0xc0, 0xa0, 0x80, 0x40, 0x00, 0x80};
-  alignas(32) static constexpr uint8_t HIGH[32] = {
-      0x00, 0x3f, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0xc1, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xbf,
-      0x00, 0x3f, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0xc1, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xbf};
-  const Ints index = both(nibbles, all_ints(0x000f000f));
-  const Ints low = _mm256_shuffle_epi8(load_ints(LOW), index);
-  return _mm256_or_si256(low, _mm256_shuffle_epi8(load_ints(HIGH), shift_left(index, 8)));
-#endif
-}
-
-// Sums are kept in units of their group's scale: at the border of two groups they are multiplied with the first scale
-// divided by the second. That takes half the registers of a second set of sums, which would hold the scaled ones.
-template <int VECTORS, int ROWS> static void multiply_int4_tile(const TileInput &in, const TileOutput *outs) {
-  Floats sum[VECTORS][ROWS];
-  UNROLL for (int j = 0; j < VECTORS; j++) {
-    UNROLL for (int row = 0; row < ROWS; row++) sum[j][row] = zeros();
-  }
-  RowPointers<ROWS> rows(in.x, in.x_stride);
-  Prefetch prefetch = in.prefetch;
-  const uint8_t *group = in.panel;
-  for (int64_t first = 0; first < in.num_steps; first += in.group_steps) {
-    UNROLL for (int j = 0; j < VECTORS; j++) {
-      const uint8_t *ratios = group + in.first_lane * 2 + vector_offset(j, in.far_bytes, 2);
-      const Floats ratio = load(reinterpret_cast<const bf16 *>(ratios));
-      UNROLL for (int row = 0; row < ROWS; row++) sum[j][row] = sum[j][row] * ratio;
-    }
-    const uint8_t *lanes = group + INT4_RATIO_BYTES + in.first_lane * 4;
-    const int64_t end = std::min(first + in.group_steps, in.num_steps);
-    for (int64_t step = first; step < end; step++) {
-      if (ROWS >= MIN_INT4_PREFETCH_ROWS) prefetch.step<3>();
-      prefetch_streams<VECTORS, PANEL_WIDTH * 4>(lanes, in.far_bytes);
-      Ints nibbles[VECTORS];
-      UNROLL for (int j = 0; j < VECTORS; j++) nibbles[j] = load_ints(lanes + vector_offset(j, in.far_bytes, 4));
-      UNROLL for (int q = 0; q < 4; q++) {
-        Ints w[VECTORS];
-        UNROLL for (int j = 0; j < VECTORS; j++) w[j] = to_bf16_pairs(shift_right(nibbles[j], 4 * q));
-        UNROLL for (int row = 0; row < ROWS; row++) {
-          const Ints x = rows.broadcast(row, 4 * q);
-          UNROLL for (int j = 0; j < VECTORS; j++) sum[j][row] = dot_pairs(sum[j][row], w[j], x);
-        }
-      }
-      lanes += PANEL_WIDTH * 4;
-      rows.advance(2 * INT4_LANE_COLUMNS);
-    }
-    group += INT4_RATIO_BYTES + in.group_steps * PANEL_WIDTH * 4;
-  }
-  UNROLL for (int j = 0; j < VECTORS; j++) {
-    const Floats scale = load(outs[j / VECTORS_PER_PANEL].scales + j % VECTORS_PER_PANEL * LANES);
-    UNROLL for (int row = 0; row < ROWS; row++) sum[j][row] = sum[j][row] * scale;
-  }
-  put_sums(outs, sum);
-}
-
-struct Int4Lanes {};
-
 // --- The tile functions of each type ------------------------------------------------------------------------------
 
-template <class Lanes, int VECTORS, int ROWS> constexpr Tile tile_function() {
-  if constexpr (std::is_same_v<Lanes, Int4Lanes>) {
-    return multiply_int4_tile<VECTORS, ROWS>;
-  } else {
-    return multiply_tile<Lanes, VECTORS, ROWS>;
-  }
-}
+// How a tile of `Lanes` is multiplied. Types that are multiplied in another way specialize it.
+template <class Lanes> struct Multiply {
+  static constexpr int MAX_ROWS = MAX_TILE_ROWS;
+  template <int VECTORS, int ROWS> static constexpr Tile tile() { return multiply_tile<Lanes, VECTORS, ROWS>; }
+};
 
 template <class Lanes, int VECTORS, int... ROWS>
 constexpr std::array<Tile, sizeof...(ROWS)> tile_functions(std::integer_sequence<int, ROWS...>) {
-  return {tile_function<Lanes, VECTORS, ROWS + 1>()...};
+  return {Multiply<Lanes>::template tile<VECTORS, ROWS + 1>()...};
 }
 
 // By number of rows - 1. Not members: those would be one for all libraries that a process has loaded.
 template <class Lanes>
-constexpr auto TILES = tile_functions<Lanes, TILE_VECTORS>(std::make_integer_sequence<int, MAX_TILE_ROWS>());
+constexpr int MAX_ROWS = Multiply<Lanes>::MAX_ROWS;
+template <class Lanes>
+constexpr auto TILES = tile_functions<Lanes, TILE_VECTORS>(std::make_integer_sequence<int, MAX_ROWS<Lanes>>());
 template <class Lanes>
 constexpr auto WIDE_TILES = tile_functions<Lanes, WIDE_VECTORS>(std::make_integer_sequence<int, MAX_WIDE_ROWS>());
 
 // Multiplies tiles of a panel, or of two panels if there are few rows, with vector instructions.
 template <class Lanes> struct VectorTiles {
-  static constexpr int MAX_ROWS = MAX_TILE_ROWS, PART_ROWS = MAX_TILE_ROWS, WIDE_ROWS = MAX_WIDE_ROWS;
+  static constexpr int MAX_ROWS = quire::MAX_ROWS<Lanes>, PART_ROWS = MAX_ROWS, WIDE_ROWS = MAX_WIDE_ROWS;
   static constexpr int MIN_OWN_TILES = 6;  // of one thread, that make reading all panels worth while
   static constexpr bool ASKS_FOR_OUT = true;  // whether results go to memory that was asked for before
 

@@ -4,11 +4,12 @@
 #include <unistd.h>
 
 #include "amx.h"
+#include "exported.h"
 #include "simd.h"
 
 // Whether this process may use all instructions of the library. Linux gives AMX's registers only to processes that ask,
 // once for all threads.
-extern "C" int32_t quire_is_allowed() {
+QUIRE_EXPORTED int32_t quire_is_allowed() {
 #ifdef __AMX_TILE__
   constexpr int REQUEST = 0x1023, TILE_DATA = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
@@ -18,7 +19,7 @@ extern "C" int32_t quire_is_allowed() {
 }
 
 // Reads `num_bytes` (a multiple of 256 per thread) once with each of `num_threads` threads' share; returns a checksum.
-extern "C" int64_t quire_read(const void *data, int64_t num_bytes, int32_t num_threads) {
+QUIRE_EXPORTED int64_t quire_read(const void *data, int64_t num_bytes, int32_t num_threads) {
   using namespace quire;
   int64_t total = 0;
 #pragma omp parallel num_threads(num_threads) reduction(+ : total)
@@ -38,7 +39,7 @@ extern "C" int64_t quire_read(const void *data, int64_t num_bytes, int32_t num_t
   return total;
 }
 
-#ifdef __AMX_TILE__
+#ifdef QUIRE_AMX
 namespace quire {
 
 // Multiplies registers of one thread `rounds` times; returns the number of multiplications and additions.
@@ -59,11 +60,11 @@ template <class T> static int64_t compute_with_amx(int64_t rounds) {
 
 // Runs `rounds` x some dot products of bf16 pairs (kind 0), float32 products (1) or quads of bytes (2) in registers, in
 // each of `num_threads` threads; returns the number of multiplications and additions done by all of them together.
-extern "C" int64_t quire_compute(int32_t kind, int64_t rounds, int32_t num_threads) {
+QUIRE_EXPORTED int64_t quire_compute(int32_t kind, int64_t rounds, int32_t num_threads) {
   using namespace quire;
   constexpr int NUM = LANES == 16 ? 16 : 10;
   int64_t done = 0;
-#ifdef __AMX_TILE__
+#ifdef QUIRE_AMX
   if (kind != 1) {
 #pragma omp parallel num_threads(num_threads) reduction(+ : done)
     done += kind == 0 ? compute_with_amx<bf16>(rounds) : compute_with_amx<int8_t>(rounds);

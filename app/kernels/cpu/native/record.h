@@ -23,10 +23,12 @@ enum Code : int32_t {
   ATTENTION,
   ATTENTION_MERGE,
   SAMPLE,
+  PACK,
   NUM_CODES
 };
 
-enum Type : int32_t { FLOAT32, FLOAT16, BFLOAT16, INT8, INT4 };
+// The last ones are panels of quantized weights, see panels.h.
+enum Type : int32_t { FLOAT32, FLOAT16, BFLOAT16, INT8, INT4, Q4_0, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K };
 
 // Which rows a record works on: the step's tokens, or those whose logits are wanted.
 enum Rows : int32_t { TOKENS, OUTPUTS };
@@ -45,11 +47,24 @@ struct Matrix {
   int32_t padding;
 };
 
-// Rows of bytes round(x / scale) + 128 with one scale each. `data` null: there are none.
+// A group of quantized activations, see Quantized.
+struct QuantizedGroup {
+  float scale;
+  float sum;           // of the values, as their integers have it
+  int32_t minus_sum;   // of the integers, as is
+  int32_t minus_first; // of the first half of the group
+};
+
+// Activations as quantized panels multiply them: integers round(x / scale), in groups of GROUP columns. They have as many
+// bytes as there are planes: one, or two, of which the first is the higher. A row's group is GROUP bytes of each plane.
+// `num_groups` 0: there are none.
 struct Quantized {
-  uint8_t *data;
+  int8_t *data;
   int64_t stride;  // bytes
-  float *scales;
+  QuantizedGroup *groups;  // [rows, num_groups]
+  int64_t num_groups;
+  int32_t num_planes;
+  int32_t padding;
 };
 
 // The position and sequence of each token row, and the block table of every sequence.
@@ -73,14 +88,16 @@ struct Cache {
 // A matrix [n, k] packed in panels; see packing.py for the layouts.
 struct Packed {
   const void *panels;
-  const float *scales;    // INT8: [n]; INT4: [panels, k / group, 32]
-  const int32_t *sums;    // INT8: 128 times the sum of each row's weights, [n]
-  const float *bias;      // [n] or null
+  const float *bias;      // of all panels' rows, or null
   int64_t n, k;
   int32_t type;
-  int32_t group;          // INT4: columns that share a scale
   int32_t is_interleaved; // 16 rows of the first half, then 16 of the second, in each panel: gate and up
-  int32_t padding;
+};
+
+// Blocks of a GGUF file [n, .], of the type that the panels hold, into panels.
+struct Pack {
+  Packed weight;
+  const uint8_t *blocks;
 };
 
 struct Embed {
@@ -133,8 +150,8 @@ enum Epilogue : int32_t { STORE, ACCUMULATE, GATED };
 
 struct Linear {
   Packed weight;
-  Matrix x;             // FLOAT32 for FLOAT32 and FLOAT16 weights, BFLOAT16 for BFLOAT16 and INT4 ones
-  Quantized quantized;  // for INT8 weights, instead of `x`
+  Matrix x;             // FLOAT32 for FLOAT32 and FLOAT16 weights, BFLOAT16 for BFLOAT16 ones
+  Quantized quantized;  // for quantized weights, instead of `x`
   Matrix out;
   int32_t epilogue;
   int32_t padding;
@@ -203,11 +220,14 @@ struct Sample {
   const int64_t *ids;         // of the token rows
   const int64_t *state_rows;  // whose `settings` each output uses
   const SamplingSettings *settings;
+  const uint32_t *masks;      // rows of `mask_words`, a bit for each token that may be sampled, and one word behind them
+  const int32_t *mask_rows;   // of each output: 1 + its row of `masks`; 0: every token may be sampled
   int64_t *token_ids;         // out
   float *logprobs;            // out: [outputs, 1 + MAX_LOGPROBS], of the sampled token, then of the best ones
   int32_t *logprob_ids;       // out: the same shape: the rank of the sampled token, then the best ones; -1: no more
   float *scratch;             // [threads, blocks of SAMPLE_BLOCK that the width takes, SAMPLE_BLOCK + 1]
   int64_t width;
+  int64_t mask_words;
 };
 
 // A cache of KV blocks [layers, 2, blocks, ...] of any strides, in bytes; one block of one layer's keys or values is one
@@ -233,5 +253,6 @@ void rotate(const Rotate &, int64_t num_rows, Worker);
 void attention(const Attention &, int64_t num_rows, Worker);
 void merge_attention(const Attention &, int64_t num_rows, Worker);
 void sample(const Sample &, int64_t num_rows, Worker);
+void pack(const Pack &, int64_t num_panels, Worker);
 
 }  // namespace quire

@@ -39,33 +39,73 @@ template <class Body> void each_vector(int64_t width, Body body) {
 template <class T> Floats take(const T *p, int lanes) { return lanes == LANES ? load(p) : load_part(p, lanes); }
 template <class T> void put(T *p, Floats v, int lanes) { lanes == LANES ? store(p, v) : store_part(p, v, lanes); }
 
-// Turns the row whose vectors `value` gives into bytes round(x / scale) + 128.
+// The largest integers of quantized activations, by the number of their planes. The bytes of the second one are 127 and
+// 127: the lower byte has a sign too.
+constexpr float LARGEST[] = {127.0f, 32639.0f};
+
+// Quantizes the row whose vectors `value` gives. A group that is not finite gets a scale that is no number, and so does
+// its sum.
 template <class Value> void quantize_row(const Quantized &q, int64_t row, int64_t width, Value value) {
-  Floats most = zeros();
-  each_vector(width, [&](int64_t k, int lanes) { most = max(abs(value(k, lanes)), most); });
-  const float scale = std::fmax(largest(most), 1e-12f) / 127.0f;
-  q.scales[row] = scale;
-  uint8_t *out = q.data + row * q.stride;
-  const Floats inverse = all(1.0f / scale);
-  each_vector(width, [&](int64_t k, int lanes) {
-    const Ints bytes = add(to_ints(value(k, lanes) * inverse), all_ints(128));
-    if (lanes == LANES) return store_bytes(out + k, bytes);
-    uint8_t tail[LANES];
-    store_bytes(tail, bytes);
-    std::memcpy(out + k, tail, static_cast<size_t>(lanes));
-  });
+  constexpr int VECTORS = GROUP / LANES;
+  auto *out = reinterpret_cast<uint8_t *>(q.data) + row * q.stride;
+  for (int64_t g = 0; g < q.num_groups; g++, out += q.num_planes * GROUP) {
+    Floats x[VECTORS], most = zeros(), broken = zeros();
+    for (int i = 0; i < VECTORS; i++) {
+      const int64_t k = g * GROUP + i * LANES, left = width - k;
+      x[i] = left >= LANES ? value(k, LANES) : left > 0 ? value(k, static_cast<int>(left)) : zeros();
+      most = max(abs(x[i]), most), broken = fma(x[i], zeros(), broken);
+    }
+    const float scale = std::fmax(largest(most), 1e-12f) / LARGEST[q.num_planes - 1];
+    const Floats inverse = all(1.0f / scale), limit = all(LARGEST[q.num_planes - 1]);
+    Ints total = int_zeros();
+    int32_t first = 0;
+    for (int i = 0; i < VECTORS; i++) {
+      // What is not finite becomes some number within the limits: its scale is none.
+      const Ints integers = to_ints(min(max(x[i] * inverse, zeros() - limit), limit));
+      if (q.num_planes == 2) store_bytes(out + i * LANES, shift_right(quire::add(integers, all_ints(128)), 8));
+      store_bytes(out + (q.num_planes - 1) * GROUP + i * LANES, integers);
+      total = quire::add(total, integers);
+      if (i + 1 == VECTORS / 2) first = sum_ints(total);
+    }
+    const int32_t whole = sum_ints(total);
+    const float checked = scale + sum(broken);
+    q.groups[row * q.num_groups + g] = {checked, checked * static_cast<float>(whole), -whole, -first};
+  }
+}
+
+// Decodes a row of quantized panels that are not interleaved, times `scale`.
+template <class Kind> void unpack_row(const Packed &w, int64_t r, float scale, float *out) {
+  const int64_t num_groups = divide_up(w.k, GROUP), num_blocks = divide_up(num_groups, Kind::BLOCK_GROUPS);
+  const int64_t row = r % PANEL_WIDTH;
+  const uint8_t *block = static_cast<const uint8_t *>(w.panels) + r / PANEL_WIDTH * num_blocks * Kind::BLOCK_BYTES;
+  for (int64_t k = 0; k < w.k; block += Kind::BLOCK_BYTES) {
+    const auto factor = [&](int index, const uint8_t *bytes) {
+      const float half = to_float(reinterpret_cast<const f16 *>(block)[index * PANEL_WIDTH + row]);
+      return Kind::HAS_BYTES ? half * static_cast<float>(reinterpret_cast<const typename Kind::Byte *>(bytes)[row]) : half;
+    };
+    const uint8_t *group = block + Kind::HALVES_BYTES;
+    for (int i = 0; i < Kind::BLOCK_GROUPS && k < w.k; i++, group += Kind::GROUP_BYTES) {
+      uint8_t integers[GROUP];
+      unpack_group<Kind>(group + Kind::FACTORS_BYTES, row, integers);
+      for (int first = 0; first < GROUP && k < w.k; first += LANES, k += LANES) {
+        const int part = first * Kind::PARTS / GROUP;
+        const Floats factor_of_part = all(factor(0, group + part * PANEL_WIDTH));
+        Floats v = to_floats(load_lanes(integers + first));
+        if (Kind::HAS_MINIMUMS) v = fma(v, factor_of_part, all(factor(1, group + PANEL_WIDTH)));
+        else v = (v - all(1 << Kind::ZERO_SHIFT)) * factor_of_part;
+        put(out + k, v * all(scale), static_cast<int>(std::min<int64_t>(w.k - k, LANES)));
+      }
+    }
+  }
 }
 
 template <class T> void embed_row(const Embed &e, int64_t id, float *out) {
   if (e.table.data != nullptr) {
     const T *row = row_of<T>(e.table, id);
     const Floats scale = all(e.scale);
-    each_vector(e.width, [&](int64_t k, int lanes) { put(out + k, take(row + k, lanes) * scale, lanes); });
-  } else {
-    for (int64_t k = 0; k < e.width; k++) {
-      out[k] = e.scale * to_float(panel_element<T>(e.packed.panels, e.packed.k, id, k));
-    }
+    return each_vector(e.width, [&](int64_t k, int lanes) { put(out + k, take(row + k, lanes) * scale, lanes); });
   }
+  for (int64_t k = 0; k < e.width; k++) out[k] = e.scale * panel_element<T>(e.packed.panels, e.packed.k, id, k);
 }
 
 template <class In> void norm_row(const Norm &n, int64_t row) {
@@ -83,17 +123,25 @@ template <class In> void norm_row(const Norm &n, int64_t row) {
     auto *out = row_of<decltype(type)>(n.out, row);
     each_vector(n.width, [&](int64_t k, int lanes) { put(out + k, value(k, lanes), lanes); });
   });
-  if (n.quantized.data != nullptr) quantize_row(n.quantized, row, n.width, value);
+  if (n.quantized.num_groups > 0) quantize_row(n.quantized, row, n.width, value);
 }
 
 }  // namespace
 
 void embed(const Embed &e, int64_t num_rows, Worker worker) {
-  with_type(e.table.data != nullptr ? e.table.type : e.packed.type, [&](auto type) {
-    each_row(worker, num_rows, e.width, [&](int64_t row) {
-      embed_row<decltype(type)>(e, e.ids[row], row_of<float>(e.out, row));
+  const int32_t type = e.table.data != nullptr ? e.table.type : e.packed.type;
+  const auto each = [&](auto embed_one) {
+    each_row(worker, num_rows, e.width, [&](int64_t row) { embed_one(e.ids[row], row_of<float>(e.out, row)); });
+  };
+  if (type > BFLOAT16) {
+    with_kind(type, [&](auto kind) {
+      each([&](int64_t id, float *out) { unpack_row<decltype(kind)>(e.packed, id, e.scale, out); });
     });
-  });
+  } else {
+    with_type(type, [&](auto value) {
+      each([&](int64_t id, float *out) { embed_row<decltype(value)>(e, id, out); });
+    });
+  }
 }
 
 void norm(const Norm &n, int64_t num_rows, Worker worker) {

@@ -8,7 +8,8 @@
 //   always the same, so the first sampled token that is kept is the one that sampling among the kept ones gives. The
 //   first one is kept with probability p.
 //
-// Blocks whose largest score, the peak, is below the threshold are skipped: nearly all of them with trained models.
+// Blocks whose largest score, the peak, is below the threshold are skipped: nearly all of them with trained models, and
+// most of them where a grammar allows few tokens.
 #pragma once
 
 #include <cfloat>
@@ -39,21 +40,56 @@ static inline const float *block_of(const float *logits, int64_t start, int64_t 
   return padded;
 }
 
+// The tokens that may be sampled: a bit for each, or all of them.
+class Allowed {
+ public:
+  explicit Allowed(const uint32_t *words) : words_(words) {}
+
+  bool is_everything() const { return words_ == nullptr; }
+  bool has(int64_t id) const { return words_ == nullptr || (words_[id / 32] >> (id % 32) & 1u) != 0; }
+  // Whether a block, which takes two words, has none.
+  bool has_none(int64_t start) const { return words_ != nullptr && (words_[start / 32] | words_[start / 32 + 1]) == 0; }
+
+  // The logits of the tokens from `id` on, impossible where they are not allowed.
+  Floats only(Floats logits, int64_t id) const {
+    if (words_ == nullptr) return logits;
+    const Words bits = (Words{} + words_[id / 32]) >> (lanes() + static_cast<uint32_t>(id % 32));
+    const Words mask = reinterpret_cast<Words>((bits & 1u) != 0);
+    const Words kept = reinterpret_cast<Words>(logits) & mask;
+    return reinterpret_cast<Floats>(kept | (reinterpret_cast<Words>(all(IMPOSSIBLE)) & ~mask));
+  }
+
+ private:
+  static Words lanes() {
+    Words ids;
+    for (int i = 0; i < LANES; i++) ids[i] = static_cast<uint32_t>(i);
+    return ids;
+  }
+
+  const uint32_t *words_;
+};
+
 class Scores {
  public:
   // Scratch for one output: scores and peaks.
   static int64_t size(int64_t width) { return num_blocks(width) * (BLOCK + 1); }
 
   // `logits` may be the beginning of `scratch`.
-  Scores(const float *logits, int64_t width, float temperature, float *scratch)
+  Scores(const float *logits, int64_t width, float temperature, const Allowed &allowed, float *scratch)
       : width_(num_blocks(width) * BLOCK), scores_(scratch), peaks_(scores_ + width_) {
     float tail[BLOCK];
     for (int64_t start = 0; start < width_; start += BLOCK) {
+      if (allowed.has_none(start)) {
+        each_vector([&](int i) { store(scores_ + start + i, all(IMPOSSIBLE)); });
+        peaks_[start / BLOCK] = IMPOSSIBLE;
+        continue;
+      }
       const float *block = block_of(logits, start, width, tail);
       Floats peak = all(IMPOSSIBLE);
       each_vector([&](int i) {
+        const Floats logit = allowed.only(load(block + i), start + i);
         // A NaN is impossible: of a NaN and a number, max gives what comes second.
-        const Floats score = min(max(load(block + i) / all(temperature), all(IMPOSSIBLE)), all(FLT_MAX));
+        const Floats score = min(max(logit / all(temperature), all(IMPOSSIBLE)), all(FLT_MAX));
         store(scores_ + start + i, score);
         peak = max(peak, score);
       });

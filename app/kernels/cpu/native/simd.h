@@ -1,7 +1,7 @@
 // One vector of floats, integers or packed pairs on each instruction set: what nearly all kernels are written in.
 //
-// The same sources are compiled for each instruction set (see compiling.py): AVX2, AVX-512, AVX-512 with bf16 and VNNI,
-// and that with AMX, which amx.h adds. A vector has LANES lanes; what needs a fixed number of values, such as a panel of
+// The same sources are compiled for each instruction set (see compiling.py): AVX2, AVX-512, that with VNNI, with VNNI and
+// bf16, and the latter with AMX, which amx.h adds. A vector has LANES lanes; what needs a fixed number of values, such as a panel of
 // packed weights, takes WIDTH / LANES vectors. Results differ between instruction sets in rounding, never between two
 // calls on one of them.
 #pragma once
@@ -11,6 +11,11 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+
+// Whether there are AMX instructions: the compiler's, or functions that tests put in their place, see amx.h.
+#if defined(__AMX_TILE__) || defined(QUIRE_EMULATED_AMX)
+#define QUIRE_AMX
+#endif
 
 namespace quire {
 
@@ -37,6 +42,13 @@ static inline Floats load(const f16 *p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
 }
 static inline Ints load_ints(const void *p) { return _mm512_loadu_si512(p); }
+// As many bytes as there are lanes, one in each.
+static inline Ints load_lanes(const uint8_t *p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
+}
+static inline Ints load_lanes(const int8_t *p) {
+  return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
+}
 static inline void store_ints(void *p, Ints v) { _mm512_storeu_si512(p, v); }
 static inline void store(float *p, Floats v) { _mm512_storeu_ps(p, v); }
 static inline void store(f16 *p, Floats v) {
@@ -53,11 +65,25 @@ static inline Floats as_floats(Ints a) { return _mm512_castsi512_ps(a); }
 static inline Ints as_ints(Floats a) { return _mm512_castps_si512(a); }
 static inline float sum(Floats a) { return _mm512_reduce_add_ps(a); }
 static inline float largest(Floats a) { return _mm512_reduce_max_ps(a); }
+static inline int32_t sum_ints(Ints a) { return _mm512_reduce_add_epi32(a); }
 static inline Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
 static inline Ints sub(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
 static inline Ints both(Ints a, Ints b) { return _mm512_and_si512(a, b); }
+static inline Ints either(Ints a, Ints b) { return _mm512_or_si512(a, b); }
 static inline Ints shift_left(Ints a, int n) { return _mm512_slli_epi32(a, n); }
 static inline Ints shift_right(Ints a, int n) { return _mm512_srli_epi32(a, n); }
+// 16-bit integers: sums of two products of bytes, unsigned by signed, which must fit; sums of two products of theirs.
+static inline Ints pair_sums(Ints w, Ints x) { return _mm512_maddubs_epi16(w, x); }
+static inline Ints dot_shorts(Ints a, Ints b) { return _mm512_madd_epi16(a, b); }
+static inline Ints add_shorts(Ints a, Ints b) { return _mm512_add_epi16(a, b); }
+static inline Ints sub_shorts(Ints a, Ints b) { return _mm512_sub_epi16(a, b); }
+static inline Ints all_shorts(int16_t x) { return _mm512_set1_epi16(x); }
+static inline Ints low_bytes(Ints a) { return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8); }
+static inline Ints high_bytes(Ints a) { return _mm512_srai_epi16(a, 8); }
+static inline Ints unsigned_high_bytes(Ints a) { return _mm512_srli_epi16(a, 8); }
+static inline Ints shuffle_bytes(Ints a, __m128i places) {
+  return _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(places));
+}
 // x * 2^n for integral n.
 static inline Floats scale_by_power(Floats x, Floats n) { return _mm512_scalef_ps(x, n); }
 // The lanes of `a` where `lane < count`, else of `b`.
@@ -86,6 +112,12 @@ static inline Floats load(const bf16 *p) {
 }
 static inline Floats load(const f16 *p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))); }
 static inline Ints load_ints(const void *p) { return _mm256_loadu_si256(static_cast<const __m256i *>(p)); }
+static inline Ints load_lanes(const uint8_t *p) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p)));
+}
+static inline Ints load_lanes(const int8_t *p) {
+  return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p)));
+}
 static inline void store_ints(void *p, Ints v) { _mm256_storeu_si256(static_cast<__m256i *>(p), v); }
 static inline void store(float *p, Floats v) { _mm256_storeu_ps(p, v); }
 static inline void store(f16 *p, Floats v) {
@@ -110,11 +142,28 @@ static inline float largest(Floats a) {
   half = _mm_max_ps(half, _mm_movehl_ps(half, half));
   return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
 }
+static inline int32_t sum_ints(Ints a) {
+  __m128i half = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1)));
+}
 static inline Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
 static inline Ints sub(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
 static inline Ints both(Ints a, Ints b) { return _mm256_and_si256(a, b); }
+static inline Ints either(Ints a, Ints b) { return _mm256_or_si256(a, b); }
 static inline Ints shift_left(Ints a, int n) { return _mm256_slli_epi32(a, n); }
 static inline Ints shift_right(Ints a, int n) { return _mm256_srli_epi32(a, n); }
+static inline Ints pair_sums(Ints w, Ints x) { return _mm256_maddubs_epi16(w, x); }
+static inline Ints dot_shorts(Ints a, Ints b) { return _mm256_madd_epi16(a, b); }
+static inline Ints add_shorts(Ints a, Ints b) { return _mm256_add_epi16(a, b); }
+static inline Ints sub_shorts(Ints a, Ints b) { return _mm256_sub_epi16(a, b); }
+static inline Ints all_shorts(int16_t x) { return _mm256_set1_epi16(x); }
+static inline Ints low_bytes(Ints a) { return _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8); }
+static inline Ints high_bytes(Ints a) { return _mm256_srai_epi16(a, 8); }
+static inline Ints unsigned_high_bytes(Ints a) { return _mm256_srli_epi16(a, 8); }
+static inline Ints shuffle_bytes(Ints a, __m128i places) {
+  return _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(places));
+}
 static inline Floats scale_by_power(Floats x, Floats n) {
   return x * as_floats(shift_left(add(to_ints(n), all_ints(127)), 23));
 }
@@ -208,21 +257,33 @@ static inline Floats dot_pairs(Floats acc, Ints w, Ints x) {
   return fma(as_floats(both(w, high)), as_floats(both(x, high)), acc);
 #endif
 }
-// acc + the four products of bytes: signed weights, unsigned activations. Exact.
+// acc + the four products of bytes: unsigned weights, signed activations. Exact.
 static inline Ints dot_bytes(Ints acc, Ints w, Ints x) {
-#if defined(__AVX512VNNI__)
-  return _mm512_dpbusd_epi32(acc, x, w);
-#elif defined(__AVX512BW__)
-  const __m512i low = _mm512_set1_epi16(0x00ff);
-  const __m512i even = _mm512_madd_epi16(_mm512_srai_epi16(_mm512_slli_epi16(w, 8), 8), _mm512_and_si512(x, low));
-  const __m512i odd = _mm512_madd_epi16(_mm512_srai_epi16(w, 8), _mm512_srli_epi16(x, 8));
-  return add(acc, add(even, odd));
+#ifdef __AVX512VNNI__
+  return _mm512_dpbusd_epi32(acc, w, x);
 #else
-  const __m256i low = _mm256_set1_epi16(0x00ff);
-  const __m256i even = _mm256_madd_epi16(_mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8), _mm256_and_si256(x, low));
-  const __m256i odd = _mm256_madd_epi16(_mm256_srai_epi16(w, 8), _mm256_srli_epi16(x, 8));
+  const Ints even = dot_shorts(both(w, all_shorts(0xff)), low_bytes(x));
+  const Ints odd = dot_shorts(unsigned_high_bytes(w), high_bytes(x));
   return add(acc, add(even, odd));
 #endif
+}
+// The same of two lanes each, whose weights have at most `BITS` bits: the sums of up to four products of six bits fit
+// into sixteen.
+template <int BITS> static inline Ints dot_bytes(Ints acc, Ints w0, Ints x0, Ints w1, Ints x1) {
+#ifdef __AVX512VNNI__
+  constexpr bool FITS = false;  // one instruction does all of it
+#else
+  constexpr bool FITS = BITS <= 6;
+#endif
+  if constexpr (!FITS) return dot_bytes(dot_bytes(acc, w0, x0), w1, x1);
+  return add(acc, dot_shorts(add_shorts(pair_sums(w0, x0), pair_sums(w1, x1)), all_shorts(1)));
+}
+
+// `x`. What it was made of is computed here and in this order: gcc would add many products up as a tree, for which it
+// has too few registers.
+static inline Ints in_turn(Ints x) {
+  asm("" : "+v"(x));
+  return x;
 }
 
 // --- Functions ----------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def test_native_rows_are_followed_by_zeros_and_sums_are_float32(dtype: str, quan
     config, spec = model(dtype=dtype, quantization=quantization, max_num_batched_tokens=24, max_num_seqs=5)
     arena = NativeBackend(config, spec, None).make_arena()
     assert arena.residual_TD.dtype == arena.qkv_TX.dtype == arena.logits_RV.dtype == torch.float32
-    narrow = torch.bfloat16 if dtype == "bfloat16" or quantization == "int4" else torch.float32
+    narrow = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     assert arena.hidden_TD.dtype == arena.activated_TF.dtype == arena.attended_TNH.dtype == narrow
     for name in ("hidden_TD", "residual_TD", "qkv_TX", "gate_up_TX", "activated_TF", "last_RD", "logits_RV"):
         rows = getattr(arena, name)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 import torch
 from torch import Tensor
 
-from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hf_config import read_spec
+from app.checkpoint.inspection import inspect
 from app.config.settings import make_config
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
@@ -20,9 +20,11 @@ from app.engine.execute.kv_cache import KVCache
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan, TableWrite
 from app.kernels.cpu.library import load_library
-from app.models.loader import SafetensorsSource, load_weights
+from app.models.loader import load_weights
 from app.models.parallel import ParallelContext
+from app.models.sources import open_source
 from tests.checkpoints import tiny
+from tests.quantized_models import QUANTIZED, quantized_model
 
 MAX_SEQS = 24
 CHUNKS = (Chunk(1, 1, 0, tuple(range(20, 33))), Chunk(2, 2, 0, (50,)), Chunk(3, 3, 0, (60, 61)))
@@ -36,16 +38,16 @@ DTYPES = ("float32", "bfloat16", "float16")
 class GraphSetup:
     """A graph of one kind for a small model, and the rows that it reads, which sample greedily."""
 
-    def __init__(self, kind: str, dtype: str) -> None:
-        checkpoint = Checkpoint.open(tiny("Llama"))
-        spec = read_spec(checkpoint, dtype)
-        limits = {"max_num_seqs": MAX_SEQS, "max_num_batched_tokens": 32}
-        config = make_config({"model": str(checkpoint.folder), "dtype": dtype, **limits})
+    def __init__(self, kind: str, model: str) -> None:
+        """With the tiny Llama in a dtype, or one of QUANTIZED."""
+        settings = {"model": str(tiny("Llama")), "dtype": model} if model in DTYPES else quantized_model(model)
+        config = make_config({**settings, "max_num_seqs": MAX_SEQS, "max_num_batched_tokens": 32})
+        files, spec = inspect(config.model)
         library = None if kind == "eager" else load_library()
         if kind == "recorded" and library is None:
             pytest.skip("no native kernels here")
         backend: Backend = EagerBackend(config, spec) if library is None else NativeBackend(config, spec, library)
-        with SafetensorsSource(checkpoint) as source:
+        with open_source(files, spec) as source:
             weights = load_weights(spec, source, ParallelContext(), packer=backend.packer)
         cache = KVCache(backend.kv_layout(), 4, 0, backend.ops)
         self.batch = BatchState(MAX_SEQS, 4, 32, 16)
@@ -76,10 +78,11 @@ class GraphSetup:
         return self.step(chunks, logit_rows, table_writes=TABLES)[: len(logit_rows)].clone()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", GRAPHS)
-def test_a_repeated_row_has_the_bits_of_a_single_one(kind: str, dtype: str):
-    setup = GraphSetup(kind, dtype)
+@pytest.mark.parametrize(
+    ("kind", "model"), [*product(GRAPHS, DTYPES), *(("recorded", name) for name in QUANTIZED)], ids=" ".join
+)
+def test_a_repeated_row_has_the_bits_of_a_single_one(kind: str, model: str):
+    setup = GraphSetup(kind, model)
     (once,) = setup.logits(CHUNKS[:1], LAST_ROWS[:1])
     for count in (2, 8, 9, MAX_SEQS):
         assert all(torch.equal(row, once) for row in setup.logits(CHUNKS[:1], LAST_ROWS[:1] * count))

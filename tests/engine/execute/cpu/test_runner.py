@@ -14,6 +14,7 @@ from app.engine.execute.cpu.batch import BatchState, StepInputs
 from app.engine.execute.cpu.runner import CpuRunner
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.engine.execute.masks import Masks
 from app.engine.faults import FaultPlan
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import (
@@ -26,6 +27,7 @@ from app.engine.schedule.step_plan import (
     StepPlan,
     TableWrite,
 )
+from app.text.grammar.cache import GrammarCache
 from tests.engine.execute.injected_faults import InjectedError, InjectedFaults
 
 LAYOUT = KVLayout(block_size=2, num_layers=2, num_kv_heads=1, head_dim=3, dtype=torch.float32)
@@ -82,7 +84,8 @@ class RunnerSetup:
         )
         self.cache = KVCache(LAYOUT, num_blocks, num_host_blocks)
         self.now = 0.0
-        parts = (self.batch, self.graph, self.sampler, self.cache, self.recorder)
+        masks = Masks(GrammarCache(), self.batch.buffers.masks, 8, (), 1)
+        parts = (self.batch, self.graph, self.sampler, self.cache, self.recorder, masks)
         self.runner = CpuRunner(*parts, faults, clock=lambda: self.now)
         self.launch = self.runner.launch
 

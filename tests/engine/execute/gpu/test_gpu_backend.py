@@ -31,6 +31,12 @@ def make_backend(device: FakeDevice | None = None, **settings: object) -> GpuBac
     return GpuBackend(config, inspect(config.model)[1], device or FakeDevice())
 
 
+def test_forced_tokens_are_for_a_cpu_by_default():
+    assert make_config({"device": "cpu"}).scheduler.speculative_grammar
+    assert not make_config({"device": "cuda"}).scheduler.speculative_grammar
+    assert make_config({"device": "cuda", "speculative_grammar": True}).scheduler.speculative_grammar
+
+
 def test_a_gpu_has_larger_default_limits():
     assert make_config({"device": "cuda"}).scheduler.max_num_seqs == 256
     assert make_config({"device": "cuda"}).scheduler.max_num_batched_tokens == 2048

@@ -23,7 +23,7 @@ from benchmarks.gpu.models import SHAPES
 from tests.engine.execute.gpu.fake_device import FakeDevice
 
 SEQS, TOKENS, CONTEXT, PROCESSORS = 256, 2048, 4096, 132
-MOST_IDLE = 0.05
+MOST_IDLE, MOST_IDLE_DETERMINISTIC = 0.05, 0.055
 KERNELS = {
     "decode": (decode_attention, "_decode_kernel"),
     "pieces": (piece_attention, "_piece_kernel"),
@@ -149,19 +149,19 @@ def test_in_a_steady_decode_of_256_no_program_is_without_work(model, determinist
         assert (launched, working) == (2048, 2048) and shape == StepShape(256, 256, True, 1)
 
 
+@pytest.mark.parametrize("deterministic", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("load", ["256 requests", "256 x 1024"])
-def test_in_the_mixed_steps_of_a_load_few_programs_are_without_work(model, load, monkeypatch, record_property):
-    path, launched, working, worst = Path(model, monkeypatch), 0, 0, 0.0
+def test_in_the_mixed_steps_of_a_load_few_programs_are_without_work(model, load, deterministic, monkeypatch):
+    path, launched, working, worst = Path(model, monkeypatch, deterministic=deterministic), 0, 0, 0.0
     for number, step in enumerate(mixed_steps(lengths_of(load))):
         if number % 3 == 1:
             step_launched, step_working, shape = path.launched(step)
             assert not shape.is_decode
             launched, working = launched + step_launched, working + step_working
             worst = max(worst, 1 - step_working / step_launched)
-    record_property("idle", 1 - working / launched)
     print(f"{model}, {load}: {launched} programs, {1 - working / launched:.1%} idle, at worst {worst:.1%} of a step")
-    assert 1 - working / launched <= MOST_IDLE
+    assert 1 - working / launched <= (MOST_IDLE_DETERMINISTIC if deterministic else MOST_IDLE)
 
 
 def test_at_the_mean_of_the_256_requests_only_padding_is_idle(monkeypatch):

@@ -41,6 +41,12 @@ def test_a_full_server_has_two_graphs_of_each_mixed_size_and_of_each_decode_size
     }  # fmt: skip
 
 
+def test_one_long_context_of_few_key_heads_gets_more_splits():
+    splits = {heads: grids(8, heads).decode_splits(1, 100_000) for heads in (1, 2, 3, 4, 8)}
+    assert splits == {1: 256, 2: 128, 3: 64, 4: 64, 8: 32}
+    assert [grids(4, 2).decode_splits(rows, 100_000) for rows in (4, 8, 16, 256)] == [128, 64, 32, 4]
+
+
 def test_deterministic_splits_are_those_of_the_longest_context_where_there_is_room_for_them():
     shapes = StepShapes(256, 2048, 256, 131_072, grids(deterministic=True))
     decodes = {}

@@ -1,0 +1,24 @@
+// Products with quantized panels whose activations have two, see linear_groups.h.
+#include "linear_groups.h"
+
+#include "linear_decoded.h"
+#include "linear_groups_amx.h"
+#include "linear_product.h"
+
+namespace quire {
+
+void multiply_words(const Linear &linear, int64_t num_rows, Worker worker) {
+  with_kind(linear.weight.type, [&](auto kind) {
+    using Kind = decltype(kind);
+#ifdef QUIRE_AMX
+    if (num_rows >= MIN_AMX_GROUPED_ROWS) return Product<AmxGroupTiles<Kind, 2>>(linear, num_rows).run(worker);
+#endif
+#ifndef __AVX512VNNI__
+    using Decoded = DecodedTiles<Kind, 2>;
+    if (num_rows >= Decoded::MIN_ROWS) return Product<Decoded>(linear, num_rows).run(worker);
+#endif
+    Product<VectorTiles<GroupLanes<Kind, 2>>>(linear, num_rows).run(worker);
+  });
+}
+
+}  // namespace quire

@@ -1,0 +1,116 @@
+// One answer: reasoning, tool calls, Markdown, its figures, and what can be done with it.
+
+import { Component, createRef } from "preact";
+import { CopyButton } from "../reading/copy_button.js";
+import { MarkdownView } from "../reading/markdown.js";
+import { html } from "../shell/html.js";
+import { lazy } from "../shell/lazy.js";
+import { hasFailed, isOpen } from "./answer.js";
+import { formatDuration, formatRate } from "./figures.js";
+import { useGrowth } from "./growth.js";
+
+const Reasoning = lazy(() => import("../reading/reasoning.js"), "Reasoning", "parts.css");
+const ToolCalls = lazy(() => import("../reading/tool_calls.js"), "ToolCalls", "parts.css");
+const Standing = lazy(() => import("./standing.js"), "Standing", "parts.css");
+const Failure = lazy(() => import("./failure.js"), "Failure", "parts.css");
+const Branches = lazy(() => import("./branches.js"), "Branches", "parts.css");
+const Editor = lazy(() => import("./editor.js"), "Editor", "parts.css");
+
+const ENDINGS = {
+  length: "Length limit reached.",
+  cancelled: "Stopped.",
+  tool_calls: "The answer calls tools; this page runs none.",
+};
+
+export function Answer({ message, branch, isEditing, isLast, canAsk, conversation, actions }) {
+  const isBeingWritten = isOpen(message);
+  useGrowth(conversation, isBeingWritten);
+  const view = html`
+    <article class="answer" data-state=${message.state} aria-busy=${isBeingWritten}>
+      <h2 class="unseen">Quire answered</h2>
+      ${message.reasoning && html`
+        <${Reasoning} text=${message.reasoning} ms=${message.reasoningMs} isOpen=${isBeingWritten && !message.text} />`}
+      <${Prose} text=${message.text} version=${message.version} isOpen=${isBeingWritten} />
+      ${message.tools?.length && html`<${ToolCalls} tools=${message.tools} />`}
+      ${message.error && html`
+        <${Failure} fallback=${html`<p class="failure" role="alert">${message.error}</p>`} message=${message}
+          canRetry=${isLast && canAsk} actions=${actions} />`}
+      <footer class="figures" aria-live="off">
+        <${Figures} figures=${message.figures ?? message.watch?.read(performance.now())} isOpen=${isBeingWritten} />
+        ${isBeingWritten && html`<${Standing} stream=${message.stream} isElsewhere=${!message.watch} />`}
+        ${!isBeingWritten && html`<${Ending} message=${message} />`}
+        ${!isBeingWritten && html`<${Actions} message=${message} branch=${branch} canAsk=${canAsk} actions=${actions} />`}
+      </footer>
+    </article>
+  `;
+  if (!isEditing) return view;
+  const cancel = () => actions.cancelEdit(message);
+  return html`
+    <${Editor} id=${message.id} kind="answer" fallback=${view} text=${message.text} label="Edit the answer" save="Save" isShort=${false}
+      onSave=${(text) => actions.saveAnswer(message, text)} onCancel=${cancel} onMissing=${cancel} />
+  `;
+}
+
+function Ending({ message: { state, finish, isEdited } }) {
+  const text = isEdited ? "Written by you." : state === "stopped" ? ENDINGS.cancelled : ENDINGS[finish];
+  return text && html`<span class="ending">${text}</span>`;
+}
+
+function Actions({ message, branch, canAsk, actions }) {
+  const { text, state, finish } = message;
+  const isCut = state === "stopped" || (state === "done" && finish === "length");
+  return html`
+    <span class="actions">
+      ${branch.count > 1 && html`<${Branches} branch=${branch} onStep=${(step) => actions.switchBranch(message, step)} />`}
+      ${isCut && text && html`
+        <button type="button" class="copy" aria-label="Continue answer" disabled=${!canAsk}
+          onClick=${() => actions.continueAnswer(message)}>Continue</button>`}
+      ${!hasFailed(message) && html`
+        <button type="button" class="copy" aria-label="Answer again" disabled=${!canAsk}
+          onClick=${() => actions.regenerate(message)}>Again</button>`}
+      ${text && html`
+        <button type="button" class="copy" aria-label="Edit answer" data-edit=${message.id}
+          onClick=${() => actions.edit(message)}>Edit</button>
+        <${CopyButton} read=${() => text} label="Copy answer" />`}
+    </span>
+  `;
+}
+
+class Prose extends Component {
+  #root = createRef();
+  #view = null;
+
+  shouldComponentUpdate({ version }) {
+    return version !== this.props.version;
+  }
+
+  componentDidMount() {
+    this.#view = new MarkdownView(this.#root.current);
+    this.componentDidUpdate();
+  }
+
+  componentDidUpdate() {
+    const { text, isOpen: isBeingWritten } = this.props;
+    if (isBeingWritten) this.#view.stream(text);
+    else this.#view.finish(text);
+  }
+
+  render() {
+    return html`<div class="prose" ref=${this.#root}></div>`;
+  }
+}
+
+function Figures({ figures, isOpen: isBeingWritten }) {
+  if (!figures) return null;
+  const { tokens, firstTokenMs, waitedMs, rate } = figures;
+  if (firstTokenMs === null) {
+    return isBeingWritten && html`<span class="waiting">Waiting ${formatDuration(waitedMs)}</span>`;
+  }
+  return html`
+    <span class="rate" title="Speed after the first token"><b>${rate ? formatRate(rate) : "–"}</b> tokens/s</span>
+    <span class="first-token" title="From sending the question to seeing the first token">
+      first token <b>${formatDuration(firstTokenMs)}</b>
+    </span>
+    <span class="tokens"><b>${tokens}</b> ${tokens === 1 ? "token" : "tokens"}</span>
+  `;
+}

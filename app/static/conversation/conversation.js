@@ -1,0 +1,368 @@
+// One conversation: its messages as a tree, the branch that is shown, and at most one answer that this page writes.
+// A question whose answer fails before its first token goes back into the draft, where it can be edited.
+
+import { append, end, isBlank, isOpen, newAnswer, newMessage } from "./answer.js";
+import { isSummary } from "./cut.js";
+import { Draft } from "./draft.js";
+import { Keeper } from "./keeper.js";
+import { INTERRUPTION, lossOf } from "./losses.js";
+import { makeRequest } from "./request.js";
+import { titleOf } from "./title.js";
+import { Tree } from "./tree.js";
+
+const CONTINUE_FIELDS = ["continue_final_message", "add_generation_prompt"];
+
+export class Conversation {
+  draft;
+  /** The id of the message that is being edited. */
+  editing = null;
+  settings;
+  #isConfigured = false;
+  #record;
+  #tree;
+  #head;
+  /** @type {any} the answer that this page writes */
+  #open = null;
+  #services;
+  #keeper;
+  /** What shows the open answer. @type {Set<() => void>} */
+  #watchers = new Set();
+  /** Ids of the messages that this page has written. */
+  #own = new Set();
+
+  /**
+   * @param {import("../store/record_types.js").ConversationRecord} record
+   * @param {import("../store/record_types.js").MessageRecord[]} messages
+   * @param {import("./service_types.js").Services} services
+   */
+  constructor(record, messages, services) {
+    this.#record = record;
+    this.#services = services;
+    this.#tree = new Tree(messages.map((message) => ({ ...message, version: 0 })));
+    this.#head = this.#tree.get(record.head) ? record.head : (this.#tree.newestLeaf()?.id ?? null);
+    this.settings = record.settings;
+    this.#keeper = new Keeper((changed, removed) => this.#store(changed, removed), () => this.#open);
+    this.draft = new Draft(record, () => {
+      this.#keeper.soon();
+      services.onChange();
+    });
+    if (!messages.some(isOpen)) this.#recoverQueued();
+  }
+
+  get id() {
+    return this.#record.id;
+  }
+
+  /** The messages of the shown branch. */
+  get messages() {
+    return this.#tree.path(this.#head);
+  }
+
+  /** Whether it has no message, so that it is not stored. */
+  get isEmpty() {
+    return this.#tree.all.length === 0;
+  }
+
+  /** The answer that this page is writing, or undefined. */
+  get open() {
+    return this.#open ?? undefined;
+  }
+
+  /** The branches beside a message: `{number, count}`, from 1. */
+  branches(message) {
+    const siblings = this.#tree.siblings(message);
+    return { number: siblings.indexOf(message) + 1, count: siblings.length };
+  }
+
+  /** Show the branch of the sibling that is `step` places after a message. */
+  switchBranch(message, step) {
+    const siblings = this.#tree.siblings(message);
+    const next = siblings[siblings.indexOf(message) + step];
+    if (!next) return;
+    this.#head = this.#tree.leaf(next).id;
+    this.editing = null;
+    this.#save();
+  }
+
+  /** Set the settings. */
+  configure(settings) {
+    this.settings = settings;
+    this.#isConfigured = true;
+    this.#save();
+  }
+
+  /**
+   * Send a question, or queue it while an answer is open. Questions that went back into the draft are removed.
+   * With `keeps` it asks for a summary, see cut.js.
+   */
+  ask(text, files = [], keeps = undefined) {
+    if (this.#open) return this.draft.queue(text, files);
+    const { removed, moved } = this.#removeReturned();
+    this.#askAt(this.#askingPoint(), text, { files, keeps }, removed, moved);
+  }
+
+  /** Ask another question in the place of one, on a branch of its own. */
+  editQuestion(question, text) {
+    this.stop();
+    this.editing = null;
+    this.#askAt(question.parent, text, question);
+  }
+
+  /** Write another answer in the place of one, on a branch of its own. */
+  editAnswer(answer, text) {
+    this.stop();
+    this.editing = null;
+    const edited = newMessage(this.id, "assistant", answer.parent, text, Date.now());
+    Object.assign(edited, { state: "done", isEdited: true });
+    this.#add(edited);
+    this.#save([edited]);
+  }
+
+  /** Let the model answer a question again, on a branch of its own; a blank end of a branch is replaced. */
+  regenerate(answer) {
+    this.stop();
+    const question = this.#tree.get(answer.parent);
+    if (this.draft.text === question?.text) this.draft.write("");
+    const removed = isBlank(answer) && !this.#tree.childrenOf(answer.id).length ? [answer.id] : [];
+    this.#head = answer.parent;
+    for (const id of removed) this.#tree.remove(id);
+    this.#answer([], removed);
+  }
+
+  /** Let the model continue an answer, on a branch of its own. */
+  continueAnswer(answer) {
+    this.stop();
+    this.#head = answer.id;
+    this.#answer([], [], answer);
+  }
+
+  /** Put a question without any answer text back into the draft, before the text in it. */
+  takeBack(answer) {
+    const question = this.#tree.get(answer.parent);
+    if (isSummary(question)) return this.edit(question.id);
+    this.draft.putBack(question);
+    this.update(answer, { isReturned: true });
+  }
+
+  /** Edit a message in its place, or no longer (null). */
+  edit(id) {
+    this.editing = id;
+    this.#services.onChange();
+  }
+
+  /** Change stored fields of a message. */
+  update(message, fields) {
+    Object.assign(message, fields);
+    message.version += 1;
+    this.#save([message]);
+  }
+
+  /** Stop the open answer; its text so far is kept. */
+  stop() {
+    if (!this.#open) return;
+    this.#services.link.cancel(this.#open.id);
+    this.#end("stopped");
+  }
+
+  /** End an open answer and store nothing any more, because the conversation was deleted. */
+  discard() {
+    this.#keeper.end();
+    if (this.#open) this.#services.link.cancel(this.#open.id);
+    this.#open = null;
+  }
+
+  /** Start a waiting answer, because the link is ready. */
+  resume() {
+    if (this.#open && !this.#open.stream) this.#start();
+  }
+
+  /** Apply one frame that has changed the stream of the open answer; others are ignored. */
+  receive(stream, frame) {
+    const answer = this.#open;
+    if (answer?.stream !== stream) return;
+    if (frame.t === "delta") this.#append(frame);
+    else if (frame.t === "finish") answer.finish = frame.finish_reason;
+    else if (frame.t === "done") this.#end("done", frame);
+    else if (frame.t === "error") this.#reject(frame);
+    else this.#services.onGrowth();
+  }
+
+  /** Call `show` for each growth of the open answer, until the returned function is called. @param {() => void} show */
+  watch(show) {
+    this.#watchers.add(show);
+    return () => this.#watchers.delete(show);
+  }
+
+  /** Show the growth of the open answer, without the rest of the page. */
+  showGrowth() {
+    for (const show of this.#watchers) show();
+  }
+
+  /** End the open answer, because the connection was closed with `code`. */
+  lose(code) {
+    if (this.#open?.stream) this.#fail("disconnected", lossOf(code));
+  }
+
+  /** Store the open answer and the draft now. */
+  keep() {
+    this.#keeper.now();
+  }
+
+  /** Mark answers as interrupted that nobody writes any more. @param {(id: string) => Promise<boolean>} isAbandoned */
+  async settle(isAbandoned) {
+    for (const answer of this.#tree.all.filter((message) => isOpen(message) && message !== this.#open)) {
+      if (!(await isAbandoned(answer.id)) || !isOpen(answer)) continue;
+      this.update(answer, { state: "interrupted", error: INTERRUPTION });
+      this.#recoverQueued();
+    }
+  }
+
+  /** Take over what another tab has stored. The shown branch grows, and is never left. */
+  merge(record, messages) {
+    const shown = this.#tree.get(this.#head);
+    const isAtEnd = shown && !this.#tree.childrenOf(shown.id).length;
+    const stored = new Set(messages.map(({ id }) => id));
+    const known = messages.filter(({ id }) => this.#tree.get(id));
+    for (const { id } of this.#tree.all) if (!stored.has(id) && !this.#own.has(id)) this.#tree.remove(id);
+    for (const message of known) this.#refresh(message);
+    this.#tree.add(messages.filter(({ id }) => !this.#tree.get(id)).map((message) => ({ ...message, version: 0 })));
+    this.#record = record;
+    this.draft.merge(record);
+    if (!this.#isConfigured) this.settings = record.settings;
+    if (!this.#tree.get(this.#head)) this.#head = this.#tree.newestLeaf()?.id ?? null;
+    else if (isAtEnd && !this.#open) this.#head = this.#tree.leaf(shown).id;
+    this.#services.onChange();
+  }
+
+  #refresh(message) {
+    const known = this.#tree.get(message.id);
+    const fields = { error: undefined, code: undefined, ...message };
+    const isSame = ([name, value]) => known[name] === value || JSON.stringify(known[name]) === JSON.stringify(value);
+    if (known === this.#open || Object.entries(fields).every(isSame)) return;
+    Object.assign(known, fields, { version: known.version + 1 });
+  }
+
+  /** Where a question is asked: at the head or, while another tab writes there, beside that tab's question. */
+  #askingPoint() {
+    const head = this.#tree.get(this.#head);
+    return isOpen(head) ? (this.#tree.get(head.parent)?.parent ?? null) : this.#head;
+  }
+
+  #askAt(parent, text, { files = [], keeps }, removed = [], moved = []) {
+    const question = newMessage(this.id, "user", parent, text, Date.now());
+    Object.assign(question, files.length && { files }, keeps !== undefined && { keeps });
+    if (this.isEmpty && !this.#record.hasOwnTitle) this.#record.title = titleOf(text || files[0]?.name || "");
+    this.#add(question);
+    this.#answer([...moved, question], removed);
+  }
+
+  /** Request an answer to the question at the head, or a continuation of the answer `begun` there. */
+  #answer(messages, removed, begun = null) {
+    const request = makeRequest(this.messages, this.settings, this.#services.link);
+    const parent = begun ? begun.parent : this.#head;
+    this.#open = newAnswer(this.id, parent, request, begun, Date.now());
+    this.#open.begun = begun?.id;
+    this.#add(this.#open);
+    if (this.#services.link.isReady) this.#start();
+    this.#record.updatedAt = Date.now();
+    this.#save([...messages, this.#open], removed);
+  }
+
+  #add(message) {
+    this.#own.add(message.id);
+    this.#tree.add([message]);
+    this.#head = message.id;
+  }
+
+  #start() {
+    const answer = this.#open;
+    answer.model = this.#services.link.model;
+    answer.stream = this.#services.link.start(answer.id, answer.request);
+  }
+
+  #append(frame) {
+    append(this.#open, frame, performance.now());
+    this.#keeper.soon();
+    this.#services.onGrowth();
+  }
+
+  /** Fail the answer; if the server rejected it because it is shutting down, send it on the next connection instead. */
+  #reject({ code, message, param }) {
+    if (code === "unsupported_parameter" && CONTINUE_FIELDS.includes(param)) return this.#continueByQuestion();
+    if (code !== "draining" || this.#open.state !== "waiting") return this.#fail("failed", message, code);
+    this.#open.stream = null;
+    this.#services.onChange();
+  }
+
+  /** The server cannot continue an answer: ask the model for the rest. */
+  #continueByQuestion() {
+    this.#services.link.canContinue = false;
+    this.#open.request = makeRequest(this.#tree.path(this.#open.begun), this.settings, { canContinue: false });
+    this.#start();
+    this.#services.onChange();
+  }
+
+  #fail(state, error, code = undefined) {
+    const answer = this.#open;
+    Object.assign(answer, { error, code });
+    this.#end(state);
+    // Only into an empty draft: text that the user has typed meanwhile is not changed.
+    if (isBlank(answer) && !this.draft.text && !isSummary(this.#tree.get(answer.parent))) this.takeBack(answer);
+  }
+
+  #end(state, frame = undefined) {
+    const answer = this.#open;
+    this.#open = null;
+    end(answer, state, frame, performance.now());
+    this.#save([answer]);
+    const { queued } = this.draft;
+    if (state !== "done") this.draft.unqueue();
+    else if (queued) {
+      this.draft.queued = null;
+      this.ask(queued.text, queued.files);
+    }
+  }
+
+  /** Remove answers whose questions are in the draft, and these questions unless they have other answers. */
+  #removeReturned() {
+    const removed = [];
+    const moved = [];
+    for (const answer of this.#tree.all.filter(({ isReturned }) => isReturned)) {
+      const { id, parent } = answer;
+      if (this.#head === id) this.#head = this.#tree.get(parent)?.parent ?? null;
+      const isOnly = this.#tree.siblings(answer).length === 1;
+      if (!isOnly && this.#tree.childrenOf(id).length) continue;
+      for (const each of isOnly ? [id, parent] : [id]) {
+        moved.push(...this.#tree.remove(each));
+        removed.push(each);
+      }
+    }
+    return { removed, moved: moved.filter(({ id }) => this.#tree.get(id)) };
+  }
+
+  /** Put back a question that waited in a page that has ended. */
+  #recoverQueued() {
+    const queued = this.#services.library.get(this.id)?.queued;
+    if (!queued || this.draft.queued) return;
+    this.draft.queue(queued.text, queued.files);
+    this.draft.unqueue();
+    this.keep();
+  }
+
+  #save(messages = [], removed = []) {
+    this.#keeper.save(messages, removed);
+    this.#services.onChange();
+  }
+
+  /** Store it as the list and other tabs have changed it; without messages, keep what the user has written and set. */
+  #store(messages, removed) {
+    const { library, keepNew } = this.#services;
+    const configured = this.#isConfigured && { settings: this.settings };
+    if (this.isEmpty) return keepNew({ ...this.draft.stored, ...configured });
+    const known = library.get(this.id) ?? { settings: this.settings };
+    const { updatedAt } = this.#record;
+    this.#record = { ...this.#record, ...known, updatedAt, head: this.#head, ...this.draft.take(), ...configured };
+    this.#isConfigured = false;
+    library.save(this.#record, messages, removed);
+  }
+}

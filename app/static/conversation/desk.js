@@ -1,0 +1,194 @@
+// The conversations that are open in this page: the one that is shown, and those whose answers are still being written.
+// The address names the shown one, so that a reload and the browser's history lead to it.
+
+import { newConversation } from "../store/records.js";
+import { tabStorage } from "../store/web_storage.js";
+import { isOpen } from "./answer.js";
+import { Conversation } from "./conversation.js";
+
+// In the tab's sessionStorage: the draft of a new conversation, and what a page that has ended had not stored yet.
+const DRAFT = "quire.new";
+const UNSTORED = "quire.unstored";
+
+export class Desk {
+  /** The shown conversation. @type {Conversation} */
+  current;
+  /** Settings of new conversations. */
+  #settings;
+  /** @type {Map<string, Conversation>} */
+  #writing = new Map();
+  /** Shown until that of the address is read, which gets its draft. */
+  #first = null;
+  /** The id of the conversation that was asked for last. */
+  #wanted = null;
+  #services;
+  #hasRecovered = false;
+
+  /**
+   * @param {any} link
+   * @param {any} library
+   * @param {{onChange: () => void, onGrowth: () => void}} listeners see service_types.js
+   * @param {() => Record<string, any>} newSettings the settings of new conversations
+   */
+  constructor(link, library, listeners, newSettings) {
+    const keepNew = (fields) => this.current !== this.#first && tabStorage.set(DRAFT, JSON.stringify(fields));
+    this.#services = { link, library, ...listeners, keepNew };
+    this.#settings = newSettings;
+    if (location.hash) this.#first = new Conversation(newConversation(Date.now()), [], this.#services);
+    this.current = this.#first ?? this.#makeNew();
+    addEventListener("popstate", () => this.openAddress());
+  }
+
+  /** Show the conversation that the address names, or a new one. */
+  async openAddress() {
+    const id = location.hash.slice(1);
+    if (id === this.current.id) return;
+    if (id) await this.open(id, { isAddress: true });
+    else if (!this.current.isEmpty) this.startNew({ isAddress: true });
+  }
+
+  /** Show a new conversation; an answer that is being written goes on. */
+  startNew({ isAddress = false } = {}) {
+    this.#wanted = null;
+    // For the next new one.
+    this.current.keep();
+    this.#show(this.#makeNew());
+    if (!isAddress && location.hash) history.pushState(null, "", location.pathname);
+  }
+
+  /** Show a conversation of the library. */
+  async open(id, { isAddress = false } = {}) {
+    const { library } = this.#services;
+    this.#wanted = id;
+    const messages = library.get(id) && !this.#find(id) ? await library.messages(id) : [];
+    // Meanwhile another one was asked for, or this one again.
+    if (this.#wanted !== id || this.current.id === id) return;
+    if (!messages) return isAddress && this.startNew({ isAddress });
+    const known = this.#find(id);
+    if (!known && !library.get(id)) return this.startNew();
+    const conversation = known ?? new Conversation(library.get(id), messages, this.#services);
+    this.#show(conversation);
+    if (!isAddress) history.pushState(null, "", `#${id}`);
+    this.settle();
+  }
+
+  /** Send a question in the shown conversation. */
+  ask(text, files) {
+    const isFirst = this.current.isEmpty;
+    this.current.ask(text, files);
+    if (!isFirst) return;
+    tabStorage.remove(DRAFT);
+    history.pushState(null, "", `#${this.current.id}`);
+  }
+
+  /** Whether an answer of a conversation is being written by this page. */
+  isWriting(id) {
+    return Boolean(this.#find(id)?.open);
+  }
+
+  /** Whether this page is writing the answer with this id. */
+  isWritingAnswer(id) {
+    return this.#all.some((conversation) => conversation.open?.id === id);
+  }
+
+  /** Whether any answer is being written by this page. */
+  get hasOpen() {
+    return this.#all.some((conversation) => conversation.open);
+  }
+
+  /** Apply a frame that has changed a stream. */
+  receive(stream, frame) {
+    for (const conversation of this.#all) conversation.receive(stream, frame);
+    this.#tidy();
+  }
+
+  /** The connection was closed with `code`. */
+  lose(code) {
+    for (const conversation of this.#all) conversation.lose(code);
+    this.#tidy();
+  }
+
+  /** Mark open answers of the shown conversation that nobody writes any more as interrupted. */
+  settle() {
+    const { id } = this.current;
+    this.current.settle((message) => this.#isAbandoned(id, message));
+  }
+
+  /** Start waiting answers, because the link is ready. */
+  resume() {
+    for (const conversation of this.#all) conversation.resume();
+  }
+
+  /** Store open answers and drafts now, because the page may end; also where a page that ends can still write. */
+  keep() {
+    for (const conversation of this.#all) conversation.keep();
+    // What the page before had not stored is not replaced before it is taken over.
+    if (!this.#hasRecovered) return;
+    const { library } = this.#services;
+    const write = () => tabStorage.set(UNSTORED, JSON.stringify(library.unstored));
+    write();
+    // A page that goes on stores newer records than these.
+    library.settled().then(write);
+  }
+
+  /** Store what the page that was here before had not stored. */
+  async recover() {
+    const unstored = JSON.parse(tabStorage.get(UNSTORED) ?? "{}");
+    if (unstored.conversations?.length) await (await import("./recovery.js")).recover(this.#services.library, unstored);
+    tabStorage.remove(UNSTORED);
+    this.#hasRecovered = true;
+  }
+
+  /** Another tab has changed a conversation. */
+  async onSaved(id) {
+    const { library } = this.#services;
+    if (!this.#find(id)) return;
+    const messages = await library.messages(id);
+    if (messages && library.get(id)) this.#find(id)?.merge(library.get(id), messages);
+  }
+
+  /** Conversations were deleted, in this tab or another one. */
+  onRemoved(ids) {
+    for (const conversation of this.#all.filter(({ id }) => ids.includes(id))) {
+      conversation.discard();
+      this.#writing.delete(conversation.id);
+      if (conversation === this.current) this.startNew();
+    }
+  }
+
+  /** Whether no tab writes an open answer, or has just ended it. */
+  async #isAbandoned(conversation, id) {
+    const { library } = this.#services;
+    if (await library.isWrittenElsewhere(id)) return false;
+    return isOpen((await library.messages(conversation))?.find((message) => message.id === id));
+  }
+
+  #find(id) {
+    return this.#all.find((conversation) => conversation.id === id);
+  }
+
+  get #all() {
+    return [...new Set([this.current, ...this.#writing.values()])];
+  }
+
+  #show(conversation) {
+    if (this.current.open) this.#writing.set(this.current.id, this.current);
+    else this.current.keep();
+    const { draft } = this.current;
+    if (this.current === this.#first && !draft.isEmpty) conversation.draft.putBack(draft);
+    this.current = conversation;
+    this.#tidy();
+    this.#services.onChange();
+  }
+
+  #tidy() {
+    for (const [id, conversation] of this.#writing) if (!isOpen(conversation.open)) this.#writing.delete(id);
+  }
+
+  #makeNew() {
+    const { settings, ...draft } = JSON.parse(tabStorage.get(DRAFT) ?? "{}");
+    const made = new Conversation({ ...newConversation(Date.now(), this.#settings()), ...draft }, [], this.#services);
+    if (settings) made.configure(settings);
+    return made;
+  }
+}

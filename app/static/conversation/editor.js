@@ -1,0 +1,56 @@
+// The field that replaces a message while it is edited. Escape cancels; Enter saves a question, Ctrl + Enter an answer.
+
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { html } from "../shell/html.js";
+import { tabStorage } from "../store/web_storage.js";
+
+/**
+ * `kind` is the message's: question or answer. What is written stays in the tab, by the message's `id`, until it is saved
+ * or cancelled.
+ */
+export function Editor({ id, kind, text, label, save, isShort, onSave, onCancel }) {
+  const field = useRef(null);
+  const name = `quire.edit.${id}`;
+  const [draft, setDraft] = useState(tabStorage.get(name) ?? text);
+  const isSendable = draft.trim() !== "";
+  const write = (value) => {
+    setDraft(value);
+    tabStorage.set(name, value);
+  };
+  const finish = (act) => {
+    tabStorage.remove(name);
+    act();
+  };
+  const cancel = () => finish(onCancel);
+  const submit = () => isSendable && finish(() => onSave(draft.trim()));
+  const onKeyDown = (event) => {
+    if (event.isComposing) return;
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      cancel();
+    } else if (event.key === "Enter" && (event.ctrlKey || event.metaKey || (isShort && !event.shiftKey))) {
+      event.preventDefault();
+      submit();
+    }
+  };
+  useLayoutEffect(() => {
+    field.current.focus();
+    field.current.setSelectionRange(draft.length, draft.length);
+  }, []);
+  useLayoutEffect(() => {
+    field.current.style.height = "auto";
+    field.current.style.height = `${field.current.scrollHeight + 2}px`;
+  }, [draft]);
+  return html`
+    <article class=${kind}>
+      <form class="editor" onSubmit=${(event) => { event.preventDefault(); submit(); }}>
+        <textarea ref=${field} aria-label=${label} dir="auto" rows="2" value=${draft}
+          onInput=${(event) => write(event.target.value)} onKeyDown=${onKeyDown}></textarea>
+        <p class="editor-row">
+          <button type="button" class="quiet" onClick=${cancel}>Cancel</button>
+          <button type="submit" class="solid" disabled=${!isSendable}>${save}</button>
+        </p>
+      </form>
+    </article>
+  `;
+}

@@ -1,0 +1,45 @@
+// The body of the request for an answer: the messages of the branch, and the conversation's settings.
+
+import { toFields } from "../settings/sampling.js";
+import { sentOf } from "./cut.js";
+
+// Sent as a question where the server cannot continue an answer itself.
+const GO_ON = "Continue exactly where you stopped. Repeat nothing.";
+
+/**
+ * @param {any[]} path the messages up to the question or, to continue an answer, up to that answer
+ * @param {Record<string, any>} settings
+ * @param {{canContinue?: boolean}} server what the server is able to do
+ * @returns {Record<string, any>} an OpenAI chat body
+ */
+export function makeRequest(path, settings, { canContinue = true } = {}) {
+  const { system, ...fields } = toFields(settings);
+  const messages = [];
+  if (system) messages.push({ role: "system", content: system });
+  messages.push(...asked(sentOf(path)).map((message) => ({ role: message.role, content: contentOf(message) })));
+  const request = { messages, ...fields };
+  if (messages.at(-1)?.role !== "assistant") return request;
+  if (canContinue) return { ...request, continue_final_message: true, add_generation_prompt: false };
+  messages.push({ role: "user", content: GO_ON });
+  return request;
+}
+
+/** A message's text, after the text files that were attached to it. */
+export function contentOf({ text, files }) {
+  const attached = (files ?? []).map((file) => `${file.name}:\n${fence(file.text)}`);
+  return [...attached, text].filter(Boolean).join("\n\n");
+}
+
+/** Put a text into a code block, whose fence is longer than any in the text. */
+function fence(text) {
+  // Not as arguments of one call: there may be hundred thousands.
+  const longest = (text.match(/`{3,}/g) ?? []).reduce((length, { length: each }) => Math.max(length, each), 2);
+  const marks = "`".repeat(longest + 1);
+  return `${marks}\n${text.replace(/\n$/, "")}\n${marks}`;
+}
+
+/** Without answers that have no text, and their questions. */
+function asked(path) {
+  const isEmpty = (message) => message?.role === "assistant" && !message.text;
+  return path.filter((message, index) => !isEmpty(message) && !isEmpty(path[index + 1]));
+}

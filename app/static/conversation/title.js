@@ -1,0 +1,12 @@
+// The title of a conversation that the user has not named: the beginning of its first question.
+
+const MAX_LENGTH = 60;
+
+/** The first line of a text, cut between words. */
+export function titleOf(text) {
+  const line = text.trim().split("\n")[0].replace(/\s+/g, " ").replace(/^[#>*\-\s]+/, "") || "Untitled";
+  if (line.length <= MAX_LENGTH) return line;
+  const cut = line.slice(0, MAX_LENGTH);
+  const space = cut.lastIndexOf(" ");
+  return `${cut.slice(0, space > MAX_LENGTH / 2 ? space : MAX_LENGTH).replace(/[\ud800-\udbff]$/, "")}…`;
+}

@@ -1,0 +1,95 @@
+// Code blocks: their bars, and their colours, by a library that is loaded with the first one. This module is loaded then,
+// too.
+
+import { copy } from "./clipboard.js";
+
+const SHOWN_MS = 1600;
+const MAX_LENGTH = 50_000;
+
+/**
+ * Which code blocks of an open block are wrapped, by their numbers: they are made again with each line.
+ * @type {WeakMap<Element, Set<number>>}
+ */
+const wrapped = new WeakMap();
+
+/** @type {Promise<any> | null} */
+let loading = null;
+
+/**
+ * The HTML of a code block with its parts marked by classes; null if the language is unknown or the code is too long.
+ * @param {string} code
+ * @param {string} language
+ * @returns {Promise<string | null>}
+ */
+export async function highlight(code, language) {
+  if (code.length > MAX_LENGTH) return null;
+  loading ??= import("highlight").then((library) => library.default);
+  try {
+    const library = await loading;
+    if (!library.getLanguage(language)) return null;
+    return library.highlight(code, { language, ignoreIllegals: true }).value;
+  } catch {
+    // Without a connection code stays uncoloured, until the next block.
+    loading = null;
+    return null;
+  }
+}
+
+/** Add a bar with the language and buttons above a code block, and make the block scrollable by keyboard. */
+export function frameCode(code, language = "text") {
+  const block = code.parentElement;
+  const parent = block.closest(".block");
+  // The answer went on while this module was loaded, and has replaced the block.
+  if (!parent) return;
+  block.tabIndex = 0;
+  block.removeAttribute("dir");
+  const frame = document.createElement("div");
+  frame.className = "code-frame";
+  frame.dir = "ltr";
+  const number = [...parent.querySelectorAll("pre")].indexOf(block);
+  if (!wrapped.has(parent)) wrapped.set(parent, new Set());
+  block.replaceWith(frame);
+  const bar = document.createElement("div");
+  bar.className = "code-bar";
+  const name = document.createElement("span");
+  name.className = "language";
+  name.textContent = language;
+  bar.append(name, wrapButton(frame, wrapped.get(parent), number), copyButton(() => code.textContent, "Copy code"));
+  frame.append(bar, block);
+}
+
+/** A switch: long lines of a code block scroll, or are wrapped; then its number is in `numbers`. */
+function wrapButton(frame, numbers, number) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = "Wrap";
+  button.setAttribute("aria-label", "Wrap long lines");
+  const show = () => {
+    const isWrapped = frame.classList.toggle("wrapped", numbers.has(number));
+    button.setAttribute("aria-pressed", String(isWrapped));
+  };
+  button.addEventListener("click", () => {
+    if (!numbers.delete(number)) numbers.add(number);
+    show();
+  });
+  show();
+  return button;
+}
+
+/** A button that copies the result of `readText`, and shows a confirmation. */
+function copyButton(readText, label) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = "Copy";
+  button.setAttribute("aria-label", label);
+  /** @type {any} */
+  let timer;
+  button.addEventListener("click", async () => {
+    button.textContent = (await copy(readText())) ? "Copied" : "Not copied";
+    clearTimeout(timer);
+    timer = setTimeout(() => (button.textContent = "Copy"), SHOWN_MS);
+  });
+  return button;
+}

@@ -1,0 +1,89 @@
+// The settings of the shown conversation, with the server's defaults where a setting has no value, and the page's theme.
+
+import { useEffect, useState } from "preact/hooks";
+import { Dialog } from "../shell/dialog.js";
+import { html } from "../shell/html.js";
+import { HELP, LABELS, UNSET, complaint } from "./help.js";
+import { PresetRow } from "./preset_row.js";
+import { FIELDS, formatField, parseField } from "./sampling.js";
+import { readTheme, setTheme } from "./theme.js";
+
+const THEMES = [["", "as the system"], ["light", "light"], ["dark", "dark"]];
+
+/**
+ * @param {{conversation: any, defaults: Record<string, any>, presets: any, onClose: () => void}} props
+ */
+export function SettingsPanel({ conversation, defaults, presets, onClose }) {
+  // What the user sees is text, which may be wrong; only right values become settings.
+  const [texts, setTexts] = useState(() => toTexts(conversation.settings));
+  const [theme, chooseTheme] = useState(readTheme());
+  useEffect(() => void presets.read(), []);
+  const set = (field, text) => {
+    setTexts({ ...texts, [field.name]: text });
+    const { value, isWrong } = parseField(field, text);
+    if (isWrong) return;
+    const { [field.name]: _, ...others } = conversation.settings;
+    conversation.configure(value === undefined ? others : { ...others, [field.name]: value });
+  };
+  const use = (values) => {
+    setTexts(toTexts(values));
+    conversation.configure(values);
+  };
+  return html`
+    <${Dialog} title="Settings" className="settings" onClose=${onClose}>
+      <p class="small soft">For this conversation. An empty field means the server's default.</p>
+      <${PresetRow} presets=${presets} conversation=${conversation} onUse=${use} />
+      <form onSubmit=${(event) => event.preventDefault()}>
+        ${FIELDS.map((field) => html`
+          <${FieldRow} key=${field.name} field=${field} text=${texts[field.name]}
+            fallback=${defaults[field.name] ?? UNSET[field.name] ?? "the model's default"} onText=${(text) => set(field, text)} />`)}
+      </form>
+      <p class="field">
+        <label for="theme">Theme of the page</label>
+        <select id="theme" value=${theme} onChange=${(event) => {
+          setTheme(event.target.value);
+          chooseTheme(event.target.value);
+        }}>
+          ${THEMES.map(([value, label]) => html`<option value=${value}>${label}</option>`)}
+        </select>
+      </p>
+    <//>
+  `;
+}
+
+const toTexts = (settings) => Object.fromEntries(FIELDS.map(({ name }) => [name, formatField(settings[name])]));
+
+function FieldRow({ field, text, fallback, onText }) {
+  const { isWrong } = parseField(field, text);
+  const id = `setting-${field.name}`;
+  const common = {
+    id,
+    value: text,
+    "aria-describedby": `${id}-help`,
+    "aria-invalid": isWrong ? "true" : undefined,
+    onInput: (event) => onText(event.target.value),
+  };
+  return html`
+    <p class="field" data-wide=${field.kind === "text"}>
+      <label for=${id}>${LABELS[field.name]}</label>
+      <${Input} field=${field} common=${common} fallback=${fallback} />
+      <span class="small soft" id=${`${id}-help`}>
+        ${isWrong ? html`<b class="failure" role="alert">${complaint(field, text)}</b>` : HELP[field.name]}</span>
+    </p>
+  `;
+}
+
+function Input({ field, common, fallback }) {
+  if (field.kind === "choice") {
+    return html`
+      <select ...${common}>
+        <option value="">${fallback}</option>
+        ${field.choices.map((value) => html`<option value=${value}>${value}</option>`)}
+      </select>
+    `;
+  }
+  if (field.kind === "text" || field.kind === "lines") {
+    return html`<textarea ...${common} rows=${field.kind === "text" ? 4 : 2} dir="auto" placeholder=${fallback}></textarea>`;
+  }
+  return html`<input ...${common} inputmode="decimal" autocomplete="off" placeholder=${String(fallback)} />`;
+}

@@ -1,0 +1,65 @@
+// Named settings, stored beside the conversations. One of them may be used for new chats.
+
+import { newId } from "../store/records.js";
+import { browserStorage } from "../store/web_storage.js";
+import { cleanSettings } from "./sampling.js";
+
+const FOR_NEW = "quire.preset";
+
+export class Presets {
+  /** @type {{id: string, name: string, settings: Record<string, any>}[]} */
+  all = [];
+  #library;
+  #onChange;
+
+  /**
+   * @param {{presets: () => Promise<any>}} library
+   * @param {() => void} onChange
+   */
+  constructor(library, onChange) {
+    this.#library = library;
+    this.#onChange = onChange;
+  }
+
+  /** The id of the preset of new chats, or "". */
+  get forNew() {
+    return browserStorage.get(FOR_NEW) ?? "";
+  }
+
+  /** The settings of a new chat. */
+  get newSettings() {
+    return { ...this.all.find(({ id }) => id === this.forNew)?.settings };
+  }
+
+  /** Read them from the storage, which another tab may have changed. */
+  async read() {
+    const storage = await this.#library.presets();
+    const stored = await storage.presets().catch(() => this.all);
+    this.all = stored
+      .map((preset) => ({ ...preset, settings: cleanSettings(preset.settings) }))
+      .sort((a, b) => a.name.localeCompare(b.name));
+    this.#onChange();
+  }
+
+  /** Keep settings under a name; those of the same name are replaced. */
+  async save(name, settings) {
+    const id = this.all.find((preset) => preset.name === name)?.id ?? newId();
+    await (await this.#library.presets()).writePreset({ id, name, settings });
+    await this.read();
+    return id;
+  }
+
+  /** Remove a preset; conversations keep their settings. */
+  async remove(id) {
+    await (await this.#library.presets()).removePreset(id);
+    if (this.forNew === id) this.useForNew("");
+    await this.read();
+  }
+
+  /** Begin new chats with a preset, or with the server's defaults (""). */
+  useForNew(id) {
+    if (id) browserStorage.set(FOR_NEW, id);
+    else browserStorage.remove(FOR_NEW);
+    this.#onChange();
+  }
+}

@@ -1,0 +1,73 @@
+// The settings of a conversation: which values are allowed, and the request fields they become. Only what differs from the
+// server's defaults is stored and sent. help.js has the words.
+
+/** @type {import("./field_types.js").Field[]} */
+export const FIELDS = [
+  { name: "system", kind: "text" },
+  { name: "temperature", kind: "number", min: 0, max: 2 },
+  { name: "top_p", kind: "number", above: 0, max: 1 },
+  { name: "top_k", kind: "integer", min: 0, max: 1000000 },
+  { name: "min_p", kind: "number", min: 0, max: 1 },
+  { name: "repetition_penalty", kind: "number", min: 0.1, max: 2 },
+  { name: "presence_penalty", kind: "number", min: -2, max: 2 },
+  { name: "frequency_penalty", kind: "number", min: -2, max: 2 },
+  { name: "seed", kind: "integer", min: 0, max: Number.MAX_SAFE_INTEGER },
+  { name: "max_tokens", kind: "integer", min: 1, max: 1000000 },
+  { name: "stop", kind: "lines", max: 4 },
+  { name: "thinking", kind: "choice", choices: ["on", "off"] },
+  { name: "reasoning_effort", kind: "choice", choices: ["minimal", "low", "medium", "high"] },
+];
+
+/** The longest stop string. */
+export const MAX_STOP_LENGTH = 64;
+
+/**
+ * Read what the user has entered into a field.
+ * @param {typeof FIELDS[number]} field
+ * @param {string} text
+ * @returns {{value?: any, isWrong?: boolean}} neither: the setting has no value
+ */
+export function parseField(field, text) {
+  const value = valueOf(field, text);
+  if (value === undefined) return {};
+  return isAllowed(field, value) ? { value } : { isWrong: true };
+}
+
+function valueOf({ kind }, text) {
+  const lines = text.split("\n").filter(Boolean);
+  if (kind === "lines") return lines.length ? lines : undefined;
+  if (!text.trim()) return undefined;
+  return kind === "text" || kind === "choice" ? text : Number(text.trim().replace(",", "."));
+}
+
+/** @param {import("./field_types.js").Field} field @param {any} value */
+function isAllowed({ kind, min, above, max, choices }, value) {
+  if (kind === "text") return true;
+  if (kind === "choice") return choices.includes(value);
+  if (kind === "lines") return value.length <= max && value.every((line) => line.length <= MAX_STOP_LENGTH);
+  const isNumber = kind === "integer" ? Number.isInteger(value) : Number.isFinite(value);
+  return isNumber && !(value < min || value <= above || value > max);
+}
+
+/** A setting's value as the text of its input. */
+export const formatField = (value) => (Array.isArray(value) ? value.join("\n") : String(value ?? ""));
+
+/**
+ * The settings without unknown names and values that the fields do not allow, as in imported files.
+ * @param {Record<string, any>} settings
+ */
+export function cleanSettings(settings) {
+  const entries = FIELDS.map((field) => [field.name, parseField(field, formatField(settings?.[field.name])).value]);
+  return Object.fromEntries(entries.filter(([, value]) => value !== undefined));
+}
+
+/**
+ * The request's fields; `system` is the text of the system message.
+ * @param {Record<string, any>} settings
+ * @returns {Record<string, any>}
+ */
+export function toFields(settings) {
+  const { thinking, ...fields } = cleanSettings(settings);
+  if (thinking) fields.chat_template_kwargs = { enable_thinking: thinking === "on" };
+  return fields;
+}

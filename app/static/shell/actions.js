@@ -1,0 +1,100 @@
+// What the user can do. The functions stay the same between renderings; `latest` holds what they work on.
+
+import { hasKeyboard } from "./composer.js";
+import { sayMissing } from "./lazy.js";
+
+/** @param {{current: {desk: any, field: any, follower: any, isListOpen: boolean, setListOpen: any, say: any}}} latest */
+export function makeActions(latest) {
+  const conversation = () => latest.current.desk.current;
+  const focusField = () => hasKeyboard() && latest.current.field.current.focus({ preventScroll: true });
+  const follow = () => latest.current.follower.current.follow();
+  const closeDrawer = () => !matchMedia("(min-width: 56rem)").matches && latest.current.setListOpen(false);
+  return {
+    focusField,
+    toggleList: () => latest.current.setListOpen(!latest.current.isListOpen),
+    async open(id) {
+      await latest.current.desk.open(id);
+      closeDrawer();
+    },
+    ...messageActions(conversation, follow, focusField),
+    ask(text) {
+      follow();
+      latest.current.desk.ask(text, conversation().draft.detachAll());
+      focusField();
+    },
+    // Of the conversation that is shown next, if text is typed before it is rendered.
+    write: (text) => conversation().draft.write(text),
+    stop() {
+      conversation().stop();
+      focusField();
+    },
+    unqueue() {
+      conversation().draft.unqueue();
+      focusField();
+    },
+    startNew() {
+      latest.current.desk.startNew();
+      closeDrawer();
+      follow();
+      focusField();
+    },
+    goToEnd() {
+      follow();
+      focusField();
+    },
+    async attach(files) {
+      // The browser empties the list of a drop when the event is over.
+      const copies = [...files];
+      const target = conversation();
+      const module = await import("../conversation/files.js").catch(sayMissing);
+      if (!module) return;
+      const { read, problems } = await module.readTextFiles(copies);
+      target.draft.attach(read);
+      // It may not be shown any more, and is read again when it is.
+      target.keep();
+      if (problems.length) latest.current.say(problems.join(" "));
+      focusField();
+    },
+    detach: (index) => conversation().draft.detach(index),
+  };
+}
+
+function messageActions(conversation, follow, focusField) {
+  const editLast = () => {
+    const question = conversation().messages.findLast(({ role }) => role === "user");
+    if (!question || conversation().open) return false;
+    conversation().edit(question.id);
+    return true;
+  };
+  const actions = {
+    edit: (message) => conversation().edit(message.id),
+    cancelEdit: () => conversation().edit(null),
+    saveQuestion(message, text) {
+      follow();
+      conversation().editQuestion(message, text);
+      focusField();
+    },
+    saveAnswer(message, text) {
+      conversation().editAnswer(message, text);
+      focusField();
+    },
+    regenerate(message) {
+      follow();
+      conversation().regenerate(message);
+      focusField();
+    },
+    continueAnswer(message) {
+      follow();
+      conversation().continueAnswer(message);
+      focusField();
+    },
+    takeBack(message) {
+      conversation().takeBack(message);
+      focusField();
+    },
+    switchBranch: (message, step) => conversation().switchBranch(message, step),
+  };
+  // Until a conversation is rendered, the buttons are those of the one before.
+  const ofShown = (act) => (message, argument) => message.conversation === conversation().id && act(message, argument);
+  return { editLast, ...Object.fromEntries(Object.entries(actions).map(([name, act]) => [name, ofShown(act)])) };
+}

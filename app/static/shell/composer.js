@@ -1,0 +1,71 @@
+// The input field. Enter sends, Shift + Enter starts a new line. While an answer is open, a question waits for its end.
+
+import { useLayoutEffect } from "preact/hooks";
+import { html } from "./html.js";
+import { SendIcon, StopIcon } from "./icons.js";
+import { lazy } from "./lazy.js";
+
+const FileList = lazy(() => import("../conversation/file_list.js"), "FileList", "parts.css");
+const Queued = lazy(() => import("./queued.js"), "Queued", "parts.css");
+
+/** Whether the field may take the focus: on a phone, this would open the on-screen keyboard. */
+export const hasKeyboard = () => matchMedia("(pointer: fine)").matches;
+
+/** The field grows with its text; the button sends, or stops the open answer. */
+export function Composer({ fieldRef, conversation, canAsk, actions }) {
+  const { text: draft, files, queued } = conversation.draft;
+  const isOpen = Boolean(conversation.open);
+  const canSend = (text) => canAsk && !queued && (text.trim() !== "" || files.length > 0);
+
+  const send = () => {
+    const text = fieldRef.current.value;
+    if (!canSend(text)) return;
+    // Clear the field at once, not with the next rendering: text typed until then belongs to the next message.
+    fieldRef.current.value = "";
+    actions.write("");
+    actions.ask(text.trim());
+  };
+  const onKeyDown = (event) => {
+    if (event.isComposing) return;
+    if (event.key === "ArrowUp" && !event.target.value && !files.length) {
+      if (actions.editLast()) event.preventDefault();
+    } else if (event.key === "Enter" && !event.shiftKey) {
+      event.preventDefault();
+      send();
+    }
+  };
+  const onPaste = (event) => {
+    const { types, files: pasted } = event.clipboardData;
+    // Cells of a table come as a text and as a picture of it.
+    const hasText = types.includes("text/plain");
+    const attached = [...pasted].filter(({ type }) => !(hasText && type.startsWith("image/")));
+    if (!attached.length) return;
+    event.preventDefault();
+    actions.attach(attached);
+  };
+
+  useLayoutEffect(() => fitToText(fieldRef.current), [draft, conversation]);
+
+  return html`
+    ${queued && html`<${Queued} queued=${queued} onEdit=${actions.unqueue} />`}
+    <form class="composer" onSubmit=${(event) => { event.preventDefault(); send(); }}>
+      ${files.length > 0 && html`<${FileList} files=${files} onRemove=${actions.detach} />`}
+      <div class="composer-row">
+        <label class="unseen" for="question">Your question</label>
+        <textarea id="question" ref=${fieldRef} rows="1" placeholder=${isOpen ? "Ask the next question" : "Ask a question"}
+          enterkeyhint="send" autocomplete="off" dir="auto" value=${draft} onPaste=${onPaste}
+          onInput=${(event) => actions.write(event.target.value)} onKeyDown=${onKeyDown}></textarea>
+        ${isOpen
+          ? html`<button key="stop" type="button" class="round stop" aria-label="Stop" title="Stop (Esc)"
+              onClick=${actions.stop}><${StopIcon} /></button>`
+          : html`<button key="send" type="submit" class="round send" aria-label="Send" title="Send (Enter)"
+              disabled=${!canSend(draft)}><${SendIcon} /></button>`}
+      </div>
+    </form>
+  `;
+}
+
+function fitToText(field) {
+  field.style.height = "auto";
+  field.style.height = `${field.scrollHeight}px`;
+}

@@ -1,0 +1,127 @@
+// The page: the list, the shown conversation, and the field.
+
+import { Fragment } from "preact";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Messages } from "../conversation/messages.js";
+import { makeActions } from "./actions.js";
+import { Composer } from "./composer.js";
+import { useDrop } from "./drop.js";
+import { useKeptFocus } from "./focus.js";
+import { Follower } from "./follower.js";
+import { Header } from "./header.js";
+import { Hint } from "./hint.js";
+import { html } from "./html.js";
+import { lazy } from "./lazy.js";
+import { Notice } from "./notice.js";
+import { useShortcuts } from "./shortcuts.js";
+import { Toast } from "./toast.js";
+import { Welcome } from "./welcome.js";
+
+const Sidebar = lazy(() => import("./sidebar.js"), "Sidebar", "sidebar.css");
+const SettingsPanel = lazy(() => import("../settings/panel.js"), "SettingsPanel", "window.css");
+const ModelSheet = lazy(() => import("./model_sheet.js"), "ModelSheet", "window.css");
+const ContextChoice = lazy(() => import("../conversation/context_choice.js"), "ContextChoice", "context.css");
+const DropOverlay = lazy(() => import("./drop_overlay.js"), "DropOverlay", "parts.css");
+const Announcer = lazy(() => import("../conversation/announcer.js"), "Announcer");
+const ShortcutSheet = lazy(() => import("./shortcut_sheet.js"), "ShortcutSheet", "window.css");
+const ToEnd = lazy(() => import("./to_end.js"), "ToEnd", "parts.css");
+
+const MISSING = "A part of this page could not be loaded. Reload the page when the server can be reached.";
+
+/** Where the list stands beside the conversation, it is open at first if there is something in it. */
+const isWide = () => matchMedia("(min-width: 72rem)").matches;
+
+export function Page({ desk, library, link, presets }) {
+  const log = useRef(null);
+  const messages = useRef(null);
+  const field = useRef(null);
+  const follower = useRef(null);
+  const [isFollowing, setFollowing] = useState(true);
+  const [isListOpen, setListOpen] = useState(false);
+  const [numSearches, setNumSearches] = useState(0);
+  const [sheet, setSheet] = useState(null);
+  const [toast, setToast] = useState(null);
+  const conversation = desk.current;
+  const isEmpty = conversation.messages.length === 0;
+  const show = (name) => setSheet({ name });
+  // The browser reports later that a sheet was closed: another may be open by then, or the same again.
+  const closeSheet = () => setSheet((now) => (now === sheet ? null : now));
+  const say = (text, action, run) => setToast({ text, action, run });
+  const closing = { onClose: closeSheet, onMissing: closeSheet };
+  const parts = { desk, field, follower, isListOpen, setListOpen, say };
+  const latest = useRef(parts);
+  latest.current = parts;
+  const actions = useMemo(() => makeActions(latest), []);
+
+  useLayoutEffect(() => {
+    follower.current = new Follower(log.current, messages.current, setFollowing);
+  }, []);
+  useEffect(() => {
+    const onMissing = () => say(MISSING);
+    addEventListener("partmissing", onMissing);
+    return () => removeEventListener("partmissing", onMissing);
+  }, []);
+  useKeptFocus(document.body, actions.focusField);
+  // In the same task as the rendering that ends `aria-busy`: nobody meets a list that is still about to open.
+  useLayoutEffect(() => {
+    if (library.isOpen && isWide() && library.list.length) setListOpen(true);
+  }, [library.isOpen]);
+  // The welcome is shown from its heading, a conversation from its end.
+  useLayoutEffect(() => {
+    if (isEmpty) log.current.scrollTop = 0;
+    else follower.current.follow();
+  }, [isEmpty, conversation]);
+  useShortcuts({
+    stop: actions.stop,
+    startNew: actions.startNew,
+    help: () => show("shortcuts"),
+    toggleList: actions.toggleList,
+    search: () => {
+      setListOpen(true);
+      setNumSearches(numSearches + 1);
+    },
+  });
+  const isDropping = useDrop(actions.attach);
+
+  const notice = html`<${Notice} phase=${link.phase} onKey=${(key) => link.unlock(key)} />`;
+  return html`
+    <${Header} link=${link} isListOpen=${isListOpen} onList=${actions.toggleList} onModel=${() => show("model")}
+      onSettings=${() => show("settings")} onNewChat=${actions.startNew} />
+    <div class="body" data-list=${isListOpen} aria-busy=${!library.isOpen}>
+      ${isListOpen && html`
+        <${Sidebar} library=${library} desk=${desk} actions=${actions} say=${say} numSearches=${numSearches}
+          onMissing=${() => setListOpen(false)} />`}
+      <div class="content">
+        <main class="log" ref=${log} tabindex="0" data-following=${isFollowing}>
+          <div class="column" ref=${messages} role="log" aria-live="off" aria-label="Conversation">
+            <${Messages} conversation=${conversation} actions=${actions} canAsk=${link.isReady} />
+          </div>
+          ${isEmpty && html`<${Welcome} link=${link} onAsk=${actions.ask}>${notice}<//>`}
+        </main>
+        <footer class="dock">
+          <div class="column">
+            <${Toast} message=${toast} onEnd=${() => setToast(null)} />
+            ${!isFollowing && !isEmpty && html`<${ToEnd} onClick=${actions.goToEnd} />`}
+            ${!isEmpty && notice}
+            ${library.problem && !isListOpen && html`<p class="notice storage" role="alert">${library.problem}</p>`}
+            ${!isEmpty && !conversation.open && html`
+              <${ContextChoice} conversation=${conversation} link=${link} actions=${actions} />`}
+            <${Composer} fieldRef=${field} conversation=${conversation} canAsk=${link.isReady || link.isDraining}
+              actions=${actions} />
+            <${Hint} conversation=${conversation} link=${link} onHelp=${() => show("shortcuts")} />
+          </div>
+        </footer>
+        ${isDropping && html`<${DropOverlay} />`}
+      </div>
+    </div>
+    ${!isEmpty && html`<${Announcer} key=${conversation.id} answer=${conversation.open} />`}
+    <${Fragment} key=${sheet}>
+      ${sheet?.name === "shortcuts" && html`<${ShortcutSheet} ...${closing} />`}
+      ${sheet?.name === "model" && html`
+        <${ModelSheet} link=${link} conversation=${conversation} ...${closing} />`}
+      ${sheet?.name === "settings" && html`
+        <${SettingsPanel} key=${conversation.id} conversation=${conversation} presets=${presets}
+          defaults=${link.details.default_sampling_params ?? {}} ...${closing} />`}
+    <//>
+  `;
+}

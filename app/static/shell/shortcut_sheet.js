@@ -1,0 +1,29 @@
+// The sheet that lists the keyboard shortcuts.
+
+import { Dialog } from "./dialog.js";
+import { html } from "./html.js";
+
+const SHORTCUTS = [
+  ["Enter", "Send"],
+  ["Shift + Enter", "New line"],
+  ["↑", "Edit the last question, in an empty field"],
+  ["Esc", "Stop the answer"],
+  ["Ctrl + Shift + O", "New chat"],
+  ["Ctrl + K", "Search conversations"],
+  ["Ctrl + B", "Show or hide the list"],
+  ["Ctrl + /", "This list"],
+];
+
+export function ShortcutSheet({ onClose }) {
+  return html`
+    <${Dialog} title="Keyboard shortcuts" onClose=${onClose}>
+      <table class="shortcuts">
+        <tbody>
+          ${SHORTCUTS.map(([keys, text]) => html`
+            <tr><th scope="row">${keys.split(" + ").map((key, index) => html`${index > 0 && " + "}<kbd>${key}</kbd>`)}</th>
+              <td>${text}</td></tr>`)}
+        </tbody>
+      </table>
+    <//>
+  `;
+}

@@ -1,0 +1,52 @@
+// A chat request in three languages. The API key is not part of it.
+
+export const LANGUAGES = ["curl", "Python", "JavaScript"];
+
+/** @param {string} language @param {string} origin @param {Record<string, any>} body */
+export function makeSnippet(language, origin, body) {
+  if (language === "Python") return python(origin, body);
+  if (language === "JavaScript") return javascript(origin, body);
+  const quoted = JSON.stringify(body, null, 2).replaceAll("'", `'\\''`);
+  return `curl ${origin}/v1/chat/completions \\\n  -H 'Content-Type: application/json' \\\n  -d '${quoted}'`;
+}
+
+const OPENAI_FIELDS = "model messages temperature top_p presence_penalty frequency_penalty seed max_tokens stop reasoning_effort";
+
+function python(origin, body) {
+  const known = Object.entries(body).filter(([name]) => OPENAI_FIELDS.split(" ").includes(name));
+  const extra = Object.entries(body).filter(([name]) => !OPENAI_FIELDS.split(" ").includes(name));
+  const lines = known.map(([name, value]) => `    ${name}=${literal(value)},`);
+  if (extra.length) lines.push(`    extra_body=${literal(Object.fromEntries(extra))},`);
+  return [
+    "from openai import OpenAI",
+    "",
+    `client = OpenAI(base_url="${origin}/v1", api_key="none")`,
+    "stream = client.chat.completions.create(",
+    ...lines,
+    "    stream=True,",
+    ")",
+    "for chunk in stream:",
+    '    print(chunk.choices[0].delta.content or "", end="", flush=True)',
+  ].join("\n");
+}
+
+/** JSON is Python but for three words, which stand outside of strings. */
+function literal(value) {
+  if (value === null) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (Array.isArray(value)) return `[${value.map(literal).join(", ")}]`;
+  if (typeof value !== "object") return JSON.stringify(value);
+  return `{${Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${literal(each)}`).join(", ")}}`;
+}
+
+function javascript(origin, body) {
+  return [
+    `const response = await fetch("${origin}/v1/chat/completions", {`,
+    '  method: "POST",',
+    '  headers: { "Content-Type": "application/json" },',
+    `  body: JSON.stringify(${JSON.stringify(body, null, 2).replaceAll("\n", "\n  ")}),`,
+    "});",
+    "const { choices } = await response.json();",
+    "console.log(choices[0].message.content);",
+  ].join("\n");
+}

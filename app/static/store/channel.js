@@ -1,0 +1,63 @@
+// What the tabs of the page tell each other: which conversations have changed, and who is writing an answer.
+
+const NAME = "quire";
+// Tabs answer at once, hidden ones too: messages are not delayed as timers are.
+const ANSWER_MS = 300;
+
+export class Channel {
+  #channel = new BroadcastChannel(NAME);
+  #handlers;
+
+  /**
+   * @param {{onSaved: (id: string) => void, onRemoved: (ids: string[]) => void, onImported: () => void,
+   *   isWriting: (message: string) => boolean}} handlers
+   */
+  constructor(handlers) {
+    this.#handlers = handlers;
+    this.#channel.onmessage = ({ data }) => this.#receive(data);
+  }
+
+  /** Tell the other tabs that a conversation was changed. */
+  saved(id) {
+    this.#channel.postMessage({ kind: "saved", id });
+  }
+
+  /** Tell the other tabs that conversations were deleted. */
+  removed(ids) {
+    this.#channel.postMessage({ kind: "removed", ids });
+  }
+
+  /** Tell the other tabs that any conversation may have changed. */
+  imported() {
+    this.#channel.postMessage({ kind: "imported" });
+  }
+
+  /** Whether another tab is writing the answer with this id. @returns {Promise<boolean>} */
+  isWrittenElsewhere(message) {
+    return new Promise((resolve) => {
+      const settle = (isWritten) => {
+        clearTimeout(timer);
+        this.#channel.removeEventListener("message", hear);
+        resolve(isWritten);
+      };
+      const hear = ({ data }) => data.kind === "mine" && data.message === message && settle(true);
+      const timer = setTimeout(() => settle(false), ANSWER_MS);
+      this.#channel.addEventListener("message", hear);
+      this.#channel.postMessage({ kind: "who", message });
+    });
+  }
+
+  close() {
+    this.#channel.close();
+  }
+
+  #receive(data) {
+    const { onSaved, onRemoved, onImported, isWriting } = this.#handlers;
+    if (data.kind === "saved") onSaved(data.id);
+    else if (data.kind === "removed") onRemoved(data.ids);
+    else if (data.kind === "imported") onImported();
+    else if (data.kind === "who" && isWriting(data.message)) {
+      this.#channel.postMessage({ kind: "mine", message: data.message });
+    }
+  }
+}

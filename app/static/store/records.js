@@ -1,0 +1,96 @@
+// The records of conversations, as they are stored and exported, and their checks. Stored and imported data may be
+// damaged or hostile: only records that pass these checks reach the page.
+
+const ROLES = ["user", "assistant"];
+const STATES = ["waiting", "streaming", "done", "stopped", "failed", "disconnected", "interrupted"];
+
+/** A new random id of 20 characters. (`randomUUID` is missing on pages over plain http.) */
+export function newId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(10));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** @returns {import("./record_types.js").ConversationRecord} an empty conversation */
+export function newConversation(now, settings = {}) {
+  return {
+    id: newId(),
+    title: "",
+    hasOwnTitle: false,
+    isPinned: false,
+    createdAt: now,
+    updatedAt: now,
+    head: null,
+    settings,
+    draft: "",
+  };
+}
+
+const isText = (value) => typeof value === "string";
+const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+const isId = (value) => isText(value) && /^[\w-]{1,64}$/.test(value);
+const isAbsentOr = (check) => (value) => value === undefined || value === null || check(value);
+const isListOf = (check) => (value) => Array.isArray(value) && value.every(check);
+const isRecordOf = (checks) => (value) => isObject(value) && Object.keys(checks).every((name) => checks[name](value[name]));
+
+const areFiles = isListOf(isRecordOf({ name: isText, text: isText }));
+
+/** Whether a value is a record of a conversation. */
+export const isConversation = isRecordOf({
+  id: isId,
+  title: isText,
+  hasOwnTitle: isAbsentOr((value) => typeof value === "boolean"),
+  isPinned: isAbsentOr((value) => typeof value === "boolean"),
+  createdAt: isNumber,
+  updatedAt: isNumber,
+  head: isAbsentOr(isId),
+  settings: isAbsentOr(isObject),
+  draft: isAbsentOr(isText),
+  files: isAbsentOr(areFiles),
+  queued: isAbsentOr(isRecordOf({ text: isText, files: areFiles })),
+});
+
+/** Whether a value is a record of a message. */
+export const isMessage = isRecordOf({
+  id: isId,
+  conversation: isId,
+  parent: isAbsentOr(isId),
+  role: (value) => ROLES.includes(value),
+  text: isText,
+  createdAt: isNumber,
+  state: isAbsentOr((value) => STATES.includes(value)),
+  finish: isAbsentOr(isText),
+  error: isAbsentOr(isText),
+  code: isAbsentOr(isText),
+  keeps: (value) => value === undefined || (Number.isInteger(value) && value >= 0),
+  reasoning: isAbsentOr(isText),
+  reasoningMs: isAbsentOr(isNumber),
+  model: isAbsentOr(isText),
+  tools: isAbsentOr(isListOf(isRecordOf({ id: isText, name: isText, arguments: isText }))),
+  files: isAbsentOr(areFiles),
+  usage: isAbsentOr(isRecordOf({ prompt_tokens: isNumber, completion_tokens: isNumber })),
+  figures: isAbsentOr(
+    isRecordOf({ tokens: isNumber, firstTokenMs: isAbsentOr(isNumber), waitedMs: isNumber, rate: isAbsentOr(isNumber) }),
+  ),
+});
+
+/** Whether a value is a record of a preset. */
+export const isPreset = isRecordOf({ id: isId, name: isText, settings: isObject });
+
+const CONVERSATION_FIELDS = "id title hasOwnTitle isPinned createdAt updatedAt head settings draft files queued".split(" ");
+const MESSAGE_FIELDS = (
+  "id conversation parent role text createdAt state finish error code reasoning reasoningMs tools files figures usage " +
+  "model isEdited isReturned keeps isUndone"
+).split(" ");
+
+const pick = (fields, value) =>
+  Object.fromEntries(fields.filter((name) => value[name] !== undefined).map((name) => [name, value[name]]));
+
+/** The fields of a conversation that are stored. @returns {import("./record_types.js").ConversationRecord} */
+export const toConversation = (value) => ({
+  ...newConversation(value.createdAt),
+  .../** @type {object} */ (pick(CONVERSATION_FIELDS, value)),
+});
+
+/** The fields of a message that are stored. @returns {import("./record_types.js").MessageRecord} */
+export const toMessage = (value) => /** @type {any} */ (pick(MESSAGE_FIELDS, value));

@@ -1,0 +1,103 @@
+"""Compiles grammars under limits that are the same on every machine: counts, never time.
+
+The library never raises for a grammar that it rejects, and a grammar that no text satisfies compiles: only its first
+mask is an error. So the first mask is made here, too, which also warms up the lexer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from app.contract.errors import InvalidValue
+from app.contract.grammar import Grammar, GrammarKind
+from app.text.grammar.grammar_sources import lark_of_regex
+from app.text.grammar.json_schemas import checked_schema
+from app.text.grammar.vocabulary import GrammarVocabulary
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+MAX_REASON_CHARS = 300
+# An ambiguous grammar may cost as many steps for each token as there are items in a row of its parser. Choices have an
+# item each, and like schemas they are not ambiguous.
+MAX_ITEMS, LARK_ITEMS = 2000, 300
+LIMITS: dict[str, Any] = {
+    "initial_lexer_fuel": 500_000,
+    "step_lexer_fuel": 50_000,
+    "step_max_items": 20_000,
+    "max_lexer_states": 50_000,
+    "max_grammar_size": 100_000,
+    "verbose_errors": False,
+}
+MAX_BLANKS = 2
+_AFTER_REASONING = rf"start: /[ \n]{{0,{MAX_BLANKS}}}/ @answer"
+
+
+def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary) -> LLMatcher:
+    """Return a matcher at the beginning of a grammar, whose first masks were computed. Any thread.
+
+    Raises:
+        InvalidValue: the grammar is rejected, too large, or satisfied by no text; `param` is not set.
+    """
+    import llguidance
+
+    body = _body(grammar)
+    rules = [body]
+    if grammar.follows_reasoning:
+        rules = [{"lark_grammar": _AFTER_REASONING}, {"name": "answer", **body}]
+    is_ours = grammar.kind in (GrammarKind.JSON_SCHEMA, GrammarKind.CALLS, GrammarKind.CHOICE)
+    items = MAX_ITEMS if is_ours else LARK_ITEMS
+    limits = llguidance.LLParserLimits(max_items_in_row=items, **LIMITS)
+    source = orjson.dumps({"grammars": rules}).decode()
+    matcher = llguidance.LLMatcher(vocabulary.backend, source, log_level=0, limits=limits)
+    if matcher.is_error():
+        raise InvalidValue(f"{error_of(matcher)}.")
+    if grammar.follows_reasoning and vocabulary.newline_id is not None:
+        # The first mask allows blanks whatever follows; the one behind them says whether anything does.
+        behind_blanks = matcher.deep_copy()
+        behind_blanks.consume_tokens([vocabulary.newline_id] * MAX_BLANKS)
+        _check_mask(behind_blanks)
+    _check_mask(matcher)  # last, because copies share a lexer, which may have come to its limit
+    return matcher
+
+
+def _check_mask(matcher: LLMatcher) -> None:
+    """Reject a grammar that nothing can satisfy from here on."""
+    mask = matcher.compute_bitmask()
+    if matcher.is_error():
+        raise InvalidValue(f"{error_of(matcher)}.")
+    if not any(mask):
+        raise InvalidValue("No text of this model's tokens satisfies it.")
+
+
+def _body(grammar: Grammar) -> dict[str, Any]:
+    """Return a grammar in the library's own form."""
+    match grammar.kind:
+        case GrammarKind.JSON_SCHEMA:
+            return {"json_schema": checked_schema(grammar.source)}
+        case GrammarKind.REGEX:
+            return {"lark_grammar": lark_of_regex(grammar.source)}
+        case GrammarKind.CHOICE:
+            choices = [orjson.dumps(choice).decode() for choice in orjson.loads(grammar.source)]
+            # The library reads no such character in a text.
+            return {"lark_grammar": f"start: {' | '.join(choices)}".replace("\x7f", r"\u007f")}
+        case GrammarKind.LARK | GrammarKind.CALLS:
+            return {"lark_grammar": grammar.source}
+
+
+_STOPS = {
+    "NoExtensionBias": "No text satisfies it",
+    "NoExtension": "No text satisfies it",
+    "ParserTooComplex": "It is too ambiguous: one token has too many readings",
+    "LexerTooComplex": "Its regular expressions are too complex",
+}
+
+
+def error_of(matcher: LLMatcher) -> str:
+    """Return why a matcher is in error, without a full stop: the library's first line, or that of a regex's error."""
+    lines = [line.strip() for line in matcher.get_error().splitlines()] or ["unknown error"]
+    first = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])
+    first = _STOPS.get(first.partition(":")[0].strip(), first)
+    return (first[:1].upper() + first[1:MAX_REASON_CHARS]).rstrip(". ")

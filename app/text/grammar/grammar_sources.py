@@ -1,0 +1,147 @@
+"""What clients ask for, as one grammar: checks of form and size, before the grammar library sees anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from app.contract.errors import InvalidValue
+from app.contract.grammar import Grammar, GrammarKind, StructuredOutputs
+from app.text.grammar.json_schemas import checked_schema
+from app.text.grammar.lark_text import as_json, quoted
+
+MAX_SOURCE_BYTES = 64 * 2**10
+MAX_CHOICES = 512
+MAX_CHOICE_BYTES = 256
+MAX_RULES = 400
+MAX_BRACKETS = 64
+ANY_OBJECT = '{"type":"object"}'
+
+
+def grammar_of(wanted: StructuredOutputs) -> Grammar:
+    """Return the grammar that `wanted` asks for. Any thread.
+
+    Raises:
+        InvalidValue: the value has a wrong type, or is too large; `param` is the field of `StructuredOutputs`.
+    """
+    if wanted.json_object:
+        return Grammar(GrammarKind.JSON_SCHEMA, ANY_OBJECT)
+    if wanted.json is not None:
+        return json_schema(wanted.json)
+    if wanted.regex is not None:
+        return Grammar(GrammarKind.REGEX, _checked("regex", wanted.regex))
+    if wanted.choice is not None:
+        return _choice(wanted.choice)
+    return lark(wanted.grammar)
+
+
+def json_schema(schema: object) -> Grammar:
+    """Return the grammar of a JSON schema, given as an object, as true or false, or as text.
+
+    Raises:
+        InvalidValue: it is none of these, or too large; `param` is `json`.
+    """
+    if isinstance(schema, str):
+        try:
+            schema = orjson.loads(_checked("json", schema))
+        except orjson.JSONDecodeError as error:
+            raise InvalidValue(f"json is not JSON ({error}); it must be a JSON schema.", param="json") from None
+    if not isinstance(schema, (Mapping, bool)):
+        raise InvalidValue(
+            f"json is {type(schema).__name__}; it must be a JSON schema, an object or its text.", param="json"
+        )
+    try:
+        source = orjson.dumps(schema).decode()
+    except TypeError as error:  # only a caller in Python can give what is no JSON
+        raise InvalidValue(f"json is no JSON schema: {error}.", param="json") from None
+    return Grammar(GrammarKind.JSON_SCHEMA, _checked("json", source))
+
+
+def lark(source: object) -> Grammar:
+    """Return the grammar of a text in Lark, or in GBNF where it contains `::=`.
+
+    Raises:
+        InvalidValue: it is no text, too large, or no GBNF; `param` is `grammar`.
+    """
+    text = _checked("grammar", source)
+    return Grammar(GrammarKind.LARK, _checked("grammar", _from_gbnf(text)) if "::=" in text else text)
+
+
+def rule_of(grammar: Grammar) -> str:
+    """Return a grammar that `grammar_of` has made as the body of a rule in Lark. Any thread.
+
+    Raises:
+        InvalidValue: its schema is too large, or is false; `param` is not set.
+    """
+    match grammar.kind:
+        case GrammarKind.JSON_SCHEMA:
+            return f"%json {as_json(checked_schema(grammar.source))}"
+        case GrammarKind.REGEX:
+            return f"%lark {{\n{lark_of_regex(grammar.source)}\n}}"
+        case GrammarKind.CHOICE:
+            return " | ".join(map(quoted, orjson.loads(grammar.source)))
+        case GrammarKind.LARK | GrammarKind.CALLS:
+            return f"%lark {{\n{grammar.source}\n}}"
+
+
+def lark_of_regex(pattern: str) -> str:
+    """Return a grammar in Lark for exactly what a regular expression matches."""
+    import llguidance
+
+    whole = orjson.loads(llguidance.LLMatcher.grammar_from_regex(pattern))
+    return str(whole["grammars"][0]["lark_grammar"])
+
+
+def _choice(choices: object) -> Grammar:
+    if isinstance(choices, str) or not isinstance(choices, (list, tuple)) or not 1 <= len(choices) <= MAX_CHOICES:
+        raise InvalidValue(f"choice must be a list of 1 to {MAX_CHOICES} texts.", param="choice")
+    for text in choices:
+        if not isinstance(text, str) or not 1 <= len(_bytes("choice", text)) <= MAX_CHOICE_BYTES:
+            raise InvalidValue(
+                f"choice has {str(text)[:80]!r}; each must be a text of 1 to {MAX_CHOICE_BYTES} bytes.", param="choice"
+            )
+    return Grammar(GrammarKind.CHOICE, _checked("choice", orjson.dumps(list(dict.fromkeys(choices))).decode()))
+
+
+def _from_gbnf(text: str) -> str:
+    """Convert GBNF to Lark. The converter is Python: quadratic in rules, and recursive in brackets."""
+    from llguidance.gbnf_to_lark import any_to_lark
+
+    num_rules, depth = text.count("::="), _bracket_depth(text)
+    for what, count, most in (("rules", num_rules, MAX_RULES), ("nested brackets", depth, MAX_BRACKETS)):
+        if count > most:
+            raise InvalidValue(f"grammar has {count} {what}; at most {most} are allowed.", param="grammar")
+    try:
+        converted: Any = any_to_lark(text)
+    except (Exception, RecursionError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InvalidValue(f"grammar is no GBNF: {reason[:200]}.", param="grammar") from None
+    return str(converted)
+
+
+def _bracket_depth(text: str) -> int:
+    depth = most = 0
+    for character in text:
+        if character in "([{":
+            depth += 1
+            most = max(most, depth)
+        elif character in ")]}":
+            depth = max(0, depth - 1)
+    return most
+
+
+def _checked(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidValue(f"{name} is {str(value)[:80]!r}; it must be a text, and not empty.", param=name)
+    if (size := len(_bytes(name, value))) > MAX_SOURCE_BYTES:
+        raise InvalidValue(f"{name} has {size} bytes; at most {MAX_SOURCE_BYTES} are allowed.", param=name)
+    return value
+
+
+def _bytes(name: str, value: str) -> bytes:
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise InvalidValue(f"{name} contains a lone surrogate; it must be valid Unicode.", param=name) from None

@@ -1,0 +1,120 @@
+"""The vocabulary of a model as the grammar library needs it: made once, while the model loads.
+
+Making it keeps every thread of the process waiting for 0.01 to 0.9 s, because the library holds the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from app.contract.errors import InvalidValue, UnsupportedParameter
+from app.text.tokenizer import Part, Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+# Masks of strings near their maximum length are slow: the library's own slices end at 10 and 30 characters.
+SLICE_LENGTHS = (1, 2, 3, 4, 6, 8, 10, 15, 20, 30)
+CHARACTERS = r'[^"\\\x00-\x1F\x7F]'
+SLICES = (r"[ \t\n\r]+", *(f"{CHARACTERS}{{1,{length}}}" for length in SLICE_LENGTHS), f"{CHARACTERS}+")
+MAX_FORCED_CHARS = 4096
+"""The longest text that must come whose tokens are told at once. The library asks for all of it before each token, with
+the interpreter's lock; a grammar of 2 KB can force megabytes."""
+
+
+def mask_words(vocab_size: int) -> int:
+    """Return the 32-bit words of a mask: a bit for each token of the model, and one that no token has."""
+    return vocab_size // 32 + 1
+
+
+class GrammarVocabulary:
+    """The tokens of one model: of its tokenizer, and padding ids that no grammar allows. Any thread.
+
+    The ids `eos_token_ids` end an answer; a model without any ends where the grammar is complete.
+
+    Attributes:
+        backend: the library's tokenizer; its masks have `mask_words(vocab_size)` words.
+        newline_id: the token of a newline; None if there is none.
+
+    Raises:
+        UnsupportedParameter: the text of a token depends on its neighbours, or the library cannot read the tokenizer.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
+        if not tokenizer.has_token_bytes:
+            raise UnsupportedParameter(
+                "Grammars are not supported for this model's tokenizer: the text of a token depends on its neighbours."
+            )
+        try:
+            import llguidance  # 0.1 s, on the engine thread rather than before the page can be served
+
+            eos = list(eos_token_ids) or [vocab_size]
+            ours = _OurTokenizer(tokenizer, vocab_size, eos)
+            self.backend: LLTokenizer = llguidance.LLTokenizer(cast(Any, ours), eos_token=eos, slices=list(SLICES))
+            self.newline_id = ours.ids.get(b"\n")
+        except Exception as error:  # the library has no errors of its own
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise UnsupportedParameter(f"Grammars are not supported for this model's tokenizer: {reason}.") from error
+
+
+class _OurTokenizer:
+    """Our tokenizer as the library calls it, for the tokens of a text that must come."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self.eos_token_id = eos_token_ids[0]
+        count = min(tokenizer.vocab_size, vocab_size)
+        self.tokens = tokenizer.vocabulary_bytes(count) + [b""] * (vocab_size + 1 - count)
+        # Other added tokens, such as `<tool_call>` of Qwen, are text in an answer, so they are text of a grammar.
+        # Where the library reads a file itself it makes all of them special, and no grammar would allow them.
+        special = {*tokenizer.special_tokens.values(), *eos_token_ids}
+        self.special_token_ids = sorted(token_id for token_id in special if token_id <= vocab_size)
+        self._special = frozenset(self.special_token_ids)
+        ids = (token_id for token_id in range(count) if token_id not in self._special)
+        self.ids = {self.tokens[token_id]: token_id for token_id in ids if self.tokens[token_id]}
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """Return the ids of a text, which comes as bytes or as a string, or of the beginning of a long one.
+
+        Joined, their bytes are those of the text: neither with a space before them, as sentencepiece models begin, nor
+        with a special token where the text spells one.
+        """
+        given = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+        if len(given) > MAX_FORCED_CHARS:
+            # What follows may change the last tokens.
+            return self._encode(given[:MAX_FORCED_CHARS])[:-2]
+        return self._encode(given)
+
+    def _encode(self, text: str) -> list[int]:
+        token_ids = self._tokenizer.encode(text, add_special_tokens=False)
+        if self._are_of(token_ids, text):
+            return token_ids
+        with suppress(InvalidValue):
+            token_ids = self._tokenizer.encode_parts([Part(text, is_literal=True)])
+        return token_ids if self._are_of(token_ids, text) else _longest_tokens(text.encode(), self.ids)
+
+    def _are_of(self, token_ids: Sequence[int], text: str) -> bool:
+        return (
+            self._special.isdisjoint(token_ids)
+            and b"".join(self.tokens[token_id] for token_id in token_ids) == text.encode()
+        )
+
+
+def _longest_tokens(text: bytes, ids: Mapping[bytes, int]) -> list[int]:
+    """Split a text into the longest tokens from its beginning on, up to what no token begins with."""
+    longest = max(map(len, ids), default=0)
+    token_ids, position = [], 0
+    while position < len(text):
+        for end in range(min(position + longest, len(text)), position, -1):
+            if (token_id := ids.get(text[position:end])) is not None:
+                token_ids.append(token_id)
+                position = end
+                break
+        else:
+            break
+    return token_ids

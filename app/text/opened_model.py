@@ -1,0 +1,39 @@
+"""A model that was opened: what is read of it before its weights, once for all who need it. Without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.checkpoint.inspection import ModelFiles, inspect_at
+from app.checkpoint.names import resolve
+from app.checkpoint.spec import ModelSpec
+from app.config.settings import ModelConfig
+from app.observe.console import Console
+from app.text.frontend import TextFrontend
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """The headers of a model's files, the spec that they describe, and its tokenizer and chat template. Any thread."""
+
+    files: ModelFiles
+    spec: ModelSpec
+    text: TextFrontend
+
+    @classmethod
+    def open(
+        cls, settings: ModelConfig, console: Console | None = None, on_inspected: Callable[[], None] = lambda: None
+    ) -> OpenedModel:
+        """Open the configured model. Blocks, and downloads what is not there; messages go to `console`, else stderr.
+
+        `on_inspected` is called when its headers are read and not refused, before the tokenizer, which takes longer.
+
+        Raises:
+            ModelRefused: the model cannot be served; the message says why and what to do.
+            CannotStart: the model must be downloaded, and cannot be now.
+            ConfigurationError: the template file of `settings` cannot be used, or the model has no revisions.
+        """
+        files, spec = inspect_at(resolve(settings.model, settings.revision, console), settings)
+        on_inspected()
+        return cls(files, spec, TextFrontend.load(settings, files.text_source))

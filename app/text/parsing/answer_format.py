@@ -1,0 +1,100 @@
+"""How the answers of one model are parsed: the syntax of its calls, and the marks of its reasoning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from app.text.parsing.answer_events import CallBegin, Event, Text
+from app.text.parsing.choose import AUTO, choose_format, choose_reasoning
+from app.text.parsing.formats import CallFormat
+from app.text.parsing.parser import Parser
+from app.text.parsing.reasoning import ReasoningMachine, ReasoningStyle
+from app.text.parsing.tool_schemas import ToolSchemas
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFormat:
+    """The format of one model's answers. Any thread.
+
+    Attributes:
+        calls: the syntax of its calls; None if they are not parsed.
+        reasoning: the marks of its reasoning; None if it is not separated.
+        special_tokens: the model's special tokens and their ids.
+    """
+
+    calls: CallFormat | None = None
+    reasoning: ReasoningStyle | None = None
+    special_tokens: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of_template(
+        cls,
+        source: str,
+        special_tokens: Mapping[str, int],
+        *,
+        tool_parser: str = AUTO,
+        reasoning_parser: str = AUTO,
+    ) -> AnswerFormat:
+        """Return the format that a chat template tells, or the settings."""
+        return cls(choose_format(source, tool_parser), choose_reasoning(source, reasoning_parser), dict(special_tokens))
+
+    def __str__(self) -> str:
+        calls, reasoning = (found.name if found else "none" for found in (self.calls, self.reasoning))
+        return f"calls of tools: {calls}, reasoning: {reasoning}"
+
+    def shown_token_ids(self, has_tools: bool) -> frozenset[int]:
+        """Return the special tokens that the parsers must see, for a request with or without tools."""
+        marks = [*(self.reasoning.marks if self.reasoning else ())]
+        if has_tools and self.calls is not None:
+            marks += self.calls.form.marks
+        return frozenset(self.special_tokens[mark] for mark in marks if mark in self.special_tokens)
+
+    def new_parser(self, schemas: ToolSchemas | None, *, is_inside: bool) -> AnswerParser | None:
+        """Return a parser for one answer, or None if nothing is parsed.
+
+        `schemas` are those of the request's tools, None if it has none; with `is_inside` the prompt has begun the
+        answer's reasoning.
+        """
+        special = frozenset(self.special_tokens)
+        parsers: list[Parser] = []
+        if self.reasoning is not None:
+            parsers.append(Parser(ReasoningMachine(self.reasoning.resolved(special), is_inside)))
+        if self.calls is not None and schemas is not None:
+            parsers.append(Parser(self.calls.resolved(special).form.machine(schemas)))
+        return AnswerParser(parsers) if parsers else None
+
+
+class AnswerParser:
+    """Parsers in a row: the text that one has found goes to the next. One owner; no I/O.
+
+    Attributes:
+        has_calls: whether any call has begun.
+    """
+
+    def __init__(self, parsers: Sequence[Parser]) -> None:
+        self._parsers = tuple(parsers)
+        self.has_calls = False
+
+    def feed(self, text: str) -> list[Event]:
+        """Take the next piece of the answer; return what it completes."""
+        return self._noted(self._through([Text(text)] if text else [], self._parsers))
+
+    def finish(self) -> list[Event]:
+        """Take the end of the answer; return the rest."""
+        events: list[Event] = []
+        for parser in self._parsers:
+            events = [*self._through(events, [parser]), *parser.finish()]
+        return self._noted(events)
+
+    def _through(self, events: Sequence[Event], parsers: Sequence[Parser]) -> list[Event]:
+        found = list(events)
+        for parser in parsers:
+            found = [
+                each for event in found for each in (parser.feed(event.text) if isinstance(event, Text) else [event])
+            ]
+        return found
+
+    def _noted(self, events: list[Event]) -> list[Event]:
+        self.has_calls = self.has_calls or any(isinstance(event, CallBegin) for event in events)
+        return events

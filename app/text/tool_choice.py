@@ -1,0 +1,187 @@
+"""The tools of a chat request and the client's choice among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.contract.errors import InvalidValue, UnsupportedParameter
+from app.contract.grammar import Grammar, GrammarKind, StructuredOutputs
+from app.text.grammar.grammar_sources import MAX_SOURCE_BYTES, grammar_of, rule_of
+from app.text.grammar.json_schemas import check_size
+from app.text.parsing.answer_format import AnswerFormat
+from app.text.parsing.call_grammar import CallGrammar
+from app.text.parsing.formats import CallFormat
+from app.text.parsing.tool_schemas import ToolSchemas, Unwritable
+from app.text.tools import check_tools, to_json
+
+NONE, AUTO, REQUIRED = "none", "auto", "required"
+# What `choose_tools` accepts as the choice, for the OpenAPI document.
+CHOICE_SCHEMA: Mapping[str, object] = {
+    "anyOf": [
+        {"enum": [NONE, AUTO, REQUIRED]},
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "function"},
+                "function": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+            },
+            "required": ["type", "function"],
+        },
+    ]
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """The tools that an answer may or must call.
+
+    Attributes:
+        definitions: what the prompt has of them; empty if the answer must call none.
+        called: the definitions among which the answer must choose; empty if it need not call any.
+        strict: the names of the tools whose schemas an optional call must satisfy.
+        is_parallel: whether it may call several.
+    """
+
+    definitions: tuple[dict[str, Any], ...] = ()
+    called: tuple[dict[str, Any], ...] = ()
+    strict: frozenset[str] = frozenset()
+    is_parallel: bool = True
+
+    @property
+    def schemas(self) -> ToolSchemas | None:
+        """What the parser of the answer needs; None if there is nothing to parse."""
+        return ToolSchemas(self.definitions) if self.definitions else None
+
+    @property
+    def num_chars(self) -> int:
+        """The number of characters of the definitions in the prompt, at least."""
+        return len(to_json(self.definitions)) if self.definitions else 0
+
+    def grammar(self, answers: AnswerFormat, outputs: StructuredOutputs | None = None) -> Grammar | None:
+        """Return the grammar of an answer; None if it may be any text. `outputs` say what it must be if it is no call.
+
+        An answer that must call a tool is calls alone. Else calls are checked where a tool is strict, where there may
+        be one at most, and beside `outputs`.
+
+        Raises:
+            InvalidValue: `outputs` are wrong, the grammar is too large, or the model's calls cannot satisfy a schema.
+        """
+        other = None if outputs is None or self.called else grammar_of(outputs)
+        is_checked = self.called or self.strict or (self.definitions and (other is not None or not self.is_parallel))
+        if answers.calls is None or not is_checked:
+            return other
+        with self._naming_tools():
+            source = self._source(answers.calls, answers.special_tokens, other)
+        if source is None:
+            return None
+        if (num_bytes := len(source.encode(errors="surrogatepass"))) > MAX_SOURCE_BYTES:
+            what, cure = "tools has", "tool_choice 'auto' without strict"
+            if other is not None:
+                what, cure = "tools and the grammar beside them have", "a smaller grammar"
+            raise InvalidValue(
+                f"{what} {num_bytes} bytes as a grammar; at most {MAX_SOURCE_BYTES} are allowed. Send fewer or "
+                f"shorter definitions, or {cure}.",
+                param="tools",
+            )
+        is_lark = other is not None and other.kind is GrammarKind.LARK  # which has a lower limit of ambiguity
+        return Grammar(GrammarKind.LARK if is_lark else GrammarKind.CALLS, source)
+
+    def parts(self, answers: AnswerFormat) -> Iterator[tuple[str, Grammar]]:
+        """Yield a grammar of each checked tool alone, with the path of its schema: to find the one that is wrong."""
+        for tool in self._checked if answers.calls is not None else ():
+            alone = replace(self, definitions=(tool,), called=(tool,))
+            if (grammar := alone.grammar(answers)) is not None:
+                yield self._path_of(_name_of(tool)), grammar
+
+    @property
+    def _checked(self) -> tuple[dict[str, Any], ...]:
+        """The tools of which a call satisfies the schema."""
+        return self.called or tuple(tool for tool in self.definitions if _name_of(tool) in self.strict)
+
+    def _source(self, calls: CallFormat, special_tokens: Mapping[str, int], other: Grammar | None) -> str | None:
+        for tool in self._checked:
+            try:
+                check_size(tool["function"]["parameters"])
+            except InvalidValue as error:
+                raise Unwritable(_name_of(tool), f"is rejected: {error.message.rstrip('.')}") from None
+        checked = {_name_of(tool) for tool in self._checked}
+        tools = [tool if _name_of(tool) in checked else _with_any_arguments(tool) for tool in self.definitions]
+        grammar = CallGrammar(calls, self.called or tools, special_tokens)
+        if self.called:
+            source: str | None = grammar.required(is_parallel=self.is_parallel)
+        elif other is not None:
+            source = grammar.beside(rule_of(other), is_parallel=self.is_parallel)
+        else:
+            source = grammar.optional(is_parallel=self.is_parallel)
+        return source
+
+    @contextmanager
+    def _naming_tools(self) -> Iterator[None]:
+        """Name the definition whose schema cannot be checked."""
+        try:
+            yield
+        except Unwritable as error:
+            path = self._path_of(error.function)
+            raise InvalidValue(
+                f"{path} {error.reason}. Change it, or send tool_choice 'auto' without strict.", param=path
+            ) from None
+
+    def _path_of(self, name: str) -> str:
+        index = [_name_of(tool) for tool in self.definitions].index(name)
+        return f"tools[{index}].function.parameters"
+
+
+NO_TOOLS = ToolUse()
+
+
+def choose_tools(tools: object, choice: object, is_parallel: bool | None, calls: CallFormat | None) -> ToolUse:
+    """Check `tools`, `tool_choice` and `parallel_tool_calls`, for a model whose calls have the format `calls`.
+
+    Raises:
+        InvalidValue, UnsupportedParameter: a value is wrong, or the model's calls have no known format.
+    """
+    given: list[Any] = tools if isinstance(tools, list) else []
+    definitions = tuple(check_tools(tools)) if tools not in (None, []) else ()
+    name = _named(choice)
+    if not definitions and choice not in (None, NONE, AUTO):
+        raise InvalidValue("tool_choice needs tools; send tools, or leave it out.", param="tool_choice")
+    if choice == NONE or not definitions:
+        return NO_TOOLS
+    called = definitions if choice == REQUIRED else ()
+    if name is not None:
+        called = tuple(tool for tool in definitions if tool["function"]["name"] == name)
+        if not called:
+            raise InvalidValue(f"tool_choice names {name[:100]!r}, which is not in tools.", param="tool_choice")
+    if called and calls is None:
+        raise UnsupportedParameter(
+            "tool_choice: the format of this model's calls is not known, so none can be required; "
+            "use 'auto', or start the server with --tool-parser.",
+            param="tool_choice",
+        )
+    strict = frozenset(_name_of(tool) for tool in given if tool["function"].get("strict"))
+    return ToolUse(definitions, called, strict, is_parallel is not False and name is None)
+
+
+def _name_of(tool: Mapping[str, Any]) -> str:
+    return str(tool["function"]["name"])
+
+
+def _with_any_arguments(tool: Mapping[str, Any]) -> dict[str, Any]:
+    return {**tool, "function": {**tool["function"], "parameters": {"type": "object"}}}
+
+
+def _named(choice: object) -> str | None:
+    """Return the name of the tool that the answer must call, if `tool_choice` names one."""
+    if choice in (None, NONE, AUTO, REQUIRED):
+        return None
+    function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if isinstance(name, str):
+        return name
+    raise InvalidValue(
+        'tool_choice must be \'none\', \'auto\', \'required\' or {"type": "function", "function": {"name": "..."}}.',
+        param="tool_choice",
+    )

@@ -1,0 +1,272 @@
+"""Tools in a prompt: checks of their definitions and calls, and the text that asks models without a syntax for calls.
+
+Definitions and messages are those of OpenAI's API. Templates get them as they are, but for two things: a call's
+arguments are an object, not its JSON, because templates loop over it; and ids have the form that the template insists
+on, made from ours by a hash, the same in a call and in its result.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from app.contract.errors import InvalidValue, UnsupportedParameter
+
+MAX_TOOLS = 128
+MAX_TOOLS_BYTES = 256 * 2**10
+MAX_DEPTH = 64  # of the JSON of definitions and arguments
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# What `check_tools` accepts, for the OpenAPI document: templates need fields that no struct has.
+TOOLS_SCHEMA: Mapping[str, object] = {
+    "type": "array",
+    "maxItems": MAX_TOOLS,
+    "items": {
+        "type": "object",
+        "properties": {
+            "type": {"const": "function"},
+            "function": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "pattern": f"^{_NAME.pattern}$"},
+                    "description": {"type": ["string", "null"]},
+                    "parameters": {"type": ["object", "null"]},
+                    "strict": {"type": ["boolean", "null"]},
+                },
+                "required": ["name"],
+            },
+        },
+        "required": ["function"],
+    },
+}
+_TOOL_FIELDS = ("type", "function")
+_FUNCTION_FIELDS = ("name", "description", "parameters", "strict")
+_ID_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_DEFINE = """# Tools
+
+You may call one or more of these functions. Their definitions are JSON, one in each line:
+<tools>
+{definitions}
+</tools>"""
+_ASK = """
+
+To call a function, write one JSON object with its name and arguments in this form:
+<tool_call>
+{"name": "the function's name", "arguments": {"the argument's name": "its value"}}
+</tool_call>"""
+
+Messages = list[dict[str, Any]]
+
+
+def check_tools(tools: object) -> list[dict[str, Any]]:
+    """Return the definitions of a request's tools as templates get them: without `strict`, and with parameters.
+
+    Raises:
+        InvalidValue, UnsupportedParameter: the path names the definition.
+    """
+    if not isinstance(tools, list) or len(tools) > MAX_TOOLS:
+        given = f"has {len(tools)} items" if isinstance(tools, list) else "is not a list"
+        raise InvalidValue(f"tools {given}; it must be a list of at most {MAX_TOOLS} tools.", param="tools")
+    checked = [_check_tool(f"tools[{index}]", tool) for index, tool in enumerate(tools)]
+    names = [tool["function"]["name"] for tool in checked]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            path = f"tools[{index}].function.name"
+            raise InvalidValue(f"{path} is {name!r}, as that of another tool; names must differ.", param=path)
+    num_bytes = len(to_json(checked).encode(errors="surrogatepass"))
+    if num_bytes > MAX_TOOLS_BYTES:
+        raise InvalidValue(
+            f"tools has {num_bytes} bytes as JSON; at most {MAX_TOOLS_BYTES} are allowed.", param="tools"
+        )
+    return checked
+
+
+def unknown_fields(tools: object) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield the fields of definitions that the server does not know: path, name, and the names that are known there.
+
+    Templates get them.
+    """
+    for index, tool in enumerate(tools) if isinstance(tools, list) else ():
+        function = tool.get("function") if isinstance(tool, dict) else None
+        for path, fields, known in (
+            (f"tools[{index}]", tool, _TOOL_FIELDS),
+            (f"tools[{index}].function", function, _FUNCTION_FIELDS),
+        ):
+            for name in fields if isinstance(fields, dict) else ():
+                if name not in known:
+                    yield f"{path}.{name}", name, known
+
+
+def parse_arguments(text: str, path: str) -> dict[str, Any]:
+    """Return the arguments of a call in a message; no text means none.
+
+    Raises:
+        InvalidValue: they are not the JSON of an object, or nested too deeply; `path` is named.
+    """
+    try:
+        value = json.loads(text or "{}", parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict) or _depth(value) > MAX_DEPTH:
+        raise InvalidValue(
+            f"{path} is {text[:100]!r}; it must be the JSON of an object, nested at most {MAX_DEPTH} deep.", param=path
+        )
+    return value
+
+
+def with_objects(message: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return a message of OpenAI's API as templates get it: arguments of calls are objects.
+
+    Raises:
+        InvalidValue: the arguments are not the JSON of an object; `path` is that of the message.
+    """
+    calls = []
+    for index, call in enumerate(message.get("tool_calls") or ()):
+        arguments = call["function"].get("arguments") or ""
+        if isinstance(arguments, str):
+            arguments = parse_arguments(arguments, f"{path}.tool_calls[{index}].function.arguments")
+        calls.append({**call, "id": call.get("id") or "", "function": {**call["function"], "arguments": arguments}})
+    return {**message, "tool_calls": calls} if calls else dict(message)
+
+
+def with_arguments_as_text(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return calls whose arguments are the JSON of the objects."""
+    functions = [{**call["function"], "arguments": to_json(call["function"]["arguments"])} for call in calls]
+    return [{**call, "function": function} for call, function in zip(calls, functions, strict=True)]
+
+
+def with_short_ids(messages: Sequence[Mapping[str, Any]], num_chars: int) -> Messages:
+    """Return messages whose ids of calls have exactly `num_chars` letters and digits."""
+    changed: Messages = []
+    for message in messages:
+        fields = dict(message)
+        if "tool_call_id" in fields:
+            fields["tool_call_id"] = _short_id(fields["tool_call_id"], num_chars)
+        if fields.get("tool_calls"):
+            fields["tool_calls"] = [{**call, "id": _short_id(call["id"], num_chars)} for call in fields["tool_calls"]]
+        changed.append(fields)
+    return changed
+
+
+def in_plain_messages(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> Messages:
+    """Return messages for a template without tools: the definitions are in the system message, in the form of Hermes.
+
+    Calls are text of the assistant, and results are messages of the user; adjacent ones are one message.
+    """
+    plain: Messages = []
+    was_result = False
+    for message in messages:
+        content, is_result = message.get("content") or "", message["role"] == "tool"
+        if is_result:
+            content = f"<tool_response>\n{content}\n</tool_response>"
+        if is_result and was_result:
+            plain[-1]["content"] += f"\n{content}"
+        elif is_result:
+            plain.append({"role": "user", "content": content})
+        else:
+            calls = [_call_text(call["function"]) for call in message.get("tool_calls") or ()]
+            fields = {name: value for name, value in message.items() if name != "tool_calls"}
+            plain.append({**fields, "content": "\n".join(filter(None, (content, *calls)))})
+        was_result = is_result
+    return with_definitions(plain, tools, _ASK)
+
+
+def with_definitions(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], ask: str = ""
+) -> Messages:
+    """Return messages whose system message has the definitions of tools, if there are any, and behind them `ask`."""
+    changed = [dict(message) for message in messages]
+    if not tools:
+        return changed
+    text = _DEFINE.format(definitions="\n".join(map(to_json, tools))) + ask
+    if changed and changed[0]["role"] == "system":
+        changed[0]["content"] = f"{changed[0].get('content') or ''}\n\n{text}"
+        return changed
+    return [{"role": "system", "content": text}, *changed]
+
+
+def to_json(value: object) -> str:
+    """Return `value` as JSON in the form that most templates write, with a space behind `,` and `:`."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _check_tool(path: str, tool: object) -> dict[str, Any]:
+    if not isinstance(tool, dict):
+        raise InvalidValue(f"{path} is not an object; it must define a function.", param=path)
+    kind = tool.get("type", "function")
+    if kind != "function":
+        raise UnsupportedParameter(
+            f"{path}.type is {str(kind)[:100]!r}; only 'function' is supported.", param=f"{path}.type"
+        )
+    function = tool.get("function")
+    path = f"{path}.function"
+    if not isinstance(function, dict):
+        raise InvalidValue(f"{path} is missing; it must be an object with a name.", param=path)
+    name, description = function.get("name"), function.get("description")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidValue(
+            f"{path}.name is {str(name)[:100]!r}; it must have 1 to 64 letters, digits, '_' or '-'.",
+            param=f"{path}.name",
+        )
+    if not isinstance(description, str | None):
+        raise InvalidValue(f"{path}.description must be a text.", param=f"{path}.description")
+    if not isinstance(function.get("strict"), bool | None):
+        raise InvalidValue(f"{path}.strict must be true or false.", param=f"{path}.strict")
+    parameters = function.get("parameters")
+    if parameters is None:
+        parameters = {"type": "object", "properties": {}}
+    if not isinstance(parameters, dict) or _depth(parameters) > MAX_DEPTH:
+        raise InvalidValue(
+            f"{path}.parameters must be a JSON schema, an object nested at most {MAX_DEPTH} deep.",
+            param=f"{path}.parameters",
+        )
+    _check_parameters(f"{path}.parameters", parameters)
+    kept = {key: value for key, value in function.items() if key != "strict" and value is not None}
+    return {"type": "function", "function": {**kept, "parameters": parameters}}
+
+
+def _check_parameters(path: str, schema: Mapping[str, Any]) -> None:
+    """Check what the grammars and parsers of calls read of a schema; null is the same as leaving a field out."""
+    given = {name: value for name, value in schema.items() if value is not None}
+    if given.get("type", "object") != "object":
+        raise InvalidValue(f"{path}.type is {str(given['type'])[:100]!r}; it must be 'object'.", param=path)
+    for name in ("properties", "$defs", "definitions"):
+        schemas = given.get(name, {})
+        if not isinstance(schemas, dict) or not all(isinstance(each, dict | bool) for each in schemas.values()):
+            raise InvalidValue(f"{path}.{name} must be an object of JSON schemas.", param=path)
+    required = given.get("required", [])
+    if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
+        raise InvalidValue(f"{path}.required must be a list of names.", param=path)
+
+
+def _call_text(function: Mapping[str, Any]) -> str:
+    call = {"name": function["name"], "arguments": function["arguments"]}
+    return f"<tool_call>\n{to_json(call)}\n</tool_call>"
+
+
+def _short_id(call_id: str, num_chars: int) -> str:
+    if len(call_id) == num_chars and all(char in _ID_ALPHABET for char in call_id):
+        return call_id
+    number = int.from_bytes(blake2b(call_id.encode(errors="surrogatepass"), digest_size=16).digest())
+    return "".join(_ID_ALPHABET[number // 62**place % 62] for place in range(num_chars))
+
+
+def _depth(value: object) -> int:
+    """Return how deeply objects and lists are nested, counted up to just above the limit."""
+    depth, level = 0, [value]
+    while level and depth <= MAX_DEPTH:
+        inner: list[object] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner += each.values()
+            elif isinstance(each, list):
+                inner += each
+        depth += any(isinstance(each, dict | list) for each in level)
+        level = [each for each in inner if isinstance(each, dict | list)]
+    return depth
+
+
+def _refuse(word: str) -> object:
+    raise ValueError(f"{word} is not JSON")

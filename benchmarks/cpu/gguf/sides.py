@@ -1,0 +1,130 @@
+"""The two sides of `cpu --gguf`, each with one file open: tokens per second under a load."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.checkpoint.gguf_files import GgufFiles
+from benchmarks.cpu.cells import KV_CACHE_BYTES, OURS, draw_prompts
+from benchmarks.cpu.gguf.cells import LOADS, MAX_MODEL_LEN, SETS, Load
+from benchmarks.cpu.sides import PEERS, BatchedBench
+from benchmarks.side import ROOT, Side, SideFailed
+
+THEIRS = "llama.cpp"
+MAX_ATTEMPTS = 20  # a small model's steps take less than what other programs disturb
+
+Rates = dict[str, float]
+"""Tokens per second by the name of the load."""
+
+
+class QuireFile:
+    """Quire with one model open, in a process that is stopped between measurements."""
+
+    name = OURS
+
+    def __init__(self, side: Side, vocab_size: int, settings: str) -> None:
+        self.settings = settings
+        self._side, self._vocab_size = side, vocab_size
+
+    @classmethod
+    def open(cls, model: Path, quantization: str | None, set_name: str, log: Path) -> QuireFile:
+        """Open a model with the kernels of one of SETS.
+
+        Raises:
+            SideFailed: it cannot be served so.
+        """
+        command = [sys.executable, "-m", "benchmarks.cpu.program"]
+        settings: dict[str, object] = {
+            "dtype": "bfloat16",
+            "max_model_len": MAX_MODEL_LEN,
+            "kv_cache_memory": KV_CACHE_BYTES,
+        }
+        if quantization is not None:
+            settings["quantization"] = quantization
+        opening = {"model": str(model), "settings": settings, "instruction_set": SETS[set_name]}
+        side = Side(command, log, environ_of(set_name))
+        try:
+            kernels = side.ask(do="open", **opening)["kernels"]
+            vocab_size = GgufFiles.open(model).tensors["token_embd.weight"].shape[0]
+            found = cls(side, vocab_size, f"{shlex.join(command)} {json.dumps(opening)} with the kernels for {kernels}")
+            found._warm_up()
+        except BaseException:
+            side.close()
+            raise
+        return found
+
+    def measure(self, turn: str) -> Rates:
+        """Measure all loads, with prompts that only this `turn` has; raises SideFailed."""
+        return {
+            load.name: statistics.median(self._rate(load, f"{turn} {index}") for index in range(load.repeats))
+            for load in LOADS
+        }
+
+    def read_rate(self, num_bytes: int) -> float:
+        """Return how many bytes the machine reads per second, of so many."""
+        return float(self._side.ask(do="probe", num_bytes=num_bytes)["read"])
+
+    def close(self) -> None:
+        """End the process. Idempotent."""
+        self._side.close()
+
+    def _warm_up(self) -> None:
+        for load in LOADS:
+            self._seconds(load, 2, "warm-up")
+
+    def _rate(self, load: Load, turn: str) -> float:
+        for attempt in range(MAX_ATTEMPTS):
+            first = self._seconds(load, 1, f"{turn} {attempt} first")
+            if not load.num_steps:
+                return load.num_tokens / first
+            seconds = self._seconds(load, 1 + load.num_steps, f"{turn} {attempt}") - first
+            if seconds > 0:
+                return load.num_tokens / seconds
+        raise SideFailed(f"{load.num_steps} steps took no time; this machine is too busy to measure")
+
+    def _seconds(self, load: Load, num_new: int, seed: str) -> float:
+        prompts = draw_prompts([load.num_prompt] * load.batch, self._vocab_size, f"{load.name} {num_new} {seed}")
+        new = [num_new] * load.batch
+        return float(self._side.ask(do="generate", how="", prompts=prompts, num_new_tokens=new)["seconds"])
+
+
+class LlamaCppFile:
+    """llama.cpp's program for one of SETS, which opens the file for each measurement."""
+
+    name = THEIRS
+
+    def __init__(self, file: Path, set_name: str, log: Path) -> None:
+        self._bench = BatchedBench(program_folder(set_name) / "llama-batched-bench", file, log)
+        log.write_bytes(b"")
+        self._flash_attention = self._bench.faster_attention(num_prompt=16, num_new=8)
+        self.settings = shlex.join(self._bench.command(self._flash_attention, [1], 16, 16))
+
+    def measure(self, turn: str) -> Rates:
+        """Measure all loads, those of the same lengths in one run; raises SideFailed."""
+        found: Rates = {}
+        for loads in ([load for load in LOADS if load.num_steps], [load for load in LOADS if not load.num_steps]):
+            found |= self._run(loads)
+        return found
+
+    def _run(self, loads: Sequence[Load]) -> Rates:
+        num_prompt, num_steps = loads[0].num_prompt, loads[0].num_steps
+        batches = [load.batch for load in loads for _ in range(load.repeats)]
+        rows = iter(self._bench.run(self._flash_attention, batches, num_prompt, num_steps or 1))
+        speed = "speed_tg" if num_steps else "speed_pp"
+        return {load.name: statistics.median(next(rows)[speed] for _ in range(load.repeats)) for load in loads}
+
+
+def program_folder(set_name: str) -> Path:
+    """Return where llama.cpp's programs for one of SETS are."""
+    return PEERS / ("llama.cpp" if SETS[set_name] is None else f"llama.cpp-{SETS[set_name]}")
+
+
+def environ_of(set_name: str) -> dict[str, str]:
+    """Return the environment of a process of Quire that uses one of SETS: torch's own operations, too."""
+    torch = {} if SETS[set_name] is None else {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    return {"PYTHONPATH": str(ROOT), **torch}

@@ -1,0 +1,80 @@
+"""Requests made from the OpenAPI document: no response breaks the document, none is a failure of the server.
+
+Half of the bodies break their schemas. `make fuzz` runs the same for longer.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from app.api.operations import OPERATIONS
+from tests.api.serving import HANG_S, make_app, serving
+from tests.fakes import FakeEngine
+
+CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance)
+EXAMPLES = int(os.environ.get("QUIRE_FUZZ_EXAMPLES", "15"))
+
+
+def fuzzed(operation: schemathesis.schemas.APIOperation, mode: schemathesis.GenerationMode) -> Callable[[], None]:
+    """A test of one operation with generated requests."""
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        derandomize="QUIRE_FUZZ_EXAMPLES" not in os.environ,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def run(case: schemathesis.Case) -> None:
+        response = case.call(timeout=HANG_S)
+        case.validate_response(response, checks=CHECKS)
+
+    return run
+
+
+VALID, INVALID = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
+CASES = [
+    (operation.path.replace(":path", ""), mode)
+    for operation in OPERATIONS
+    for mode in ((VALID, INVALID) if operation.bodies else (VALID,))
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": ["a", "b"], "max_tokens": 3}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3}),
+    ],
+)
+async def test_streams_are_answered_as_documented(path, body):
+    async with serving(await make_app(FakeEngine())) as url:
+        schema = await asyncio.to_thread(schemathesis.openapi.from_url, f"{url}/openapi.json")
+        for accept in ("text/event-stream", "application/x-ndjson"):
+            case = schema[path]["POST"].Case(
+                body={**body, "stream": True}, media_type="application/json", headers={"Accept": accept}
+            )
+            response = await asyncio.to_thread(case.call, timeout=HANG_S)
+            assert response.status_code == 200 and accept in response.headers["content-type"][0]
+            case.validate_response(response, checks=CHECKS)
+
+
+@pytest.mark.parametrize(("path", "mode"), CASES, ids=str)
+async def test_generated_requests_are_answered_as_documented(path, mode):
+    async with serving(await make_app(FakeEngine())) as url:
+        schema = await asyncio.to_thread(schemathesis.openapi.from_url, f"{url}/openapi.json")
+        operations = [found.ok() for found in schema.get_all_operations()]
+        (operation,) = [one for one in operations if one.path == path]
+        await asyncio.to_thread(fuzzed(operation, mode))

@@ -1,0 +1,69 @@
+"""How the fields of a body become options of the template; what is rejected is in test_rejections."""
+
+import pytest
+
+from app.api.chat import parse_chat
+from app.api.chat_fields import Message
+from app.api.schemas import ChatBody
+from app.api.template_options import MAX_KWARGS_BYTES, MAX_KWARGS_KEYS, render_options
+from app.text.chat_template import RenderOptions
+from tests.api.serving import make_app, parse, raw
+
+USER, ASSISTANT = Message(role="user", content="Hi"), Message(role="assistant", content="Well,")
+TEMPLATE = (
+    "{{ effort | default(reasoning_effort) }}/{{ enable_thinking | default('unset') }}/{{ messages[-1].content }}$"
+)
+
+
+@pytest.fixture
+async def context():
+    return (await make_app()).state.context
+
+
+def options_of(context, *messages: Message, **fields: object) -> RenderOptions:
+    return render_options(ChatBody(messages=list(messages or (USER,)), **fields), context.text.tokenizer)
+
+
+async def test_by_default_the_prompt_begins_an_answer_and_has_no_variables(context):
+    assert options_of(context) == RenderOptions(True, False, {})
+
+
+async def test_the_prompt_can_end_after_the_messages_or_within_the_last_one(context):
+    assert options_of(context, add_generation_prompt=False) == RenderOptions(False, False, {})
+    for begins in (None, False):
+        options = options_of(context, USER, ASSISTANT, continue_final_message=True, add_generation_prompt=begins)
+        assert options == RenderOptions(False, True, {})
+
+
+@pytest.mark.parametrize(
+    ("effort", "variables"),
+    [
+        ("none", {"reasoning_effort": "none", "enable_thinking": False, "thinking": False}),
+        ("minimal", {"reasoning_effort": "minimal", "enable_thinking": False, "thinking": False}),
+        ("low", {"reasoning_effort": "low"}),
+        ("max", {"reasoning_effort": "max"}),
+    ],
+)
+async def test_reasoning_effort_is_a_variable_and_little_effort_disables_thinking(context, effort, variables):
+    assert options_of(context, reasoning_effort=effort).variables == variables
+    given = variables | {"level": [1, {"a": None}]}
+    assert options_of(context, reasoning_effort=effort, chat_template_kwargs=given).variables == given
+
+
+async def test_the_bounds_of_variables_are_exact(context):
+    options_of(context, chat_template_kwargs={"a": "x" * (MAX_KWARGS_BYTES - len('{"a":""}'))})
+    options_of(context, chat_template_kwargs={f"a{number}": number for number in range(MAX_KWARGS_KEYS)})
+
+
+async def test_variables_reach_the_prompt(tmp_path):
+    file = tmp_path / "template.jinja"
+    file.write_text(TEMPLATE)
+    context = (await make_app(chat_template=str(file))).state.context
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well,"}]
+    for fields, expected in (
+        ({"reasoning_effort": "none"}, "none/False/Well,$"),
+        ({"chat_template_kwargs": {"effort": 7, "enable_thinking": True}}, "7/True/Well,$"),
+        ({"chat_template_kwargs": {"effort": "x"}, "continue_final_message": True}, "x/unset/Well,"),
+    ):
+        request = (await parse(raw({"messages": messages} | fields), context, parse_chat)).request
+        assert context.text.tokenizer.decode(request.prompt_token_ids) == expected

@@ -1,0 +1,44 @@
+"""What follows from the rates: ratios, verdicts, and the share of the machine's reading."""
+
+import json
+
+import pytest
+
+from benchmarks.cpu.cells import OURS
+from benchmarks.cpu.gguf.cells import LOADS, Cell
+from tests.benchmarks.cpu.gguf.samples import sample_cell, sample_figures
+
+ONE, EIGHT, _, PROMPT = LOADS
+CELL = Cell("q06", "Q4_0", "avx2")
+
+
+def test_the_ratio_of_medians_is_held_against_the_limit_of_the_load():
+    figures = sample_cell(CELL, 1.5)
+    assert figures.ratio(ONE) == pytest.approx(1.5)
+    assert figures.verdict(ONE).is_met and figures.verdict(EIGHT).is_missed
+    assert str(figures.verdict(EIGHT)).startswith("q06 Q4_0 avx2: GGUF, 8 rows is 1.5 times, at least 2 times: MISSED")
+
+
+def test_matrices_are_read_once_per_step():
+    figures = sample_cell(CELL, 2.0)
+    assert figures.read_share(ONE) == pytest.approx(20 * 400e6 / 20e9)
+    assert figures.read_share(EIGHT) == pytest.approx(20 / 8 * 400e6 / 20e9)
+    assert figures.read_share(PROMPT) is None
+
+
+def test_a_cell_with_one_side_has_no_verdict():
+    figures = sample_figures()
+    del figures.cells[0].rates[OURS]
+    assert not figures.cells[0].is_complete
+    assert len(figures.verdicts()) == len(LOADS)
+    assert figures.cells[0].to_json()["times"] == {}
+
+
+def test_the_json_has_all_values():
+    found = json.loads(json.dumps(sample_figures().to_json()))
+    cell = found["cells"][1]
+    assert (cell["shape"], cell["format"], cell["set"]) == ("smollm2", "int8", "avx2")
+    assert cell["tokens_per_second"]["8 rows"]["Quire"] == pytest.approx([19.8, 22.0, 26.4])
+    assert cell["times"]["8 rows"] == {"ratio": 2.2, "required": 2.0, "is_met": True}
+    assert cell["contents"]["types"] == {"Q4_K": 0.7, "Q6_K": 0.3}
+    assert cell["quality"] == {"ours": 0.005, "theirs": 0.004}

@@ -1,0 +1,42 @@
+"""An answer that another tab was writing, when that tab ends without a word."""
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.e2e.browsing import begin, last_answer, stored
+from tests.e2e.scripted import ScriptedServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_the_loss_of_an_answer_is_told_in_the_tab_that_shows_it(page: Page, server: ScriptedServer) -> None:
+    writer = await page.context.new_page()
+    stream = await begin(writer, server)
+    await stream.delta("Half an")
+    await expect(last_answer(writer).locator(".prose")).to_have_text("Half an")
+    await page.goto(writer.url)
+    await expect(last_answer(page).locator(".standing")).to_have_text("being written in another tab")
+    await stream.delta(" answer")
+    await expect(last_answer(page).locator(".prose")).to_have_text("Half an answer")
+    await expect(page.get_by_role("alert")).to_have_count(0)
+    await writer.close()
+    await expect(last_answer(page)).to_have_attribute("data-state", "interrupted")
+    await expect(page.get_by_role("alert")).to_contain_text("The rest was not received.")
+    assert (await stored(page))[-1]["state"] == "interrupted"
+    await expect(page.get_by_role("button", name="Continue")).to_be_visible()
+
+
+async def test_an_answer_that_ends_in_another_tab_is_never_shown_as_lost(page: Page, server: ScriptedServer) -> None:
+    writer = await page.context.new_page()
+    stream = await begin(writer, server)
+    await stream.delta("An answer")
+    await expect(last_answer(writer).locator(".prose")).to_have_text("An answer")
+    await page.goto(writer.url)
+    await expect(last_answer(page).locator(".standing")).to_have_text("being written in another tab")
+    states = """() => new MutationObserver(() => {
+      window.states = (window.states ?? "") + document.querySelector(".answer").dataset.state + " ";
+    }).observe(document.querySelector(".answer"), { attributes: true, attributeFilter: ["data-state"] })"""
+    await page.evaluate(states)
+    await stream.done()
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    assert "interrupted" not in await page.evaluate("window.states")

@@ -1,0 +1,129 @@
+"""Settings of a conversation: sent with its requests, checked at once, kept, and saved as presets."""
+
+import re
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.e2e.browsing import ask, begin, last_answer
+from tests.e2e.scripted import ScriptedServer
+
+# A storage that has no room for presets.
+FULL_STORAGE = """(method) => {
+  const write = IDBObjectStore.prototype[method];
+  IDBObjectStore.prototype[method] = function (...given) {
+    if (this.name === "presets") throw new DOMException("full", "QuotaExceededError");
+    return write.apply(this, given);
+  };
+}"""
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def open_settings(page: Page) -> None:
+    """Open the window of settings."""
+    await page.get_by_role("button", name="Settings", exact=True).click()
+    await expect(page.get_by_role("dialog", name="Settings")).to_be_visible()
+
+
+async def test_settings_are_sent_and_belong_to_their_conversation(page: Page, server: ScriptedServer) -> None:
+    server.details = {"default_sampling_params": {"temperature": 0.6, "top_p": 0.95}}
+    await page.goto(server.url)
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+    await open_settings(page)
+    await expect(page.get_by_label("Temperature")).to_have_attribute("placeholder", "0.6")
+    await expect(page.get_by_label("Seed")).to_have_attribute("placeholder", "random")
+    await page.get_by_label("System prompt").fill("Be brief.")
+    await page.get_by_label("Temperature").fill("0.2")
+    await page.get_by_label("Stop strings").fill("END\nSTOP")
+    await page.get_by_label("Thinking", exact=True).select_option("off")
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("button", name="Settings", exact=True)).to_be_focused()
+    await ask(page, "Why?")
+    stream = await server.next_stream()
+    assert stream.request == {
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}],
+        "temperature": 0.2,
+        "stop": ["END", "STOP"],
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    await stream.answer("So.")
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await page.reload()
+    await open_settings(page)
+    await expect(page.get_by_label("Temperature")).to_have_value("0.2")
+    await page.get_by_label("Temperature").fill("")
+    await page.get_by_role("button", name="Close").click()
+    await ask(page, "And?")
+    assert "temperature" not in (await server.next_stream()).request
+    await page.get_by_role("button", name="New chat").click()
+    await ask(page, "Other?")
+    assert set((await server.next_stream()).request) == {"messages"}
+
+
+async def test_a_wrong_value_is_named_and_not_sent(page: Page, server: ScriptedServer) -> None:
+    await page.goto(server.url)
+    await open_settings(page)
+    await page.get_by_label("Top-p").fill("7")
+    await expect(page.get_by_role("alert")).to_have_text("Top-p is “7”; enter a number above 0, at most 1.")
+    await page.keyboard.press("Escape")
+    await ask(page, "Why?")
+    assert set((await server.next_stream()).request) == {"messages"}
+
+
+async def test_a_preset_is_kept_and_used_for_new_chats(page: Page, server: ScriptedServer) -> None:
+    await page.goto(server.url)
+    await open_settings(page)
+    await page.get_by_label("Seed").fill("7")
+    await page.get_by_label("Name of the preset").fill("<b>fixed</b>")
+    await page.get_by_role("button", name="Save these settings").click()
+    await expect(page.get_by_role("option", name="<b>fixed</b>")).to_be_attached()
+    await page.get_by_label("Use for new chats").check()
+    await page.keyboard.press("Escape")
+    await page.reload()
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+    await ask(page, "Why?")
+    assert (await server.next_stream()).request["seed"] == 7
+    await page.get_by_role("button", name="New chat").click()
+    await open_settings(page)
+    await expect(page.get_by_label("Seed")).to_have_value("7")
+    await page.get_by_label("Preset", exact=True).select_option(label="The server's defaults")
+    await expect(page.get_by_label("Seed")).to_have_value("")
+
+
+@pytest.mark.parametrize(("method", "done"), [("put", "saved"), ("delete", "deleted")])
+async def test_a_preset_that_cannot_be_stored_says_so(
+    page: Page, server: ScriptedServer, method: str, done: str
+) -> None:
+    await page.goto(server.url)
+    await open_settings(page)
+    await page.get_by_label("Name of the preset").fill("fixed")
+    if method == "delete":
+        await page.get_by_role("button", name="Save these settings").click()
+        await expect(page.get_by_label("Preset", exact=True)).to_have_value(re.compile("."))
+    await page.evaluate(FULL_STORAGE, method)
+    await page.get_by_role("button", name="Save these settings" if method == "put" else "Delete").click()
+    await expect(page.get_by_role("alert")).to_contain_text(f"The preset was not {done}. The browser's storage")
+    await expect(page.get_by_role("option", name="fixed")).to_have_count(int(method == "delete"))
+
+
+async def test_the_theme_is_chosen_by_hand_and_kept(page: Page, server: ScriptedServer) -> None:
+    await page.goto(server.url)
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = await page.evaluate(paper)
+    await open_settings(page)
+    await page.get_by_label("Theme of the page").select_option("dark")
+    assert await page.evaluate(paper) != light
+    await page.reload()
+    await expect(page.locator(".brand")).to_be_visible()
+    assert await page.evaluate(paper) != light
+
+
+async def test_the_shortcuts_are_listed(page: Page, server: ScriptedServer) -> None:
+    stream = await begin(page, server)
+    await page.keyboard.press("Control+/")
+    sheet = page.get_by_role("dialog", name="Keyboard shortcuts")
+    await expect(sheet.get_by_text("New chat")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(sheet).to_have_count(0)
+    await stream.delta("Escape closes the list, and does not stop the answer.")
+    await expect(last_answer(page)).to_have_attribute("data-state", "streaming")

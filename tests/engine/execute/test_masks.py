@@ -1,0 +1,143 @@
+"""The masks of a step's draws, with draft tokens and reasoning, and what the drawn tokens say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from app.contract.grammar import Constraint, Grammar, GrammarKind, ReasoningMarks
+from app.contract.sampling_params import SamplingParams
+from app.engine.execute.masks import NOT_COMPILED, NOTHING_LEFT, MaskBuffers, Masks
+from app.engine.schedule.row_sampling import RowSampling
+from app.engine.schedule.step_plan import (
+    NO_ALLOWED_TOKEN,
+    NO_TOKEN,
+    Chunk,
+    Chunks,
+    RowStart,
+    SampleRow,
+    StepPlan,
+)
+from app.text.grammar.cache import GrammarCache, Lease
+from tests.text import toys
+
+TEXT, _ = toys.toy("byte_level")
+EOS = 1
+A, B, C, X = (TEXT.encode(letter, add_special_tokens=False)[0] for letter in "abcx")
+OPEN, CLOSE = TEXT.vocab_size - 1, TEXT.vocab_size - 2
+ABC = Grammar(GrammarKind.CHOICE, '["abc", "abx"]')
+
+
+class MaskSetup:
+    """Masks over a toy vocabulary, and the rows that they know."""
+
+    def __init__(self) -> None:
+        self.cache, self.leases = GrammarCache(), list[Lease]()
+        self.cache.load(TEXT, TEXT.vocab_size, (EOS,))
+        self.masks = Masks(self.cache, MaskBuffers.allocate(16, TEXT.vocab_size), TEXT.vocab_size, (EOS,), 1)
+
+    def start(self, row: int, grammar: Grammar | None = ABC, output: tuple[int, ...] = (), **fields: Any) -> None:
+        """Begin a row; its grammar is leased."""
+        if grammar is not None:
+            self.leases.append(self.cache.lease(grammar))
+        sampling = RowSampling.of(SamplingParams(), Constraint(grammar, **fields))
+        self.masks.start(RowStart(row, row, 0, sampling, (5,), output))
+
+    def fill(self, *draws: tuple[int, list[int]]) -> list[set[int] | None]:
+        """Fill a step in which rows have draft tokens; return what each draw may be, None for everything."""
+        chunks = [Chunk(row, row, 0, (9, *guess)) for row, guess in draws]
+        sampled = [SampleRow(row, row) for row, guess in draws for _ in range(1 + len(guess))]
+        self.masks.fill(StepPlan(1, Chunks.of(chunks), tuple(range(len(sampled))), tuple(sampled)))
+        allowed = [self.masks.allowed(draw) for draw in range(len(sampled))]
+        return [None if mask is None else set(torch.nonzero(mask).flatten().tolist()) for mask in allowed]
+
+
+def test_rows_without_a_grammar_have_no_mask():
+    setup = MaskSetup()
+    setup.start(2)
+    found = setup.fill((1, []), (2, []), (3, []))
+    assert found[0] is found[2] is None and found[1] is not None and A in found[1] and X not in found[1]
+    setup.masks.release(2)
+    assert setup.fill((1, []), (2, [])) == [None, None] and not setup.masks.has_constraints
+
+
+def test_each_draft_token_has_a_mask_until_one_is_forbidden():
+    setup = MaskSetup()
+    setup.start(1)
+    found = setup.fill((1, [A, B, X]), (2, [A]))
+    assert [found[0] and A in found[0], found[1] and B in found[1], found[2] and {C, X} <= found[2]] == [True] * 3
+    assert found[3] == {EOS}, "the draft completes the grammar"
+    assert found[4:] == [None, None]
+    forbidden = setup.fill((1, [A, X, B]))
+    assert forbidden[0] is not None and forbidden[1] is not None and forbidden[2:] == [None, None]
+
+
+def test_drawn_tokens_are_taken_while_they_equal_the_draft_and_one_more():
+    setup = MaskSetup()
+    setup.start(1)
+    setup.fill((1, [A, C]))
+    accepted = setup.masks.accept([A, B, NO_ALLOWED_TOKEN])
+    assert accepted.ends == [False] * 3 and not accepted.failures and accepted.token_ids == [A, B, NO_ALLOWED_TOKEN]
+    assert {C, X} <= (setup.fill((1, []))[0] or set())
+    assert setup.masks.accept([C]).ends == [True]
+
+
+def test_forced_tokens_are_the_only_ones_that_masks_allow():
+    setup = MaskSetup()
+    setup.start(1, Grammar(GrammarKind.REGEX, "You are (a|x) helpful"))
+    assert set(setup.masks.rows) == {1}
+    lengths = []
+    while True:
+        forced = setup.masks.forced(1)
+        found = setup.fill((1, list(forced)))
+        assert found[:-1] == [{token_id} for token_id in forced]
+        lengths.append(len(forced))
+        if any(setup.masks.accept([*forced, min(found[-1] or ())]).ends):
+            break
+    assert sum(lengths) > 3 and 0 in lengths
+
+
+def test_a_row_that_starts_again_goes_on_where_it_was():
+    setup = MaskSetup()
+    setup.start(1, output=(A, B))
+    assert {C, X} <= (setup.fill((1, []))[0] or set())
+
+
+def test_failures_have_a_reason_and_no_token():
+    setup = MaskSetup()
+    setup.start(1)
+    setup.start(2)
+    setup.leases.clear()
+    setup.cache._drop(ABC)
+    setup.start(3, Grammar(GrammarKind.REGEX, "a"))
+    setup.masks.start(RowStart(4, 4, 0, RowSampling.of(SamplingParams(), Constraint(ABC)), (5,), ()))
+    found = setup.fill((1, []), (2, []), (3, []), (4, []))
+    assert found[3] == set()
+    accepted = setup.masks.accept([NO_ALLOWED_TOKEN, X, A, NO_ALLOWED_TOKEN])
+    assert accepted.failures[1] == NOTHING_LEFT and accepted.failures[4] == NOT_COMPILED
+    assert 2 in accepted.failures and 3 not in accepted.failures
+    assert accepted.token_ids == [NO_ALLOWED_TOKEN, NO_ALLOWED_TOKEN, A, NO_ALLOWED_TOKEN]
+
+
+def test_a_draft_may_cross_the_reasoning():
+    """From before the opening mark to the grammar behind the closing one: the draws at both ends are the grammar's."""
+    setup = MaskSetup()
+    setup.start(1, reasoning=ReasoningMarks(OPEN, CLOSE))
+    found = setup.fill((1, [OPEN, X, CLOSE, A, X]))
+    assert found[0] is not None and {OPEN, A} <= found[0] and X not in found[0]
+    for inside in found[1:3]:
+        assert inside is not None and len(inside) == TEXT.vocab_size - 1 and EOS not in inside
+    assert found[3] is not None and A in found[3] and OPEN not in found[3] and X not in found[3]
+    assert found[4] is not None and B in found[4] and found[5] is None
+    setup.masks.accept([OPEN, X, CLOSE, A, B, NO_TOKEN])
+    assert {C, X} <= (setup.fill((1, []))[0] or set())
+
+
+def test_a_spent_budget_allows_the_closing_mark_alone():
+    setup = MaskSetup()
+    marks = ReasoningMarks(OPEN, CLOSE, is_inside=True)
+    setup.start(1, None, reasoning=marks, thinking_token_budget=1)
+    assert setup.fill((1, [X, CLOSE])) == [None, {CLOSE}, None]
+    setup.masks.accept([X, CLOSE, B])
+    assert setup.fill((1, [])) == [None]

@@ -1,0 +1,52 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { isShort, isTooLong, tokensOf, tokensPerCharacter } from "../../../app/static/conversation/context_meter.js";
+
+const question = (text, more = {}) => ({ role: "user", text, ...more });
+const answer = (text, usage, more = {}) => ({
+  role: "assistant", text, state: "done", ...(usage && { usage: { prompt_tokens: usage[0], completion_tokens: usage[1] } }), ...more,
+});
+
+test("a branch has the tokens of its last counted answer", () => {
+  const path = [question("a"), answer("b", [10, 5]), question("c"), answer("d", [30, 7])];
+  assert.equal(tokensOf(path, {}), 37);
+  assert.equal(tokensOf(path.slice(0, 2), {}), 15);
+  assert.equal(tokensOf([], {}), 0);
+});
+
+test("while an answer is written, its tokens so far are added", () => {
+  const path = [question("a"), answer("b", [10, 5]), question("c"), answer("d", undefined, { watch: { tokens: 3 } })];
+  assert.equal(tokensOf(path, {}), 18);
+});
+
+test("an answer that failed adds nothing to the last count", () => {
+  const path = [question("a"), answer("b", [10, 5]), question("c"), answer("", undefined, { state: "failed" })];
+  assert.equal(tokensOf(path, {}), 15);
+});
+
+test("tokens per character are those of the last counted request, with its system prompt and reasoning", () => {
+  const path = [question("1234"), answer("12", [10, 4], { reasoning: "12" })];
+  assert.equal(tokensPerCharacter(path, {}), 14 / 8);
+  assert.equal(tokensPerCharacter(path, { system: "123456" }), 14 / 14);
+  assert.equal(tokensPerCharacter([question("1234")], {}), 0);
+});
+
+test("after a cut the tokens are an estimate from what is still sent", () => {
+  const turn = (text) => [question(text), answer(text, [20, 10])];
+  const path = [...turn("0123456789"), ...turn("0123456789")];
+  path[3].keeps = 2;
+  // 30 tokens for the 40 characters of the last request and its answer; 20 of them are still sent.
+  assert.equal(tokensOf(path, {}), 15);
+});
+
+test("the context is short when it is nearly full, or the server has refused the last message", () => {
+  const path = [question("a"), answer("b", [80, 6])];
+  assert.equal(isShort({ messages: path, settings: {} }, 100), true);
+  assert.equal(isShort({ messages: path, settings: {} }, 200), false);
+  for (const code of ["context_length_exceeded", "kv_capacity_exceeded"]) {
+    const refused = [...path, question("c"), answer("", undefined, { code })];
+    assert.equal(isTooLong(refused), true);
+    assert.equal(isShort({ messages: refused, settings: {} }, 1000), true);
+  }
+  assert.equal(isTooLong([...path, answer("", undefined, { code: "overloaded" })]), false);
+});

@@ -1,0 +1,52 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { makeRequest } from "../../../app/static/conversation/request.js";
+
+const user = (text, files) => ({ role: "user", text, files });
+const assistant = (text) => ({ role: "assistant", text });
+
+test("a request without settings holds the messages only", () => {
+  assert.deepEqual(makeRequest([user("One?"), assistant("1"), user("Two?")], {}), {
+    messages: [
+      { role: "user", content: "One?" },
+      { role: "assistant", content: "1" },
+      { role: "user", content: "Two?" },
+    ],
+  });
+});
+
+test("settings become fields, and the system prompt the first message", () => {
+  const settings = { system: "Be brief.", temperature: 0.2, stop: ["END"], thinking: "off", reasoning_effort: "low", seed: 7 };
+  assert.deepEqual(makeRequest([user("Why?")], settings), {
+    messages: [{ role: "system", content: "Be brief." }, { role: "user", content: "Why?" }],
+    temperature: 0.2,
+    seed: 7,
+    stop: ["END"],
+    reasoning_effort: "low",
+    chat_template_kwargs: { enable_thinking: false },
+  });
+});
+
+test("questions whose answer has no text are left out", () => {
+  const { messages } = makeRequest([user("Lost?"), assistant(""), user("Again?")], {});
+  assert.deepEqual(messages, [{ role: "user", content: "Again?" }]);
+});
+
+test("an answer is continued by the server or, where it cannot, by a question", () => {
+  const path = [user("Tell."), assistant("Once")];
+  assert.equal(makeRequest(path, {}).continue_final_message, true);
+  assert.equal(makeRequest(path, {}).messages.length, 2);
+  const asked = makeRequest(path, {}, { canContinue: false });
+  assert.equal(asked.continue_final_message, undefined);
+  assert.equal(asked.messages.at(-1).role, "user");
+});
+
+test("files stand before the question in fences longer than any in them", () => {
+  const { messages } = makeRequest([user("Why?", [{ name: "a.md", text: "```js\n1\n```\n" }])], {});
+  assert.equal(messages[0].content, "a.md:\n````\n```js\n1\n```\n````\n\nWhy?");
+});
+
+test("a file may have any number of fences", () => {
+  const { messages } = makeRequest([user("Why?", [{ name: "a.md", text: "``` ".repeat(250_000) }])], {});
+  assert.ok(messages[0].content.startsWith("a.md:\n````\n``` "));
+});

@@ -1,0 +1,3 @@
+// Libraries of the import map that have no types.
+declare module "highlight";
+declare module "temml";

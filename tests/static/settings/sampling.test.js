@@ -1,0 +1,50 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { LABELS, complaint } from "../../../app/static/settings/help.js";
+import { FIELDS, cleanSettings, formatField, parseField } from "../../../app/static/settings/sampling.js";
+
+const field = (name) => FIELDS.find((each) => each.name === name);
+
+/** What is said about a text, which must be wrong. */
+function said(name, text) {
+  assert.deepEqual(parseField(field(name), text), { isWrong: true });
+  return complaint(field(name), text);
+}
+
+test("an empty input is no value", () => {
+  for (const each of FIELDS) assert.deepEqual(parseField(each, "  "), each.kind === "lines" ? { value: ["  "] } : {});
+});
+
+test("numbers are checked, with the range in the message", () => {
+  assert.deepEqual(parseField(field("temperature"), "0,7"), { value: 0.7 });
+  assert.equal(said("temperature", "3"), "Temperature is “3”; enter a number from 0 to 2.");
+  assert.match(said("top_k", "1.5"), /whole number/);
+  assert.match(said("seed", "x"), /“x”/);
+});
+
+test("top-p 0, which would leave no token, is refused as by the server", () => {
+  assert.equal(said("top_p", "0"), "Top-p is “0”; enter a number above 0, at most 1.");
+  assert.deepEqual(parseField(field("top_p"), "0.01"), { value: 0.01 });
+  assert.deepEqual(parseField(field("min_p"), "0"), { value: 0 });
+});
+
+test("every field has a label", () => {
+  assert.deepEqual(Object.keys(LABELS), FIELDS.map(({ name }) => name));
+});
+
+test("stop strings are lines, at most four, each at most 64 characters", () => {
+  assert.deepEqual(parseField(field("stop"), "a\n\nb "), { value: ["a", "b "] });
+  assert.match(said("stop", "a\nb\nc\nd\ne"), /5 lines; at most 4/);
+  assert.match(said("stop", "x".repeat(65)), /65 characters; at most 64/);
+});
+
+test("unknown names and wrong values of imported settings are dropped", () => {
+  assert.deepEqual(cleanSettings({ temperature: 9, top_p: 0.5, __proto__: { seed: 1 }, model: "x", stop: "a" }), {
+    top_p: 0.5,
+    seed: 1,
+    stop: ["a"],
+  });
+  assert.deepEqual(cleanSettings({ reasoning_effort: "x", thinking: "maybe", top_p: 0 }), {});
+  assert.deepEqual(cleanSettings({ reasoning_effort: "high", thinking: "on" }), { reasoning_effort: "high", thinking: "on" });
+  assert.equal(formatField(["a", "b"]), "a\nb");
+});

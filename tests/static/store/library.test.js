@@ -1,0 +1,147 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { addImported } from "../../../app/static/store/copies.js";
+import { Database } from "../../../app/static/store/database.js";
+import { newConversation } from "../../../app/static/store/records.js";
+import { readRecords } from "../../../app/static/store/removal.js";
+import { failing, make, message, open, saved, writing } from "./libraries.js";
+
+test("what was saved is there after the page was opened again, without the fields of the page", async () => {
+  const conversation = await saved(await open(), "First");
+  const later = await open();
+  assert.deepEqual(later.list, [conversation]);
+  const [kept] = await later.messages(conversation.id);
+  assert.equal(kept.text, "a question");
+  assert.equal("watch" in kept, false);
+});
+
+test("pinned conversations come first, then the newest", async () => {
+  const library = await open();
+  const old = await saved(library, "old", [], 1);
+  await saved(library, "new", [], 2);
+  library.update(old.id, { isPinned: true });
+  assert.deepEqual(library.list.map(({ title }) => title), ["old", "new"]);
+});
+
+test("search finds all words in titles and texts, also of messages that were saved after it", async () => {
+  const library = await open();
+  const bread = await saved(library, "Bread", ["How much Yeast?"]);
+  await saved(library, "Paper", ["How is it made?"]);
+  const titles = async (query) => (await library.search(query)).map(({ title }) => title);
+  assert.deepEqual(await titles("yeast BREAD"), ["Bread"]);
+  assert.deepEqual((await titles("how")).length, 2);
+  library.save(bread, [message(bread, "later", "and salt")]);
+  assert.deepEqual(await titles("salt"), ["Bread"]);
+  assert.deepEqual(await titles("pepper"), []);
+});
+
+test("an import with existing ids adds copies and changes nothing that is stored", async () => {
+  const library = await open();
+  const conversation = await saved(library, "one", ["a"]);
+  assert.equal(await addImported(library, await readRecords(library, [conversation.id])), 1);
+  assert.equal(library.list.length, 2);
+  assert.equal((await library.messages(conversation.id)).length, 1);
+});
+
+test("removed messages are not found any more", async () => {
+  const library = await open();
+  const conversation = await saved(library, "One", ["a loaf"]);
+  assert.equal((await library.search("loaf")).length, 1);
+  library.save(conversation, [], [`${conversation.id}-0`]);
+  assert.deepEqual(await library.search("loaf"), []);
+});
+
+test("messages that another tab has removed are not found any more", async () => {
+  const two = await open();
+  let heard;
+  const library = await open({ onSaved: () => heard() });
+  const heardOf = async (change) => {
+    const hearing = new Promise((resolve) => (heard = resolve));
+    const result = change();
+    await hearing;
+    return result;
+  };
+  const conversation = await heardOf(() => saved(two, "One", ["a loaf"]));
+  assert.equal((await library.search("loaf")).length, 1);
+  await heardOf(() => two.save(conversation, [], [`${conversation.id}-0`]));
+  assert.deepEqual(await library.search("loaf"), []);
+});
+
+test("a read that began before a change was stored gives the change", async () => {
+  const library = await open();
+  const conversation = await saved(library, "one", ["old", "other"]);
+  const reading = library.messages(conversation.id);
+  library.save(conversation, [message(conversation, `${conversation.id}-0`, "new")], [`${conversation.id}-1`]);
+  assert.deepEqual((await reading).map(({ text }) => text), ["new"]);
+});
+
+test("tabs learn of each other's changes, and who is writing an answer", async () => {
+  const told = [];
+  const one = await open();
+  let heard;
+  const hearing = new Promise((resolve) => (heard = resolve));
+  const two = await open({ onSaved: (id) => heard(id), onRemoved: (ids) => told.push(...ids) });
+  const conversation = await saved(one, "shared");
+  assert.equal(await hearing, conversation.id);
+  assert.equal(two.get(conversation.id).title, "shared");
+  writing.add("m");
+  assert.equal(await two.isWrittenElsewhere("m"), true);
+  writing.delete("m");
+  assert.equal(await two.isWrittenElsewhere("m"), false);
+  await one.remove([conversation.id]);
+  while (told.length < 2) await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual([new Set(told), two.list], [new Set([conversation.id]), []]);
+});
+
+test("two questions at once who writes an answer get the same answer", async () => {
+  await open();
+  const two = await open();
+  writing.add("m");
+  assert.deepEqual(await Promise.all([two.isWrittenElsewhere("m"), two.isWrittenElsewhere("m")]), [true, true]);
+  writing.delete("m");
+});
+
+test("an answer whose end is not stored yet counts as being written", async () => {
+  const [one, two] = [await open(), await open()];
+  const conversation = await saved(one, "one");
+  await failing("full", async () => {
+    one.save(conversation, [message(conversation, "n", "the end")]);
+    assert.equal(await two.isWrittenElsewhere("n"), true);
+  });
+});
+
+test("what is asked for before the storage is open waits for it", async () => {
+  const conversation = await saved(await open(), "one", ["a loaf"]);
+  const library = make();
+  const asked = Promise.all([library.messages(conversation.id), library.presets(), library.search("loaf")]);
+  await library.open();
+  const [messages, storage] = await asked;
+  assert.equal(messages.length, 1);
+  assert.deepEqual(await storage.presets(), []);
+  assert.equal(library.problem, "");
+});
+
+test("a conversation that was never stored is not among the changed ones", async () => {
+  const library = await open();
+  library.save(newConversation(1), []);
+  assert.deepEqual([library.unstored.conversations.length, library.unstored.changed], [1, []]);
+});
+
+test("what is not stored yet is known, also while it is being written", async () => {
+  const library = await open();
+  const conversation = await saved(library, "one");
+  assert.deepEqual(library.unstored, { conversations: [], messages: [], removed: [], changed: [] });
+  const { write } = Database.prototype;
+  let unstored;
+  Database.prototype.write = async function (...changes) {
+    library.save(conversation, [message(conversation, "later", "b")], ["gone"]);
+    unstored ??= library.unstored;
+    return write.apply(this, changes);
+  };
+  library.save(conversation, [message(conversation, "first", "a")]);
+  await library.settled();
+  Database.prototype.write = write;
+  assert.deepEqual(unstored.messages.map(({ id }) => id), ["first", "later"]);
+  assert.deepEqual([unstored.conversations.length, unstored.removed], [1, ["gone"]]);
+  assert.deepEqual(unstored.changed, [conversation.id]);
+});

@@ -1,0 +1,75 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { readEvents } from "../../../app/static/stream/event_source.js";
+import { ChunkReader, HttpConnection } from "../../../app/static/stream/http_connection.js";
+
+async function eventsOf(bytes, size) {
+  const body = new ReadableStream({
+    start(controller) {
+      for (let at = 0; at < bytes.length; at += size) controller.enqueue(bytes.slice(at, at + size));
+      controller.close();
+    },
+  });
+  const events = [];
+  for await (const event of readEvents(body)) events.push(event);
+  return events;
+}
+
+test("events are the same for every cut of the bytes, with comments and all ends of lines", async () => {
+  const text = ': \ndata: {"a":"é🧵"}\n\n: \r\ndata: two\r\ndata:lines\r\n\r\nid: 3\ndata: [DONE]\n\ndata: cut';
+  for (let size = 1; size < 20; size += 1) {
+    assert.deepEqual(await eventsOf(new TextEncoder().encode(text), size), ['{"a":"é🧵"}', "two\nlines", "[DONE]"]);
+  }
+});
+
+test("chunks become frames whose tokens are those of the usage", () => {
+  const reader = new ChunkReader();
+  const chunk = (delta, count, finish_reason = null) => ({
+    choices: [{ index: 0, delta, finish_reason }], usage: { completion_tokens: count },
+  });
+  assert.deepEqual(reader.read(chunk({ role: "assistant" }, 0)), []);
+  assert.deepEqual(reader.read(chunk({ reasoning_content: "hm" }, 2)), [{ t: "delta", i: 0, n: 1, k: 2, x: "", r: "hm" }]);
+  assert.deepEqual(reader.read(chunk({ content: "a" }, 5)), [{ t: "delta", i: 0, n: 3, k: 3, x: "a" }]);
+  const calls = [{ index: 0, id: "c", function: { name: "f", arguments: "{}" } }];
+  assert.deepEqual(reader.read(chunk({ tool_calls: calls }, 6, "tool_calls")), [
+    { t: "delta", i: 0, n: 6, k: 1, x: "", tool: [{ k: 0, id: "c", name: "f" }, { k: 0, a: "{}" }] },
+    { t: "finish", i: 0, n: 6, finish_reason: "tool_calls" },
+  ]);
+  assert.deepEqual(reader.read({ choices: [], usage: { completion_tokens: 7 } }), []);
+  assert.equal(reader.usage.completion_tokens, 7);
+});
+
+/** Requests of the page: the test decides when each one is answered, and with which events. */
+function makeServer() {
+  /** @type {{answer: (status: number, ...events: object[]) => void, signal: AbortSignal}[]} */
+  const requests = [];
+  const fetch = (_address, { signal }) => new Promise((resolve) => {
+    const answer = (status, ...events) => {
+      const data = [...events.map((event) => `data: ${JSON.stringify(event)}\n\n`), "data: [DONE]\n\n"].join("");
+      resolve(new Response(status === 200 ? data : JSON.stringify(events[0]), { status }));
+    };
+    requests.push({ answer, signal });
+  });
+  return { requests, fetch };
+}
+
+test("an answer goes on when a later one is refused, because the server is shutting down", async (t) => {
+  const { requests, fetch } = makeServer();
+  t.mock.method(globalThis, "fetch", fetch);
+  const told = [];
+  const connection = new HttpConnection(null, {
+    onWelcome: () => {},
+    onDraining: () => told.push("draining"),
+    onFrame: (stream, frame) => told.push(`${stream.id} ${/** @type {any} */ (frame).t}`),
+  });
+  connection.closed.then((code) => told.push(code));
+  connection.start("first", { messages: [] });
+  connection.start("second", { messages: [] });
+  requests[1].answer(503, { error: { code: "draining", message: "The server is shutting down.", param: null } });
+  await new Promise((resolve) => setTimeout(resolve, 5));
+  assert.deepEqual(told, ["second error", "draining"]);
+  assert.ok(!requests[0].signal.aborted);
+  requests[0].answer(200, { choices: [{ index: 0, delta: { content: "Yes." }, finish_reason: "stop" }] });
+  assert.equal(await connection.closed, 1012);
+  assert.deepEqual(told.slice(2), ["first delta", "first finish", "first done", 1012]);
+});

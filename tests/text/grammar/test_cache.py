@@ -1,0 +1,175 @@
+"""Compiled grammars stay while they are leased, and are compiled once."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from app.contract.errors import InvalidValue, Overloaded, UnsupportedParameter
+from app.contract.grammar import Grammar, GrammarKind
+from app.text.grammar import cache as cache_module
+from app.text.grammar.cache import BYTES_PER_SOURCE_BYTE, ENTRY_BYTES, GrammarCache
+from tests.text import toys
+
+SIZE = ENTRY_BYTES + BYTES_PER_SOURCE_BYTE * 2
+
+
+def regex(number: int) -> Grammar:
+    return Grammar(GrammarKind.REGEX, f"a{number}")
+
+
+REJECTED = Grammar(GrammarKind.REGEX, "(?=a)")
+
+
+def cache_of(num_entries: float = 100, kind: str = "byte_level") -> GrammarCache:
+    """A cache with a vocabulary and room for some grammars."""
+    made = GrammarCache(int(num_entries * SIZE))
+    text, _ = toys.toy(kind)
+    made.load(text, text.vocab_size, (1,))
+    return made
+
+
+def test_a_grammar_is_compiled_once_and_stays_after_its_lease():
+    cache = cache_of()
+    cache.lease(regex(1)).release()
+    cache.lease(regex(1))
+    assert len(cache.take_compile_seconds()) == 1 and cache.take_compile_seconds() == []
+    assert cache.num_bytes == SIZE and cache.matcher(regex(1)) is not None
+
+
+class HeldCompiler:
+    """Compiles as the cache does, but each time only once `go_on` is set; counts the calls."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.num_calls, self.go_on = 0, threading.Event()
+        self._compile = cache_module.compile_grammar
+        monkeypatch.setattr(cache_module, "compile_grammar", self)
+
+    def __call__(self, *args: Any) -> object:
+        self.num_calls += 1
+        assert self.go_on.wait(60)
+        return self._compile(*args)
+
+
+@pytest.mark.parametrize("grammar", [regex(1), REJECTED], ids=["good", "rejected"])
+def test_threads_compile_a_grammar_once(monkeypatch: pytest.MonkeyPatch, grammar: Grammar):
+    """All of them lease it before it is compiled."""
+    cache, compiler = cache_of(), HeldCompiler(monkeypatch)
+    with ThreadPoolExecutor(3) as threads:
+        leases = [threads.submit(cache.lease, grammar) for _ in range(3)]
+        try:
+            while sum(sum(entry.leases.values()) for entry in cache._entries.values()) < 3:
+                time.sleep(0.001)
+        finally:
+            compiler.go_on.set()
+        errors = [type(each.exception()) for each in leases]
+    assert compiler.num_calls == 1 and errors == [InvalidValue if grammar is REJECTED else type(None)] * 3
+
+
+def test_the_grammar_used_longest_ago_makes_room():
+    cache = cache_of(2.5)
+    for number in (1, 2, 1, 3):
+        cache.lease(regex(number)).release()
+    assert cache.matcher(regex(2)) is None
+    assert cache.matcher(regex(1)) is not None and cache.matcher(regex(3)) is not None
+
+
+def test_an_account_may_lease_all_that_there_is_room_for_and_its_share_of_it_while_others_lease_too():
+    cache = cache_of(4.5)
+    leases = [cache.lease(regex(number), "many") for number in range(4)]
+    with pytest.raises(Overloaded):
+        cache.lease(regex(4), "many")
+    leases += [cache.lease(regex(number), "few") for number in (0, 5)]
+    assert cache.num_bytes == 5 * SIZE, "a grammar that both lease is there once"
+    with pytest.raises(Overloaded):
+        cache.lease(regex(7), "few")
+    leases.append(cache.lease(regex(7), "one"))
+    with pytest.raises(Overloaded):
+        cache.lease(regex(8), "one")
+    with pytest.raises(Overloaded):
+        cache.lease(regex(8), "many")
+    leases.clear()
+    assert cache.lease(regex(8), "many") and cache.num_bytes <= 4.5 * SIZE
+
+
+def test_leased_grammars_are_not_dropped():
+    cache = cache_of(2.5)
+    leases = [cache.lease(regex(number)) for number in (1, 2)]
+    with pytest.raises(Overloaded):
+        cache.lease(regex(3))
+    leases[0].release()
+    cache.lease(regex(3))
+    assert cache.matcher(regex(1)) is None and cache.matcher(regex(2)) is not None
+
+
+def test_a_lease_that_is_dropped_is_released():
+    cache = cache_of(1.5)
+    lease = cache.lease(regex(1))
+    del lease
+    gc.collect()
+    cache.lease(regex(2))
+    assert cache.matcher(regex(1)) is None
+
+
+def test_releasing_twice_changes_nothing():
+    cache = cache_of()
+    first, second = cache.lease(regex(1)), cache.lease(regex(1))
+    first.release()
+    first.release()
+    assert cache._entries[regex(1)].leases == {"": 1}
+    second.release()
+    assert not cache._entries[regex(1)].leases
+
+
+def test_a_rejection_is_remembered():
+    cache = cache_of()
+    messages = set()
+    for _ in range(3):
+        with pytest.raises(InvalidValue) as caught:
+            cache.lease(REJECTED)
+        messages.add(caught.value.message)
+    assert len(messages) == 1 and "ook-around" in messages.pop()
+    assert len(cache.take_compile_seconds()) == 1
+    assert cache.matcher(REJECTED) is None
+
+
+def test_rejections_make_room():
+    cache = cache_of(2)
+    for number in range(50):
+        with pytest.raises(InvalidValue):
+            cache.lease(Grammar(GrammarKind.REGEX, f"(?=a{number})"))
+        assert cache.num_bytes <= 2 * SIZE
+    leases = [cache.lease(regex(number)) for number in (1, 2)]
+    assert leases and cache.num_bytes == 2 * SIZE
+
+
+def test_an_error_of_the_compiler_leaves_nothing(monkeypatch: pytest.MonkeyPatch):
+    cache = cache_of()
+    monkeypatch.setattr(cache_module, "compile_grammar", None)
+    with pytest.raises(TypeError):
+        cache.lease(regex(1))
+    assert not cache._entries and cache.num_bytes == 0
+
+
+def test_without_a_vocabulary_grammars_are_unsupported():
+    with pytest.raises(UnsupportedParameter, match="No model is loaded"):
+        GrammarCache().lease(regex(1))
+    with pytest.raises(UnsupportedParameter, match="neighbours"):
+        cache_of(kind="word_pieces").lease(regex(1))
+    assert [each.is_supported for each in (GrammarCache(), cache_of(kind="word_pieces"), cache_of())] == [
+        False, False, True,
+    ]  # fmt: skip
+
+
+def test_matchers_are_copies():
+    cache = cache_of()
+    cache.lease(regex(1))
+    one, other = cache.matcher(regex(1)), cache.matcher(regex(1))
+    assert one is not None and other is not None
+    one.consume_token(toys.toy("byte_level")[0].encode("a", add_special_tokens=False)[0])
+    assert one.compute_bitmask() != other.compute_bitmask()

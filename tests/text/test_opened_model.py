@@ -1,0 +1,53 @@
+"""A model is opened once: its headers are read and its tokenizer is built for server and engine together."""
+
+import pytest
+
+from app.checkpoint import gguf_files
+from app.config.settings import make_config
+from app.contract.errors import ModelRefused
+from app.engine.build import build_engine
+from app.text import frontend
+from app.text.opened_model import OpenedModel
+from tests.gguf_writer import tiny_gguf
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """How often a header was read and a tokenizer was built."""
+    found = {"read_header": 0, "load": 0}
+
+    def counted(module, name):
+        original = getattr(module, name)
+
+        def call(*args):
+            found[name] += 1
+            return original(*args)
+
+        monkeypatch.setattr(module, name, call)
+
+    counted(gguf_files, "read_header")
+    counted(frontend.gguf_tokenizer, "load")
+    return found
+
+
+def test_an_engine_over_an_opened_model_reads_no_header_and_builds_no_tokenizer(tmp_path, counts):
+    config = make_config({"model": str(tiny_gguf(tmp_path / "m.gguf")), "num_kv_blocks": 8})
+    model = OpenedModel.open(config.model)
+    engine = build_engine(config, model=model)
+    assert counts == {"read_header": 1, "load": 1}
+    assert engine.model_info.revision == model.files.revision
+
+
+def test_an_engine_opens_the_configured_model_itself(tmp_path, counts):
+    build_engine(make_config({"model": str(tiny_gguf(tmp_path / "m.gguf")), "num_kv_blocks": 8}))
+    assert counts == {"read_header": 1, "load": 1}
+
+
+def test_a_refused_model_loads_nothing_beside_its_header(tmp_path, counts):
+    called = []
+    model = str(tiny_gguf(tmp_path / "m.gguf"))
+    OpenedModel.open(make_config({"model": model}).model, on_inspected=lambda: called.append(dict(counts)))
+    assert called == [{"read_header": 1, "load": 0}]
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ModelRefused):
+        OpenedModel.open(make_config({"model": str(tmp_path / "bad.gguf")}).model, on_inspected=pytest.fail)

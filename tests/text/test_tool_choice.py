@@ -1,0 +1,177 @@
+"""The checks of `tools`, `tool_choice` and `parallel_tool_calls`."""
+
+from typing import Any
+
+import pytest
+
+from app.contract.errors import InvalidValue, RequestError, UnsupportedParameter
+from app.contract.grammar import GrammarKind, StructuredOutputs
+from app.text.parsing.answer_format import AnswerFormat
+from app.text.parsing.formats import FORMATS
+from app.text.tool_choice import choose_tools
+
+HERMES = FORMATS["hermes"]
+
+
+def tool(name: str = "f", **fields: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, **fields}}
+
+
+def read(tools: object = None, choice: object = None, is_parallel: bool | None = None, calls=HERMES):
+    return choose_tools(tools, choice, is_parallel, calls)
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def source_of(use) -> str | None:
+    grammar = use.grammar(AnswerFormat(HERMES))
+    assert grammar is None or grammar.kind is GrammarKind.CALLS
+    return grammar and grammar.source
+
+
+def test_without_tools_there_is_nothing_to_parse():
+    for use in (read(), read([]), read(choice="auto"), read(choice="none"), read([tool()], "none")):
+        assert (use.definitions, use.schemas, source_of(use)) == ((), None, None)
+
+
+def test_auto_has_no_grammar():
+    use = read([tool(), tool("g")])
+    assert [each["function"]["name"] for each in use.definitions] == ["f", "g"]
+    assert use.schemas.names == {"f", "g"}
+    assert source_of(use) is None
+    assert source_of(read([tool()], is_parallel=True)) is None
+
+
+def test_required_and_named_calls_have_a_grammar():
+    required = source_of(read([tool(), tool("g")], "required"))
+    assert required.startswith("start: marked (NEWLINE marked)*")
+    assert '\\"f\\"' in required and '\\"g\\"' in required
+    one = source_of(read([tool(), tool("g")], named("g")))
+    assert one.startswith("start: marked\n")
+    assert '\\"f\\"' not in one
+    assert source_of(read([tool()], "required", False)).startswith("start: marked\n")
+
+
+def test_a_strict_tool_and_a_single_call_have_a_grammar_in_auto():
+    parameters = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    strict = source_of(read([tool(strict=True, parameters=parameters), tool("g", parameters=parameters)]))
+    assert strict.startswith("start: (marked)* REST")
+    assert strict.count('"integer"') == 1, "only the schema of the strict tool"
+    single = source_of(read([tool(parameters=parameters)], is_parallel=False))
+    assert single.startswith("start: (marked)? REST")
+    assert '"integer"' not in single
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "error", "param"),
+    [
+        (None, "required", InvalidValue, "tool_choice"),
+        ([], named("f"), InvalidValue, "tool_choice"),
+        ([tool()], named("g"), InvalidValue, "tool_choice"),
+        ([tool()], "any", InvalidValue, "tool_choice"),
+        ([tool()], {"type": "function"}, InvalidValue, "tool_choice"),
+        ([tool()], {"type": "allowed_tools"}, InvalidValue, "tool_choice"),
+        ([tool()], 3, InvalidValue, "tool_choice"),
+        ([tool(parameters={"description": "x" * 70000})], "required", InvalidValue, "tools"),
+    ],
+)
+def test_errors_name_the_field(tools, choice, error, param):
+    with pytest.raises(RequestError) as caught:
+        source_of(read(tools, choice))
+    assert (type(caught.value), caught.value.param) == (error, param)
+
+
+def test_calls_of_an_unknown_format_cannot_be_required():
+    assert read([tool()], "auto", calls=None).definitions
+    for choice in ("required", named("f")):
+        with pytest.raises(UnsupportedParameter) as caught:
+            read([tool()], choice, calls=None)
+        assert caught.value.param == "tool_choice"
+
+
+@pytest.mark.parametrize("name", ["lfm2", "qwen3_coder"])
+def test_parameters_that_calls_cannot_name_are_refused_where_a_grammar_writes_calls(name):
+    key = "first name" if name == "lfm2" else "a>b"
+    parameters = {"type": "object", "properties": {key: {"type": "string"}}}
+    answers = AnswerFormat(FORMATS[name].narrowed("<tool_call>"))
+    tools = [tool(), tool("g", parameters=parameters)]
+    for use in (
+        read(tools, "required", calls=answers.calls),
+        read(tools, named("g"), calls=answers.calls),
+        read([tool(), tool("g", parameters=parameters, strict=True)], calls=answers.calls),
+    ):
+        with pytest.raises(InvalidValue, match=f"has a parameter with the name '{key}'") as caught:
+            use.grammar(answers)
+        assert caught.value.param == "tools[1].function.parameters"
+    assert read(tools, named("f"), calls=answers.calls).grammar(answers) is not None
+    assert read(tools, calls=answers.calls).grammar(answers) is None
+    assert read(tools, "required").grammar(AnswerFormat(HERMES)) is not None
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"properties": {str(number): {"type": "integer"} for number in range(401)}},
+        {"properties": {"a": {"properties": {str(number): {} for number in range(401)}}}},
+    ],
+    ids=["whole", "inner"],
+)
+def test_schemas_of_tools_have_the_limits_of_others(name, parameters):
+    answers = AnswerFormat(FORMATS[name].narrowed("<tool_call><TOOLCALL>"))
+    tools = [tool(), tool("g", parameters=parameters)]
+    for use in (
+        read(tools, "required", calls=answers.calls),
+        read(tools, named("g"), calls=answers.calls),
+        read([tool(), tool("g", parameters=parameters, strict=True)], calls=answers.calls),
+    ):
+        with pytest.raises(InvalidValue, match="has 401 properties") as caught:
+            use.grammar(answers)
+        assert caught.value.param == "tools[1].function.parameters"
+    assert read(tools, calls=answers.calls).grammar(answers) is None
+    assert read(tools, named("f"), calls=answers.calls).grammar(answers) is not None
+
+
+def test_an_answer_that_need_not_call_may_be_what_else_is_asked_for():
+    outputs = StructuredOutputs(json={"type": "integer"})
+    answers = AnswerFormat(HERMES)
+    parameters = {"type": "object", "properties": {"a": {"type": "boolean"}}}
+    either = read([tool(parameters=parameters)]).grammar(answers, outputs)
+    assert either.kind is GrammarKind.CALLS
+    assert " | answer" in either.source and '"integer"' in either.source and '"boolean"' not in either.source
+    strict = read([tool(parameters=parameters, strict=True)]).grammar(answers, outputs)
+    assert '"boolean"' in strict.source
+    must = read([tool(parameters=parameters)], "required")
+    assert must.grammar(answers, outputs) == must.grammar(answers)
+    assert '"integer"' not in must.grammar(answers).source
+    alone = read().grammar(answers, outputs)
+    assert (alone.kind, alone.source) == (GrammarKind.JSON_SCHEMA, '{"type":"integer"}')
+    assert read([tool()], calls=None).grammar(AnswerFormat(), outputs) == alone
+    assert read([tool()]).grammar(answers, StructuredOutputs(grammar='start: "a"')).kind is GrammarKind.LARK
+
+
+@pytest.mark.parametrize(
+    ("outputs", "words"),
+    [
+        (None, "^tools has .* Send fewer or shorter definitions, or tool_choice 'auto' without strict"),
+        (StructuredOutputs(grammar='start: "a"'), "^tools and the grammar beside them have .* or a smaller grammar"),
+    ],
+)
+def test_a_grammar_that_is_too_large_names_what_it_is_made_of(outputs, words):
+    long = {"properties": {"a": {"type": "string", "description": "x" * 40_000}}}
+    tools = [tool(parameters=long, strict=True), tool("g", parameters=long, strict=True)]
+    with pytest.raises(InvalidValue, match=words) as caught:
+        read(tools).grammar(AnswerFormat(HERMES), outputs)
+    assert caught.value.param == "tools"
+
+
+def test_the_parts_of_a_grammar_are_its_tools():
+    answers = AnswerFormat(HERMES)
+    tools = [tool(), tool("g", strict=True)]
+    assert [path for path, _ in read(tools).parts(answers)] == ["tools[1].function.parameters"]
+    assert [path for path, _ in read(tools, "required").parts(answers)] == [
+        f"tools[{index}].function.parameters" for index in range(2)
+    ]
+    assert list(read(tools).parts(AnswerFormat())) == []

@@ -1,0 +1,192 @@
+"""Tools in prompts: checks, what templates get, and texts that spell special tokens."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.contract.errors import RequestError
+from app.text.chat_template import ChatTemplate, RenderOptions
+from app.text.tokenizer import Tokenizer
+from app.text.tools import (
+    MAX_DEPTH,
+    MAX_TOOLS,
+    check_tools,
+    in_plain_messages,
+    parse_arguments,
+    unknown_fields,
+    with_short_ids,
+)
+from tests.text.parsing.answers import calls_of, parse_calls
+from tests.text.templates import LLAMA_3
+from tests.text.toys import SPECIAL, toy, write_folder
+
+USER = {"role": "user", "content": "Hi"}
+ARGUMENTS = {"city": "Åre", "days": [1, 2]}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": ARGUMENTS}}
+ANSWER = {"role": "assistant", "content": "Wait.", "tool_calls": [CALL]}
+RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "12"}
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
+TOOL = {"type": "function", "function": {"name": "weather", "description": "Tells it.", "parameters": PARAMETERS}}
+HERMES = """{%- if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}<tool_call><|im_end|>
+{% endif %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}
+{%- for call in message.tool_calls or [] %}<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson(ensure_ascii=True) }}}
+{%- for key, value in call.function.arguments | items %}[{{ key }}]{% endfor %}{% endfor %}
+{%- if message.role == 'tool' %}({{ message.tool_call_id }}){% endif %}<|im_end|>
+{% endfor %}"""
+MISTRAL = """{% for message in messages %}{% for call in message.tool_calls or [] %}[TOOL_CALLS]
+{%- if tools %}{% endif %}{% if call.id | length != 9 %}{{ raise_exception('bad id') }}{% endif %}
+{{- call.id }}{% endfor %}
+{%- if message.role == 'tool' %}{{ message.tool_call_id }}{% endif %}{% endfor %}"""
+
+
+def rendered(source: str, messages: list, tools: list | tuple = ()) -> str:
+    return ChatTemplate(source, toy("byte_level")[0]).render_text(messages, RenderOptions(False, tools=tools))
+
+
+def test_definitions_and_calls_reach_the_template():
+    text = rendered(HERMES, [USER, ANSWER, RESULT], [TOOL])
+    assert json.dumps(TOOL) in text
+    assert '"arguments": {"city": "\\u00c5re", "days": [1, 2]}' in text
+    assert "[city][days]" in text
+    assert "(call_1)" in text
+
+
+def test_no_content_beside_calls_is_an_empty_text():
+    for content in (None, ""):
+        assert "None" not in rendered(HERMES, [USER, {**ANSWER, "content": content}], [TOOL])
+
+
+def test_ids_have_the_form_that_the_template_wants():
+    text = rendered(MISTRAL, [USER, ANSWER, RESULT])
+    call_id = text[len("[TOOL_CALLS]") :][:9]
+    assert text == f"[TOOL_CALLS]{call_id}{call_id}" and call_id.isalnum()
+    assert rendered(MISTRAL, [USER, {**ANSWER, "tool_calls": [{**CALL, "id": "abcdef123"}]}]).endswith("abcdef123")
+    ids = {with_short_ids([{"tool_call_id": f"call_{number}"}], 9)[0]["tool_call_id"] for number in range(500)}
+    assert len(ids) == 500
+
+
+def test_a_template_without_tools_gets_them_as_text():
+    messages = [{"role": "system", "content": "Be brief."}, USER, ANSWER, RESULT, {**RESULT, "content": "13"}]
+    text = rendered(LLAMA_3, messages, [TOOL])
+    system, user, answer, result, _ = text.split("<|eot_id|>")
+    assert "Be brief.\n\n# Tools" in system
+    assert json.dumps(TOOL) in system and "<tool_call>" in system
+    assert user.endswith("Hi")
+    assert calls_of(parse_calls("hermes", answer)) == [("weather", ARGUMENTS)]
+    assert result.endswith("<tool_response>\n12\n</tool_response>\n<tool_response>\n13\n</tool_response>")
+    assert in_plain_messages([USER], [TOOL])[0]["role"] == "system"
+    assert in_plain_messages([USER], []) == [USER]
+
+
+@pytest.mark.parametrize("place", ["folder", "file"])
+def test_the_template_for_tools_is_used_with_tools(tmp_path, place):
+    templates = {"default": "plain", "tool_use": "with {{ tools | length }} tools"}
+    if place == "file":
+        listed = [{"name": name, "template": text} for name, text in templates.items()]
+        folder = write_folder(tmp_path, chat_template=listed)
+    else:
+        folder = write_folder(tmp_path)
+        (folder / "chat_template.jinja").write_text(templates["default"])
+        (folder / "additional_chat_templates").mkdir()
+        (folder / "additional_chat_templates/tool_use.jinja").write_text(templates["tool_use"])
+    template = ChatTemplate.load(folder, Tokenizer.load(folder))
+    assert template.render_text([USER]) == "plain"
+    assert template.render_text([USER], RenderOptions(tools=[TOOL])) == "with 1 tools"
+
+
+def test_from_json_reads_json():
+    assert rendered("{{ (messages[0].content | from_json).a[1] }}", [{**USER, "content": '{"a": [1, "x"]}'}]) == "x"
+
+
+SPELLED = st.lists(st.sampled_from([*SPECIAL, "a", "猫", '"', " "]), min_size=1, max_size=3).map("".join)
+
+
+@settings(max_examples=60)
+@given(texts=st.lists(SPELLED, min_size=6, max_size=6), source=st.sampled_from([HERMES, LLAMA_3]))
+def test_special_tokens_spelled_in_tools_are_text(texts, source):
+    """In descriptions, keys, names, arguments and results; with `ensure_ascii`, too."""
+    description, key, name, argument, value, result = texts
+    properties = {key: {"description": description}}
+    tool = {"type": "function", "function": {"name": name, "parameters": {"properties": properties}}}
+    call = {**CALL, "function": {"name": name, "arguments": {argument: {key: value}}}}
+    template = ChatTemplate(source, toy("byte_level")[0])
+    plain = [
+        USER,
+        {**ANSWER, "tool_calls": [{**CALL, "function": {"name": "f", "arguments": {"a": {"b": "c"}}}}]},
+        RESULT,
+    ]
+    messages = [USER, {**ANSWER, "tool_calls": [call]}, {**RESULT, "content": result}]
+    special = set(toy("byte_level")[0].special_tokens.values())
+    options = RenderOptions(False, tools=[tool])
+    found = [token_id for token_id in template.render(messages, options) if token_id in special]
+    plain_tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    expected = template.render(plain, RenderOptions(False, tools=[plain_tool]))
+    assert found == [token_id for token_id in expected if token_id in special]
+
+
+def test_definitions_are_passed_on_without_strict():
+    given: Any = {"type": "function", "function": {"name": "f", "strict": True, "description": None, "x": 1}}
+    assert check_tools([given]) == [
+        {"type": "function", "function": {"name": "f", "x": 1, "parameters": {"type": "object", "properties": {}}}}
+    ]
+
+
+def function(**fields: Any) -> list[Any]:
+    return [{"type": "function", "function": {"name": "f", **fields}}]
+
+
+@pytest.mark.parametrize(
+    ("tools", "param"),
+    [
+        ({}, "tools"),
+        (function() * (MAX_TOOLS + 1), "tools"),
+        (function(description="x" * 2**18), "tools"),
+        (["f"], "tools[0]"),
+        ([{"type": "web_search"}], "tools[0].type"),
+        ([{"type": "function"}], "tools[0].function"),
+        (function(name="a b"), "tools[0].function.name"),
+        (function(name="x" * 65), "tools[0].function.name"),
+        (function(name=None), "tools[0].function.name"),
+        (function() * 2, "tools[1].function.name"),
+        (function(description=1), "tools[0].function.description"),
+        (function(strict="yes"), "tools[0].function.strict"),
+        (function(parameters=[]), "tools[0].function.parameters"),
+        (function(parameters={"type": "array"}), "tools[0].function.parameters"),
+        (function(parameters={"type": ["object"]}), "tools[0].function.parameters"),
+        (function(parameters={"properties": ["a"]}), "tools[0].function.parameters"),
+        (function(parameters={"properties": {"a": "string"}}), "tools[0].function.parameters"),
+        (function(parameters={"$defs": []}), "tools[0].function.parameters"),
+        (function(parameters={"required": True}), "tools[0].function.parameters"),
+        (function(parameters={"required": [1]}), "tools[0].function.parameters"),
+        (function(parameters={"required": "a"}), "tools[0].function.parameters"),
+    ],
+)
+def test_wrong_definitions_are_rejected(tools, param):
+    with pytest.raises(RequestError) as caught:
+        check_tools(tools)
+    assert caught.value.param == param
+
+
+def test_nesting_is_limited():
+    value: dict[str, Any] = {}
+    for _ in range(MAX_DEPTH - 1):
+        value = {"a": value}
+    assert parse_arguments(json.dumps(value), "x") == value
+    with pytest.raises(RequestError):
+        parse_arguments(json.dumps({"a": value}), "x")
+    with pytest.raises(RequestError):
+        check_tools(function(parameters={"a": value}))
+
+
+def test_unknown_fields_are_named():
+    tools = [*function(x=1), {"type": "function", "cache": 2, "function": {"name": "g", "parameters": {"y": 3}}}, 7]
+    assert [path for path, _, _ in unknown_fields(tools)] == ["tools[0].function.x", "tools[1].cache"]
+    assert list(unknown_fields(None)) == []
