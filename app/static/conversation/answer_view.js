@@ -9,12 +9,12 @@ import { hasFailed, isOpen } from "./answer.js";
 import { formatDuration, formatRate } from "./figures.js";
 import { useGrowth } from "./growth.js";
 
-const Reasoning = lazy(() => import("../reading/reasoning.js"), "Reasoning", "parts.css");
-const ToolCalls = lazy(() => import("../reading/tool_calls.js"), "ToolCalls", "parts.css");
-const Standing = lazy(() => import("./standing.js"), "Standing", "parts.css");
-const Failure = lazy(() => import("./failure.js"), "Failure", "parts.css");
-const Branches = lazy(() => import("./branches.js"), "Branches", "parts.css");
-const Editor = lazy(() => import("./editor.js"), "Editor", "parts.css");
+const Reasoning = lazy((again) => import("../reading/reasoning.js" + again), "Reasoning", "parts.css");
+const ToolCalls = lazy((again) => import("../reading/tool_calls.js" + again), "ToolCalls", "parts.css");
+const Standing = lazy((again) => import("./standing.js" + again), "Standing", "parts.css");
+const Failure = lazy((again) => import("./failure.js" + again), "Failure", "parts.css");
+const Branches = lazy((again) => import("./branches.js" + again), "Branches", "parts.css");
+const Editor = lazy((again) => import("./editor.js" + again), "Editor", "parts.css");
 
 const ENDINGS = {
   length: "Length limit reached.",

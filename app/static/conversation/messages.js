@@ -8,7 +8,7 @@ import { Answer } from "./answer_view.js";
 import { cutsOf } from "./cut.js";
 import { Question } from "./question_view.js";
 
-const CutMark = lazy(() => import("./cut_mark.js"), "CutMark", "context.css");
+const CutMark = lazy((again) => import("./cut_mark.js" + again), "CutMark", "context.css");
 
 /**
  * @param {{conversation: import("./conversation.js").Conversation, actions: any, canAsk: boolean}} props

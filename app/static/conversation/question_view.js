@@ -4,9 +4,9 @@ import { CopyButton } from "../reading/copy_button.js";
 import { html } from "../shell/html.js";
 import { lazy } from "../shell/lazy.js";
 
-const Branches = lazy(() => import("./branches.js"), "Branches", "parts.css");
-const FileList = lazy(() => import("./file_list.js"), "FileList", "parts.css");
-const Editor = lazy(() => import("./editor.js"), "Editor", "parts.css");
+const Branches = lazy((again) => import("./branches.js" + again), "Branches", "parts.css");
+const FileList = lazy((again) => import("./file_list.js" + again), "FileList", "parts.css");
+const Editor = lazy((again) => import("./editor.js" + again), "Editor", "parts.css");
 
 export function Question({ message, branch, isEditing, actions, canAsk }) {
   const view = html`

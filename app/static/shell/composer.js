@@ -5,8 +5,8 @@ import { html } from "./html.js";
 import { SendIcon, StopIcon } from "./icons.js";
 import { lazy } from "./lazy.js";
 
-const FileList = lazy(() => import("../conversation/file_list.js"), "FileList", "parts.css");
-const Queued = lazy(() => import("./queued.js"), "Queued", "parts.css");
+const FileList = lazy((again) => import("../conversation/file_list.js" + again), "FileList", "parts.css");
+const Queued = lazy((again) => import("./queued.js" + again), "Queued", "parts.css");
 
 /** Whether the field may take the focus: on a phone, this would open the on-screen keyboard. */
 export const hasKeyboard = () => matchMedia("(pointer: fine)").matches;

@@ -3,7 +3,7 @@
 import { html } from "./html.js";
 import { lazy } from "./lazy.js";
 
-const ContextMeter = lazy(() => import("../conversation/context_meter.js"), "ContextMeter", "context.css");
+const ContextMeter = lazy((again) => import("../conversation/context_meter.js" + again), "ContextMeter", "context.css");
 
 export function Hint({ conversation, link, onHelp }) {
   return html`

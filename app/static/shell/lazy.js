@@ -9,16 +9,23 @@ const fetches = [];
 /**
  * A component that is loaded when it is first shown. It may get `fallback`, shown until then, and `onMissing`, called if it
  * cannot be loaded.
- * @param {() => Promise<any>} load imports the module
+ * @param {(again: string) => Promise<any>} load imports the module; its argument, empty at first, ends the address
  * @param {string} name of the component in it
  * @param {string} [style] of a style sheet beside this module
  */
 export function lazy(load, name, style) {
   /** @type {any} */
   let component = null;
+  let numFailures = 0;
   const fetchPart = async () => {
-    const [module] = await Promise.all([load(), style && loadStyle(style)]);
-    component = module[name];
+    try {
+      // Chromium 153 never asks again for an address that has failed.
+      const [module] = await Promise.all([load(numFailures ? `?${numFailures}` : ""), style && loadStyle(style)]);
+      component = module[name];
+    } catch (error) {
+      numFailures++;
+      throw error;
+    }
   };
   fetches.push(fetchPart);
   return function Lazy({ fallback = null, onMissing = () => {}, ...props }) {

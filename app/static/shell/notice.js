@@ -3,8 +3,8 @@
 import { html } from "./html.js";
 import { lazy } from "./lazy.js";
 
-const Loading = lazy(() => import("./loading.js"), "Loading", "parts.css");
-const KeyForm = lazy(() => import("./key_form.js"), "KeyForm", "parts.css");
+const Loading = lazy((again) => import("./loading.js" + again), "Loading", "parts.css");
+const KeyForm = lazy((again) => import("./key_form.js" + again), "KeyForm", "parts.css");
 
 /** Nothing while ready. `onKey` gets the key that the user has entered. */
 export function Notice({ phase, onKey }) {

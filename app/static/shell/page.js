@@ -17,14 +17,14 @@ import { useShortcuts } from "./shortcuts.js";
 import { Toast } from "./toast.js";
 import { Welcome } from "./welcome.js";
 
-const Sidebar = lazy(() => import("./sidebar.js"), "Sidebar", "sidebar.css");
-const SettingsPanel = lazy(() => import("../settings/panel.js"), "SettingsPanel", "window.css");
-const ModelSheet = lazy(() => import("./model_sheet.js"), "ModelSheet", "window.css");
-const ContextChoice = lazy(() => import("../conversation/context_choice.js"), "ContextChoice", "context.css");
-const DropOverlay = lazy(() => import("./drop_overlay.js"), "DropOverlay", "parts.css");
-const Announcer = lazy(() => import("../conversation/announcer.js"), "Announcer");
-const ShortcutSheet = lazy(() => import("./shortcut_sheet.js"), "ShortcutSheet", "window.css");
-const ToEnd = lazy(() => import("./to_end.js"), "ToEnd", "parts.css");
+const Sidebar = lazy((again) => import("./sidebar.js" + again), "Sidebar", "sidebar.css");
+const SettingsPanel = lazy((again) => import("../settings/panel.js" + again), "SettingsPanel", "window.css");
+const ModelSheet = lazy((again) => import("./model_sheet.js" + again), "ModelSheet", "window.css");
+const ContextChoice = lazy((again) => import("../conversation/context_choice.js" + again), "ContextChoice", "context.css");
+const DropOverlay = lazy((again) => import("./drop_overlay.js" + again), "DropOverlay", "parts.css");
+const Announcer = lazy((again) => import("../conversation/announcer.js" + again), "Announcer");
+const ShortcutSheet = lazy((again) => import("./shortcut_sheet.js" + again), "ShortcutSheet", "window.css");
+const ToEnd = lazy((again) => import("./to_end.js" + again), "ToEnd", "parts.css");
 
 const MISSING = "A part of this page could not be loaded. Reload the page when the server can be reached.";
 
