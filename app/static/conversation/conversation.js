@@ -122,7 +122,7 @@ export class Conversation {
   regenerate(answer) {
     this.stop();
     const question = this.#tree.get(answer.parent);
-    if (this.draft.text === question?.text) this.draft.write("");
+    if (question) this.draft.withdraw(question);
     const removed = isBlank(answer) && !this.#tree.childrenOf(answer.id).length ? [answer.id] : [];
     this.#head = answer.parent;
     for (const id of removed) this.#tree.remove(id);

@@ -77,6 +77,14 @@ export class Draft {
     this.write([text, this.text].filter(Boolean).join("\n\n"));
   }
 
+  /** Remove a question that was put back and has not been changed; files that were added to it stay. */
+  withdraw({ text, files = [] }) {
+    if (this.text !== text) return;
+    const known = files.map((file) => file.name + file.text);
+    this.files = this.files.filter((file) => !known.includes(file.name + file.text));
+    this.write("");
+  }
+
   /** Let a question wait. */
   queue(text, files) {
     this.queued = { text, files };

@@ -130,6 +130,18 @@ test("an answer that was refused is replaced when it is tried again, and its que
   assert.equal(library.get(conversation.id).draft, "");
 });
 
+test("files of a refused question leave the draft when it is tried again, and others stay", () => {
+  const [notes, more] = ["notes", "more"].map((text) => ({ name: `${text}.txt`, text }));
+  const conversation = begin();
+  conversation.ask("", [notes]);
+  refuse(conversation);
+  const later = reopened(conversation);
+  later.draft.attach([more]);
+  later.regenerate(later.messages.at(-1));
+  assert.deepEqual(later.draft.files, [more]);
+  assert.deepEqual(library.get(conversation.id).files, [more]);
+});
+
 test("an answer that only calls tools stays when it is answered again", () => {
   const conversation = begin();
   conversation.ask("One?");
