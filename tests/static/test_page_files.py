@@ -101,7 +101,8 @@ def test_the_lazy_parts_are_loaded_before_they_are_needed_but_for_large_librarie
     needed: set[Path] = set()
     for module in (path for path in OURS if path.suffix == ".js" and path.name != "preload.js"):
         text = module.read_text()
-        needed |= {(module.parent / name).resolve() for name in re.findall(r'import\("(\.[^"]+)"\)(?!\.[A-Z])', text)}
+        imports = re.findall(r'import\("(\.[^"]+)"(?: \+ again)?\)(?!\.[A-Z])', text)
+        needed |= {(module.parent / name).resolve() for name in imports}
         needed |= {(STATIC / "shell" / name).resolve() for name in re.findall(r'"([\w./]+\.css)"', text)}
     preload = STATIC / "shell" / "preload.js"
     styles = {(preload.parent / name).resolve() for name in re.findall(r'"([\w./]+\.css)"', preload.read_text())}

@@ -3,7 +3,7 @@
 
 import DOMPurify from "dompurify";
 import { BlockStream, completeTail, extendsText, renderBlock, splitBlocks } from "./blocks.js";
-import { loadStyle } from "../shell/lazy.js";
+import { loadStyle, retrying } from "../shell/lazy.js";
 
 const ALLOWED = {
   ALLOWED_TAGS: [
@@ -120,8 +120,13 @@ function setDirections(block) {
 }
 
 /** Modules and styles that are loaded with the first element that needs them; without a connection it stays as it is. */
-const CODE = { load: () => Promise.all([import("./code_blocks.js"), loadStyle("../reading/code_blocks.css")]), module: null };
-const MATHS = { load: () => Promise.all([import("./maths.js"), loadStyle("../reading/maths.css")]), module: null };
+const CODE = partOf((again) => import("./code_blocks.js" + again), "../reading/code_blocks.css");
+const MATHS = partOf((again) => import("./maths.js" + again), "../reading/maths.css");
+
+function partOf(load, style) {
+  const loadModule = retrying(load);
+  return { load: () => Promise.all([loadModule(), loadStyle(style)]), module: null };
+}
 
 /** Call `use` for each element: at once if the part's module is there. */
 function withModule(part, elements, use) {

@@ -16,16 +16,10 @@ const fetches = [];
 export function lazy(load, name, style) {
   /** @type {any} */
   let component = null;
-  let numFailures = 0;
+  const loadModule = retrying(load);
   const fetchPart = async () => {
-    try {
-      // Chromium 153 never asks again for an address that has failed.
-      const [module] = await Promise.all([load(numFailures ? `?${numFailures}` : ""), style && loadStyle(style)]);
-      component = module[name];
-    } catch (error) {
-      numFailures++;
-      throw error;
-    }
+    const [module] = await Promise.all([loadModule(), style && loadStyle(style)]);
+    component = module[name];
   };
   fetches.push(fetchPart);
   return function Lazy({ fallback = null, onMissing = () => {}, ...props }) {
@@ -43,6 +37,19 @@ export function lazy(load, name, style) {
     });
     return component ? html`<${component} ...${props} />` : fallback;
   };
+}
+
+/**
+ * A function that imports a module; `load` gets the end of its address: another one after each failure, because Chromium
+ * 153 never asks again for an address that has failed.
+ * @param {(again: string) => Promise<any>} load
+ */
+export function retrying(load) {
+  let numFailures = 0;
+  return () => load(numFailures ? `?${numFailures}` : "").catch((error) => {
+    numFailures++;
+    throw error;
+  });
 }
 
 /** Load all components, so that each is there when it is first shown. One that is missing is tried again then. */
