@@ -141,8 +141,12 @@ def test_the_trial_process_of_a_template_has_limits_of_time_and_memory(monkeypat
     assert "MiB" in template_trial.Trial("x").reason()
 
 
+def test_the_reason_of_a_rejected_template_is_given_once():
+    assert template_trial.Trial(HOSTILE["nested loops"]).reason() == "it takes more than 1048576 steps"
+
+
 def test_a_trial_may_begin_before_its_result_is_wanted():
-    costly = template_trial.Trial(HOSTILE["nested loops"])
+    costly = template_trial.Trial(HOSTILE["times"])
     for trial in (template_trial.Trial("{{ messages }}"), costly):
         trial.begin()
         child = trial._child
