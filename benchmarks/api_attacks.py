@@ -48,6 +48,13 @@ async def ambiguous_grammar(client: Client) -> None:
     await client.post(CHAT, json.dumps({"messages": content, **fields}).encode())
 
 
+@attack("n = 16, and a grammar that leaves one next token nearly everywhere", 4)
+async def forced_tokens(client: Client) -> None:
+    content = [{"role": "user", "content": "What is Quire?"}]
+    fields = {"regex": f"({random.randrange(10**9)} every good word ){{100,200}}", "n": 16, "max_tokens": 1900}
+    await client.post(CHAT, json.dumps({"messages": content, **fields}).encode())
+
+
 # --- Tools ------------------------------------------------------------------------------------------------------------
 
 

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 
-MAX_RUN = 256
-"""The longest run of forced tokens that may be drafted: each mask of a draft takes time for all that follows it."""
-
-
 class Phase(Enum):
     """Where a sequence stands."""
 
@@ -108,7 +104,7 @@ class RowMask:
             return ()
         if not self._forced:
             self._forced.extend(self.matcher.compute_ff_tokens())
-        return () if len(self._forced) > MAX_RUN else tuple(self._forced)
+        return tuple(self._forced)
 
     @property
     def is_complete(self) -> bool:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 SLICE_LENGTHS = (1, 2, 3, 4, 6, 8, 10, 15, 20, 30)
 CHARACTERS = r'[^"\\\x00-\x1F\x7F]'
 SLICES = (r"[ \t\n\r]+", *(f"{CHARACTERS}{{1,{length}}}" for length in SLICE_LENGTHS), f"{CHARACTERS}+")
-MAX_FORCED_CHARS = 4096
-"""The longest text that must come whose tokens are told at once. The library asks for all of it before each token, with
-the interpreter's lock; a grammar of 2 KB can force megabytes."""
+MAX_FORCED_CHARS = 128
+"""The longest text that must come whose tokens are told at once. The library asks for all of it before each mask, with
+the interpreter's lock; a grammar of 2 KB can force megabytes. A step drafts far fewer tokens."""
 
 
 def mask_words(vocab_size: int) -> int:

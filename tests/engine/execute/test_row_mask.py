@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.contract.grammar import Constraint, Grammar, GrammarKind, ReasoningMarks
-from app.engine.execute.row_mask import MAX_RUN, Phase, RowMask
+from app.engine.execute.row_mask import Phase, RowMask
 
 OPEN, CLOSE, OTHER = 70, 71, 5
 GRAMMAR = Grammar(GrammarKind.REGEX, "a")
@@ -102,15 +102,6 @@ def test_another_token_than_the_forced_one_ends_the_run():
     found.forced()
     found.take(9)
     assert found.forced() == (2, 3) and matcher.num_asked == 2
-
-
-def test_a_long_run_is_not_drafted_before_its_end():
-    matcher = FakeMatcher(range(MAX_RUN + 2))
-    found = RowMask(Constraint(GRAMMAR), matcher, ())
-    for token_id in (0, 1):
-        assert found.forced() == ()
-        found.take(token_id)
-    assert len(found.forced()) == MAX_RUN and matcher.num_asked == 1
 
 
 @pytest.mark.parametrize(
