@@ -53,7 +53,7 @@ class ToolUse:
     @property
     def schemas(self) -> ToolSchemas | None:
         """What the parser of the answer needs; None if there is nothing to parse."""
-        return ToolSchemas(self.definitions) if self.definitions else None
+        return ToolSchemas(self.definitions, is_calls_alone=bool(self.called)) if self.definitions else None
 
     @property
     def num_chars(self) -> int:

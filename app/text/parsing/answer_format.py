@@ -62,14 +62,19 @@ class AnswerFormat:
             parsers.append(Parser(ReasoningMachine(self.reasoning.resolved(special), is_inside)))
         if self.calls is not None and schemas is not None:
             parsers.append(Parser(self.calls.resolved(special).form.machine(schemas)))
-        return AnswerParser(parsers) if parsers else None
+        is_calls_alone = schemas is not None and schemas.is_calls_alone
+        return AnswerParser(parsers, is_calls_alone=is_calls_alone) if parsers else None
 
 
 class AnswerParser:
-    """Parsers in a row: the text that one has found goes to the next. One owner; no I/O."""
+    """Parsers in a row: the text that one has found goes to the next. One owner; no I/O.
 
-    def __init__(self, parsers: Sequence[Parser]) -> None:
+    With `is_calls_alone` what is no call and no reasoning is dropped: the end has cut it off, or it belongs to a call.
+    """
+
+    def __init__(self, parsers: Sequence[Parser], *, is_calls_alone: bool = False) -> None:
         self._parsers = tuple(parsers)
+        self._is_calls_alone = is_calls_alone
         self._num_begun = self._num_whole = 0
 
     @property
@@ -99,4 +104,4 @@ class AnswerParser:
     def _noted(self, events: list[Event]) -> list[Event]:
         self._num_begun += sum(isinstance(event, CallBegin) for event in events)
         self._num_whole += sum(isinstance(event, CallEnd) for event in events)
-        return events
+        return [event for event in events if not (self._is_calls_alone and isinstance(event, Text))]
