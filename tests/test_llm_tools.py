@@ -127,6 +127,12 @@ def test_a_required_call_that_is_cut_is_neither_text_nor_announced(llm: LLM, end
     assert found == ([] if arguments is None else [arguments.replace(" ", "")])
 
 
+def test_a_required_call_has_no_structured_output_beside_it(llm: LLM):
+    params = SamplingParams(max_tokens=20, structured_outputs=StructuredOutputs(regex="a"))
+    with pytest.raises(InvalidValue, match=r"^structured_outputs and tool_choice both say"):
+        llm.chat([QUESTION], params, use_tqdm=False, tools=TOOLS, tool_choice="required")
+
+
 @pytest.mark.parametrize("field", ["use_beam_search", "ignore_eos"])
 def test_parameters_that_contradict_a_required_call_are_rejected(llm: LLM, field: str):
     params = SamplingParams(max_tokens=20, **{field: True})

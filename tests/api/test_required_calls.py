@@ -1,10 +1,13 @@
-"""Answers that must be calls: what cuts them off, on each transport."""
+"""Answers that must be calls: what cuts them off, on each transport, and the fields that contradict them."""
 
 import pytest
 
 from tests.api.chat_client import open_chat
+from tests.api.serving import client_of
 from tests.api.test_tools import (
+    CALL,
     TOOLS,
+    USER,
     app_with_grammars,
     load_grammars,
     message_of,
@@ -14,6 +17,28 @@ from tests.api.test_tools import (
     without_ids,
 )
 from tests.fakes import FakeEngine, Script
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"regex": "a+"}, "regex"),
+        ({"guided_json": {}}, "guided_json"),
+        ({"structured_outputs": {"choice": ["a"]}}, "structured_outputs.choice"),
+    ],
+)
+async def test_an_answer_that_must_call_is_nothing_else(choice, fields, param):
+    engine = FakeEngine(Script(answer=[CALL]))
+    app = await app_with_grammars(engine)
+    body = {"messages": [USER], "tools": TOOLS, "tool_choice": choice, **fields}
+    async with client_of(app) as client:
+        response = await client.post("/v1/chat/completions", json=body)
+        free = await client.post("/v1/chat/completions", json={**body, "tool_choice": "auto"})
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["param"]) == (400, "invalid_value", param)
+    assert error["message"].startswith(f"{param} and tool_choice both say what the answer must be")
+    assert free.status_code == 200 and len(engine.requests) == 1
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
