@@ -35,7 +35,7 @@ class Logprob:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of a tool; `arguments` is JSON if the model has made no mistake."""
+    """A call of a tool; `arguments` is JSON if the call is complete and the model has made no mistake."""
 
     id: str
     name: str

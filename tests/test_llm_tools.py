@@ -102,6 +102,37 @@ def test_an_answer_is_a_call_or_the_structured_output(llm: LLM):
     assert all(re.fullmatch("[0-9]{3}", output.text) for output in result.outputs)
 
 
+ONE_VALUE = {"type": "object", "properties": {"a": {"enum": ["xay"]}}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("ending", "arguments", "reason"),
+    [
+        ({"stop": ["_call"]}, None, "stop"),
+        ({"max_tokens": 3}, None, "length"),
+        ({"stop": ['y"']}, '{ "a" : "xa', "stop"),
+        ({"stop": ["</tool"]}, '{ "a" : "xay"}', "tool_calls"),
+    ],
+    ids=str,
+)
+def test_a_required_call_that_is_cut_is_neither_text_nor_announced(llm: LLM, ending, arguments, reason):
+    tool = {"type": "function", "function": {"name": "f", "parameters": ONE_VALUE}}
+    params = SamplingParams(**{"max_tokens": 60, "temperature": 0.0, **ending})
+    [result] = llm.chat(
+        [QUESTION], params, use_tqdm=False, tools=[tool], tool_choice="required", parallel_tool_calls=False
+    )
+    [output] = result.outputs
+    assert (output.text, output.finish_reason) == ("", reason)
+    found = [call.arguments.replace(" ", "") for call in output.tool_calls]
+    assert found == ([] if arguments is None else [arguments.replace(" ", "")])
+
+
+def test_a_required_call_has_no_structured_output_beside_it(llm: LLM):
+    params = SamplingParams(max_tokens=20, structured_outputs=StructuredOutputs(regex="a"))
+    with pytest.raises(InvalidValue, match=r"^structured_outputs and tool_choice both say"):
+        llm.chat([QUESTION], params, use_tqdm=False, tools=TOOLS, tool_choice="required")
+
+
 @pytest.mark.parametrize("field", ["use_beam_search", "ignore_eos"])
 def test_parameters_that_contradict_a_required_call_are_rejected(llm: LLM, field: str):
     params = SamplingParams(max_tokens=20, **{field: True})

@@ -48,6 +48,13 @@ class Requested(NamedTuple):
     outputs: StructuredOutputs
     path: str
 
+    def beside(self, tools: ToolUse) -> Requested | None:
+        """Return what it says of an answer with `tools`: nothing if `response_format` does, and it must be calls.
+
+        Clients of agents send `response_format` with every request, for the text that comes after the calls.
+        """
+        return None if tools.called and self.path.startswith("response_format") else self
+
 
 class Prepared(NamedTuple):
     """The rules of an answer as the engine needs them, and the lease of its grammar."""
@@ -95,6 +102,7 @@ def prepare(
         UnsupportedParameter: the model supports no grammars, or none with its reasoning.
         Overloaded: too many different grammars are in use, many of them by this account.
     """
+    requested = None if requested is None else requested.beside(tools)
     try:
         grammar = tools.grammar(context.text.answers, None if requested is None else requested.outputs)
         rules = answer_rules(grammar, params, start)
@@ -118,7 +126,7 @@ def _leased(grammar: Grammar, requested: Requested | None, context: ApiContext, 
 
 def _path(requested: Requested | None, tools: ToolUse) -> str:
     """Return the path of the field that an answer's grammar comes from."""
-    if requested is not None and not tools.called:
+    if requested is not None:
         return requested.path
     return "tools" if tools.definitions else "structured_outputs"
 
@@ -126,7 +134,7 @@ def _path(requested: Requested | None, tools: ToolUse) -> str:
 def _reject_part(requested: Requested | None, context: ApiContext, account: str, tools: ToolUse) -> None:
     """Reject the other field or the tool whose own grammar is rejected, if one of the first `MAX_PARTS` is."""
     parts = list(tools.parts(context.text.answers))
-    if requested is not None and not tools.called:
+    if requested is not None:
         parts.insert(0, (requested.path, grammar_of(requested.outputs)))
     for path, grammar in parts[:MAX_PARTS]:
         try:

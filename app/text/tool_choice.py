@@ -53,7 +53,7 @@ class ToolUse:
     @property
     def schemas(self) -> ToolSchemas | None:
         """What the parser of the answer needs; None if there is nothing to parse."""
-        return ToolSchemas(self.definitions) if self.definitions else None
+        return ToolSchemas(self.definitions, is_calls_alone=bool(self.called)) if self.definitions else None
 
     @property
     def num_chars(self) -> int:
@@ -67,9 +67,16 @@ class ToolUse:
         be one at most, and beside `outputs`.
 
         Raises:
-            InvalidValue: `outputs` are wrong, the grammar is too large, or the model's calls cannot satisfy a schema.
+            InvalidValue: `outputs` are wrong, or the answer must call a tool; the grammar is too large, or the model's
+                calls cannot satisfy a schema.
         """
-        other = None if outputs is None or self.called else grammar_of(outputs)
+        if outputs is not None and self.called:
+            raise InvalidValue(
+                "structured_outputs and tool_choice both say what the answer must be; send one of them, or tool_choice "
+                "'auto', with which the answer is calls or the other.",
+                param="structured_outputs",
+            )
+        other = None if outputs is None else grammar_of(outputs)
         is_checked = self.called or self.strict or (self.definitions and (other is not None or not self.is_parallel))
         if answers.calls is None or not is_checked:
             return other

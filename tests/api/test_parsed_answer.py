@@ -96,3 +96,7 @@ def test_only_a_stop_becomes_tool_calls():
     assert answer.reason_of(0, FinishReason.LENGTH) is FinishReason.LENGTH
     assert answer.reason_of(0, FinishReason.CANCELLED) is FinishReason.CANCELLED
     assert answer.reason_of(1, FinishReason.STOP) is FinishReason.STOP
+    answer.feed(TokenDelta("r", 0, 2, (2,), '<tool_call>{"name": "f", "arguments": {"a": 1'))
+    answer.finish(0)
+    assert answer.reason_of(0, FinishReason.STOP) is FinishReason.STOP, "a call breaks off"
+    assert answer.reason_of(0, FinishReason.LENGTH) is FinishReason.LENGTH

@@ -143,13 +143,19 @@ def test_an_answer_that_need_not_call_may_be_what_else_is_asked_for():
     assert " | answer" in either.source and '"integer"' in either.source and '"boolean"' not in either.source
     strict = read([tool(parameters=parameters, strict=True)]).grammar(answers, outputs)
     assert '"boolean"' in strict.source
-    must = read([tool(parameters=parameters)], "required")
-    assert must.grammar(answers, outputs) == must.grammar(answers)
-    assert '"integer"' not in must.grammar(answers).source
     alone = read().grammar(answers, outputs)
     assert (alone.kind, alone.source) == (GrammarKind.JSON_SCHEMA, '{"type":"integer"}')
     assert read([tool()], calls=None).grammar(AnswerFormat(), outputs) == alone
     assert read([tool()]).grammar(answers, StructuredOutputs(grammar='start: "a"')).kind is GrammarKind.LARK
+
+
+@pytest.mark.parametrize("choice", ["required", named("f")])
+def test_an_answer_that_must_call_is_nothing_else(choice):
+    use = read([tool()], choice)
+    with pytest.raises(InvalidValue, match=r"^structured_outputs and tool_choice both say") as caught:
+        use.grammar(AnswerFormat(HERMES), StructuredOutputs(regex="a"))
+    assert caught.value.param == "structured_outputs"
+    assert use.schemas.is_calls_alone and not read([tool()]).schemas.is_calls_alone
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ class Arguments(NamedTuple):
 
 
 class CallEnd(NamedTuple):
-    """A call is complete, or breaks off."""
+    """The arguments of a call are complete; a call that breaks off has no such event."""
 
     call: int
 

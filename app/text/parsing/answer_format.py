@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.text.parsing.answer_events import CallBegin, Event, Text
+from app.text.parsing.answer_events import CallBegin, CallEnd, Event, Text
 from app.text.parsing.choose import AUTO, choose_format, choose_reasoning
 from app.text.parsing.formats import CallFormat
 from app.text.parsing.parser import Parser
@@ -62,19 +62,25 @@ class AnswerFormat:
             parsers.append(Parser(ReasoningMachine(self.reasoning.resolved(special), is_inside)))
         if self.calls is not None and schemas is not None:
             parsers.append(Parser(self.calls.resolved(special).form.machine(schemas)))
-        return AnswerParser(parsers) if parsers else None
+        is_calls_alone = schemas is not None and schemas.is_calls_alone
+        return AnswerParser(parsers, is_calls_alone=is_calls_alone) if parsers else None
 
 
 class AnswerParser:
     """Parsers in a row: the text that one has found goes to the next. One owner; no I/O.
 
-    Attributes:
-        has_calls: whether any call has begun.
+    With `is_calls_alone` what is no call and no reasoning is dropped: the end has cut it off, or it belongs to a call.
     """
 
-    def __init__(self, parsers: Sequence[Parser]) -> None:
+    def __init__(self, parsers: Sequence[Parser], *, is_calls_alone: bool = False) -> None:
         self._parsers = tuple(parsers)
-        self.has_calls = False
+        self._is_calls_alone = is_calls_alone
+        self._num_begun = self._num_whole = 0
+
+    @property
+    def has_called(self) -> bool:
+        """Whether calls have begun, and the arguments of all are complete."""
+        return 0 < self._num_begun == self._num_whole
 
     def feed(self, text: str) -> list[Event]:
         """Take the next piece of the answer; return what it completes."""
@@ -96,5 +102,6 @@ class AnswerParser:
         return found
 
     def _noted(self, events: list[Event]) -> list[Event]:
-        self.has_calls = self.has_calls or any(isinstance(event, CallBegin) for event in events)
-        return events
+        self._num_begun += sum(isinstance(event, CallBegin) for event in events)
+        self._num_whole += sum(isinstance(event, CallEnd) for event in events)
+        return [event for event in events if not (self._is_calls_alone and isinstance(event, Text))]

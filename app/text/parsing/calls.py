@@ -92,9 +92,10 @@ class Calls:
         """Note that a closing mark of the call was read."""
         self._due.remove(mark)
 
-    def end(self) -> None:
-        """End the call; what follows is kept."""
-        self._reader.events.append(CallEnd(self._reader.num_calls - 1))
+    def end(self, *, is_whole: bool) -> None:
+        """End the call, whose arguments are complete (`is_whole`) or break off; what follows is kept."""
+        if is_whole:
+            self._reader.events.append(CallEnd(self._reader.num_calls - 1))
         self._reader.keep()
 
     def _read_one(self, read_body: Callable[[str], Reading[None]], mark: str) -> Reading[None]:

@@ -76,7 +76,7 @@ class JsonCallsMachine(ListMachine):
             if not is_whole:
                 reader.drop_unfinished()
             calls.add("{}" if is_whole and not has_arguments else "")
-            calls.end()
+            calls.end(is_whole=is_whole or has_arguments)
         return is_whole
 
     def _read_key(self, reader: Reader) -> Reading[str | None]:

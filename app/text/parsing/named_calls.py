@@ -91,7 +91,7 @@ class NamedCallsMachine:
         if not is_name(name) or (yield from reader.skip()) != "{":
             return
         calls.begin(name)
-        yield from reader.pass_value(calls.add)
-        calls.end()
+        is_whole = yield from reader.pass_value(calls.add)
+        calls.end(is_whole=is_whole)
         if is_fenced and (yield from reader.skip()) == "`" and (yield from reader.accept(_FENCE)):
             reader.keep()

@@ -107,7 +107,7 @@ class ParameterCallsMachine:
         if not is_whole:
             reader.drop_unfinished()
         calls.add("}" if is_whole else "")
-        calls.end()
+        calls.end(is_whole=is_whole)
 
     def _read_parameters(self, reader: Reader, calls: Calls, name: str, has_key: bool) -> Reading[bool]:
         """Read all parameters; return whether a closing mark follows. With `has_key` the first key was opened."""

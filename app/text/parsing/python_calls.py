@@ -76,7 +76,7 @@ class PythonCallsMachine(ListMachine):
         if not is_whole:
             reader.drop_unfinished()
         calls.add("}" if is_whole else "")
-        calls.end()
+        calls.end(is_whole=is_whole)
         return is_whole
 
     def _read_arguments(self, reader: Reader, calls: Calls, key: str) -> Reading[bool]:

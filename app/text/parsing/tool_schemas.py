@@ -165,11 +165,17 @@ class Parameters:
 
 
 class ToolSchemas:
-    """The names and parameters of a request's tools, which are checked definitions (see `tools`)."""
+    """The names and parameters of a request's tools, which are checked definitions (see `tools`).
 
-    def __init__(self, tools: Sequence[Mapping[str, Any]] = ()) -> None:
+    Attributes:
+        names: the names of the tools.
+        is_calls_alone: whether an answer is calls alone.
+    """
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]] = (), *, is_calls_alone: bool = False) -> None:
         self._parameters = {each.function: each for each in (Parameters(tool["function"]) for tool in tools)}
         self.names = frozenset(self._parameters)
+        self.is_calls_alone = is_calls_alone
 
     def types(self, tool: str, parameter: str) -> frozenset[str]:
         """Return the JSON types that a parameter may have; none if the schema does not tell."""

@@ -61,8 +61,8 @@ def parse_whole(parser: AnswerParser, text: str) -> WholeAnswer:
 
 
 def client_reason(reason: FinishReason, parser: AnswerParser | None) -> FinishReason:
-    """Return the finish reason of an answer for clients: an answer that called a tool ends with `tool_calls`."""
-    has_called = reason is FinishReason.STOP and parser is not None and parser.has_calls
+    """Return the finish reason of an answer for clients: with calls that are all complete it is `tool_calls`."""
+    has_called = reason is FinishReason.STOP and parser is not None and parser.has_called
     return FinishReason.TOOL_CALLS if has_called else reason
 
 

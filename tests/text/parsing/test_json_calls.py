@@ -11,6 +11,11 @@ def call(index, name, arguments):
     return [CallBegin(index, name), *pieces, CallEnd(index)]
 
 
+def broken(index, name, arguments):
+    """A call whose arguments are not complete."""
+    return call(index, name, arguments)[:-1]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -20,10 +25,10 @@ def call(index, name, arguments):
         ('<tool_call>{"name": "f", "arguments": {}}{"name": "g"}</tool_call>', call(0, "f", "{}") + call(1, "g", "{}")),
         ('<tool_call>{"name": "\\u0066", "arguments": {}}</tool_call>', call(0, "f", "{}")),
         # Broken after its beginning: it ends as it stands.
-        ('<tool_call>{"name": "f", "arguments": {"a": 1</tool_call>', call(0, "f", '{"a": 1')),
+        ('<tool_call>{"name": "f", "arguments": {"a": 1</tool_call>', broken(0, "f", '{"a": 1')),
         ('<tool_call>{"name": "f", "arguments": {"a": 1}</tool_call>!', [*call(0, "f", '{"a": 1}'), Text("!")]),
         ('<tool_call>{"name": "f", "arguments": {}}}\n</tool_call>', [*call(0, "f", "{}"), Text("}")]),
-        ('<tool_call>{"name": "f", "arg', call(0, "f", "")),
+        ('<tool_call>{"name": "f", "arg', broken(0, "f", "")),
         # Never a call: text, with the mark.
         ("<tool_call>", [Text("<tool_call>")]),
         ("<tool_call>\n</tool_call>", [Text("<tool_call>\n</tool_call>")]),

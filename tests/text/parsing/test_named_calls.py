@@ -16,7 +16,7 @@ BEGIN, SEP, END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool
         ("mistral", '[TOOL_CALLS] f [CALL_ID]x[ARGS] {"a": 1} so', [*CALL, Text("so")]),
         ("mistral", "[TOOL_CALLS]f", [Text("[TOOL_CALLS]f")]),
         ("mistral", "[TOOL_CALLS]f[ARGS]x", [Text("[TOOL_CALLS]f[ARGS]x")]),
-        ("mistral", '[TOOL_CALLS]f[ARGS]{"a": 1', [CALL[0], Arguments(0, '{"a": 1'), CALL[2]]),
+        ("mistral", '[TOOL_CALLS]f[ARGS]{"a": 1', [CALL[0], Arguments(0, '{"a": 1')]),
         ("functionary", '<function=f>{"a": 1}</function>', CALL),
         ("functionary", '<function=two words>{"a": 1}', [Text('<function=two words>{"a": 1}')]),
         ("functionary", "See <function=f>.", [Text("See <function=f>.")]),

@@ -64,7 +64,7 @@ def test_what_is_no_call_stays_text(text):
 )
 def test_text_behind_a_broken_call_is_kept(text, arguments, rest):
     events = parse_calls("lfm2", BEGIN + text)
-    assert events == [CallBegin(0, "f"), Arguments(0, arguments), CallEnd(0), Text(rest)]
+    assert events == [CallBegin(0, "f"), Arguments(0, arguments), Text(rest)]
     assert parse_calls("lfm2", *(BEGIN + text)) == events
 
 
