@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from llguidance import gbnf_to_lark
 
 import app
 from app.contract.errors import (
@@ -31,6 +30,7 @@ from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
 from app.llm import LLM
 from app.llm_outputs import CompletionOutput, Logprob
+from app.text.grammar import gbnf
 from tests.checkpoints import tiny
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
@@ -60,8 +60,8 @@ class StepFault(FaultPlan):
 
 def test_a_grammar_is_converted_once_for_prompts_with_the_same_parameters(llm: LLM, monkeypatch: pytest.MonkeyPatch):
     converted = []
-    convert = gbnf_to_lark.any_to_lark
-    monkeypatch.setattr(gbnf_to_lark, "any_to_lark", lambda text: converted.append(text) or convert(text))
+    convert = gbnf.lark_of_gbnf
+    monkeypatch.setattr(gbnf, "lark_of_gbnf", lambda text: converted.append(text) or convert(text))
     wanted = StructuredOutputs(grammar='root ::= "yes" | "no"')
     results = llm.generate([[5, 6]] * 3, SamplingParams(structured_outputs=wanted, max_tokens=8), use_tqdm=False)
     assert len(converted) == 1 and all(each.outputs[0].text in ("yes", "no") for each in results)

@@ -13,8 +13,8 @@ from app.server.run import PING_S
 from app.server.sockets import unacknowledged_timeout_s
 from app.streaming import chat_protocol
 from app.text import chat_template, template_allowance, template_trial, tokenizer, tools
+from app.text.grammar import gbnf, json_schemas
 from app.text.grammar import grammar_sources as sources
-from app.text.grammar import json_schemas
 
 _HEAD = """# Limits
 
@@ -93,7 +93,9 @@ def _fields() -> dict[str, str]:
             f"{json_schemas.MAX_SCHEMA_DEPTH} levels, {json_schemas.MAX_PROPERTIES} properties of an object"
         ),
         "`choice`": f"{sources.MAX_CHOICES} texts of 1 to {sources.MAX_CHOICE_BYTES} bytes",
-        "a grammar in GBNF": f"{sources.MAX_RULES} rules, {sources.MAX_BRACKETS} nested brackets",
+        "a grammar in GBNF": (
+            f"{gbnf.MAX_RULES} rules, {gbnf.MAX_BRACKETS} nested brackets, {gbnf.MAX_REPETITIONS:,} repetitions"
+        ),
         "`tools`": f"{tools.MAX_TOOLS} definitions, {tools.MAX_TOOLS_BYTES:,} bytes of JSON",
         "`parameters` of a tool, `arguments` of a call": f"nested {tools.MAX_DEPTH} deep",
         "`tool_calls` of a message": f"{tools.MAX_TOOLS}, ids of {tool_messages.MAX_ID_CHARS} characters",

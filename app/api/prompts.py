@@ -57,6 +57,13 @@ def number_requests(requests: Sequence[EngineRequest], seed: int | None) -> list
 def _check(prompt: object, param: str) -> Prompt:
     if isinstance(prompt, str) and prompt:
         return prompt
-    if isinstance(prompt, list) and prompt and all(type(token_id) is int for token_id in prompt):
-        return prompt
+    ids = prompt if isinstance(prompt, list) else []
+    if ids and all(type(token_id) is int for token_id in ids):
+        return ids
+    # The JSON parser returns integers of more than 64 bits as floats.
+    if large := [token_id for token_id in ids if isinstance(token_id, float) and abs(token_id) >= 2**63]:
+        raise InvalidValue(
+            f"{param} contains the token id {large[0]:g}, which is out of range; it must be in the vocabulary.",
+            param=param,
+        )
     raise InvalidValue(f"{param} must be a text or a list of token ids, and not empty.", param=param)

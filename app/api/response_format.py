@@ -42,7 +42,6 @@ class JsonSchemaFormat(msgspec.Struct, tag_field="type", tag="json_schema"):
 
 
 ResponseFormat = TextFormat | JsonObjectFormat | JsonSchemaFormat
-RESPONSE_TYPES = tuple(str(kind.__struct_config__.tag) for kind in (TextFormat, JsonObjectFormat, JsonSchemaFormat))
 
 
 class VllmOutputs(msgspec.Struct, kw_only=True):

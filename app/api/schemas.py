@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -17,17 +16,17 @@ import msgspec
 
 from app.api.any_body import AnyBody
 from app.api.chat_fields import Message, ReasoningEffort, ToolChoice, Tools
-from app.api.response_format import RESPONSE_TYPES, UNSUPPORTED_OUTPUTS, StructuredOutputFields
+from app.api.invalid_field import invalid_field
+from app.api.response_format import UNSUPPORTED_OUTPUTS, StructuredOutputFields, VllmOutputs
 from app.api.structured_output import requested_outputs
 from app.config.settings import nearest
 from app.contract.errors import InvalidValue, UnsupportedParameter
-from app.contract.sampling_params import SamplingParams, check_bias
+from app.contract.sampling_params import SamplingParams
 from app.text.tools import unknown_fields
 
 MAX_LABEL_BYTES = 1024
 MAX_SALT_BYTES = 256
 MAX_PRIORITY = 100
-MAX_DIGITS = 20
 Body = TypeVar("Body", bound="AnyBody")
 
 
@@ -156,9 +155,6 @@ _SAMPLING_FIELDS = frozenset(field.name for field in dataclasses.fields(Sampling
     "structured_outputs",
 }
 _OPTIONS = ("stream_options", "response_format", "structured_outputs")
-_ALLOWED = {"response_format.type": RESPONSE_TYPES}  # that msgspec does not name in its errors
-_MISSING = re.compile(r"missing required field `(\w+)`")
-_AT = re.compile(r"(?P<what>.*?) - at `(?:key` in `)?\$\.?(?P<path>.*)`", re.DOTALL)
 
 
 def learn_body_types(kinds: Iterable[type[AnyBody]]) -> None:
@@ -184,7 +180,7 @@ def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool)
     try:
         body = msgspec.convert(fields, kind, str_keys=True)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error), fields) from None
+        raise invalid_field(str(error), fields, kind) from None
     if isinstance(body, SamplingBody):
         _check_values(body)
     unknown = [*_unknown(fields, kind), *(_unknown_inside(fields, body) if isinstance(body, SamplingBody) else ())]
@@ -261,11 +257,17 @@ def _reject_in_messages(messages: object) -> None:
 
 
 def _reject_in_outputs(outputs: object) -> None:
-    given = outputs if isinstance(outputs, dict) else {}
+    given, known = outputs if isinstance(outputs, dict) else {}, VllmOutputs.__struct_fields__
     for name in UNSUPPORTED_OUTPUTS:
         if not _is_one_of(given.get(name), _OFF):
             path = f"structured_outputs.{name}"
             raise UnsupportedParameter(f"{path} is not supported; leave it out.", param=path)
+    unknown = [name for name in given if name not in UNSUPPORTED_OUTPUTS]
+    if unknown and given.keys().isdisjoint(known):
+        raise InvalidValue(
+            f"structured_outputs has only {unknown[0][:100]!r}, which is unknown; set one of {', '.join(known)}.",
+            param="structured_outputs",
+        )
 
 
 def _check_values(body: SamplingBody) -> None:
@@ -298,36 +300,3 @@ def check_label(name: str, label: str | None) -> None:
     """
     if label is not None and (size := len(label.encode())) > MAX_LABEL_BYTES:
         raise InvalidValue(f"{name} has {size} bytes; at most {MAX_LABEL_BYTES} are allowed.", param=name)
-
-
-def _token_id(key: str) -> int | str:
-    """Return a key of logit_bias as a number if possible."""
-    return int(key) if key.removeprefix("-").isdecimal() and len(key) <= MAX_DIGITS else key
-
-
-def _invalid(text: str, fields: Mapping[str, object]) -> InvalidValue:
-    """Turn msgspec's ``Expected `int`, got `str` - at `$.a[0]` `` into an error with the field's path."""
-    match = _AT.fullmatch(text)
-    missing = _MISSING.search(text)
-    if missing is not None:
-        path = missing[1] if match is None else f"{match['path']}.{missing[1]}"
-        return InvalidValue(f"{path} is missing; {_must_be(path, 'it is required')}.", param=path)
-    if match is not None:
-        path = match["path"]
-        if path in _ALLOWED:
-            return InvalidValue(f"{path}: {match['what']}; {_must_be(path, '')}.", param=path)
-        name, _, index = path.removesuffix("]").partition("[")
-        value = fields.get(name)
-        if name == "logit_bias" and isinstance(value, dict):
-            check_bias({_token_id(key): bias for key, bias in value.items()})  # its error names the token and the limit
-        if isinstance(value, list) and index.isdecimal():
-            value = value[int(index)]
-        if "`int" in match["what"] and isinstance(value, float) and abs(value) >= 2**63:
-            # The JSON parser returns integers of more than 64 bits as floats.
-            return InvalidValue(f"{path} has more than 64 bits; it must be an integer of at most 64.", param=path)
-        return InvalidValue(f"{path}: {match['what']}.", param=path)
-    return InvalidValue(f"{text}.")
-
-
-def _must_be(path: str, otherwise: str) -> str:
-    return f"it must be one of {', '.join(_ALLOWED[path])}" if path in _ALLOWED else otherwise

@@ -5,6 +5,7 @@ They all become one grammar, which is compiled before the request is submitted. 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -106,12 +107,14 @@ def prepare(
     try:
         grammar = tools.grammar(context.text.answers, None if requested is None else requested.outputs)
         rules = answer_rules(grammar, params, start)
-        lease = None if rules.grammar is None else _leased(rules.grammar, requested, context, account, tools)
+        if rules.grammar is None:
+            return Prepared(None, rules.reasoning, None)
+        lease = _leased(rules.grammar, requested, context, account, tools)
     except RequestError as error:
         if isinstance(error, InvalidValue):
             context.grammars.count_failure("refused")
         raise _named(error, _path(requested, tools)) from None
-    return Prepared(rules.grammar, rules.reasoning, lease)
+    return Prepared(replace(rules.grammar, param=_path(requested, tools)), rules.reasoning, lease)
 
 
 def _leased(grammar: Grammar, requested: Requested | None, context: ApiContext, account: str, tools: ToolUse) -> Lease:

@@ -126,8 +126,10 @@ def detokenized(request: RequestContext) -> Answer:
     info = request.model_info
     if len(body.tokens) > info.max_model_len:
         raise too_long(info.max_model_len, f"tokens has {len(body.tokens)} ids", param="tokens")
-    if not all(0 <= token_id < info.vocab_size for token_id in body.tokens):
-        raise InvalidValue(f"tokens must be between 0 and {info.vocab_size - 1}.", param="tokens")
+    if wrong := [token_id for token_id in body.tokens if not 0 <= token_id < info.vocab_size]:
+        raise InvalidValue(
+            f"tokens contains the token id {wrong[0]}; it must be between 0 and {info.vocab_size - 1}.", param="tokens"
+        )
     text = request.context.text.tokenizer.decode(body.tokens, skip_special_tokens=False)
     return Answer(orjson.dumps({"prompt": text, "content": text}), ignored)
 

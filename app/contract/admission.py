@@ -174,7 +174,10 @@ def _check_prompt(prompt_token_ids: Sequence[int], model: ModelInfo) -> None:
     if num_prompt >= model.max_model_len:  # first, because the check of the ids takes long for millions of them
         raise too_long(model.max_model_len, f"The prompt has {num_prompt} tokens")
     if min(prompt_token_ids) < 0 or max(prompt_token_ids) >= model.vocab_size:
-        raise InvalidValue(f"Prompt token ids must be between 0 and {model.vocab_size - 1}.", param="prompt")
+        wrong = next(token_id for token_id in prompt_token_ids if not 0 <= token_id < model.vocab_size)
+        raise InvalidValue(
+            f"prompt contains the token id {wrong}; it must be between 0 and {model.vocab_size - 1}.", param="prompt"
+        )
     if num_prompt > model.kv_capacity_tokens:
         raise KVCapacityExceeded(
             f"The prompt's length of {num_prompt} tokens {CAPACITY_WORDS}, a KV cache of {model.kv_capacity_tokens} "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -27,11 +27,15 @@ class GrammarKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """The texts that an answer may be. With `follows_reasoning` up to two blanks or newlines may come before them."""
+    """The texts that an answer may be. With `follows_reasoning` up to two blanks or newlines may come before them.
+
+    `param` is the path of the client's field that the grammar comes from, for errors; it makes no other grammar.
+    """
 
     kind: GrammarKind
     source: str
     follows_reasoning: bool = False
+    param: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

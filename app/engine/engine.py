@@ -244,8 +244,14 @@ class Engine:
         if reason == NOT_COMPILED:
             return self.output.fail(group, EngineFailed(f"{reason}; try again."))
         self.grammars.count_failure("no_token" if reason == NOTHING_LEFT else "limit")
-        error = InvalidValue(f"The answer cannot go on: {reason[:1].lower()}{reason[1:]}. Send a simpler grammar.")
-        return self.output.reject(group, error)
+        param = group.request.grammar.param if group.request.grammar is not None else None
+        why = f"{reason[:1].lower()}{reason[1:]}"
+        return self.output.reject(
+            group,
+            InvalidValue(
+                f"The answer cannot go on because of {param or 'its grammar'}: {why}. Send a simpler one.", param=param
+            ),
+        )
 
     def _recover(self, plan: StepPlan, error: Exception) -> list[EngineEvent]:
         """End the requests that made a step fail."""

@@ -19,6 +19,7 @@ MAX_TOOLS = 128
 MAX_TOOLS_BYTES = 256 * 2**10
 MAX_DEPTH = 64  # of the JSON of definitions and arguments
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME_RULE = "it must have 1 to 64 letters, digits, '_' or '-'"
 # What `check_tools` accepts, for the OpenAPI document: templates need fields that no struct has.
 TOOLS_SCHEMA: Mapping[str, object] = {
     "type": "array",
@@ -205,9 +206,11 @@ def _check_tool(path: str, tool: object) -> dict[str, Any]:
     if not isinstance(function, dict):
         raise InvalidValue(f"{path} is missing; it must be an object with a name.", param=path)
     name, description = function.get("name"), function.get("description")
+    if name is None:
+        raise InvalidValue(f"{path}.name is missing; {_NAME_RULE}.", param=f"{path}.name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidValue(
-            f"{path}.name is {str(name)[:100]!r}; it must have 1 to 64 letters, digits, '_' or '-'.",
+            f"{path}.name is {str(name)[:100]!r}; {_NAME_RULE}.",
             param=f"{path}.name",
         )
     if not isinstance(description, str | None):

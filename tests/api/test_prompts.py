@@ -8,6 +8,7 @@ import pytest
 from app.api.completions import parse_completion
 from app.api.prompts import MAX_PROMPT_SEQUENCES
 from app.config.settings import make_config
+from app.contract.errors import InvalidValue
 from app.contract.requests import Abort, Submit
 from tests.api.serving import client_of, connected, make_app, parse, raw, serving, until
 from tests.api.test_rejections import check_error
@@ -51,6 +52,14 @@ async def test_without_a_seed_the_prompts_have_random_ones():
 async def test_the_largest_number_of_prompts_is_accepted():
     assert len((await requests_of(prompt=["a"] * MAX_PROMPT_SEQUENCES)).requests) == MAX_PROMPT_SEQUENCES
     assert len((await requests_of(prompt=[[5]] * (MAX_PROMPT_SEQUENCES // 2), n=2)).requests) == 64
+
+
+@pytest.mark.parametrize("token_id", [10**30, -(10**30)])
+async def test_an_id_of_more_than_64_bits_is_out_of_range(token_id):
+    for prompt in ([5, token_id], [[5, token_id]]):
+        with pytest.raises(InvalidValue, match=r"contains the token id -?1e\+30, which is out of range") as caught:
+            await requests_of(prompt=prompt)
+        assert caught.value.param == "prompt"
 
 
 async def test_choices_are_numbered_by_prompt_and_the_usage_is_the_sum():

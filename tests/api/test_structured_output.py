@@ -13,7 +13,6 @@ import openai
 import pytest
 import pytest_asyncio
 import websockets
-from llguidance import gbnf_to_lark
 from starlette.applications import Starlette
 
 from app.api.accounts import Sender
@@ -27,7 +26,7 @@ from app.contract.grammar import Grammar, GrammarKind
 from app.engine.thread import EngineThread
 from app.observe.metrics import Metrics
 from app.streaming.bridge import AsyncEngine
-from app.text.grammar import cache
+from app.text.grammar import cache, gbnf
 from app.text.grammar.cache import GrammarCache
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.vocabulary import GrammarVocabulary
@@ -141,6 +140,7 @@ for _ in range(40):
         ({"response_format": schema_format(json.dumps(DEEP))}, RF, "nested more than 32"),
         ({"structured_outputs": {}}, "structured_outputs", "has nothing; set exactly one"),
         ({"structured_outputs": {"json": {}, "regex": "a"}}, "structured_outputs", "json and regex"),
+        ({"structured_outputs": {"zzz": 1}}, "structured_outputs", "only 'zzz', which is unknown; set one of json"),
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag", "not supported"),
         ({"structured_outputs": {"whitespace_pattern": " "}}, "structured_outputs.whitespace_pattern", "not supported"),
         ({"structured_outputs": {"json": {}, "regex": 0}}, "structured_outputs.regex", "got `int`"),
@@ -156,6 +156,11 @@ for _ in range(40):
         ({"regex": "a" * 70_000}, "regex", "at most 65536"),
         ({"grammar": "start: b"}, "grammar", "unknown name"),
         ({"grammar": "root ::= ("}, "grammar", "no GBNF"),
+        ({"structured_outputs": {"grammar": 'root ::= "a" root'}}, "structured_outputs.grammar", "the rule 'root'"),
+        ({"ebnf": 'root ::= "a"{1000000}'}, "ebnf", "ebnf repeats a part 1000000 times; at most 100000"),
+        ({"guided_grammar": 'start: "a" start'}, "guided_grammar", "too long, or never ends"),
+        ({"response_format": schema_format({"type": "integer", "minimum": 1e40})}, RF, "at most 18 digits"),
+        ({"json_schema": '{"type": "number", "maximum": 1e308}'}, "json_schema", "at most 18 digits"),
         ({"ebnf": "\n".join(f'r{i} ::= "a"' for i in range(401))}, "ebnf", "401 rules"),
         ({"guided_grammar": "root ::= " + "(" * 100 + '"a"' + ")" * 100}, "guided_grammar", "nested brackets"),
         ({"regex": "a", "guided_json": {}}, "regex", "send one of them"),
@@ -239,8 +244,8 @@ async def test_a_grammar_is_leased_by_the_account_of_its_request(app: Starlette)
 
 async def test_a_grammar_is_converted_once_for_all_prompts_of_a_body(app: Starlette, monkeypatch: pytest.MonkeyPatch):
     converted = []
-    convert = gbnf_to_lark.any_to_lark
-    monkeypatch.setattr(gbnf_to_lark, "any_to_lark", lambda text: converted.append(text) or convert(text))
+    convert = gbnf.lark_of_gbnf
+    monkeypatch.setattr(gbnf, "lark_of_gbnf", lambda text: converted.append(text) or convert(text))
     source = 'root ::= "a" | "b"'
     parsed = await parse(raw({"prompt": ["a", [5], "c"], "grammar": source}), app.state.context, parse_completion)
     assert converted == [source] and len(parsed.requests) == 3
@@ -312,7 +317,8 @@ async def test_a_limit_reached_while_streaming_is_an_error_event(url: str):
                 model="guide", messages=MESSAGES, stream=True, extra_body=body
             ):
                 pass
-    assert "cannot go on" in str(caught.value)
+    assert "cannot go on because of grammar: it has too many alternatives" in str(caught.value)
+    assert caught.value.param == "grammar"
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -95,6 +95,7 @@ def test_prompt_ids_must_be_in_the_vocabulary(prompt):
     with pytest.raises(InvalidValue) as caught:
         admit(prompt, SamplingParams(), MODEL_INFO)
     assert caught.value.param == "prompt"
+    assert not prompt or f"the token id {prompt[-1]}; it must be between 0 and 49" in caught.value.message
 
 
 @pytest.mark.parametrize("fields", [{"top_k": 51}, {"logit_bias": {50: 1.0}}, {"stop_token_ids": [50]}])

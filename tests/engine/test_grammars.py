@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,12 +180,18 @@ def test_a_grammar_that_reaches_a_limit_fails_its_request_alone():
     run = Run(engine)
     ambiguous = 'start: a\na: a a | "x"'
     endless = {"max_tokens": 250, "logit_bias": {engine.model_info.eos_token_ids[0]: -100.0}}
-    run.add(made.request("bad", PROMPT, {"grammar": ambiguous}, **endless))
+    bad = made.request("bad", PROMPT, {"grammar": ambiguous}, **endless)
+    assert bad.grammar is not None
+    run.add(replace(bad, grammar=replace(bad.grammar, param="ebnf")))  # the lease is of the grammar without its field
     run.add(made.request("good", PROMPT, WANTED[0]))
     run.finish()
     failed = run.end("bad")
     assert isinstance(failed, RequestFailed) and failed.error.code == "invalid_value"
-    assert "cannot go on" in failed.error.message
+    assert failed.error.param == "ebnf"
+    assert failed.error.message == (
+        "The answer cannot go on because of ebnf: it has too many alternatives or readings at one place. "
+        "Send a simpler one."
+    )
     assert isinstance(run.end("good"), Finished)
     assert engine.grammars.failures["limit"] == 1 and engine.stats().num_nan_requests == 0
 

@@ -186,6 +186,11 @@ def test_nesting_is_limited():
         check_tools(function(parameters={"a": value}))
 
 
+def test_a_missing_name_is_called_missing():
+    with pytest.raises(RequestError, match=r"tools\[0\]\.function\.name is missing; it must have 1 to 64"):
+        check_tools([{"type": "function", "function": {}}])
+
+
 def test_unknown_fields_are_named():
     tools = [*function(x=1), {"type": "function", "cache": 2, "function": {"name": "g", "parameters": {"y": 3}}}, 7]
     assert [path for path, _, _ in unknown_fields(tools)] == ["tools[0].function.x", "tools[1].cache"]

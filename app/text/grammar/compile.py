@@ -6,6 +6,7 @@ mask is an error. So the first mask is made here, too, which also warms up the l
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -58,16 +59,19 @@ def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary) -> LLMatche
         # The first mask allows blanks whatever follows; the one behind them says whether anything does.
         behind_blanks = matcher.deep_copy()
         behind_blanks.consume_tokens([vocabulary.newline_id] * MAX_BLANKS)
-        _check_mask(behind_blanks)
-    _check_mask(matcher)  # last, because copies share a lexer, which may have come to its limit
+        _check_start(behind_blanks)
+    _check_start(matcher)  # last, because copies share a lexer, which may have come to its limit
     return matcher
 
 
-def _check_mask(matcher: LLMatcher) -> None:
-    """Reject a grammar that nothing can satisfy from here on."""
+def _check_start(matcher: LLMatcher) -> None:
+    """Reject a grammar that nothing can satisfy from here on, or whose next tokens alone reach a limit."""
+    first = matcher.deep_copy()
+    first.consume_tokens(first.compute_ff_tokens()[:1])
     mask = matcher.compute_bitmask()
-    if matcher.is_error():
-        raise InvalidValue(f"{error_of(matcher)}.")
+    for each in (matcher, first):
+        if each.is_error():
+            raise InvalidValue(f"{error_of(each)}.")
     if not any(mask):
         raise InvalidValue("No text of this model's tokens satisfies it.")
 
@@ -87,17 +91,34 @@ def _body(grammar: Grammar) -> dict[str, Any]:
             return {"lark_grammar": grammar.source}
 
 
-_STOPS = {
-    "NoExtensionBias": "No text satisfies it",
-    "NoExtension": "No text satisfies it",
-    "ParserTooComplex": "It is too ambiguous: one token has too many readings",
-    "LexerTooComplex": "Its regular expressions are too complex",
+# What the library's errors begin with, in small letters, and the same in our words.
+_OURS = {
+    "noextension": "No text satisfies it",
+    "parsertoocomplex": "It has too many alternatives or readings at one place",
+    "parser error: current row has": "It has too many alternatives or readings at one place",
+    "lexertoocomplex": "Its regular expressions are too complex",
+    "parser error: too many items": "It demands a text that is too long, or never ends",
+    "lexer error: too many": "Its regular expressions are too complex",
+    "too many states": "Its regular expressions are too complex",
+    "initial lexer configuration (grammar) too big": "It is too large",
+    "grammar size (number of symbols) too big": "It is too large",
+    "decimal literal invalid": f"It has a number of repetitions or characters that is too large; at most {2**32 - 1} "
+    "are allowed",
+    "error parsing signed integer": f"It has a number that is too large; at most {2**31 - 1} repetitions are allowed",
+    "exceed the maximum number of nested": "It has too many nested brackets, or a number with too many digits",
+    "failed to generate regex for": "It has a minimum or maximum that is too large; bounds of numbers may have at most "
+    "18 digits",
 }
+_POSITION = re.compile(r"^(?:at )?\d+\(\d+\): ")
 
 
 def error_of(matcher: LLMatcher) -> str:
-    """Return why a matcher is in error, without a full stop: the library's first line, or that of a regex's error."""
+    """Return why a matcher is in error, without a full stop: in our words, or those of the library's first line.
+
+    The first line of an error in a regular expression is not the first one of its text.
+    """
     lines = [line.strip() for line in matcher.get_error().splitlines()] or ["unknown error"]
     first = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])
-    first = _STOPS.get(first.partition(":")[0].strip(), first)
+    begin = _POSITION.sub("", first).lower()
+    first = next((ours for theirs, ours in _OURS.items() if begin.startswith(theirs)), first)
     return (first[:1].upper() + first[1:MAX_REASON_CHARS]).rstrip(". ")

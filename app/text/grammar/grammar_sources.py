@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import orjson
 
@@ -15,8 +14,6 @@ from app.text.grammar.lark_text import as_json, quoted
 MAX_SOURCE_BYTES = 64 * 2**10
 MAX_CHOICES = 512
 MAX_CHOICE_BYTES = 256
-MAX_RULES = 400
-MAX_BRACKETS = 64
 ANY_OBJECT = '{"type":"object"}'
 
 
@@ -63,10 +60,14 @@ def lark(source: object) -> Grammar:
     """Return the grammar of a text in Lark, or in GBNF where it contains `::=`.
 
     Raises:
-        InvalidValue: it is no text, too large, or no GBNF; `param` is `grammar`.
+        InvalidValue: it is no text, too large, no GBNF, or GBNF that can never be completed; `param` is `grammar`.
     """
     text = _checked("grammar", source)
-    return Grammar(GrammarKind.LARK, _checked("grammar", _from_gbnf(text)) if "::=" in text else text)
+    if "::=" in text:
+        from app.text.grammar.gbnf import lark_of_gbnf  # it imports the library
+
+        text = _checked("grammar", lark_of_gbnf(text))
+    return Grammar(GrammarKind.LARK, text)
 
 
 def rule_of(grammar: Grammar) -> str:
@@ -103,33 +104,6 @@ def _choice(choices: object) -> Grammar:
                 f"choice has {str(text)[:80]!r}; each must be a text of 1 to {MAX_CHOICE_BYTES} bytes.", param="choice"
             )
     return Grammar(GrammarKind.CHOICE, _checked("choice", orjson.dumps(list(dict.fromkeys(choices))).decode()))
-
-
-def _from_gbnf(text: str) -> str:
-    """Convert GBNF to Lark. The converter is Python: quadratic in rules, and recursive in brackets."""
-    from llguidance.gbnf_to_lark import any_to_lark
-
-    num_rules, depth = text.count("::="), _bracket_depth(text)
-    for what, count, most in (("rules", num_rules, MAX_RULES), ("nested brackets", depth, MAX_BRACKETS)):
-        if count > most:
-            raise InvalidValue(f"grammar has {count} {what}; at most {most} are allowed.", param="grammar")
-    try:
-        converted: Any = any_to_lark(text)
-    except (Exception, RecursionError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise InvalidValue(f"grammar is no GBNF: {reason[:200]}.", param="grammar") from None
-    return str(converted)
-
-
-def _bracket_depth(text: str) -> int:
-    depth = most = 0
-    for character in text:
-        if character in "([{":
-            depth += 1
-            most = max(most, depth)
-        elif character in ")]}":
-            depth = max(0, depth - 1)
-    return most
 
 
 def _checked(name: str, value: object) -> str:

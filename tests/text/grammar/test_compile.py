@@ -95,6 +95,16 @@ def test_after_reasoning_two_blanks_may_come_first(grammar: Grammar, text: str, 
         ("json_schema", '{"type":"foo"}', "Invalid type"),
         ("json_schema", '{"not":{}}', "Unimplemented"),
         ("json_schema", "false", "no text satisfies"),
+        ("lark", 'start: "a" start', "too long, or never ends"),
+        ("lark", 'start: "a"{1000000}', "too long, or never ends"),
+        ("lark", 'start: "a"{0,4294967296}', "at most 2147483647 repetitions"),
+        ("lark", "start: /a{4294967296}/", "at most 4294967295 are allowed"),
+        ("regex", "a{4294967296}", "at most 4294967295 are allowed"),
+        ("regex", "a{1000000}", "too complex"),
+        ("json_schema", '{"type":"string","maxLength":4294967296}', "at most 4294967295 are allowed"),
+        ("json_schema", '{"type":"integer","minimum":1e40}', "at most 18 digits"),
+        ("json_schema", '{"type":"number","maximum":1e308}', "at most 18 digits"),
+        ("json_schema", '{"type":"number","minimum":1e-300}', "too many digits"),
     ],
 )
 def test_rejections_say_why_in_one_line(kind: str, source: str, words: str, follows_reasoning: bool):
@@ -162,7 +172,7 @@ def test_a_long_text_may_follow_reasoning(blanks: str):
 
 def test_what_cannot_go_on_behind_the_blanks_after_reasoning_is_rejected():
     many = "start: " + " | ".join(f'"w{number}"' for number in range(400))
-    with pytest.raises(InvalidValue, match="max is 300"):
+    with pytest.raises(InvalidValue, match="too many alternatives"):
         compile_grammar(Grammar(GrammarKind.LARK, many, True), vocabulary())
 
 

@@ -1,0 +1,134 @@
+"""GBNF, the grammars of llama.cpp, as Lark: the library's converter, and the checks that it does not make.
+
+The converter is Python: quadratic in rules, and recursive in brackets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from llguidance.gbnf_to_lark import (
+    AlternativeNode,
+    ASTNode,
+    GrammarParser,
+    RepetitionNode,
+    RuleNode,
+    RuleRefNode,
+    is_lark_syntax,
+    resolve,
+)
+
+from app.contract.errors import InvalidValue
+
+MAX_RULES = 400
+MAX_BRACKETS = 64
+MAX_REPETITIONS = 100_000
+ROOT = "root"
+Rules = Mapping[str, RuleNode]
+
+
+def lark_of_gbnf(text: str) -> str:
+    """Return a grammar in GBNF as Lark; one that is Lark, and has `::=` in a text, is returned as it is.
+
+    Raises:
+        InvalidValue: it is neither, too large, or can never be completed; `param` is `grammar`.
+    """
+    if is_lark_syntax(text):
+        return text
+    for what, count, most in (("rules", text.count("::="), MAX_RULES), ("nested brackets", _depth(text), MAX_BRACKETS)):
+        if count > most:
+            raise InvalidValue(f"grammar has {count} {what}; at most {most} are allowed.", param="grammar")
+    try:
+        rules = GrammarParser().parse(text)
+        _check_repetitions(rules)
+        _check_ends(rules)
+        resolve(rules)
+    except InvalidValue:
+        raise
+    except Exception as error:  # the library has no errors of its own
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InvalidValue(f"grammar is no GBNF: {reason[:200]}.", param="grammar") from None
+    in_order = sorted(rules.values(), key=lambda rule: rule.order)
+    return "\n".join(["%llguidance {}", *map(str, in_order)])
+
+
+def _check_repetitions(rules: Rules) -> None:
+    for node in (part for rule in rules.values() for part in _parts(rule)):
+        count = max(node.min_times, node.max_times or 0) if isinstance(node, RepetitionNode) else 0
+        if count > MAX_REPETITIONS:
+            raise InvalidValue(
+                f"grammar repeats a part {count} times; at most {MAX_REPETITIONS} are allowed, or any number with `*`.",
+                param="grammar",
+            )
+
+
+def _check_ends(rules: Rules) -> None:
+    """Reject a grammar whose root has no complete text, and name a rule that is the reason."""
+    endless = _endless(rules)
+    name, seen = ROOT, set[str]()
+    while name in endless and name not in seen:
+        seen.add(name)
+        name = next(needed for needed in _needed(rules[name]) if needed in endless)
+    if seen:
+        raise InvalidValue(
+            f"grammar can never be completed: the rule {name!r} has no alternative that ends; add one.", param="grammar"
+        )
+
+
+def _endless(rules: Rules) -> set[str]:
+    """Return the rules that have no complete text; rules that do not exist have one. Linear in the size of a grammar.
+
+    A part has a complete text when enough of its own parts have one: one of several alternatives, or all of a sequence.
+    """
+    missing: dict[int, int] = {}  # how many parts of a part must still be found to have one, by id
+    above: dict[int, ASTNode] = {}
+    references: dict[str, list[ASTNode]] = {name: [] for name in rules}
+    found: list[ASTNode] = []
+    for node in (part for rule in rules.values() for part in _parts(rule)):
+        above.update((id(child), node) for child in node.children())
+        missing[id(node)] = len(node.children())
+        if isinstance(node, AlternativeNode):
+            missing[id(node)] = 1
+        elif isinstance(node, RuleRefNode) and node.name in rules:
+            missing[id(node)] = 1
+            references[node.name].append(node)
+        elif isinstance(node, RepetitionNode) and node.min_times == 0:
+            missing[id(node)] = 0
+        if missing[id(node)] == 0:
+            found.append(node)
+    endless = set(rules)
+    while found:
+        node = found.pop()
+        if isinstance(node, RuleNode):
+            endless.remove(node.name)
+        for each in references[node.name] if isinstance(node, RuleNode) else [above[id(node)]]:
+            missing[id(each)] -= 1
+            if missing[id(each)] == 0:
+                found.append(each)
+    return endless
+
+
+def _needed(node: ASTNode) -> Iterator[str]:
+    """Yield the rules that a part of a rule has in it and does not repeat zero times."""
+    if isinstance(node, RuleRefNode):
+        yield node.name
+    elif not (isinstance(node, RepetitionNode) and node.min_times == 0):
+        for child in node.children():
+            yield from _needed(child)
+
+
+def _parts(node: ASTNode) -> Iterator[ASTNode]:
+    yield node
+    for child in node.children():
+        yield from _parts(child)
+
+
+def _depth(text: str) -> int:
+    depth = most = 0
+    for character in text:
+        if character in "([{":
+            depth += 1
+            most = max(most, depth)
+        elif character in ")]}":
+            depth = max(0, depth - 1)
+    return most

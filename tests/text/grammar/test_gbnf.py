@@ -1,0 +1,82 @@
+"""GBNF becomes Lark, unless it is too large or can never be completed."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.contract.errors import InvalidValue
+from app.contract.grammar import Grammar, GrammarKind
+from app.text.grammar.gbnf import MAX_REPETITIONS, lark_of_gbnf
+from tests.text.grammar.test_compile import accepts
+
+
+@pytest.mark.parametrize(
+    ("gbnf", "text"),
+    [
+        ('root ::= "a" | "b" root', "bba"),
+        ('root ::= some-rule+ # more\nsome-rule ::= "a" |\n  [0-9]{2}', "a42"),
+        ('root ::= x{0,2} "c"\nx ::= "b"', "c"),
+        ('root ::= unused? "a"\nunused ::= "b" unused', "a"),
+        ('root ::= "a"\nunused ::= "b" unused', "a"),
+        ('root ::= "a" | x{2}\nx ::= ("b" | "c") x', "a"),
+        ('root ::= ("a" | "") (x | x "d")\nx ::= "b" | "c" root', "acbd"),
+        ('root ::= a\na ::= "(" b ")"\nb ::= a | ""', "(())"),
+    ],
+)
+def test_a_text_of_the_grammar_satisfies_it(gbnf: str, text: str):
+    assert accepts(Grammar(GrammarKind.LARK, lark_of_gbnf(gbnf)), text)
+
+
+def test_lark_is_left_as_it_is():
+    assert lark_of_gbnf('start: "::="') == 'start: "::="'
+
+
+@pytest.mark.parametrize(
+    ("gbnf", "rule"),
+    [
+        ('root ::= "a" root', "root"),
+        ("root ::= root", "root"),
+        ('root ::= [a-z]+ x\nx ::= "b" x', "x"),
+        ('root ::= y x+\ny ::= "y" | y\nx ::= "b" x | x "c"', "x"),
+        ('root ::= a\na ::= "x" b\nb ::= "y" a', "a"),
+        ("root ::= y? x\ny ::= y\nx ::= x", "x"),
+    ],
+)
+def test_a_grammar_without_a_complete_text_is_rejected_with_the_rule(gbnf: str, rule: str):
+    with pytest.raises(InvalidValue, match=f"never be completed: the rule '{rule}' has no alternative") as caught:
+        lark_of_gbnf(gbnf)
+    assert caught.value.param == "grammar"
+
+
+def test_chains_of_rules_are_followed_to_their_end():
+    chain = "\n".join(f'r{number} ::= "a" r{number + 1}' for number in range(300))
+    assert "R299" in lark_of_gbnf(f'root ::= r0\n{chain}\nr300 ::= "b"')
+    with pytest.raises(InvalidValue, match="'r300'"):
+        lark_of_gbnf(f"root ::= r0\n{chain}\nr300 ::= r300")
+
+
+@pytest.mark.parametrize("count", ["{%d}", "{%d,}", "{0,%d}", "{1,%d}"])
+def test_repetitions_are_limited(count: str):
+    rule = 'root ::= ("a" | x)%s\nx ::= "b" x?'
+    lark_of_gbnf(rule % (count % MAX_REPETITIONS))
+    with pytest.raises(InvalidValue, match=f"{MAX_REPETITIONS + 1} times; at most {MAX_REPETITIONS} are") as caught:
+        lark_of_gbnf(rule % (count % (MAX_REPETITIONS + 1)))
+    assert caught.value.param == "grammar"
+
+
+@pytest.mark.parametrize(
+    ("gbnf", "words"),
+    [
+        ("root ::= (", "no GBNF"),
+        ("root ::= x", "Rule 'x' not found"),
+        ('x ::= "a"', "No 'root' rule"),
+        ('root ::= "a"{' + "9" * 5000 + "}", "no GBNF"),
+        ("\n".join(f'r{number} ::= "a"' for number in range(401)), "401 rules; at most 400"),
+        ("root ::= " + "(" * 65 + '"a"' + ")" * 65, "65 nested brackets; at most 64"),
+    ],
+    ids=lambda value: value[:30],
+)
+def test_what_is_wrong_is_said(gbnf: str, words: str):
+    with pytest.raises(InvalidValue, match=words) as caught:
+        lark_of_gbnf(gbnf)
+    assert caught.value.param == "grammar"
