@@ -140,7 +140,10 @@ def test_an_installed_wheel_needs_no_compiler(tmp_path: Path):
     assert not list((tmp_path / "cache").glob("**/*.so"))
 
 
-def test_a_wheel_contains_the_page_compressed_and_an_editable_install_does_not(hook: ModuleType, root: Path):
+def test_a_wheel_contains_the_page_compressed_and_an_editable_install_does_not(
+    hook: ModuleType, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_compiler("none", tmp_path, monkeypatch)
     static = root / "app" / "static"
     static.mkdir(parents=True)
     (static / "app.js").write_text("one();\n" * 100)
