@@ -1,15 +1,20 @@
-"""A server that hangs on purpose: `python -m tests.server.hanging engine|loop [OPTIONS of quire serve]`.
+"""A server that hangs on purpose: `python -m tests.server.hanging engine|loop|load [OPTIONS of quire serve]`.
 
-`engine`: the third step never ends. `loop`: the event loop blocks when it prints that the server is ready.
+`engine`: the third step never ends, and the server shows the failure until it gets SIGUSR1. `loop`: the event loop
+blocks when it prints that the server is ready. `load`: the model loads until the server gets SIGUSR1.
 """
 
+import signal
 import sys
 import threading
 
 from app.commands import serve as command
 from app.commands.options import Parser, read_config
 from app.engine.faults import FaultPlan
+from app.engine.thread import EngineThread
 from app.observe.console import Console
+from app.runtime.clock import monotonic
+from app.server import lifecycle
 from app.server.run import serve
 
 HANGS_AT_LAUNCH = 3
@@ -43,11 +48,39 @@ class HangingConsole(Console):
             hang_for_ever()
 
 
+def hold_until_told() -> threading.Event:
+    """Return an event that SIGUSR1 sets."""
+    is_told = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda number, frame: is_told.set())
+    return is_told
+
+
+def show_failures_until(is_told: threading.Event) -> None:
+    """Let the time for which a failure is shown end when the test says so, and not when a busy machine has asked."""
+    lifecycle.monotonic = lambda: monotonic() + (lifecycle.FAILURE_SHOWN_S if is_told.is_set() else 0.0)
+    lifecycle.FAILURE_SHOWN_S = 1e9
+
+
+def load_until(is_told: threading.Event) -> None:
+    """Let the engine begin to load only when the test says so."""
+    build = EngineThread._build_engine
+
+    def build_later(thread: EngineThread, progress: object) -> object:
+        is_told.wait()
+        return build(thread, progress)
+
+    EngineThread._build_engine = build_later
+
+
 if __name__ == "__main__":
     parser = Parser(prog="hanging", description="")
     command.add_options(parser)
     config = read_config(parser.parse(sys.argv[2:]))
     if sys.argv[1] == "engine":
+        show_failures_until(hold_until_told())
         serve(config, Console(sys.stdout), faults=HangingStep())
+    elif sys.argv[1] == "load":
+        load_until(hold_until_told())
+        serve(config, Console(sys.stdout))
     else:
         serve(config, HangingConsole(sys.stdout))
