@@ -18,6 +18,7 @@ from app.server import lifecycle
 from app.server.run import serve
 
 HANGS_AT_LAUNCH = 3
+LONG_S = 1e9
 
 
 def hang_for_ever() -> None:
@@ -48,28 +49,27 @@ class HangingConsole(Console):
             hang_for_ever()
 
 
-def hold_until_told() -> threading.Event:
-    """Return an event that SIGUSR1 sets."""
-    is_told = threading.Event()
-    signal.signal(signal.SIGUSR1, lambda number, frame: is_told.set())
-    return is_told
+def show_failures_until_told() -> None:
+    """Show a failure until SIGUSR1, and not for a time, in which a busy machine may not come to ask for it."""
+
+    def end(number: int, frame: object) -> None:
+        lifecycle.FAILURE_SHOWN_S = 0.0  # of a failure that the server has not noticed yet
+        lifecycle.monotonic = lambda: monotonic() + LONG_S
+
+    lifecycle.FAILURE_SHOWN_S = LONG_S
+    signal.signal(signal.SIGUSR1, end)
 
 
-def show_failures_until(is_told: threading.Event) -> None:
-    """Let the time for which a failure is shown end when the test says so, and not when a busy machine has asked."""
-    lifecycle.monotonic = lambda: monotonic() + (lifecycle.FAILURE_SHOWN_S if is_told.is_set() else 0.0)
-    lifecycle.FAILURE_SHOWN_S = 1e9
-
-
-def load_until(is_told: threading.Event) -> None:
-    """Let the engine begin to load only when the test says so."""
-    build = EngineThread._build_engine
+def load_when_told() -> None:
+    """Let the engine begin to load on SIGUSR1."""
+    is_told, build = threading.Event(), EngineThread._build_engine
 
     def build_later(thread: EngineThread, progress: object) -> object:
         is_told.wait()
         return build(thread, progress)
 
     EngineThread._build_engine = build_later
+    signal.signal(signal.SIGUSR1, lambda number, frame: is_told.set())
 
 
 if __name__ == "__main__":
@@ -77,10 +77,10 @@ if __name__ == "__main__":
     command.add_options(parser)
     config = read_config(parser.parse(sys.argv[2:]))
     if sys.argv[1] == "engine":
-        show_failures_until(hold_until_told())
+        show_failures_until_told()
         serve(config, Console(sys.stdout), faults=HangingStep())
     elif sys.argv[1] == "load":
-        load_until(hold_until_told())
+        load_when_told()
         serve(config, Console(sys.stdout))
     else:
         serve(config, HangingConsole(sys.stdout))
