@@ -60,11 +60,14 @@ async def until(client: httpx.AsyncClient, name: str, value: float) -> None:
 
 
 async def settled(client: httpx.AsyncClient, name: str) -> float:
-    """The value of a metric when it does not change any more: the kernel may accept some bytes after the first pause."""
-    value = -1.0
-    while value != (value := await metric(client, name)):
+    """The value of a metric when two looks find the same: the kernel may accept some bytes after the first pause."""
+    before = await metric(client, name)
+    while True:
         await asyncio.sleep(0.2)
-    return value
+        now = await metric(client, name)
+        if now == before:
+            return now
+        before = now
 
 
 async def unread(server: RunningServer) -> Connection:
