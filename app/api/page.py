@@ -121,7 +121,8 @@ def _prepare(name: str, content: bytes, policy: str, compressed: Path) -> Static
         for encoding, suffix in _ENCODINGS.items()
         if (path := compressed / f"{digest}{suffix}").is_file()
     }
-    encoded.setdefault("gzip", gzip.compress(content, _GZIP_LEVEL, mtime=0))
+    if "gzip" not in encoded:
+        encoded["gzip"] = gzip.compress(content, _GZIP_LEVEL, mtime=0)
     headers = {
         "content-type": _MEDIA_TYPES.get(Path(name).suffix, "text/plain; charset=utf-8"),
         "etag": f'"{digest[:32]}"',

@@ -21,7 +21,8 @@ SSE, NDJSON, WEBSOCKET = "sse", "ndjson", "ws"
 PROMPT, STALL, SLOW, VANISH = "prompt", "stall", "slow", "vanish"
 SMALL_BUFFER = 4096  # of slow readers, so that unread bytes wait in the server
 STAYS_S = (0.3, 1.5)  # how long a vanishing client is connected
-POLL_S, POKE_S, QUIET_S = 0.02, 0.1, 0.3
+POLL_S, POKE_S = 0.02, 0.1
+NUM_QUIET = 15  # looks without new bytes: time alone could pass while this process has no core
 MAX_OPENING = 32
 
 
@@ -94,13 +95,12 @@ class ClientGroup:
             reader.read_promptly()
 
     async def drain(self) -> dict[int, int]:
-        """Let all clients read until no bytes arrive for QUIET_S; return the last token of each stream."""
+        """Let all clients read until NUM_QUIET looks find no new bytes; return the last token of each stream."""
         self.read_promptly()
-        before, quiet_since = -1, monotonic()
-        while monotonic() - quiet_since < QUIET_S:
+        before, num_quiet = -1, 0
+        while num_quiet < NUM_QUIET:
             now = sum(reader.num_tokens for reader in self._readers)
-            if now != before:
-                before, quiet_since = now, monotonic()
+            before, num_quiet = now, num_quiet + 1 if now == before else 0
             await asyncio.sleep(POLL_S)
         return {check.stream: check.number for check in self.checks}
 

@@ -221,11 +221,11 @@ async def test_a_stall_without_credit_closes_the_socket_with_4499():
 
 async def test_a_client_that_keeps_granting_credit_is_not_disconnected():
     engine = FakeEngine()
-    async with open_chat(engine, limits=ChatLimits(stall_timeout_s=0.2)) as chat:
+    async with open_chat(engine, limits=ChatLimits(stall_timeout_s=1.0)) as chat:
         await chat.send(t="start", id="a", request=body(max_tokens=60), credit=0)
         await chat.receive_until("accepted")
         for number in range(4, 61, 4):
-            await asyncio.sleep(0.04)
+            await asyncio.sleep(0.1)
             await chat.send(t="credit", id="a", upto=[number])
         await chat.receive_until("done")
 

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import tracemalloc
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import pytest
 from starlette.datastructures import Headers
@@ -17,6 +15,7 @@ from app.api.stream_response import make_response
 from app.contract.packed_logprobs import row_bytes
 from tests.api.serving import make_app, parse, raw, until
 from tests.fakes import FakeEngine, turn_loop
+from tests.own_process import in_own_process
 
 NUM_CHOICES, NUM_TOKENS, NUM_TOP = 4, 200, 20
 BODIES = {
@@ -153,8 +152,6 @@ def measured_response(route):
 
 @pytest.mark.parametrize("route", BODIES)
 def test_a_large_response_takes_little_memory(route):
-    # In a process of its own: the memory of threads that other tests left behind would count.
-    with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        num_bytes, peak = process.submit(measured_response, route).result()
+    num_bytes, peak = in_own_process(measured_response, route)
     assert num_bytes > 200_000
     assert peak <= num_bytes / 2 + 512 * 1024

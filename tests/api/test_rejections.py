@@ -18,8 +18,9 @@ from app.contract.engine_status import EngineState
 from app.contract.overload_levels import MAX_LEVEL
 from app.observe.log import ACCESS_LOGGER
 from tests.api.rejected_bodies import BODIES, CHAT, TEXT, chat
-from tests.api.serving import JSON, client_of, connected, make_app, serving, until
+from tests.api.serving import HANG_S, JSON, client_of, connected, make_app, serving, until
 from tests.fakes import MODEL_INFO, FakeEngine, Script, turn_loop
+from tests.server.wire import LIMITS, served
 
 CONTROL = {"prompt": [5, 6, 7], "max_tokens": 8}
 
@@ -112,9 +113,9 @@ async def test_the_413_is_delivered_to_a_client_that_is_still_sending(framing):
     piece = b" " * 2**16
     if "chunked" in framing:
         piece = b"10000\r\n" + piece + b"\r\n"
-    async with serving(await make_app(max_request_bytes=1024)) as url:
+    async with served(dataclasses.replace(LIMITS, linger_s=HANG_S), max_request_bytes=1024) as server:
         for _ in range(5):
-            async with connected(url) as connection:
+            async with connected(server.url) as connection:
                 connection.writer.write(head)
                 for _ in range(16):  # the client is still sending when the response comes
                     connection.writer.write(piece)

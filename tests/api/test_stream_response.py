@@ -191,7 +191,8 @@ async def test_after_a_first_heartbeat_an_error_is_sent_as_an_event():
 
 async def test_heartbeats_are_sent_between_events():
     engine = FakeEngine(held=True)
-    async with serving(await make_app(engine, timers=FAST)) as url, connected(url) as connection:
+    timers = StreamTimers(waiting_s=60, generating_s=0.02)  # on a busy machine, one could come before the first event
+    async with serving(await make_app(engine, timers=timers)) as url, connected(url) as connection:
         await connection.post(CHAT, streamed())
         await until(lambda: engine.requests)
         engine.step()

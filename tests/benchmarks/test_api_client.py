@@ -1,5 +1,7 @@
 """Responses that are not streamed: status, body and time limit."""
 
+import asyncio
+
 import pytest
 
 from app.loadgen.target import find_target
@@ -22,9 +24,14 @@ async def test_an_error_response_has_its_status():
         assert (await ApiClient(find_target(server.url), HANG_S).post("/v1/completions", {})).status == 503
 
 
-async def test_a_response_that_exceeds_the_time_limit_raises_a_timeout():
+async def test_a_response_that_exceeds_the_time_limit_raises_a_timeout(monkeypatch: pytest.MonkeyPatch):
+    loop = asyncio.get_running_loop()
+    clock = loop.time
     async with serving(chunked(text(), is_complete=False)) as server:
         server.hold()
+        posting = asyncio.create_task(ApiClient(find_target(server.url), HANG_S / 2).post("/v1/completions", {}))
+        await until(lambda: server.num_open == 1)
+        monkeypatch.setattr(loop, "time", lambda: clock() + HANG_S / 2)
         with pytest.raises(TimeoutError):
-            await ApiClient(find_target(server.url), 0.05).post("/v1/completions", {})
+            await posting
         await until(lambda: server.lost == [0])

@@ -48,7 +48,7 @@ def complete_answer(server: RunningServer, fields: dict[str, Any]) -> str:
 def until_draining(server: RunningServer) -> None:
     """Wait until /readyz reports that the server drains."""
     deadline = time.monotonic() + HANG_S
-    while httpx.get(f"{server.url}/readyz").json()["status"] != "draining":
+    while httpx.get(f"{server.url}/readyz", timeout=HANG_S).json()["status"] != "draining":
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -77,7 +77,7 @@ def test_chat_prints_a_complete_answer_of_several_windows(server: RunningServer)
 
 def test_a_draining_server_finishes_the_answer_and_a_note_is_shown(expected: str) -> None:
     notes: list[str] = []
-    with serving() as running, asyncio.Runner() as runner:
+    with serving("--drain-timeout", str(HANG_S)) as running, asyncio.Runner() as runner:
         running.wait_until_ready()
         pieces = websocket_answer(runner, running.url, None, MESSAGES, FIELDS, notes.append)
         answer = next(pieces)

@@ -60,7 +60,7 @@ async def test_dropped_turns_stay_and_are_not_sent_until_they_are_sent_again(
     await expect(page.locator(".context")).to_contain_text("30 of 100 tokens")
     await page.reload()
     await expect(cut(page)).to_be_visible()
-    assert await page.locator(".cut ~ .question").count() == 1
+    await expect(page.locator(".cut ~ .question")).to_have_count(1)
     await expect(page.locator(".question")).to_have_count(3)
     await ask(page, "Four?")
     stream = await server.next_stream()

@@ -1,10 +1,12 @@
 """Formulas in answers: MathML that is made of elements, loaded with the first formula, and the source until then."""
 
+import json
+
 import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.axe import violations
-from tests.e2e.browsing import begin, last_answer, new_page
+from tests.e2e.browsing import begin, last_answer, new_page, until_true
 from tests.e2e.scripted import ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -60,7 +62,7 @@ async def test_formulas_are_shown_as_such_and_copied_as_their_source(page: Page,
     assert await right_to_left.locator("math").evaluate(style) == "ltr"
     assert await violations(page) == []
     await page.get_by_role("button", name="Copy answer").click()
-    assert await page.evaluate("navigator.clipboard.readText()") == ANSWER
+    await until_true(page, f"navigator.clipboard.readText().then((text) => text === {json.dumps(ANSWER)})")
 
 
 async def test_a_formula_is_its_source_until_it_is_complete_and_then_stays(page: Page, server: ScriptedServer) -> None:

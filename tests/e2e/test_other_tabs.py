@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.e2e.browsing import begin, last_answer, stored
+from tests.e2e.browsing import begin, last_answer, stored_answer
 from tests.e2e.scripted import ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -22,7 +22,7 @@ async def test_the_loss_of_an_answer_is_told_in_the_tab_that_shows_it(page: Page
     await writer.close()
     await expect(last_answer(page)).to_have_attribute("data-state", "interrupted")
     await expect(page.get_by_role("alert")).to_contain_text("The rest was not received.")
-    assert (await stored(page))[-1]["state"] == "interrupted"
+    assert (await stored_answer(page))["state"] == "interrupted"
     await expect(page.get_by_role("button", name="Continue")).to_be_visible()
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.e2e.browsing import ask, begin, last_answer
+from tests.e2e.browsing import ask, begin, last_answer, until_true
 from tests.e2e.scripted import ScriptedServer
 
 # A storage that has no room for presets.
@@ -112,10 +112,10 @@ async def test_the_theme_is_chosen_by_hand_and_kept(page: Page, server: Scripted
     light = await page.evaluate(paper)
     await open_settings(page)
     await page.get_by_label("Theme of the page").select_option("dark")
-    assert await page.evaluate(paper) != light
+    await until_true(page, f"{paper} !== '{light}'")
     await page.reload()
     await expect(page.locator(".brand")).to_be_visible()
-    assert await page.evaluate(paper) != light
+    await until_true(page, f"{paper} !== '{light}'")
 
 
 async def test_the_shortcuts_are_listed(page: Page, server: ScriptedServer) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.e2e.browsing import ask, begin, last_answer, stored
+from tests.e2e.browsing import ask, begin, last_answer, stored, until_true
 from tests.e2e.scripted import ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -65,6 +65,7 @@ async def test_everything_is_done_with_the_keyboard(page: Page, server: Scripted
     await expect(page.get_by_role("button", name="Rename")).to_be_visible()
     await press_until(page, "Tab", "Rename")
     await page.keyboard.press("Enter")
+    await expect(page.get_by_label("Title", exact=True)).to_be_focused()
     await page.keyboard.type("Renamed")
     await page.keyboard.press("Enter")
     await expect(page.locator(".conversation bdi")).to_have_text("Renamed")
@@ -212,7 +213,7 @@ async def test_code_has_colours_and_a_switch_for_wrapping(page: Page, server: Sc
     is_wide = "pre => pre.scrollWidth > pre.clientWidth"
     assert await block.evaluate(is_wide)
     await prose.get_by_role("button", name="Wrap long lines").first.click()
-    assert not await block.evaluate(is_wide)
+    await until_true(block, "pre => pre.scrollWidth <= pre.clientWidth")
 
 
 async def test_an_open_code_block_stays_wrapped_when_it_grows(page: Page, server: ScriptedServer) -> None:

@@ -72,5 +72,5 @@ def test_it_begins_on_a_thread_that_the_end_of_the_process_waits_for(monkeypatch
 @pytest.mark.skipif(sys.platform != "linux", reason="libraries are preloaded on Linux only")
 def test_a_process_that_ends_meanwhile_ends_well():
     code = "import sys; from app.engine.preload import begin_preload; begin_preload(); sys.exit(2)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert (result.returncode, result.stderr) == (2, "")

@@ -11,7 +11,7 @@ from app.config.settings import make_config
 from app.contract.engine_status import EngineState, EngineStats, StepReport
 from app.contract.errors import DeadlineExceeded, EngineFailed
 from app.contract.events import EngineEvent, RequestFailed
-from app.contract.requests import Abort
+from app.contract.requests import Abort, EngineCommand
 from app.engine.thread import EngineThread
 from app.runtime.clock import monotonic
 from tests.engine.scripted_engine import HANG_S, ReportCollector, ScriptedEngine, record_wait_timeouts, submit
@@ -75,11 +75,14 @@ def test_an_expired_deadline_is_handled_in_the_turn_of_a_command(engine: Scripte
         engine.next_deadline = inf
         return [RequestFailed("a", DeadlineExceeded("Too late.").info())]
 
-    engine.step = step
+    def record(command: EngineCommand, request_id: str) -> None:
+        engine.calls.append(f"abort {request_id}")
+        engine.next_deadline = 99.0  # only now: an engine that falls asleep would still see it
+
+    engine.step, engine.record = step, record
     thread, delivered = EngineThread(make_config({}), build=lambda _: engine, clock=lambda: 100.0), ReportCollector()
     thread.start(delivered)
     wait_until_idle(thread)
-    engine.next_deadline = 99.0
     thread.post(Abort("unknown"))
     delivered.wait_for_ends("a")
     assert engine.calls == ["abort unknown"] and len(delivered.reports) == 2

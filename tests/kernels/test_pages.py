@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import mmap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from app.kernels import pages
 from app.kernels.pages import HugePages, own_pages
+from tests.own_process import in_own_process
 
 MIB = 1 << 20
 
@@ -29,16 +31,36 @@ def test_own_pages_are_zeros_of_any_shape_and_type(shape: tuple[int, ...], dtype
     assert not tensor.any()
 
 
-def test_own_pages_are_freed_with_their_tensor():
+def growth_with_own_pages() -> tuple[int, int]:
+    """The resident bytes of 20 MiB in use, and of what is left of them."""
+    gc.collect()
     before = resident()
     tensor = own_pages(20 * MIB, dtype=torch.uint8).fill_(1)
     view = tensor[5:9]
-    assert resident() - before > 19 * MIB
+    used = resident() - before
     del tensor
     assert view.tolist() == [1, 1, 1, 1]
     del view
     gc.collect()
-    assert resident() - before < 5 * MIB
+    return used, resident() - before
+
+
+def growth_with_huge_pages() -> tuple[int, int]:
+    """As `growth_with_own_pages`."""
+    gc.collect()
+    before = resident()
+    memory = HugePages().allocate(20 * MIB).fill_(1)
+    used = resident() - before
+    del memory
+    gc.collect()
+    return used, resident() - before
+
+
+@pytest.mark.parametrize("growth", [growth_with_own_pages, growth_with_huge_pages])
+def test_pages_are_freed_with_their_last_tensor(growth: Callable[[], tuple[int, int]]):
+    used, left = in_own_process(growth)
+    assert used > 19 * MIB
+    assert left < 5 * MIB
 
 
 def test_huge_pages_allocate_aligned_memory_that_does_not_overlap():
@@ -49,12 +71,18 @@ def test_huge_pages_allocate_aligned_memory_that_does_not_overlap():
     assert all((memory == number).all() for number, memory in enumerate(tensors))
 
 
-def test_huge_pages_are_not_resident_before_use_and_grow():
+def growth_with_unused_pages() -> int:
+    """The resident bytes of almost 3 GiB that nothing was written to."""
     pages, before = HugePages(), resident()
     large = [pages.allocate(700 * MIB) for _ in range(4)]
-    assert resident() - before < 5 * MIB
+    grown = resident() - before
     large[3][-1] = 1
     assert not large[2][-1] and large[0].data_ptr() != large[1].data_ptr()
+    return grown
+
+
+def test_huge_pages_are_not_resident_before_use_and_grow():
+    assert in_own_process(growth_with_unused_pages) < 5 * MIB
 
 
 def test_without_huge_pages_normal_ones_are_used(monkeypatch: pytest.MonkeyPatch):
@@ -64,15 +92,6 @@ def test_without_huge_pages_normal_ones_are_used(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(pages, "_map", lambda num_bytes: NoHugePages(-1, num_bytes))
     assert not HugePages().allocate(100).any()
-
-
-def test_huge_pages_are_freed_with_the_last_tensor():
-    before = resident()
-    memory = HugePages().allocate(20 * MIB).fill_(1)
-    assert resident() - before > 19 * MIB
-    del memory
-    gc.collect()
-    assert resident() - before < 5 * MIB
 
 
 @pytest.mark.parametrize("num_bytes", [2**60, 2**70])

@@ -65,7 +65,7 @@ MODELS = http(b'{"data": [{"id": "fake"}, {"id": "other"}]}')
 
 
 class FakeServer:
-    """Sends the bytes `answers(n)` to the n-th POST, and closes the connection.
+    """Sends the bytes `answers(n)` to the n-th POST once `together` were open at a time, and closes the connection.
 
     Attributes:
         url: where it listens.
@@ -74,7 +74,7 @@ class FakeServer:
         lost: numbers of the POSTs whose client closed the connection while it was held.
     """
 
-    def __init__(self, answers: Callable[[int], bytes], models: bytes = MODELS) -> None:
+    def __init__(self, answers: Callable[[int], bytes], models: bytes = MODELS, together: int = 1) -> None:
         self.url = ""
         self.heads: list[str] = []
         self.bodies: list[dict[str, Any]] = []
@@ -84,6 +84,8 @@ class FakeServer:
         self.tasks: set[asyncio.Task[None]] = set()
         self._answers = answers
         self._models = models
+        self._together = together
+        self._are_together = asyncio.Event()
         self._released = asyncio.Event()
 
     def hold(self) -> None:
@@ -112,6 +114,8 @@ class FakeServer:
         self.bodies.append(json.loads(await reader.readexactly(length)))
         self.num_open += 1
         self.most_open = max(self.most_open, self.num_open)
+        if self.most_open >= self._together:
+            self._are_together.set()
         if self.holds:
             writer.write(self._answers(number))
             waits = [asyncio.create_task(each) for each in (reader.read(), self._released.wait())]
@@ -122,15 +126,17 @@ class FakeServer:
                 wait.cancel()
             self.num_open -= 1
         else:
-            await asyncio.sleep(0.01)  # long enough for other requests to begin
+            await asyncio.wait_for(self._are_together.wait(), HANG_S)
             self.num_open -= 1
             writer.write(self._answers(number))
 
 
 @asynccontextmanager
-async def serving(answers: Callable[[int], bytes] | bytes, models: bytes = MODELS) -> AsyncIterator[FakeServer]:
+async def serving(
+    answers: Callable[[int], bytes] | bytes, models: bytes = MODELS, together: int = 1
+) -> AsyncIterator[FakeServer]:
     """A fake server for the time of the block; `answers` may be the bytes of every answer."""
-    fake = FakeServer((lambda number: answers) if isinstance(answers, bytes) else answers, models)
+    fake = FakeServer((lambda number: answers) if isinstance(answers, bytes) else answers, models, together)
     server = await asyncio.start_server(fake._serve, "127.0.0.1", 0)
     fake.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:

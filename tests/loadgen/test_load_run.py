@@ -62,7 +62,7 @@ async def test_every_request_is_sent_once_in_order():
 
 
 async def test_requests_at_an_infinite_rate_are_open_together():
-    async with serving(stream()) as server:
+    async with serving(stream(), together=8) as server:
         run = await send(server, math.inf)
     assert server.most_open == peak(run.answers) == 8
 
@@ -74,7 +74,7 @@ async def test_failures_do_not_stop_other_requests():
 
 
 async def test_open_requests_are_bounded_by_max_concurrency():
-    async with serving(stream()) as server:
+    async with serving(stream(), together=3) as server:
         run = await send(server, math.inf, max_concurrency=3)
     assert len(server.bodies) == 8
     assert server.most_open == peak(run.answers) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from contextlib import ExitStack
@@ -112,6 +113,7 @@ def test_files_that_are_mapped_are_closed_if_one_was_changed(file: Path, tmp_pat
     other.write_bytes(b"1234")
     with file.open("rb") as one, other.open("rb") as two:
         states = {file: FileState.of(one), other: FileState.of(two)._replace(num_bytes=3)}
+    gc.collect()  # what other tests left open
     before = len(os.listdir("/proc/self/fd"))
     with ExitStack() as stack:
         with pytest.raises(ModelRefused, match="other was changed while it was loaded"):

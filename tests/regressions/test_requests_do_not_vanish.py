@@ -83,7 +83,8 @@ async def test_interrupted_outputs_are_logged_once_each():
         assert await late == 200
         await server.wait_until_idle()
         async with connect(server.url) as client:
-            stream = await client.chat(MESSAGES, max_tokens=400, ignore_eos=True)
+            # More tokens than may wait for this client, so that the end cannot come before the cancel.
+            stream = await client.chat(MESSAGES, max_tokens=470, ignore_eos=True)
             async for _ in stream.events():
                 await stream.cancel()
             gate.hold()
@@ -115,6 +116,7 @@ async def test_readiness_follows_the_engines_progress():
                 pass
         gate.allow()
         assert await asking == 200
+        await until(lambda: not server.engine.health().is_busy)
         assert await statuses() == [200, 200, 200]
 
 
@@ -126,7 +128,7 @@ def test_a_server_without_options_logs_requests_to_stderr(tmp_path: Path):
         with httpx.Client(base_url=server.url, timeout=HANG_S) as client:
             for name, body in {"done": {"max_tokens": 2}, "rejected": {"max_tokens": 0}}.items():
                 client.post("/v1/completions", json=completion(**body), headers={"x-request-id": name})
-            long = completion(max_tokens=490, stream=True)
+            long = completion(max_tokens=490, stream=True, logprobs=20)  # more bytes than all buffers hold
             with client.stream("POST", "/v1/completions", json=long, headers={"x-request-id": "aborted"}) as response:
                 next(response.iter_lines())
         server.process.terminate()

@@ -6,6 +6,7 @@ compiling), vllm#20342. The page and its progress: tests/server/test_serve.py, t
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import httpx
@@ -23,12 +24,14 @@ def test_a_loading_server_responds_serves_once_ready_and_compiles_nothing(
 ):
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # every module that is imported is written to stderr
     log = tmp_path / "stderr"
-    with log.open("w") as file, serving(str(tiny("Llama")), stderr=file) as server:
+    program = ("tests.server.hanging", "load")
+    with log.open("w") as file, serving(str(tiny("Llama")), program=program, stderr=file) as server:
         with httpx.Client(base_url=server.url, timeout=HANG_S) as client:
             early = client.post("/v1/completions", json=completion())
             assert (early.status_code, early.json()["error"]["code"]) == (503, "model_loading")
             assert int(early.headers["retry-after"]) > 0
             assert client.get("/readyz").json()["status"] == "loading"
+            server.process.send_signal(signal.SIGUSR1)
             server.wait_until_ready()
             assert client.post("/v1/completions", json=completion()).status_code == 200
         server.process.terminate()

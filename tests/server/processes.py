@@ -47,7 +47,7 @@ class RunningServer:
     def wait_until_ready(self) -> None:
         """Return when /readyz responds with 200."""
         deadline = time.monotonic() + HANG_S
-        with httpx.Client(base_url=self.url) as client:  # one: each reads the system's certificates
+        with httpx.Client(base_url=self.url, timeout=HANG_S) as client:  # one: each reads the system's certificates
             while time.monotonic() < deadline:
                 assert self.process.poll() is None, "the server has ended"
                 if client.get("/readyz").status_code == 200:

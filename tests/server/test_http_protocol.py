@@ -1,6 +1,7 @@
 """Requests that the server rejects on the wire, over real sockets and the server's event loop."""
 
 import asyncio
+import gc
 import logging
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from tests.server.wire import (
     CHAT,
     HANG_S,
     HOST,
+    IMPATIENT,
     LIMITS,
     READYZ,
     guard_of,
@@ -94,7 +96,8 @@ REJECTED = {
 async def test_a_hostile_request_is_rejected_in_json_logged_once_and_affects_no_other(case, caplog):
     wire, status, code = REJECTED[case]
     caplog.set_level(logging.INFO)
-    async with served(max_request_bytes=2**20) as server:
+    limits = IMPATIENT if (status, code) == TIMEOUT else LIMITS
+    async with served(limits, max_request_bytes=2**20) as server:
         (answer,) = await server.send(wire)
         assert (answer.status, answer.code, answer.headers["connection"]) == (status, code, "close")
         assert answer.headers.keys() >= {"date", "content-length"}
@@ -109,7 +112,7 @@ async def test_a_hostile_request_is_rejected_in_json_logged_once_and_affects_no_
 @on_uvloop
 async def test_15_a_silent_connection_is_closed_without_a_response(caplog):
     caplog.set_level(logging.INFO)
-    async with served() as server:
+    async with served(IMPATIENT) as server:
         assert await server.send() == []
         assert await server.is_ready()
     assert caplog.records == []
@@ -117,7 +120,7 @@ async def test_15_a_silent_connection_is_closed_without_a_response(caplog):
 
 @on_uvloop
 async def test_14_a_body_below_the_minimum_rate_is_rejected():
-    async with served(replace(LIMITS, body_timeout_s=HANG_S)) as server:
+    async with served(replace(IMPATIENT, body_timeout_s=HANG_S)) as server:
         reader, writer = await server.open()
         writer.write(post(LENGTH))
 
@@ -137,7 +140,7 @@ async def test_14_a_body_below_the_minimum_rate_is_rejected():
 
 @on_uvloop
 async def test_14_a_body_longer_than_its_timeout_is_rejected():
-    async with served(replace(LIMITS, min_body_rate=1.0)) as server:
+    async with served(replace(IMPATIENT, min_body_rate=1.0)) as server:
         reader, writer = await server.open()
         writer.write(post(b"Content-Length: 1000000"))
 
@@ -156,7 +159,7 @@ async def test_14_a_body_longer_than_its_timeout_is_rejected():
 
 @on_uvloop
 async def test_16_connections_over_the_limit_of_an_address_are_rejected_until_one_ends():
-    async with served(replace(LIMITS, head_timeout_s=HANG_S), max_connections_per_ip=3) as server:
+    async with served(LIMITS, max_connections_per_ip=3) as server:
         guard_of(server).is_exempt = lambda address: False
         first = await server.open()
         websocket = await server.open()
@@ -278,7 +281,7 @@ async def test_an_unsupported_upgrade_is_ignored(caplog):
 
 @on_uvloop
 async def test_an_idle_connection_is_closed_after_the_keep_alive_timeout():
-    async with served() as server:
+    async with served(IMPATIENT) as server:
         for protocol_timeout in (0.2, HANG_S):
             server.server.config.timeout_keep_alive = protocol_timeout
             reader, writer = await server.open()
@@ -286,7 +289,7 @@ async def test_an_idle_connection_is_closed_after_the_keep_alive_timeout():
             if protocol_timeout == HANG_S:
                 for _ in range(3):
                     await reader.readuntil(b"}")
-                    await asyncio.sleep(2 * LIMITS.head_timeout_s)  # no limit of the guard's applies
+                    await asyncio.sleep(2 * IMPATIENT.head_timeout_s)  # no limit of the guard's applies
                     writer.write(READYZ)
                 writer.write(LAST)
             assert parse_responses(await read_all(reader))[0].status == 200
@@ -295,7 +298,7 @@ async def test_an_idle_connection_is_closed_after_the_keep_alive_timeout():
 
 @on_uvloop
 async def test_incomplete_headers_of_a_second_request_time_out():
-    async with served() as server:
+    async with served(IMPATIENT) as server:
         answers = await server.send(READYZ + GET)
         assert [(answer.status, answer.code) for answer in answers] == [(200, None), TIMEOUT]
 
@@ -303,7 +306,7 @@ async def test_incomplete_headers_of_a_second_request_time_out():
 @on_uvloop
 async def test_a_response_that_has_begun_is_not_affected_by_a_late_body():
     """The application responds without reading; the rest of the body is late, and then the connection is closed."""
-    async with served() as server:
+    async with served(IMPATIENT) as server:
         server.server.config.timeout_keep_alive = 2 * HANG_S  # which would close it, too
         (answer,) = await server.send(f"POST {CHAT}/none HTTP/1.1\r\n".encode() + HOST + LENGTH + b"\r\n\r\n{")
         assert answer.status == 404
@@ -324,10 +327,11 @@ async def test_the_transport_has_the_watermarks_of_the_limits():
 @on_uvloop
 async def test_hundreds_of_hostile_connections_leak_no_descriptors():
     quick = [wire for case, (wire, *_) in REJECTED.items() if not case.startswith(("13", "14", "81"))]
-    async with served(replace(LIMITS, head_timeout_s=0.1)) as server:
+    async with served(replace(IMPATIENT, head_timeout_s=0.1)) as server:
         assert await server.is_ready()
+        gc.collect()  # what other tests left open
         before = num_descriptors()
         for _ in range(200 // len(quick) + 1):
             await asyncio.gather(*(server.send(wire) for wire in quick), server.send(), server.send(b"GET / HT"))
         assert await server.is_ready()
-        assert num_descriptors() == before
+        assert num_descriptors() <= before

@@ -26,8 +26,8 @@ def question(**fields: object) -> dict[str, object]:
 
 def test_the_embedded_model_is_served_and_sigterm_exits_with_0():
     with serving() as server:
-        assert httpx.get(server.url).status_code == 200
-        assert httpx.get(f"{server.url}/livez").status_code == 200
+        assert httpx.get(server.url, timeout=HANG_S).status_code == 200
+        assert httpx.get(f"{server.url}/livez", timeout=HANG_S).status_code == 200
         server.wait_until_ready()
         with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=question(), timeout=HANG_S) as response:
             assert response.status_code == 200
@@ -56,8 +56,7 @@ def test_timings_are_printed_with_the_option_timings():
 
 
 def test_page_and_health_routes_are_served_while_the_model_loads():
-    """Importing torch alone takes far longer than three requests."""
-    with serving() as server:
+    with serving(program=("tests.server.hanging", "load")) as server:
         connection = HTTPConnection(server.url.removeprefix("http://"))
         for path, status in (("/readyz", 503), ("/livez", 200), ("/", 200)):
             connection.request("GET", path)
@@ -66,13 +65,19 @@ def test_page_and_health_routes_are_served_while_the_model_loads():
             assert response.status == status
             assert path == "/" or json.loads(body)["status"] == "loading"
         connection.close()
+        server.process.send_signal(signal.SIGUSR1)
+        server.wait_until_ready()
 
 
 def test_after_a_signal_open_requests_finish_and_readyz_is_503():
-    with serving() as server:
+    """The answer exceeds all buffers, so that it cannot end before the client has read on, and has seen the 503."""
+    with (
+        serving("--drain-timeout", str(HANG_S), "--stall-timeout", "0") as server,
+        httpx.Client(base_url=server.url, timeout=HANG_S) as client,
+    ):
         server.wait_until_ready()
-        body = question(max_tokens=200, ignore_eos=True)
-        with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=HANG_S) as response:
+        body = question(max_tokens=1000, ignore_eos=True, logprobs=True, top_logprobs=5)
+        with client.stream("POST", "/v1/chat/completions", json=body) as response:
             lines = (line for line in response.iter_lines() if line.startswith("data: "))
             # Ctrl-C waits for requests that have a token.
             next(line for line in lines if '"content":"' in line and '"content":""' not in line)
@@ -80,7 +85,7 @@ def test_after_a_signal_open_requests_finish_and_readyz_is_503():
             status = 200
             for line in lines:
                 if status == 200:
-                    status = httpx.get(f"{server.url}/readyz").status_code
+                    status = client.get("/readyz").status_code
                 last = line
         assert status == 503
         assert last == "data: [DONE]"
@@ -136,7 +141,7 @@ def test_a_signal_while_a_large_model_loads_ends_the_server_at_once(tmp_path):
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(shape))
     with serving(str(tmp_path), "--load-format", "dummy") as server:
-        with httpx.Client(base_url=server.url) as client:
+        with httpx.Client(base_url=server.url, timeout=HANG_S) as client:
             while client.get("/readyz").json()["progress"] == 0:
                 assert server.process.poll() is None
         server.process.send_signal(signal.SIGTERM)

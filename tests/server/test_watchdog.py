@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -185,9 +186,10 @@ def test_a_step_that_never_ends_fails_streams_and_livez_and_ends_the_process(tmp
             client.stream("POST", "/v1/chat/completions", json=body) as response,
         ):
             lines = [line for line in response.iter_lines() if line.startswith("data: ")]
-            assert httpx.get(f"{server.url}/livez").status_code == 503
-            assert httpx.get(f"{server.url}/readyz").status_code == 503
-            rejected = httpx.post(f"{server.url}/v1/chat/completions", json=body)
+            assert client.get("/livez").status_code == 503
+            assert client.get("/readyz").status_code == 503
+            rejected = client.post("/v1/chat/completions", json=body)
+        server.process.send_signal(signal.SIGUSR1)  # it has shown the failure for long enough
         assert json.loads(lines[-1].removeprefix("data: "))["error"]["code"] == "engine_error"
         assert rejected.json()["error"]["code"] == "engine_error"
         assert server.end() == EXIT_ENGINE_FAILED

@@ -1,6 +1,7 @@
 """Frames that close a WebSocket with an error code, and that other connections are unaffected."""
 
 import asyncio
+import gc
 import logging
 import struct
 from dataclasses import replace
@@ -234,6 +235,7 @@ async def test_a_rejected_handshake_is_logged_without_an_error(request_bytes, ca
 async def test_hundreds_of_hostile_websockets_leak_no_descriptors():
     async with served(max_request_bytes=MAX_BYTES) as server:
         assert await server.is_ready()
+        gc.collect()  # what other tests left open
         before = num_descriptors()
 
         async def attack(wire):
@@ -245,7 +247,7 @@ async def test_hundreds_of_hostile_websockets_leak_no_descriptors():
         for _ in range(10):
             await asyncio.gather(*(attack(wire) for wire, _ in REJECTED.values()))
         assert await server.is_ready()
-        assert num_descriptors() == before
+        assert num_descriptors() <= before
 
 
 @on_uvloop

@@ -1,7 +1,8 @@
 """The scripted device: steps in order, each in its time, and whoever waits gives the interpreter away."""
 
-import threading
+import time
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 from app.engine.execute.gpu.graphs import DeviceStep
 from app.engine.execute.gpu.shapes import StepShape
 from app.runtime.clock import monotonic
+from benchmarks.gpu_host import device as device_module
 from benchmarks.gpu_host.device import COPY_S, PacedDevice
 
 SHAPE = StepShape(8, 8, True)
@@ -47,18 +49,17 @@ def test_other_work_is_not_done():
     assert device.num_steps == 0
 
 
-def test_who_waits_sleeps_until_the_step_ends_and_lets_others_run():
-    device = paced(0.05)
+def test_who_waits_sleeps_until_the_step_ends(monkeypatch):
+    """For a minute, which nobody waits for here; who sleeps lets others run."""
+    slept = []
+    monkeypatch.setattr(device_module, "time", SimpleNamespace(perf_counter=time.perf_counter, sleep=slept.append))
+    device = paced(60.0)
     began = monotonic()
     device.run(partial(STEP.run, SHAPE))
     tokens, target = torch.zeros(4, device="meta"), torch.zeros(4, dtype=torch.int32)
     done = device.fetch([(tokens, target)], after=device.record_event())
-    others = []
-    thread = threading.Thread(target=lambda: others.append(monotonic()))
-    thread.start()
+    assert done.due >= began + 60.0 + COPY_S
     done.synchronize()
-    ended = monotonic()
-    thread.join()
-    assert ended >= began + 0.05 + COPY_S
-    assert others and others[0] < ended
+    left = done.due - monotonic()
+    assert len(slept) == 1 and left <= slept[0] <= 60.0 + COPY_S
     assert all(0 < token < VOCAB for token in target.tolist())

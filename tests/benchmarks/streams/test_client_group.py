@@ -83,8 +83,7 @@ async def test_a_gap_in_the_numbers_is_a_lost_token(server):
     assert sorted(check.lost for check in clients.checks) == [0, 3]
 
 
-async def test_a_stalled_client_reads_nothing_until_told_to_read_promptly(server, monkeypatch):
-    monkeypatch.setattr(client_group_module, "QUIET_S", 0.05)
+async def test_a_stalled_client_reads_nothing_until_told_to_read_promptly(server):
     clients = group(server.port, STALL)
     await clients.open(1)
     await until(lambda: server.num_open == 1)

@@ -10,7 +10,7 @@ from app.checkpoint.hub.download import Watch
 from app.checkpoint.hub.together import MAX_TOGETHER, download_together
 from app.contract.errors import Unreachable
 
-HANG_S = 10.0
+HANG_S = 60.0
 
 
 def test_downloads_run_at_the_same_time_and_add_up():

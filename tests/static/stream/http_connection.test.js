@@ -66,7 +66,7 @@ test("an answer goes on when a later one is refused, because the server is shutt
   connection.start("first", { messages: [] });
   connection.start("second", { messages: [] });
   requests[1].answer(503, { error: { code: "draining", message: "The server is shutting down.", param: null } });
-  await new Promise((resolve) => setTimeout(resolve, 5));
+  while (told.length < 2) await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual(told, ["second error", "draining"]);
   assert.ok(!requests[0].signal.aborted);
   requests[0].answer(200, { choices: [{ index: 0, delta: { content: "Yes." }, finish_reason: "stop" }] });

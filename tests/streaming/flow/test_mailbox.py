@@ -12,6 +12,7 @@ from app.contract.events import EngineEvent, Finished, RequestFailed, TokenDelta
 from app.streaming.flow.delta_buffer import TOKEN_BYTES
 from app.streaming.flow.flow_window import AccountBytes
 from app.streaming.flow.mailbox import Mailbox
+from tests.own_process import in_own_process
 from tests.streaming.flow.events import ERROR, delta, finished
 
 
@@ -58,17 +59,19 @@ async def test_a_slow_reader_gets_one_delta_per_choice():
     ]  # fmt: skip
 
 
-def test_a_pending_token_takes_few_bytes():
+def bytes_of_2000_pending_tokens() -> tuple[int, int]:
+    """As they are counted, and as Python holds them."""
     pending = AccountBytes()
     mailbox = Mailbox(pending=pending)
     tracemalloc.start()
-    try:
-        for number in range(1, 2001):
-            mailbox.put(TokenDelta("r", 0, number, (40_000 + number,), f" {number:06}"))
-        held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert pending.num_bytes == 2000 * (7 + TOKEN_BYTES)
+    for number in range(1, 2001):
+        mailbox.put(TokenDelta("r", 0, number, (40_000 + number,), f" {number:06}"))
+    return pending.num_bytes, tracemalloc.get_traced_memory()[0]
+
+
+def test_a_pending_token_takes_few_bytes():
+    counted, held = in_own_process(bytes_of_2000_pending_tokens)
+    assert counted == 2000 * (7 + TOKEN_BYTES)
     assert held < 50_000  # as deltas 507 KB
 
 

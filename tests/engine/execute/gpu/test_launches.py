@@ -35,7 +35,7 @@ def steps(tmp_path_factory):
         (folder / "config.json").write_text(json.dumps(config_json("Qwen3", **{**MODEL, "num_hidden_layers": layers})))
         environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
         command = [sys.executable, "-m", "tests.engine.execute.gpu.launches", str(folder), json.dumps(settings)]
-        result = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120)
+        result = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=600)
         assert result.returncode == 0, result.stderr[-2000:]
         return [json.loads(line) for line in result.stdout.splitlines()]
 
