@@ -251,7 +251,6 @@ export class Conversation {
   #askAt(parent, text, { files = [], keeps }, removed = [], moved = []) {
     const question = newMessage(this.id, "user", parent, text, Date.now());
     Object.assign(question, files.length && { files }, keeps !== undefined && { keeps });
-    if (this.isEmpty && !this.#record.hasOwnTitle) this.#record.title = titleOf(text || files[0]?.name || "");
     this.#add(question);
     this.#answer([...moved, question], removed);
   }
@@ -361,8 +360,11 @@ export class Conversation {
     if (this.isEmpty) return keepNew({ ...this.draft.stored, ...configured });
     const known = library.get(this.id) ?? { settings: this.settings };
     const { updatedAt } = this.#record;
-    this.#record = { ...this.#record, ...known, updatedAt, head: this.#head, ...this.draft.take(), ...configured };
+    const record = { ...this.#record, ...known, updatedAt, head: this.#head, ...this.draft.take(), ...configured };
+    const [first] = this.#tree.childrenOf(null);
+    if (first && !record.hasOwnTitle && (removed.length || !record.title)) record.title = titleOf(first);
+    this.#record = record;
     this.#isConfigured = false;
-    library.save(this.#record, messages, removed);
+    library.save(record, messages, removed);
   }
 }
