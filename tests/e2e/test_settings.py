@@ -90,6 +90,24 @@ async def test_a_preset_is_kept_and_used_for_new_chats(page: Page, server: Scrip
     await expect(page.get_by_label("Seed")).to_have_value("")
 
 
+async def test_what_was_emptied_in_a_new_chat_does_not_come_back_from_the_preset(
+    page: Page, server: ScriptedServer
+) -> None:
+    await page.goto(server.url)
+    await open_settings(page)
+    await page.get_by_label("Seed").fill("7")
+    await page.get_by_label("Name of the preset").fill("fixed")
+    await page.get_by_role("button", name="Save these settings").click()
+    await expect(page.get_by_role("option", name="fixed")).to_be_attached()
+    await page.get_by_label("Use for new chats").check()
+    await page.get_by_label("Seed").fill("")
+    await page.keyboard.press("Escape")
+    await page.reload()
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+    await ask(page, "Why?")
+    assert "seed" not in (await server.next_stream()).request
+
+
 @pytest.mark.parametrize(("method", "done"), [("put", "saved"), ("delete", "deleted")])
 async def test_a_preset_that_cannot_be_stored_says_so(
     page: Page, server: ScriptedServer, method: str, done: str

@@ -17,7 +17,8 @@ export class Conversation {
   /** The id of the message that is being edited. */
   editing = null;
   settings;
-  #isConfigured = false;
+  /** Whether this page has set settings that the storage does not have yet; those of a new one are not stored. */
+  isConfigured = false;
   #record;
   #tree;
   #head;
@@ -87,7 +88,7 @@ export class Conversation {
   /** Set the settings. */
   configure(settings) {
     this.settings = settings;
-    this.#isConfigured = true;
+    this.isConfigured = true;
     this.#save();
   }
 
@@ -228,7 +229,7 @@ export class Conversation {
     this.#tree.add(messages.filter(({ id }) => !this.#tree.get(id)).map((message) => ({ ...message, version: 0 })));
     this.#record = record;
     this.draft.merge(record);
-    if (!this.#isConfigured) this.settings = record.settings;
+    if (!this.isConfigured) this.settings = record.settings;
     if (!this.#tree.get(this.#head)) this.#head = this.#tree.newestLeaf()?.id ?? null;
     else if (isAtEnd && !this.#open) this.#head = this.#tree.leaf(shown).id;
     this.#services.onChange();
@@ -251,7 +252,6 @@ export class Conversation {
   #askAt(parent, text, { files = [], keeps }, removed = [], moved = []) {
     const question = newMessage(this.id, "user", parent, text, Date.now());
     Object.assign(question, files.length && { files }, keeps !== undefined && { keeps });
-    if (this.isEmpty && !this.#record.hasOwnTitle) this.#record.title = titleOf(text || files[0]?.name || "");
     this.#add(question);
     this.#answer([...moved, question], removed);
   }
@@ -357,12 +357,15 @@ export class Conversation {
   /** Store it as the list and other tabs have changed it; without messages, keep what the user has written and set. */
   #store(messages, removed) {
     const { library, keepNew } = this.#services;
-    const configured = this.#isConfigured && { settings: this.settings };
+    const configured = this.isConfigured && { settings: this.settings };
     if (this.isEmpty) return keepNew({ ...this.draft.stored, ...configured });
     const known = library.get(this.id) ?? { settings: this.settings };
     const { updatedAt } = this.#record;
-    this.#record = { ...this.#record, ...known, updatedAt, head: this.#head, ...this.draft.take(), ...configured };
-    this.#isConfigured = false;
-    library.save(this.#record, messages, removed);
+    const record = { ...this.#record, ...known, updatedAt, head: this.#head, ...this.draft.take(), ...configured };
+    const [first] = this.#tree.childrenOf(null);
+    if (first && !record.hasOwnTitle && (removed.length || !record.title)) record.title = titleOf(first);
+    this.#record = record;
+    this.isConfigured = false;
+    library.save(record, messages, removed);
   }
 }

@@ -2,9 +2,9 @@
 
 const MAX_LENGTH = 60;
 
-/** The first line of a text, cut between words. */
-export function titleOf(text) {
-  const line = text.trim().split("\n")[0].replace(/\s+/g, " ").replace(/^[#>*\-\s]+/, "") || "Untitled";
+/** The first line of a question or the name of its first file, cut between words. */
+export function titleOf({ text, files }) {
+  const line = (text || files?.[0]?.name || "").trim().split("\n")[0].replace(/\s+/g, " ").replace(/^[#>*\-\s]+/, "") || "Untitled";
   if (line.length <= MAX_LENGTH) return line;
   const cut = line.slice(0, MAX_LENGTH);
   const space = cut.lastIndexOf(" ");

@@ -9,7 +9,7 @@ export class Channel {
   #handlers;
 
   /**
-   * @param {{onSaved: (id: string) => void, onRemoved: (ids: string[]) => void, onImported: () => void,
+   * @param {{onSaved: (ids: string[]) => void, onRemoved: (ids: string[]) => void, onImported: () => void,
    *   isWriting: (message: string) => boolean}} handlers
    */
   constructor(handlers) {
@@ -17,9 +17,9 @@ export class Channel {
     this.#channel.onmessage = ({ data }) => this.#receive(data);
   }
 
-  /** Tell the other tabs that a conversation was changed. */
-  saved(id) {
-    this.#channel.postMessage({ kind: "saved", id });
+  /** Tell the other tabs that conversations were changed. */
+  saved(ids) {
+    this.#channel.postMessage({ kind: "saved", ids });
   }
 
   /** Tell the other tabs that conversations were deleted. */
@@ -53,7 +53,7 @@ export class Channel {
 
   #receive(data) {
     const { onSaved, onRemoved, onImported, isWriting } = this.#handlers;
-    if (data.kind === "saved") onSaved(data.id);
+    if (data.kind === "saved") onSaved(data.ids);
     else if (data.kind === "removed") onRemoved(data.ids);
     else if (data.kind === "imported") onImported();
     else if (data.kind === "who" && isWriting(data.message)) {

@@ -43,7 +43,7 @@ export class Library {
     this.#onChange = onChange;
     this.#listeners = listeners;
     this.#channel = new Channel({
-      onSaved: (id) => this.#reload().then(() => listeners.onSaved(id)),
+      onSaved: (ids) => this.#reload().then(() => ids.forEach(listeners.onSaved)),
       onRemoved: (ids) => {
         this.#forget(ids);
         this.#reload();
@@ -258,10 +258,9 @@ export class Library {
           if (changes.messages.get(record.id) === record) changes.messages.delete(record.id);
         }
         for (const id of removed) changes.removed.delete(id);
-        for (const { id } of conversations) {
-          this.#stored.add(id);
-          this.#channel.saved(id);
-        }
+        const ids = conversations.map(({ id }) => id);
+        for (const id of ids) this.#stored.add(id);
+        if (ids.length) this.#channel.saved(ids);
       } catch (error) {
         this.#report(error);
       }

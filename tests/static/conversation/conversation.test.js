@@ -130,6 +130,23 @@ test("an answer that was refused is replaced when it is tried again, and its que
   assert.equal(library.get(conversation.id).draft, "");
 });
 
+test("a title is that of the first question that is left, unless the user has written it", () => {
+  const conversation = begin();
+  const title = () => library.get(conversation.id).title;
+  conversation.ask("Old?");
+  refuse(conversation);
+  assert.equal(title(), "Old?");
+  conversation.draft.write("New?");
+  askDraft(conversation);
+  assert.equal(title(), "New?");
+  refuse(conversation);
+  library.save({ ...library.get(conversation.id), title: "Mine", hasOwnTitle: true });
+  conversation.draft.write("Newer?");
+  askDraft(conversation);
+  reply(conversation, "First.");
+  assert.equal(title(), "Mine");
+});
+
 test("files of a refused question leave the draft when it is tried again, and others stay", () => {
   const [notes, more] = ["notes", "more"].map((text) => ({ name: `${text}.txt`, text }));
   const conversation = begin();

@@ -46,10 +46,12 @@ test("messages without their parent, and messages in a circle, are shown and end
 });
 
 test("a title is the first line of the question, cut between words", () => {
-  assert.equal(titleOf("  ## What is   Quire?\nAnd more"), "What is Quire?");
-  assert.equal(titleOf("\n"), "Untitled");
-  const long = titleOf("word ".repeat(40));
+  const title = (text) => titleOf({ text, files: [{ name: "notes.txt" }] });
+  assert.equal(title("  ## What is   Quire?\nAnd more"), "What is Quire?");
+  assert.equal(title("\n"), "Untitled");
+  assert.equal(title(""), "notes.txt");
+  const long = title("word ".repeat(40));
   assert.ok(long.length <= 61 && long.endsWith("word…"));
-  assert.equal(titleOf("x".repeat(100)), `${"x".repeat(60)}…`);
-  assert.ok(!/[\ud800-\udbff]…/.test(titleOf("🧵".repeat(50) + "x")));
+  assert.equal(title("x".repeat(100)), `${"x".repeat(60)}…`);
+  assert.ok(!/[\ud800-\udbff]…/.test(title("🧵".repeat(50) + "x")));
 });

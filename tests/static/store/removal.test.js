@@ -17,6 +17,24 @@ test("deleted conversations can be put back with all their messages", async () =
   assert.equal((await (await open()).messages(one.id)).length, 2);
 });
 
+test("another tab reads the list once when many conversations are put back", async () => {
+  const one = await open();
+  const ids = [];
+  for (const title of ["a", "b", "c"]) ids.push((await saved(one, title)).id);
+  const removed = await removeRecords(one, ids);
+  let numReadings = 0;
+  const told = [];
+  const two = await open({ onSaved: (id) => told.push(id) });
+  await replaced("list", function (list) {
+    numReadings += 1;
+    return list.call(this);
+  }, async () => {
+    restoreRecords(one, removed);
+    while (two.list.length < 3 || told.length < 3) await new Promise((resolve) => setImmediate(resolve));
+  });
+  assert.deepEqual([new Set(told), numReadings], [new Set(ids), 1]);
+});
+
 /** A library with a conversation to keep, which has a message, and an old one to delete. */
 async function openWithTwo() {
   const library = await open();
