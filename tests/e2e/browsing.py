@@ -110,6 +110,16 @@ async def until_stored(page: Page, store: str, count: int) -> None:
             await asyncio.sleep(0.02)
 
 
+async def until_last(page: Page, store: str, **fields: Any) -> None:
+    """Wait until the last record of a store has these fields: other tabs find it, and a crash does not lose it."""
+    async with asyncio.timeout(TIMEOUT_MS / 1000):
+        while True:
+            records = await stored(page, store)
+            if records and fields.items() <= records[-1].items():
+                return
+            await asyncio.sleep(0.02)
+
+
 async def until_true(source: Page | Locator, expression: str) -> None:
     """Wait until a script of the page, or of an element, is true.
 

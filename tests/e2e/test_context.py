@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from tests.e2e.browsing import ask, begin, last_answer, stored
+from tests.e2e.browsing import ask, begin, last_answer, stored, until_last
 from tests.e2e.scripted import ScriptedServer, Stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -218,6 +218,7 @@ async def test_a_first_message_that_is_too_long_only_goes_back(page: Page, serve
 
 async def test_another_tab_shows_a_cut_and_its_undoing(page: Page, server: ScriptedServer) -> None:
     await fill(page, server)
+    await until_last(page, "messages", text="Third", state="done")
     other = await page.context.new_page()
     await other.goto(page.url)
     await expect(other.locator(".question")).to_have_count(3)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.e2e.browsing import PageWatch, ask, begin, last_answer, new_page, stored
+from tests.e2e.browsing import PageWatch, ask, begin, last_answer, new_page, stored, until_last
 from tests.e2e.scripted import ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -231,6 +231,7 @@ async def test_tabs_agree_and_two_answers_in_one_conversation_are_two_branches(
 ) -> None:
     await (await begin(page, server, "One?")).answer("First.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await until_last(page, "messages", text="First.", state="done")
     other = await page.context.new_page()
     await other.goto(page.url)
     await expect(last_answer(other).locator(".prose")).to_have_text("First.")

@@ -2,12 +2,11 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from playwright.async_api import Error, Page, expect
 
-from tests.e2e.browsing import TIMEOUT_MS, begin, last_answer, stored, until_true
+from tests.e2e.browsing import TIMEOUT_MS, begin, last_answer, until_last, until_true
 from tests.e2e.scripted import ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -28,16 +27,6 @@ async def crash(page: Page) -> None:
     with suppress(Error, asyncio.CancelledError):
         await sending
     await page.close()
-
-
-async def until_last(page: Page, store: str, **fields: Any) -> None:
-    """Wait until the last record of a store has these fields."""
-    async with asyncio.timeout(TIMEOUT_MS / 1000):
-        while True:
-            records = await stored(page, store)
-            if records and fields.items() <= records[-1].items():
-                return
-            await asyncio.sleep(0.02)
 
 
 async def test_a_crash_in_mid_answer_loses_nothing_that_was_stored_by_then(page: Page, server: ScriptedServer) -> None:
@@ -63,6 +52,7 @@ async def test_a_question_that_waited_in_a_tab_that_crashed_is_in_the_field(page
     stream = await begin(writer, server)
     await stream.delta("Once")
     await expect(last_answer(writer).locator(".prose")).to_have_text("Once")
+    await until_last(writer, "messages", text="Once", state="streaming")
     url = writer.url
     await page.goto(url)
     await expect(last_answer(page).locator(".standing")).to_have_text("being written in another tab")

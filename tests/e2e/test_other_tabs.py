@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.e2e.browsing import begin, last_answer, stored_answer
+from tests.e2e.browsing import begin, last_answer, stored_answer, until_last
 from tests.e2e.scripted import ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -14,6 +14,7 @@ async def test_the_loss_of_an_answer_is_told_in_the_tab_that_shows_it(page: Page
     stream = await begin(writer, server)
     await stream.delta("Half an")
     await expect(last_answer(writer).locator(".prose")).to_have_text("Half an")
+    await until_last(writer, "messages", state="streaming")
     await page.goto(writer.url)
     await expect(last_answer(page).locator(".standing")).to_have_text("being written in another tab")
     await stream.delta(" answer")
@@ -31,6 +32,7 @@ async def test_an_answer_that_ends_in_another_tab_is_never_shown_as_lost(page: P
     stream = await begin(writer, server)
     await stream.delta("An answer")
     await expect(last_answer(writer).locator(".prose")).to_have_text("An answer")
+    await until_last(writer, "messages", state="streaming")
     await page.goto(writer.url)
     await expect(last_answer(page).locator(".standing")).to_have_text("being written in another tab")
     states = """() => new MutationObserver(() => {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.async_api import Page, expect
 
-from tests.e2e.browsing import ask, last_answer
+from tests.e2e.browsing import ask, last_answer, until_last
 from tests.e2e.scripted import ScriptedServer
 
 RICH = """Quire keeps the **key-value cache** in *blocks*, much as an operating system keeps memory in pages.
@@ -286,6 +286,7 @@ class Tour:
         stream = await self.server.next_stream()
         await stream.delta("Half an")
         await expect(last_answer(writer)).to_contain_text("Half an")
+        await until_last(writer, "messages", text="Half an", state="streaming")
         await page.goto(writer.url)
         await page.reload()
         await expect(last_answer(page).locator(".standing")).to_have_text("being written in another tab")
