@@ -54,7 +54,7 @@ async function start() {
   // What cannot be taken over now is there for the next page.
   await desk.recover().catch(() => {});
   await presets.read();
-  // What the user has set, meanwhile or before a reload, stays as it is.
+  // What the user has set stays as it is.
   if (desk.current.isEmpty && !desk.current.isConfigured) desk.current.settings = presets.newSettings;
   await desk.openAddress();
   // Only now: what is asked earlier would be asked in another conversation, without the settings of new chats.

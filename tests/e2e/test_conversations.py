@@ -97,13 +97,20 @@ async def test_a_conversation_is_renamed_and_pinned(page: Page, server: Scripted
 
 async def test_a_deleted_conversation_comes_back_with_undo(page: Page, server: ScriptedServer) -> None:
     await converse(page, server, ("One?", "1"), ("Two?", "2"))
+    await page.get_by_role("button", name="Edit answer").click()
+    await page.get_by_label("Edit the answer").fill("My own.")
     await choose(page, "Two?", "Delete")
     await expect(entries(page)).to_have_count(1)
     await expect(page.locator("article")).to_have_count(0)
+    await expect(page.get_by_role("button", name="Undo")).to_be_visible()
+    edits = "Object.keys(sessionStorage).filter((name) => name.startsWith('quire.edit.')).length"
+    assert await page.evaluate(edits) == 0
     await page.get_by_role("button", name="Undo").click()
     await expect(entries(page)).to_have_count(2)
     await entries(page).get_by_role("button", name="Two?").first.click()
     await expect(last_answer(page).locator(".prose")).to_have_text("2")
+    await page.get_by_role("button", name="Edit answer").click()
+    await expect(page.get_by_label("Edit the answer")).to_have_value("My own.")
 
 
 async def test_selected_conversations_are_deleted_together(page: Page, server: ScriptedServer) -> None:

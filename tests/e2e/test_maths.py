@@ -103,15 +103,16 @@ async def test_without_the_library_formulas_stay_as_their_sources(page: Page, se
     await expect(last_answer(page).locator("code.formula")).to_have_text("$x$")
 
 
+@pytest.mark.parametrize("name", ["maths.js", "tex.js", "temml-*.mjs"])
 async def test_formulas_that_could_not_be_shown_are_tried_again_with_the_next(
-    page: Page, server: ScriptedServer
+    page: Page, server: ScriptedServer, name: str
 ) -> None:
-    await page.route("**/maths.js*", lambda route: route.abort())
+    await page.route(f"**/{name}*", lambda route: route.abort())
     stream = await begin(page, server)
     async with page.expect_event("requestfailed"):
         await stream.delta("So $x$ it is.\n\n")
     await page.unroute_all()
-    async with page.expect_request("**/maths.js?*"):
+    async with page.expect_request(f"**/{name}?*"):
         await stream.answer("And $y$ too.", size=12)
     await expect(last_answer(page).locator("math").last).to_have_text("y")
 

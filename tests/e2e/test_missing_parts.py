@@ -82,6 +82,17 @@ async def test_a_window_that_cannot_be_loaded_says_so_and_opens_later(page: Page
     await expect(page.get_by_role("dialog", name="Settings")).to_be_visible()
 
 
+async def test_colours_that_could_not_be_loaded_come_with_the_next_block(page: Page, server: ScriptedServer) -> None:
+    await page.route("**/highlight-*", lambda route: route.abort())
+    stream = await begin(page, server)
+    async with page.expect_event("requestfailed"):
+        await stream.delta("```python\nfor\n```\n\nAnd\n")
+    await page.unroute_all()
+    async with page.expect_request("**/highlight-*.mjs?*"):
+        await stream.answer("\n```python\nif\n```\n", size=40)
+    await expect(last_answer(page).locator(".hljs-keyword")).to_have_text(["if"])
+
+
 async def test_why_an_answer_failed_is_told_before_its_part_is_loaded(page: Page, server: ScriptedServer) -> None:
     for name in ("preload", "failure"):
         await page.route(f"**/{name}.js*", lambda route: route.abort())

@@ -106,7 +106,7 @@ def test_the_lazy_parts_are_loaded_before_they_are_needed_but_for_large_librarie
         needed |= {(STATIC / "shell" / name).resolve() for name in re.findall(r'"([\w./]+\.css)"', text)}
     preload = STATIC / "shell" / "preload.js"
     styles = {(preload.parent / name).resolve() for name in re.findall(r'"([\w./]+\.css)"', preload.read_text())}
-    assert {path.name for path in needed - imported(preload) - styles} == {"maths.js", "maths.css"}
+    assert {path.name for path in needed - imported(preload) - styles} == {"maths.js", "maths.css", "tex.js"}
     assert styles < needed
     assert not any(path.name.startswith(("highlight-", "temml-")) for path in imported(preload))
 

@@ -46,7 +46,7 @@ export function Answer({ message, branch, isEditing, isLast, canAsk, conversatio
   if (!isEditing) return view;
   const cancel = () => actions.cancelEdit(message);
   return html`
-    <${Editor} id=${message.id} kind="answer" fallback=${view} text=${message.text} label="Edit the answer" save="Save" isShort=${false}
+    <${Editor} message=${message} kind="answer" fallback=${view} label="Edit the answer" save="Save" isShort=${false}
       onSave=${(text) => actions.saveAnswer(message, text)} onCancel=${cancel} onMissing=${cancel} />
   `;
 }

@@ -17,7 +17,7 @@ export class Conversation {
   /** The id of the message that is being edited. */
   editing = null;
   settings;
-  /** Whether this page has set settings that the storage does not have yet; those of a new one are not stored. */
+  /** Whether its settings were set here, and are not stored. */
   isConfigured = false;
   #record;
   #tree;

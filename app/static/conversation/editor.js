@@ -2,16 +2,14 @@
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "../shell/html.js";
+import { editName } from "../store/edits.js";
 import { tabStorage } from "../store/web_storage.js";
 
-/**
- * `kind` is the message's: question or answer. What is written stays in the tab, by the message's `id`, until it is saved
- * or cancelled.
- */
-export function Editor({ id, kind, text, label, save, isShort, onSave, onCancel }) {
+/** `kind` is the message's: question or answer. What is written stays in the tab until it is saved or cancelled. */
+export function Editor({ message, kind, label, save, isShort, onSave, onCancel }) {
   const field = useRef(null);
-  const name = `quire.edit.${id}`;
-  const [draft, setDraft] = useState(tabStorage.get(name) ?? text);
+  const name = editName(message);
+  const [draft, setDraft] = useState(tabStorage.get(name) ?? message.text);
   const isSendable = draft.trim() !== "";
   const write = (value) => {
     setDraft(value);

@@ -25,7 +25,7 @@ export function Question({ message, branch, isEditing, actions, canAsk }) {
   if (!isEditing) return view;
   const cancel = () => actions.cancelEdit(message);
   return html`
-    <${Editor} id=${message.id} kind="question" fallback=${view} text=${message.text} label="Edit your question" save="Send" isShort=${true}
+    <${Editor} message=${message} kind="question" fallback=${view} label="Edit your question" save="Send" isShort=${true}
       onSave=${(text) => actions.saveQuestion(message, text)} onCancel=${cancel} onMissing=${cancel} />
   `;
 }

@@ -1,6 +1,7 @@
 // Code blocks: their bars, and their colours, by a library that is loaded with the first one. This module is loaded then,
 // too.
 
+import { retrying } from "../shell/lazy.js";
 import { copy } from "./clipboard.js";
 
 const SHOWN_MS = 1600;
@@ -12,8 +13,7 @@ const MAX_LENGTH = 50_000;
  */
 const wrapped = new WeakMap();
 
-/** @type {Promise<any> | null} */
-let loading = null;
+const loadLibrary = retrying((again) => import(import.meta.resolve("highlight") + again));
 
 /**
  * The HTML of a code block with its parts marked by classes; null if the language is unknown or the code is too long.
@@ -23,14 +23,12 @@ let loading = null;
  */
 export async function highlight(code, language) {
   if (code.length > MAX_LENGTH) return null;
-  loading ??= import("highlight").then((library) => library.default);
   try {
-    const library = await loading;
+    const { default: library } = await loadLibrary();
     if (!library.getLanguage(language)) return null;
     return library.highlight(code, { language, ignoreIllegals: true }).value;
   } catch {
     // Without a connection code stays uncoloured, until the next block.
-    loading = null;
     return null;
   }
 }

@@ -1,7 +1,10 @@
 // Formulas as MathML, made of elements and never of HTML. This module, its styles and its library are loaded with the
 // first formula.
 
-import { isWhole, parseFormula } from "./tex.js";
+// After a failure all are loaded from other addresses, see `retrying`.
+const again = new URL(import.meta.url).search;
+/** @type {typeof import("./tex.js")} */
+const { isWhole, parseFormula } = await import("./tex.js" + again);
 
 const MATHML = "http://www.w3.org/1998/Math/MathML";
 const MAX_KEPT = 4000;

@@ -1,7 +1,8 @@
 // TeX to a tree of MathML, of which nothing is left but the elements, attributes and classes that are listed here. Model
 // output is untrusted: macros cannot be defined, and length, depth and size are limited. No HTML is made or parsed.
 
-import temml from "temml";
+const again = new URL(import.meta.url).search;
+const { default: temml } = await import(import.meta.resolve("temml") + again);
 
 const MAX_LENGTH = 4096;
 const MAX_BRACES = 16;

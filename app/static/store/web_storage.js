@@ -10,6 +10,16 @@ export class WebStorage {
     this.#open = open;
   }
 
+  /** All names. */
+  get names() {
+    const names = [...this.#held.keys()];
+    try {
+      return names.concat(Object.keys(this.#open()));
+    } catch {
+      return names;
+    }
+  }
+
   /** The text of a name, or null. @param {string} name */
   get(name) {
     if (this.#held.has(name)) return this.#held.get(name);

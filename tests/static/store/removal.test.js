@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Database } from "../../../app/static/store/database.js";
+import { editName } from "../../../app/static/store/edits.js";
 import { PROBLEMS } from "../../../app/static/store/problems.js";
 import { removeRecords, restoreRecords } from "../../../app/static/store/removal.js";
+import { tabStorage } from "../../../app/static/store/web_storage.js";
 import { failing, message, open, replaced, saved } from "./libraries.js";
 
 test("deleted conversations can be put back with all their messages", async () => {
@@ -15,6 +17,19 @@ test("deleted conversations can be put back with all their messages", async () =
   assert.equal(library.list.length, 2);
   await library.settled();
   assert.equal((await (await open()).messages(one.id)).length, 2);
+});
+
+test("what was being written in an editor goes with its conversation, and comes back with it", async () => {
+  const library = await open();
+  const [one, two] = [await saved(library, "one"), await saved(library, "two")];
+  const names = [one, two].map(({ id }) => editName({ conversation: id, id: `${id}-0` }));
+  for (const name of names) tabStorage.set(name, "half");
+  await failing("failed", () => removeRecords(library, [one.id]), "remove");
+  assert.deepEqual(names.map((name) => tabStorage.get(name)), ["half", "half"]);
+  const removed = await removeRecords(library, [one.id]);
+  assert.deepEqual(names.map((name) => tabStorage.get(name)), [null, "half"]);
+  restoreRecords(library, removed);
+  assert.deepEqual(names.map((name) => tabStorage.get(name)), ["half", "half"]);
 });
 
 test("another tab reads the list once when many conversations are put back", async () => {

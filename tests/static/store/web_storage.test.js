@@ -3,11 +3,12 @@ import { test } from "node:test";
 import { WebStorage } from "../../../app/static/store/web_storage.js";
 
 function makeStorage(entries) {
-  return {
+  const methods = {
     getItem: (name) => entries.get(name) ?? null,
     setItem: (name, text) => entries.set(name, text),
     removeItem: (name) => entries.delete(name),
   };
+  return Object.assign(Object.create(methods), Object.fromEntries(entries));
 }
 
 test("texts are in the storage", () => {
@@ -17,6 +18,7 @@ test("texts are in the storage", () => {
   storage.set("a", "1");
   assert.deepEqual([...entries], [["a", "1"]]);
   assert.equal(storage.get("a"), "1");
+  assert.deepEqual(storage.names, ["a"]);
   storage.remove("a");
   assert.equal(entries.size, 0);
 });
@@ -28,13 +30,14 @@ test("a blocked storage is stood in for", () => {
   assert.equal(storage.get("a"), null);
   storage.set("a", "1");
   assert.equal(storage.get("a"), "1");
+  assert.deepEqual(storage.names, ["a"]);
   storage.remove("a");
   assert.equal(storage.get("a"), null);
 });
 
 test("a text that a full storage rejects hides the one before until the storage takes one again", () => {
   const entries = new Map([["a", "old"]]);
-  const full = { ...makeStorage(entries), setItem: () => { throw new Error("full"); } };
+  const full = Object.assign(makeStorage(entries), { setItem: () => { throw new Error("full"); } });
   let current = full;
   const storage = new WebStorage(() => current);
   storage.set("a", "new");

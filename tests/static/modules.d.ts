@@ -1,3 +1,0 @@
-// Libraries of the import map that have no types.
-declare module "highlight";
-declare module "temml";
