@@ -14,8 +14,9 @@ from app.contract.sampling_params import check_bias
 
 MAX_DIGITS = 20
 MAX_VALUE_CHARS = 100
-_MISSING = re.compile(r"missing required field `(\w+)`")
-_AT = re.compile(r"(?P<what>.*?) - at `(?:key` in `)?\$\.?(?P<path>.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+# The complaint may quote the client, and so look like another one.
+_AT = re.compile(r"(?P<what>.*) - at `(?:key` in `)?\$\.?(?P<path>[^`]*)`", re.DOTALL)
 _VALUE = re.compile(r"Invalid (?:enum )?value (?P<value>.*)", re.DOTALL)
 _INDEX = re.compile(r"\[[^]]*\]")
 
@@ -26,7 +27,7 @@ def invalid_field(text: str, fields: Mapping[str, object], kind: type[msgspec.St
     Any thread.
     """
     match = _AT.fullmatch(text)
-    missing = _MISSING.search(text)
+    missing = _MISSING.fullmatch(text if match is None else match["what"])
     if missing is not None:
         path = missing[1] if match is None else f"{match['path']}.{missing[1]}"
         allowed = allowed_values(kind, path)
@@ -36,7 +37,7 @@ def invalid_field(text: str, fields: Mapping[str, object], kind: type[msgspec.St
     path = match["path"]
     if allowed := allowed_values(kind, path):
         value = _VALUE.fullmatch(match["what"])
-        what = f": {match['what']}" if value is None else f" is {value['value'][:MAX_VALUE_CHARS]}"
+        what = f": {match['what']}" if value is None else f" is {_shortened(value['value'])}"
         return InvalidValue(f"{path}{what}; {_one_of(allowed)}.", param=path)
     name, _, index = path.removesuffix("]").partition("[")
     given = fields.get(name)
@@ -78,6 +79,10 @@ def _alternatives(kind: Any) -> Iterator[Any]:
             yield from _alternatives(each)
     else:
         yield kind
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= MAX_VALUE_CHARS else f"{value[:MAX_VALUE_CHARS]}..."
 
 
 def _one_of(allowed: tuple[str, ...]) -> str:

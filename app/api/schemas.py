@@ -262,8 +262,8 @@ def _reject_in_outputs(outputs: object) -> None:
         if not _is_one_of(given.get(name), _OFF):
             path = f"structured_outputs.{name}"
             raise UnsupportedParameter(f"{path} is not supported; leave it out.", param=path)
-    unknown = [name for name in given if name not in UNSUPPORTED_OUTPUTS]
-    if unknown and given.keys().isdisjoint(known):
+    unknown = [name for name in given if name not in (*known, *UNSUPPORTED_OUTPUTS)]
+    if unknown and all(given.get(name) is None for name in known):
         raise InvalidValue(
             f"structured_outputs has only {unknown[0][:100]!r}, which is unknown; set one of {', '.join(known)}.",
             param="structured_outputs",

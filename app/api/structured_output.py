@@ -50,7 +50,7 @@ class Requested(NamedTuple):
     path: str
 
     def beside(self, tools: ToolUse) -> Requested | None:
-        """Return what it says of an answer with `tools`: nothing if `response_format` does, and it must be calls.
+        """Return itself, or None for a `response_format` where a call is required.
 
         Clients of agents send `response_format` with every request, for the text that comes after the calls.
         """

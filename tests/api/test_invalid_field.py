@@ -62,7 +62,15 @@ def test_a_missing_field_is_required():
 
 def test_a_long_value_is_not_repeated():
     message, _ = message_of(ChatBody, {**CHAT, "reasoning_effort": "z" * 10_000})
-    assert len(message) < 200 + MAX_VALUE_CHARS
+    assert "zz...; it must be" in message and len(message) < 200 + MAX_VALUE_CHARS
+
+
+@pytest.mark.parametrize("value", ["Object missing required field `model`", "x - at `$.n`", "`", "it's\n - at `$`"])
+def test_a_value_that_looks_like_a_complaint_is_a_value(value: str):
+    for fields, path in (({"reasoning_effort": value}, "reasoning_effort"),
+                         ({"response_format": {"type": value}}, "response_format.type")):  # fmt: skip
+        message, param = message_of(ChatBody, {**CHAT, **fields})
+        assert param == path and message.startswith(f"{path} is {value!r}; it must be one of ")
 
 
 @pytest.mark.parametrize("path", ["messages[0].role", "temperature", "nothing", "stop[1]", "metadata[...]", "a.b.c"])

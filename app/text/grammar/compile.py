@@ -106,8 +106,7 @@ _OURS = {
     "are allowed",
     "error parsing signed integer": f"It has a number that is too large; at most {2**31 - 1} repetitions are allowed",
     "exceed the maximum number of nested": "It has too many nested brackets, or a number with too many digits",
-    "failed to generate regex for": "It has a minimum or maximum that is too large; bounds of numbers may have at most "
-    "18 digits",
+    "failed to generate regex for": "It has a minimum or maximum that is too large; use one of at most 18 digits",
 }
 _POSITION = re.compile(r"^(?:at )?\d+\(\d+\): ")
 

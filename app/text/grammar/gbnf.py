@@ -5,6 +5,7 @@ The converter is Python: quadratic in rules, and recursive in brackets.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from llguidance.gbnf_to_lark import (
@@ -14,6 +15,7 @@ from llguidance.gbnf_to_lark import (
     RepetitionNode,
     RuleNode,
     RuleRefNode,
+    SequenceNode,
     is_lark_syntax,
     resolve,
 )
@@ -24,6 +26,7 @@ MAX_RULES = 400
 MAX_BRACKETS = 64
 MAX_REPETITIONS = 100_000
 ROOT = "root"
+_TEXTS = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#.*')  # and sets of characters, and comments
 Rules = Mapping[str, RuleNode]
 
 
@@ -43,6 +46,7 @@ def lark_of_gbnf(text: str) -> str:
         _check_repetitions(rules)
         _check_ends(rules)
         resolve(rules)
+        _add_brackets(rules)
     except InvalidValue:
         raise
     except Exception as error:  # the library has no errors of its own
@@ -60,6 +64,13 @@ def _check_repetitions(rules: Rules) -> None:
                 f"grammar repeats a part {count} times; at most {MAX_REPETITIONS} are allowed, or any number with `*`.",
                 param="grammar",
             )
+
+
+def _add_brackets(rules: Rules) -> None:
+    """Write repetitions of repetitions with brackets, which Lark needs and the converter leaves out."""
+    for node in [part for rule in rules.values() for part in _parts(rule)]:
+        if isinstance(node, RepetitionNode) and isinstance(node.node, RepetitionNode):
+            node.node = SequenceNode([node.node])
 
 
 def _check_ends(rules: Rules) -> None:
@@ -125,10 +136,10 @@ def _parts(node: ASTNode) -> Iterator[ASTNode]:
 
 def _depth(text: str) -> int:
     depth = most = 0
-    for character in text:
-        if character in "([{":
+    for character in _TEXTS.sub("", text):
+        if character in "({":
             depth += 1
             most = max(most, depth)
-        elif character in ")]}":
+        elif character in ")}":
             depth = max(0, depth - 1)
     return most

@@ -21,7 +21,10 @@ CHARACTERS = r'[^"\\\x00-\x1F\x7F]'
 SLICES = (r"[ \t\n\r]+", *(f"{CHARACTERS}{{1,{length}}}" for length in SLICE_LENGTHS), f"{CHARACTERS}+")
 MAX_FORCED_CHARS = 128
 """The longest text that must come whose tokens are told at once. The library asks for all of it before each mask, with
-the interpreter's lock; a grammar of 2 KB can force megabytes. A step drafts far fewer tokens."""
+the interpreter's lock; a grammar of 2 KB can force megabytes. A step drafts far fewer tokens. Where they are few tokens
+it is longer."""
+_NUM_TRIMMED = 2  # of the tokens of a text's beginning: what follows may change them
+_MIN_TOLD = 8  # more than the library looks back on or drops, or it would take the beginning for the whole
 
 
 def mask_words(vocab_size: int) -> int:
@@ -82,12 +85,16 @@ class _OurTokenizer:
         """Return the ids of a text, which comes as bytes or as a string, or of the beginning of a long one.
 
         Joined, their bytes are those of the text: neither with a space before them, as sentencepiece models begin, nor
-        with a special token where the text spells one.
+        with a special token where the text spells one. Behind the beginning of a long text the library may add tokens
+        of a character that is not complete: what it calls forced is a guess then, but every mask is right.
         """
         given = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-        if len(given) > MAX_FORCED_CHARS:
-            # What follows may change the last tokens.
-            return self._encode(given[:MAX_FORCED_CHARS])[:-2]
+        length = MAX_FORCED_CHARS
+        while length < len(given):
+            token_ids = self._encode(given[:length])[:-_NUM_TRIMMED]
+            if len(token_ids) > _MIN_TOLD:
+                return token_ids
+            length *= 2
         return self._encode(given)
 
     def _encode(self, text: str) -> list[int]:

@@ -21,6 +21,9 @@ from tests.text.grammar.test_compile import accepts
         ('root ::= "a" | x{2}\nx ::= ("b" | "c") x', "a"),
         ('root ::= ("a" | "") (x | x "d")\nx ::= "b" | "c" root', "acbd"),
         ('root ::= a\na ::= "(" b ")"\nb ::= a | ""', "(())"),
+        ('root ::= ((("a"?)+ | ("b"{2}){2,3}))* "c"', "aabbbbc"),
+        ('root ::= ("a"{100}){2}', "a" * 200),
+        ("root ::= " + '"("' * 70 + ' [(] # "(', "(" * 71),
     ],
 )
 def test_a_text_of_the_grammar_satisfies_it(gbnf: str, text: str):

@@ -6,6 +6,7 @@ import json
 
 import llguidance
 import pytest
+import tokenizers
 
 from app.contract.errors import UnsupportedParameter
 from app.contract.grammar import Grammar, GrammarKind
@@ -155,6 +156,25 @@ def test_a_long_text_that_must_come_is_told_in_parts():
         assert forced and matcher.consume_tokens(forced)
         found += forced
     assert b"".join(map(text.token_bytes, found)) == answer.encode()
+
+
+@pytest.mark.parametrize("longest", [64, 128, 256])
+@pytest.mark.parametrize("answer", ["-" * 130, "-" * 1000, "say " + "-" * 140, "-" * 300 + "a" + "-" * 300])
+def test_a_long_text_that_must_come_may_be_few_tokens(longest: int, answer: str):
+    """As 128 spaces or dashes are in vocabularies of large models."""
+    text = _with_runs(longest)
+    matcher = compile_grammar(Grammar(GrammarKind.REGEX, answer), GrammarVocabulary(text, text.vocab_size, [1]))
+    assert walk(matcher, text) == answer.encode()
+
+
+def _with_runs(longest: int) -> Tokenizer:
+    """A tokenizer with tokens of 2, 4, ... `longest` dashes."""
+    runs = ["-" * 2**power for power in range(longest.bit_length())]
+    vocabulary = {piece: number for number, piece in enumerate([*"<>says ", *runs])}
+    merges = [(run, run) for run in runs[:-1]]
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, merges))
+    backend.decoder = tokenizers.decoders.Fuse()
+    return Tokenizer(backend, {})
 
 
 def test_a_tokenizer_whose_texts_depend_on_neighbours_has_no_grammars():
