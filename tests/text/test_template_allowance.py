@@ -118,9 +118,7 @@ def test_usual_operations_of_templates_are_allowed(source, text):
 def test_a_long_conversation_is_within_the_allowance_of_a_template():
     messages = [{"role": ("user", "assistant")[index % 2], "content": "x" * 4000} for index in range(1024)]
     for source in (CHATML, LLAMA_3, MISTRAL):
-        assert "x" * 4000 in toy("byte_level")[0].decode(
-            template_of(source).render(messages), skip_special_tokens=False
-        )
+        assert template_of(source).render_text(messages).count("x" * 4000) > 1000
 
 
 @pytest.mark.parametrize("name", ["nested loops", "a string that doubles", "captured text"])
