@@ -65,15 +65,20 @@ def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary) -> LLMatche
 
 
 def _check_start(matcher: LLMatcher) -> None:
-    """Reject a grammar that nothing can satisfy from here on, or whose next tokens alone reach a limit."""
-    first = matcher.deep_copy()
-    first.consume_tokens(first.compute_ff_tokens()[:1])
-    mask = matcher.compute_bitmask()
-    for each in (matcher, first):
-        if each.is_error():
-            raise InvalidValue(f"{error_of(each)}.")
-    if not any(mask):
+    """Reject a grammar that nothing can satisfy from here on, or whose next token reaches a limit if it is certain.
+
+    The mask comes first: making it frees the interpreter's lock, and does most of the work of what follows.
+    """
+    mask = int.from_bytes(matcher.compute_bitmask(), "little")
+    if matcher.is_error():
+        raise InvalidValue(f"{error_of(matcher)}.")
+    if not mask:
         raise InvalidValue("No text of this model's tokens satisfies it.")
+    if mask.bit_count() == 1:
+        first = matcher.deep_copy()
+        first.consume_token(mask.bit_length() - 1)
+        if first.is_error():
+            raise InvalidValue(f"{error_of(first)}.")
 
 
 def _body(grammar: Grammar) -> dict[str, Any]:
