@@ -23,7 +23,7 @@ serve: setup  ## Serve the embedded model on http://127.0.0.1:8000
 	@echo 'The command is $(BIN)/quire; after `. $(BIN)/activate` it is quire.'
 	@$(BIN)/quire serve
 
-test: dev  ## Run the tests (8 to 12 min on 2 cores)
+test: dev  ## Run the tests (10 to 20 min on 2 cores)
 	$(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile
 
 test-long: dev  ## Run what takes longer: long fuzzing, a fault in every step, ten thousand answers parsed (90 min)

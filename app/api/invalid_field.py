@@ -45,10 +45,14 @@ def invalid_field(text: str, fields: Mapping[str, object], kind: type[msgspec.St
         check_bias({_token_id(key): bias for key, bias in given.items()})  # its error names the token and the limit
     if isinstance(given, list) and index.isdecimal():
         given = given[int(index)]
-    if "`int" in match["what"] and isinstance(given, float) and abs(given) >= 2**63:
-        # The JSON parser returns integers of more than 64 bits as floats.
+    if "`int" in match["what"] and is_large_integer(given):
         return InvalidValue(f"{path} has more than 64 bits; it must be an integer of at most 64.", param=path)
     return InvalidValue(f"{path}: {match['what']}.", param=path)
+
+
+def is_large_integer(value: object) -> bool:
+    """Return whether a value of a body was an integer of more than 64 bits: the JSON parser returns a float for it."""
+    return isinstance(value, float) and abs(value) >= 2**63
 
 
 def allowed_values(kind: type[msgspec.Struct], path: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from app.api.invalid_field import is_large_integer
 from app.contract.errors import InvalidValue
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
@@ -60,10 +61,10 @@ def _check(prompt: object, param: str) -> Prompt:
     ids = prompt if isinstance(prompt, list) else []
     if ids and all(type(token_id) is int for token_id in ids):
         return ids
-    # The JSON parser returns integers of more than 64 bits as floats.
-    if large := [token_id for token_id in ids if isinstance(token_id, float) and abs(token_id) >= 2**63]:
+    large = next(filter(is_large_integer, ids), None)
+    if large is not None:
         raise InvalidValue(
-            f"{param} contains the token id {large[0]:g}, which is out of range; it must be in the vocabulary.",
+            f"{param} contains the token id {large:g}, which is out of range; it must be in the vocabulary.",
             param=param,
         )
     raise InvalidValue(f"{param} must be a text or a list of token ids, and not empty.", param=param)

@@ -70,14 +70,19 @@ async def test_a_wrong_value_is_named_and_not_sent(page: Page, server: ScriptedS
     assert set((await server.next_stream()).request) == {"messages"}
 
 
-async def test_a_preset_is_kept_and_used_for_new_chats(page: Page, server: ScriptedServer) -> None:
-    await page.goto(server.url)
+async def save_preset(page: Page, name: str) -> None:
+    """Open the settings, and make a preset with the seed 7 that new chats use."""
     await open_settings(page)
     await page.get_by_label("Seed").fill("7")
-    await page.get_by_label("Name of the preset").fill("<b>fixed</b>")
+    await page.get_by_label("Name of the preset").fill(name)
     await page.get_by_role("button", name="Save these settings").click()
-    await expect(page.get_by_role("option", name="<b>fixed</b>")).to_be_attached()
+    await expect(page.get_by_role("option", name=name)).to_be_attached()
     await page.get_by_label("Use for new chats").check()
+
+
+async def test_a_preset_is_kept_and_used_for_new_chats(page: Page, server: ScriptedServer) -> None:
+    await page.goto(server.url)
+    await save_preset(page, "<b>fixed</b>")
     await page.keyboard.press("Escape")
     await page.reload()
     await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
@@ -94,12 +99,7 @@ async def test_what_was_emptied_in_a_new_chat_does_not_come_back_from_the_preset
     page: Page, server: ScriptedServer
 ) -> None:
     await page.goto(server.url)
-    await open_settings(page)
-    await page.get_by_label("Seed").fill("7")
-    await page.get_by_label("Name of the preset").fill("fixed")
-    await page.get_by_role("button", name="Save these settings").click()
-    await expect(page.get_by_role("option", name="fixed")).to_be_attached()
-    await page.get_by_label("Use for new chats").check()
+    await save_preset(page, "fixed")
     await page.get_by_label("Seed").fill("")
     await page.keyboard.press("Escape")
     await page.reload()
