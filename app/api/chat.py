@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 from app.api.chat_fields import Message
 from app.api.choice_format import ChatFormat
 from app.api.context import context_of
-from app.api.parse_request import ApiRequest, RequestContext, parse_post, renaming
+from app.api.parse_request import ApiRequest, RequestContext, parse_answer_post, renaming
 from app.api.parsed_answer import plan_answer
 from app.api.schemas import ChatBody, sampling_params
 from app.api.stream_response import make_response
@@ -29,7 +29,7 @@ UNSUPPORTED_ROLES = ("function",)
 
 async def chat_completions(request: Request) -> ASGIApp:
     """Answer a chat request."""
-    chat = await parse_post(request, parse_chat)
+    chat = await parse_answer_post(request, parse_chat)
     return make_response(context_of(request), chat, ChatFormat, request.headers)
 
 

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from app.api.choice_format import CompletionFormat
 from app.api.context import context_of
-from app.api.parse_request import ApiRequest, RequestContext, parse_post, renaming
+from app.api.parse_request import ApiRequest, RequestContext, parse_answer_post, renaming
 from app.api.prompts import Prompt, check_num_prompts, number_requests, read_prompts
 from app.api.schemas import CompletionBody, sampling_params
 from app.api.shown_prompt import Echo, ShownPrompt
@@ -25,7 +25,7 @@ DEFAULT_MAX_TOKENS = 16
 
 async def completions(request: Request) -> ASGIApp:
     """Answer a completion request."""
-    completion = await parse_post(request, parse_completion)
+    completion = await parse_answer_post(request, parse_completion)
     echoes = {choice: echo for choice in range(completion.num_choices) if (echo := completion.echo_of(choice))}
     is_scored = completion.request.params.logprobs is not None
     make_format = partial(CompletionFormat, echoes=echoes if is_scored else None)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from starlette.requests import HTTPConnection
 
 from app.api.accounts import ApiKeys
+from app.api.grammar_trials import GrammarTrials
 from app.config.settings import Config, served_name
 from app.contract.errors import ModelNotFound
 from app.contract.ports import EngineClient
@@ -42,6 +43,7 @@ class ApiContext:
         keys: the API keys, and the accounts of requests.
         text: tokenizer and chat template.
         grammars: the compiled grammars of answers, which the engine reads.
+        grammar_trials: tries grammars in processes of their own, and leases them.
         threads: the threads that parse and tokenize request bodies.
         long_thread: the thread for long bodies, so that short ones do not wait for them.
         timers: heartbeat intervals of streams.
@@ -65,6 +67,7 @@ class ApiContext:
         self.text = text
         self.grammars = grammars or GrammarCache()
         self.threads = Background("text")
+        self.grammar_trials = GrammarTrials(self.grammars, self.threads)
         self.long_thread = Background("long-text", num_threads=1, max_queue=MAX_LONG_WAITING)
         self.timers = timers
         self.streams = Streams(config.server.max_pending_bytes)
@@ -82,7 +85,8 @@ class ApiContext:
         raise ModelNotFound(f"The model {model[:100]!r} is not served here; use {self.model_name!r}.", param="model")
 
     def close(self) -> None:
-        """Reject calls that wait for a thread. Does not block. Idempotent."""
+        """Reject calls that wait for a thread, and end the processes that try grammars. Idempotent."""
+        self.grammar_trials.close()
         self.threads.close()
         self.long_thread.close()
 

@@ -18,7 +18,7 @@ from app.api.json_body import parse_object, read_body
 from app.api.parsed_answer import AnswerPlan, ParsedAnswer
 from app.api.schemas import SamplingBody, StreamOptions, read_fields
 from app.api.shown_prompt import NO_PROMPT, Echo, ShownPrompt
-from app.api.structured_output import prepare, requested_outputs
+from app.api.structured_output import GrammarOrigin, lease, prepare, requested_outputs
 from app.contract.admission import admit, too_long
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import RequestError, UnsupportedParameter
@@ -45,8 +45,8 @@ class ApiRequest:
     `model` is the served name, `created` Unix seconds, `ignored` names the unknown fields of the body. `token_bytes`
     returns the bytes of a token. With `has_token_ids` the response has the ids of prompt and output, with `has_timings`
     its times. `others` are the requests of further prompts. `answer` says how the answers are parsed; None if they are
-    text alone. `lease` keeps the grammar of the answers compiled until the request has ended. `shown` is what the
-    response has of its prompts.
+    text alone. `origin` says what the grammar of the answers was made of, and `lease`, which `parse_answer` adds, keeps
+    it compiled until the request has ended. `shown` is what the response has of its prompts.
     """
 
     request: EngineRequest
@@ -62,6 +62,7 @@ class ApiRequest:
     has_timings: bool = False
     others: tuple[EngineRequest, ...] = ()
     answer: AnswerPlan | None = None
+    origin: GrammarOrigin | None = None
     lease: Lease | None = None
     shown: ShownPrompt = NO_PROMPT
 
@@ -198,7 +199,7 @@ class RequestContext:
             UnsupportedParameter, Overloaded: see `structured_output.prepare`.
         """
         resolved = self.admit(prompt_token_ids, params, max_output=max_output, default_max_tokens=default_max_tokens)
-        prepared = prepare(requested_outputs(body), resolved, self.context, self.sender.account, reasoning, tools)
+        prepared = prepare(requested_outputs(body), resolved, self.context, reasoning, tools)
         queue_timeout = body.queue_timeout
         if queue_timeout is None:
             queue_timeout = self.context.config.scheduler.queue_timeout
@@ -227,7 +228,7 @@ class RequestContext:
             token_bytes=self.context.text.tokenizer.token_bytes,
             slow_reader=SlowReader(options.slow_reader or SlowReader.PAUSE),
             has_usage_in_chunks=include_usage and bool(options.continuous_usage_stats),
-            lease=prepared.lease,
+            origin=prepared.origin,
             has_token_ids=bool(body.return_token_ids),
             has_timings=bool(body.timings),
             shown=ShownPrompt(has_logprobs=body.prompt_logprobs is not None),
@@ -243,6 +244,13 @@ async def parse_post(request: Request, parser: Parser[Result]) -> Result:
     context = context_of(request)
     body = await read_body(request, context.config.server.max_request_bytes)
     return await parse(body, context, parser, context.keys.sender_of(request))
+
+
+async def parse_answer_post(request: Request, parser: Parser[ApiRequest]) -> ApiRequest:
+    """Read and parse the body of a POST that is answered (see `read_body` and `parse_answer`). Cancel-safe."""
+    context = context_of(request)
+    body = await read_body(request, context.config.server.max_request_bytes)
+    return await parse_answer(body, context, parser, context.keys.sender_of(request))
 
 
 async def parse(
@@ -261,6 +269,21 @@ async def parse(
     if len(body) <= MAX_SMALL_BYTES:
         return await context.threads.run(parser, request, account=sender.account)
     return await context.long_thread.run(_parse_long, parser, request, account=sender.account)
+
+
+async def parse_answer(
+    body: bytes, context: ApiContext, parser: Parser[ApiRequest], sender: Sender, *, always_streams: bool = False
+) -> ApiRequest:
+    """Return what `parse` returns for a request with an answer, and lease its grammar. Cancel-safe.
+
+    Raises:
+        RequestError, ModelLoading, EngineFailed, Overloaded: see `parse` and `structured_output.lease`.
+    """
+    parsed = await parse(body, context, parser, sender, always_streams=always_streams)
+    grammar = parsed.request.grammar
+    if grammar is None or parsed.origin is None:
+        return parsed
+    return replace(parsed, lease=await lease(grammar, parsed.origin, context, sender.account))
 
 
 def _parse_long(parser: Parser[Result], request: RequestContext) -> Result:

@@ -13,7 +13,7 @@ from app.api.accounts import Sender
 from app.api.chat import parse_chat
 from app.api.context import ApiContext
 from app.api.error_response import FROM_OUTSIDE
-from app.api.parse_request import parse
+from app.api.parse_request import parse_answer
 from app.api.parsed_answer import Parsed, ParsedAnswer, tool_pieces
 from app.contract.errors import EngineFailed, ErrorInfo, QuireError
 from app.contract.events import Embedded, Finished, FinishReason, PromptScored, RequestFailed, TokenDelta
@@ -61,7 +61,7 @@ class SocketStream:
         """Check the request and submit it; an error ends the stream. Cancel-safe."""
         client_id, context, outbox, protocol = self.client_id, self.context, self.outbox, self.protocol
         with self._contained:
-            parsed = await parse(body, context, parse_chat, sender, always_streams=True)
+            parsed = await parse_answer(body, context, parse_chat, sender, always_streams=True)
             if self._has_ended:
                 return
             request = parsed.request

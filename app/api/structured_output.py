@@ -5,6 +5,8 @@ They all become one grammar, which is compiled before the request is submitted. 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,12 +20,13 @@ from app.api.response_format import (
     TextFormat,
     VllmOutputs,
 )
-from app.contract.errors import InvalidValue, RequestError
+from app.contract.errors import GrammarTooCostly, InvalidValue, RateLimitExceeded, RequestError
 from app.contract.grammar import Grammar, ReasoningMarks, StructuredOutputs
 from app.contract.sampling_params import SamplingParams
 from app.text.grammar.answer_rules import answer_rules
 from app.text.grammar.cache import Lease
 from app.text.grammar.grammar_sources import ANY_OBJECT, grammar_of
+from app.text.parsing.answer_format import AnswerFormat
 from app.text.reasoning_marks import ReasoningStart
 from app.text.tool_choice import NO_TOOLS, ToolUse
 
@@ -58,11 +61,33 @@ class Requested(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """The rules of an answer as the engine needs them, and the lease of its grammar."""
+    """The rules of an answer as the engine needs them, and what its grammar was made of; None without a grammar."""
 
     grammar: Grammar | None
     reasoning: ReasoningMarks | None
-    lease: Lease | None
+    origin: GrammarOrigin | None = None
+
+
+class GrammarOrigin(NamedTuple):
+    """What a grammar was made of: the client's field and its tools; with `answers` their calls are written."""
+
+    requested: Requested | None
+    tools: ToolUse
+    answers: AnswerFormat
+
+    @property
+    def path(self) -> str:
+        """The path of the field that the grammar comes from."""
+        if self.requested is not None:
+            return self.requested.path
+        return "tools" if self.tools.definitions else "structured_outputs"
+
+    def parts(self) -> list[tuple[str, Grammar]]:
+        """Return the grammars of the field and of each tool alone, with their paths: to find the one at fault."""
+        if not self.tools.definitions:
+            return []
+        parts = [] if self.requested is None else [(self.requested.path, grammar_of(self.requested.outputs))]
+        return [*parts, *self.tools.parts(self.answers)][:MAX_PARTS]
 
 
 def requested_outputs(body: StructuredOutputFields) -> Requested | None:
@@ -90,62 +115,70 @@ def prepare(
     requested: Requested | None,
     params: SamplingParams,
     context: ApiContext,
-    account: str,
     start: ReasoningStart | None,
     tools: ToolUse = NO_TOOLS,
 ) -> Prepared:
-    """Compile the grammar of an answer, and lease it for `account`. Blocks.
+    """Return the rules of an answer, whose grammar must then be leased (see `lease`). Any thread.
 
     `start` says how the answer's reasoning begins; None if it has none. `tools` are those that it may or must call.
 
     Raises:
         InvalidValue: the grammar is rejected, or other parameters contradict it.
-        UnsupportedParameter: the model supports no grammars, or none with its reasoning.
-        Overloaded: too many different grammars are in use, many of them by this account.
+        UnsupportedParameter: the model supports no grammar with its reasoning.
     """
     requested = None if requested is None else requested.beside(tools)
-    try:
-        grammar = tools.grammar(context.text.answers, None if requested is None else requested.outputs)
+    origin = GrammarOrigin(requested, tools, context.text.answers)
+    with _naming(origin.path, context):
+        grammar = tools.grammar(origin.answers, None if requested is None else requested.outputs)
         rules = answer_rules(grammar, params, start)
-        if rules.grammar is None:
-            return Prepared(None, rules.reasoning, None)
-        lease = _leased(rules.grammar, requested, context, account, tools)
-    except RequestError as error:
-        if isinstance(error, InvalidValue):
-            context.grammars.count_failure("refused")
-        raise _named(error, _path(requested, tools)) from None
-    return Prepared(replace(rules.grammar, param=_path(requested, tools)), rules.reasoning, lease)
+    if rules.grammar is None:
+        return Prepared(None, rules.reasoning)
+    return Prepared(replace(rules.grammar, param=origin.path), rules.reasoning, origin)
 
 
-def _leased(grammar: Grammar, requested: Requested | None, context: ApiContext, account: str, tools: ToolUse) -> Lease:
-    """Lease a grammar; if it is rejected and made of several parts, name the one at fault."""
-    try:
-        return context.grammars.lease(grammar, account)
-    except InvalidValue:
-        if tools.definitions:
-            _reject_part(requested, context, account, tools)
-        raise
+async def lease(grammar: Grammar, origin: GrammarOrigin, context: ApiContext, account: str) -> Lease:
+    """Compile the grammar of an answer for `account`, after a trial, and keep it. Cancel-safe. Loop only.
 
+    If it is rejected and made of several parts, the error names the one at fault.
 
-def _path(requested: Requested | None, tools: ToolUse) -> str:
-    """Return the path of the field that an answer's grammar comes from."""
-    if requested is not None:
-        return requested.path
-    return "tools" if tools.definitions else "structured_outputs"
-
-
-def _reject_part(requested: Requested | None, context: ApiContext, account: str, tools: ToolUse) -> None:
-    """Reject the other field or the tool whose own grammar is rejected, if one of the first `MAX_PARTS` is."""
-    parts = list(tools.parts(context.text.answers))
-    if requested is not None:
-        parts.insert(0, (requested.path, grammar_of(requested.outputs)))
-    for path, grammar in parts[:MAX_PARTS]:
+    Raises:
+        InvalidValue: the grammar is rejected.
+        UnsupportedParameter: the model supports no grammars.
+        Overloaded: too many different grammars are in use, many of them by this account.
+        RateLimitExceeded: the account's grammars cost too much.
+    """
+    with _naming(origin.path, context):
         try:
-            context.grammars.lease(grammar, account).release()
+            return await context.grammar_trials.lease(grammar, account)
+        except GrammarTooCostly:
+            raise
+        except InvalidValue:
+            await _reject_part(origin, context, account)
+            raise
+
+
+async def _reject_part(origin: GrammarOrigin, context: ApiContext, account: str) -> None:
+    """Reject the other field or the tool whose own grammar is rejected, if one of the first parts is."""
+    for path, grammar in origin.parts():
+        try:
+            (await context.grammar_trials.lease(grammar, account)).release()
         except InvalidValue as error:
             raise _named(error, path) from None
         except RequestError:
             return  # it cannot be found now; the rejection of the whole stands
+
+
+@contextmanager
+def _naming(path: str, context: ApiContext) -> Iterator[None]:
+    """Name the client's field in errors, and count rejections."""
+    try:
+        yield
+    except RateLimitExceeded:
+        raise
+    except RequestError as error:
+        if isinstance(error, InvalidValue):
+            context.grammars.count_failure("refused")
+        raise _named(error, path) from None
 
 
 def _named(error: RequestError, path: str) -> RequestError:

@@ -95,6 +95,10 @@ class InvalidValue(RequestError):
     """A known field has an invalid value."""
 
 
+class GrammarTooCostly(InvalidValue):
+    """A grammar that takes too much time or memory to compile."""
+
+
 class UnsupportedParameter(RequestError):
     """A known parameter or feature that this server does not support."""
 

@@ -25,16 +25,22 @@ class GrammarKind(StrEnum):
     __hash__ = str.__hash__
 
 
+GBNF_MARK = "\0"
+"""Stands for a text in GBNF, which no other process than that of a trial turns into Lark."""
+
+
 @dataclass(frozen=True, slots=True)
 class Grammar:
     """The texts that an answer may be. With `follows_reasoning` up to two blanks or newlines may come before them.
 
-    `param` is the path of the client's field that the grammar comes from, for errors; it makes no other grammar.
+    In Lark `GBNF_MARK` stands for the grammar that `gbnf` becomes, a text in GBNF. `param` is the path of the client's
+    field that the grammar comes from, for errors; it makes no other grammar.
     """
 
     kind: GrammarKind
     source: str
     follows_reasoning: bool = False
+    gbnf: str | None = None
     param: str | None = field(default=None, compare=False)
 
 

@@ -76,7 +76,7 @@ def serve(
     if model.text.chat_template is not None:
         logging.getLogger("quire").info("answer format: %s", model.text.answers)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    grammars = GrammarCache()
+    grammars = GrammarCache(is_served=True)
     thread = EngineThread(config, model=model, grammars=grammars, faults=faults, timings=timings)
     server = make_server(config, thread, model.text, console, url_of(listener), timings, grammars)
     del model  # its headers can be large; the engine drops them too, once it is built

@@ -66,6 +66,10 @@ class Tokenizer:
         backend.no_padding()
         return cls(backend, named_tokens)
 
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[tokenizers.Tokenizer, dict[str, str]]]:
+        """Return what a child process makes the same tokenizer from (see pickle)."""
+        return Tokenizer, (self._backend, self.named_tokens)
+
     @property
     def has_token_bytes(self) -> bool:
         """Whether a text is made of the bytes of its tokens, whatever stands beside them."""

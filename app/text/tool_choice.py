@@ -93,8 +93,9 @@ class ToolUse:
                 f"shorter definitions, or {cure}.",
                 param="tools",
             )
-        is_lark = other is not None and other.kind is GrammarKind.LARK  # which has a lower limit of ambiguity
-        return Grammar(GrammarKind.LARK if is_lark else GrammarKind.CALLS, source)
+        if other is not None and other.kind is GrammarKind.LARK:  # which has a lower limit of ambiguity
+            return replace(other, source=source)
+        return Grammar(GrammarKind.CALLS, source)
 
     def parts(self, answers: AnswerFormat) -> Iterator[tuple[str, Grammar]]:
         """Yield a grammar of each checked tool alone, with the path of its schema: to find the one that is wrong."""

@@ -2,7 +2,8 @@
 
 The API compiles before it submits a request, so that the engine thread never does: it holds a `Lease` until the request
 has ended, and a leased grammar is never dropped. Rejections are kept too, so that a grammar that is sent again and
-again is compiled once, whatever comes of it.
+again is compiled once, whatever comes of it. A server has each grammar tried by another process first (see
+`children/trial.py`), and notes here what became of that.
 
 A single account may lease all that there is room for. If nothing can be dropped for a further grammar, an account may
 still lease an equal share of the room. So at most the room times the harmonic number of the accounts is leased.
@@ -15,11 +16,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from app.contract.errors import InvalidValue, Overloaded, UnsupportedParameter
+from app.contract.errors import GrammarTooCostly, InvalidValue, Overloaded, UnsupportedParameter
 from app.contract.grammar import Grammar
 from app.runtime.clock import monotonic
+from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.vocabulary import GrammarVocabulary
 from app.text.tokenizer import Tokenizer
@@ -34,6 +36,22 @@ ENTRY_BYTES, BYTES_PER_SOURCE_BYTE = 64 * 2**10, 80
 BYTES_PER_REJECTED_BYTE = 4
 
 
+class Rejection(NamedTuple):
+    """Why a grammar is rejected, and the field that the reason names; None if it names none.
+
+    With `is_too_costly` its trial has come to a limit.
+    """
+
+    message: str
+    param: str | None = None
+    is_too_costly: bool = False
+
+    def error(self) -> InvalidValue:
+        """Return the error that says so."""
+        kind = GrammarTooCostly if self.is_too_costly else InvalidValue
+        return kind(self.message, param=self.param)
+
+
 @dataclass(slots=True, eq=False)
 class _Entry:
     """A compiled grammar, or why it was rejected; neither while it is compiled, under `lock`."""
@@ -41,7 +59,7 @@ class _Entry:
     num_bytes: int
     lock: threading.Lock
     prototype: LLMatcher | None = None
-    rejection: str | None = None
+    rejection: Rejection | None = None
     leases: Counter[str] = field(default_factory=Counter)  # by account
 
 
@@ -66,13 +84,16 @@ class GrammarCache:
     """The compiled grammars of one model. Any thread, but for `matcher`.
 
     `num_bytes` estimates the memory of the grammars. `failures` counts requests that failed because of a grammar, by
-    reason: `refused` before they began, `limit` and `no_token` while they were answered.
+    reason: `refused` before they began, `limit` and `no_token` while they were answered. With `is_served` the grammars
+    come from clients; `children`, from `load` on, then forks the processes that try them.
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES, *, is_served: bool = False) -> None:
         self.num_bytes = 0
         self.failures: Counter[str] = Counter({"refused": 0, "limit": 0, "no_token": 0})
+        self.children: ForkClient | None = None
         self._max_bytes = max_bytes
+        self._is_served = is_served
         self._vocabulary: GrammarVocabulary | UnsupportedParameter | None = None
         self._entries: OrderedDict[Grammar, _Entry] = OrderedDict()  # the one used longest ago first
         self._compile_s: list[float] = []
@@ -82,10 +103,13 @@ class GrammarCache:
     def load(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: tuple[int, ...]) -> str | None:
         """Read a model's vocabulary; return why grammars are not supported for it, if they are not. Blocks."""
         try:
-            self._vocabulary = GrammarVocabulary(tokenizer, vocab_size, eos_token_ids)
+            vocabulary = GrammarVocabulary(tokenizer, vocab_size, eos_token_ids)
         except UnsupportedParameter as error:
             self._vocabulary = error
             return error.message
+        if self._is_served:
+            self.children = ForkClient(tokenizer, vocab_size, eos_token_ids)
+        self._vocabulary = vocabulary  # last, because another thread may lease from now on
         return None
 
     @property
@@ -93,8 +117,10 @@ class GrammarCache:
         """Whether the loaded model's tokenizer supports grammars."""
         return isinstance(self._vocabulary, GrammarVocabulary)
 
-    def lease(self, grammar: Grammar, account: str = "") -> Lease:
+    def lease(self, grammar: Grammar, account: str = "", plain: Grammar | None = None) -> Lease:
         """Compile a grammar for `account`, unless it is compiled already, and keep it. Blocks.
+
+        `plain` is the same grammar without GBNF, where that is known.
 
         Raises:
             InvalidValue: the grammar is rejected; `param` is not set.
@@ -111,13 +137,31 @@ class GrammarCache:
         try:
             with entry.lock:
                 if entry.prototype is None and entry.rejection is None:
-                    self._compile(grammar, vocabulary, entry)
+                    self._compile(grammar, plain or grammar, vocabulary, entry)
             if entry.rejection is not None:
-                raise InvalidValue(entry.rejection)
+                raise entry.rejection.error()
         except BaseException:
             lease.release()
             raise
         return lease
+
+    def is_decided(self, grammar: Grammar) -> bool:
+        """Whether a grammar is compiled or rejected, so that `lease` neither compiles nor waits."""
+        with self._lock:
+            entry = self._entries.get(grammar)
+            return entry is not None and (entry.prototype is not None or entry.rejection is not None)
+
+    def reject(self, grammar: Grammar, rejection: Rejection, account: str = "") -> None:
+        """Note that a grammar which `account` has sent is rejected.
+
+        Raises:
+            Overloaded: see `lease`.
+        """
+        entry = self._enter(grammar, account)
+        with self._lock:
+            if entry.prototype is None and entry.rejection is None:
+                self._reject(grammar, entry, rejection)
+            self._leave(account, grammar)
 
     def matcher(self, grammar: Grammar) -> LLMatcher | None:
         """Return a matcher at the beginning of a leased grammar; None if it is not compiled. Engine thread only."""
@@ -135,18 +179,22 @@ class GrammarCache:
         with self._lock:
             self.failures[reason] += 1
 
-    def _compile(self, grammar: Grammar, vocabulary: GrammarVocabulary, entry: _Entry) -> None:
+    def _compile(self, grammar: Grammar, plain: Grammar, vocabulary: GrammarVocabulary, entry: _Entry) -> None:
         began = monotonic()
         try:
-            entry.prototype = compile_grammar(grammar, vocabulary)
+            entry.prototype = compile_grammar(plain, vocabulary)
         except InvalidValue as error:
-            num_bytes = _size(grammar, BYTES_PER_REJECTED_BYTE)
             with self._lock:
-                self.num_bytes += num_bytes - entry.num_bytes
-                entry.rejection, entry.num_bytes = error.message, num_bytes
+                self._reject(grammar, entry, Rejection(error.message, error.param))
         finally:
             with self._lock:
                 self._compile_s.append(monotonic() - began)
+
+    def _reject(self, grammar: Grammar, entry: _Entry, rejection: Rejection) -> None:
+        """Keep why a grammar is rejected. Under the lock."""
+        num_bytes = _size(grammar, BYTES_PER_REJECTED_BYTE)
+        self.num_bytes += num_bytes - entry.num_bytes
+        entry.rejection, entry.num_bytes = rejection, num_bytes
 
     def _enter(self, grammar: Grammar, account: str) -> _Entry:
         """Return the entry of a grammar, with one more lease; drop others that no request needs."""
@@ -190,4 +238,5 @@ class GrammarCache:
 
 def _size(grammar: Grammar, bytes_per_byte: int) -> int:
     """Return about what an entry takes that keeps `bytes_per_byte` for each byte of the source."""
-    return ENTRY_BYTES + bytes_per_byte * len(grammar.source.encode(errors="surrogatepass"))
+    source = grammar.source + (grammar.gbnf or "")
+    return ENTRY_BYTES + bytes_per_byte * len(source.encode(errors="surrogatepass"))

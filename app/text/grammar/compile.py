@@ -13,7 +13,7 @@ import orjson
 
 from app.contract.errors import InvalidValue
 from app.contract.grammar import Grammar, GrammarKind
-from app.text.grammar.grammar_sources import lark_of_regex
+from app.text.grammar.grammar_sources import lark_of_regex, lark_source
 from app.text.grammar.json_schemas import checked_schema
 from app.text.grammar.vocabulary import GrammarVocabulary
 
@@ -40,7 +40,7 @@ def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary) -> LLMatche
     """Return a matcher at the beginning of a grammar, whose first masks were computed. Any thread.
 
     Raises:
-        InvalidValue: the grammar is rejected, too large, or satisfied by no text; `param` is not set.
+        InvalidValue: the grammar is rejected, too large, or satisfied by no text; `param` is set only for GBNF.
     """
     import llguidance
 
@@ -93,7 +93,7 @@ def _body(grammar: Grammar) -> dict[str, Any]:
             # The library reads no such character in a text.
             return {"lark_grammar": f"start: {' | '.join(choices)}".replace("\x7f", r"\u007f")}
         case GrammarKind.LARK | GrammarKind.CALLS:
-            return {"lark_grammar": grammar.source}
+            return {"lark_grammar": lark_source(grammar)}
 
 
 # What the library's errors begin with, in small letters, and the same in our words.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import orjson
 
 from app.contract.errors import InvalidValue
-from app.contract.grammar import Grammar, GrammarKind, StructuredOutputs
+from app.contract.grammar import GBNF_MARK, Grammar, GrammarKind, StructuredOutputs
 from app.text.grammar.json_schemas import checked_schema
 from app.text.grammar.lark_text import as_json, quoted
 
@@ -60,14 +60,25 @@ def lark(source: object) -> Grammar:
     """Return the grammar of a text in Lark, or in GBNF where it contains `::=`.
 
     Raises:
-        InvalidValue: it is no text, too large, no GBNF, or GBNF that can never be completed; `param` is `grammar`.
+        InvalidValue: it is no text, or too large; `param` is `grammar`.
     """
     text = _checked("grammar", source)
     if "::=" in text:
-        from app.text.grammar.gbnf import lark_of_gbnf  # it imports the library
-
-        text = _checked("grammar", lark_of_gbnf(text))
+        return Grammar(GrammarKind.LARK, GBNF_MARK, gbnf=text)
     return Grammar(GrammarKind.LARK, text)
+
+
+def lark_source(grammar: Grammar) -> str:
+    """Return the source of a grammar in Lark, with its GBNF, if it has any, as Lark.
+
+    Raises:
+        InvalidValue: the text is no GBNF, can never be completed, or is too large as Lark; `param` is `grammar`.
+    """
+    if grammar.gbnf is None:
+        return grammar.source
+    from app.text.grammar.gbnf import lark_of_gbnf  # it imports the library
+
+    return grammar.source.replace(GBNF_MARK, _checked("grammar", lark_of_gbnf(grammar.gbnf)), 1)
 
 
 def rule_of(grammar: Grammar) -> str:

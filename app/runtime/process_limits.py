@@ -1,0 +1,31 @@
+"""Limits that a child process sets for itself before it works on what a client has sent."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+
+def limit_process(*, cpu_s: float, more_bytes: int) -> None:
+    """End this process after `cpu_s` more seconds of processor time; let it have `more_bytes` more memory than now.
+
+    The signal of the timer, SIGPROF, ends a process that does not handle it. Allocations beyond the memory fail, which
+    ends a process whose libraries do not expect it. No core file is written.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    most = memory_bytes() + more_bytes
+    with suppress(ValueError, OSError):  # the system has a lower limit already, or none of this kind (macOS)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+
+
+def memory_bytes() -> int:
+    """Return the bytes of this process's address space; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return 0
+    return pages * resource.getpagesize()

@@ -1,0 +1,128 @@
+"""The server's side of the process that forks (see fork_server)."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from app.contract.errors import CannotStart, UnsupportedParameter
+from app.text.grammar.children.fork_server import HEAD_BYTES, READY
+from app.text.tokenizer import Tokenizer
+
+_PACKAGE = Path(__file__).resolve().parents[3]
+_CHILD = "from app.text.grammar.children.fork_server import main; main()"
+MAX_LINE = 4096
+ORDER = b"t"
+
+
+class ForkClient:
+    """Starts the process that forks, and gives it orders. Any thread.
+
+    Nothing is started before `start` is called.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
+        # Now, while the model is loaded: it takes half a second for large vocabularies, with the interpreter's lock.
+        self._source = pickle.dumps((tokenizer, vocab_size, tuple(eos_token_ids)))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process; None while there is none."""
+        process = self._process
+        return None if process is None or process.poll() is not None else process.pid
+
+    def start(self) -> None:
+        """Start the process, unless it runs, and wait until it can fork: 0.3 to 5 s. Blocks.
+
+        Raises:
+            UnsupportedParameter: the grammar library cannot read the model's tokenizer.
+            CannotStart: the process cannot be started, or ends at once.
+        """
+        with self._lock:
+            self._check_open()
+            if self._process is not None and self._process.poll() is None:
+                return
+            self._end()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                self._process = _run(theirs)
+            self._control = ours
+            self._check_open()  # `close` may have come before there was anything to end
+            answer = self._greet(ours)
+            if answer != READY:
+                self._end()
+                if answer:
+                    raise UnsupportedParameter(answer.decode("utf-8", "replace").strip())
+                raise CannotStart("The process that tries grammars has ended at its start; see the server log.")
+
+    def fork(self) -> socket.socket:
+        """Have a process forked, and return our end of its socket. Does not block.
+
+        Raises:
+            CannotStart: the process that forks does not run; `start` it.
+        """
+        ours, theirs = socket.socketpair()
+        control = self._control
+        try:
+            with theirs:
+                if control is None:
+                    raise OSError
+                socket.send_fds(control, [ORDER], [theirs.fileno()], socket.MSG_DONTWAIT)
+        except OSError:
+            ours.close()
+            raise CannotStart("The process that tries grammars does not run.") from None
+        return ours
+
+    def close(self) -> None:
+        """End the process, also while it starts. Idempotent."""
+        self._is_closed = True
+        process = self._process
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            self._end()
+            raise CannotStart("The server is shutting down.")
+
+    def _greet(self, control: socket.socket) -> bytes:
+        """Send the vocabulary; return the line that comes back, empty if the process has ended."""
+        try:
+            control.sendall(len(self._source).to_bytes(HEAD_BYTES, "little"))
+            control.sendall(self._source)
+            with control.makefile("rb", buffering=0) as lines:
+                return lines.readline(MAX_LINE)
+        except OSError:
+            return b""
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        control, self._control = self._control, None
+        if control is not None:
+            control.close()
+        if process is not None:
+            with suppress(OSError):
+                process.kill()
+            process.wait()
+
+
+def _run(control: socket.socket) -> subprocess.Popen[bytes]:
+    # A library's own threads would be missing in the forked processes.
+    environment = {**os.environ, "PYTHONPATH": str(_PACKAGE.parent), "TOKENIZERS_PARALLELISM": "false"}
+    command = [sys.executable, "-c", _CHILD, str(control.fileno())]
+    try:
+        return subprocess.Popen(command, pass_fds=[control.fileno()], stdin=subprocess.DEVNULL, env=environment)
+    except OSError as error:
+        raise CannotStart(f"The process that tries grammars cannot be started: {error.strerror}.") from None
