@@ -25,12 +25,14 @@ from app.contract.errors import InvalidValue
 MAX_RULES = 400
 MAX_BRACKETS = 64
 MAX_REPETITIONS = 100_000
+MAX_DIGITS = 64
 ROOT = "root"
 # Texts, sets of characters, and comments. One that is not closed goes on to the end: looked for again behind each `[`,
 # the end of thousands would take minutes.
 _TEXTS = re.compile(r'"(?:\\[\s\S]|[^"\\])*+(?:"|\\?\Z)|\[(?:\\[\s\S]|[^\]\\])*+(?:\]|\\?\Z)|#.*')
 # A line of Lark, as the library recognizes it; its own pattern is quadratic in empty lines.
 _LARK = re.compile(r"^[^\S\n]*+(?:%llguidance\b|start\s*+:)", re.MULTILINE)
+_COUNT = re.compile(r"[{,]\s*+(\d++)")
 Rules = Mapping[str, RuleNode]
 
 
@@ -42,7 +44,12 @@ def lark_of_gbnf(text: str) -> str:
     """
     if _LARK.search(text):
         return text
-    for what, count, most in (("rules", text.count("::="), MAX_RULES), ("nested brackets", _depth(text), MAX_BRACKETS)):
+    plain = _TEXTS.sub("", text)
+    for what, count, most in (
+        ("rules", text.count("::="), MAX_RULES),
+        ("nested brackets", _depth(plain), MAX_BRACKETS),
+        ("digits in a number of repetitions", _num_digits(plain), MAX_DIGITS),
+    ):
         if count > most:
             raise InvalidValue(f"grammar has {count} {what}; at most {most} are allowed.", param="grammar")
     try:
@@ -161,9 +168,14 @@ def _parts(node: ASTNode) -> Iterator[ASTNode]:
         yield from _parts(child)
 
 
-def _depth(text: str) -> int:
+def _num_digits(plain: str) -> int:
+    """Return the digits of the longest number of repetitions in a grammar without its texts."""
+    return max((len(match[1]) for match in _COUNT.finditer(plain)), default=0)
+
+
+def _depth(plain: str) -> int:
     depth = most = 0
-    for character in _TEXTS.sub("", text):
+    for character in plain:
         if character in "({":
             depth += 1
             most = max(most, depth)
