@@ -23,6 +23,7 @@ from app.contract.grammar import Grammar, ReasoningMarks, StructuredOutputs
 from app.contract.sampling_params import SamplingParams
 from app.text.grammar.answer_rules import answer_rules
 from app.text.grammar.cache import Lease
+from app.text.grammar.fence import check_grammar, check_schema
 from app.text.grammar.grammar_sources import ANY_OBJECT, grammar_of
 from app.text.reasoning_marks import ReasoningStart
 from app.text.tool_choice import NO_TOOLS, ToolUse
@@ -106,6 +107,8 @@ def prepare(
     requested = None if requested is None else requested.beside(tools)
     try:
         grammar = tools.grammar(context.text.answers, None if requested is None else requested.outputs)
+        if grammar is not None:
+            _check_cost(grammar, requested, tools)
         rules = answer_rules(grammar, params, start)
         if rules.grammar is None:
             return Prepared(None, rules.reasoning, None)
@@ -115,6 +118,17 @@ def prepare(
             context.grammars.count_failure("refused")
         raise _named(error, _path(requested, tools)) from None
     return Prepared(replace(rules.grammar, param=_path(requested, tools)), rules.reasoning, lease)
+
+
+def _check_cost(grammar: Grammar, requested: Requested | None, tools: ToolUse) -> None:
+    """Reject what the fence rejects: of the client's own grammar, and of the schemas of tools."""
+    if requested is not None:
+        check_grammar(grammar_of(requested.outputs) if tools.definitions else grammar)
+    for path, schema in tools.checked_schemas():
+        try:
+            check_schema(schema)
+        except InvalidValue as error:
+            raise _named(error, path) from None
 
 
 def _leased(grammar: Grammar, requested: Requested | None, context: ApiContext, account: str, tools: ToolUse) -> Lease:
