@@ -12,8 +12,8 @@ from app.server.guard import ConnectionLimits
 from app.server.run import PING_S
 from app.server.sockets import unacknowledged_timeout_s
 from app.streaming import chat_protocol
-from app.text import chat_template, template_allowance, template_trial, tokenizer, tools
-from app.text.grammar import gbnf, json_schemas
+from app.text import chat_template, json_text, template_allowance, template_trial, tokenizer, tools
+from app.text.grammar import fence, gbnf, json_schemas
 from app.text.grammar import grammar_sources as sources
 
 _HEAD = """# Limits
@@ -92,12 +92,21 @@ def _fields() -> dict[str, str]:
         "a JSON schema": (
             f"{json_schemas.MAX_SCHEMA_DEPTH} levels, {json_schemas.MAX_PROPERTIES} properties of an object"
         ),
+        "`pattern`, `format` and `multipleOf` (which counts twice) that one text must satisfy at once": (
+            f"{fence.MAX_AT_ONCE}"
+        ),
+        "all `multipleOf` of a schema, without their decimal points": f"{fence.MAX_MULTIPLES:,} in sum",
+        "a grammar in Lark": (
+            f"{fence.MAX_INTERSECTIONS} intersection (`&`), {fence.MAX_COMPLEMENTS} complements (`~`); the schemas "
+            "behind `%json` as above"
+        ),
         "`choice`": f"{sources.MAX_CHOICES} texts of 1 to {sources.MAX_CHOICE_BYTES} bytes",
         "a grammar in GBNF": (
             f"{gbnf.MAX_RULES} rules, {gbnf.MAX_BRACKETS} nested brackets, {gbnf.MAX_REPETITIONS:,} repetitions"
         ),
         "`tools`": f"{tools.MAX_TOOLS} definitions, {tools.MAX_TOOLS_BYTES:,} bytes of JSON",
         "`parameters` of a tool, `arguments` of a call": f"nested {tools.MAX_DEPTH} deep",
+        "`arguments` of a call": f"{json_text.MAX_VALUES:,} values, integers of {json_text.MAX_DIGITS} digits",
         "`tool_calls` of a message": f"{tools.MAX_TOOLS}, ids of {tool_messages.MAX_ID_CHARS} characters",
         "tools of a request with a grammar": f"{sources.MAX_SOURCE_BYTES:,} bytes of grammar",
         "`chat_template_kwargs`": (

@@ -18,7 +18,7 @@ _MISSING = re.compile(r"Object missing required field `(\w+)`")
 # The complaint may quote the client, and so look like another one.
 _AT = re.compile(r"(?P<what>.*) - at `(?:key` in `)?\$\.?(?P<path>[^`]*)`", re.DOTALL)
 _VALUE = re.compile(r"Invalid (?:enum )?value (?P<value>.*)", re.DOTALL)
-_INDEX = re.compile(r"\[[^]]*\]")
+_INDEX = re.compile(r"\[[^][]*\]")
 
 
 def invalid_field(text: str, fields: Mapping[str, object], kind: type[msgspec.Struct]) -> InvalidValue:

@@ -8,11 +8,15 @@ import orjson
 from starlette.requests import Request
 
 from app.contract.errors import JsonInvalid, RequestTooLarge, UnsupportedMediaType
+from app.text.json_text import JsonCounts, count_json
 
 MAX_DEPTH = 32
 MAX_KEYS = 512
 MAX_VALUES = 2**19  # of any kind; parsing this many numbers blocks all threads for about 20 ms
 MAX_PARTS = 2**16  # objects, lists and strings, keys included: these take longer
+MAX_NAMED_VALUES = (
+    2**16
+)  # of a body in which a key that appears twice is looked for: by Python, which takes longer still
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
@@ -44,16 +48,18 @@ def parse_object(body: bytes) -> dict[str, object]:
     Raises:
         JsonInvalid: the body is anything else; the error says what.
     """
-    num_keys = _check_size(body)
+    counts = _check_size(body)
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise JsonInvalid(f"The body is not valid JSON: {error}.") from None
     if not isinstance(value, dict):
         raise JsonInvalid("The body must be one JSON object.")
-    if check_shape(value) != num_keys:
+    if check_shape(value) != counts.num_keys:
         # orjson keeps the last of two equal keys; a proxy may have used the first one.
-        json.loads(body, object_pairs_hook=_reject_duplicates)
+        if counts.num_values <= MAX_NAMED_VALUES:
+            json.loads(body, object_pairs_hook=_reject_duplicates)
+        raise JsonInvalid("A key appears twice in one object of the body; send it once.")
     return value
 
 
@@ -78,22 +84,16 @@ def check_shape(value: object, depth: int = 1) -> int:
     return num_keys
 
 
-def _check_size(body: bytes) -> int:
-    """Reject JSON with too many values, without parsing it; return the number of keys, with repeated ones.
-
-    For invalid JSON the counts are at least those of the part before the first error.
-    """
-    plain = body.replace(rb"\\", b"").replace(rb"\"", b"")  # every quotation mark left begins or ends a string
-    num_parts = plain.count(b'"') // 2
-    if num_parts <= MAX_PARTS:
-        outside = b"".join(plain.split(b'"')[::2])
-        num_parts += outside.count(b"[") + outside.count(b"{")
-    if num_parts > MAX_PARTS:
-        raise JsonInvalid(f"The body has {num_parts} objects, lists and strings; at most {MAX_PARTS} are allowed.")
-    num_values = num_parts + outside.count(b",")
-    if num_values > MAX_VALUES:
-        raise JsonInvalid(f"The body has about {num_values} values; at most {MAX_VALUES} are allowed.")
-    return outside.count(b":")
+def _check_size(body: bytes) -> JsonCounts:
+    """Reject JSON with too many values, without parsing it; return the counts, in which repeated keys are repeated."""
+    counts = count_json(body, MAX_PARTS)
+    if counts.num_parts > MAX_PARTS:
+        raise JsonInvalid(
+            f"The body has {counts.num_parts} objects, lists and strings; at most {MAX_PARTS} are allowed."
+        )
+    if counts.num_values > MAX_VALUES:
+        raise JsonInvalid(f"The body has about {counts.num_values} values; at most {MAX_VALUES} are allowed.")
+    return counts
 
 
 def _check_headers(request: Request) -> None:

@@ -26,6 +26,8 @@ from app.api.wire_format import NDJSON, SSE
 from app.contract import sampling_params
 from app.contract.sampling_params import BOUNDS
 
+_IN_PATH = re.compile(r"{(\w+)}")
+_CONVERTER = re.compile(r":\w+}")  # of a parameter in a path
 _REF = "#/components/schemas/{name}"
 _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
@@ -84,7 +86,7 @@ def document(operations: Iterable[Operation], *, has_keys: bool) -> dict[str, ob
             components[kind.__name__]["x-unsupported"] = sorted(schemas.UNSUPPORTED.keys() - {*kind.__struct_fields__})
     paths: dict[str, dict[str, object]] = {}
     for operation in operations:
-        path = re.sub(r":\w+}", "}", operation.path)
+        path = _CONVERTER.sub("}", operation.path)
         paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, path, has_keys=has_keys)
     return {
         "openapi": "3.1.0",
@@ -103,7 +105,7 @@ def _operation(operation: Operation, path: str, *, has_keys: bool) -> dict[str, 
             **{status: _error(status) for status in ("4XX", "5XX")},
         },
     }
-    if names := re.findall(r"{(\w+)}", path):
+    if names := _IN_PATH.findall(path):
         fields["parameters"] = [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
         ]

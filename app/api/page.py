@@ -33,6 +33,7 @@ _MEDIA_TYPES = {
 }
 _IMPORT_MAP = re.compile(rb'<script type="importmap">(.*?)</script>', re.DOTALL)
 _VERSIONED = re.compile(r"vendor/.+-\d+\.\d+\.\d+\.\w+")
+_NO_WEIGHT = re.compile(r"q=0(\.0*)?")
 _OWN_ADDRESS = re.compile(rb'"/static/(?!vendor/)')
 _ENCODINGS = {"br": ".br", "gzip": ".gz"}  # the first that a browser accepts is sent
 _GZIP_LEVEL = 6
@@ -142,4 +143,4 @@ def _accepts(accepted: str, encoding: str) -> bool:
         name, _, weight = item.partition(";")
         weights[name.strip()] = weight.replace(" ", "")
     weight = weights.get(encoding, weights.get("*", "q=0"))
-    return re.fullmatch(r"q=0(\.0*)?", weight) is None
+    return _NO_WEIGHT.fullmatch(weight) is None

@@ -55,6 +55,7 @@ STYLE = {
     **dict.fromkeys(("axes.edgecolor", "grid.color"), LINES),
 }
 _NAME = "name: "  # the prefix of the SVG id of a curve with a name
+_NAMED = re.compile(f'<g id="{_NAME}([^"]*)">')
 
 
 class Key(NamedTuple):
@@ -181,7 +182,7 @@ def svg(picture: Picture) -> str:
             panel.draw(axes, box.right - box.end)
         stream, about = io.StringIO(), {"Title": picture.title, "Date": None, "Creator": None}
         figure.savefig(stream, format="svg", transparent=True, metadata=about)
-    return re.sub(f'<g id="{_NAME}([^"]*)">', r"<g><title>\1</title>", stream.getvalue())
+    return _NAMED.sub(r"<g><title>\1</title>", stream.getvalue())
 
 
 class _Box(NamedTuple):

@@ -19,6 +19,7 @@ from typing import Any
 
 Piece = str | bytes
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_STEPS = re.compile(r"(Replace )*(ByteFallback )?(Fuse (Strip )?)?")  # of decoders in sentencepiece models
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def _sequence(decoders: list[Mapping[str, Any]]) -> DecoderRules | None:
     kinds = [decoder["type"] for decoder in decoders]
     if kinds == ["ByteLevel"]:
         return DecoderRules(_byte_level())
-    if not re.fullmatch(r"(Replace )*(ByteFallback )?(Fuse (Strip )?)?", "".join(f"{kind} " for kind in kinds)):
+    if not _STEPS.fullmatch("".join(f"{kind} " for kind in kinds)):
         return None
     patterns = [(decoder["pattern"], decoder["content"]) for decoder in decoders if decoder["type"] == "Replace"]
     if not all("String" in pattern for pattern, _ in patterns):

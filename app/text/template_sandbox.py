@@ -20,6 +20,7 @@ from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
+from app.text.json_text import JsonTooLarge, parse_json
 from app.text.template_allowance import MAX_BITS, MAX_RANGE, TemplateTooCostly, current_allowance
 
 MAX_INDENT = 32
@@ -261,7 +262,10 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _from_json(text: str) -> object:
-    return json.loads(text)
+    try:
+        return parse_json(text)
+    except JsonTooLarge as error:
+        raise TemplateTooCostly(f"it reads JSON that {error}") from None
 
 
 def _range(*bounds: int) -> range:

@@ -10,10 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
+import orjson
+
 from app.contract.errors import InvalidValue, UnsupportedParameter
+from app.text.json_text import JsonTooLarge, parse_json
 
 MAX_TOOLS = 128
 MAX_TOOLS_BYTES = 256 * 2**10
@@ -76,7 +80,7 @@ def check_tools(tools: object) -> list[dict[str, Any]]:
         if name in names[:index]:
             path = f"tools[{index}].function.name"
             raise InvalidValue(f"{path} is {name!r}, as that of another tool; names must differ.", param=path)
-    num_bytes = len(to_json(checked).encode(errors="surrogatepass"))
+    num_bytes = _num_bytes(checked)
     if num_bytes > MAX_TOOLS_BYTES:
         raise InvalidValue(
             f"tools has {num_bytes} bytes as JSON; at most {MAX_TOOLS_BYTES} are allowed.", param="tools"
@@ -104,10 +108,12 @@ def parse_arguments(text: str, path: str) -> dict[str, Any]:
     """Return the arguments of a call in a message; no text means none.
 
     Raises:
-        InvalidValue: they are not the JSON of an object, or nested too deeply; `path` is named.
+        InvalidValue: they are not the JSON of an object, nested too deeply or too large; `path` is named.
     """
     try:
-        value = json.loads(text or "{}", parse_constant=_refuse)
+        value = parse_json(text or "{}")
+    except JsonTooLarge as error:
+        raise InvalidValue(f"{path} {error}.", param=path) from None
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict) or _depth(value) > MAX_DEPTH:
@@ -193,6 +199,17 @@ def to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def _num_bytes(tools: object) -> int:
+    """Return the size of definitions as JSON; of those that are too large at least what is too much.
+
+    Python takes many times as long for them as `orjson`, with the interpreter's lock.
+    """
+    with suppress(TypeError):  # definitions from Python may have what it does not write
+        if (num_bytes := len(orjson.dumps(tools))) > MAX_TOOLS_BYTES:
+            return num_bytes
+    return len(to_json(tools).encode(errors="surrogatepass"))
+
+
 def _check_tool(path: str, tool: object) -> dict[str, Any]:
     if not isinstance(tool, dict):
         raise InvalidValue(f"{path} is not an object; it must define a function.", param=path)
@@ -269,7 +286,3 @@ def _depth(value: object) -> int:
         depth += any(isinstance(each, dict | list) for each in level)
         level = [each for each in inner if isinstance(each, dict | list)]
     return depth
-
-
-def _refuse(word: str) -> object:
-    raise ValueError(f"{word} is not JSON")

@@ -8,6 +8,7 @@ from starlette.requests import HTTPConnection
 
 from app.api.accounts import ApiKeys, Sender, account_of_address
 from app.config.settings import make_config
+from tests.own_process import within_processor_time
 
 ADDRESS = "192.0.2.1"
 
@@ -32,6 +33,8 @@ def sender_of(keys: ApiKeys, headers: dict[str, str]) -> Sender:
         ([("authorization", "Bearer ")], False),
         ([("authorization", "bearer one")], True),
         ([("authorization", "BEARER \t  one")], True),
+        ([("authorization", "\t Bearer one \t")], True),
+        ([("authorization", "Bearer\xa0one")], False),
         ([("authorization", "Bearerone")], False),
         ([("authorization", "Bearer")], False),
         ([("authorization", "Bearer one two")], False),
@@ -49,6 +52,15 @@ def sender_of(keys: ApiKeys, headers: dict[str, str]) -> Sender:
 def test_exactly_one_valid_key_is_accepted(headers, is_open):
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
     assert make_keys(api_key=("one", "two")).check_headers(Headers(raw=raw)) is is_open
+
+
+def test_a_header_of_many_blanks_is_read_in_linear_time():
+    value = f"Bearer a{' ' * 200_000}a"
+    assert not within_processor_time(5, is_accepted, value)  # read blank by blank it would take minutes
+
+
+def is_accepted(authorization: str) -> bool:
+    return make_keys(api_key=("one",)).check_headers(Headers({"authorization": authorization}))
 
 
 def test_without_configured_keys_every_request_is_accepted():

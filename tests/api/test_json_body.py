@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api import json_body
-from app.api.json_body import MAX_DEPTH, MAX_KEYS, check_shape, parse_object
+from app.api.json_body import MAX_DEPTH, MAX_KEYS, MAX_NAMED_VALUES, check_shape, parse_object
 from app.contract.errors import JsonInvalid
 
 KEYS = st.text(max_size=5)
@@ -54,6 +54,12 @@ def test_anything_but_one_finite_json_object_is_rejected(body):
 def test_a_duplicate_key_in_one_object_is_rejected(body):
     with pytest.raises(JsonInvalid, match="twice"):
         parse_object(body)
+
+
+def test_a_duplicate_key_in_a_large_body_is_not_looked_for_by_python(monkeypatch):
+    monkeypatch.setattr(json_body.json, "loads", None)
+    with pytest.raises(JsonInvalid, match="A key appears twice in one object of the body"):
+        parse_object(b'{"a":1,"a":[' + b"1," * MAX_NAMED_VALUES + b"1]}")
 
 
 def test_the_same_key_in_two_objects_is_accepted():

@@ -9,7 +9,9 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from app.contract.errors import InvalidValue, ModelRefused
 from app.text import chat_template, template_allowance, template_trial
 from app.text.chat_template import ChatTemplate
+from app.text.template_allowance import Allowance, TemplateTooCostly
 from app.text.tokenizer import Tokenizer
+from tests.own_process import within_processor_time
 from tests.text.templates import CHATML, LLAMA_3, MISTRAL
 from tests.text.toys import template_of, toy, user
 
@@ -113,6 +115,24 @@ def test_an_expensive_template_is_an_error_before_it_uses_much_memory(monkeypatc
 def test_usual_operations_of_templates_are_allowed(source, text):
     tokenizer, _ = toy("byte_level")
     assert tokenizer.decode(template_of(source).render(user("a</think> b -\n"))) == text
+
+
+def test_a_format_string_is_checked_in_linear_time():
+    assert not within_processor_time(5, is_wide, "{" + ":" * 200_000)  # tried colon by colon it would take minutes
+
+
+@pytest.mark.parametrize("text", ["%*d", "{:12345}", "{0:{1}}", "{a:b:{c}}", "{{:{}}"])
+def test_a_format_string_with_a_width_from_an_argument_or_a_large_one_is_wide(text):
+    assert is_wide(text)
+    assert not is_wide(text.replace("*", "").replace("5", "").replace(":", ""))
+
+
+def is_wide(text: str) -> bool:
+    try:
+        Allowance(0).check_format(text, ())
+    except TemplateTooCostly:
+        return True
+    return False
 
 
 def test_a_long_conversation_is_within_the_allowance_of_a_template():

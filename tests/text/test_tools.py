@@ -1,13 +1,14 @@
 """Tools in prompts: checks, what templates get, and texts that spell special tokens."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.contract.errors import RequestError
+from app.contract.errors import InvalidValue, RequestError
 from app.text.chat_template import ChatTemplate, RenderOptions
 from app.text.tokenizer import Tokenizer
 from app.text.tools import (
@@ -106,6 +107,13 @@ def test_from_json_reads_json():
     assert rendered("{{ (messages[0].content | from_json).a[1] }}", [{**USER, "content": '{"a": [1, "x"]}'}]) == "x"
 
 
+def test_from_json_reads_integers_of_at_most_64_digits():
+    source, digits = "{{ messages[0].content | from_json }}", "9" * 64
+    assert rendered(source, [{**USER, "content": digits}]) == digits
+    with pytest.raises(InvalidValue, match="reads JSON that has an integer of 65 digits; at most 64 are allowed"):
+        rendered(source, [{**USER, "content": f"{digits}9"}])
+
+
 SPELLED = st.lists(st.sampled_from([*SPECIAL, "a", "猫", '"', " "]), min_size=1, max_size=3).map("".join)
 
 
@@ -184,6 +192,30 @@ def test_nesting_is_limited():
         parse_arguments(json.dumps({"a": value}), "x")
     with pytest.raises(RequestError):
         check_tools(function(parameters={"a": value}))
+
+
+def test_arguments_that_are_too_large_are_rejected_with_what_they_have():
+    path = "messages[0].tool_calls[2].function.arguments"
+    for text, words in (
+        (json.dumps({"a": [10**63, 10**64]}), "an integer of 65 digits; at most 64 are allowed"),
+        (json.dumps({"a": [10**4000] * 900}), "an integer of 4001 digits; at most 64 are allowed"),
+        (json.dumps({"a": [1] * 70_000}), "about 70002 values; at most 65536 are allowed"),
+    ):
+        with pytest.raises(InvalidValue, match=f"^{re.escape(f'{path} has {words}.')}$") as caught:
+            parse_arguments(text, path)
+        assert caught.value.param == path
+
+
+def test_definitions_that_are_much_too_large_are_never_written_by_python(monkeypatch):
+    monkeypatch.setattr(json, "dumps", None)
+    with pytest.raises(InvalidValue, match=r"tools has \d{7} bytes as JSON; at most 262144 are allowed"):
+        check_tools(function(parameters={"enum": [0.125] * 500_000}))
+
+
+def test_definitions_may_have_integers_that_only_python_writes():
+    assert check_tools(function(parameters={"maximum": 2**70}))
+    with pytest.raises(InvalidValue, match="bytes as JSON"):
+        check_tools(function(parameters={"enum": [2**70] * 20_000}))
 
 
 def test_a_missing_name_is_called_missing():

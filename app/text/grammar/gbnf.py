@@ -1,12 +1,13 @@
 """GBNF, the grammars of llama.cpp, as Lark: the library's converter, and the checks that it does not make.
 
-The converter is Python: quadratic in rules, and recursive in brackets.
+The converter is Python, and recursive in brackets. Its search for terminals is quadratic in rules, so they are marked
+here before.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from llguidance.gbnf_to_lark import (
     AlternativeNode,
@@ -16,7 +17,6 @@ from llguidance.gbnf_to_lark import (
     RuleNode,
     RuleRefNode,
     SequenceNode,
-    is_lark_syntax,
     resolve,
 )
 
@@ -25,8 +25,14 @@ from app.contract.errors import InvalidValue
 MAX_RULES = 400
 MAX_BRACKETS = 64
 MAX_REPETITIONS = 100_000
+MAX_DIGITS = 64
 ROOT = "root"
-_TEXTS = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#.*')  # and sets of characters, and comments
+# Texts, sets of characters, and comments. One that is not closed goes on to the end: looked for again behind each `[`,
+# the end of thousands would take minutes.
+_TEXTS = re.compile(r'"(?:\\[\s\S]|[^"\\])*+"?|\[(?:\\[\s\S]|[^\]\\])*+\]?|#.*')
+# A line of Lark, as the library recognizes it; its own pattern is quadratic in empty lines.
+_LARK = re.compile(r"^[^\S\n]*+(?:%llguidance\b|start\s*+:)", re.MULTILINE)
+_COUNT = re.compile(r"[{,]\s*+(\d++)")
 Rules = Mapping[str, RuleNode]
 
 
@@ -36,15 +42,21 @@ def lark_of_gbnf(text: str) -> str:
     Raises:
         InvalidValue: it is neither, too large, or can never be completed; `param` is `grammar`.
     """
-    if is_lark_syntax(text):
+    if _LARK.search(text):
         return text
-    for what, count, most in (("rules", text.count("::="), MAX_RULES), ("nested brackets", _depth(text), MAX_BRACKETS)):
+    plain = _TEXTS.sub("", text)
+    for what, count, most in (
+        ("rules", text.count("::="), MAX_RULES),
+        ("nested brackets", _depth(plain), MAX_BRACKETS),
+        ("digits in a number of repetitions", _num_digits(plain), MAX_DIGITS),
+    ):
         if count > most:
             raise InvalidValue(f"grammar has {count} {what}; at most {most} are allowed.", param="grammar")
     try:
         rules = GrammarParser().parse(text)
         _check_repetitions(rules)
         _check_ends(rules)
+        _mark_terminals(rules)
         resolve(rules)
         _add_brackets(rules)
     except InvalidValue:
@@ -87,36 +99,58 @@ def _check_ends(rules: Rules) -> None:
 
 
 def _endless(rules: Rules) -> set[str]:
-    """Return the rules that have no complete text; rules that do not exist have one. Linear in the size of a grammar.
+    """Return the rules that have no complete text; rules that do not exist have one.
 
     A part has a complete text when enough of its own parts have one: one of several alternatives, or all of a sequence.
     """
-    missing: dict[int, int] = {}  # how many parts of a part must still be found to have one, by id
+
+    def num_needed(node: ASTNode) -> int:
+        if isinstance(node, AlternativeNode):
+            return 1
+        if isinstance(node, RuleRefNode):
+            return int(node.name in rules)
+        return 0 if isinstance(node, RepetitionNode) and node.min_times == 0 else len(node.children())
+
+    return set(rules) - _found(rules, num_needed)
+
+
+def _mark_terminals(rules: Rules) -> None:
+    """Mark the rules that refer to no rules but marked ones; the root is none."""
+    root = rules.get(ROOT)
+
+    def num_needed(node: ASTNode) -> int:
+        return len(node.children()) + (node is root or isinstance(node, RuleRefNode))
+
+    for name in _found(rules, num_needed):
+        rules[name].rule_is_terminal = True
+
+
+def _found(rules: Rules, num_needed: Callable[[ASTNode], int]) -> set[str]:
+    """Return the rules that are found if a part is found when so many of its own are. Linear in the size of a grammar.
+
+    The own part of a reference is its rule.
+    """
+    missing: dict[int, int] = {}  # how many parts of a part must still be found, by id
     above: dict[int, ASTNode] = {}
     references: dict[str, list[ASTNode]] = {name: [] for name in rules}
+    names = set[str]()
     found: list[ASTNode] = []
     for node in (part for rule in rules.values() for part in _parts(rule)):
         above.update((id(child), node) for child in node.children())
-        missing[id(node)] = len(node.children())
-        if isinstance(node, AlternativeNode):
-            missing[id(node)] = 1
-        elif isinstance(node, RuleRefNode) and node.name in rules:
-            missing[id(node)] = 1
+        missing[id(node)] = num_needed(node)
+        if isinstance(node, RuleRefNode) and node.name in rules:
             references[node.name].append(node)
-        elif isinstance(node, RepetitionNode) and node.min_times == 0:
-            missing[id(node)] = 0
         if missing[id(node)] == 0:
             found.append(node)
-    endless = set(rules)
     while found:
         node = found.pop()
         if isinstance(node, RuleNode):
-            endless.remove(node.name)
+            names.add(node.name)
         for each in references[node.name] if isinstance(node, RuleNode) else [above[id(node)]]:
             missing[id(each)] -= 1
             if missing[id(each)] == 0:
                 found.append(each)
-    return endless
+    return names
 
 
 def _needed(node: ASTNode) -> Iterator[str]:
@@ -134,9 +168,14 @@ def _parts(node: ASTNode) -> Iterator[ASTNode]:
         yield from _parts(child)
 
 
-def _depth(text: str) -> int:
+def _num_digits(plain: str) -> int:
+    """Return the digits of the longest number of repetitions in a grammar without its texts."""
+    return max((len(match[1]) for match in _COUNT.finditer(plain)), default=0)
+
+
+def _depth(plain: str) -> int:
     depth = most = 0
-    for character in _TEXTS.sub("", text):
+    for character in plain:
         if character in "({":
             depth += 1
             most = max(most, depth)

@@ -6,6 +6,9 @@ import json
 import re
 
 ANYTHING = "(?s:.*)"
+_SPECIAL = re.compile(r"([\\.^$*+?{}\[\]|()/])")
+_ENDING = re.compile(r"\\?([/\n\r])|\\.")
+_BRACKETS = re.compile(r"\\[\s\S]|\[\^?\]?|[\]()|]")
 _ESCAPED = {"/": r"\/", "\n": r"\n", "\r": r"\r"}
 
 
@@ -60,12 +63,12 @@ def of_length(least: int, most: int | None) -> str:
 
 
 def _literal(text: str) -> str:
-    return re.sub(r"([\\.^$*+?{}\[\]|()/])", r"\\\1", text)
+    return _SPECIAL.sub(r"\\\1", text)
 
 
 def _between_slashes(pattern: str) -> str:
     """Return a pattern with the same meaning and nothing in it that would end a regular expression."""
-    return re.sub(r"\\?([/\n\r])|\\.", lambda match: _ESCAPED.get(match[1], match[0]), pattern)
+    return _ENDING.sub(lambda match: _ESCAPED.get(match[1], match[0]), pattern)
 
 
 def _found(alternative: str) -> str:
@@ -83,7 +86,7 @@ def _alternatives(pattern: str) -> list[str] | None:
     """
     found, begin = [], 0
     groups = classes = 0
-    for match in re.finditer(r"\\[\s\S]|\[\^?\]?|[\]()|]", pattern):
+    for match in _BRACKETS.finditer(pattern):
         char = match[0][0]
         if char == "[":
             classes += 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from llguidance.gbnf_to_lark import ASTNode
 
 from app.contract.errors import InvalidValue
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.grammar.gbnf import MAX_REPETITIONS, lark_of_gbnf
+from tests.own_process import within_processor_time
 from tests.text.grammar.test_compile import accepts
 
 
@@ -73,7 +75,9 @@ def test_repetitions_are_limited(count: str):
         ("root ::= (", "no GBNF"),
         ("root ::= x", "Rule 'x' not found"),
         ('x ::= "a"', "No 'root' rule"),
-        ('root ::= "a"{' + "9" * 5000 + "}", "no GBNF"),
+        ('root ::= "a"{' + "9" * 5000 + "}", "5000 digits in a number of repetitions; at most 64"),
+        ('root ::= "a"{1, ' + "9" * 65 + "}", "65 digits in a number of repetitions; at most 64"),
+        ('root ::= "a"{' + "9" * 64 + "}", "9{64} times; at most 100000"),
         ("\n".join(f'r{number} ::= "a"' for number in range(401)), "401 rules; at most 400"),
         ("root ::= " + "(" * 65 + '"a"' + ")" * 65, "65 nested brackets; at most 64"),
     ],
@@ -83,3 +87,43 @@ def test_what_is_wrong_is_said(gbnf: str, words: str):
     with pytest.raises(InvalidValue, match=words) as caught:
         lark_of_gbnf(gbnf)
     assert caught.value.param == "grammar"
+
+
+def reason(gbnf: str) -> str:
+    """Why a grammar is rejected; "" if it is accepted."""
+    try:
+        lark_of_gbnf(gbnf)
+    except InvalidValue as error:
+        return error.message
+    return ""
+
+
+@pytest.mark.parametrize(
+    "gbnf",
+    ['root ::= "a" ' + "[" * 65_000, 'root ::= "a" "' + '\\"' * 32_000, "\n" * 65_000 + "root ::= ("],
+    ids=["open sets", "an open text", "empty lines"],
+)
+def test_the_largest_grammar_is_read_in_linear_time(gbnf: str):
+    assert "no GBNF" in within_processor_time(6, reason, gbnf)
+
+
+def test_rules_of_texts_alone_are_terminals_but_for_the_root():
+    lark = lark_of_gbnf('root ::= a b | c\na ::= "x" b\nb ::= [0-9]+\nc ::= "y" root?\n')
+    names = {line.partition(":")[0] for line in lark.splitlines()[1:] if line[0].isalpha()}
+    assert names == {"start", "A", "B", "c"}
+
+
+def test_terminals_behind_a_chain_of_rules_are_found_in_one_pass(monkeypatch):
+    num_calls = 0
+    is_terminal = ASTNode.is_terminal
+
+    def counted(node: ASTNode) -> bool:
+        nonlocal num_calls
+        num_calls += 1
+        return is_terminal(node)
+
+    monkeypatch.setattr(ASTNode, "is_terminal", counted)
+    chain = "\n".join(f"r{number} ::= r{number + 1}" for number in range(1, 390))
+    gbnf = "root ::= r0 | r0 root\nr0 ::= " + '"a" ' * 1000 + f'r1\n{chain}\nr390 ::= "a"'
+    assert "R390:" in lark_of_gbnf(gbnf)
+    assert num_calls < 5000  # there are about 3,000 parts
