@@ -13,7 +13,7 @@ from app.server.run import PING_S
 from app.server.sockets import unacknowledged_timeout_s
 from app.streaming import chat_protocol
 from app.text import chat_template, json_text, template_allowance, template_trial, tokenizer, tools
-from app.text.grammar import fence, gbnf, json_schemas
+from app.text.grammar import gbnf, json_schemas
 from app.text.grammar import grammar_sources as sources
 
 _HEAD = """# Limits
@@ -91,14 +91,6 @@ def _fields() -> dict[str, str]:
         "a schema, regular expression or grammar": f"{sources.MAX_SOURCE_BYTES:,} bytes",
         "a JSON schema": (
             f"{json_schemas.MAX_SCHEMA_DEPTH} levels, {json_schemas.MAX_PROPERTIES} properties of an object"
-        ),
-        "`pattern`, `format` and `multipleOf` (which counts twice) that one text must satisfy at once": (
-            f"{fence.MAX_AT_ONCE}"
-        ),
-        "all `multipleOf` of a schema, without their decimal points": f"{fence.MAX_MULTIPLES:,} in sum",
-        "a grammar in Lark": (
-            f"{fence.MAX_INTERSECTIONS} intersection (`&`), {fence.MAX_COMPLEMENTS} complements (`~`); the schemas "
-            "behind `%json` as above"
         ),
         "`choice`": f"{sources.MAX_CHOICES} texts of 1 to {sources.MAX_CHOICE_BYTES} bytes",
         "a grammar in GBNF": (

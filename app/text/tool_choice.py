@@ -104,11 +104,6 @@ class ToolUse:
             if (grammar := alone.grammar(answers)) is not None:
                 yield self._path_of(_name_of(tool)), grammar
 
-    def checked_schemas(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield the schemas that calls of tools satisfy if the answer has a grammar, with their paths."""
-        for tool in self._checked:
-            yield self._path_of(_name_of(tool)), tool["function"]["parameters"]
-
     @property
     def _checked(self) -> tuple[dict[str, Any], ...]:
         """The tools of which a call satisfies the schema."""

@@ -182,41 +182,6 @@ async def test_a_wrong_wish_is_rejected_with_the_clients_own_field(
     assert words in caught.value.message, caught.value.message
 
 
-HOSTILE = {"type": "object", "properties": {"a": {"allOf": [{"pattern": f"k{n}"} for n in range(24)]}}}
-AND = "start: A\nA: " + " & ".join(f"/(?s:.*)k{n}(?s:.*)/" for n in range(41))
-TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in "ab"]
-
-
-@pytest.mark.parametrize(
-    ("fields", "param", "words"),
-    [
-        ({"response_format": schema_format(HOSTILE)}, RF, "3 or more of `pattern`"),
-        ({"guided_json": {"type": "integer", "multipleOf": 49_999_991}}, "guided_json", "add up to 49999991"),
-        ({"grammar": AND}, "grammar", "40 times `&`"),
-        ({"response_format": schema_format(HOSTILE), "tools": TOOLS}, RF, "3 or more of `pattern`"),
-        ({"grammar": AND, "tools": TOOLS}, "grammar", "40 times `&`"),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-async def test_a_grammar_of_unbounded_cost_is_rejected_before_it_is_compiled(
-    app: Starlette, monkeypatch: pytest.MonkeyPatch, fields: dict, param: str, words: str
-):
-    monkeypatch.setattr(cache, "compile_grammar", None)
-    with pytest.raises(InvalidValue) as caught:
-        await parse(raw({"messages": MESSAGES, **fields}), app.state.context, parse_chat)
-    assert caught.value.param == param and words in caught.value.message
-
-
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "c"}}])
-async def test_the_tool_of_unbounded_cost_is_named(app: Starlette, monkeypatch: pytest.MonkeyPatch, choice: Any):
-    monkeypatch.setattr(cache, "compile_grammar", None)
-    tools = [*TOOLS, {"type": "function", "function": {"name": "c", "parameters": HOSTILE}}]
-    with pytest.raises(InvalidValue, match="3 or more of `pattern`") as caught:
-        body = {"messages": MESSAGES, "tools": tools, "tool_choice": choice}
-        await parse(raw(body), app.state.context, parse_chat)
-    assert caught.value.param == "tools[2].function.parameters"
-
-
 async def test_unknown_options_are_ignored_by_their_paths_and_rejected_if_strict():
     wish = schema_format({"type": "object", "x": 1})
     body = {"messages": MESSAGES, "response_format": {**wish, "b": 2, "json_schema": {**wish["json_schema"], "a": 1}}}

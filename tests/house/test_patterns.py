@@ -56,7 +56,6 @@ PATTERNS = {
     "app.text.chat_template._ADDS_ARGUMENTS": ("search", MODEL),
     "app.text.chat_template._ASKS_FOR_NONE": ("search", MODEL),
     "app.text.grammar.compile._POSITION": ("sub", CLIENT),
-    "app.text.grammar.fence._PARTS": ("search", CLIENT),
     "app.text.grammar.gbnf._COUNT": ("finditer", CLIENT),
     "app.text.grammar.gbnf._LARK": ("search", CLIENT),
     "app.text.grammar.gbnf._TEXTS": ("sub", CLIENT),

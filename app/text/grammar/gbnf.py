@@ -29,7 +29,7 @@ MAX_DIGITS = 64
 ROOT = "root"
 # Texts, sets of characters, and comments. One that is not closed goes on to the end: looked for again behind each `[`,
 # the end of thousands would take minutes.
-_TEXTS = re.compile(r'"(?:\\[\s\S]|[^"\\])*+"?|\[(?:\\[\s\S]|[^\]\\])*+\]?|#.*')
+_TEXTS = re.compile(r'"(?:\\[\s\S]|[^"\\])*+(?:"|\\?\Z)|\[(?:\\[\s\S]|[^\]\\])*+(?:\]|\\?\Z)|#.*')
 # A line of Lark, as the library recognizes it; its own pattern is quadratic in empty lines.
 _LARK = re.compile(r"^[^\S\n]*+(?:%llguidance\b|start\s*+:)", re.MULTILINE)
 _COUNT = re.compile(r"[{,]\s*+(\d++)")
