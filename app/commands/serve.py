@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from app.commands.options import Parser, add_settings, read_config
 from app.observe.console import Console
+from app.observe.log_writer import LogWriter
 from app.runtime.gc_tuning import paused_gc
 from app.runtime.startup_timings import StartTimings, process_age
 
@@ -32,7 +33,9 @@ def run(args: argparse.Namespace) -> int:
         from app.server.run import serve
 
         timings.end("import the server")
-        serve(config, Console(sys.stdout, is_quiet=config.server.quiet), timings=timings)
+        writer = LogWriter()
+        console = Console(writer.stream(sys.stdout), is_quiet=config.server.quiet)
+        serve(config, console, writer, timings=timings)
     return 0
 
 
