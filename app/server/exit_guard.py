@@ -137,11 +137,15 @@ class ExitGuard:
 
 
 def kill_children() -> None:
-    """Kill the child processes of this process, whatever they do. Their own children must end at end of file."""
+    """Kill the child processes of this process, whatever they do, and the processes of groups that they lead.
+
+    Other children of theirs must end at end of file.
+    """
     for thread in Path("/proc/self/task").glob("*/children"):  # not on systems other than Linux
         with contextlib.suppress(OSError):  # the thread or the child has ended
             for child in thread.read_text().split():
-                os.kill(int(child), signal.SIGKILL)
+                leads_group = os.getpgid(int(child)) == int(child)
+                (os.killpg if leads_group else os.kill)(int(child), signal.SIGKILL)
 
 
 def _wait_for_threads() -> None:

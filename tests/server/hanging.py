@@ -3,7 +3,8 @@
 `engine`: the third step never ends, and the server shows the failure until it gets SIGUSR1. `loop`: the event loop
 blocks when it prints that the server is ready. `flood`: the same after 5,000 lines of the log. `load`: the model loads
 until the server gets SIGUSR1. `compile`: a grammar is compiled for ever. `child`: a child process runs for ever; its
-number is in the log. `log`: nothing hangs, and 100 lines of the log may wait for their reader.
+number is in the log. `log`: nothing hangs, and 100 lines of the log may wait for their reader. `folders`: nothing
+hangs, and neither the cache nor a temporary folder can be written.
 
 What hangs says so on stderr before, but for the loop.
 """
@@ -13,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 
 from app.commands import serve as command
@@ -115,6 +117,9 @@ def main(kind: str, arguments: list[str]) -> None:
             cache.compile_grammar = lambda *arguments: hang_for_ever()
         case "child":
             start_child()
+        case "folders":
+            os.environ["XDG_CACHE_HOME"] = "/proc/none"
+            tempfile._candidate_tempdir_list = list
     serve(config, console, writer, faults=HangingStep() if kind == "engine" else None)
 
 
