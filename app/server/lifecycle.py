@@ -7,7 +7,7 @@
 uvicorn's shutdown closes WebSockets (1012) before it waits for requests. Therefore `should_exit` is set only after the
 drain, when streams and sockets have got their final messages (see `streaming/drain.py`). On SIGINT, which a user at a
 terminal sends, requests without a token end at once; on SIGTERM, which a supervisor sends, they may finish too.
-Whatever holds this up, `ExitGuard` ends the process.
+Whatever holds this up, `ProcessEnd` ends the process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from app.observe.console import Console
 from app.runtime.clock import monotonic
 from app.runtime.gc_tuning import freeze_after_startup
 from app.runtime.startup_timings import StartTimings
-from app.server.exit_guard import ExitGuard
+from app.server.process_end import ProcessEnd
 from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
 from app.streaming.drain import Drain
@@ -42,8 +42,8 @@ COUNTDOWN_S = 0.2
 class Server(uvicorn.Server):
     """uvicorn's server with our startup and shutdown; after `run`, `has_failed` says whether a failure ended it.
 
-    When the `guard` has got a signal, `drain` ends open requests within `drain_timeout_s`. `watchdog` runs from startup
-    to exit. `timings` are printed on the `console` when the model is ready.
+    When `process_end` has got a signal, `drain` ends open requests within `drain_timeout_s`. `watchdog` runs from
+    startup to exit. `timings` are printed on the `console` when the model is ready.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         engine: AsyncEngine,
         *,
-        guard: ExitGuard,
+        process_end: ProcessEnd,
         watchdog: Watchdog,
         drain: Drain,
         drain_timeout_s: float,
@@ -64,7 +64,7 @@ class Server(uvicorn.Server):
         self.has_failed = False
         self._engine = engine
         self.health = engine.health
-        self.guard = guard
+        self.process_end = process_end
         self.watchdog = watchdog
         self._drain = drain
         self._drain_timeout_s = drain_timeout_s
@@ -95,15 +95,15 @@ class Server(uvicorn.Server):
                 self._watchdog_task.cancel()
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
-        """Let the guard receive the signals; uvicorn would raise them again after a clean shutdown."""
-        return self.guard.capture_signals()
+        """Let `process_end` receive the signals; uvicorn would raise them again after a clean shutdown."""
+        return self.process_end.capture_signals()
 
     async def on_tick(self, counter: int) -> bool:
         """Look for a signal and check the health ten times a second, in addition to uvicorn's own work."""
         if self._shutdown_task is None:
             self._check(self.health())
-            if self.guard.signal is not None:
-                self._shutdown_task = asyncio.get_running_loop().create_task(self._shut_down(self.guard.signal))
+            if self.process_end.signal is not None:
+                self._shutdown_task = asyncio.get_running_loop().create_task(self._shut_down(self.process_end.signal))
         return await super().on_tick(counter)
 
     def _check(self, health: EngineHealth) -> None:
@@ -114,7 +114,7 @@ class Server(uvicorn.Server):
                 self._exit_time = monotonic() + (FAILURE_SHOWN_S if self._state is EngineState.READY else 0.0)
             self.should_exit = monotonic() >= self._exit_time
             if self.should_exit:
-                self.guard.arm()
+                self.process_end.arm()
         elif self._state is EngineState.LOADING and health.state is EngineState.READY:
             freeze_after_startup()
             if self._timings is not None:

@@ -16,10 +16,9 @@ import uvloop  # noqa: F401  # uvicorn would load it later, and wait for torch's
 
 from app import __version__
 from app.api.app import create_app
-from app.cli import report_failures
 from app.config.settings import Config, served_name
 from app.contract.engine_status import ModelInfo, StepReport
-from app.contract.errors import EngineFailed
+from app.contract.errors import EngineFailed, error_line
 from app.contract.events import TokenDelta
 from app.engine.faults import FaultPlan
 from app.engine.preload import begin_preload
@@ -29,10 +28,10 @@ from app.observe.log_output import configure_logging
 from app.observe.log_writer import LogWriter
 from app.observe.metrics import Metrics
 from app.runtime.startup_timings import StartTimings, process_age
-from app.server.exit_guard import ExitGuard
 from app.server.guard import ConnectionLimits, Guard
 from app.server.http_protocol import HttpProtocol
 from app.server.lifecycle import SHUTDOWN_S, Server
+from app.server.process_end import ProcessEnd
 from app.server.sockets import BACKLOG, listen, unacknowledged_timeout_s, url_of
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.server.websocket_protocol import WebSocketProtocol
@@ -85,16 +84,18 @@ def serve(
         server = make_server(config, thread, model.text, console, writer, url_of(listener), timings, grammars)
         del model  # its headers can be large; the engine drops them too, once it is built
         server.run(sockets=[listener])
-        server.guard.end(report_failures("quire", partial(_check_outcome, server, thread)))
+        server.process_end.finish(_report_outcome(server, thread))
 
 
-def _check_outcome(server: Server, thread: EngineThread) -> int:
-    """Return the exit code of a server that has ended, or raise what failed; the watchdog has reported already."""
-    if server.watchdog.has_fired:
+def _report_outcome(server: Server, thread: EngineThread) -> int:
+    """Return the exit code of a server that has ended; a failure is a line on stderr, as of all commands."""
+    if server.watchdog.has_fired:  # and has reported why
         return EXIT_ENGINE_FAILED
-    if server.has_failed:
-        raise thread.failure or EngineFailed(server.health().message)
-    return 0
+    if not server.has_failed:
+        return 0
+    failure = thread.failure or EngineFailed(server.health().message)
+    sys.stderr.write(f"{error_line('quire', failure.message)}\n")
+    return failure.exit_code
 
 
 def make_server(
@@ -120,7 +121,7 @@ def make_server(
     return Server(
         uvicorn_config(app, config),
         engine,
-        guard=ExitGuard(
+        process_end=ProcessEnd(
             console,
             writer,
             config.server.drain_timeout,

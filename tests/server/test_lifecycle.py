@@ -16,8 +16,8 @@ from app.observe.console import Console
 from app.observe.log_writer import LogWriter
 from app.runtime.startup_timings import StartTimings
 from app.server import lifecycle
-from app.server.exit_guard import SIGNALS, ExitGuard
 from app.server.lifecycle import Server
+from app.server.process_end import SIGNALS, ProcessEnd
 from app.server.run import uvicorn_config
 from app.server.sockets import listen
 from app.server.watchdog import Watchdog
@@ -90,7 +90,7 @@ class RunningServer:
         self.exits: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.writer = LogWriter()
         drain = Drain(self.engine, self.streams)
-        self.guard = ExitGuard(
+        self.process_end = ProcessEnd(
             self.console,
             self.writer,
             drain_timeout_s,
@@ -102,7 +102,7 @@ class RunningServer:
             uvicorn_config(app, Config()),
             self.engine,
             watchdog=Watchdog(WatchedPort(self.engine), 0.0, observe_lag=self._note_lag),
-            guard=self.guard,
+            process_end=self.process_end,
             drain=drain,
             drain_timeout_s=drain_timeout_s,
             console=self.console,
@@ -126,7 +126,7 @@ class RunningServer:
         """Wait until the server has ended."""
         async with asyncio.timeout(HANG_S):
             await self.task
-        self.guard.close()
+        self.process_end.close()
         self.writer.close()
 
 

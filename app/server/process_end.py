@@ -1,7 +1,7 @@
 """Ends the process in time after a signal, whatever its threads do.
 
     SIGTERM, SIGINT ──▶ pipe ──▶ thread "quire-exit": notes the signal for the loop, and begins to watch the time
-    loop      drain, close the sockets ──▶ `end`: children, threads, exit functions, last lines ──▶ os._exit
+    loop      drain, close the sockets ──▶ `finish`: children, threads, exit functions, last lines ──▶ os._exit
     thread    EXIT_S after the last open stream, or after `drain_timeout` and EXIT_S ──▶ children, last lines
               ──▶ os._exit; a second signal ──▶ the same at once
 
@@ -32,17 +32,17 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT_S = 3.5
 """From the end of the last stream to the end of the process by force; with the last lines it is less than 4 s."""
 THREADS_S = 1.0
-"""How long `end` waits for threads that are at work."""
+"""How long `finish` waits for threads that are at work."""
 _FORCED_CLOSE_S = 0.25  # for a reader of the last lines
 _POLL_S = 0.1
 _ARM = 0  # in the pipe, beside the numbers of signals
 
 
-class ExitGuard:
-    """The end of a server's process.
+class ProcessEnd:
+    """The end of a server's process, by itself or by force.
 
     `num_open` returns the number of open streams, `exit_code` the code if the process ends now; both are called by the
-    guard's thread. `exit_process` is for tests.
+    thread "quire-exit". `exit_process` is for tests.
 
     Attributes:
         signal: the signal that ends the server, once there is one.
@@ -71,7 +71,7 @@ class ExitGuard:
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Let the guard receive SIGINT and SIGTERM in a block. Main thread only, inside a running event loop."""
+        """Receive SIGINT and SIGTERM in a block. Main thread only, inside a running event loop."""
         handlers = {number: signal.signal(number, lambda number, frame: None) for number in SIGNALS}
         pipe = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
         try:
@@ -86,7 +86,7 @@ class ExitGuard:
         with contextlib.suppress(BlockingIOError):
             os.write(self._pipe, bytes([_ARM]))
 
-    def end(self, code: int) -> None:
+    def finish(self, code: int) -> None:
         """End the process with `code`, after what a normal exit would do, without its waits. Main thread."""
         self.arm()
         kill_children()
@@ -96,7 +96,7 @@ class ExitGuard:
         self._exit_process(code)
 
     def close(self) -> None:
-        """End the guard's thread; the process goes on."""
+        """End the thread; the process goes on."""
         os.close(self._pipe)
 
     def _watch(self) -> None:

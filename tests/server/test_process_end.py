@@ -12,8 +12,8 @@ import pytest
 
 from app.observe.console import Console
 from app.observe.log_writer import LogWriter
-from app.server import exit_guard
-from app.server.exit_guard import SIGNALS, ExitGuard
+from app.server import process_end
+from app.server.process_end import SIGNALS, ProcessEnd
 from tests.observe.terminals import Terminal
 
 HANG_S = 60
@@ -28,7 +28,7 @@ class GuardedProcess:
         self.writer = LogWriter()
         self.console = Console(self.writer.stream(self.terminal), environ={})
         self.code = 0
-        self.guard = ExitGuard(
+        self.end = ProcessEnd(
             self.console,
             self.writer,
             drain_timeout_s,
@@ -49,38 +49,38 @@ def guarded() -> Iterator[Callable[..., GuardedProcess]]:
 
     yield make
     for process in made:
-        process.guard.close()
+        process.end.close()
         process.writer.close()
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     """Tests do not wait for seconds."""
-    monkeypatch.setattr(exit_guard, "EXIT_S", 0.01)
+    monkeypatch.setattr(process_end, "EXIT_S", 0.01)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_after_a_signal_a_process_that_does_not_end_is_ended(guarded, number):
     process = guarded()
-    with process.guard.capture_signals():
+    with process.end.capture_signals():
         signal.raise_signal(number)
         assert process.exits.get(timeout=HANG_S) == 0
-    assert process.guard.signal is number
+    assert process.end.signal is number
 
 
 def test_without_a_signal_nothing_ends(guarded):
     process = guarded()
-    with process.guard.capture_signals():
+    with process.end.capture_signals():
         before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
         signal.raise_signal(signal.SIGUSR1)
         signal.signal(signal.SIGUSR1, before)
-    assert process.guard.signal is None
+    assert process.end.signal is None
     assert process.exits.empty()
 
 
 def test_the_handlers_of_signals_are_restored(guarded):
     before = [signal.getsignal(number) for number in SIGNALS]
-    with guarded().guard.capture_signals():
+    with guarded().end.capture_signals():
         assert [signal.getsignal(number) for number in SIGNALS] != before
     assert [signal.getsignal(number) for number in SIGNALS] == before
     pipe = signal.set_wakeup_fd(-1)
@@ -96,7 +96,7 @@ def test_open_streams_have_the_drain_timeout(guarded):
         return len(open_streams)
 
     process = guarded(num_open, 10 * HANG_S)
-    process.guard.arm()
+    process.end.arm()
     for _ in range(3):
         assert asked.acquire(timeout=HANG_S)
     assert process.exits.empty()
@@ -106,14 +106,14 @@ def test_open_streams_have_the_drain_timeout(guarded):
 
 def test_after_the_drain_timeout_open_streams_do_not_hold_up_the_end(guarded):
     process = guarded(lambda: 1, 0.01)
-    process.guard.arm()
+    process.end.arm()
     assert process.exits.get(timeout=HANG_S) == 0
 
 
 def test_a_second_signal_ends_the_process_at_once(guarded):
     process = guarded(lambda: 1, 10 * HANG_S)
     process.console.show_status("Finishing")
-    with process.guard.capture_signals():
+    with process.end.capture_signals():
         for number in SIGNALS:
             signal.raise_signal(number)
         assert process.exits.get(timeout=HANG_S) == 0
@@ -123,34 +123,34 @@ def test_a_second_signal_ends_the_process_at_once(guarded):
 def test_the_code_of_a_failure_is_kept(guarded):
     process = guarded()
     process.code = 70
-    process.guard.arm()
+    process.end.arm()
     assert process.exits.get(timeout=HANG_S) == 70
 
 
 def test_the_end_runs_the_exit_functions_and_writes_the_last_lines(guarded, monkeypatch):
     process, order = guarded(lambda: 1, HANG_S), []
-    monkeypatch.setattr(exit_guard.atexit, "_run_exitfuncs", lambda: order.append("exit functions"))
-    monkeypatch.setattr(exit_guard, "kill_children", lambda: order.append("children"))
+    monkeypatch.setattr(process_end.atexit, "_run_exitfuncs", lambda: order.append("exit functions"))
+    monkeypatch.setattr(process_end, "kill_children", lambda: order.append("children"))
     process.console.print_line("last")
-    process.guard.end(75)
+    process.end.finish(75)
     assert process.exits.get(timeout=HANG_S) == 75
     assert order == ["children", "exit functions"]
     assert process.terminal.getvalue() == "last\n"
 
 
 def test_the_end_waits_for_a_thread_but_not_for_ever(guarded, monkeypatch):
-    monkeypatch.setattr(exit_guard.atexit, "_run_exitfuncs", lambda: None)
+    monkeypatch.setattr(process_end.atexit, "_run_exitfuncs", lambda: None)
     may_end = threading.Event()
     thread = threading.Thread(target=may_end.wait, args=(HANG_S,))
     thread.start()
-    monkeypatch.setattr(exit_guard, "THREADS_S", 0.01)
+    monkeypatch.setattr(process_end, "THREADS_S", 0.01)
     busy = guarded(lambda: 1, HANG_S)
-    busy.guard.end(0)
+    busy.end.finish(0)
     assert busy.exits.get(timeout=HANG_S) == 0 and thread.is_alive()
-    monkeypatch.setattr(exit_guard, "THREADS_S", HANG_S)
+    monkeypatch.setattr(process_end, "THREADS_S", HANG_S)
     threading.Timer(0.01, may_end.set).start()
     waiting = guarded(lambda: 1, HANG_S)
-    waiting.guard.end(0)
+    waiting.end.finish(0)
     assert waiting.exits.get(timeout=HANG_S) == 0 and not thread.is_alive()
 
 
@@ -158,7 +158,7 @@ def test_children_are_killed():
     """In a process of its own: the children of this one belong to other tests."""
     program = (
         "import signal, subprocess, sys\n"
-        "from app.server.exit_guard import kill_children\n"
+        "from app.server.process_end import kill_children\n"
         "child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)\n"
         "kill_children()\n"
         f"sys.exit(child.wait({HANG_S}) != -signal.SIGKILL)\n"
