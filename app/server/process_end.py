@@ -88,6 +88,7 @@ class ProcessEnd:
 
     def finish(self, code: int) -> None:
         """End the process with `code`, after what a normal exit would do, without its waits. Main thread."""
+        self._num_open = lambda: 0  # from now on nobody can read a stream
         self.arm()
         kill_children()
         _wait_for_threads()

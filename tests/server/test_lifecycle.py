@@ -15,7 +15,7 @@ from app.contract.requests import Abort
 from app.observe.console import Console
 from app.observe.log_writer import LogWriter
 from app.runtime.startup_timings import StartTimings
-from app.server import lifecycle
+from app.server import lifecycle, process_end
 from app.server.lifecycle import Server
 from app.server.process_end import SIGNALS, ProcessEnd
 from app.server.run import uvicorn_config
@@ -128,6 +128,12 @@ class RunningServer:
             await self.task
         self.process_end.close()
         self.writer.close()
+
+
+@pytest.fixture(autouse=True)
+def no_killed_children(monkeypatch):
+    """The children of this process belong to other tests."""
+    monkeypatch.setattr(process_end, "kill_children", lambda: None)
 
 
 @pytest.fixture(autouse=True)

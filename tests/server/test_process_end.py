@@ -19,8 +19,8 @@ from tests.observe.terminals import Terminal
 HANG_S = 60
 
 
-class GuardedProcess:
-    """A guard of this process, which records the codes that the process would end with."""
+class FakeProcess:
+    """The end of this process, which only records the codes that it would end with."""
 
     def __init__(self, num_open: Callable[[], int], drain_timeout_s: float) -> None:
         self.exits: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -39,12 +39,12 @@ class GuardedProcess:
 
 
 @pytest.fixture
-def guarded() -> Iterator[Callable[..., GuardedProcess]]:
-    """Makes guards, and ends their threads."""
-    made: list[GuardedProcess] = []
+def make_process() -> Iterator[Callable[..., FakeProcess]]:
+    """Makes ends of this process, and ends their threads."""
+    made: list[FakeProcess] = []
 
-    def make(num_open: Callable[[], int] = lambda: 0, drain_timeout_s: float = 0.0) -> GuardedProcess:
-        made.append(GuardedProcess(num_open, drain_timeout_s))
+    def make(num_open: Callable[[], int] = lambda: 0, drain_timeout_s: float = 0.0) -> FakeProcess:
+        made.append(FakeProcess(num_open, drain_timeout_s))
         return made[-1]
 
     yield make
@@ -54,22 +54,25 @@ def guarded() -> Iterator[Callable[..., GuardedProcess]]:
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch):
-    """Tests do not wait for seconds."""
-    monkeypatch.setattr(process_end, "EXIT_S", 0.01)
+def harmless(monkeypatch):
+    """Tests do not wait for seconds, and leave the children and exit functions of their process alone."""
+    for name in ("EXIT_S", "THREADS_S"):
+        monkeypatch.setattr(process_end, name, 0.01)
+    monkeypatch.setattr(process_end, "kill_children", lambda: None)
+    monkeypatch.setattr(process_end.atexit, "_run_exitfuncs", lambda: None)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_after_a_signal_a_process_that_does_not_end_is_ended(guarded, number):
-    process = guarded()
+def test_after_a_signal_a_process_that_does_not_end_is_ended(make_process, number):
+    process = make_process()
     with process.end.capture_signals():
         signal.raise_signal(number)
         assert process.exits.get(timeout=HANG_S) == 0
     assert process.end.signal is number
 
 
-def test_without_a_signal_nothing_ends(guarded):
-    process = guarded()
+def test_without_a_signal_nothing_ends(make_process):
+    process = make_process()
     with process.end.capture_signals():
         before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
         signal.raise_signal(signal.SIGUSR1)
@@ -78,16 +81,16 @@ def test_without_a_signal_nothing_ends(guarded):
     assert process.exits.empty()
 
 
-def test_the_handlers_of_signals_are_restored(guarded):
+def test_the_handlers_of_signals_are_restored(make_process):
     before = [signal.getsignal(number) for number in SIGNALS]
-    with guarded().end.capture_signals():
+    with make_process().end.capture_signals():
         assert [signal.getsignal(number) for number in SIGNALS] != before
     assert [signal.getsignal(number) for number in SIGNALS] == before
     pipe = signal.set_wakeup_fd(-1)
     assert pipe == -1
 
 
-def test_open_streams_have_the_drain_timeout(guarded):
+def test_open_streams_have_the_drain_timeout(make_process):
     """Nothing ends while a stream is open and there is time; when it has ended, the process does."""
     asked, open_streams = threading.Semaphore(0), [object()]
 
@@ -95,7 +98,7 @@ def test_open_streams_have_the_drain_timeout(guarded):
         asked.release()
         return len(open_streams)
 
-    process = guarded(num_open, 10 * HANG_S)
+    process = make_process(num_open, 10 * HANG_S)
     process.end.arm()
     for _ in range(3):
         assert asked.acquire(timeout=HANG_S)
@@ -104,14 +107,14 @@ def test_open_streams_have_the_drain_timeout(guarded):
     assert process.exits.get(timeout=HANG_S) == 0
 
 
-def test_after_the_drain_timeout_open_streams_do_not_hold_up_the_end(guarded):
-    process = guarded(lambda: 1, 0.01)
+def test_after_the_drain_timeout_open_streams_do_not_hold_up_the_end(make_process):
+    process = make_process(lambda: 1, 0.01)
     process.end.arm()
     assert process.exits.get(timeout=HANG_S) == 0
 
 
-def test_a_second_signal_ends_the_process_at_once(guarded):
-    process = guarded(lambda: 1, 10 * HANG_S)
+def test_a_second_signal_ends_the_process_at_once(make_process):
+    process = make_process(lambda: 1, 10 * HANG_S)
     process.console.show_status("Finishing")
     with process.end.capture_signals():
         for number in SIGNALS:
@@ -120,15 +123,16 @@ def test_a_second_signal_ends_the_process_at_once(guarded):
     assert process.terminal.getvalue() == "\rFinishing\x1b[K\r\x1b[K", "the status line is cleared"
 
 
-def test_the_code_of_a_failure_is_kept(guarded):
-    process = guarded()
+def test_the_code_of_a_failure_is_kept(make_process):
+    process = make_process()
     process.code = 70
     process.end.arm()
     assert process.exits.get(timeout=HANG_S) == 70
 
 
-def test_the_end_runs_the_exit_functions_and_writes_the_last_lines(guarded, monkeypatch):
-    process, order = guarded(lambda: 1, HANG_S), []
+def test_the_end_runs_the_exit_functions_and_writes_the_last_lines(make_process, monkeypatch):
+    process, order = make_process(), []
+    monkeypatch.setattr(process_end, "EXIT_S", HANG_S)
     monkeypatch.setattr(process_end.atexit, "_run_exitfuncs", lambda: order.append("exit functions"))
     monkeypatch.setattr(process_end, "kill_children", lambda: order.append("children"))
     process.console.print_line("last")
@@ -138,18 +142,28 @@ def test_the_end_runs_the_exit_functions_and_writes_the_last_lines(guarded, monk
     assert process.terminal.getvalue() == "last\n"
 
 
-def test_the_end_waits_for_a_thread_but_not_for_ever(guarded, monkeypatch):
-    monkeypatch.setattr(process_end.atexit, "_run_exitfuncs", lambda: None)
+def test_an_exit_function_that_hangs_does_not_hold_up_the_end(make_process, monkeypatch):
+    process, may_return = make_process(lambda: 1, 10 * HANG_S), threading.Event()
+    monkeypatch.setattr(process_end.atexit, "_run_exitfuncs", lambda: may_return.wait(HANG_S))
+    process.code = 70
+    finishing = threading.Thread(target=process.end.finish, args=(70,))
+    finishing.start()
+    assert process.exits.get(timeout=HANG_S) == 70
+    may_return.set()
+    finishing.join(HANG_S)
+
+
+def test_the_end_waits_for_a_thread_but_not_for_ever(make_process, monkeypatch):
+    monkeypatch.setattr(process_end, "EXIT_S", HANG_S)
     may_end = threading.Event()
     thread = threading.Thread(target=may_end.wait, args=(HANG_S,))
     thread.start()
-    monkeypatch.setattr(process_end, "THREADS_S", 0.01)
-    busy = guarded(lambda: 1, HANG_S)
+    busy = make_process()
     busy.end.finish(0)
     assert busy.exits.get(timeout=HANG_S) == 0 and thread.is_alive()
     monkeypatch.setattr(process_end, "THREADS_S", HANG_S)
-    threading.Timer(0.01, may_end.set).start()
-    waiting = guarded(lambda: 1, HANG_S)
+    monkeypatch.setattr(process_end, "kill_children", may_end.set)
+    waiting = make_process()
     waiting.end.finish(0)
     assert waiting.exits.get(timeout=HANG_S) == 0 and not thread.is_alive()
 
