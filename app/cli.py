@@ -15,7 +15,7 @@ from types import ModuleType
 from app import __version__
 from app.commands.options import Parser
 from app.config.settings import nearest
-from app.contract.errors import CannotStart, ConfigurationError, QuireError
+from app.contract.errors import CannotStart, ConfigurationError, QuireError, error_line
 
 EXIT_REFUSED = ConfigurationError.exit_code
 EXIT_ENGINE_FAILED = QuireError.exit_code
@@ -95,7 +95,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _fail(program: str, message: str, code: int) -> int:
-    print(f"{program}: error: {' '.join(message.split())}", file=sys.stderr)
+    print(error_line(program, message), file=sys.stderr)
     return code
 
 

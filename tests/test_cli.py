@@ -179,7 +179,9 @@ def test_flags_need_no_value():
 @pytest.mark.parametrize("option", ["-q", "--quiet"])
 def test_quiet_has_a_short_form_and_applies_to_console_and_log(monkeypatch, option):
     seen = []
-    monkeypatch.setattr(SERVER_RUN, lambda config, console, timings: seen.append((config.server.quiet, console)))
+    monkeypatch.setattr(
+        SERVER_RUN, lambda config, console, writer, timings: seen.append((config.server.quiet, console))
+    )
     assert cli.main(["serve", option]) == 0
     ((is_quiet, console),) = seen
     assert is_quiet and console._is_quiet

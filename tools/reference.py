@@ -94,7 +94,8 @@ _EXIT_CODES = f"""## Exit codes
 | {cli.EXIT_INTERRUPTED} | a terminal command was interrupted by Ctrl-C |
 
 After the first SIGINT or SIGTERM a server finishes open requests for at most `--drain-timeout` seconds, and rejects new
-ones with 503 `draining`. A second signal ends the process at once.
+ones with 503 `draining`. It ends within 4 s after the last of them, and at the latest 4 s after that time. A second
+signal ends the process at once. SIGHUP is ignored: a server goes on when its terminal is closed.
 """
 
 

@@ -67,9 +67,10 @@ def log_stream(
 
 
 def figures_of(session: Session | SessionGroup) -> dict[str, Any]:
-    """Return the number of choices, the token counts, and counts of cache hits and preemptions that are not 0.
+    """Return the number of choices, token counts, times, and counts of cache hits and preemptions that are not 0.
 
-    Of a session that did not end, the generated tokens that were read count.
+    Of a session that did not end, the generated tokens that were read count. The times are the engine's, of the choices
+    whose end was read: in the queue, and until the first token of any if there was one.
     """
     usage = session.usage or Usage(session.num_prompt_tokens, 0)
     if not session.is_finished or session.error is not None:
@@ -81,8 +82,19 @@ def figures_of(session: Session | SessionGroup) -> dict[str, Any]:
         "n": session.num_choices,
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
+        **_times_of(session),
         **{name: count for name, count in rare.items() if count},
     }
+
+
+def _times_of(session: Session | SessionGroup) -> dict[str, float]:
+    if session.usage is None:
+        return {}
+    span = session.span()
+    times = {"queue_ms": round(span.queue_s * 1000, 3)}
+    if session.num_tokens:
+        times["first_token_ms"] = round(span.first_token_s * 1000, 3)
+    return times
 
 
 def _fields(scope: Scope, method: str, status: int, reason: str | None, duration_s: float) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from app.api.context import ApiContext, StreamTimers
 from app.api.cors import Cors, allowed_origins
 from app.api.error_response import handle_http_exception, handle_quire_error
 from app.api.health import MetricsPage
-from app.api.middleware import RequestChecks, Trace, allowed_hosts, check_host, check_key
+from app.api.middleware import METRICS_PATH, RequestChecks, Trace, allowed_hosts, check_host, check_key
 from app.api.openapi import OpenApiPage
 from app.api.operations import OPERATIONS, Operation, body_kinds
 from app.api.page import Page
@@ -52,7 +52,7 @@ def create_app(
     origins = allowed_origins(config.server)
     cors = [Middleware(Cors, origins=origins)] if origins else []
     metrics_page = MetricsPage(metrics.render)
-    operations = [*OPERATIONS, Operation("GET", "/metrics", metrics_page.show, "Metrics of Prometheus", None)]
+    operations = [*OPERATIONS, Operation("GET", METRICS_PATH, metrics_page.show, "Metrics of Prometheus", None)]
     openapi = OpenApiPage(operations, has_keys=bool(config.server.api_key))
     operations.append(Operation("GET", "/openapi.json", openapi.show, "The OpenAPI document", None))
     app = Starlette(

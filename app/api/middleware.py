@@ -26,6 +26,7 @@ from app.runtime.clock import Clock
 
 OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/health"})
 OPEN_PREFIX = "/static/"
+METRICS_PATH = "/metrics"
 # A probe gets these states again and again from a healthy server.
 _ROUTINE_STATES = frozenset({EngineState.LOADING, EngineState.DRAINING})
 # Browsers cannot set headers of a WebSocket: the key may also come in the first frame.
@@ -77,7 +78,7 @@ class Trace:
                 error = EngineFailed("Internal error; see the server log for this x-request-id.")
                 await error_response(error.info())(scope, receive, traced)
         finally:
-            is_routine = _is_open(scope["path"]) and (record.status < 400 or record.reason in _ROUTINE_STATES)
+            is_routine = _is_routine(scope["path"]) and (record.status < 400 or record.reason in _ROUTINE_STATES)
             record.write(scope, self._clock() - began, is_routine=is_routine)
         return None
 
@@ -174,6 +175,10 @@ async def reject(error: QuireError, scope: Scope, receive: Receive, send: Send) 
         await send({"type": "websocket.close", "code": error.ws_close_code})
         return
     await error_response(error.info())(scope, receive, send)
+
+
+def _is_routine(path: str) -> bool:
+    return _is_open(path) or path == METRICS_PATH
 
 
 def _is_open(path: str) -> bool:

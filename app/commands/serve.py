@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from app.commands.options import Parser, add_settings, read_config
 from app.observe.console import Console
+from app.observe.log_writer import LogWriter
 from app.runtime.gc_tuning import paused_gc
 from app.runtime.startup_timings import StartTimings, process_age
 
@@ -25,22 +26,26 @@ def add_options(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal ends the process."""
     timings = StartTimings(process_age())
-    with _ending_on_sigterm(), paused_gc():
+    with _startup_signals(), paused_gc():
         config = read_config(args, model=args.served)
         timings.end("Python, the command line")
         # Imported after the settings were checked: a mistyped option is reported without delay.
         from app.server.run import serve
 
         timings.end("import the server")
-        serve(config, Console(sys.stdout, is_quiet=config.server.quiet), timings=timings)
+        writer = LogWriter()
+        console = Console(writer.stream(sys.stdout), is_quiet=config.server.quiet)
+        serve(config, console, writer, timings=timings)
     return 0
 
 
 @contextmanager
-def _ending_on_sigterm() -> Iterator[None]:
-    """End the process with exit code 0 on SIGTERM, until the server listens and installs its own handler."""
-    before = signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
+def _startup_signals() -> Iterator[None]:
+    """Ignore SIGHUP, and end the process with exit code 0 on SIGTERM until the server listens with its own handler."""
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    termination = signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGHUP, hangup)
+        signal.signal(signal.SIGTERM, termination)

@@ -284,3 +284,8 @@ class EngineFailed(QuireError):
     """The engine failed while it processed this request."""
 
     code = "engine_error"
+
+
+def error_line(program: str, message: str) -> str:
+    """Return the line on stderr with which `program` reports an expected failure, without a line end."""
+    return f"{program}: error: {' '.join(message.split())}"

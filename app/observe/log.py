@@ -26,8 +26,8 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without a line end."""
         fields = getattr(record, FIELDS, {})
-        if record.exc_info:
-            fields = {**fields, "exception": self.formatException(record.exc_info)}
+        if exception := _exception_of(record):
+            fields = {**fields, "exception": exception}
         return json_line(record.levelname, record.name, record.getMessage(), fields, created=record.created)
 
 
@@ -45,8 +45,7 @@ class TextFormatter(logging.Formatter):
         clock = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         level = self._paint(f"{record.levelname.lower():<7}", _colour_of(record.levelno))
         lines = [f"{self._paint(clock, Colour.DIM)} {level} {text}"]
-        if record.exc_info:
-            lines += [f"    {_printable(line)}" for line in self.formatException(record.exc_info).splitlines()]
+        lines += [f"    {_printable(line)}" for line in _exception_of(record).splitlines()]
         return "\n".join(lines)
 
     def _request(self, message: str, fields: Mapping[str, object]) -> str:
@@ -87,6 +86,13 @@ def log_request(*, is_routine: bool = False, **fields: object) -> None:
     """
     level = logging.DEBUG if is_routine else logging.INFO
     logging.getLogger(ACCESS_LOGGER).log(level, "request", extra={FIELDS: fields})
+
+
+def _exception_of(record: logging.LogRecord) -> str:
+    """Return the traceback of a record; "" if it has none."""
+    if record.exc_text or not record.exc_info:
+        return record.exc_text or ""
+    return logging.Formatter().formatException(record.exc_info)
 
 
 def _colour_of(level: int) -> Colour | None:

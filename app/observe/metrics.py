@@ -47,6 +47,13 @@ class _GrammarCounts(Protocol):
     def take_compile_seconds(self) -> list[float]: ...
 
 
+class _LogCounts(Protocol):
+    """Counts of a server's log (see LogWriter)."""
+
+    @property
+    def num_dropped(self) -> int: ...
+
+
 class Metrics:
     """The metrics of one server, with a registry of their own; `cache` adds the cache's settings. Loop only.
 
@@ -61,6 +68,7 @@ class Metrics:
         self._stats = EngineStats()
         self._streams: _StreamCounts | None = None
         self._grammars: _GrammarCounts | None = None
+        self._log: _LogCounts | None = None
         self._mask_s = Histogram(
             "quire_grammar_mask_seconds",
             "Seconds that a step took to find the tokens that grammars allow, of steps with grammars.",
@@ -140,6 +148,10 @@ class Metrics:
         """Include the counts of `grammars`."""
         self._grammars = grammars
 
+    def count_log(self, log: _LogCounts) -> None:
+        """Include the counts of `log`."""
+        self._log = log
+
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
@@ -186,6 +198,11 @@ class Metrics:
                 self._streams.slow_readers,
                 by="action",
             )
+        yield make.counter(
+            "quire_log_records_dropped",
+            "Log records that were dropped because nothing read the log in time.",
+            0 if self._log is None else self._log.num_dropped,
+        )
         if self._grammars is not None:
             yield from self._grammar_families(self._grammars)
         yield from self._ended.families(self._labels)

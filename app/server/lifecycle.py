@@ -7,6 +7,7 @@
 uvicorn's shutdown closes WebSockets (1012) before it waits for requests. Therefore `should_exit` is set only after the
 drain, when streams and sockets have got their final messages (see `streaming/drain.py`). On SIGINT, which a user at a
 terminal sends, requests without a token end at once; on SIGTERM, which a supervisor sends, they may finish too.
+Whatever holds this up, `ProcessEnd` ends the process.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import uvicorn
 
@@ -26,11 +26,11 @@ from app.observe.console import Console
 from app.runtime.clock import monotonic
 from app.runtime.gc_tuning import freeze_after_startup
 from app.runtime.startup_timings import StartTimings
+from app.server.process_end import ProcessEnd
 from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
 from app.streaming.drain import Drain
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Time for uvicorn after the drain to send the last bytes to slow sockets.
 SHUTDOWN_S = 2
 # Time that a server keeps running after its engine has failed: clients get errors, and probes of /livez a 503.
@@ -42,8 +42,8 @@ COUNTDOWN_S = 0.2
 class Server(uvicorn.Server):
     """uvicorn's server with our startup and shutdown; after `run`, `has_failed` says whether a failure ended it.
 
-    `drain` ends open requests within `drain_timeout_s`. `watchdog` runs from startup to exit. `timings` are printed on
-    the `console` when the model is ready.
+    When `process_end` has got a signal, `drain` ends open requests within `drain_timeout_s`. `watchdog` runs from
+    startup to exit. `timings` are printed on the `console` when the model is ready.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         engine: AsyncEngine,
         *,
+        process_end: ProcessEnd,
         watchdog: Watchdog,
         drain: Drain,
         drain_timeout_s: float,
@@ -63,6 +64,7 @@ class Server(uvicorn.Server):
         self.has_failed = False
         self._engine = engine
         self.health = engine.health
+        self.process_end = process_end
         self.watchdog = watchdog
         self._drain = drain
         self._drain_timeout_s = drain_timeout_s
@@ -92,22 +94,16 @@ class Server(uvicorn.Server):
             if self._watchdog_task is not None:
                 self._watchdog_task.cancel()
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Install our handlers of SIGINT and SIGTERM; uvicorn would raise the signals again after a clean shutdown."""
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self._on_signal, number)
-        try:
-            yield
-        finally:
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        """Let `process_end` receive the signals; uvicorn would raise them again after a clean shutdown."""
+        return self.process_end.capture_signals()
 
     async def on_tick(self, counter: int) -> bool:
-        """Check the health ten times a second, in addition to uvicorn's own work."""
+        """Look for a signal and check the health ten times a second, in addition to uvicorn's own work."""
         if self._shutdown_task is None:
             self._check(self.health())
+            if self.process_end.signal is not None:
+                self._shutdown_task = asyncio.get_running_loop().create_task(self._shut_down(self.process_end.signal))
         return await super().on_tick(counter)
 
     def _check(self, health: EngineHealth) -> None:
@@ -117,6 +113,8 @@ class Server(uvicorn.Server):
                 # An engine that fails while it loads has no clients to inform.
                 self._exit_time = monotonic() + (FAILURE_SHOWN_S if self._state is EngineState.READY else 0.0)
             self.should_exit = monotonic() >= self._exit_time
+            if self.should_exit:
+                self.process_end.arm()
         elif self._state is EngineState.LOADING and health.state is EngineState.READY:
             freeze_after_startup()
             if self._timings is not None:
@@ -125,13 +123,6 @@ class Server(uvicorn.Server):
         elif health.state is EngineState.LOADING:
             self._console.show_status(f"Loading the model: {health.progress:.0%}")
         self._state = health.state
-
-    def _on_signal(self, number: signal.Signals) -> None:
-        if self._shutdown_task is not None:
-            self._console.clear_status()
-            os._exit(0)
-        self._check(self.health())  # print state changes since the last check first
-        self._shutdown_task = asyncio.get_running_loop().create_task(self._shut_down(number))
 
     async def _shut_down(self, number: signal.Signals) -> None:
         self._console.print_line(

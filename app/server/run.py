@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import resource
 import sys
 from collections.abc import Callable
@@ -19,22 +18,25 @@ from app import __version__
 from app.api.app import create_app
 from app.config.settings import Config, served_name
 from app.contract.engine_status import ModelInfo, StepReport
-from app.contract.errors import EngineFailed
+from app.contract.errors import EngineFailed, error_line
 from app.contract.events import TokenDelta
 from app.engine.faults import FaultPlan
 from app.engine.preload import begin_preload
 from app.engine.thread import EngineThread
 from app.observe.console import Console
 from app.observe.log_output import configure_logging
+from app.observe.log_writer import LogWriter
 from app.observe.metrics import Metrics
 from app.runtime.startup_timings import StartTimings, process_age
 from app.server.guard import ConnectionLimits, Guard
 from app.server.http_protocol import HttpProtocol
 from app.server.lifecycle import SHUTDOWN_S, Server
+from app.server.process_end import ProcessEnd
 from app.server.sockets import BACKLOG, listen, unacknowledged_timeout_s, url_of
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.server.websocket_protocol import WebSocketProtocol
 from app.streaming.bridge import AsyncEngine
+from app.streaming.drain import Drain
 from app.text.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
 from app.text.opened_model import OpenedModel
@@ -49,20 +51,20 @@ PING_S = 20
 def serve(
     config: Config,
     console: Console,
+    writer: LogWriter,
     *,
     timings: StartTimings | None = None,
     faults: FaultPlan | None = None,
 ) -> None:
-    """Serve until a signal ends the process; messages go to `console`, the log to stderr. Main thread only.
+    """Serve until a signal ends the process, with exit code 0, or a failure with its code. Main thread only.
 
-    `timings` contains the phases so far; `faults` is for tests. After the watchdog has fired, this function ends the
-    process with exit code 70.
+    Messages go to `console`, whose stream should be one of `writer`; the log, and all that is printed to stderr, goes
+    through `writer`, too. `timings` contains the phases so far; `faults` is for tests.
 
     Raises:
-        ModelRefused: the model's folder cannot be served; usually detected before the server listens.
+        ModelRefused: the model's folder cannot be served.
         ConfigurationError: a prefix cannot be pinned.
-        CannotStart: the port is in use, or there is not enough memory.
-        EngineFailed: the engine failed.
+        CannotStart: the port is in use.
     """
     timings = timings or StartTimings(process_age())
     quiet = Console(sys.stderr, is_quiet=config.server.quiet)
@@ -70,22 +72,30 @@ def serve(
     read_prefixes(config.cache, model.text)
     timings.end("check the model, read its tokenizer")
     level = logging.WARNING if config.server.quiet else logging.INFO
-    configure_logging(sys.stderr, config.server.log_format, level=level, before_write=console.clear_status)
+    configure_logging(sys.stderr, writer, config.server.log_format, level=level, before_write=console.clear_status)
     raise_file_limit()
-    listener = listen(config.server.host, config.server.port, config.server)
-    if model.text.chat_template is not None:
-        logging.getLogger("quire").info("answer format: %s", model.text.answers)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    grammars = GrammarCache(is_served=True)
-    thread = EngineThread(config, model=model, grammars=grammars, faults=faults, timings=timings)
-    server = make_server(config, thread, model.text, console, url_of(listener), timings, grammars)
-    del model  # its headers can be large; the engine drops them too, once it is built
-    server.run(sockets=[listener])
-    if server.watchdog.has_fired:
-        # A thread that hangs in native code can block the interpreter's normal exit for ever.
-        os._exit(EXIT_ENGINE_FAILED)
-    if server.has_failed:
-        raise thread.failure or EngineFailed(server.health().message)
+    with contextlib.redirect_stderr(writer.stream(sys.stderr)):
+        listener = listen(config.server.host, config.server.port, config.server)
+        if model.text.chat_template is not None:
+            logging.getLogger("quire").info("answer format: %s", model.text.answers)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        grammars = GrammarCache(is_served=True)
+        thread = EngineThread(config, model=model, grammars=grammars, faults=faults, timings=timings)
+        server = make_server(config, thread, model.text, console, writer, url_of(listener), timings, grammars)
+        del model  # its headers can be large; the engine drops them too, once it is built
+        server.run(sockets=[listener])
+        server.process_end.finish(_report_outcome(server, thread))
+
+
+def _report_outcome(server: Server, thread: EngineThread) -> int:
+    """Return the exit code of a server that has ended; a failure is a line on stderr, as of all commands."""
+    if server.watchdog.has_fired:  # and has reported why
+        return EXIT_ENGINE_FAILED
+    if not server.has_failed:
+        return 0
+    failure = thread.failure or EngineFailed(server.health().message)
+    sys.stderr.write(f"{error_line('quire', failure.message)}\n")
+    return failure.exit_code
 
 
 def make_server(
@@ -93,6 +103,7 @@ def make_server(
     thread: EngineThread,
     text: TextFrontend,
     console: Console,
+    writer: LogWriter,
     url: str,
     timings: StartTimings,
     grammars: GrammarCache | None = None,
@@ -102,16 +113,25 @@ def make_server(
     The engine of the thread reads the same `grammars`.
     """
     metrics = Metrics(served_name(config.model), config.cache)
+    metrics.count_log(writer)
     observe = FirstToken(metrics.observe, timings, console.print_line) if config.server.timings else metrics.observe
     engine = AsyncEngine(thread, config, observe)
     app = create_app(engine, config, text, metrics, grammars=grammars)
+    drain: Drain = app.state.context.drain
     return Server(
         uvicorn_config(app, config),
         engine,
+        process_end=ProcessEnd(
+            console,
+            writer,
+            config.server.drain_timeout,
+            num_open=lambda: drain.num_open,
+            exit_code=lambda: 0 if thread.failure is None else thread.failure.exit_code,
+        ),
         watchdog=Watchdog(
             thread, config.server.watchdog_timeout, stats=engine.stats, observe_lag=metrics.loop_lag_s.observe
         ),
-        drain=app.state.context.drain,
+        drain=drain,
         drain_timeout_s=config.server.drain_timeout,
         console=console,
         listening_line=f"Quire {__version__} on {url} (loading {config.model.model})",

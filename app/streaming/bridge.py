@@ -22,7 +22,8 @@ from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.streaming.background import Background
 from app.streaming.open_requests import OpenRequest, OpenRequests
 
-JOIN_TIMEOUT_S = 10.0
+# How long the end of the server waits for the step that the engine is computing.
+JOIN_TIMEOUT_S = 1.0
 
 
 class AsyncEngine:

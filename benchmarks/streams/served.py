@@ -17,6 +17,7 @@ from app.contract.engine_status import EngineHealth, EngineState, ModelInfo
 from app.engine.thread import EngineThread
 from app.observe.console import Console
 from app.observe.log_output import JSON, configure_logging
+from app.observe.log_writer import LogWriter
 from app.runtime.startup_timings import StartTimings
 from app.server.run import SWITCH_INTERVAL_S, make_server
 from app.server.sockets import listen, url_of
@@ -101,13 +102,15 @@ async def serve_quire(*, is_scripted: bool, stall_timeout_s: float) -> Served:
     )
     files, spec = inspect(config.model)
     text = TextFrontend.load(config.model, files.text_source)
-    configure_logging(sys.stderr, JSON)
+    writer = LogWriter()
+    configure_logging(sys.stderr, writer, JSON)
     listener = listen(config.server.host, config.server.port, config.server)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     source = ScriptedEngine(_model_info(config, spec.vocab_size)) if is_scripted else None
     # The server uses only those methods of an engine thread that `ScriptedEngine` has.
     engine = cast("EngineThread", source) if source is not None else EngineThread(config)
-    server = make_server(config, engine, text, Console(sys.stderr), url_of(listener), StartTimings())
+    console = Console(writer.stream(sys.stderr))
+    server = make_server(config, engine, text, console, writer, url_of(listener), StartTimings())
     served = Served(listener.getsockname()[1], source, lambda: thread_cpu_s(ENGINE_THREAD))
     served.health = server.health
     served.task = asyncio.create_task(server.serve(sockets=[listener]))

@@ -56,6 +56,8 @@ async def test_every_stream_is_logged_once_with_its_reason_and_tokens(lines: Cal
         (engine.requests[2].id, 500, "engine_error", num_prompt[2], 2),
     ]
     assert all(line["path"] == "/ws" and line["client"] and line["duration_ms"] >= 0 for line in lines())
+    assert (complete["queue_ms"], complete["first_token_ms"]) == (1.0, 2.0), "the times of the scripted engine"
+    assert rejected.keys().isdisjoint({"queue_ms", "first_token_ms"})
     assert complete["request_id"] == rejected["request_id"] == cancelled["request_id"] == failed["request_id"] != ""
 
 

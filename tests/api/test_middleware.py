@@ -105,6 +105,7 @@ async def test_every_request_is_logged_once_with_its_reason(lines):
         await client.get("/nope")
         await client.get("/livez")  # a successful probe is not logged
         await client.get("/v1/models", headers={"x-session-id": "s"})
+        await client.get("/metrics")  # nor is a scrape
         await client.get("/metrics", headers={"authorization": "Bearer wrong"})
     found = [(line["method"], line["path"], line["status"], line["reason"]) for line in lines()]
     assert found == [
@@ -144,6 +145,19 @@ async def test_the_log_line_of_a_request_has_its_token_counts(lines, stream):
     assert [complete.get(name) for name in names] == [3, 2, 12, 3, 2, 50]
     assert [failed.get(name) for name in names] == [3, 2, 6, None, None, None]
     assert rejected.keys().isdisjoint(names)
+
+
+@pytest.mark.parametrize("prompt", [[5, 6], [[5], [6]]], ids=["one", "several"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_log_line_of_a_request_has_its_times(lines, stream, prompt):
+    engine = FakeEngine()
+    async with client_of(await make_app(engine)) as client:
+        await client.post("/v1/completions", json={"prompt": prompt, "max_tokens": 4, "n": 2, "stream": stream})
+        engine.port.script = Script(fail_after=2)
+        await client.post("/v1/completions", json={"prompt": prompt, "max_tokens": 4, "stream": stream})
+    complete, failed = lines()
+    assert (complete["queue_ms"], complete["first_token_ms"]) == (1.0, 2.0), "the times of the scripted engine"
+    assert failed.keys().isdisjoint({"queue_ms", "first_token_ms"})
 
 
 @pytest.mark.parametrize("path", ["/broken", "/panicked"])

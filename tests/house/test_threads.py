@@ -23,6 +23,8 @@ THREAD_MODULES = (
     "app/streaming/background.py",
     "app/checkpoint/hub/together.py",
     "app/server/watchdog.py",
+    "app/server/process_end.py",
+    "app/observe/log_writer.py",
 )
 LOOP_MODULES = ("app/streaming/bridge.py",)
 MODULES = modules()

@@ -8,6 +8,23 @@ import pytest
 
 from app.observe.log import json_line, log_request
 from app.observe.log_output import configure_logging
+from app.observe.log_writer import LogWriter
+
+HANG_S = 60
+
+
+class LogStream(io.StringIO):
+    """The stream of a configured log, which has every line when it is read."""
+
+    def __init__(self, **options: int) -> None:
+        super().__init__()
+        self.writer = LogWriter()
+        configure_logging(self, self.writer, **options)
+
+    def getvalue(self) -> str:
+        """See StringIO."""
+        assert self.writer.flush(HANG_S)
+        return super().getvalue()
 
 
 @pytest.fixture
@@ -15,9 +32,7 @@ def stream():
     """A configured log; the previous configuration is restored."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    stream = io.StringIO()
-    configure_logging(stream)
-    yield stream
+    yield LogStream()
     root.handlers[:], root.level = handlers, level
 
 
@@ -40,9 +55,9 @@ def test_no_path_can_forge_a_json_line_or_control_a_terminal(stream, path):
 def test_routine_requests_are_logged_at_level_debug_only(stream):
     log_request(is_routine=True, path="/livez")
     assert stream.getvalue() == ""
-    configure_logging(stream, level=logging.DEBUG)
+    everything = LogStream(level=logging.DEBUG)
     log_request(is_routine=True, path="/livez")
-    lines = [json.loads(line) for line in stream.getvalue().splitlines()]  # asyncio may log, too
+    lines = [json.loads(line) for line in everything.getvalue().splitlines()]  # asyncio may log, too
     assert [line["path"] for line in lines if line["logger"] == "quire.access"] == ["/livez"]
 
 
@@ -56,8 +71,7 @@ def test_an_exception_is_part_of_its_line(stream):
 
 
 def test_a_second_configuration_replaces_the_first(stream):
-    second = io.StringIO()
-    configure_logging(second)
+    second = LogStream()
     log_request(path="/x")
     assert stream.getvalue() == ""
     assert len(second.getvalue().splitlines()) == 1

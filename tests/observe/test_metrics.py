@@ -228,7 +228,7 @@ def test_a_step_that_computed_nothing_is_not_observed(metrics):
 
 def test_every_family_is_rendered_once_before_the_first_report(metrics):
     names = [line.split()[2] for line in metrics.render().decode().splitlines() if line.startswith("# TYPE")]
-    assert len(names) == len(set(names)) == 50
+    assert len(names) == len(set(names)) == 51
     assert all(name.startswith(("vllm:", "quire_")) for name in names)
 
 
@@ -238,3 +238,12 @@ def test_two_servers_have_separate_counts(metrics):
     assert (
         samples_of(other)["vllm:num_requests_running", frozenset({"engine": "0", "model_name": "other"}.items())] == 0
     )
+
+
+def test_dropped_log_records_are_counted(metrics):
+    class Log:
+        num_dropped = 7
+
+    assert value_of(metrics, "quire_log_records_dropped_total") == 0
+    metrics.count_log(Log())
+    assert value_of(metrics, "quire_log_records_dropped_total") == 7

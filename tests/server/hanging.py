@@ -1,11 +1,20 @@
-"""A server that hangs on purpose: `python -m tests.server.hanging engine|loop|load [OPTIONS of quire serve]`.
+"""A server that hangs on purpose: `python -m tests.server.hanging KIND [OPTIONS of quire serve]`.
 
 `engine`: the third step never ends, and the server shows the failure until it gets SIGUSR1. `loop`: the event loop
-blocks when it prints that the server is ready. `load`: the model loads until the server gets SIGUSR1.
+blocks when it prints that the server is ready. `flood`: the same after 5,000 lines of the log. `load`: the model loads
+until the server gets SIGUSR1. `compile`: a grammar is compiled for ever. `child`: a child process runs for ever; its
+number is in the log. `log`: nothing hangs, and 100 lines of the log may wait for their reader. `folders`: nothing
+hangs, and neither the cache nor a temporary folder can be written.
+
+What hangs says so on stderr before, but for the loop.
 """
 
+import logging
+import os
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 
 from app.commands import serve as command
@@ -13,9 +22,11 @@ from app.commands.options import Parser, read_config
 from app.engine.faults import FaultPlan
 from app.engine.thread import EngineThread
 from app.observe.console import Console
+from app.observe.log_writer import LogWriter
 from app.runtime.clock import monotonic
 from app.server import lifecycle
 from app.server.run import serve
+from app.text.grammar import cache
 
 HANGS_AT_LAUNCH = 3
 LONG_S = 1e9
@@ -23,6 +34,7 @@ LONG_S = 1e9
 
 def hang_for_ever() -> None:
     """Wait for an event that is never set; the test finds this name in the stacks."""
+    print("hangs", file=sys.stderr, flush=True)
     threading.Event().wait()
 
 
@@ -49,6 +61,16 @@ class HangingConsole(Console):
             hang_for_ever()
 
 
+class FloodingConsole(HangingConsole):
+    """Writes more lines than a pipe and the queue of the log have room for, then blocks the event loop."""
+
+    def print_line(self, line: str) -> None:
+        """See Console."""
+        for number in range(5000 if line.startswith("Ready") else 0):
+            logging.getLogger("test").info("line %d", number)
+        super().print_line(line)
+
+
 def show_failures_until_told() -> None:
     """Show a failure until SIGUSR1, and not for a time, in which a busy machine may not come to ask for it."""
 
@@ -72,15 +94,34 @@ def load_when_told() -> None:
     signal.signal(signal.SIGUSR1, lambda number, frame: is_told.set())
 
 
-if __name__ == "__main__":
+def start_child() -> None:
+    """Start a child process that reads from a pipe which nobody closes."""
+    reader, _ = os.pipe()
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=reader)
+    print(f"child {child.pid}", file=sys.stderr, flush=True)
+
+
+def main(kind: str, arguments: list[str]) -> None:
+    """Serve."""
     parser = Parser(prog="hanging", description="")
     command.add_options(parser)
-    config = read_config(parser.parse(sys.argv[2:]))
-    if sys.argv[1] == "engine":
-        show_failures_until_told()
-        serve(config, Console(sys.stdout), faults=HangingStep())
-    elif sys.argv[1] == "load":
-        load_when_told()
-        serve(config, Console(sys.stdout))
-    else:
-        serve(config, HangingConsole(sys.stdout))
+    config = read_config(parser.parse(arguments))
+    writer = LogWriter(100) if kind == "log" else LogWriter()
+    console = {"loop": HangingConsole, "flood": FloodingConsole}.get(kind, Console)(writer.stream(sys.stdout))
+    match kind:
+        case "engine":
+            show_failures_until_told()
+        case "load":
+            load_when_told()
+        case "compile":
+            cache.compile_grammar = lambda *arguments: hang_for_ever()
+        case "child":
+            start_child()
+        case "folders":
+            os.environ["XDG_CACHE_HOME"] = "/proc/none"
+            tempfile._candidate_tempdir_list = list
+    serve(config, console, writer, faults=HangingStep() if kind == "engine" else None)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

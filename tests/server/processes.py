@@ -30,7 +30,7 @@ def quire(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 class RunningServer:
     """`quire serve` on a free port; `url` is read from its first line.
 
-    `program` are the arguments of `python -m`; stderr goes to the file `stderr`.
+    `program` are the arguments of `python -m`; stderr goes to the file or pipe `stderr`.
     """
 
     def __init__(self, *arguments: str, program: Sequence[str] = QUIRE_SERVE, stderr: int | IO[str] = DEVNULL) -> None:
@@ -71,5 +71,5 @@ def serving(
     finally:
         server.process.kill()
         server.process.wait(HANG_S)
-        if server.process.stdout is not None:
-            server.process.stdout.close()
+        for stream in filter(None, (server.process.stdout, server.process.stderr)):
+            stream.close()

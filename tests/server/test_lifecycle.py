@@ -1,6 +1,7 @@
 """The lifecycle of a server with a scripted engine: the lines it prints, and how it ends."""
 
 import asyncio
+import queue
 import signal
 import sys
 
@@ -12,9 +13,11 @@ from app.contract.errors import QuireError
 from app.contract.events import RequestFailed
 from app.contract.requests import Abort
 from app.observe.console import Console
+from app.observe.log_writer import LogWriter
 from app.runtime.startup_timings import StartTimings
-from app.server import lifecycle
+from app.server import lifecycle, process_end
 from app.server.lifecycle import Server
+from app.server.process_end import SIGNALS, ProcessEnd
 from app.server.run import uvicorn_config
 from app.server.sockets import listen
 from app.server.watchdog import Watchdog
@@ -84,11 +87,23 @@ class RunningServer:
         self.is_watched = asyncio.Event()
         self.streams = Streams()
         self.engine = AsyncEngine(port, Config())
+        self.exits: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.writer = LogWriter()
+        drain = Drain(self.engine, self.streams)
+        self.process_end = ProcessEnd(
+            self.console,
+            self.writer,
+            drain_timeout_s,
+            num_open=lambda: drain.num_open,
+            exit_code=lambda: 0,
+            exit_process=self.exits.put,
+        )
         self.server = Server(
             uvicorn_config(app, Config()),
             self.engine,
             watchdog=Watchdog(WatchedPort(self.engine), 0.0, observe_lag=self._note_lag),
-            drain=Drain(self.engine, self.streams),
+            process_end=self.process_end,
+            drain=drain,
             drain_timeout_s=drain_timeout_s,
             console=self.console,
             listening_line="listening",
@@ -111,6 +126,14 @@ class RunningServer:
         """Wait until the server has ended."""
         async with asyncio.timeout(HANG_S):
             await self.task
+        self.process_end.close()
+        self.writer.close()
+
+
+@pytest.fixture(autouse=True)
+def no_killed_children(monkeypatch):
+    """The children of this process belong to other tests."""
+    monkeypatch.setattr(process_end, "kill_children", lambda: None)
 
 
 @pytest.fixture(autouse=True)
@@ -179,7 +202,7 @@ async def test_the_watchdog_runs_until_the_sockets_are_closed():
     assert watching.cancelled()
 
 
-@pytest.mark.parametrize("number", lifecycle.SIGNALS)
+@pytest.mark.parametrize("number", SIGNALS)
 async def test_after_a_signal_the_server_waits_for_open_requests(number):
     port = FakePort()
     running = RunningServer(port)
@@ -249,15 +272,13 @@ async def test_requests_that_exceed_the_drain_timeout_are_aborted():
     assert await answer.get()
 
 
-async def test_a_second_signal_exits_at_once(monkeypatch):
-    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    monkeypatch.setattr(lifecycle.os, "_exit", ended.set_result)
-    running = RunningServer(FakePort())
+async def test_a_second_signal_exits_at_once():
+    running = RunningServer(FakePort(), drain_timeout_s=10 * HANG_S)
     await running.until("ready")
     submit(running.engine, make_request(max_tokens=3))
     signal.raise_signal(signal.SIGTERM)
     await running.until("Shutting down")
     signal.raise_signal(signal.SIGINT)
-    assert await asyncio.wait_for(ended, HANG_S) == 0
+    assert running.exits.get(timeout=HANG_S) == 0, "the loop, which waits here, is not needed"
     await running.engine.close()
     await running.end()

@@ -148,6 +148,30 @@ def test_a_signal_while_a_large_model_loads_ends_the_server_at_once(tmp_path):
         assert server.end() == 0
 
 
+def test_sighup_does_not_end_the_server():
+    with serving() as server:
+        for _ in range(2):  # while the model loads, and when it is ready
+            server.process.send_signal(signal.SIGHUP)
+            server.wait_until_ready()
+        body = question(stream=False, max_tokens=1)
+        assert httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=HANG_S).status_code == 200
+        server.process.send_signal(signal.SIGTERM)
+        assert server.end() == 0
+
+
+def test_without_a_writable_folder_the_server_says_so_and_answers():
+    """It has no place for compiled kernels then; torch computes."""
+    with serving(program=("tests.server.hanging", "folders"), stderr=subprocess.PIPE) as server:
+        server.wait_until_ready()
+        body = question(stream=False, max_tokens=1)
+        assert httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=HANG_S).status_code == 200
+        server.process.send_signal(signal.SIGTERM)
+        assert server.end() == 0
+        lines = [json.loads(line) for line in server.process.stderr]
+    messages = [line["message"] for line in lines if line["level"] != "info"]
+    assert [message.startswith("no native kernels") and "TMPDIR" in message for message in messages] == [True]
+
+
 def test_a_port_in_use_exits_with_75():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = quire("serve", "--port", str(taken.getsockname()[1]))

@@ -211,7 +211,7 @@ def cache_folder() -> Path:
     """Return where compiled kernels are kept: `$XDG_CACHE_HOME/quire` or ~/.cache/quire, else a temporary folder.
 
     Raises:
-        CannotCompile: nothing there can be trusted: the temporary folder belongs to another user.
+        CannotCompile: no folder can be written, or none can be trusted: the temporary one belongs to another user.
     """
     home = home_cache()
     with suppress(OSError):
@@ -219,8 +219,14 @@ def cache_folder() -> Path:
             home.mkdir(parents=True, exist_ok=True)
             if os.access(home, os.W_OK):
                 return home
-    folder = Path(tempfile.gettempdir()) / f"quire-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder = Path(tempfile.gettempdir()) / f"quire-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError:
+        raise CannotCompile(
+            f"neither {home or 'a cache folder'} nor a temporary folder can be written; set XDG_CACHE_HOME or TMPDIR "
+            "to a folder of yours."
+        ) from None
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise CannotCompile(

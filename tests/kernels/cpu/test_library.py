@@ -159,6 +159,15 @@ def test_an_unusable_cache_is_replaced_by_a_private_temporary_folder(
     assert cache_folder() == folder
 
 
+def test_without_any_writable_folder_nothing_can_be_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "cache").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
+    with pytest.raises(CannotCompile, match="set XDG_CACHE_HOME or TMPDIR to a folder of yours"):
+        cache_folder()
+
+
 @pytest.mark.parametrize("problem", ["of another user", "written by others", "a link"])
 def test_a_temporary_folder_writable_by_others_is_not_used(
     problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

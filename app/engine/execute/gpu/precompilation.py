@@ -81,14 +81,14 @@ class Precompilation:
         """Start the processes, unless the job is done.
 
         Raises:
-            CannotStart: there is no C compiler, or the cache cannot be written.
+            CannotStart: there is no C compiler, or the cache or the temporary folder cannot be written.
         """
         if self.is_done:
             return
         check_c_compiler()
         cache = specializations.cache_folder()
         _check_writable(cache)
-        self._folder = folder = Path(tempfile.mkdtemp(prefix="quire-"))
+        self._folder = folder = _temporary_folder()
         _log.info("Compiling the GPU kernels, once, in %d processes; they are kept in %s.", self.num_workers, cache)
         environment = {**_environment(), **specializations.libcuda_environment(folder)}
         receiver, sender = os.pipe()
@@ -191,6 +191,16 @@ def _check_writable(folder: Path) -> None:
     except OSError as error:
         raise CannotStart(
             f"Triton's cache {folder} cannot be written ({error.strerror}); set TRITON_CACHE_DIR to a folder of yours."
+        ) from None
+
+
+def _temporary_folder() -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix="quire-"))
+    except OSError as error:
+        raise CannotStart(
+            f"Compiling the GPU kernels needs a temporary folder, and none can be written ({error.strerror}); set "
+            "TMPDIR to a folder of yours."
         ) from None
 
 

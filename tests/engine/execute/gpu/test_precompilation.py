@@ -160,3 +160,11 @@ def test_what_failed_is_in_the_log(monkeypatch, caplog):
     monkeypatch.setattr(precompilation.Precompilation, "wait", lambda self: ["matmul: no memory"])
     compilation.finish()
     assert "matmul: no memory" in caplog.text
+
+
+def test_without_a_temporary_folder_the_start_is_refused_in_words(cache, monkeypatch):
+    monkeypatch.setattr(precompilation, "check_c_compiler", lambda: None)
+    monkeypatch.setattr(precompilation.tempfile, "tempdir", None)
+    monkeypatch.setattr(precompilation.tempfile, "_candidate_tempdir_list", list)
+    with pytest.raises(CannotStart, match="set TMPDIR to a folder of yours"):
+        precompilation_of(tiny("Llama")).start()
