@@ -105,7 +105,7 @@ class Client:
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:
         line, content = await reader.readline(), b""
         while piece := await reader.read(READ_BYTES):
-            content = content or piece
+            content = content if len(content) > READ_BYTES else content + piece
         self.note(line.split()[1].decode() if line else "cut")
         return content.partition(b"\r\n\r\n")[2]
 

@@ -73,7 +73,7 @@ async def and_mask(client: Client) -> None:
 
 async def ref_mask(client: Client) -> None:
     """The same patterns, each behind the reference of the one before."""
-    patterns = _patterns()
+    patterns = [{"type": "string", **pattern} for pattern in _patterns()]
     links = [{**pattern, "$ref": f"#/$defs/d{number + 1}"} for number, pattern in enumerate(patterns[:-1])]
     schema = {"$ref": "#/$defs/d0", "$defs": {f"d{number}": link for number, link in enumerate([*links, patterns[-1]])}}
     await client.post(CHAT, _schema_question(schema, **await _bias(client)))
