@@ -99,7 +99,7 @@ async def measure(server: ServerProcess, context: int, name: str, seconds: float
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _row(found: Figures, lag_s: float, growth: Growth, answers: dict[str, int]) -> Row:
