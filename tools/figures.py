@@ -1,4 +1,4 @@
-"""Writes the tables of docs/benchmarks.md that are made from results, and the pictures of benchmarks/results, from the JSON files there.
+"""Writes tables of docs/benchmarks.md and the pictures of benchmarks/results, from the JSON files there.
 
 `python -m tools.figures`. A test compares the page with the output of this module.
 """

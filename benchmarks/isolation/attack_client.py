@@ -51,8 +51,9 @@ class Client:
         self.is_answered.set()
 
     def head(self, method: str, path: str) -> str:
-        """Return the request line and the first headers of a request."""
-        return f"{method} {path} HTTP/1.1\r\nhost: {self.authority}\r\n{self._key}"
+        """Return the request line and the first headers of a request; a POST is one of JSON."""
+        kind = "content-type: application/json\r\n" if method == "POST" else ""
+        return f"{method} {path} HTTP/1.1\r\nhost: {self.authority}\r\n{self._key}{kind}"
 
     @asynccontextmanager
     async def connected(
@@ -86,8 +87,8 @@ class Client:
     ) -> AsyncIterator[asyncio.StreamReader]:
         """Send one POST, with nothing of the answer read; the connection is reset at the end of the block."""
         async with self.connected(receive_buffer=receive_buffer) as (reader, writer):
-            head = f"{self.head('POST', path)}content-type: application/json\r\n"
-            writer.write(f"{head}connection: close\r\ncontent-length: {len(payload)}\r\n\r\n".encode() + payload)
+            head = f"{self.head('POST', path)}connection: close\r\ncontent-length: {len(payload)}\r\n\r\n"
+            writer.write(head.encode() + payload)
             yield reader
 
     async def post(self, path: str, payload: bytes, within_s: float | None = None) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
+from functools import cache
 
 from benchmarks.isolation.attack import CHAT, LARGEST, chat
 from benchmarks.isolation.attack_client import Client
@@ -76,12 +77,16 @@ async def unfinished_bodies(client: Client) -> None:
         await asyncio.sleep(HELD_S)
 
 
+@cache
+def _chunks() -> bytes:
+    return b"".join(b"1\r\n%c\r\n" % byte for byte in chat("a" * 200_000, max_tokens=1)) + b"0\r\n\r\n"
+
+
 async def small_chunks(client: Client) -> None:
     """Send a body in chunks of one byte."""
     head = f"{client.head('POST', CHAT)}transfer-encoding: chunked\r\n\r\n"
-    body = b"".join(b"1\r\n%c\r\n" % byte for byte in chat("a" * 200_000, max_tokens=1))
     async with client.connected() as (reader, writer):
-        writer.write(head.encode() + body + b"0\r\n\r\n")
+        writer.write(head.encode() + _chunks())
         line = await reader.readline()
         client.note(line.split()[1].decode() if line else "cut")
 
