@@ -27,16 +27,18 @@ END_S = 5.0
 
 
 class ServerProcess:
-    """A server that listens on 127.0.0.1.
+    """A server that listens on a loopback address.
 
     Attributes:
         port: where.
         target: the same for clients.
     """
 
-    def __init__(self, port: int, process: subprocess.Popen[str], log: Path | None = None) -> None:
+    def __init__(
+        self, port: int, process: subprocess.Popen[str], log: Path | None = None, host: str = "127.0.0.1"
+    ) -> None:
         self.port = port
-        self.target = local_target(port)
+        self.target = local_target(port, host=host)
         self._process, self._log = process, log
 
     @property
@@ -84,6 +86,27 @@ class ServerProcess:
         self._process.send_signal(signal.SIGTERM)
         return self._process.stdout.read().splitlines()
 
+    def exit_code(self, within_s: float = 0.0) -> int | None:
+        """Return the exit code, negative for a signal's number; None if the process still runs after `within_s`."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(within_s)
+        return None
+
+    def terminate(self, within_s: float) -> float:
+        """Send SIGTERM, and return after how many seconds the process has ended. Blocks.
+
+        Raises:
+            RuntimeError: it has not ended within `within_s`, or its exit code is not 0.
+        """
+        began = time.monotonic()
+        self._process.send_signal(signal.SIGTERM)
+        code = self.exit_code(within_s)
+        if code is None:
+            raise RuntimeError(f"SIGTERM did not end the server within {within_s:g} s")
+        if code:
+            raise RuntimeError(f"SIGTERM ended the server with exit code {code}, not 0")
+        return time.monotonic() - began
+
     def resident(self) -> int:
         """Return the bytes that are in memory now."""
         return self._memory("VmRSS")
@@ -102,34 +125,42 @@ class ServerProcess:
         return int(found[1]) * 1024
 
 
-def local_target(port: int, key: str | None = None, source: str | None = None) -> Target:
+def local_target(port: int, key: str | None = None, source: str | None = None, host: str = "127.0.0.1") -> Target:
     """Return a server on this machine, for a client with a key and an address of its own, or without."""
-    return Target(f"http://127.0.0.1:{port}", "127.0.0.1", port, "", "127.0.0.1", None, key, source)
+    authority = f"[{host}]" if ":" in host else host
+    return Target(f"http://{authority}:{port}", host, port, "", host, None, key, source)
 
 
 @contextmanager
 def listening(
-    *arguments: str, log: Path | None = None, environ: Mapping[str, str] | None = None, program: str = "app"
+    *arguments: str,
+    log: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    program: str = "app",
+    is_log_read: bool = True,
 ) -> Iterator[ServerProcess]:
     """Run `quire serve` with these arguments on a free port, from when it listens to the end of the block.
 
-    What it logs goes to `log`, or nowhere. `program` is the module that is run as `quire`.
+    What it logs goes to `log`, or nowhere; or, if it is not to be read, into a pipe that nobody reads. `program` is the
+    module that is run as `quire`.
 
     Raises:
         RuntimeError: it does not start.
     """
     command = [sys.executable, "-m", program, "serve", "--port", "0", *arguments]
     with (
-        (Path(os.devnull) if log is None else log).open("ab") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environ) as process,
+        (Path(os.devnull) if log is None else log).open("ab") as file,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=file if is_log_read else subprocess.PIPE, text=True, env=environ
+        ) as process,
     ):
         try:
             assert process.stdout is not None
-            found = next(filter(None, (re.search(r"http://[^:]+:(\d+)", line) for line in process.stdout)), None)
+            found = next(filter(None, (re.search(r"http://(\S+):(\d+)", line) for line in process.stdout)), None)
             if found is None:
                 why = last_line(log) if log else "start it by hand to see why"
                 raise RuntimeError(f"`quire serve {' '.join(arguments)}` did not start: {why}")
-            yield ServerProcess(int(found[1]), process, log)
+            yield ServerProcess(int(found[2]), process, log, found[1].strip("[]"))
         finally:
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -138,8 +169,8 @@ def listening(
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[ServerProcess]:
+def serving(*arguments: str, is_log_read: bool = True) -> Iterator[ServerProcess]:
     """Run `quire serve` as `listening` does, from when its model is loaded."""
-    with listening(*arguments) as server:
+    with listening(*arguments, is_log_read=is_log_read) as server:
         asyncio.run(server.wait_until_ready())
         yield server

@@ -1,4 +1,4 @@
-"""Writes the CPU table of docs/benchmarks.md and the pictures of benchmarks/results, from the JSON files there.
+"""Writes tables of docs/benchmarks.md and the pictures of benchmarks/results, from the JSON files there.
 
 `python -m tools.figures`. A test compares the page with the output of this module.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,14 @@ from app.loadgen import plots
 from benchmarks.cpu.cells import KINDS, OURS
 from benchmarks.cpu.chart import chart as cpu_chart
 from benchmarks.figures import RESULTS
+from benchmarks.isolation.report import markdown as isolation_table
 from benchmarks.memory_chart import chart as memory_chart
 from benchmarks.streams.chart import chart as streams_chart
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- Made by `make docs` from benchmarks/results/cpu.json; do not edit. -->\n", "<!-- made: end -->\n"
+BEGIN = "<!-- Made by `make docs` from benchmarks/results/{}.json; do not edit. -->\n"
+END = "<!-- made: end -->\n"
 PEERS = ("llama.cpp", "vLLM")
 
 
@@ -34,15 +36,22 @@ def cpu_table(found: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", *_mixed(found["mixed_load"])]) + "\n"
 
 
-def with_table(page: str, table: str) -> str:
-    """Return the page with the table between its two marks.
+TABLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"cpu": cpu_table, "isolation": isolation_table}
+"""By the names of the results that they are made from."""
+
+
+def with_table(page: str, name: str, table: str) -> str:
+    """Return the page with the table of some results between its two marks.
 
     Raises:
         ValueError: the marks are not there.
     """
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+    begin = BEGIN.format(name)
+    before, rest = page.split(begin)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"the table {name} has no mark of its end")
+    return f"{before}{begin}\n{table}\n{END}{after}"
 
 
 def _rates(cell: Mapping[str, Any]) -> Iterator[str]:
@@ -67,10 +76,14 @@ def _row(cells: list[str]) -> str:
 
 
 def main() -> None:
-    """Write the table into the page, and the pictures."""
-    found = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in ("cpu", "streams", "memory")}
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), cpu_table(found["cpu"])), encoding="utf-8")
-    print("wrote the CPU table of docs/benchmarks.md")
+    """Write the tables into the page, and the pictures."""
+    names = ("cpu", "isolation", "streams", "memory")
+    found = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in names}
+    page = PAGE.read_text(encoding="utf-8")
+    for name, make in TABLES.items():
+        page = with_table(page, name, make(found[name]))
+    PAGE.write_text(page, encoding="utf-8")
+    print(f"wrote {len(TABLES)} tables of docs/benchmarks.md")
     pictures = {
         "cpu": cpu_chart(found["cpu"]),
         "streams": streams_chart(found["streams"]),

@@ -48,7 +48,7 @@ def _connections() -> dict[str, str]:
         "URL": f"{limits.max_url_bytes:,} bytes",
         "head of a WebSocket handshake": f"{limits.max_handshake_bytes:,} bytes",
         "time for the head, for the body": f"{limits.head_timeout_s:g} s, {limits.body_timeout_s:g} s",
-        "fragments of a WebSocket message": f"{limits.max_fragments:,}",
+        "chunks of a body, fragments of a WebSocket message": f"{limits.max_chunks:,}, {limits.max_fragments:,}",
     }
 
 

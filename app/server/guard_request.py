@@ -4,7 +4,8 @@ A request that two programs (a proxy and this server) could interpret differentl
 found independently of the parser: later bytes belong to the next request.
 
 A chunked body has a line with a size (hexadecimal, optionally with an extension) before each chunk, size 0 for the
-last one, then trailer lines up to an empty line. The parser does not limit the length of these lines; this module does.
+last one, then trailer lines up to an empty line. The parser limits neither the length of these lines nor the number of
+chunks; this module does.
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ class DeclaredBody:
 class ChunkedBody:
     """The framing of a chunked body."""
 
-    __slots__ = ("_left", "_limits", "_line", "_num_trailers", "is_complete", "num_bytes")
+    __slots__ = ("_left", "_limits", "_line", "_num_chunks", "_num_trailers", "is_complete", "num_bytes")
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.num_bytes = 0
         self.is_complete = False
+        self._num_chunks = 0
         self._left = 0  # of a chunk with its line end
         self._line = b""  # the beginning of an incomplete line
         self._num_trailers = -1  # -1: the last chunk was not received yet
@@ -93,6 +95,9 @@ class ChunkedBody:
             raise HttpInvalid("A chunk of the body is malformed; it must begin with a line with its hexadecimal size.")
         size = int(match[1], 16)
         if size:
+            self._num_chunks += 1
+            if self._num_chunks > self._limits.max_chunks:
+                raise HttpInvalid(f"The body has more than {self._limits.max_chunks:,} chunks; send larger ones.")
             self._left = size + len(b"\r\n")
         else:
             self._num_trailers = 0

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from benchmarks.server_process import listening, serving
+from tests.server.processes import HANG_S
 
 QUESTION = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "stream": True}
 
@@ -36,3 +37,12 @@ def test_a_server_that_does_not_start_is_an_error_with_its_output(tmp_path):
 def test_a_response_without_a_token_is_an_error():
     with serving() as server, pytest.raises(RuntimeError, match="empty: 404"):
         asyncio.run(server.wait_for_token("/v1/nothing", {}))
+
+
+def test_a_server_over_ipv6_with_a_log_that_nobody_reads_ends_on_sigterm():
+    with listening("--host", "::1", is_log_read=False) as server:
+        asyncio.run(server.wait_until_ready())
+        assert server.target.url == f"http://[::1]:{server.port}"
+        assert server.exit_code() is None
+        assert 0 < server.terminate(HANG_S) < HANG_S
+        assert server.exit_code() == 0

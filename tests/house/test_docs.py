@@ -11,7 +11,7 @@ from app.config.settings import settings
 from app.streaming import chat_table
 from tests.api.serving import make_app
 from tests.house.source import ROOT
-from tools.figures import PAGE, RESULTS, cpu_table, with_table
+from tools.figures import PAGE, RESULTS, TABLES, with_table
 from tools.reference import PAGES, exposed_name, metrics
 
 PAGES_BY_HAND = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -31,9 +31,10 @@ def test_generated_pages_are_fresh(name):
     assert (ROOT / "docs/reference" / name).read_text(encoding="utf-8") == PAGES[name]()
 
 
-def test_the_page_of_benchmarks_shows_the_figures_of_the_last_run():
+@pytest.mark.parametrize("name", TABLES)
+def test_the_page_of_benchmarks_shows_the_figures_of_the_last_run(name):
     page = PAGE.read_text(encoding="utf-8")
-    assert with_table(page, cpu_table(json.loads((RESULTS / "cpu.json").read_text()))) == page
+    assert with_table(page, name, TABLES[name](json.loads((RESULTS / f"{name}.json").read_text()))) == page
 
 
 def test_every_setting_is_documented():

@@ -95,6 +95,18 @@ def test_the_end_of_a_body_is_found_in_any_split_into_pieces(data, length, chunk
     assert frame.num_bytes == len(body)
 
 
+def test_a_body_has_a_bounded_number_of_chunks():
+    """Each costs some microseconds of the event loop, however small it is."""
+    allowed = b"1\r\na\r\n" * LIMITS.max_chunks
+    frame = ChunkedBody(LIMITS)
+    assert frame.take(allowed + b"0\r\n\r\n") == len(allowed) + len(b"0\r\n\r\n")
+    assert frame.is_complete
+    frame = ChunkedBody(LIMITS)
+    frame.take(allowed)
+    with pytest.raises(HttpInvalid, match=r"more than 4,000 chunks; send larger ones\."):
+        frame.take(b"1\r\na\r\n" * 5)
+
+
 @pytest.mark.parametrize("body", CHUNKED)
 def test_a_body_is_not_complete_before_its_last_byte(body):
     frame = ChunkedBody(LIMITS)

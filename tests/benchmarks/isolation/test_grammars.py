@@ -7,7 +7,7 @@ import pytest
 from app.api.structured_output import SINGLE_FIELDS
 from app.contract.grammar import StructuredOutputs
 from app.text.grammar.grammar_sources import grammar_of
-from benchmarks.api_attacks import HOSTILE, WORD, hostile_field
+from benchmarks.isolation.grammars import HOSTILE, WORD, hostile_field
 
 
 @pytest.mark.parametrize("number", range(len(HOSTILE)))

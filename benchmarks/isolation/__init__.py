@@ -1,0 +1,1 @@
+"""The modules of the benchmark `isolation`."""

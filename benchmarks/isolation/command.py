@@ -1,0 +1,77 @@
+"""What one client costs the others: a normal client while another one does the costliest thing of each kind.
+
+`python -m benchmarks isolation [--models long,wide] [--only NAME,...] [--rounds N] [--seconds S]`. A normal client
+reads one stream, requests `/livez` fifty times a second, and sends new requests, one at a time: a chat, a schema that
+no request has had, and an embedding in turn, whose answers are checked. Meanwhile a process of the lowest priority
+attacks (the table is `attack_table.py`); in the row `idle` it does nothing. It has another address than the normal
+client, in some rows another key or none, and in one row an address of one IPv6 /64 for each connection.
+
+The rows of a round share a server; in the last round each row has a server of its own. Its memory (that of its children
+too, its KV cache excepted) is read until it is back, at most a minute, and then SIGTERM ends it.
+
+Limits, for the medians of the rounds, are in limits.toml: the p99 of the times between tokens depends on the quiet one;
+also bounded are the longest gap between tokens, p99 and longest answer of `/livez`, the first tokens of the new
+requests, memory during the attack and afterwards, and the end. A server that ends by itself fails its row, and the next
+row has a new one. Exits 1 when a row exceeds a limit or fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from app.commands.options import Parser
+from benchmarks.checkpoints import CHANGES, write_checkpoint
+from benchmarks.figures import write_json
+from benchmarks.isolation.attack_table import ATTACKS, QUIET
+from benchmarks.isolation.report import Found, report
+from benchmarks.isolation.rounds import Model, one_round
+from benchmarks.isolation.setups import IPV6, loopback_network
+from benchmarks.options import chosen
+
+
+def add_options(parser: Parser) -> None:
+    """Add what is measured, how often, for how long, and where the figures go."""
+    parser.add_argument("--models", help="long, wide or both (default)")
+    parser.add_argument("--only", help="names of attacks; default all")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each model, default 3")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each row, default 6")
+    parser.add_argument("--out", type=Path, help="write every value as JSON, such as to isolation.json")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print; 1 if a limit is missed."""
+    names = [QUIET, *(name for name in chosen(args.only, list(ATTACKS), "only") if name != QUIET)]
+    models = chosen(args.models, list(CHANGES), "models")
+    with tempfile.TemporaryDirectory(prefix="quire-isolation-") as folder, loopback_network() as why_not:
+        if why_not:
+            left_out = [name for name in names if ATTACKS[name].setup is IPV6]
+            names = [name for name in names if name not in left_out]
+            for name in left_out:
+                print(f"{name} is left out, because this machine's loopback gets no further addresses: {why_not}")
+        paths = {name: write_checkpoint(name, Path(folder) / name) for name in models}
+        measured = {name: Model(paths[name], CHANGES[name]["max_position_embeddings"]) for name in models}
+        found = all_rounds(measured, names, args.rounds, args.seconds)
+    if args.out is not None:
+        write_json(args.out, found)
+    return report(found)
+
+
+def all_rounds(models: dict[str, Model], names: list[str], num_rounds: int, seconds: float) -> Found:
+    """Measure all rows of all models in all rounds."""
+    found: dict[str, dict[str, list[dict[str, object] | str]]] = {}
+    for name, model in models.items():
+        found[name] = {row_name: [] for row_name in names}
+        for turn in range(num_rounds):
+            say = _saying(f"{name}, round {turn + 1} of {num_rounds}")
+            for row_name, row in one_round(model, names, seconds, turn == num_rounds - 1, say).items():
+                found[name][row_name].append(row if isinstance(row, str) else row._asdict())
+    return found
+
+
+def _saying(where: str) -> Callable[[str], None]:
+    begin = "\r\033[K" if sys.stderr.isatty() else ""
+    return lambda name: print(f"{begin}{where}: {name}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,113 @@
+"""The table of the rows, for the terminal and for docs/benchmarks.md, and what exceeds the limits.
+
+It reads the rows as they are in isolation.json; rows of older files have fewer figures.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from app.loadgen.table import number, table
+from app.observe.terminal import own_terminal
+from benchmarks.isolation.attack_table import ATTACKS, QUIET
+from benchmarks.limits import Verdict, conclude, judge, limits
+
+Rounds = Sequence[Mapping[str, Any] | str]
+Found = Mapping[str, Mapping[str, Rounds]]
+"""The rounds of each row of each model; a row that has failed is a sentence."""
+Medians = Mapping[str, float]
+
+
+class Column(NamedTuple):
+    """A figure of a row: its head, the field and the unit that it is written in, and the limit that it is held to."""
+
+    head: str
+    field: str
+    unit: float = 0.001
+    limit: str = ""
+
+
+NEW = "first token of a new request"
+COLUMNS = (
+    Column("p99 between tokens, ms", "itl_p99_s"),
+    Column("longest", "itl_max_s", limit="longest gap between tokens"),
+    Column("`/livez` p99", "livez_p99_s", limit="/livez p99"),
+    Column("longest", "livez_max_s", limit="longest answer of /livez"),
+    Column("new chat", "chat_s", limit=NEW),
+    Column("new schema", "schema_s", limit=NEW),
+    Column("embedding", "embedding_s", limit=NEW),
+    Column("loop lag p99", "lag_p99_s"),
+    Column("memory, MiB", "grown_bytes", 2.0**20, "memory during the attack"),
+    Column("kept, MB", "kept_bytes", 1e6, "memory kept after a minute"),
+    Column("SIGTERM, s", "exit_s", 1.0, "end after SIGTERM"),
+)
+_AS_SECONDS = 0.001  # the unit of limits on times is a second
+_OF_ALL_ROUNDS = {"grown_bytes": max}  # a median would hide that memory grows from round to round
+
+
+def medians(rounds: Sequence[Mapping[str, Any]]) -> Medians:
+    """Return the figures of a row: the medians of its rounds, of memory the highest; none without a value."""
+    found = {}
+    for column in COLUMNS:
+        values = [row[column.field] for row in rounds if row.get(column.field) is not None]
+        if values:
+            found[column.field] = float(_OF_ALL_ROUNDS.get(column.field, statistics.median)(values))
+    return found
+
+
+def verdicts(found: Medians, quiet: Medians, what: str) -> list[Verdict]:
+    """Hold a row against the limits, and its times between tokens against the quiet row's."""
+    allowed = limits("isolation")
+    factor, extra = allowed["p99 between tokens, times the quiet one"], allowed["p99 between tokens, beyond that"]
+    itl = replace(extra, name="p99 between tokens", value=factor.value * quiet["itl_p99_s"] + extra.value)
+    held = [Verdict(itl, found["itl_p99_s"], what)]
+    for column in COLUMNS:
+        if column.limit and column.field in found:
+            scale = 1.0 if column.unit == _AS_SECONDS else column.unit
+            place = f"{what}, {column.head}" if column.limit == NEW else what
+            held.append(judge("isolation", column.limit, found[column.field] / scale, place))
+    return held
+
+
+def report(found: Found) -> int:
+    """Print the table and what exceeds the limits or went wrong; return the exit code."""
+    rows, held, faults = [], list[Verdict](), list[str]()
+    for model, by_name in found.items():
+        quiet = medians([row for row in by_name[QUIET] if not isinstance(row, str)])
+        for name, rounds in by_name.items():
+            what = f"{model}, {name}"
+            failures = [row for row in rounds if isinstance(row, str)] or ([] if quiet else ["nothing to compare with"])
+            if failures:
+                faults.append(f"{what}: {failures[0]}")
+                continue
+            figures = medians([row for row in rounds if not isinstance(row, str)])
+            held += (here := verdicts(figures, quiet, what))
+            word = "MISSED" if any(verdict.is_missed for verdict in here) else ""
+            rows.append([f"{model}: {ATTACKS[name].what}", *_cells(figures), word])
+    heads = ["one other client", *(column.head.replace("`", "") for column in COLUMNS)]
+    print("\n".join(table(own_terminal(), heads, rows)))
+    return conclude(held, faults)
+
+
+def markdown(found: Found) -> str:
+    """Return the table of docs/benchmarks.md: a row for each attack, each cell with the figures of all models."""
+    heads = ["other client", *(column.head for column in COLUMNS)]
+    lines = [heads, ["---", *["---:"] * len(COLUMNS)]]
+    for name, attack in ATTACKS.items():
+        rounds = [by_name[name] for by_name in found.values() if name in by_name]
+        if rounds:
+            lines.append([attack.what, *map(", ".join, zip(*map(_cells_of, rounds), strict=True))])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cells_of(rounds: Rounds) -> list[str]:
+    figures = [row for row in rounds if not isinstance(row, str)]
+    return list(_cells(medians(figures))) if len(figures) == len(rounds) else ["failed"] * len(COLUMNS)
+
+
+def _cells(figures: Medians) -> Iterator[str]:
+    for column in COLUMNS:
+        yield number(figures[column.field] / column.unit) if column.field in figures else "-"

@@ -1,0 +1,99 @@
+"""The rows of a round, and their servers: one for all rows of a setup, or in the last round one for each row."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.isolation.attack_table import ATTACKS
+from benchmarks.isolation.ending import end
+from benchmarks.isolation.row import FAILURES, METRICS_S, Row, measure, until_idle
+from benchmarks.isolation.setups import KV_CACHE_BYTES, Setup
+from benchmarks.server_process import ServerProcess, serving
+
+DEATH_S = 3.0  # between a connection that fails and the end of the process
+
+
+class Model(NamedTuple):
+    """The checkpoint that is served."""
+
+    path: Path
+    context: int
+
+
+class Servers:
+    """The server of the row that is measured: of the same setup the same one, until it is closed."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._stack = ExitStack()
+        self._open: tuple[object, ServerProcess] | None = None
+
+    def of(self, setup: Setup) -> ServerProcess:
+        """Return the server of a setup; the one of another setup is closed.
+
+        Raises:
+            RuntimeError: it does not start.
+        """
+        if self._open is not None and self._open[0] == setup.server:
+            return self._open[1]
+        self.close()
+        arguments = [str(self._model.path), "--load-format", "dummy", "--kv-cache-memory", str(KV_CACHE_BYTES)]
+        server = self._stack.enter_context(serving(*arguments, *setup.options, is_log_read=setup.is_log_read))
+        self._open = setup.server, server
+        return server
+
+    def close(self) -> None:
+        """End the server, by force if need be."""
+        self._open = None
+        self._stack.close()
+
+
+def one_round(
+    model: Model, names: Sequence[str], seconds: float, is_last: bool, say: Callable[[str], None]
+) -> dict[str, Row | str]:
+    """Measure all rows; what goes wrong is a sentence instead of a row, and the next row has a new server."""
+    rows: dict[str, Row | str] = {}
+    servers = Servers(model)
+    try:
+        for name in sorted(names, key=lambda name: ATTACKS[name].setup.server):
+            say(name)
+            rows[name] = row = one_row(servers, model.context, name, seconds, is_last)
+            print(f"  {row}", file=sys.stderr)
+            if is_last or isinstance(row, str):
+                servers.close()
+    finally:
+        servers.close()
+    return rows
+
+
+def one_row(servers: Servers, context: int, name: str, seconds: float, is_last: bool) -> Row | str:
+    """Measure a row; in the last round look at the server's memory and end. Return a sentence if something fails."""
+    server: ServerProcess | None = None
+    row: Row | None = None
+    try:
+        server = servers.of(ATTACKS[name].setup)
+        row, growth = asyncio.run(measure(server, context, name, seconds))
+        if is_last:
+            return row._replace(**end(server, growth)._asdict())
+        asyncio.run(until_idle(server.client(METRICS_S, ATTACKS[name].setup.good_key)))
+        return row
+    except FAILURES as error:
+        notes = [*getattr(error, "__notes__", []), *([] if row is None else [str(row)])]
+        return "; ".join([why(server, error), *notes])
+
+
+def why(server: ServerProcess | None, error: Exception) -> str:
+    """Say why a row has no figures: the server's end if it has ended, else the error."""
+    code = None if server is None else server.exit_code(DEATH_S)
+    if code is not None and code > 0:
+        return f"the server ended with exit code {code}"
+    if code is not None and code < 0:
+        return f"the server was ended by signal {-code}"
+    if isinstance(error, TimeoutError):
+        return "the server did not answer in time"
+    return str(error) or type(error).__name__

@@ -1,0 +1,41 @@
+"""The table of attacks: each one reaches the server that it is given, and has what a row needs."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from websockets.exceptions import WebSocketException
+
+from benchmarks.isolation.attack_client import Client
+from benchmarks.isolation.attack_table import ATTACKS, QUIET
+from benchmarks.isolation.attacker import MAX_RUNS
+from tests.benchmarks.isolation.attack_server import attack_server
+from tests.server.processes import HANG_S
+
+
+@pytest.mark.parametrize("name", sorted({*ATTACKS} - {QUIET}))
+async def test_an_attack_reaches_the_server(name: str):
+    async with attack_server() as server:
+        client = Client(f"http://127.0.0.1:{server.port}", 4096)
+        attack = asyncio.create_task(_until_refused(name, client))
+        reached = server.is_connected if name == "idle_connections" else server.is_reached
+        waiting = asyncio.create_task(reached.wait())
+        async with asyncio.timeout(HANG_S):
+            await asyncio.wait([attack, waiting], return_when=asyncio.FIRST_COMPLETED)
+            if attack.done():
+                attack.result()
+            await waiting
+        attack.cancel()
+        with suppress(asyncio.CancelledError):
+            await attack
+    assert all(head.split()[0] in (b"GET", b"POST") for head in server.heads)
+
+
+async def _until_refused(name: str, client: Client) -> None:
+    with suppress(OSError, EOFError, WebSocketException):
+        await ATTACKS[name].run(client)
+
+
+def test_attacks_are_bounded_and_told_apart():
+    assert all(0 < attack.num_workers <= MAX_RUNS for attack in ATTACKS.values())
+    assert len({attack.what for attack in ATTACKS.values()}) == len(ATTACKS)
