@@ -12,14 +12,19 @@ def limit_process(*, cpu_s: float, more_bytes: int) -> None:
     """End this process after `cpu_s` more seconds of processor time; let it have `more_bytes` more memory than now.
 
     The signal of the timer, SIGPROF, ends a process that does not handle it. Allocations beyond the memory fail, which
-    ends a process whose libraries do not expect it. No core file is written.
+    ends a process whose libraries do not expect it.
     """
+    limit_memory(more_bytes)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+
+
+def limit_memory(more_bytes: int) -> None:
+    """Let this process have `more_bytes` more memory than now, and write no core file when it ends at the limit."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     most = memory_bytes() + more_bytes
     with suppress(ValueError, OSError):  # the system has a lower limit already, or none of this kind (macOS)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_PROF, cpu_s)
 
 
 def memory_bytes() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from app.engine.schedule.group import SequenceGroup
@@ -48,6 +49,7 @@ class StepPlanBuilder:
         self.num_tokens = 0
         self.num_attended = 0
         self.resting: str | None = None  # the account that sits the step out
+        self.late: Collection[int] = ()  # the sequences that do, with their groups
         self.drafts: dict[int, Draft] = {}
         self.num_draft_tokens = 0
         self.has_decodes = False  # some chunks are decodes
@@ -154,6 +156,12 @@ class StepPlanBuilder:
         self.num_tokens += count
         self.num_attended += count * (2 * start + count + 3) // 2
         sequence.retract()
+
+    def sits_out(self, group: SequenceGroup) -> bool:
+        """Whether a group sits the step out."""
+        if group.account == self.resting:
+            return True
+        return bool(self.late) and any(sequence.id in self.late for sequence in group.open)
 
     @property
     def starting_rows(self) -> set[int]:
