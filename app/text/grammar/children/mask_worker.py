@@ -254,7 +254,7 @@ class MaskWorker:
                     self._tell()
 
     def _begin(self, prototype: LLMatcher | str, row: _Row) -> None:
-        """Begin a sequence with the tokens that it has; it fails where a grammar is not compiled, but a text says why."""
+        """Begin a sequence with the tokens that it has; it fails where a text says why there is no `prototype`."""
         constraint, sequence_id = row.start.constraint, row.start.sequence_id
         if isinstance(prototype, str):
             row.mask = RowMask(constraint, None, ())
