@@ -42,7 +42,7 @@ class GrammarTrials:
         self._cache = cache
         self._threads = threads
         self._permit = FairSemaphore(1, MAX_WAITING)
-        self._trials: dict[Grammar, asyncio.Task[Grammar]] = {}
+        self._trials: dict[Grammar, asyncio.Task[tuple[Grammar, int]]] = {}
         self._compiled_by: WorkerLink | None = None
         self._compiled: dict[Grammar, None] = {}  # by that process
         self._compiling = asyncio.Lock()
@@ -67,8 +67,8 @@ class GrammarTrials:
                 trial = asyncio.get_running_loop().create_task(self._try(grammar, account, children))
                 self._trials[grammar] = trial
                 trial.add_done_callback(lambda trial: self._end(grammar, trial))
-            plain = await asyncio.shield(trial)
-            lease = cache.accept(grammar, plain, account)
+            plain, num_bytes = await asyncio.shield(trial)
+            lease = cache.accept(grammar, plain, account, num_bytes)
         else:
             lease = cache.lease(grammar, account)
         try:
@@ -84,7 +84,7 @@ class GrammarTrials:
             trial.cancel()
         self._cache.close()
 
-    def _end(self, grammar: Grammar, trial: asyncio.Task[Grammar]) -> None:
+    def _end(self, grammar: Grammar, trial: asyncio.Task[tuple[Grammar, int]]) -> None:
         """Forget a trial. Its exception is retrieved: asyncio would log it if all who wait for it are gone."""
         del self._trials[grammar]
         if not trial.cancelled():
@@ -98,14 +98,15 @@ class GrammarTrials:
                 retry_after_s=ceil(wait_s),
             )
 
-    async def _try(self, grammar: Grammar, account: str, children: ForkClient) -> Grammar:
-        """Try a grammar; keep its rejection. Return what it is without GBNF."""
+    async def _try(self, grammar: Grammar, account: str, children: ForkClient) -> tuple[Grammar, int]:
+        """Try a grammar; keep its rejection. Return what it is without GBNF, and the bytes that it takes."""
         await self._permit.acquire(account)
         try:
             self._check_allowance(account)
             verdict, ended = await self._outcome(grammar, account, children)
         finally:
             self._permit.release()
+        self._cache.note_compiled(ended.cpu_s)
         if ended.cpu_s >= EXPENSIVE_S or ended.limit is not None:
             self._cache.expensive.take(account)
         rejection = None
@@ -117,8 +118,8 @@ class GrammarTrials:
             self._cache.reject(grammar, rejection, account)
             raise rejection.error()
         if verdict is None or verdict.lark is None:
-            return grammar
-        return replace(grammar, source=verdict.lark, gbnf=None)
+            return grammar, ended.num_bytes
+        return replace(grammar, source=verdict.lark, gbnf=None), ended.num_bytes
 
     async def _have_compiled(self, grammar: Grammar) -> None:
         """Have a grammar compiled, unless it is. Cancel-safe: an answer that nobody waits for is read, too."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from app.contract.errors import GrammarTooCostly, InvalidValue, Overloaded, UnsupportedParameter
 from app.contract.grammar import Grammar
 from app.runtime.clock import monotonic
+from app.runtime.process_limits import family_bytes
 from app.runtime.token_bucket import TokenBuckets
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_workers import MaskWorkers
@@ -180,13 +181,15 @@ class GrammarCache:
                 self._reject(grammar, entry, rejection)
             self._leave(account, grammar)
 
-    def accept(self, grammar: Grammar, plain: Grammar, account: str = "") -> Lease:
+    def accept(self, grammar: Grammar, plain: Grammar, account: str = "", num_bytes: int = 0) -> Lease:
         """Lease a grammar for `account` whose trial was good; `plain` is the same without GBNF.
+
+        It takes `num_bytes` of memory, or what is estimated, if that is more.
 
         Raises:
             InvalidValue, Overloaded: see `lease`.
         """
-        entry = self._enter(grammar, account)
+        entry = self._enter(grammar, account, num_bytes)
         with self._lock:
             if not entry.is_decided:
                 entry.plain = plain
@@ -218,11 +221,27 @@ class GrammarCache:
         if self.children is not None:
             self.children.close()
 
+    def note_compiled(self, seconds: float) -> None:
+        """Note how long another process took to compile a grammar."""
+        with self._lock:
+            self._compile_s.append(seconds)
+
     def take_compile_seconds(self) -> list[float]:
         """Return the seconds that each grammar took to compile since the last call."""
         with self._lock:
             seconds, self._compile_s = self._compile_s, []
         return seconds
+
+    @property
+    def process_bytes(self) -> int:
+        """The memory of the other processes; 0 before the first grammar."""
+        pid = None if self.children is None else self.children.pid
+        return 0 if pid is None else family_bytes(pid)
+
+    @property
+    def num_processes(self) -> int:
+        """How many processes were started that find masks: one, and one more for each that has ended."""
+        return 0 if self.workers is None else self.workers.num_started
 
     def count_failure(self, reason: str) -> None:
         """Count a request that failed because of its grammar."""
@@ -246,12 +265,12 @@ class GrammarCache:
         self.num_bytes += num_bytes - entry.num_bytes
         entry.rejection, entry.num_bytes = rejection, num_bytes
 
-    def _enter(self, grammar: Grammar, account: str) -> _Entry:
+    def _enter(self, grammar: Grammar, account: str, at_least: int = 0) -> _Entry:
         """Return the entry of a grammar, with one more lease; drop others that no request needs."""
         with self._lock:
             entry = self._entries.get(grammar)
             if entry is None:
-                num_bytes = compiled_bytes(grammar)
+                num_bytes = max(compiled_bytes(grammar), at_least)
                 self._make_room(num_bytes, account)
                 entry = self._entries[grammar] = _Entry(num_bytes, threading.Lock())
                 self.num_bytes += num_bytes

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import resource
 import select
 import signal
 import socket
@@ -41,6 +42,9 @@ from app.text.grammar.children.trial import (
 from app.text.grammar.vocabulary import GrammarVocabulary
 
 _ORDINARY = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}')
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
+NOISE_BYTES = 8 * 2**20
+"""What the trial of a small grammar takes, and more."""
 HEAD_BYTES = 8  # of the length in front of the vocabulary
 TRIAL, MASKS = b"t", b"m"
 """Orders. With the latter come the sockets of the engine and of the loop, and the memory that is shared."""
@@ -62,6 +66,7 @@ class ForkServer:
         self._control = control
         self._vocabulary = vocabulary
         self._children: dict[int, _Child] = {}
+        self._idle_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT
 
     def run(self) -> None:
         """Carry out orders until the server has ended, or closed its end of the socket."""
@@ -135,7 +140,8 @@ class ForkServer:
             found, status, usage = os.wait4(pid, 0 if pid in late else os.WNOHANG)
             if found == pid:
                 cpu_s = usage.ru_utime + usage.ru_stime
-                ended = Ended(os.waitstatus_to_exitcode(status), cpu_s, pid in late)
+                num_bytes = max(0, usage.ru_maxrss * RSS_UNIT - self._idle_bytes - NOISE_BYTES)
+                ended = Ended(os.waitstatus_to_exitcode(status), cpu_s, num_bytes, pid in late)
                 connection = self._children.pop(pid).connection
                 if connection is not None:
                     self._tell(connection, ended)
