@@ -2,7 +2,8 @@
 
 After each step that process lets the sequences take their tokens, says at once which are complete, and makes their next
 masks while this one goes on. A sequence whose mask is not there when the next step is planned, within `WAIT_S`, is
-late: it sits that step out. So no step waits for a mask that takes long, and nothing is computed in vain.
+late: it sits that step out, and so do all with the same grammar, since only one of them can be worked on at a time. So
+no step waits for a mask that takes long, and nothing is computed in vain.
 
     READY ──step, tokens taken──▶ not ready ──mask found──▶ READY         the process has ended: all begin again
 
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from app.contract.grammar import Constraint
+from app.contract.grammar import Constraint, Grammar
 from app.engine.execute.local_masks import MAX_THREADS, LocalMasks
 from app.engine.execute.masks import NOTHING_LEFT, Accepted, DrawMasks, Draws, MaskBuffers, Masks, Words, draws_of
 from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, RowStart, StepPlan
@@ -66,7 +67,8 @@ class _Sequence:
 
     id: int
     account: str
-    constraint: Constraint
+    grammar: Grammar  # as the request has it
+    constraint: Constraint  # as the other process gets it
     tokens: list[int]
     region: int = -1
     is_ready: bool = False
@@ -168,7 +170,9 @@ class WorkerMasks:
             sequence = None
         if sequence is None:
             plain = replace(constraint, grammar=self._grammars.plain(constraint.grammar))
-            sequence = _Sequence(start.sequence_id, start.sampling.account, plain, [*start.output_token_ids])
+            sequence = _Sequence(
+                start.sequence_id, start.sampling.account, constraint.grammar, plain, [*start.output_token_ids]
+            )
             sequence.region = self._take_region()
             self._sequences[start.sequence_id] = sequence
             if self._link is not None:
@@ -206,13 +210,13 @@ class WorkerMasks:
 
     # --- Late sequences -------------------------------------------------------------------------------------------
 
-    def late(self) -> Collection[int]:
+    def late(self) -> Collection[Grammar]:
         """See LateSequences.late."""
         late = self._late
         if late:
             last = max(sequence.asked_at for sequence in late.values()) + WAIT_S
             self._receive(lambda: not late, last)
-        return late.keys()
+        return {sequence.grammar for sequence in late.values()} if late else ()
 
     def is_slow(self, sequence_id: int) -> bool:
         """See LateSequences.is_slow."""

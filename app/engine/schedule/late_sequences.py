@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
+from app.contract.grammar import Grammar
+
 
 class LateSequences(Protocol):
     """The sequences that sit out the next step. Engine thread only; execute/worker_masks.py implements it."""
 
-    def late(self) -> Collection[int]:
-        """Return the ids of the sequences whose masks are not there yet, after a short wait for them."""
+    def late(self) -> Collection[Grammar]:
+        """Return the grammars that some mask is late of, after a short wait; all their sequences sit the step out."""
 
     def is_slow(self, sequence_id: int) -> bool:
         """Return whether a sequence's masks take so long that it should have no draft tokens."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
+from app.contract.grammar import Grammar
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.swap_space import Swaps
 from app.engine.schedule.queues import RowPool
@@ -49,7 +50,7 @@ class StepPlanBuilder:
         self.num_tokens = 0
         self.num_attended = 0
         self.resting: str | None = None  # the account that sits the step out
-        self.late: Collection[int] = ()  # the sequences that do, with their groups
+        self.late: Collection[Grammar] = ()  # those whose sequences do
         self.drafts: dict[int, Draft] = {}
         self.num_draft_tokens = 0
         self.has_decodes = False  # some chunks are decodes
@@ -161,7 +162,7 @@ class StepPlanBuilder:
         """Whether a group sits the step out."""
         if group.account == self.resting:
             return True
-        return bool(self.late) and any(sequence.id in self.late for sequence in group.open)
+        return bool(self.late) and group.request.grammar in self.late
 
     @property
     def starting_rows(self) -> set[int]:

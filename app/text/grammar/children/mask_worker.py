@@ -21,7 +21,8 @@ import sys
 import threading
 import time
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -60,71 +61,107 @@ THREAD_BYTES = 72 * 2**20
 """Address space that the system sets aside for each thread."""
 SLOW_S = 0.001
 TICK_S = 0.01
-STUCK_S = 3.0
+STUCK_S = 0.5
 """Processor time after which the system ends the process, if the watching thread cannot: a call may keep the lock."""
 REPORT_S = 0.002
 """Masks are told together where they are all found within this time."""
+MAX_ACCOUNTS, MAX_SPENT_S, FORGOTTEN_S = 1024, 60.0, 0.01
 MAIN, COMPILER = 1, 2  # notes; those of the mask threads follow
 
 
+class _Lexer:
+    """What all sequences with one grammar share, as the library's copies do: only one thread may use it at a time.
+
+    Any other one would wait inside of the library, and keep the interpreter's lock meanwhile.
+    """
+
+    __slots__ = ("is_busy", "jobs")
+
+    def __init__(self) -> None:
+        self.is_busy = False
+        self.jobs: deque[tuple[_Row, Callable[[_Row], None]]] = deque()
+
+
 class _Row:
-    """One sequence: its constraint, where its mask goes, and whether a mask thread works on it."""
+    """One sequence: its constraint, where its mask goes, and how many jobs of it are not done."""
 
-    __slots__ = ("account", "is_busy", "is_ended", "mask", "num_tokens", "region", "start")
+    __slots__ = ("account", "is_ended", "lexer", "mask", "num_jobs", "num_tokens", "region", "start")
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: Start, lexer: _Lexer) -> None:
         self.start = start
+        self.lexer = lexer
         self.region = start.region
         self.account = start.account
         self.num_tokens = len(start.token_ids)
         self.mask: RowMask | None = None  # until it has begun
-        self.is_busy = True
+        self.num_jobs = 1  # its beginning
         self.is_ended = False
 
 
 class _Jobs:
-    """Work of mask threads; that of the accounts which have cost least comes first. Any thread."""
+    """Work of mask threads: one job of a grammar at a time, first for the accounts that have cost least. Any thread."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.num_open = 0  # jobs that wait or run
-        self._waiting: dict[str, deque[tuple[_Row, Callable[[_Row], None]]]] = {}
+        self._waiting: dict[_Lexer, None] = {}  # those that have jobs
         self._spent_s: defaultdict[str, float] = defaultdict(float)
 
-    def put(self, rows: Sequence[_Row], work: Callable[[_Row], None]) -> None:
-        """Add the same job for some sequences."""
+    def put(self, rows: Sequence[_Row], work: Callable[[_Row], None], *, is_first: bool = False) -> None:
+        """Add the same job for some sequences; with `is_first` it was counted when these were made."""
         with self.changed:
             for row in rows:
-                row.is_busy = True
-                self._waiting.setdefault(row.account, deque()).append((row, work))
+                row.num_jobs += not is_first
+                row.lexer.jobs.append((row, work))
+                self._waiting[row.lexer] = None
             self.num_open += len(rows)
             self.changed.notify_all()
 
     def take(self) -> tuple[_Row, Callable[[_Row], None]]:
         """Return the next job. Blocks."""
         with self.changed:
-            while not self._waiting:
+            while (lexer := self._next()) is None:
                 self.changed.wait()
-            account = min(self._waiting, key=self._spent_s.__getitem__)
-            jobs = self._waiting[account]
-            job = jobs.popleft()
-            if not jobs:
-                del self._waiting[account]
+            lexer.is_busy = True
+            job = lexer.jobs.popleft()
+            if not lexer.jobs:
+                del self._waiting[lexer]
             return job
 
     def end(self, row: _Row, seconds: float) -> bool:
-        """Note that a job is done; return whether no other one waits."""
+        """Note that a job is done; return whether no other one can be begun."""
         with self.changed:
             spent = self._spent_s
             spent[row.account] += seconds
-            if len(spent) > 1024 or spent[row.account] > 60.0:  # what was long ago counts less
-                halves = {account: value / 2 for account, value in spent.items() if value > 0.01}
+            if len(spent) > MAX_ACCOUNTS or spent[row.account] > MAX_SPENT_S:  # what was long ago counts less
+                halves = {account: value / 2 for account, value in spent.items() if value > FORGOTTEN_S}
                 spent.clear()
                 spent.update(halves)
-            row.is_busy = False
+            row.lexer.is_busy = False
+            row.num_jobs -= 1
             self.num_open -= 1
             self.changed.notify_all()
-            return not self._waiting
+            return self._next() is None
+
+    @contextmanager
+    def using(self, row: _Row) -> Iterator[None]:
+        """Wait until all jobs of a sequence are done, and keep its grammar from all others within the block."""
+        with self.changed:
+            while row.num_jobs or row.lexer.is_busy:
+                self.changed.wait()
+            row.lexer.is_busy = True
+        try:
+            yield
+        finally:
+            with self.changed:
+                row.lexer.is_busy = False
+                if row.lexer.jobs:
+                    self.changed.notify_all()
+
+    def _next(self) -> _Lexer | None:
+        """Return what the next job is for."""
+        free = [lexer for lexer in self._waiting if not lexer.is_busy]
+        return min(free, key=lambda lexer: self._spent_s[lexer.jobs[0][0].account], default=None)
 
 
 class MaskWorker:
@@ -151,6 +188,7 @@ class MaskWorker:
         self._began = 0.0  # when the oldest result that is not told was found
         self._sending = threading.Lock()
         self._prototypes: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+        self._lexers: dict[Grammar, _Lexer] = {}
         self._num_bytes = 0
         self._to_compile: queue.SimpleQueue[tuple[Grammar, _Row | None]] = queue.SimpleQueue()
         self._calls = [0] * NUM_NOTES  # of each thread: counts what it has worked on
@@ -193,50 +231,37 @@ class MaskWorker:
             if (row := self._rows.pop(sequence_id, None)) is not None:
                 row.is_ended = True
         for start in turn.starts:
-            row = self._rows[start.sequence_id] = _Row(start)
             grammar = start.constraint.grammar
             assert grammar is not None
+            row = self._rows[start.sequence_id] = _Row(start, self._lexers.setdefault(grammar, _Lexer()))
             if (prototype := self._prototypes.get(grammar)) is not None:
-                self._jobs.put([row], partial(self._begin, prototype))
+                self._jobs.put([row], partial(self._begin, prototype), is_first=True)
             else:
                 self._to_compile.put((grammar, row))
         if turn.takes:
             self._take_all(turn.takes)
         for draft in turn.drafts:
-            self._jobs.put([self._idle(draft.sequence_id)], partial(self._draft, draft))
+            self._jobs.put([self._rows[draft.sequence_id]], partial(self._draft, draft))
 
     def _take_all(self, takes: Sequence[Take]) -> None:
         """Let sequences take tokens, and say what became of that; then find their next masks."""
         took, rows = [], []
         for take in takes:
-            row = self._idle(take.sequence_id)
-            assert row.mask is not None
-            self._note(MAIN, take.sequence_id)
-            row.region, num_taken = take.region, 0
-            for token_id in take.token_ids:
-                row.mask.take(token_id)
-                num_taken += 1
-                matcher = row.mask.matcher
-                if matcher is not None and matcher.is_error():
-                    row.mask.failure = error_of(matcher)
-                if row.mask.failure is not None or row.mask.is_complete:
-                    break
+            row = self._rows[take.sequence_id]
+            with self._jobs.using(row):
+                assert row.mask is not None
+                self._note(MAIN, take.sequence_id)
+                num_taken = _take(row.mask, take.token_ids)
+                is_complete, failure = row.mask.is_complete, row.mask.failure
+                self._note(MAIN, 0)
+            row.region = take.region
             row.num_tokens += num_taken
-            took.append(Took(take.sequence_id, num_taken, row.mask.is_complete, row.mask.failure))
-            if row.mask.failure is None and not row.mask.is_complete:
+            took.append(Took(take.sequence_id, num_taken, is_complete, failure))
+            if failure is None and not is_complete:
                 rows.append(row)
-        self._note(MAIN, 0)
         self._send(Reply(took=tuple(took)))
         if rows:
             self._jobs.put(rows, self._find)
-
-    def _idle(self, sequence_id: int) -> _Row:
-        """Return a sequence that no mask thread works on; wait for that."""
-        row = self._rows[sequence_id]
-        with self._jobs.changed:
-            while row.is_busy:
-                self._jobs.changed.wait()
-        return row
 
     # --- Mask threads ---------------------------------------------------------------------------------------------
 
@@ -264,6 +289,8 @@ class MaskWorker:
         row.mask = RowMask(constraint, prototype.deep_copy(), ())
         index = self._index()
         for token_id in row.start.token_ids:
+            if row.is_ended:
+                break
             self._note(index, sequence_id)  # each token may cost what a step may
             row.mask.take(token_id)
         self._note(index, sequence_id)
@@ -334,7 +361,7 @@ class MaskWorker:
             if row is None:
                 self._compiles.sendall(encode(Compiled(prototype if isinstance(prototype, str) else None)))
             else:
-                self._jobs.put([row], partial(self._begin, prototype))
+                self._jobs.put([row], partial(self._begin, prototype), is_first=True)
 
     def _keep(self, grammar: Grammar, prototype: LLMatcher) -> None:
         """Keep a compiled grammar for the sequences that begin with it; drop those that were compiled longest ago."""
@@ -342,6 +369,7 @@ class MaskWorker:
         self._num_bytes += compiled_bytes(grammar)
         while self._num_bytes > MAX_BYTES and len(self._prototypes) > 1:
             oldest, _ = self._prototypes.popitem(last=False)
+            self._lexers.pop(oldest, None)  # a sequence that has begun keeps its own
             self._num_bytes -= compiled_bytes(oldest)
 
     # --- All threads ----------------------------------------------------------------------------------------------
@@ -404,6 +432,17 @@ class MaskWorker:
                 elif spent_s - seen[index][1] > LIMIT_S:
                     self._memory.notes[0] = sequence_id
                     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _take(mask: RowMask, token_ids: Sequence[int]) -> int:
+    """Let a sequence take tokens up to its end or a failure; return how many it has taken."""
+    for count, token_id in enumerate(token_ids, 1):
+        mask.take(token_id)
+        if mask.matcher is not None and mask.matcher.is_error():
+            mask.failure = error_of(mask.matcher)
+        if mask.failure is not None or mask.is_complete:
+            return count
+    return len(token_ids)
 
 
 def _processor_time(thread: threading.Thread) -> float:
