@@ -11,21 +11,21 @@ from math import ceil
 from app.contract.errors import (
     CannotStart,
     EngineFailed,
+    InvalidValue,
     RateLimitExceeded,
     UnsupportedParameter,
 )
 from app.contract.grammar import Grammar
-from app.runtime.clock import Clock, monotonic
-from app.runtime.token_bucket import TokenBuckets
 from app.streaming.background import Background, FairSemaphore
-from app.text.grammar.cache import GrammarCache, Lease, Rejection
+from app.text.grammar.cache import EXPENSIVE_A_MINUTE, GrammarCache, Lease, Rejection
 from app.text.grammar.children.fork_client import ForkClient
+from app.text.grammar.children.mask_messages import Compile, Compiled, Messages, encode
+from app.text.grammar.children.mask_workers import MaskWorkers, WorkerLink
 from app.text.grammar.children.trial import Ended, Verdict, encode_grammar, read_trial
 
-MAX_WAITING = 256
+MAX_WAITING, MAX_COMPILED = 256, 256
 # Trials that take this long, in seconds of processor time, count against the account's allowance.
 EXPENSIVE_S = 0.25
-EXPENSIVE_A_MINUTE = 4
 NUM_TRIES = 2
 
 _log = logging.getLogger("quire.grammars")
@@ -38,12 +38,14 @@ class GrammarTrials:
     trials were expensive too often must wait before it may send another new grammar.
     """
 
-    def __init__(self, cache: GrammarCache, threads: Background, clock: Clock = monotonic) -> None:
+    def __init__(self, cache: GrammarCache, threads: Background) -> None:
         self._cache = cache
         self._threads = threads
         self._permit = FairSemaphore(1, MAX_WAITING)
-        self._trials: dict[Grammar, asyncio.Task[Grammar]] = {}
-        self._expensive = TokenBuckets(EXPENSIVE_A_MINUTE / 60, EXPENSIVE_A_MINUTE, clock)
+        self._trials: dict[Grammar, asyncio.Task[tuple[Grammar, int]]] = {}
+        self._compiled_by: WorkerLink | None = None
+        self._compiled: dict[Grammar, None] = {}  # by that process
+        self._compiling = asyncio.Lock()
 
     async def lease(self, grammar: Grammar, account: str) -> Lease:
         """Return a lease of a grammar, after its trial if it is new, and compiled. Cancel-safe: its trial goes on.
@@ -55,50 +57,58 @@ class GrammarTrials:
             RateLimitExceeded: too many of the account's trials were expensive.
             EngineFailed: no process can try it.
         """
-        if self._cache.is_decided(grammar):
-            return self._cache.lease(grammar, account)
-        children, plain = self._cache.children, grammar
-        if children is not None:
+        cache, children = self._cache, self._cache.children
+        if children is None:
+            return await self._threads.run(cache.lease, grammar, account, account=account)
+        if not cache.is_decided(grammar):
             trial = self._trials.get(grammar)
             if trial is None:
                 self._check_allowance(account)
                 trial = asyncio.get_running_loop().create_task(self._try(grammar, account, children))
                 self._trials[grammar] = trial
                 trial.add_done_callback(lambda trial: self._end(grammar, trial))
-            plain = await asyncio.shield(trial)
-        return await self._threads.run(self._cache.lease, grammar, account, plain, account=account)
+            plain, num_bytes = await asyncio.shield(trial)
+            lease = cache.accept(grammar, plain, account, num_bytes)
+        else:
+            lease = cache.lease(grammar, account)
+        try:
+            await self._have_compiled(cache.plain(grammar))
+        except BaseException:
+            lease.release()
+            raise
+        return lease
 
     def close(self) -> None:
         """End all trials, and the process that forks them. Does not block. Idempotent."""
         for trial in self._trials.values():
             trial.cancel()
-        if self._cache.children is not None:
-            self._cache.children.close()
+        self._cache.close()
 
-    def _end(self, grammar: Grammar, trial: asyncio.Task[Grammar]) -> None:
+    def _end(self, grammar: Grammar, trial: asyncio.Task[tuple[Grammar, int]]) -> None:
         """Forget a trial. Its exception is retrieved: asyncio would log it if all who wait for it are gone."""
         del self._trials[grammar]
         if not trial.cancelled():
             trial.exception()
 
     def _check_allowance(self, account: str) -> None:
-        if wait_s := self._expensive.seconds_left(account):
+        if wait_s := self._cache.expensive.seconds_left(account):
             raise RateLimitExceeded(
                 f"Grammars that took more than {EXPENSIVE_S:g} s to compile came {EXPENSIVE_A_MINUTE} times within a "
                 f"minute; new ones are accepted again in {ceil(wait_s)} s. Send simpler grammars, or known ones.",
                 retry_after_s=ceil(wait_s),
             )
 
-    async def _try(self, grammar: Grammar, account: str, children: ForkClient) -> Grammar:
-        """Try a grammar; keep its rejection. Return what it is without GBNF."""
+    async def _try(self, grammar: Grammar, account: str, children: ForkClient) -> tuple[Grammar, int]:
+        """Try a grammar; keep its rejection. Return what it is without GBNF, and the bytes that it takes."""
         await self._permit.acquire(account)
         try:
             self._check_allowance(account)
             verdict, ended = await self._outcome(grammar, account, children)
         finally:
             self._permit.release()
+        self._cache.note_compiled(ended.cpu_s)
         if ended.cpu_s >= EXPENSIVE_S or ended.limit is not None:
-            self._expensive.take(account)
+            self._cache.expensive.take(account)
         rejection = None
         if ended.limit is not None:
             rejection = Rejection(f"{ended.limit}.", is_too_costly=True)
@@ -108,8 +118,51 @@ class GrammarTrials:
             self._cache.reject(grammar, rejection, account)
             raise rejection.error()
         if verdict is None or verdict.lark is None:
-            return grammar
-        return replace(grammar, source=verdict.lark, gbnf=None)
+            return grammar, ended.num_bytes
+        return replace(grammar, source=verdict.lark, gbnf=None), ended.num_bytes
+
+    async def _have_compiled(self, grammar: Grammar) -> None:
+        """Have a grammar compiled, unless it is. Cancel-safe: an answer that nobody waits for is read, too."""
+        if self._compiled_by is not None and self._compiled_by is self._workers.current() and grammar in self._compiled:
+            return
+        compiling = asyncio.get_running_loop().create_task(self._compile(grammar))
+        compiling.add_done_callback(lambda task: None if task.cancelled() else task.exception())
+        await asyncio.shield(compiling)
+
+    async def _compile(self, grammar: Grammar) -> None:
+        """Have a grammar compiled by the process that finds masks, so that no step waits for it."""
+        async with self._compiling:
+            for _ in range(NUM_TRIES):
+                link = await self._link()
+                if link is self._compiled_by and grammar in self._compiled:
+                    return
+                compiled = None if link is None else await _compiled(link, grammar)
+                if link is not None and compiled is None:
+                    self._workers.renew(link)
+                if compiled is None:
+                    continue
+                if compiled.rejection is not None:
+                    raise InvalidValue(compiled.rejection)
+                if link is not self._compiled_by:
+                    self._compiled_by, self._compiled = link, {}
+                self._compiled[grammar] = None
+                while len(self._compiled) > MAX_COMPILED:
+                    del self._compiled[next(iter(self._compiled))]
+                return
+        raise EngineFailed("The grammar could not be compiled; see the server log. Try again.")
+
+    async def _link(self) -> WorkerLink | None:
+        """Return the process that finds masks; start it, and what forks it, if there is none."""
+        link = self._workers.current()
+        if link is None and self._cache.children is not None:
+            await self._threads.run(self._cache.children.start)
+            link = self._workers.current()
+        return link
+
+    @property
+    def _workers(self) -> MaskWorkers:
+        assert self._cache.workers is not None
+        return self._cache.workers
 
     async def _outcome(self, grammar: Grammar, account: str, children: ForkClient) -> tuple[Verdict | None, Ended]:
         """Return what a trial says and how it ended; one that somebody else has ended is repeated once."""
@@ -140,3 +193,16 @@ async def _exchange(connection: socket.socket, line: bytes) -> bytes:
         return b""
     finally:
         writer.close()
+
+
+async def _compiled(link: WorkerLink, grammar: Grammar) -> Compiled | None:
+    """Return what a process says that was asked to compile a grammar; None if it has ended."""
+    loop, answers = asyncio.get_running_loop(), Messages(Compiled)
+    try:
+        await loop.sock_sendall(link.compiles, encode(Compile(grammar)))
+        while data := await loop.sock_recv(link.compiles, 65536):
+            for answer in answers.feed(data):
+                return answer
+    except OSError:
+        pass
+    return None

@@ -33,6 +33,7 @@ from app.engine.execute.memory_plan import (
     plan_num_host_blocks,
 )
 from app.engine.execute.selection import select_backend
+from app.engine.execute.worker_masks import WorkerMasks
 from app.engine.faults import FaultPlan
 from app.engine.output_processor import OutputProcessor
 from app.engine.overload import Brownout
@@ -231,7 +232,8 @@ def _make_scheduler(
 ) -> Scheduler:
     policy = make_policy(config.scheduler.scheduling_policy)
     forced = runner.masks if config.scheduler.speculative_grammar else None
-    return Scheduler(limits, policy=policy, eos_token_ids=eos_token_ids, revision=revision, forced=forced)
+    late = runner.masks if isinstance(runner.masks, WorkerMasks) else None
+    return Scheduler(limits, policy=policy, eos_token_ids=eos_token_ids, revision=revision, forced=forced, late=late)
 
 
 def _make_cache(config: Config, backend: Backend, max_model_len: int) -> KVCache:

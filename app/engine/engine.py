@@ -151,6 +151,7 @@ class Engine:
         self.recovery.choose()
         plan = self.scheduler.schedule(now)
         if plan is None:
+            self.runner.masks.wait()
             return events + self._finish_all_but(0)
         try:
             self.in_flight.append(self.runner.launch(plan))

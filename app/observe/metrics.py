@@ -44,6 +44,10 @@ class _GrammarCounts(Protocol):
     def num_bytes(self) -> int: ...
     @property
     def failures(self) -> Mapping[str, int]: ...
+    @property
+    def process_bytes(self) -> int: ...
+    @property
+    def num_processes(self) -> int: ...
     def take_compile_seconds(self) -> list[float]: ...
 
 
@@ -217,6 +221,16 @@ class Metrics:
             self._compile_s.observe(seconds)
         yield self._families.gauge(
             "quire_grammar_cache_bytes", "Estimated bytes of the compiled grammars.", grammars.num_bytes
+        )
+        yield self._families.gauge(
+            "quire_grammar_process_bytes",
+            "Bytes of the processes that try grammars and find masks; 0 before the first grammar.",
+            grammars.process_bytes,
+        )
+        yield self._families.counter(
+            "quire_grammar_processes",
+            "Processes that were started to find masks: one with the first grammar, and one more for each that ended.",
+            grammars.num_processes,
         )
         yield self._families.counter(
             "quire_grammar_failures",

@@ -1,4 +1,4 @@
-"""Limits that a child process sets for itself before it works on what a client has sent."""
+"""Limits that a child process sets for itself before it works on what a client has sent, and what children take."""
 
 from __future__ import annotations
 
@@ -12,14 +12,36 @@ def limit_process(*, cpu_s: float, more_bytes: int) -> None:
     """End this process after `cpu_s` more seconds of processor time; let it have `more_bytes` more memory than now.
 
     The signal of the timer, SIGPROF, ends a process that does not handle it. Allocations beyond the memory fail, which
-    ends a process whose libraries do not expect it. No core file is written.
+    ends a process whose libraries do not expect it.
     """
+    limit_memory(more_bytes)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+
+
+def limit_memory(more_bytes: int) -> None:
+    """Let this process have `more_bytes` more memory than now, and write no core file when it ends at the limit."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     most = memory_bytes() + more_bytes
     with suppress(ValueError, OSError):  # the system has a lower limit already, or none of this kind (macOS)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+
+
+def family_bytes(pid: int) -> int:
+    """Return the memory of a process and of those that it has started, what they share counted once; 0 if unknown."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        children = []
+    return sum(_proportional_bytes(each) for each in (str(pid), *children))
+
+
+def _proportional_bytes(pid: str) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 def memory_bytes() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 
 from app.runtime.clock import Clock
@@ -44,18 +45,21 @@ class TokenBucket:
 
 
 class TokenBuckets:
-    """A bucket for each account that has taken permits lately; full ones are dropped."""
+    """A bucket for each account that has taken permits lately; full ones are dropped. Any thread."""
 
     def __init__(self, rate: float, burst: float, clock: Clock) -> None:
+        self._lock = threading.Lock()
         self._buckets: defaultdict[str, TokenBucket] = defaultdict(lambda: TokenBucket(rate, burst, clock))
 
     def take(self, account: str) -> bool:
         """Take one of the account's permits; return False if there is none."""
-        for other in [name for name, bucket in self._buckets.items() if bucket.is_full]:
-            del self._buckets[other]
-        return self._buckets[account].take()
+        with self._lock:
+            for other in [name for name, bucket in self._buckets.items() if bucket.is_full]:
+                del self._buckets[other]
+            return self._buckets[account].take()
 
     def seconds_left(self, account: str) -> float:
         """Return the seconds until the account has a permit; 0 where it has one."""
-        bucket = self._buckets.get(account)
-        return 0.0 if bucket is None else bucket.seconds_left
+        with self._lock:
+            bucket = self._buckets.get(account)
+            return 0.0 if bucket is None else bucket.seconds_left

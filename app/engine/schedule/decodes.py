@@ -34,7 +34,7 @@ class Decodes:
         for group in tuple(self._queues.running):
             if group.status is not RUNNING or not (is_open or self._preemption.may_run(group)):
                 continue  # it became a victim, for a group before it
-            if group.account == builder.resting:
+            if builder.sits_out(group):
                 continue
             sequence = group.open[0]
             start = sequence.num_scheduled

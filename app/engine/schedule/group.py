@@ -53,7 +53,7 @@ class SequenceGroup:
     dropped: range = range(0)  # num_computed to num_scheduled when it last lost its blocks
 
     def __post_init__(self) -> None:
-        self.sampling = RowSampling.of(self.request.params, self.request.constraint)
+        self.sampling = RowSampling.of(self.request.params, self.request.constraint, self.request.account)
         self.account = self.request.account
         self.num_prompt = len(self.request.prompt_token_ids)
 

@@ -80,7 +80,7 @@ class GroupStarts:
 
     def admit(self, group: SequenceGroup, builder: StepPlanBuilder) -> bool:
         """Give a group its seats and blocks; False if the group cannot start in this step."""
-        if group.account == builder.resting or not self._has_seats_for(group) or self._tables.is_in_flight(group):
+        if builder.sits_out(group) or not self._has_seats_for(group) or self._tables.is_in_flight(group):
             return False
         if not (self._swap_in(group, builder) if group.status is SWAPPED else self._start(group, builder)):
             return False

@@ -37,10 +37,11 @@ class RowSampling:
     num_sequences: int
     is_beam_search: bool
     constraint: Constraint | None = None
+    account: str = ""
 
     @classmethod
-    def of(cls, params: SamplingParams, constraint: Constraint | None = None) -> RowSampling:
-        """Resolve `params`; a model-dependent field that is None is neutral."""
+    def of(cls, params: SamplingParams, constraint: Constraint | None = None, account: str = "") -> RowSampling:
+        """Resolve `params`, of a request of `account`; a model-dependent field that is None is neutral."""
         temperature = 1.0 if params.temperature is None else params.temperature
         return cls(
             seed=(params.seed or 0) & 0xFFFF_FFFF_FFFF_FFFF,
@@ -58,6 +59,7 @@ class RowSampling:
             num_sequences=params.num_sequences,
             is_beam_search=params.use_beam_search,
             constraint=constraint,
+            account=account,
         )
 
     @property

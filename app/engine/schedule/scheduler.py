@@ -23,6 +23,7 @@ from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.kv.kv_connector import KVConnector
 from app.engine.schedule.kv.prefix_cache import chain_context
 from app.engine.schedule.kv.swap_space import Swaps
+from app.engine.schedule.late_sequences import LateSequences
 from app.engine.schedule.length_predictor import PredictionAccuracy
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.planner import Planner
@@ -54,7 +55,7 @@ class Scheduler:
 
     Each `schedule` that returns a plan is followed by `update` or `abandon` for it, in the order of the plans.
     `revision` names the model: blocks computed with one revision are never found for another. With `forced` the tokens
-    that grammars leave no choice about are draft tokens.
+    that grammars leave no choice about are draft tokens; `late` says which sequences sit a step out for their masks.
     """
 
     def __init__(
@@ -66,10 +67,12 @@ class Scheduler:
         revision: str = "",
         connector: KVConnector | None = None,
         forced: ForcedTokens | None = None,
+        late: LateSequences | None = None,
     ) -> None:
         self.limits = limits
         self.tables = BlockTables(limits, connector or KVConnector())
         self._policy = policy or Policy()
+        self._late = late
         shares = SeatShares() if self._policy.is_by_account else None
         rests = None if shares is None else Rests(shares)
         self.budget = StepBudget(limits.max_num_batched_tokens, limits.itl_target, rests)
@@ -83,7 +86,7 @@ class Scheduler:
         self.speculation: Speculation | None = None
         if limits.speculative_ngram or forced is not None:
             ends = self._eos_token_ids
-            self.speculation = Speculation(limits, self.queues, self.tables, self.budget, ends, forced)
+            self.speculation = Speculation(limits, self.queues, self.tables, self.budget, ends, forced, late)
         self.planner = Planner(self.queues, self.tables, self.preemption, self.budget)
         forks = Forks(self.tables, self.queues, self._sequence_ids)
         self._result_processor = ResultProcessor(self.queues, self.tables, forks, self.speculation)
@@ -172,6 +175,7 @@ class Scheduler:
         else:
             self.queues.close(sequence)
             self.tables.end(sequence)
+            self._end_masks(sequence)
 
     def finish_group(self, group: SequenceGroup) -> None:
         """End all unfinished sequences of a request. Idempotent."""
@@ -182,12 +186,17 @@ class Scheduler:
         for sequence in group.open:
             sequence.is_finished = True
             self.tables.end(sequence)
+            self._end_masks(sequence)
         sequences = dict.fromkeys(chain(group.sequences, group.open))
         group.open, group.active = [], []
         del self._groups[group.request.id]
         self.deadlines.remove(group.request.id)
         num_output = sum(len(sequence.output_token_ids) for sequence in sequences)
         self._policy.finished(group.request, num_output, num_prompt)
+
+    def _end_masks(self, sequence: Sequence) -> None:
+        if self._late is not None and sequence.request.grammar is not None:
+            self._late.end(sequence.id)
 
     def pause(self, request_id: str) -> None:
         """Stop scheduling a request; it keeps its blocks until others need them. Idempotent; unknown ids are ignored.
@@ -236,6 +245,8 @@ class Scheduler:
             raise ValueError(f"{len(self._in_flight)} steps are in flight, run_ahead is {self.limits.run_ahead}")
         self.tables.release_read_blocks()
         builder = StepPlanBuilder(self._next_step, now, self.budget.tokens, self.queues.rows)
+        if self._late is not None:
+            builder.late = self._late.late()
         self.planner.fill(builder)
         if self.speculation is not None and self.preemption.allowed is None and not builder.has_chunks:
             self.speculation.propose(builder)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
+from app.contract.grammar import Grammar
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.swap_space import Swaps
 from app.engine.schedule.queues import RowPool
@@ -48,6 +50,7 @@ class StepPlanBuilder:
         self.num_tokens = 0
         self.num_attended = 0
         self.resting: str | None = None  # the account that sits the step out
+        self.late: Collection[Grammar] = ()  # those whose sequences do
         self.drafts: dict[int, Draft] = {}
         self.num_draft_tokens = 0
         self.has_decodes = False  # some chunks are decodes
@@ -154,6 +157,12 @@ class StepPlanBuilder:
         self.num_tokens += count
         self.num_attended += count * (2 * start + count + 3) // 2
         sequence.retract()
+
+    def sits_out(self, group: SequenceGroup) -> bool:
+        """Whether a group sits the step out."""
+        if group.account == self.resting:
+            return True
+        return bool(self.late) and group.request.grammar in self.late
 
     @property
     def starting_rows(self) -> set[int]:

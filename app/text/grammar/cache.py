@@ -14,26 +14,28 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.contract.errors import GrammarTooCostly, InvalidValue, Overloaded, UnsupportedParameter
 from app.contract.grammar import Grammar
 from app.runtime.clock import monotonic
+from app.runtime.process_limits import family_bytes
+from app.runtime.token_bucket import TokenBuckets
 from app.text.grammar.children.fork_client import ForkClient
+from app.text.grammar.children.mask_workers import MaskWorkers
 from app.text.grammar.compile import compile_grammar
-from app.text.grammar.vocabulary import GrammarVocabulary
+from app.text.grammar.grammar_sizes import MAX_BYTES, compiled_bytes, rejected_bytes
+from app.text.grammar.vocabulary import GrammarVocabulary, check_supported
 from app.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-MAX_BYTES = 64 * 2**20
-# About what a compiled grammar takes: measured at 4 to 10 MB for sources of 60 to 140 KB.
-ENTRY_BYTES, BYTES_PER_SOURCE_BYTE = 64 * 2**10, 80
-# Of a rejected one only the source is kept, which takes up to four bytes for each character.
-BYTES_PER_REJECTED_BYTE = 4
+
+EXPENSIVE_A_MINUTE = 4
+"""How many of an account's grammars may cost too much within a minute."""
 
 
 class Rejection(NamedTuple):
@@ -54,13 +56,19 @@ class Rejection(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A compiled grammar, or why it was rejected; neither while it is compiled, under `lock`."""
+    """A compiled grammar, or one that was tried, or why it was rejected; none of them while it is compiled."""
 
     num_bytes: int
     lock: threading.Lock
     prototype: LLMatcher | None = None
+    plain: Grammar | None = None  # of a grammar whose trial was good
     rejection: Rejection | None = None
     leases: Counter[str] = field(default_factory=Counter)  # by account
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is compiled, tried or rejected."""
+        return self.prototype is not None or self.plain is not None or self.rejection is not None
 
 
 class Lease:
@@ -85,7 +93,8 @@ class GrammarCache:
 
     `num_bytes` estimates the memory of the grammars. `failures` counts requests that failed because of a grammar, by
     reason: `refused` before they began, `limit` and `no_token` while they were answered. With `is_served` the grammars
-    come from clients; `children`, from `load` on, then forks the processes that try them.
+    come from clients: `children`, from `load` on, then forks the processes that try them, and `workers` keeps the one
+    that compiles them and finds their masks. `expensive` counts those of each account that cost too much.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES, *, is_served: bool = False) -> None:
@@ -93,7 +102,9 @@ class GrammarCache:
         self.failures: Counter[str] = Counter({"refused": 0, "limit": 0, "no_token": 0})
         self.children: ForkClient | None = None
         self._max_bytes = max_bytes
-        self._is_served = is_served
+        self.is_served = is_served
+        self.workers: MaskWorkers | None = None
+        self.expensive = TokenBuckets(EXPENSIVE_A_MINUTE / 60, EXPENSIVE_A_MINUTE, monotonic)
         self._vocabulary: GrammarVocabulary | UnsupportedParameter | None = None
         self._entries: OrderedDict[Grammar, _Entry] = OrderedDict()  # the one used longest ago first
         self._compile_s: list[float] = []
@@ -103,24 +114,23 @@ class GrammarCache:
     def load(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: tuple[int, ...]) -> str | None:
         """Read a model's vocabulary; return why grammars are not supported for it, if they are not. Blocks."""
         try:
-            vocabulary = GrammarVocabulary(tokenizer, vocab_size, eos_token_ids)
+            check_supported(tokenizer)
+            if self.is_served:
+                self.children = ForkClient(tokenizer, vocab_size, eos_token_ids)
+            else:
+                self._vocabulary = GrammarVocabulary(tokenizer, vocab_size, eos_token_ids)
         except UnsupportedParameter as error:
             self._vocabulary = error
             return error.message
-        if self._is_served:
-            self.children = ForkClient(tokenizer, vocab_size, eos_token_ids)
-        self._vocabulary = vocabulary  # last, because another thread may lease from now on
         return None
 
     @property
     def is_supported(self) -> bool:
         """Whether the loaded model's tokenizer supports grammars."""
-        return isinstance(self._vocabulary, GrammarVocabulary)
+        return self.children is not None or isinstance(self._vocabulary, GrammarVocabulary)
 
-    def lease(self, grammar: Grammar, account: str = "", plain: Grammar | None = None) -> Lease:
-        """Compile a grammar for `account`, unless it is compiled already, and keep it. Blocks.
-
-        `plain` is the same grammar without GBNF, where that is known.
+    def lease(self, grammar: Grammar, account: str = "") -> Lease:
+        """Compile a grammar for `account`, unless it is known already, and keep it. Blocks.
 
         Raises:
             InvalidValue: the grammar is rejected; `param` is not set.
@@ -128,16 +138,24 @@ class GrammarCache:
             Overloaded: all compiled grammars are in use, and the account has its share of them.
         """
         vocabulary = self._vocabulary
+        if self.children is not None and self.is_decided(grammar):
+            return self._lease_of(grammar, self._enter(grammar, account), account)
         if vocabulary is None:
             raise UnsupportedParameter("No model is loaded that grammars could be compiled for.")
         if isinstance(vocabulary, UnsupportedParameter):
             raise UnsupportedParameter(vocabulary.message)
         entry = self._enter(grammar, account)
+        return self._lease_of(grammar, entry, account, vocabulary)
+
+    def _lease_of(
+        self, grammar: Grammar, entry: _Entry, account: str, vocabulary: GrammarVocabulary | None = None
+    ) -> Lease:
+        """Return the lease of an entry that was made for it; compile the grammar with a `vocabulary`."""
         lease = Lease(grammar, partial(self._leave, account))
         try:
             with entry.lock:
-                if entry.prototype is None and entry.rejection is None:
-                    self._compile(grammar, plain or grammar, vocabulary, entry)
+                if not entry.is_decided and vocabulary is not None:
+                    self._compile(grammar, vocabulary, entry)
             if entry.rejection is not None:
                 raise entry.rejection.error()
         except BaseException:
@@ -149,7 +167,7 @@ class GrammarCache:
         """Whether a grammar is compiled or rejected, so that `lease` neither compiles nor waits."""
         with self._lock:
             entry = self._entries.get(grammar)
-            return entry is not None and (entry.prototype is not None or entry.rejection is not None)
+            return entry is not None and entry.is_decided
 
     def reject(self, grammar: Grammar, rejection: Rejection, account: str = "") -> None:
         """Note that a grammar which `account` has sent is rejected.
@@ -159,14 +177,54 @@ class GrammarCache:
         """
         entry = self._enter(grammar, account)
         with self._lock:
-            if entry.prototype is None and entry.rejection is None:
+            if not entry.is_decided:
                 self._reject(grammar, entry, rejection)
             self._leave(account, grammar)
+
+    def accept(self, grammar: Grammar, plain: Grammar, account: str = "", num_bytes: int = 0) -> Lease:
+        """Lease a grammar for `account` whose trial was good; `plain` is the same without GBNF.
+
+        It takes `num_bytes` of memory, or what is estimated, if that is more.
+
+        Raises:
+            InvalidValue, Overloaded: see `lease`.
+        """
+        entry = self._enter(grammar, account, num_bytes)
+        with self._lock:
+            if not entry.is_decided:
+                entry.plain = plain
+        return self._lease_of(grammar, entry, account)
+
+    def plain(self, grammar: Grammar) -> Grammar:
+        """Return a leased grammar as other processes get it: without GBNF, and without the client's field."""
+        entry = self._entries.get(grammar)
+        return replace(grammar if entry is None or entry.plain is None else entry.plain, param=None)
+
+    def condemn(self, grammar: Grammar | None, reason: str, account: str) -> None:
+        """Reject from now on a grammar that has cost too much while an answer of `account` was made."""
+        with self._lock:
+            self.expensive.take(account)
+            for known, entry in self._entries.items():
+                if grammar is not None and entry.plain is not None and replace(entry.plain, param=None) == grammar:
+                    self._reject(known, entry, Rejection(f"{reason}.", is_too_costly=True))
+                    entry.plain = None
 
     def matcher(self, grammar: Grammar) -> LLMatcher | None:
         """Return a matcher at the beginning of a leased grammar; None if it is not compiled. Engine thread only."""
         entry = self._entries.get(grammar)
         return None if entry is None or entry.prototype is None else entry.prototype.deep_copy()
+
+    def close(self) -> None:
+        """End the other processes. Idempotent."""
+        if self.workers is not None:
+            self.workers.close()
+        if self.children is not None:
+            self.children.close()
+
+    def note_compiled(self, seconds: float) -> None:
+        """Note how long another process took to compile a grammar."""
+        with self._lock:
+            self._compile_s.append(seconds)
 
     def take_compile_seconds(self) -> list[float]:
         """Return the seconds that each grammar took to compile since the last call."""
@@ -174,15 +232,26 @@ class GrammarCache:
             seconds, self._compile_s = self._compile_s, []
         return seconds
 
+    @property
+    def process_bytes(self) -> int:
+        """The memory of the other processes; 0 before the first grammar."""
+        pid = None if self.children is None else self.children.pid
+        return 0 if pid is None else family_bytes(pid)
+
+    @property
+    def num_processes(self) -> int:
+        """How many processes were started that find masks: one, and one more for each that has ended."""
+        return 0 if self.workers is None else self.workers.num_started
+
     def count_failure(self, reason: str) -> None:
         """Count a request that failed because of its grammar."""
         with self._lock:
             self.failures[reason] += 1
 
-    def _compile(self, grammar: Grammar, plain: Grammar, vocabulary: GrammarVocabulary, entry: _Entry) -> None:
+    def _compile(self, grammar: Grammar, vocabulary: GrammarVocabulary, entry: _Entry) -> None:
         began = monotonic()
         try:
-            entry.prototype = compile_grammar(plain, vocabulary)
+            entry.prototype = compile_grammar(grammar, vocabulary)
         except InvalidValue as error:
             with self._lock:
                 self._reject(grammar, entry, Rejection(error.message, error.param))
@@ -192,16 +261,16 @@ class GrammarCache:
 
     def _reject(self, grammar: Grammar, entry: _Entry, rejection: Rejection) -> None:
         """Keep why a grammar is rejected. Under the lock."""
-        num_bytes = _size(grammar, BYTES_PER_REJECTED_BYTE)
+        num_bytes = rejected_bytes(grammar)
         self.num_bytes += num_bytes - entry.num_bytes
         entry.rejection, entry.num_bytes = rejection, num_bytes
 
-    def _enter(self, grammar: Grammar, account: str) -> _Entry:
+    def _enter(self, grammar: Grammar, account: str, at_least: int = 0) -> _Entry:
         """Return the entry of a grammar, with one more lease; drop others that no request needs."""
         with self._lock:
             entry = self._entries.get(grammar)
             if entry is None:
-                num_bytes = _size(grammar, BYTES_PER_SOURCE_BYTE)
+                num_bytes = max(compiled_bytes(grammar), at_least)
                 self._make_room(num_bytes, account)
                 entry = self._entries[grammar] = _Entry(num_bytes, threading.Lock())
                 self.num_bytes += num_bytes
@@ -229,14 +298,8 @@ class GrammarCache:
             entry.leases[account] -= 1
             if not entry.leases[account]:
                 del entry.leases[account]
-            if not entry.leases and entry.prototype is None and entry.rejection is None:  # an error in the compiler
+            if not entry.leases and not entry.is_decided:  # an error in the compiler
                 self._drop(grammar)
 
     def _drop(self, grammar: Grammar) -> None:
         self.num_bytes -= self._entries.pop(grammar).num_bytes
-
-
-def _size(grammar: Grammar, bytes_per_byte: int) -> int:
-    """Return about what an entry takes that keeps `bytes_per_byte` for each byte of the source."""
-    source = grammar.source + (grammar.gbnf or "")
-    return ENTRY_BYTES + bytes_per_byte * len(source.encode(errors="surrogatepass"))

@@ -46,10 +46,7 @@ class GrammarVocabulary:
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
-        if not tokenizer.has_token_bytes:
-            raise UnsupportedParameter(
-                "Grammars are not supported for this model's tokenizer: the text of a token depends on its neighbours."
-            )
+        check_supported(tokenizer)
         try:
             import llguidance  # 0.1 s, on the engine thread rather than before the page can be served
 
@@ -60,6 +57,14 @@ class GrammarVocabulary:
         except Exception as error:  # the library has no errors of its own
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise UnsupportedParameter(f"Grammars are not supported for this model's tokenizer: {reason}.") from error
+
+
+def check_supported(tokenizer: Tokenizer) -> None:
+    """Raise UnsupportedParameter for a tokenizer that certainly does not support grammars."""
+    if not tokenizer.has_token_bytes:
+        raise UnsupportedParameter(
+            "Grammars are not supported for this model's tokenizer: the text of a token depends on its neighbours."
+        )
 
 
 class _OurTokenizer:

@@ -18,7 +18,8 @@ from app.engine.execute.cpu.threads import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout
-from app.engine.execute.masks import MaskBuffers, Masks
+from app.engine.execute.masks import MaskBuffers
+from app.engine.execute.worker_masks import make_masks
 from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
 from app.kernels.cpu.library import NativeLibrary
@@ -97,7 +98,14 @@ class HostBackend:
         )
         graph = self.make_graph(weights, cache.layers, batch, self._arena)
         sampler, threads = Sampler(self._eos_token_ids), ThreadChoice(torch.get_num_threads())
-        masks = Masks(grammars, self._mask_buffers, self._spec.vocab_size, self._eos_token_ids, torch.get_num_threads())
+        masks = make_masks(
+            grammars,
+            self._mask_buffers,
+            self._spec.vocab_size,
+            self._eos_token_ids,
+            torch.get_num_threads(),
+            limits.max_num_seqs,
+        )
         return CpuRunner(batch, graph, sampler, cache, threads, masks, faults)
 
     def make_arena(self) -> Arena:

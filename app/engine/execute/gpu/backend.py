@@ -24,7 +24,8 @@ from app.engine.execute.gpu.warm_up import warm_up
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout
-from app.engine.execute.masks import MaskBuffers, Masks
+from app.engine.execute.masks import MaskBuffers
+from app.engine.execute.worker_masks import make_masks
 from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
 from app.kernels.triton.attention import PagedAttention
@@ -177,7 +178,14 @@ class GpuBackend:
             host_sampler=self._host_sampler,
             steps=StepGraphs(self._gpu, step, self._memory, self._graph_shapes),
             cache=cache,
-            masks=Masks(grammars, self._mask_buffers, self._spec.vocab_size, self._eos_token_ids, num_cores()),
+            masks=make_masks(
+                grammars,
+                self._mask_buffers,
+                self._spec.vocab_size,
+                self._eos_token_ids,
+                num_cores(),
+                limits.max_num_seqs,
+            ),
             run_ahead=limits.run_ahead,
             faults=faults,
         )

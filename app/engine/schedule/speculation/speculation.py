@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Many
 
 from app.engine.schedule.kv.block_tables import BlockTables
+from app.engine.schedule.late_sequences import LateSequences
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import Sequence
@@ -62,6 +63,7 @@ class Speculation:
         budget: StepBudget,
         eos_token_ids: frozenset[int],
         forced: ForcedTokens | None = None,
+        late: LateSequences | None = None,
     ) -> None:
         self.num_drafts = 0
         self.num_draft_tokens = 0
@@ -74,6 +76,7 @@ class Speculation:
         self._budget = budget
         self._eos_token_ids = eos_token_ids
         self._forced = forced
+        self._late = late
 
     def propose(self, builder: StepPlanBuilder) -> None:
         """Add drafts to `builder`, which has everything else of its step, and no chunk of a prompt."""
@@ -100,7 +103,7 @@ class Speculation:
         """Add what followed the last tokens of sequences earlier in their texts."""
         rate = _Rate(builder, self._budget.cost)
         for chunk_index, sequence in enumerate(builder.sequences):
-            if not _can_draft(sequence) or sequence.id in builder.drafts:
+            if not _can_draft(sequence) or sequence.id in builder.drafts or self._has_slow_masks(sequence):
                 continue
             proposer = sequence.proposer or self._make_proposer(sequence)
             token_cost = rate.token_cost(sequence.num_scheduled)
@@ -114,6 +117,9 @@ class Speculation:
             if found and (length := self._num_that_fit(sequence, len(found), builder)):
                 self._add(builder, chunk_index, found[:length])
                 rate.add(proposer.gain(length), length * token_cost)
+
+    def _has_slow_masks(self, sequence: Sequence) -> bool:
+        return self._late is not None and sequence.request.grammar is not None and self._late.is_slow(sequence.id)
 
     def _num_left(self, sequence: Sequence, builder: StepPlanBuilder) -> int:
         """Return the most draft tokens that the step has rows for and the sequence needs."""

@@ -13,13 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from app.contract.errors import CannotStart, UnsupportedParameter
-from app.text.grammar.children.fork_server import HEAD_BYTES, READY
+from app.text.grammar.children.fork_server import HEAD_BYTES, MASKS, READY, TRIAL
 from app.text.tokenizer import Tokenizer
 
 _PACKAGE = Path(__file__).resolve().parents[3]
 _CHILD = "from app.text.grammar.children.fork_server import main; main()"
 MAX_LINE = 4096
-ORDER = b"t"
 
 
 class ForkClient:
@@ -34,6 +33,7 @@ class ForkClient:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._is_closed = False
+        self._starting: threading.Thread | None = None
         self._lock = threading.Lock()
 
     @property
@@ -66,23 +66,57 @@ class ForkClient:
                     raise UnsupportedParameter(answer.decode("utf-8", "replace").strip())
                 raise CannotStart("The process that tries grammars has ended at its start; see the server log.")
 
+    def start_soon(self) -> None:
+        """Start the process on a thread, unless it runs or starts already. Does not block."""
+        if self._starting is None or not self._starting.is_alive():
+            self._starting = threading.Thread(target=self._try_start, name="quire-children", daemon=True)
+            self._starting.start()
+
+    def _try_start(self) -> None:
+        with suppress(CannotStart, UnsupportedParameter):
+            self.start()
+
     def fork(self) -> socket.socket:
-        """Have a process forked, and return our end of its socket. Does not block.
+        """Have a process forked for a trial, and return our end of its socket. Does not block.
 
         Raises:
             CannotStart: the process that forks does not run; `start` it.
         """
         ours, theirs = socket.socketpair()
-        control = self._control
         try:
             with theirs:
-                if control is None:
-                    raise OSError
-                socket.send_fds(control, [ORDER], [theirs.fileno()], socket.MSG_DONTWAIT)
-        except OSError:
+                self._order(TRIAL, theirs.fileno())
+        except BaseException:
             ours.close()
-            raise CannotStart("The process that tries grammars does not run.") from None
+            raise
         return ours
+
+    def fork_masks(self, memory: int) -> tuple[socket.socket, socket.socket]:
+        """Have the process forked that finds masks; return our ends of the engine's socket and of the loop's.
+
+        `memory` is the descriptor of the shared memory. Does not block.
+
+        Raises:
+            CannotStart: see `fork`.
+        """
+        pairs = [socket.socketpair(), socket.socketpair()]
+        try:
+            with pairs[0][1] as steps, pairs[1][1] as compiles:
+                self._order(MASKS, steps.fileno(), compiles.fileno(), memory)
+        except BaseException:
+            for ours, _ in pairs:
+                ours.close()
+            raise
+        return pairs[0][0], pairs[1][0]
+
+    def _order(self, order: bytes, *descriptors: int) -> None:
+        control = self._control
+        try:
+            if control is None:
+                raise OSError
+            socket.send_fds(control, [order], list(descriptors), socket.MSG_DONTWAIT)
+        except OSError:
+            raise CannotStart("The process that tries grammars does not run.") from None
 
     def close(self) -> None:
         """End the process, also while it starts. Idempotent."""

@@ -1,4 +1,5 @@
-"""The process that forks the others: it reads the vocabulary of a model once, and forks a process for each trial.
+"""The process that forks the others: it reads the vocabulary of a model once, and forks a process for each trial, and
+the one that finds masks (see mask_worker).
 
 It has one thread, no torch and no grammar, so that a fork is cheap and safe: a forked process has a copy of all memory,
 but of the threads only the one that has forked. The server starts it before the first grammar, and says through a
@@ -11,11 +12,14 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import resource
 import select
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -24,6 +28,7 @@ from app.contract.errors import UnsupportedParameter
 from app.contract.grammar import Grammar, GrammarKind
 from app.runtime.clock import monotonic
 from app.runtime.process_limits import limit_process
+from app.text.grammar.children.mask_worker import MaskWorker
 from app.text.grammar.children.trial import (
     CPU_S,
     FAULT,
@@ -37,15 +42,20 @@ from app.text.grammar.children.trial import (
 from app.text.grammar.vocabulary import GrammarVocabulary
 
 _ORDINARY = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}')
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
+NOISE_BYTES = 8 * 2**20
+"""What the trial of a small grammar takes, and more."""
 HEAD_BYTES = 8  # of the length in front of the vocabulary
+TRIAL, MASKS = b"t", b"m"
+"""Orders. With the latter come the sockets of the engine and of the loop, and the memory that is shared."""
 READY = b"\n"
 """What the process says when it can fork; else it says in a line why grammars are not supported."""
 
 
 class _Child(NamedTuple):
-    """A process that was forked: the socket that its end is told on, and when it must have ended."""
+    """A process that was forked: the socket that its end is told on, if anywhere, and when it must have ended."""
 
-    connection: socket.socket
+    connection: socket.socket | None
     deadline: float
 
 
@@ -56,6 +66,7 @@ class ForkServer:
         self._control = control
         self._vocabulary = vocabulary
         self._children: dict[int, _Child] = {}
+        self._idle_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT
 
     def run(self) -> None:
         """Carry out orders until the server has ended, or closed its end of the socket."""
@@ -73,38 +84,50 @@ class ForkServer:
 
     def _take_order(self) -> bool:
         """Fork a process for the next order; return False if there is none and will be none."""
-        data, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
-        if not data:
+        order, descriptors, _, _ = socket.recv_fds(self._control, 1, 3)
+        if not order:
             return False
-        connection = socket.socket(fileno=descriptors[0])
         pid = os.fork()
         if pid == 0:
-            self._become(connection)
-        self._children[pid] = _Child(connection, monotonic() + WALL_S)
+            self._become(order, descriptors)
+        if order == TRIAL:
+            self._children[pid] = _Child(socket.socket(fileno=descriptors[0]), monotonic() + WALL_S)
+        else:
+            self._children[pid] = _Child(None, inf)
+            for descriptor in descriptors:
+                os.close(descriptor)
         return True
 
-    def _become(self, connection: socket.socket) -> None:
-        """Run a trial in the process that was forked, and end it."""
+    def _become(self, order: bytes, descriptors: Sequence[int]) -> None:
+        """Do in the process that was forked what it is for, and end it."""
         status = FAULT
         try:
             self._control.close()
             for other in self._children.values():
-                other.connection.close()
+                if other.connection is not None:
+                    other.connection.close()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            with connection.makefile("rb") as lines:
-                limit_process(cpu_s=CPU_S, more_bytes=MEMORY_BYTES)
-                connection.sendall(run_trial(lines.readline(), self._vocabulary))
+            connection = socket.socket(fileno=descriptors[0])
+            if order == TRIAL:
+                self._try(connection)
+            else:
+                MaskWorker(connection, socket.socket(fileno=descriptors[1]), descriptors[2], self._vocabulary).run()
             status = 0
         except MemoryError:
             status = NO_MEMORY
         finally:
             os._exit(status)  # without what the interpreter does at its end, which belongs to the process that forked
 
+    def _try(self, connection: socket.socket) -> None:
+        limit_process(cpu_s=CPU_S, more_bytes=MEMORY_BYTES)
+        with connection.makefile("rb") as lines:
+            connection.sendall(run_trial(lines.readline(), self._vocabulary))
+
     def _seconds_left(self) -> float | None:
         """Return the time until the next process must have ended; None without any."""
-        deadlines = [child.deadline for child in self._children.values()]
-        return max(0.0, min(deadlines) - monotonic()) if deadlines else None
+        first = min((child.deadline for child in self._children.values()), default=inf)
+        return None if first == inf else max(0.0, first - monotonic())
 
     def _reap(self) -> None:
         """Tell the ends of processes; end those that have taken too long."""
@@ -117,8 +140,11 @@ class ForkServer:
             found, status, usage = os.wait4(pid, 0 if pid in late else os.WNOHANG)
             if found == pid:
                 cpu_s = usage.ru_utime + usage.ru_stime
-                ended = Ended(os.waitstatus_to_exitcode(status), cpu_s, pid in late)
-                self._tell(self._children.pop(pid).connection, ended)
+                num_bytes = max(0, usage.ru_maxrss * RSS_UNIT - self._idle_bytes - NOISE_BYTES)
+                ended = Ended(os.waitstatus_to_exitcode(status), cpu_s, num_bytes, pid in late)
+                connection = self._children.pop(pid).connection
+                if connection is not None:
+                    self._tell(connection, ended)
 
     def _tell(self, connection: socket.socket, ended: Ended) -> None:
         with suppress(OSError), connection:  # who has asked may be gone

@@ -15,6 +15,7 @@ import msgspec
 from app.contract.errors import InvalidValue
 from app.contract.grammar import Grammar
 from app.text.grammar.compile import compile_grammar
+from app.text.grammar.grammar_sizes import MAX_BYTES
 from app.text.grammar.grammar_sources import lark_source
 from app.text.grammar.vocabulary import GrammarVocabulary
 
@@ -43,11 +44,13 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 class Ended(msgspec.Struct, frozen=True):
     """How the process of a trial has ended, and its processor time.
 
-    `status` is its exit code, or that of the signal that has ended it, negative. With `is_late` WALL_S was over.
+    `status` is its exit code, or that of the signal that has ended it, negative. `num_bytes` is the memory that the
+    grammar has taken at most. With `is_late` WALL_S was over.
     """
 
     status: int
     cpu_s: float
+    num_bytes: int = 0
     is_late: bool = False
 
     @property
@@ -55,8 +58,8 @@ class Ended(msgspec.Struct, frozen=True):
         """What the grammar has taken too much of; None if no limit has ended the trial."""
         if self.is_late or self.status == -signal.SIGPROF:
             return f"It takes more than {CPU_S:g} s of processor time to compile"
-        if self.status in (NO_MEMORY, *_OUT_OF_MEMORY):
-            return f"It takes more than {MEMORY_BYTES // 2**20} MiB of memory to compile"
+        if self.status in (NO_MEMORY, *_OUT_OF_MEMORY) or self.num_bytes > MAX_BYTES:
+            return f"It takes more than {MAX_BYTES // 2**20} MiB of memory"
         return None
 
 

@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 class Gate:
-    """The phases of a sequence under a constraint. Engine thread only."""
+    """The phases of a sequence under a constraint. One thread at a time."""
 
     def __init__(self, constraint: Constraint) -> None:
         self.marks = constraint.reasoning
@@ -68,7 +68,7 @@ class Gate:
 
 
 class RowMask:
-    """The state of one sequence's constraint. Engine thread only.
+    """The state of one sequence's constraint. One thread at a time.
 
     Attributes:
         matcher: its place in the grammar; None without one.

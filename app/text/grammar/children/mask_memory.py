@@ -1,0 +1,54 @@
+"""The memory that the server and the process that finds masks share: notes on who is worked on, and masks."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import tempfile
+
+NUM_NOTES = 64
+NOTES_BYTES = 8 * NUM_NOTES
+"""The notes come first, 64-bit numbers. The first one is the sequence that has taken too long; each of the others is
+that of a thread: the sequence that it works on. 0 is none."""
+
+
+class MaskMemory:
+    """Masks of `num_words` 32-bit words, each in a region of its own, behind the notes.
+
+    Attributes:
+        notes: the notes, by their index.
+        words: the words of all masks, one behind the other.
+    """
+
+    def __init__(self, descriptor: int, num_words: int, num_regions: int) -> None:
+        self.num_words = num_words
+        self._map = mmap.mmap(descriptor, NOTES_BYTES + 4 * num_words * num_regions)
+        view = memoryview(self._map)
+        self.notes = view[:NOTES_BYTES].cast("Q")
+        self.words = view[NOTES_BYTES:].cast("I")
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map)) + NOTES_BYTES
+
+    def address(self, region: int) -> int:
+        """Return the address of a region's mask."""
+        return self._address + 4 * self.num_words * region
+
+    def write(self, region: int, mask: bytes) -> None:
+        """Write a whole mask."""
+        first = self.num_words * region
+        self.words[first : first + self.num_words] = memoryview(mask).cast("I")
+
+    def allow(self, region: int, token_id: int) -> None:
+        """Allow one more token."""
+        self.words[self.num_words * region + (token_id >> 5)] |= 1 << (token_id & 31)
+
+
+def new_memory_file(num_bytes: int) -> int:
+    """Return the descriptor of memory that processes can share; nothing of it is left when all have closed it."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("quire-masks")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, num_bytes)
+    return descriptor

@@ -1,0 +1,98 @@
+"""The server's side of the process that finds masks: starts it, and starts another one when it has ended."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from app.contract.errors import CannotStart
+from app.text.grammar.children.fork_client import ForkClient
+from app.text.grammar.children.mask_memory import NOTES_BYTES, NUM_NOTES, MaskMemory, new_memory_file
+from app.text.grammar.children.mask_messages import Setup, encode
+
+
+@dataclass(slots=True, eq=False)
+class WorkerLink:
+    """The sockets of one process: `steps` is the engine thread's, `compiles` the loop's.
+
+    From its end on, `culprit` is the sequence that has taken too long, and `suspects` are those that it worked on.
+    """
+
+    steps: socket.socket
+    compiles: socket.socket
+    culprit: int = 0
+    suspects: frozenset[int] = frozenset()
+
+    def close(self) -> None:
+        """End the process: it reads the end of its socket."""
+        for each in (self.steps, self.compiles):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+
+class MaskWorkers:
+    """Keeps a process that finds masks, from the first call of `current` on. Any thread.
+
+    `children` returns what forks them, once the model is loaded.
+
+    Attributes:
+        memory: what it shares with this process; there from the first process on.
+        num_started: how many processes were started.
+    """
+
+    def __init__(self, children: Callable[[], ForkClient | None], setup: Setup) -> None:
+        self.memory: MaskMemory | None = None
+        self.num_started = 0
+        self._children = children
+        self._setup = setup
+        self._descriptor = -1
+        self._link: WorkerLink | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def current(self) -> WorkerLink | None:
+        """Return the process that runs, a new one if there is none; None while none can be started."""
+        with self._lock:
+            if self._link is None and not self._is_closed:
+                children = self._children()
+                with suppress(CannotStart):
+                    self._link = None if children is None else self._start(children)
+                if self._link is None and children is not None:
+                    children.start_soon()
+            return self._link
+
+    def renew(self, link: WorkerLink) -> None:
+        """Close the sockets of a process that has ended, and note why; `current` starts another one."""
+        with self._lock:
+            if self._link is not link:
+                return
+            assert self.memory is not None
+            link.culprit, *notes = self.memory.notes
+            link.suspects = frozenset(note for note in notes if note)
+            link.close()
+            self._link = None
+
+    def close(self) -> None:
+        """End the process, and start no other. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            if self._link is not None:
+                self._link.close()
+                self._link = None
+
+    def _start(self, children: ForkClient) -> WorkerLink:
+        setup = self._setup
+        if self.memory is None:
+            self._descriptor = new_memory_file(NOTES_BYTES + 4 * setup.num_words * setup.num_regions)
+            self.memory = MaskMemory(self._descriptor, setup.num_words, setup.num_regions)
+        for index in range(NUM_NOTES):
+            self.memory.notes[index] = 0
+        link = WorkerLink(*children.fork_masks(self._descriptor))
+        link.compiles.setblocking(False)
+        link.steps.sendall(encode(setup))
+        self.num_started += 1
+        return link
