@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from contextlib import suppress
 from dataclasses import replace
 from math import ceil
 
 from app.contract.errors import (
     CannotStart,
+    Draining,
     EngineFailed,
     RateLimitExceeded,
-    UnsupportedParameter,
 )
 from app.contract.grammar import Grammar
 from app.runtime.clock import Clock, monotonic
@@ -27,6 +28,7 @@ MAX_WAITING = 256
 EXPENSIVE_S = 0.25
 EXPENSIVE_A_MINUTE = 4
 NUM_TRIES = 2
+_SIMPLER = "Send a simpler one: smaller repetitions, lengths and multipleOf, fewer patterns for one text."
 
 _log = logging.getLogger("quire.grammars")
 
@@ -34,16 +36,17 @@ _log = logging.getLogger("quire.grammars")
 class GrammarTrials:
     """Leases grammars for clients. Loop only.
 
-    One trial runs at a time; accounts take turns. Requests for the same grammar share its trial. An account whose
-    trials were expensive too often must wait before it may send another new grammar.
+    One trial runs at a time; accounts take turns. Requests of an account for the same grammar share its trial. An
+    account whose trials were expensive too often must wait before it may send another new grammar.
     """
 
     def __init__(self, cache: GrammarCache, threads: Background, clock: Clock = monotonic) -> None:
         self._cache = cache
         self._threads = threads
         self._permit = FairSemaphore(1, MAX_WAITING)
-        self._trials: dict[Grammar, asyncio.Task[Grammar]] = {}
+        self._trials: dict[tuple[Grammar, str], asyncio.Task[None]] = {}
         self._expensive = TokenBuckets(EXPENSIVE_A_MINUTE / 60, EXPENSIVE_A_MINUTE, clock)
+        self._is_closed = False
 
     async def lease(self, grammar: Grammar, account: str) -> Lease:
         """Return a lease of a grammar, after its trial if it is new, and compiled. Cancel-safe: its trial goes on.
@@ -54,30 +57,29 @@ class GrammarTrials:
             Overloaded: too many grammars wait for a trial, or are in use.
             RateLimitExceeded: too many of the account's trials were expensive.
             EngineFailed: no process can try it.
+            Draining: `close` was called.
         """
-        if self._cache.is_decided(grammar):
-            return self._cache.lease(grammar, account)
-        children, plain = self._cache.children, grammar
-        if children is not None:
-            trial = self._trials.get(grammar)
-            if trial is None:
-                self._check_allowance(account)
-                trial = asyncio.get_running_loop().create_task(self._try(grammar, account, children))
-                self._trials[grammar] = trial
-                trial.add_done_callback(lambda trial: self._end(grammar, trial))
-            plain = await asyncio.shield(trial)
-        return await self._threads.run(self._cache.lease, grammar, account, plain, account=account)
+        while (lease := self._cache.lease_decided(grammar, account)) is None:
+            await asyncio.shield(self._trials.get((grammar, account)) or self._begin(grammar, account))
+        return lease
 
     def close(self) -> None:
-        """End all trials, and the process that forks them. Does not block. Idempotent."""
-        for trial in self._trials.values():
-            trial.cancel()
+        """End all trials, and the process that forks them. Idempotent."""
+        self._is_closed = True
+        self._permit.release_all()
         if self._cache.children is not None:
             self._cache.children.close()
 
-    def _end(self, grammar: Grammar, trial: asyncio.Task[Grammar]) -> None:
+    def _begin(self, grammar: Grammar, account: str) -> asyncio.Task[None]:
+        self._check_allowance(account)
+        trial = asyncio.get_running_loop().create_task(self._compile(grammar, account))
+        self._trials[grammar, account] = trial
+        trial.add_done_callback(lambda trial: self._end(grammar, account, trial))
+        return trial
+
+    def _end(self, grammar: Grammar, account: str, trial: asyncio.Task[None]) -> None:
         """Forget a trial. Its exception is retrieved: asyncio would log it if all who wait for it are gone."""
-        del self._trials[grammar]
+        del self._trials[grammar, account]
         if not trial.cancelled():
             trial.exception()
 
@@ -89,19 +91,30 @@ class GrammarTrials:
                 retry_after_s=ceil(wait_s),
             )
 
+    async def _compile(self, grammar: Grammar, account: str) -> None:
+        """Compile a grammar after its trial; keep its rejection. It is there until others need its room."""
+        plain, children = grammar, self._cache.children
+        if children is not None:
+            await self._permit.acquire(account)
+            try:
+                if (lease := self._cache.lease_decided(grammar, account)) is not None:
+                    lease.release()
+                    return  # another account has sent it meanwhile
+                self._check_allowance(account)
+                plain = await self._try(grammar, account, children)
+            finally:
+                self._permit.release()
+        lease = await self._threads.run(self._cache.lease, grammar, account, plain, account=account)
+        lease.release()
+
     async def _try(self, grammar: Grammar, account: str, children: ForkClient) -> Grammar:
         """Try a grammar; keep its rejection. Return what it is without GBNF."""
-        await self._permit.acquire(account)
-        try:
-            self._check_allowance(account)
-            verdict, ended = await self._outcome(grammar, account, children)
-        finally:
-            self._permit.release()
+        verdict, ended = await self._outcome(grammar, account, children)
         if ended.cpu_s >= EXPENSIVE_S or ended.limit is not None:
             self._expensive.take(account)
         rejection = None
         if ended.limit is not None:
-            rejection = Rejection(f"{ended.limit}.", is_too_costly=True)
+            rejection = Rejection(f"{ended.limit} {_SIMPLER}", is_too_costly=True)
         elif verdict is not None and verdict.rejection is not None:
             rejection = Rejection(verdict.rejection, verdict.param)
         if rejection is not None:
@@ -114,20 +127,25 @@ class GrammarTrials:
     async def _outcome(self, grammar: Grammar, account: str, children: ForkClient) -> tuple[Verdict | None, Ended]:
         """Return what a trial says and how it ended; one that somebody else has ended is repeated once."""
         for _ in range(NUM_TRIES):
+            if self._is_closed:
+                raise Draining("The server is shutting down.")
             try:
-                if children.pid is None:
-                    await self._threads.run(children.start, account=account)
-                data = await _exchange(children.fork(), encode_grammar(grammar))
-            except UnsupportedParameter:
-                raise
+                data = await _exchange(await self._fork(account, children), encode_grammar(grammar))
             except CannotStart as error:
                 _log.error("%s", error.message)
                 continue
             verdict, ended = read_trial(data)
-            if ended is not None and (verdict is not None or ended.limit is not None):
+            if verdict is not None or ended.limit is not None:
                 return verdict, ended
             _log.warning("the trial of a grammar has ended without a result (%s)", ended)
         raise EngineFailed("The grammar could not be tried; see the server log. Try again.")
+
+    async def _fork(self, account: str, children: ForkClient) -> socket.socket:
+        """Have a process forked, by one that is started where none runs."""
+        with suppress(CannotStart):
+            return children.fork()
+        await self._threads.run(children.start, account=account)
+        return children.fork()
 
 
 async def _exchange(connection: socket.socket, line: bytes) -> bytes:

@@ -62,6 +62,11 @@ class _Entry:
     rejection: Rejection | None = None
     leases: Counter[str] = field(default_factory=Counter)  # by account
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether the grammar is compiled or rejected."""
+        return self.prototype is not None or self.rejection is not None
+
 
 class Lease:
     """Keeps one compiled grammar in the cache until it is released or dropped. Any thread."""
@@ -123,7 +128,7 @@ class GrammarCache:
         `plain` is the same grammar without GBNF, where that is known.
 
         Raises:
-            InvalidValue: the grammar is rejected; `param` is not set.
+            InvalidValue: the grammar is rejected; `param` is set only for GBNF.
             UnsupportedParameter: this model's tokenizer supports no grammars.
             Overloaded: all compiled grammars are in use, and the account has its share of them.
         """
@@ -136,7 +141,7 @@ class GrammarCache:
         lease = Lease(grammar, partial(self._leave, account))
         try:
             with entry.lock:
-                if entry.prototype is None and entry.rejection is None:
+                if not entry.is_decided:
                     self._compile(grammar, plain or grammar, vocabulary, entry)
             if entry.rejection is not None:
                 raise entry.rejection.error()
@@ -145,11 +150,22 @@ class GrammarCache:
             raise
         return lease
 
-    def is_decided(self, grammar: Grammar) -> bool:
-        """Whether a grammar is compiled or rejected, so that `lease` neither compiles nor waits."""
+    def lease_decided(self, grammar: Grammar, account: str = "") -> Lease | None:
+        """Lease a grammar that is compiled already; None if it is neither compiled nor rejected. Does not block.
+
+        Raises:
+            InvalidValue: see `lease`.
+        """
         with self._lock:
             entry = self._entries.get(grammar)
-            return entry is not None and (entry.prototype is not None or entry.rejection is not None)
+            if entry is None or not entry.is_decided:
+                return None
+            self._enter(grammar, account)
+        lease = Lease(grammar, partial(self._leave, account))
+        if entry.rejection is not None:
+            lease.release()
+            raise entry.rejection.error()
+        return lease
 
     def reject(self, grammar: Grammar, rejection: Rejection, account: str = "") -> None:
         """Note that a grammar which `account` has sent is rejected.
@@ -159,7 +175,7 @@ class GrammarCache:
         """
         entry = self._enter(grammar, account)
         with self._lock:
-            if entry.prototype is None and entry.rejection is None:
+            if not entry.is_decided:
                 self._reject(grammar, entry, rejection)
             self._leave(account, grammar)
 
@@ -229,7 +245,7 @@ class GrammarCache:
             entry.leases[account] -= 1
             if not entry.leases[account]:
                 del entry.leases[account]
-            if not entry.leases and entry.prototype is None and entry.rejection is None:  # an error in the compiler
+            if not entry.leases and not entry.is_decided:  # an error in the compiler
                 self._drop(grammar)
 
     def _drop(self, grammar: Grammar) -> None:

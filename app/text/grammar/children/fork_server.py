@@ -9,12 +9,13 @@ follows as the last line on it. When the server ends, the first socket does too,
 from __future__ import annotations
 
 import gc
+import json
 import os
-import pickle
 import select
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -24,20 +25,12 @@ from app.contract.errors import UnsupportedParameter
 from app.contract.grammar import Grammar, GrammarKind
 from app.runtime.clock import monotonic
 from app.runtime.process_limits import limit_process
-from app.text.grammar.children.trial import (
-    CPU_S,
-    FAULT,
-    MEMORY_BYTES,
-    NO_MEMORY,
-    WALL_S,
-    Ended,
-    encode_grammar,
-    run_trial,
-)
+from app.text.grammar.children.trial import FAULT, NO_MEMORY, Ended, TrialLimits, encode_grammar, run_trial
 from app.text.grammar.vocabulary import GrammarVocabulary
+from app.text.tokenizer import Tokenizer
 
 _ORDINARY = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}')
-HEAD_BYTES = 8  # of the length in front of the vocabulary
+HEAD_BYTES = 8  # of the length in front of the greeting
 READY = b"\n"
 """What the process says when it can fork; else it says in a line why grammars are not supported."""
 
@@ -52,13 +45,14 @@ class _Child(NamedTuple):
 class ForkServer:
     """Forks a process for each order, and tells the ends of those. One thread, the only one of its process."""
 
-    def __init__(self, control: socket.socket, vocabulary: GrammarVocabulary) -> None:
+    def __init__(self, control: socket.socket, vocabulary: GrammarVocabulary, limits: TrialLimits) -> None:
         self._control = control
         self._vocabulary = vocabulary
+        self._limits = limits
         self._children: dict[int, _Child] = {}
 
     def run(self) -> None:
-        """Carry out orders until the server has ended, or closed its end of the socket."""
+        """Carry out orders until the server has ended, or closed its end of the socket; then end all processes."""
         read_end, write_end = os.pipe()
         os.set_blocking(write_end, False)
         signal.set_wakeup_fd(write_end)
@@ -69,7 +63,9 @@ class ForkServer:
                 os.read(read_end, 4096)
             self._reap()
             if self._control.fileno() in ready and not self._take_order():
-                return
+                break
+        for pid in self._children:
+            os.kill(pid, signal.SIGKILL)
 
     def _take_order(self) -> bool:
         """Fork a process for the next order; return False if there is none and will be none."""
@@ -77,10 +73,14 @@ class ForkServer:
         if not data:
             return False
         connection = socket.socket(fileno=descriptors[0])
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # there are too many processes; whoever has asked learns it by the end of the socket
+            connection.close()
+            return True
         if pid == 0:
             self._become(connection)
-        self._children[pid] = _Child(connection, monotonic() + WALL_S)
+        self._children[pid] = _Child(connection, monotonic() + self._limits.wall_s)
         return True
 
     def _become(self, connection: socket.socket) -> None:
@@ -93,7 +93,7 @@ class ForkServer:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             with connection.makefile("rb") as lines:
-                limit_process(cpu_s=CPU_S, more_bytes=MEMORY_BYTES)
+                limit_process(cpu_s=self._limits.cpu_s, more_bytes=self._limits.memory_bytes)
                 connection.sendall(run_trial(lines.readline(), self._vocabulary))
             status = 0
         except MemoryError:
@@ -116,8 +116,8 @@ class ForkServer:
         for pid in list(self._children):
             found, status, usage = os.wait4(pid, 0 if pid in late else os.WNOHANG)
             if found == pid:
-                cpu_s = usage.ru_utime + usage.ru_stime
-                ended = Ended(os.waitstatus_to_exitcode(status), cpu_s, pid in late)
+                code, cpu_s = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+                ended = Ended(code, cpu_s, self._limits.reached(code, is_late=pid in late))
                 self._tell(self._children.pop(pid).connection, ended)
 
     def _tell(self, connection: socket.socket, ended: Ended) -> None:
@@ -126,24 +126,33 @@ class ForkServer:
             connection.sendall(b"\n" + msgspec.json.encode(ended) + b"\n")
 
 
+def greeting(tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int], limits: TrialLimits) -> bytes:
+    """Return what `main` reads: a model's vocabulary and the limits of trials, behind the number of their bytes."""
+    source = json.dumps([tokenizer.to_json(), vocab_size, list(eos_token_ids), limits]).encode()
+    return len(source).to_bytes(HEAD_BYTES, "little") + source
+
+
 def main() -> None:
-    """Read the vocabulary from the socket whose descriptor is the argument, then fork. The process's only function."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the server decides
+    """Read the greeting from the socket whose descriptor is the argument, then fork. The process's only function."""
     control = socket.socket(fileno=int(sys.argv[1]))
     with control.makefile("rb") as data:
-        source = data.read(int.from_bytes(data.read(HEAD_BYTES), "little"))
+        num_bytes = int.from_bytes(data.read(HEAD_BYTES), "little")
+        source = data.read(num_bytes)
+    if len(source) < max(num_bytes, 1):
+        return  # the server has ended
+    tokenizer, vocab_size, eos_token_ids, limits = json.loads(source)
     try:
-        vocabulary = GrammarVocabulary(*pickle.loads(source))  # noqa: S301  # the server's own
+        vocabulary = GrammarVocabulary(Tokenizer.from_json(tokenizer), vocab_size, eos_token_ids)
     except UnsupportedParameter as error:
         control.sendall(error.message.encode() + b"\n")
         return
-    del source
+    del source, tokenizer
     run_trial(encode_grammar(_ORDINARY), vocabulary)  # what is imported and read once now is so in all forked processes
     _silence()
     gc.collect()
     gc.freeze()  # so that no collection in a forked process copies what all share
     control.sendall(READY)
-    ForkServer(control, vocabulary).run()
+    ForkServer(control, vocabulary, TrialLimits(*limits)).run()
 
 
 def _silence() -> None:
