@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.api import chat, embeddings, json_body, prompts, schemas, template_options, tool_messages
+from app.api import chat, embeddings, grammar_trials, json_body, prompts, schemas, template_options, tool_messages
 from app.api.context import MAX_LONG_WAITING
 from app.api.parse_request import MAX_SMALL_BYTES
 from app.config.settings import Config
@@ -15,6 +15,7 @@ from app.streaming import chat_protocol
 from app.text import chat_template, json_text, template_allowance, template_trial, tokenizer, tools
 from app.text.grammar import gbnf, json_schemas
 from app.text.grammar import grammar_sources as sources
+from app.text.grammar.children.trial import TrialLimits
 
 _HEAD = """# Limits
 
@@ -63,6 +64,7 @@ def _bodies() -> dict[str, str]:
 
 
 def _fields() -> dict[str, str]:
+    trial = TrialLimits()
     return {
         "`messages`": f"1 to {chat.MAX_MESSAGES:,}",
         "prompts × `n` (or `best_of`, `beam_width`) of a completion with several": f"{prompts.MAX_PROMPT_SEQUENCES}",
@@ -95,6 +97,12 @@ def _fields() -> dict[str, str]:
         "`choice`": f"{sources.MAX_CHOICES} texts of 1 to {sources.MAX_CHOICE_BYTES} bytes",
         "a grammar in GBNF": (
             f"{gbnf.MAX_RULES} rules, {gbnf.MAX_BRACKETS} nested brackets, {gbnf.MAX_REPETITIONS:,} repetitions"
+        ),
+        "compiling a schema, regular expression, choice or grammar": (
+            f"{trial.cpu_s:g} s of processor time, {trial.memory_bytes // 2**20} MiB, {trial.wall_s:g} s on the clock"
+        ),
+        f"grammars of an account that take {grammar_trials.EXPENSIVE_S:g} s of processor time to compile, or more": (
+            f"{grammar_trials.EXPENSIVE_A_MINUTE} a minute"
         ),
         "`tools`": f"{tools.MAX_TOOLS} definitions, {tools.MAX_TOOLS_BYTES:,} bytes of JSON",
         "`parameters` of a tool, `arguments` of a call": f"nested {tools.MAX_DEPTH} deep",

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from contextlib import suppress
 from dataclasses import replace
 from math import ceil
 
 from app.contract.errors import (
     CannotStart,
+    Draining,
     EngineFailed,
     InvalidValue,
     RateLimitExceeded,
-    UnsupportedParameter,
 )
 from app.contract.grammar import Grammar
 from app.streaming.background import Background, FairSemaphore
@@ -27,6 +28,7 @@ MAX_WAITING, MAX_COMPILED = 256, 256
 # Trials that take this long, in seconds of processor time, count against the account's allowance.
 EXPENSIVE_S = 0.25
 NUM_TRIES = 2
+_SIMPLER = "Send a simpler one: smaller repetitions, lengths and multipleOf, fewer patterns for one text."
 
 _log = logging.getLogger("quire.grammars")
 
@@ -34,18 +36,19 @@ _log = logging.getLogger("quire.grammars")
 class GrammarTrials:
     """Leases grammars for clients. Loop only.
 
-    One trial runs at a time; accounts take turns. Requests for the same grammar share its trial. An account whose
-    trials were expensive too often must wait before it may send another new grammar.
+    One trial runs at a time; accounts take turns. Requests of an account for the same grammar share its trial. An
+    account whose trials were expensive too often must wait before it may send another new grammar.
     """
 
     def __init__(self, cache: GrammarCache, threads: Background) -> None:
         self._cache = cache
         self._threads = threads
         self._permit = FairSemaphore(1, MAX_WAITING)
-        self._trials: dict[Grammar, asyncio.Task[tuple[Grammar, int]]] = {}
+        self._trials: dict[tuple[Grammar, str], asyncio.Task[None]] = {}
         self._compiled_by: WorkerLink | None = None
         self._compiled: dict[Grammar, None] = {}  # by that process
         self._compiling = asyncio.Lock()
+        self._is_closed = False
 
     async def lease(self, grammar: Grammar, account: str) -> Lease:
         """Return a lease of a grammar, after its trial if it is new, and compiled. Cancel-safe: its trial goes on.
@@ -56,37 +59,33 @@ class GrammarTrials:
             Overloaded: too many grammars wait for a trial, or are in use.
             RateLimitExceeded: too many of the account's trials were expensive.
             EngineFailed: no process can try it.
+            Draining: `close` was called.
         """
-        cache, children = self._cache, self._cache.children
-        if children is None:
-            return await self._threads.run(cache.lease, grammar, account, account=account)
-        if not cache.is_decided(grammar):
-            trial = self._trials.get(grammar)
-            if trial is None:
-                self._check_allowance(account)
-                trial = asyncio.get_running_loop().create_task(self._try(grammar, account, children))
-                self._trials[grammar] = trial
-                trial.add_done_callback(lambda trial: self._end(grammar, trial))
-            plain, num_bytes = await asyncio.shield(trial)
-            lease = cache.accept(grammar, plain, account, num_bytes)
-        else:
-            lease = cache.lease(grammar, account)
+        while (lease := self._cache.lease_decided(grammar, account)) is None:
+            await asyncio.shield(self._trials.get((grammar, account)) or self._begin(grammar, account))
         try:
-            await self._have_compiled(cache.plain(grammar))
+            await self._have_compiled(self._cache.plain(grammar))
         except BaseException:
             lease.release()
             raise
         return lease
 
     def close(self) -> None:
-        """End all trials, and the process that forks them. Does not block. Idempotent."""
-        for trial in self._trials.values():
-            trial.cancel()
+        """End all trials, and the process that forks them. Idempotent."""
+        self._is_closed = True
+        self._permit.release_all()
         self._cache.close()
 
-    def _end(self, grammar: Grammar, trial: asyncio.Task[tuple[Grammar, int]]) -> None:
+    def _begin(self, grammar: Grammar, account: str) -> asyncio.Task[None]:
+        self._check_allowance(account)
+        trial = asyncio.get_running_loop().create_task(self._admit(grammar, account))
+        self._trials[grammar, account] = trial
+        trial.add_done_callback(lambda trial: self._end(grammar, account, trial))
+        return trial
+
+    def _end(self, grammar: Grammar, account: str, trial: asyncio.Task[None]) -> None:
         """Forget a trial. Its exception is retrieved: asyncio would log it if all who wait for it are gone."""
-        del self._trials[grammar]
+        del self._trials[grammar, account]
         if not trial.cancelled():
             trial.exception()
 
@@ -98,31 +97,44 @@ class GrammarTrials:
                 retry_after_s=ceil(wait_s),
             )
 
-    async def _try(self, grammar: Grammar, account: str, children: ForkClient) -> tuple[Grammar, int]:
-        """Try a grammar; keep its rejection. Return what it is without GBNF, and the bytes that it takes."""
+    async def _admit(self, grammar: Grammar, account: str) -> None:
+        """Try a grammar; keep what comes of it. It is there until others need its room."""
+        children = self._cache.children
+        if children is None:  # one that is no client's, or there are none for this model
+            (await self._threads.run(self._cache.lease, grammar, account, account=account)).release()
+            return
         await self._permit.acquire(account)
         try:
-            self._check_allowance(account)
-            verdict, ended = await self._outcome(grammar, account, children)
+            if (lease := self._cache.lease_decided(grammar, account)) is None:  # no other account has sent it meanwhile
+                self._check_allowance(account)
+                lease = await self._try(grammar, account, children)
+            lease.release()
         finally:
             self._permit.release()
+
+    async def _try(self, grammar: Grammar, account: str, children: ForkClient) -> Lease:
+        """Try a grammar; keep its rejection, or lease it."""
+        verdict, ended = await self._outcome(grammar, account, children)
         self._cache.note_compiled(ended.cpu_s)
         if ended.cpu_s >= EXPENSIVE_S or ended.limit is not None:
             self._cache.expensive.take(account)
         rejection = None
         if ended.limit is not None:
-            rejection = Rejection(f"{ended.limit}.", is_too_costly=True)
+            rejection = Rejection(f"{ended.limit} {_SIMPLER}", is_too_costly=True)
         elif verdict is not None and verdict.rejection is not None:
             rejection = Rejection(verdict.rejection, verdict.param)
         if rejection is not None:
             self._cache.reject(grammar, rejection, account)
             raise rejection.error()
-        if verdict is None or verdict.lark is None:
-            return grammar, ended.num_bytes
-        return replace(grammar, source=verdict.lark, gbnf=None), ended.num_bytes
+        plain = grammar
+        if verdict is not None and verdict.lark is not None:
+            plain = replace(grammar, source=verdict.lark, gbnf=None)
+        return self._cache.accept(grammar, plain, account, ended.num_bytes)
 
     async def _have_compiled(self, grammar: Grammar) -> None:
         """Have a grammar compiled, unless it is. Cancel-safe: an answer that nobody waits for is read, too."""
+        if self._cache.workers is None:
+            return
         if self._compiled_by is not None and self._compiled_by is self._workers.current() and grammar in self._compiled:
             return
         compiling = asyncio.get_running_loop().create_task(self._compile(grammar))
@@ -161,26 +173,32 @@ class GrammarTrials:
 
     @property
     def _workers(self) -> MaskWorkers:
-        assert self._cache.workers is not None
-        return self._cache.workers
+        workers = self._cache.workers
+        assert workers is not None, "the engine has made them"
+        return workers
 
     async def _outcome(self, grammar: Grammar, account: str, children: ForkClient) -> tuple[Verdict | None, Ended]:
         """Return what a trial says and how it ended; one that somebody else has ended is repeated once."""
         for _ in range(NUM_TRIES):
+            if self._is_closed:
+                raise Draining("The server is shutting down.")
             try:
-                if children.pid is None:
-                    await self._threads.run(children.start, account=account)
-                data = await _exchange(children.fork(), encode_grammar(grammar))
-            except UnsupportedParameter:
-                raise
+                data = await _exchange(await self._fork(account, children), encode_grammar(grammar))
             except CannotStart as error:
                 _log.error("%s", error.message)
                 continue
             verdict, ended = read_trial(data)
-            if ended is not None and (verdict is not None or ended.limit is not None):
+            if verdict is not None or ended.limit is not None:
                 return verdict, ended
             _log.warning("the trial of a grammar has ended without a result (%s)", ended)
         raise EngineFailed("The grammar could not be tried; see the server log. Try again.")
+
+    async def _fork(self, account: str, children: ForkClient) -> socket.socket:
+        """Have a process forked, by one that is started where none runs."""
+        with suppress(CannotStart):
+            return children.fork()
+        await self._threads.run(children.start, account=account)
+        return children.fork()
 
 
 async def _exchange(connection: socket.socket, line: bytes) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -20,7 +21,7 @@ from app.api.response_format import (
     TextFormat,
     VllmOutputs,
 )
-from app.contract.errors import GrammarTooCostly, InvalidValue, RateLimitExceeded, RequestError
+from app.contract.errors import GrammarTooCostly, InvalidValue, QuireError, RateLimitExceeded, RequestError
 from app.contract.grammar import Grammar, ReasoningMarks, StructuredOutputs
 from app.contract.sampling_params import SamplingParams
 from app.text.grammar.answer_rules import answer_rules
@@ -83,11 +84,14 @@ class GrammarOrigin(NamedTuple):
         return "tools" if self.tools.definitions else "structured_outputs"
 
     def parts(self) -> list[tuple[str, Grammar]]:
-        """Return the grammars of the field and of each tool alone, with their paths: to find the one at fault."""
+        """Return the grammars of the field and of the first tools alone, with their paths: to find the one at fault.
+
+        Any thread, but not the loop: it takes up to 0.1 s.
+        """
         if not self.tools.definitions:
             return []
         parts = [] if self.requested is None else [(self.requested.path, grammar_of(self.requested.outputs))]
-        return [*parts, *self.tools.parts(self.answers)][:MAX_PARTS]
+        return parts + list(islice(self.tools.parts(self.answers), MAX_PARTS - len(parts)))
 
 
 def requested_outputs(body: StructuredOutputFields) -> Requested | None:
@@ -159,12 +163,12 @@ async def lease(grammar: Grammar, origin: GrammarOrigin, context: ApiContext, ac
 
 async def _reject_part(origin: GrammarOrigin, context: ApiContext, account: str) -> None:
     """Reject the other field or the tool whose own grammar is rejected, if one of the first parts is."""
-    for path, grammar in origin.parts():
+    for path, grammar in await context.threads.run(origin.parts, account=account):
         try:
             (await context.grammar_trials.lease(grammar, account)).release()
         except InvalidValue as error:
             raise _named(error, path) from None
-        except RequestError:
+        except QuireError:
             return  # it cannot be found now; the rejection of the whole stands
 
 

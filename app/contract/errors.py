@@ -221,7 +221,7 @@ class HostNotAllowed(RequestError):
 
 
 class RateLimitExceeded(RequestError):
-    """The client exceeds a limit of connections, messages or paused streams."""
+    """The client exceeds a limit of connections, messages, paused streams or expensive grammars."""
 
     code = "rate_limit_exceeded"
     http_status = 429

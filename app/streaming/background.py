@@ -24,6 +24,7 @@ class FairSemaphore:
         self._num_free = num_permits
         self._max_waiting = max_waiting
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # in the order of their turns
+        self._last = ""  # the account that had the last turn
 
     async def acquire(self, account: str = "") -> None:
         """Wait for a permit. Cancel-safe: the permit of a cancelled caller goes to the next one.
@@ -33,6 +34,7 @@ class FairSemaphore:
         """
         if self._num_free:
             self._num_free -= 1
+            self._last = account
             return
         num_own = len(self._queues.get(account, ()))
         share = self._max_waiting // (len(self._queues) + (not num_own))
@@ -52,12 +54,14 @@ class FairSemaphore:
     def release(self) -> None:
         """Return a permit: it goes to the first caller of the account whose turn it is."""
         while self._queues:
-            account, queue = self._queues.popitem(last=False)
+            account = next((name for name in self._queues if name != self._last), self._last)
+            queue = self._queues.pop(account)
             permit = queue.popleft()
             if queue:
                 self._queues[account] = queue
             if not permit.done():
                 permit.set_result(None)
+                self._last = account
                 return
         self._num_free += 1
 

@@ -50,8 +50,8 @@ async def make_app(
 async def parse(
     body: bytes, context: ApiContext, parser: Parser, sender: Sender | None = None, *, always_streams: bool = False
 ) -> ApiRequest:
-    """Parse a body; the sender is anonymous unless one is given."""
-    return await parse_request.parse(body, context, parser, sender or Sender(), always_streams=always_streams)
+    """Parse a body, and lease its grammar; the sender is anonymous unless one is given."""
+    return await parse_request.parse_answer(body, context, parser, sender or Sender(), always_streams=always_streams)
 
 
 def load_text(config: Config) -> TextFrontend:

@@ -252,6 +252,57 @@ async def test_a_grammar_is_converted_once_for_all_prompts_of_a_body(app: Starle
     assert {each.grammar for each in parsed.requests} == {parsed.request.grammar} != {None}
 
 
+WAYS: list[dict[str, Any]] = [
+    {"response_format": {"type": "json_object"}},
+    {"response_format": schema_format({"const": 1})},
+    {"response_format": {"type": "json_object", "schema": {"const": 2}}},
+    {"structured_outputs": {"json": {"const": 3}}},
+    {"structured_outputs": {"regex": "a4"}},
+    {"structured_outputs": {"choice": ["a5"]}},
+    {"structured_outputs": {"grammar": 'start: "a6"'}},
+    {"guided_json": {"const": 7}},
+    {"guided_regex": "a8"},
+    {"guided_choice": ["a9"]},
+    {"guided_grammar": 'root ::= "a10"'},
+    {"json_schema": {"const": 11}},
+    {"regex": "a12"},
+    {"ebnf": 'root ::= "a13"'},
+    {"grammar": 'start: "a14"'},
+]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": True}}
+TOOL_WAYS: list[dict[str, Any]] = [
+    {"tools": [TOOL]},
+    {"tools": [TOOL], "tool_choice": "required"},
+    {"tools": [TOOL], "regex": "a15"},
+    {"tools": [TOOL], "grammar": 'root ::= "a16"'},
+    {"tools": [TOOL], "parallel_tool_calls": False},
+]
+
+
+@pytest.mark.parametrize(("route", "ways"), [(CHAT, [*WAYS, *TOOL_WAYS]), ("/v1/completions", WAYS)])
+async def test_no_grammar_is_compiled_before_its_trial(
+    route: str, ways: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+):
+    made, tried = await make_app(tool_parser="hermes"), set[Grammar]()
+    context = made.state.context
+    context.grammars = context.grammar_trials._cache = GrammarCache(is_served=True)
+    context.grammars.load(context.text.tokenizer, 3072, (4,))
+    outcome = context.grammar_trials._outcome
+
+    async def tried_first(grammar: Grammar, *others: Any) -> object:
+        tried.add(grammar)
+        return await outcome(grammar, *others)
+
+    monkeypatch.setattr(context.grammar_trials, "_outcome", tried_first)
+    async with client_of(made) as client:
+        for number, fields in enumerate(ways):
+            response = await client.post(route, json={"messages": MESSAGES, "prompt": "hi", **fields})
+            assert response.status_code == 200, response.text
+            assert len(tried) == number + 1
+    assert tried == set(context.grammars._entries)
+    context.close()
+
+
 async def test_metrics_count_grammars(app: Starlette):
     await grammar(app, regex="a+")
     with pytest.raises(InvalidValue):

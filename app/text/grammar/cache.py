@@ -133,13 +133,11 @@ class GrammarCache:
         """Compile a grammar for `account`, unless it is known already, and keep it. Blocks.
 
         Raises:
-            InvalidValue: the grammar is rejected; `param` is not set.
+            InvalidValue: the grammar is rejected; `param` is set only for GBNF.
             UnsupportedParameter: this model's tokenizer supports no grammars.
             Overloaded: all compiled grammars are in use, and the account has its share of them.
         """
         vocabulary = self._vocabulary
-        if self.children is not None and self.is_decided(grammar):
-            return self._lease_of(grammar, self._enter(grammar, account), account)
         if vocabulary is None:
             raise UnsupportedParameter("No model is loaded that grammars could be compiled for.")
         if isinstance(vocabulary, UnsupportedParameter):
@@ -163,11 +161,17 @@ class GrammarCache:
             raise
         return lease
 
-    def is_decided(self, grammar: Grammar) -> bool:
-        """Whether a grammar is compiled or rejected, so that `lease` neither compiles nor waits."""
+    def lease_decided(self, grammar: Grammar, account: str = "") -> Lease | None:
+        """Lease a grammar that is compiled or was tried; None if it is not known yet. Does not block.
+
+        Raises:
+            InvalidValue: the grammar is rejected.
+        """
         with self._lock:
             entry = self._entries.get(grammar)
-            return entry is not None and entry.is_decided
+            if entry is None or not entry.is_decided:
+                return None
+            return self._lease_of(grammar, self._enter(grammar, account), account)
 
     def reject(self, grammar: Grammar, rejection: Rejection, account: str = "") -> None:
         """Note that a grammar which `account` has sent is rejected.

@@ -104,6 +104,8 @@ _OURS = {
     "lexertoocomplex": "Its regular expressions are too complex",
     "parser error: too many items": "It demands a text that is too long, or never ends",
     "lexer error: too many": "Its regular expressions are too complex",
+    "fuel exhausted": "Its regular expressions are too complex",
+    "unable to determine if regex is empty": "Its regular expressions are too complex",
     "too many states": "Its regular expressions are too complex",
     "initial lexer configuration (grammar) too big": "It is too large",
     "grammar size (number of symbols) too big": "It is too large",

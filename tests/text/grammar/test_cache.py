@@ -10,10 +10,18 @@ from typing import Any
 
 import pytest
 
-from app.contract.errors import InvalidValue, Overloaded, UnsupportedParameter
+from app.contract.errors import GrammarTooCostly, InvalidValue, Overloaded, UnsupportedParameter
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.grammar import cache as cache_module
-from app.text.grammar.cache import BYTES_PER_SOURCE_BYTE, ENTRY_BYTES, GrammarCache
+from app.text.grammar import gbnf
+from app.text.grammar.cache import (
+    BYTES_PER_REJECTED_BYTE,
+    BYTES_PER_SOURCE_BYTE,
+    ENTRY_BYTES,
+    GrammarCache,
+    Rejection,
+)
+from app.text.grammar.grammar_sources import lark
 from tests.text import toys
 
 SIZE = ENTRY_BYTES + BYTES_PER_SOURCE_BYTE * 2
@@ -173,3 +181,37 @@ def test_matchers_are_copies():
     assert one is not None and other is not None
     one.consume_token(toys.toy("byte_level")[0].encode("a", add_special_tokens=False)[0])
     assert one.compute_bitmask() != other.compute_bitmask()
+
+
+def test_only_what_is_decided_is_leased_without_compiling(monkeypatch: pytest.MonkeyPatch):
+    cache, compiler = cache_of(), HeldCompiler(monkeypatch)
+    assert cache.lease_decided(regex(1)) is None and not cache._entries
+    with ThreadPoolExecutor(1) as threads:
+        compiled = threads.submit(cache.lease, regex(1))
+        try:
+            while not compiler.num_calls:
+                time.sleep(0.001)
+            assert cache.lease_decided(regex(1)) is None, "it is being compiled"
+        finally:
+            compiler.go_on.set()
+        compiled.result().release()
+    lease = cache.lease_decided(regex(1), "one")
+    assert lease is not None and cache._entries[regex(1)].leases == {"one": 1} and compiler.num_calls == 1
+
+
+def test_a_rejection_that_another_process_found_is_kept():
+    cache = cache_of()
+    cache.reject(regex(1), Rejection("Too slow.", "grammar", is_too_costly=True))
+    for lease in (cache.lease, cache.lease_decided):
+        with pytest.raises(GrammarTooCostly, match="Too slow") as caught:
+            lease(regex(1))
+        assert caught.value.param == "grammar"
+    assert cache.take_compile_seconds() == [] and not cache._entries[regex(1)].leases
+    assert cache.num_bytes == ENTRY_BYTES + 2 * BYTES_PER_REJECTED_BYTE
+
+
+def test_a_grammar_with_gbnf_is_compiled_from_its_lark(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(gbnf, "lark_of_gbnf", None)
+    cache, grammar = cache_of(), lark('root ::= "a"')
+    cache.lease(grammar, "", Grammar(GrammarKind.LARK, 'start: "a"'))
+    assert cache.matcher(grammar) is not None

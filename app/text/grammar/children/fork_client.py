@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -13,12 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from app.contract.errors import CannotStart, UnsupportedParameter
-from app.text.grammar.children.fork_server import HEAD_BYTES, MASKS, READY, TRIAL
+from app.text.grammar.children.fork_server import MASKS, READY, TRIAL, greeting
+from app.text.grammar.children.trial import TrialLimits
 from app.text.tokenizer import Tokenizer
 
 _PACKAGE = Path(__file__).resolve().parents[3]
 _CHILD = "from app.text.grammar.children.fork_server import main; main()"
 MAX_LINE = 4096
+START_S = 60.0  # a process that is not ready then is ended; it takes 0.3 to 5 s
 
 
 class ForkClient:
@@ -27,9 +29,15 @@ class ForkClient:
     Nothing is started before `start` is called.
     """
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        vocab_size: int,
+        eos_token_ids: Sequence[int],
+        limits: TrialLimits | None = None,
+    ) -> None:
         # Now, while the model is loaded: it takes half a second for large vocabularies, with the interpreter's lock.
-        self._source = pickle.dumps((tokenizer, vocab_size, tuple(eos_token_ids)))
+        self._greeting = greeting(tokenizer, vocab_size, eos_token_ids, limits or TrialLimits())
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._is_closed = False
@@ -51,15 +59,14 @@ class ForkClient:
         """
         with self._lock:
             self._check_open()
-            if self._process is not None and self._process.poll() is None:
+            if self._is_running():
                 return
             self._end()
-            ours, theirs = socket.socketpair()
+            self._control, theirs = socket.socketpair()
             with theirs:
                 self._process = _run(theirs)
-            self._control = ours
             self._check_open()  # `close` may have come before there was anything to end
-            answer = self._greet(ours)
+            answer = self._greet(self._control)
             if answer != READY:
                 self._end()
                 if answer:
@@ -119,12 +126,23 @@ class ForkClient:
             raise CannotStart("The process that tries grammars does not run.") from None
 
     def close(self) -> None:
-        """End the process, also while it starts. Idempotent."""
+        """End the process and all that it has forked, also while it starts. Idempotent."""
         self._is_closed = True
         process = self._process
-        if process is not None:
-            process.kill()
-            process.wait()
+        if process is not None and process.poll() is None:
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+        with self._lock:  # a start has ended with its process
+            self._end()
+
+    def _is_running(self) -> bool:
+        """Whether the process has its end of the socket; one that was killed loses it before it can be waited for."""
+        try:
+            return self._control is not None and bool(self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -132,31 +150,39 @@ class ForkClient:
             raise CannotStart("The server is shutting down.")
 
     def _greet(self, control: socket.socket) -> bytes:
-        """Send the vocabulary; return the line that comes back, empty if the process has ended."""
+        """Send the greeting; return the line that comes back, empty if the process has ended or is late."""
         try:
-            control.sendall(len(self._source).to_bytes(HEAD_BYTES, "little"))
-            control.sendall(self._source)
+            control.settimeout(START_S)
+            control.sendall(self._greeting)
             with control.makefile("rb", buffering=0) as lines:
-                return lines.readline(MAX_LINE)
+                answer = lines.readline(MAX_LINE)
+            control.settimeout(None)
+            return answer
         except OSError:
             return b""
 
     def _end(self) -> None:
         process, self._process = self._process, None
         control, self._control = self._control, None
+        if process is not None:
+            process.kill()
+            process.wait()
         if control is not None:
             control.close()
-        if process is not None:
-            with suppress(OSError):
-                process.kill()
-            process.wait()
 
 
 def _run(control: socket.socket) -> subprocess.Popen[bytes]:
+    path = os.pathsep.join([str(_PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     # A library's own threads would be missing in the forked processes.
-    environment = {**os.environ, "PYTHONPATH": str(_PACKAGE.parent), "TOKENIZERS_PARALLELISM": "false"}
-    command = [sys.executable, "-c", _CHILD, str(control.fileno())]
+    environment = {**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"}
+    command = [sys.executable, "-P", "-c", _CHILD, str(control.fileno())]
     try:
-        return subprocess.Popen(command, pass_fds=[control.fileno()], stdin=subprocess.DEVNULL, env=environment)
+        return subprocess.Popen(
+            command,
+            pass_fds=[control.fileno()],
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,  # so that it ends with all it has forked, and Ctrl-C reaches the server alone
+        )
     except OSError as error:
         raise CannotStart(f"The process that tries grammars cannot be started: {error.strerror}.") from None

@@ -3,15 +3,15 @@ the one that finds masks (see mask_worker).
 
 It has one thread, no torch and no grammar, so that a fork is cheap and safe: a forked process has a copy of all memory,
 but of the threads only the one that has forked. The server starts it before the first grammar, and says through a
-socket what to fork; with each order comes one end of another socket, for the new process. The end of that process
-follows as the last line on it. When the server ends, the first socket does too, and then this process.
+socket what to fork; with each order comes one end of another socket, for the new process. The end of a trial follows
+as the last line on its socket. When the server ends, the first socket does too, and then this process and all others.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import os
-import pickle
 import resource
 import select
 import signal
@@ -29,23 +29,16 @@ from app.contract.grammar import Grammar, GrammarKind
 from app.runtime.clock import monotonic
 from app.runtime.process_limits import limit_process
 from app.text.grammar.children.mask_worker import MaskWorker
-from app.text.grammar.children.trial import (
-    CPU_S,
-    FAULT,
-    MEMORY_BYTES,
-    NO_MEMORY,
-    WALL_S,
-    Ended,
-    encode_grammar,
-    run_trial,
-)
+from app.text.grammar.children.trial import FAULT, NO_MEMORY, Ended, TrialLimits, encode_grammar, run_trial
 from app.text.grammar.vocabulary import GrammarVocabulary
+from app.text.tokenizer import Tokenizer
 
 _ORDINARY = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}')
+HEAD_BYTES = 8  # of the length in front of the greeting
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 NOISE_BYTES = 8 * 2**20
 """What the trial of a small grammar takes, and more."""
-HEAD_BYTES = 8  # of the length in front of the vocabulary
+MAX_DESCRIPTORS = 3
 TRIAL, MASKS = b"t", b"m"
 """Orders. With the latter come the sockets of the engine and of the loop, and the memory that is shared."""
 READY = b"\n"
@@ -62,14 +55,15 @@ class _Child(NamedTuple):
 class ForkServer:
     """Forks a process for each order, and tells the ends of those. One thread, the only one of its process."""
 
-    def __init__(self, control: socket.socket, vocabulary: GrammarVocabulary) -> None:
+    def __init__(self, control: socket.socket, vocabulary: GrammarVocabulary, limits: TrialLimits) -> None:
         self._control = control
         self._vocabulary = vocabulary
+        self._limits = limits
         self._children: dict[int, _Child] = {}
         self._idle_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT
 
     def run(self) -> None:
-        """Carry out orders until the server has ended, or closed its end of the socket."""
+        """Carry out orders until the server has ended, or closed its end of the socket; then end all processes."""
         read_end, write_end = os.pipe()
         os.set_blocking(write_end, False)
         signal.set_wakeup_fd(write_end)
@@ -80,22 +74,26 @@ class ForkServer:
                 os.read(read_end, 4096)
             self._reap()
             if self._control.fileno() in ready and not self._take_order():
-                return
+                break
+        for pid in self._children:
+            os.kill(pid, signal.SIGKILL)
 
     def _take_order(self) -> bool:
         """Fork a process for the next order; return False if there is none and will be none."""
-        order, descriptors, _, _ = socket.recv_fds(self._control, 1, 3)
+        order, descriptors, _, _ = socket.recv_fds(self._control, 1, MAX_DESCRIPTORS)
         if not order:
             return False
-        pid = os.fork()
+        pid = None
+        with suppress(OSError):  # there are too many processes; whoever has asked learns it by the end of the sockets
+            pid = os.fork()
         if pid == 0:
             self._become(order, descriptors)
-        if order == TRIAL:
-            self._children[pid] = _Child(socket.socket(fileno=descriptors[0]), monotonic() + WALL_S)
-        else:
-            self._children[pid] = _Child(None, inf)
-            for descriptor in descriptors:
-                os.close(descriptor)
+        connection = socket.socket(fileno=descriptors.pop(0)) if order == TRIAL and pid is not None else None
+        if pid is not None:
+            deadline = inf if connection is None else monotonic() + self._limits.wall_s
+            self._children[pid] = _Child(connection, deadline)
+        for descriptor in descriptors:
+            os.close(descriptor)
         return True
 
     def _become(self, order: bytes, descriptors: Sequence[int]) -> None:
@@ -120,7 +118,7 @@ class ForkServer:
             os._exit(status)  # without what the interpreter does at its end, which belongs to the process that forked
 
     def _try(self, connection: socket.socket) -> None:
-        limit_process(cpu_s=CPU_S, more_bytes=MEMORY_BYTES)
+        limit_process(cpu_s=self._limits.cpu_s, more_bytes=self._limits.memory_bytes)
         with connection.makefile("rb") as lines:
             connection.sendall(run_trial(lines.readline(), self._vocabulary))
 
@@ -139,12 +137,12 @@ class ForkServer:
         for pid in list(self._children):
             found, status, usage = os.wait4(pid, 0 if pid in late else os.WNOHANG)
             if found == pid:
-                cpu_s = usage.ru_utime + usage.ru_stime
+                code, cpu_s = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
                 num_bytes = max(0, usage.ru_maxrss * RSS_UNIT - self._idle_bytes - NOISE_BYTES)
-                ended = Ended(os.waitstatus_to_exitcode(status), cpu_s, num_bytes, pid in late)
+                limit = self._limits.reached(code, num_bytes, is_late=pid in late)
                 connection = self._children.pop(pid).connection
                 if connection is not None:
-                    self._tell(connection, ended)
+                    self._tell(connection, Ended(code, cpu_s, num_bytes, limit))
 
     def _tell(self, connection: socket.socket, ended: Ended) -> None:
         with suppress(OSError), connection:  # who has asked may be gone
@@ -152,24 +150,33 @@ class ForkServer:
             connection.sendall(b"\n" + msgspec.json.encode(ended) + b"\n")
 
 
+def greeting(tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int], limits: TrialLimits) -> bytes:
+    """Return what `main` reads: a model's vocabulary and the limits of trials, behind the number of their bytes."""
+    source = json.dumps([tokenizer.to_json(), vocab_size, list(eos_token_ids), limits]).encode()
+    return len(source).to_bytes(HEAD_BYTES, "little") + source
+
+
 def main() -> None:
-    """Read the vocabulary from the socket whose descriptor is the argument, then fork. The process's only function."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the server decides
+    """Read the greeting from the socket whose descriptor is the argument, then fork. The process's only function."""
     control = socket.socket(fileno=int(sys.argv[1]))
     with control.makefile("rb") as data:
-        source = data.read(int.from_bytes(data.read(HEAD_BYTES), "little"))
+        num_bytes = int.from_bytes(data.read(HEAD_BYTES), "little")
+        source = data.read(num_bytes)
+    if len(source) < max(num_bytes, 1):
+        return  # the server has ended
+    tokenizer, vocab_size, eos_token_ids, limits = json.loads(source)
     try:
-        vocabulary = GrammarVocabulary(*pickle.loads(source))  # noqa: S301  # the server's own
+        vocabulary = GrammarVocabulary(Tokenizer.from_json(tokenizer), vocab_size, eos_token_ids)
     except UnsupportedParameter as error:
         control.sendall(error.message.encode() + b"\n")
         return
-    del source
+    del source, tokenizer
     run_trial(encode_grammar(_ORDINARY), vocabulary)  # what is imported and read once now is so in all forked processes
     _silence()
     gc.collect()
     gc.freeze()  # so that no collection in a forked process copies what all share
     control.sendall(READY)
-    ForkServer(control, vocabulary).run()
+    ForkServer(control, vocabulary, TrialLimits(*limits)).run()
 
 
 def _silence() -> None:

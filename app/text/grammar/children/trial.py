@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -21,13 +21,30 @@ from app.text.grammar.vocabulary import GrammarVocabulary
 
 Kind = TypeVar("Kind")
 
-CPU_S = 1.0
-MEMORY_BYTES = 512 * 2**20
-WALL_S = 20.0
-"""The time on the clock after which a trial is ended, on a machine that gives it hardly any processor time."""
 FAULT, NO_MEMORY = 1, 3
 """Exit codes of a trial without a verdict."""
 _OUT_OF_MEMORY = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)  # the library does not expect it
+
+
+class TrialLimits(NamedTuple):
+    """What a trial may take: processor time, memory beyond what it begins with, and time on the clock.
+
+    The clock ends it on a machine that gives it hardly any processor time.
+    """
+
+    cpu_s: float = 1.0
+    memory_bytes: int = 512 * 2**20
+    wall_s: float = 20.0
+
+    def reached(self, status: int, num_bytes: int, *, is_late: bool) -> str | None:
+        """Return what a grammar has taken too much of, as a sentence, by the end of its trial; None if of nothing."""
+        if status == -signal.SIGPROF:
+            return f"It takes more than {self.cpu_s:g} s of processor time to compile."
+        if status in (NO_MEMORY, *_OUT_OF_MEMORY):
+            return f"It takes more than {self.memory_bytes // 2**20} MiB of memory to compile."
+        if num_bytes > MAX_BYTES:
+            return f"It takes more than {MAX_BYTES // 2**20} MiB of memory when it is compiled."
+        return f"It was not compiled within {self.wall_s:g} s." if is_late else None
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,23 +61,14 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 class Ended(msgspec.Struct, frozen=True):
     """How the process of a trial has ended, and its processor time.
 
-    `status` is its exit code, or that of the signal that has ended it, negative. `num_bytes` is the memory that the
-    grammar has taken at most. With `is_late` WALL_S was over.
+    `status` is its exit code, or that of the signal that has ended it, negative. `num_bytes` is the most memory that it
+    has taken, beyond what the trial of any grammar takes. `limit` says which limit was reached, if one was.
     """
 
     status: int
     cpu_s: float
     num_bytes: int = 0
-    is_late: bool = False
-
-    @property
-    def limit(self) -> str | None:
-        """What the grammar has taken too much of; None if no limit has ended the trial."""
-        if self.is_late or self.status == -signal.SIGPROF:
-            return f"It takes more than {CPU_S:g} s of processor time to compile"
-        if self.status in (NO_MEMORY, *_OUT_OF_MEMORY) or self.num_bytes > MAX_BYTES:
-            return f"It takes more than {MAX_BYTES // 2**20} MiB of memory"
-        return None
+    limit: str | None = None
 
 
 def encode_grammar(grammar: Grammar) -> bytes:
@@ -83,12 +91,10 @@ def run_trial(line: bytes, vocabulary: GrammarVocabulary) -> bytes:
     return msgspec.json.encode(verdict) + b"\n"
 
 
-def read_trial(data: bytes) -> tuple[Verdict | None, Ended | None]:
-    """Return the verdict and the end in what came from a trial; None for what is missing."""
-    lines = data.splitlines()
-    ended = _read(lines[-1], Ended) if lines else None
-    verdict = _read(lines[0], Verdict) if len(lines) > 1 or (lines and ended is None) else None
-    return verdict, ended
+def read_trial(data: bytes) -> tuple[Verdict | None, Ended]:
+    """Return the verdict, None without one, and the end in what came from a trial; a missing end is a fault."""
+    first, _, last = data.partition(b"\n")
+    return _read(first, Verdict), _read(last, Ended) or Ended(FAULT, 0.0)
 
 
 def _read(line: bytes, kind: type[Kind]) -> Kind | None:

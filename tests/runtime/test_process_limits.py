@@ -1,0 +1,48 @@
+"""A process that has limited itself ends at its limits."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from app.runtime.process_limits import memory_bytes
+
+LIMITED = """
+import resource
+from app.runtime.process_limits import limit_process
+limit_process(cpu_s={cpu_s}, more_bytes={more_bytes})
+assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
+{work}
+"""
+
+
+def end_of(work: str, *, cpu_s: float = 60, more_bytes: int = 2**40) -> tuple[int, str]:
+    """The exit code of a limited process, negative for a signal, and what it has written."""
+    code = LIMITED.format(cpu_s=cpu_s, more_bytes=more_bytes, work=work)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return result.returncode, result.stdout + result.stderr
+
+
+def test_work_within_the_limits_goes_on():
+    assert end_of("print(len(bytes(2**20)))", more_bytes=64 * 2**20) == (0, "1048576\n")
+
+
+def test_processor_time_ends_it():
+    assert end_of("while True: pass", cpu_s=0.05)[0] == -signal.SIGPROF
+
+
+def test_time_that_it_waits_does_not_count():
+    assert end_of("import time; time.sleep(0.2); print('awake')", cpu_s=0.1) == (0, "awake\n")
+
+
+@pytest.mark.skipif(not memory_bytes(), reason="the system does not tell the size of a process")
+def test_memory_beyond_the_limit_is_not_given():
+    code, output = end_of("bytes(256 * 2**20)", more_bytes=128 * 2**20)
+    assert code == 1 and "MemoryError" in output
+
+
+def test_a_lower_limit_of_the_system_stays():
+    work = "limit_process(cpu_s=60, more_bytes=2**41)\nbytes(256 * 2**20)"
+    code, output = end_of(work, more_bytes=128 * 2**20)
+    assert code == 1 and "MemoryError" in output

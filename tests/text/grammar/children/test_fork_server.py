@@ -1,0 +1,128 @@
+"""The process that forks has one thread and the model's vocabulary; its trials end at their limits."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from app.contract.grammar import Grammar, GrammarKind
+from app.text import gguf_tokenizer
+from app.text.frontend import placeholder_tokenizer
+from app.text.grammar.children.trial import TrialLimits, Verdict, encode_grammar
+from app.text.grammar.compile import compile_grammar
+from app.text.grammar.grammar_sources import lark
+from app.text.grammar.vocabulary import GrammarVocabulary
+from app.text.tokenizer import Tokenizer
+from tests.text import gguf_toys, toys
+from tests.text.grammar.children.trials import (
+    ENDLESS,
+    LARGE,
+    PLENTY,
+    SCHEMA,
+    forked_by,
+    forking,
+    has_ended,
+    num_threads,
+    received,
+    tried,
+    wait_for,
+)
+
+
+def test_the_process_has_one_thread_and_no_torch():
+    with forking() as client:
+        assert num_threads(client.pid) == 1
+        for grammar in (SCHEMA, lark('root ::= "a"'), Grammar(GrammarKind.REGEX, "(?=a)")):
+            tried(client, grammar)
+        assert num_threads(client.pid) == 1
+        maps = Path(f"/proc/{client.pid}/maps").read_text()
+        assert "llguidance" in maps and "torch" not in maps
+
+
+def test_trials_answer_as_they_would_in_the_server():
+    with forking() as client:
+        verdict, ended = tried(client, SCHEMA)
+        assert verdict == Verdict() and ended.status == 0 and ended.cpu_s > 0 and ended.limit is None
+        rejected, ended = tried(client, Grammar(GrammarKind.REGEX, "(?=a)"))
+        assert rejected is not None and "ook-around" in (rejected.rejection or "") and ended.status == 0
+        converted, _ = tried(client, lark('root ::= "a"'))
+        assert converted is not None and converted.lark is not None
+
+
+@pytest.mark.parametrize(
+    ("grammar", "limits", "words"),
+    [
+        (ENDLESS, TrialLimits(cpu_s=0.1, wall_s=600), "more than 0.1 s of processor time"),
+        (LARGE, TrialLimits(cpu_s=600, memory_bytes=16 * 2**20, wall_s=600), "more than 16 MiB of memory"),
+        (ENDLESS, TrialLimits(cpu_s=600, wall_s=0.1), "within 0.1 s"),
+    ],
+    ids=["time", "memory", "clock"],
+)
+def test_a_limit_ends_a_trial(grammar: Grammar, limits: TrialLimits, words: str):
+    with forking(limits) as client:
+        verdict, ended = tried(client, grammar)
+        assert verdict is None and words in (ended.limit or "")
+        wait_for(lambda: not forked_by(client))
+
+
+def test_a_trial_that_somebody_else_has_ended_has_no_verdict_and_no_limit():
+    with forking(PLENTY) as client, client.fork() as connection:
+        connection.sendall(encode_grammar(ENDLESS))
+        wait_for(lambda: forked_by(client))
+        os.kill(forked_by(client)[0], signal.SIGKILL)
+        verdict, ended = received(connection)
+        assert verdict is None and ended.status == -signal.SIGKILL and ended.limit is None
+
+
+def test_trials_end_with_the_server_that_asked_for_them():
+    """As when the server was killed: it only closes its sockets."""
+    with forking(PLENTY) as client, client.fork() as connection:
+        connection.sendall(encode_grammar(ENDLESS))
+        wait_for(lambda: forked_by(client))
+        pids = [client.pid or 0, *forked_by(client)]
+        assert client._control is not None
+        client._control.close()
+        wait_for(lambda: all(map(has_ended, pids)))
+
+
+def test_a_hundred_trials_leave_no_process_and_no_descriptor():
+    with forking() as client:
+        tried(client, SCHEMA)
+        gc.collect()
+        here, there = os.listdir("/proc/self/fd"), os.listdir(f"/proc/{client.pid}/fd")
+        for number in range(100):
+            tried(client, Grammar(GrammarKind.REGEX, f"a{number}" if number % 2 else f"(?=a){number}"))
+        wait_for(lambda: not forked_by(client))
+        assert len(os.listdir("/proc/self/fd")) == len(here)
+        assert len(os.listdir(f"/proc/{client.pid}/fd")) == len(there)
+
+
+TEXT = 'Ein schöner Tag, the dog sleeps: {"a": 12} </s> ▁ <think> 你好🙂'
+
+
+@pytest.mark.parametrize("kind", [*toys.KINDS, "gguf_byte_level", "gguf_sentencepiece", "placeholder"])
+def test_a_tokenizer_is_the_same_in_the_other_process(kind: str):
+    makers = {
+        "placeholder": lambda: placeholder_tokenizer(600),
+        "gguf_byte_level": lambda: gguf_tokenizer.load(gguf_toys.byte_level()),
+        "gguf_sentencepiece": lambda: gguf_tokenizer.load(gguf_toys.sentencepiece()),
+    }
+    tokenizer = makers.get(kind, lambda: toys.toy(kind)[0])()
+    other = Tokenizer.from_json(tokenizer.to_json())
+    assert other.special_tokens == tokenizer.special_tokens and other.named_tokens == tokenizer.named_tokens
+    assert (other.vocab_size, other.eos_token_id) == (tokenizer.vocab_size, tokenizer.eos_token_id)
+    for is_literal in (False, True):
+        ids = [each.encode(TEXT, add_special_tokens=not is_literal) for each in (tokenizer, other)]
+        assert ids[0] == ids[1]
+    assert other.has_token_bytes == tokenizer.has_token_bytes
+    if tokenizer.has_token_bytes:
+        masks = []
+        for each in (tokenizer, other):
+            vocabulary = GrammarVocabulary(each, each.vocab_size + 5, (2,))
+            matcher = compile_grammar(Grammar(GrammarKind.REGEX, ".*"), vocabulary)
+            masks.append([vocabulary.newline_id, matcher.compute_bitmask()])
+        assert masks[0] == masks[1]
