@@ -52,6 +52,7 @@ IDLE_S = 0.02
 REGIONS_PER_ROW = 4
 """Masks of sequences without a row stay too, while there is room."""
 RETRY_S, NO_PROCESS_S = 1.0, 0.005
+READ_BYTES = 64 * 2**10
 TOO_COSTLY = "Its next tokens take more than 0.1 s of processor time to find"
 TOO_LARGE = "Its next tokens take more memory to find than is allowed"
 NO_PROCESS = "The process that applies grammars ends again and again"
@@ -195,10 +196,13 @@ class WorkerMasks:
             return
         for found in (self._late, self._takes, self._drafts):
             found.pop(sequence_id, None)
-        if sequence.is_ready or sequence.failure is not None:
+        waits = sequence in self._suspects and sequence is not self._suspects[0]
+        if sequence.is_settled or waits:
             self._free_region(sequence)
         else:
             self._ending[sequence_id] = sequence
+        if sequence in self._suspects:
+            self._drop_suspect(sequence)
         self._send(Turn(ends=(sequence_id,)))
 
     def forced(self, row: int) -> Sequence[int]:
@@ -352,7 +356,7 @@ class WorkerMasks:
         if not select.select([link.steps], [], [], timeout)[0]:
             return
         try:
-            data = link.steps.recv(2**20)
+            data = link.steps.recv(READ_BYTES)
         except OSError:
             data = b""
         if not data:
@@ -388,10 +392,15 @@ class WorkerMasks:
         self._late.pop(sequence.id, None)
         sequence.is_ready, sequence.is_slow = True, ready.is_slow
         sequence.forced, sequence.failure = ready.forced, sequence.failure or ready.failure
-        if self._suspects and self._suspects[0] is sequence:
-            self._suspects.popleft()
-            if self._suspects:
-                self._send_start(self._suspects[0])
+        if sequence in self._suspects:
+            self._drop_suspect(sequence)
+
+    def _drop_suspect(self, sequence: _Sequence) -> None:
+        """Note that a suspect has not ended its process; the next one begins."""
+        is_first = sequence is self._suspects[0]
+        self._suspects.remove(sequence)
+        if is_first and self._suspects:
+            self._send_start(self._suspects[0])
 
     def _connect(self) -> WorkerLink | None:
         """Begin all sequences in the process that runs, or in a new one; return None while there is none."""
