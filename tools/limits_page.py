@@ -15,6 +15,7 @@ from app.streaming import chat_protocol
 from app.text import chat_template, json_text, template_allowance, template_trial, tokenizer, tools
 from app.text.grammar import gbnf, json_schemas
 from app.text.grammar import grammar_sources as sources
+from app.text.grammar.children.mask_worker import LIMIT_S as NEXT_TOKEN_S
 from app.text.grammar.children.trial import TrialLimits
 
 _HEAD = """# Limits
@@ -100,6 +101,9 @@ def _fields() -> dict[str, str]:
         ),
         "compiling a schema, regular expression, choice or grammar": (
             f"{trial.cpu_s:g} s of processor time, {trial.memory_bytes // 2**20} MiB, {trial.wall_s:g} s on the clock"
+        ),
+        "the next token of an answer with a schema, regular expression or grammar": (
+            f"{NEXT_TOKEN_S:g} s of processor time"
         ),
         f"grammars of an account that take {grammar_trials.EXPENSIVE_S:g} s of processor time to compile, or more": (
             f"{grammar_trials.EXPENSIVE_A_MINUTE} a minute"

@@ -54,7 +54,7 @@ from app.text.grammar.vocabulary import GrammarVocabulary
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-LIMIT_S = 0.09
+LIMIT_S = 0.1
 """The most processor time of a thread for one sequence in a step."""
 MEMORY_BYTES = 512 * 2**20
 THREAD_BYTES = 72 * 2**20
@@ -430,7 +430,7 @@ class MaskWorker:
                 calls, spent_s = self._calls[index], _processor_time(thread)
                 if not sequence_id or index not in seen or seen[index][0] != calls:
                     seen[index] = (calls, spent_s)
-                elif spent_s - seen[index][1] > LIMIT_S:
+                elif spent_s - seen[index][1] > LIMIT_S - TICK_S:  # it had begun before
                     self._memory.notes[0] = sequence_id
                     os.kill(os.getpid(), signal.SIGKILL)
 
