@@ -23,6 +23,8 @@ THREAD_MODULES = (
     "app/streaming/background.py",
     "app/checkpoint/hub/together.py",
     "app/server/watchdog.py",
+    "app/text/grammar/children/fork_client.py",
+    "app/text/grammar/children/mask_worker.py",
 )
 LOOP_MODULES = ("app/streaming/bridge.py",)
 MODULES = modules()
