@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -21,13 +21,19 @@ from app.engine.execute.cpu.runner import CpuRunner
 from app.engine.execute.interfaces import InFlight
 from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
+from app.text.grammar.cache import GrammarCache
+
+
+make_grammars: Callable[[], GrammarCache] = GrammarCache
+"""How engines get their grammars; `served.serve` changes it."""
 
 
 def build(model: Path | str, *, faults: FaultPlan | None = None, **settings: object) -> Engine:
     """An engine over a model's folder or file, computing on one thread."""
     torch.set_num_threads(1)
     defaults = {"num_kv_blocks": 128, "dtype": "auto"}
-    return build_engine(make_config({"model": str(model), **defaults, **settings}), faults=faults)
+    config = make_config({"model": str(model), **defaults, **settings})
+    return build_engine(config, faults=faults, grammars=make_grammars())
 
 
 def request(engine: Engine, request_id: str, prompt: Sequence[int], **params: object) -> EngineRequest:
@@ -107,6 +113,7 @@ class LogitRecorder:
         self.logits: dict[tuple[int, ...], dict[int, Tensor]] = {}
         self._prompts: dict[int, tuple[int, ...]] = {}
         self._runner: CpuRunner = engine.runner
+        self.masks = engine.runner.masks
         self._graph: HostGraph = engine.runner._graph
         self._plan: StepPlan | None = None
         # By index of the logit row: the draft token, prompt and position, and the logits computed there.

@@ -118,6 +118,7 @@ def alone() -> dict[tuple[str, int], tuple]:
     return found
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 @pytest.mark.parametrize("settings", [{}, {"speculative_ngram": 3}], ids=str)
 @pytest.mark.parametrize("steps_between", [0, 2])
 def test_outputs_logprobs_and_usage_are_those_of_single_steps(alone: dict, settings: dict, steps_between: int):
@@ -135,6 +136,7 @@ def test_outputs_of_torch_are_those_of_single_steps():
     assert found[0] == found[1] and engine.stats().num_forced_tokens > 100
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 def test_outputs_are_the_same_after_preemption_faults_and_pauses(alone: dict):
     """With swaps, shared and cached blocks, chunks, pauses, and steps that raise and are replayed."""
     seen: Counter[str] = Counter()
@@ -196,6 +198,7 @@ def test_logits_of_forced_tokens_have_the_bits_of_single_steps(model: str, dtype
         assert all(torch.equal(logits[position], seen[1][prompt][position]) for position in logits)
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 def test_every_forced_token_is_accepted_and_counted_once():
     """But for those after the last token of an answer."""
     num_steps, stats = {}, {}
@@ -210,6 +213,7 @@ def test_every_forced_token_is_accepted_and_counted_once():
     assert 2 * num_steps[True] < num_steps[False]
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 def test_required_calls_take_fewer_steps():
     tool = {
         "type": "function",
@@ -230,6 +234,7 @@ def test_required_calls_take_fewer_steps():
     assert 2 * num_steps[1] < num_steps[0]
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 @pytest.mark.parametrize("is_inside", [True, False])
 def test_nothing_is_forced_while_the_model_reasons(is_inside: bool):
     """Until it has closed its block; where it may begin one, the grammar's first token is not forced either."""
@@ -243,6 +248,7 @@ def test_nothing_is_forced_while_the_model_reasons(is_inside: bool):
     assert engine.stats().num_drafts == 0
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 @pytest.mark.parametrize("budget", [0, 1, 5])
 @pytest.mark.parametrize("is_inside", [True, False])
 def test_the_mark_that_a_budget_demands_is_forced(budget: int, is_inside: bool):
@@ -274,6 +280,7 @@ def test_one_seat_leaves_no_room_for_forced_tokens():
     assert engine.stats().num_drafts == 0
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 def test_a_failing_grammar_fails_at_the_same_token():
     """The parser of this grammar has ever more readings of a text, most of which is forced."""
     ambiguous = 'start: a\na: a a a | a a | "xy"'

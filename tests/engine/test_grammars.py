@@ -89,6 +89,7 @@ def test_answers_that_stop_satisfy_their_grammar(alone: dict):
         assert satisfies(alone[name, choice][1], WANTED[number]), alone[name, choice]
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 @pytest.mark.parametrize(
     ("settings", "steps_between"),
     [
@@ -120,6 +121,7 @@ def test_answers_do_not_depend_on_the_company(alone: dict, settings: dict[str, A
         assert stats.num_draft_tokens > stats.num_forced_tokens
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 def test_a_paused_request_goes_on_where_it_was(alone: dict):
     engine = engine_for()
     made = Constrained(engine)
@@ -134,6 +136,7 @@ def test_a_paused_request_goes_on_where_it_was(alone: dict):
     assert answers(run)["0-1.0", 0] == alone["0-1.0", 0]
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 def test_other_requests_have_the_tokens_they_have_without_grammars():
     def plain(engine: Engine, with_grammars: bool) -> dict:
         made = Constrained(engine)
@@ -145,6 +148,7 @@ def test_other_requests_have_the_tokens_they_have_without_grammars():
     assert plain(engine_for(), True) == plain(engine_for(), False)
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 def test_the_end_of_the_grammar_ends_the_answer_and_its_token_is_counted():
     engine = engine_for()
     run = Run(engine)
@@ -155,6 +159,7 @@ def test_the_end_of_the_grammar_ends_the_answer_and_its_token_is_counted():
     assert answers(run)["one", 0][1] == "x" and end.usage.completion_tokens == len(run.tokens("one")) == 1
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 @pytest.mark.parametrize("settings", [{}, {"enforce_eager": True}], ids=str)
 def test_without_an_end_token_a_complete_draft_ends_the_answer(settings: dict[str, Any], tmp_path: Path):
     """Behind the draft nothing is allowed that the model has, and what is drawn there is no failure."""
@@ -173,6 +178,7 @@ def test_without_an_end_token_a_complete_draft_ends_the_answer(settings: dict[st
     assert stats.num_forced_tokens > 0 and stats.num_nan_requests == 0
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 def test_a_grammar_that_reaches_a_limit_fails_its_request_alone():
     """The parser of this grammar has ever more readings of the text."""
     engine = engine_for()
@@ -215,6 +221,7 @@ def test_a_request_whose_grammar_was_dropped_fails():
 OPEN, CLOSE = 70, 71
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 @pytest.mark.parametrize("settings", [{}, {"speculative_ngram": 3}, {"enforce_eager": True}], ids=str)
 @pytest.mark.parametrize("budget", [0, 1, 5])
 def test_a_budget_closes_the_reasoning(settings: dict[str, Any], budget: int):
@@ -238,6 +245,7 @@ def test_a_budget_closes_the_reasoning(settings: dict[str, Any], budget: int):
     assert found["both", 0][1].endswith("yes") and found["both", 0][2] == "stop"
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 def test_reasoning_is_free_but_cannot_end_the_answer():
     """The end of the answer is by far the likeliest token, and is forbidden until the grammar is complete."""
     engine = engine_for()
@@ -249,6 +257,7 @@ def test_reasoning_is_free_but_cannot_end_the_answer():
     assert answers(run)["one", 0][2] == "length" and len(run.tokens("one")) == 30
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 @pytest.mark.parametrize("opens", [True, False])
 def test_an_answer_may_begin_with_the_opening_mark_or_with_its_grammar(opens: bool):
     engine = engine_for()

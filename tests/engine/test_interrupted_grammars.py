@@ -52,6 +52,7 @@ def test_reasoning_ends_when_its_budget_is_spent(alone: dict):
     assert {key: end for key, (_, _, end) in alone.items() if end == "stop"}.keys() >= {("inside", 0), ("opens", 0)}
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 @pytest.mark.parametrize("hook", ["before_launch", "before_sample", "before_result"])
 def test_a_fault_in_any_step_changes_no_token(alone: dict, hook: str):
     """Each run of the requests has a fault one step later than the run before, until a run has ended earlier."""
@@ -68,6 +69,7 @@ def test_a_fault_in_any_step_changes_no_token(alone: dict, hook: str):
     assert num_faults > 12
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 @pytest.mark.parametrize("swap_space", [0, 2**23])
 @pytest.mark.parametrize("every", [1, 2, 3])
 def test_preemptions_at_any_step_change_no_token(alone: dict, every: int, swap_space: int):

@@ -25,6 +25,8 @@ THREAD_MODULES = (
     "app/server/watchdog.py",
     "app/server/process_end.py",
     "app/observe/log_writer.py",
+    "app/text/grammar/children/fork_client.py",
+    "app/text/grammar/children/mask_worker.py",
 )
 LOOP_MODULES = ("app/streaming/bridge.py",)
 MODULES = modules()

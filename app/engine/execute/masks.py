@@ -172,8 +172,10 @@ def draws_of(plan: StepPlan, rows: Container[int]) -> Iterator[Draws]:
 
 
 def set_bit(words: Words, token_id: int) -> None:
+    """Allow a token in one mask."""
     words[token_id >> 5] |= np.uint32(1 << (token_id & 31))
 
 
 def clear_bit(words: Words, token_id: int) -> None:
+    """Forbid a token in one mask."""
     words[token_id >> 5] &= np.uint32(~(1 << (token_id & 31)) & 0xFFFF_FFFF)

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 from torch import Tensor
@@ -52,7 +53,6 @@ IDLE_S = 0.02
 REGIONS_PER_ROW = 4
 """Masks of sequences without a row stay too, while there is room."""
 RETRY_S, NO_PROCESS_S = 1.0, 0.005
-READ_BYTES = 64 * 2**10
 TOO_COSTLY = "Its next tokens take more than 0.1 s of processor time to find"
 TOO_LARGE = "Its next tokens take more memory to find than is allowed"
 NO_PROCESS = "The process that applies grammars ends again and again"
@@ -66,12 +66,14 @@ MAX_ENDS = 20
 class _Sequence:
     """A sequence with a grammar: what the other process knows of it, and has found."""
 
+    number: int  # what the other process knows it by: a sequence that begins again is another one there
     id: int
     account: str
     grammar: Grammar  # as the request has it
     constraint: Constraint  # as the other process gets it
     tokens: list[int]
     region: int = -1
+    is_begun: bool = False  # in the process that runs
     is_ready: bool = False
     is_slow: bool = False
     asked_at: float = 0.0
@@ -130,9 +132,11 @@ class WorkerMasks:
         self._masks = masks
         self._grammars = grammars
         self._clock = clock
+        self._numbers = count(1)
         self._sequences: dict[int, _Sequence] = {}
+        self._by_number: dict[int, _Sequence] = {}
         self._rows: dict[int, _Sequence] = {}
-        self._late: dict[int, _Sequence] = {}  # sequences with rows whose masks are not there
+        self._late: dict[int, _Sequence] = {}  # those whose masks are not there; this and the rest by number
         self._draws: list[tuple[Draws, _Sequence]] = []
         self._link: WorkerLink | None = None
         self._replies = Messages(Reply)
@@ -170,19 +174,19 @@ class WorkerMasks:
             self.end(start.sequence_id)  # a step whose tokens it has taken has failed afterwards
             sequence = None
         if sequence is None:
-            plain = replace(constraint, grammar=self._grammars.plain(constraint.grammar))
-            sequence = _Sequence(
-                start.sequence_id, start.sampling.account, constraint.grammar, plain, [*start.output_token_ids]
-            )
+            sequence = self._begin(start, constraint, constraint.grammar)
+        elif sequence.region < 0 and sequence.failure is None:
             sequence.region = self._take_region()
-            self._sequences[start.sequence_id] = sequence
-            if self._link is not None:
-                self._send_start(sequence)
-        elif sequence.region < 0:
-            sequence.region = self._take_region()
-            sequence.is_ready = False
             self._take(sequence, ())
         self._rows[start.row] = sequence
+
+    def _begin(self, start: RowStart, constraint: Constraint, grammar: Grammar) -> _Sequence:
+        region, number = self._take_region(), next(self._numbers)
+        plain = replace(constraint, grammar=self._grammars.plain(grammar))
+        known = (start.sequence_id, start.sampling.account, grammar, plain, [*start.output_token_ids])
+        sequence = self._by_number[number] = self._sequences[start.sequence_id] = _Sequence(number, *known, region)
+        self._send_start(sequence)
+        return sequence
 
     def release(self, row: int) -> None:
         """See Masks.release. What is known of the sequence stays until its `end`."""
@@ -194,16 +198,16 @@ class WorkerMasks:
         sequence = self._sequences.pop(sequence_id, None)
         if sequence is None:
             return
-        for found in (self._late, self._takes, self._drafts):
-            found.pop(sequence_id, None)
-        waits = sequence in self._suspects and sequence is not self._suspects[0]
-        if sequence.is_settled or waits:
-            self._free_region(sequence)
+        del self._by_number[sequence.number]
+        self._forget(sequence)
+        if sequence.is_begun and not sequence.is_settled:
+            self._ending[sequence.number] = sequence
         else:
-            self._ending[sequence_id] = sequence
+            self._free_region(sequence)
+        self._send(Turn(ends=(sequence.number,)))
         if sequence in self._suspects:
-            self._drop_suspect(sequence)
-        self._send(Turn(ends=(sequence_id,)))
+            self._suspects.remove(sequence)
+            self._try_suspect()
 
     def forced(self, row: int) -> Sequence[int]:
         """See ForcedTokens.forced."""
@@ -217,10 +221,12 @@ class WorkerMasks:
     def late(self) -> Collection[Grammar]:
         """See LateSequences.late."""
         late = self._late
-        if late:
-            last = max(sequence.asked_at for sequence in late.values()) + WAIT_S
-            self._receive(lambda: not late, last)
-        return {sequence.grammar for sequence in late.values()} if late else ()
+        if not late:
+            return ()
+        self._read(0.0)
+        while late and (left := max(each.asked_at for each in late.values()) + WAIT_S - self._clock()) > 0:
+            self._read(left)
+        return {sequence.grammar for sequence in late.values()}
 
     def is_slow(self, sequence_id: int) -> bool:
         """See LateSequences.is_slow."""
@@ -229,8 +235,8 @@ class WorkerMasks:
 
     def wait(self) -> None:
         """See Masks.wait."""
-        if count := len(self._late):
-            self._receive(lambda: len(self._late) < count, self._clock() + IDLE_S)
+        if number := len(self._late):
+            self._receive(lambda: len(self._late) < number, self._clock() + IDLE_S)
 
     # --- Steps ----------------------------------------------------------------------------------------------------
 
@@ -246,9 +252,9 @@ class WorkerMasks:
         if not self._rows:
             return self._masks.has_any
         self._draws = [(draws, self._rows[draws.row]) for draws in draws_of(plan, self._rows)]
-        waiting = [sequence for _, sequence in self._draws]
-        self._receive(lambda: all(sequence.is_settled for sequence in waiting))
-        self._find_drafts()
+        self._wait_for_masks()
+        self._ask_for_drafts()
+        self._wait_for_masks()
         self._copy()
         return self._masks.has_any
 
@@ -261,7 +267,7 @@ class WorkerMasks:
             if tokens:
                 taking.append((draws, sequence, tokens))
                 self._take(sequence, tokens)
-        self._receive(lambda: not any(sequence.id in self._takes for _, sequence, _ in taking))
+        self._receive(lambda: not any(sequence.number in self._takes for _, sequence, _ in taking))
         for draws, sequence, tokens in taking:
             self._conclude(draws, sequence, tokens, accepted)
         return accepted
@@ -270,15 +276,19 @@ class WorkerMasks:
         """See Masks.allowed."""
         return self._masks.allowed(draw)
 
-    def _find_drafts(self) -> None:
-        """Ask for the masks behind draft tokens, and wait for them."""
+    def _wait_for_masks(self) -> None:
+        """Wait for all masks of the step; a process that has ended meanwhile makes them again."""
+        waiting = [sequence for _, sequence in self._draws]
+        self._receive(lambda: not self._drafts and all(sequence.is_settled for sequence in waiting))
+
+    def _ask_for_drafts(self) -> None:
+        """Ask for the masks behind draft tokens."""
         for draws, sequence in self._draws:
             if draws.guess and sequence.failure is None:
                 sequence.num_drafted = 0
                 region = self._first_draft_region + draws.first + 1
-                draft = self._drafts[sequence.id] = Draft(sequence.id, region, tuple(draws.guess))
+                draft = self._drafts[sequence.number] = Draft(sequence.number, region, tuple(draws.guess))
                 self._send(Turn(drafts=(draft,)))
-        self._receive(lambda: not self._drafts)
 
     def _copy(self) -> None:
         """Copy the masks of the draws from the shared memory."""
@@ -327,8 +337,8 @@ class WorkerMasks:
     # --- The other process ----------------------------------------------------------------------------------------
 
     def _take(self, sequence: _Sequence, tokens: tuple[int, ...]) -> None:
-        sequence.forced, sequence.took = (), None
-        take = self._takes[sequence.id] = Take(sequence.id, sequence.region, tokens)
+        sequence.is_ready, sequence.forced, sequence.took = False, (), None
+        take = self._takes[sequence.number] = Take(sequence.number, sequence.region, tokens)
         self._send(Turn(takes=(take,)))
 
     def _send(self, turn: Turn) -> None:
@@ -353,10 +363,10 @@ class WorkerMasks:
             self._miss_process()
             time.sleep(min(timeout, NO_PROCESS_S))
             return
-        if not select.select([link.steps], [], [], timeout)[0]:
-            return
         try:
-            data = link.steps.recv(READ_BYTES)
+            if not select.select([link.steps], [], [], timeout)[0]:
+                return
+            data = link.steps.recv(2**20)
         except OSError:
             data = b""
         if not data:
@@ -369,7 +379,7 @@ class WorkerMasks:
             take = self._takes.pop(took.sequence_id, None)
             if take is None:
                 continue
-            sequence = self._sequences[took.sequence_id]
+            sequence = self._by_number[took.sequence_id]
             sequence.tokens += take.token_ids[: took.num_taken]
             sequence.took, sequence.failure = took, sequence.failure or took.failure
             sequence.is_ready = took.is_complete
@@ -377,29 +387,34 @@ class WorkerMasks:
                 self._note_late(sequence)
         for drafted in reply.drafted:
             if self._drafts.pop(drafted.sequence_id, None) is not None:
-                self._sequences[drafted.sequence_id].num_drafted = drafted.count
+                self._by_number[drafted.sequence_id].num_drafted = drafted.count
         for ready in reply.ready:
             self._apply_ready(ready)
+        self._clear_suspect()
 
     def _apply_ready(self, ready: Ready) -> None:
         if (ended := self._ending.pop(ready.sequence_id, None)) is not None:
             self._free_region(ended)
             return
-        sequence = self._sequences.get(ready.sequence_id)
-        if sequence is None or ready.num_tokens != len(sequence.tokens):
+        sequence = self._by_number.get(ready.sequence_id)
+        if sequence is None or sequence.number in self._takes or ready.num_tokens != len(sequence.tokens):
             return
         self._num_ends = 0
-        self._late.pop(sequence.id, None)
+        self._late.pop(sequence.number, None)
         sequence.is_ready, sequence.is_slow = True, ready.is_slow
         sequence.forced, sequence.failure = ready.forced, sequence.failure or ready.failure
-        if sequence in self._suspects:
-            self._drop_suspect(sequence)
 
-    def _drop_suspect(self, sequence: _Sequence) -> None:
-        """Note that a suspect has not ended its process; the next one begins."""
-        is_first = sequence is self._suspects[0]
-        self._suspects.remove(sequence)
-        if is_first and self._suspects:
+    def _clear_suspect(self) -> None:
+        """Let the next suspect begin when the first one has done all that it was doing."""
+        if not self._suspects:
+            return
+        first = self._suspects[0]
+        if first.is_settled and first.number not in self._takes and first.number not in self._drafts:
+            self._suspects.popleft()
+            self._try_suspect()
+
+    def _try_suspect(self) -> None:
+        if self._suspects and not self._suspects[0].is_begun:
             self._send_start(self._suspects[0])
 
     def _connect(self) -> WorkerLink | None:
@@ -412,15 +427,16 @@ class WorkerMasks:
         for sequence in self._sequences.values():
             if sequence.failure is None and sequence not in self._suspects:
                 self._send_start(sequence)
-        if self._suspects:
-            self._send_start(self._suspects[0])
+        self._try_suspect()
         return self._link
 
     def _send_start(self, sequence: _Sequence) -> None:
         """Begin a sequence, with what it was doing when the last process ended."""
-        tokens = tuple(sequence.tokens)
-        start = Start(sequence.id, sequence.region, sequence.account, sequence.constraint, tokens)
-        takes, drafts = self._takes.get(sequence.id), self._drafts.get(sequence.id)
+        if self._link is None:
+            return  # it begins with the next process
+        sequence.is_begun = True
+        start = Start(sequence.number, sequence.region, sequence.account, sequence.constraint, tuple(sequence.tokens))
+        takes, drafts = self._takes.get(sequence.number), self._drafts.get(sequence.number)
         self._send(
             Turn(
                 starts=(start,),
@@ -434,23 +450,23 @@ class WorkerMasks:
         self._workers.renew(link)
         self._link = None
         self._num_ends += 1
-        culprit, reason = self._sequences.get(link.culprit), TOO_COSTLY
-        if culprit is None and self._suspects and link.suspects == {self._suspects[0].id}:
-            culprit, reason = self._suspects[0], TOO_LARGE
+        culprit, reason = self._by_number.get(link.culprit) or self._ending.get(link.culprit), TOO_COSTLY
+        if culprit is None and self._suspects and self._suspects[0].number in link.suspects:
+            culprit, reason = self._suspects[0], TOO_LARGE  # the others were not there
         self._suspects.clear()
         if culprit is not None:
             culprit.failure = reason
             self._num_ends = 0
             self._grammars.condemn(culprit.constraint.grammar, reason, culprit.account)
+            self._forget(culprit)
         else:
-            self._suspects.extend(self._sequences[each] for each in link.suspects if each in self._sequences)
+            self._suspects.extend(self._by_number[each] for each in link.suspects if each in self._by_number)
         for ended in self._ending.values():
             self._free_region(ended)
         self._ending.clear()
-        if culprit is not None:
-            for found in (self._late, self._takes, self._drafts):
-                found.pop(culprit.id, None)
+        self._takes = {number: take for number, take in self._takes.items() if take.token_ids}  # the others: see start
         for sequence in self._sequences.values():
+            sequence.is_begun = False
             if sequence.is_ready and sequence.failure is None:
                 sequence.is_ready = False
                 self._note_late(sequence)
@@ -467,11 +483,15 @@ class WorkerMasks:
     def _fail_all(self) -> None:
         for sequence in self._sequences.values():
             sequence.failure = sequence.failure or NO_PROCESS
-        for found in (self._late, self._takes, self._drafts):
+        for found in (self._late, self._takes, self._drafts, self._suspects):
             found.clear()
 
+    def _forget(self, sequence: _Sequence) -> None:
+        for found in (self._late, self._takes, self._drafts):
+            found.pop(sequence.number, None)
+
     def _note_late(self, sequence: _Sequence) -> None:
-        self._late[sequence.id] = sequence
+        self._late[sequence.number] = sequence
         sequence.asked_at = self._clock()
 
     # --- Memory ---------------------------------------------------------------------------------------------------
@@ -483,11 +503,12 @@ class WorkerMasks:
         return np.frombuffer(memory.words, np.uint32).reshape(-1, memory.num_words)
 
     def _take_region(self) -> int:
-        """Return a region for a mask; that of a sequence without a row where none is free."""
+        """Return a region for a mask; where none is free, that of a sequence without a row whose mask is there."""
+        rows = list(self._rows.values())
+        others = [each for each in self._sequences.values() if each.region >= 0 and each not in rows]
+        self._receive(lambda: bool(self._regions) or any(each.is_settled for each in others))
         if not self._regions:
-            rows = {sequence.id for sequence in self._rows.values()}
-            other = next(each for each in self._sequences.values() if each.is_ready and each.id not in rows)
-            self._free_region(other)
+            self._free_region(next(each for each in others if each.is_settled))
         return self._regions.pop()
 
     def _free_region(self, sequence: _Sequence) -> None:

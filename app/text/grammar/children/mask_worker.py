@@ -192,6 +192,7 @@ class MaskWorker:
         self._lexers: dict[Grammar, _Lexer] = {}
         self._num_bytes = 0
         self._to_compile: queue.SimpleQueue[tuple[Grammar, _Row | None]] = queue.SimpleQueue()
+        self._is_compiling = False
         self._calls = [0] * NUM_NOTES  # of each thread: counts what it has worked on
         self._threads: dict[int, threading.Thread] = {MAIN: threading.current_thread()}
 
@@ -212,6 +213,7 @@ class MaskWorker:
         poll.register(self._compiles, select.POLLIN)
         while True:
             for descriptor, _ in poll.poll():
+                self._arm()
                 if descriptor == self._steps.fileno():
                     data = self._steps.recv(READ_BYTES)
                     if not data:
@@ -313,23 +315,28 @@ class MaskWorker:
     def _draft(self, draft: Draft, row: _Row) -> None:
         """Make the masks behind draft tokens, up to the first that the grammar forbids."""
         mask = row.mask
-        assert mask is not None and mask.matcher is not None
-        place, num_consumed, count = mask.place, 0, 0
+        assert mask is not None
+        place, matcher, num_consumed, count = mask.place, mask.matcher, 0, 0
+        if matcher is None:  # it has failed
+            self._add(Drafted(draft.sequence_id, 0))
+            return
         for token_id in draft.token_ids:
             before, place = place, mask.gate.after(place, token_id)
             if before.phase is not Phase.THINKING and place.phase is Phase.ANSWERING:
-                if not mask.matcher.validate_tokens([token_id]) or not mask.matcher.consume_token(token_id):
+                if not matcher.validate_tokens([token_id]) or not matcher.consume_token(token_id):
                     break
                 num_consumed += 1
             self._write(row, draft.region + count, place)
             count += 1
         if num_consumed:
-            mask.matcher.rollback(num_consumed)
+            matcher.rollback(num_consumed)
         self._add(Drafted(draft.sequence_id, count))
 
     def _write(self, row: _Row, region: int, place: Place) -> None:
-        """Write the mask at one place of a sequence; note a failure of its grammar."""
+        """Write the mask at one place of a sequence, unless it has no region; note a failure of its grammar."""
         mask, memory = row.mask, self._memory
+        if region < 0:
+            return
         assert mask is not None and mask.matcher is not None
         if place.phase is Phase.THINKING:
             if mask.gate.must_close(place):
@@ -353,11 +360,13 @@ class MaskWorker:
             prototype: LLMatcher | str | None = self._prototypes.get(grammar)
             if prototype is None:
                 self._memory.notes[index] = 0 if row is None else row.start.sequence_id
+                self._is_compiling = True
                 try:
                     prototype = compile_grammar(grammar, self._vocabulary)
                     self._keep(grammar, prototype)
                 except InvalidValue as error:
                     prototype = error.message
+                self._is_compiling = False
                 self._memory.notes[index] = 0
             if row is None:
                 self._compiles.sendall(encode(Compiled(prototype if isinstance(prototype, str) else None)))
@@ -412,19 +421,27 @@ class MaskWorker:
 
     # --- Watching thread ------------------------------------------------------------------------------------------
 
+    def _arm(self) -> None:
+        """Let the system end the process unless it comes here again: before any work, and while there is some."""
+        signal.setitimer(signal.ITIMER_PROF, STUCK_S)
+
+    @property
+    def _is_working(self) -> bool:
+        return self._jobs.num_open > 0 or self._memory.notes[MAIN] != 0 or self._is_compiling
+
     def _watch(self, _: int) -> None:
         seen: dict[int, tuple[int, float]] = {}  # of each thread: what it worked on, and its processor time then
         while True:
-            if not self._jobs.num_open and not self._memory.notes[MAIN]:
+            if not self._is_working:
                 seen.clear()
-                signal.setitimer(signal.ITIMER_PROF, 0)
                 with self._jobs.changed:
-                    while not self._jobs.num_open:
+                    while not self._is_working:
                         self._jobs.changed.wait(0.1)
-                        if self._memory.notes[MAIN]:
-                            break
-            signal.setitimer(signal.ITIMER_PROF, STUCK_S)
+            self._arm()
             time.sleep(TICK_S)
+            with self._sending:
+                if time.perf_counter() - self._began > REPORT_S:
+                    self._tell()  # for threads that work on something else already
             for index, thread in self._threads.items():
                 sequence_id = self._memory.notes[index]
                 calls, spent_s = self._calls[index], _processor_time(thread)

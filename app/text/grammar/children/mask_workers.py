@@ -18,7 +18,8 @@ from app.text.grammar.children.mask_messages import Setup, encode
 class WorkerLink:
     """The sockets of one process: `steps` is the engine thread's, `compiles` the loop's.
 
-    From its end on, `culprit` is the sequence that has taken too long, and `suspects` are those that it worked on.
+    From its end on, `culprit` is the sequence that has taken too long, and `suspects` are those that it worked on. The
+    sockets are closed when no thread has the link any more: none of them may wait for a socket that another one closes.
     """
 
     steps: socket.socket
@@ -26,12 +27,15 @@ class WorkerLink:
     culprit: int = 0
     suspects: frozenset[int] = frozenset()
 
-    def close(self) -> None:
-        """End the process: it reads the end of its socket."""
+    def end(self) -> None:
+        """End the process: it reads the end of its socket, and so does who reads one here. Any thread. Idempotent."""
         for each in (self.steps, self.compiles):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-            each.close()
+
+    def __del__(self) -> None:
+        self.steps.close()
+        self.compiles.close()
 
 
 class MaskWorkers:
@@ -59,21 +63,21 @@ class MaskWorkers:
         with self._lock:
             if self._link is None and not self._is_closed:
                 children = self._children()
-                with suppress(CannotStart):
+                with suppress(CannotStart, OSError):  # that which forks has ended, or there are no descriptors left
                     self._link = None if children is None else self._start(children)
                 if self._link is None and children is not None:
                     children.start_soon()
             return self._link
 
     def renew(self, link: WorkerLink) -> None:
-        """Close the sockets of a process that has ended, and note why; `current` starts another one."""
+        """Note why a process has ended; `current` starts another one."""
         with self._lock:
             if self._link is not link:
                 return
             assert self.memory is not None
             link.culprit, *notes = self.memory.notes
             link.suspects = frozenset(note for note in notes if note)
-            link.close()
+            link.end()
             self._link = None
 
     def close(self) -> None:
@@ -81,7 +85,7 @@ class MaskWorkers:
         with self._lock:
             self._is_closed = True
             if self._link is not None:
-                self._link.close()
+                self._link.end()
                 self._link = None
 
     def _start(self, children: ForkClient) -> WorkerLink:

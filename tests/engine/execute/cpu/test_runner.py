@@ -14,7 +14,7 @@ from app.engine.execute.cpu.batch import BatchState, StepInputs
 from app.engine.execute.cpu.runner import CpuRunner
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache, KVLayout
-from app.engine.execute.masks import Masks
+from app.engine.execute.worker_masks import make_masks
 from app.engine.faults import FaultPlan
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import (
@@ -84,7 +84,7 @@ class RunnerSetup:
         )
         self.cache = KVCache(LAYOUT, num_blocks, num_host_blocks)
         self.now = 0.0
-        masks = Masks(GrammarCache(), self.batch.buffers.masks, 8, (), 1)
+        masks = make_masks(GrammarCache(), self.batch.buffers.masks, 8, (), 1, 4)
         parts = (self.batch, self.graph, self.sampler, self.cache, self.recorder, masks)
         self.runner = CpuRunner(*parts, faults, clock=lambda: self.now)
         self.launch = self.runner.launch

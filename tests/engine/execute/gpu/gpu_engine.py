@@ -14,6 +14,7 @@ from app.engine.build import build_engine
 from app.engine.engine import Engine
 from app.engine.execute.gpu.backend import GpuBackend
 from app.engine.faults import FaultPlan
+from tests.engine import driving
 from tests.engine.execute.gpu.fake_device import FakeDevice
 
 SMALL = {
@@ -47,7 +48,8 @@ def build(
         return GpuBackend(config, spec, fake, fused_rows, finish_kernels)
 
     with patch("app.engine.build.select_backend", select_backend):
-        return build_engine(make_config({"model": str(folder), **SMALL, **settings}), faults=faults)
+        config = make_config({"model": str(folder), **SMALL, **settings})
+        return build_engine(config, faults=faults, grammars=driving.make_grammars())
 
 
 def run(engine: Engine, max_steps: int = 500) -> list[object]:

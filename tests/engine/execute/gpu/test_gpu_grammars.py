@@ -58,6 +58,7 @@ def test_answers_satisfy_their_grammars(alone: dict):
     assert alone["2", 0][2] == "length" or isinstance(json.loads(alone["2", 0][1]), list)
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 @pytest.mark.parametrize(
     "settings",
     [
@@ -75,6 +76,7 @@ def test_answers_do_not_depend_on_the_company(alone: dict, settings: dict[str, A
     assert (engine.stats().num_forced_tokens > 0) == settings.get("speculative_grammar", False)
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 def test_steps_run_ahead_only_without_masks():
     engine = build(tiny(), run_ahead=2)
     made, run = Constrained(engine), Run(engine)
@@ -99,6 +101,7 @@ def test_nothing_left_fails_the_request_alone():
     assert isinstance(run.end("gone"), RequestFailed) and isinstance(run.end("good"), Finished)
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 @pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
 def test_logits_that_are_no_numbers_are_no_mistake_of_the_grammar(tmp_path: Path):
     engine = build(damaged_by_nan(tmp_path))
@@ -110,6 +113,7 @@ def test_logits_that_are_no_numbers_are_no_mistake_of_the_grammar(tmp_path: Path
     assert engine.stats().num_nan_requests == 1 and engine.grammars.failures["no_token"] == 0
 
 
+@pytest.mark.usefixtures("masks_everywhere")
 def test_a_budget_closes_the_reasoning():
     engine = build(tiny())
     made, marks = Constrained(engine), ReasoningMarks(70, 71, is_inside=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.contract.grammar import Constraint, Grammar, GrammarKind, ReasoningMarks
-from app.engine.execute.row_mask import Phase, RowMask
+from app.text.grammar.row_mask import Phase, RowMask
 
 OPEN, CLOSE, OTHER = 70, 71, 5
 GRAMMAR = Grammar(GrammarKind.REGEX, "a")

@@ -1,0 +1,37 @@
+"""A cache of grammars as a server has it: other processes compile them and find their masks."""
+
+from __future__ import annotations
+
+from app.contract.grammar import Grammar
+from app.text.grammar.cache import GrammarCache, Lease
+from app.text.grammar.children.fork_client import ForkClient
+from app.text.tokenizer import Tokenizer
+
+_children: dict[bytes, ForkClient] = {}
+"""Each takes a second to start, so all tests with the same vocabulary share one; it ends with this process."""
+
+
+class ServedCache(GrammarCache):
+    """Leases grammars without a trial: those of tests are known."""
+
+    def __init__(self) -> None:
+        super().__init__(is_served=True)
+
+    def load(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: tuple[int, ...]) -> str | None:
+        """See GrammarCache.load."""
+        reason = super().load(tokenizer, vocab_size, eos_token_ids)
+        if self.children is not None:
+            self.children = _children.setdefault(self.children._source, self.children)
+        return reason
+
+    def lease(self, grammar: Grammar, account: str = "") -> Lease:
+        """See GrammarCache.lease."""
+        if self.children is None or self.is_decided(grammar):
+            return super().lease(grammar, account)
+        self.children.start()
+        return self.accept(grammar, grammar, account)
+
+    def close(self) -> None:
+        """End the process that finds masks; the one that forks is needed by other tests."""
+        if self.workers is not None:
+            self.workers.close()
