@@ -28,7 +28,9 @@ MAX_WAITING = 256
 EXPENSIVE_S = 0.25
 EXPENSIVE_A_MINUTE = 4
 NUM_TRIES = 2
-_SIMPLER = "Send a simpler one: smaller repetitions, lengths and multipleOf, fewer patterns for one text."
+_SIMPLER = (
+    "Send a simpler one: with smaller repetitions, lengths and multipleOf, or fewer patterns that one text must match."
+)
 
 _log = logging.getLogger("quire.grammars")
 
@@ -86,8 +88,9 @@ class GrammarTrials:
     def _check_allowance(self, account: str) -> None:
         if wait_s := self._expensive.seconds_left(account):
             raise RateLimitExceeded(
-                f"Grammars that took more than {EXPENSIVE_S:g} s to compile came {EXPENSIVE_A_MINUTE} times within a "
-                f"minute; new ones are accepted again in {ceil(wait_s)} s. Send simpler grammars, or known ones.",
+                f"Your last {EXPENSIVE_A_MINUTE} expensive grammars took more than {EXPENSIVE_S:g} s of processor time "
+                f"each to compile; new ones are accepted again in {ceil(wait_s)} s. Until then send grammars that were "
+                "accepted before; send simpler ones afterwards.",
                 retry_after_s=ceil(wait_s),
             )
 
