@@ -28,7 +28,9 @@ MAX_WAITING, MAX_COMPILED = 256, 256
 # Trials that take this long, in seconds of processor time, count against the account's allowance.
 EXPENSIVE_S = 0.25
 NUM_TRIES = 2
-_SIMPLER = "Send a simpler one: smaller repetitions, lengths and multipleOf, fewer patterns for one text."
+_SIMPLER = (
+    "Send a simpler one: with smaller repetitions, lengths and multipleOf, or fewer patterns that one text must match."
+)
 
 _log = logging.getLogger("quire.grammars")
 
@@ -92,8 +94,9 @@ class GrammarTrials:
     def _check_allowance(self, account: str) -> None:
         if wait_s := self._cache.expensive.seconds_left(account):
             raise RateLimitExceeded(
-                f"Grammars that took more than {EXPENSIVE_S:g} s to compile came {EXPENSIVE_A_MINUTE} times within a "
-                f"minute; new ones are accepted again in {ceil(wait_s)} s. Send simpler grammars, or known ones.",
+                f"{EXPENSIVE_A_MINUTE} of your grammars took too much processor time within a minute, "
+                f"{EXPENSIVE_S:g} s or more to compile each; new ones are accepted again in {ceil(wait_s)} s. Until then "
+                "send grammars that were accepted before, and simpler ones afterwards.",
                 retry_after_s=ceil(wait_s),
             )
 

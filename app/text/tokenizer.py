@@ -73,8 +73,8 @@ class Tokenizer:
         return cls(tokenizers.Tokenizer.from_str(backend), named_tokens)
 
     def to_json(self) -> str:
-        """Return what another process makes the same tokenizer from: 2 to 20 MB."""
-        return json.dumps([self._backend.to_str(), self.named_tokens])
+        """Return what another process makes the same tokenizer from: 0.1 to 20 MB."""
+        return json.dumps([self._backend.to_str(), self.named_tokens], ensure_ascii=False)
 
     @property
     def has_token_bytes(self) -> bool:

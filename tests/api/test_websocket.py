@@ -191,7 +191,7 @@ async def test_an_internal_error_ends_only_its_stream(
         raise kind("secret")
 
     async with open_chat(FakeEngine()) as chat:
-        monkeypatch.setattr(socket_stream, "parse", broken)
+        monkeypatch.setattr(socket_stream, "parse_answer", broken)
         await chat.start()
         error = await chat.receive()
         assert (error["id"], error["code"]) == ("a", "engine_error")

@@ -152,7 +152,8 @@ class ForkServer:
 
 def greeting(tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int], limits: TrialLimits) -> bytes:
     """Return what `main` reads: a model's vocabulary and the limits of trials, behind the number of their bytes."""
-    source = json.dumps([tokenizer.to_json(), vocab_size, list(eos_token_ids), limits]).encode()
+    values = [tokenizer.to_json(), vocab_size, list(eos_token_ids), limits]
+    source = json.dumps(values, ensure_ascii=False).encode("utf-8", "surrogatepass")
     return len(source).to_bytes(HEAD_BYTES, "little") + source
 
 
@@ -164,7 +165,7 @@ def main() -> None:
         source = data.read(num_bytes)
     if len(source) < max(num_bytes, 1):
         return  # the server has ended
-    tokenizer, vocab_size, eos_token_ids, limits = json.loads(source)
+    tokenizer, vocab_size, eos_token_ids, limits = json.loads(source)  # which reads lone surrogates, too
     try:
         vocabulary = GrammarVocabulary(Tokenizer.from_json(tokenizer), vocab_size, eos_token_ids)
     except UnsupportedParameter as error:

@@ -12,6 +12,7 @@ from app.contract.errors import CannotStart, UnsupportedParameter
 from app.text.grammar.children import fork_client
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.trial import Verdict, encode_grammar
+from app.text.tokenizer import Tokenizer
 from tests.text import toys
 from tests.text.grammar.children.trials import ENDLESS, PLENTY, SCHEMA, forked_by, forking, has_ended, tried, wait_for
 
@@ -103,3 +104,13 @@ def test_files_of_the_working_folder_are_not_imported(tmp_path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     with forking() as client:
         assert tried(client, SCHEMA)[0] == Verdict()
+
+
+def test_names_that_are_no_unicode_reach_the_process():
+    text, backend = toys.toy("byte_level")
+    client = ForkClient(Tokenizer(backend, {"eos_token": "</s>", "pad_token": "\ud800"}), text.vocab_size, (1,))
+    try:
+        client.start()
+        assert tried(client, SCHEMA)[0] == Verdict()
+    finally:
+        client.close()
