@@ -1,34 +1,40 @@
-"""A server for tests of attacks: it answers everything with the same response, and notes who asked for what."""
+"""A server for tests of clients: it answers without looking at what is asked, and notes who asked for what."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from itertools import repeat
 
 REJECTED = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
 
 
 class AttackServer:
-    """Listens on 127.0.0.1; `heads` are the beginnings of the requests, `peers` the addresses that they come from."""
+    """Listens on 127.0.0.1; `heads` are the beginnings of the requests, `peers` the addresses that they come from.
 
-    def __init__(self, response: bytes) -> None:
+    The next of `responses` is for the next request; it ends the connection unless `keeps_open`.
+    """
+
+    def __init__(self, responses: Iterator[bytes], keeps_open: bool) -> None:
         self.heads: list[bytes] = []
         self.peers: list[str] = []
         self.is_connected, self.is_reached = asyncio.Event(), asyncio.Event()
         self.port = 0
-        self._response = response
+        self._responses, self._keeps_open = responses, keeps_open
         self._open: set[asyncio.Task[None] | None] = set()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Read a little, respond, and close."""
+        """Read a little, and respond."""
         self._open.add(asyncio.current_task())
         self.peers.append(writer.get_extra_info("peername")[0])
         self.is_connected.set()
         with suppress(ConnectionError):
-            if head := await reader.read(65536):
+            while head := await reader.read(65536):
                 self.heads.append(head)
                 self.is_reached.set()
-                writer.write(self._response)
+                writer.write(next(self._responses))
                 await writer.drain()
+                if not self._keeps_open:
+                    break
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
@@ -41,9 +47,9 @@ class AttackServer:
 
 
 @asynccontextmanager
-async def attack_server(response: bytes = REJECTED) -> AsyncIterator[AttackServer]:
-    """Run one for the time of a block."""
-    found = AttackServer(response)
+async def attack_server(*responses: bytes, keeps_open: bool = False) -> AsyncIterator[AttackServer]:
+    """Run one for the time of a block; one response is that to all requests."""
+    found = AttackServer(repeat(responses[0]) if len(responses) == 1 else iter(responses), keeps_open)
     async with await asyncio.start_server(found.answer, "127.0.0.1", 0) as server:
         found.port = server.sockets[0].getsockname()[1]
         yield found

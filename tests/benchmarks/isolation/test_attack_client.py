@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.isolation.attack_client import Client
-from tests.benchmarks.isolation.attack_server import attack_server
+from tests.benchmarks.isolation.attack_server import REJECTED, attack_server
 
 
 @pytest.mark.parametrize("url", ["http://192.0.2.1:8000", "http://[2001:db8::1]:8000", "http://10.0.0.1:80"])
@@ -13,7 +13,7 @@ def test_only_servers_on_loopback_addresses_are_attacked(url: str):
 
 
 async def test_connections_come_from_different_addresses_of_a_network():
-    async with attack_server() as server:
+    async with attack_server(REJECTED) as server:
         client = Client(f"http://127.0.0.1:{server.port}", 4096, source="127.1.0.0/16")
         for _ in range(20):
             await client.post("/v1/nothing", b"{}")
@@ -23,7 +23,7 @@ async def test_connections_come_from_different_addresses_of_a_network():
 
 
 async def test_an_attacker_with_a_key_sends_it_and_one_without_sends_none():
-    async with attack_server() as server:
+    async with attack_server(REJECTED) as server:
         for key in ("attacker", None):
             await Client(f"http://127.0.0.1:{server.port}", 4096, key=key).post("/v1/nothing", b"{}")
     assert [b"authorization: Bearer attacker\r\n" in head for head in server.heads] == [True, False]
@@ -34,7 +34,7 @@ async def test_a_client_hangs_up_in_time():
         client = Client(f"http://127.0.0.1:{server.port}", 4096)
         assert await client.post("/v1/nothing", b"{}", within_s=60) == b""
     assert client.answers == {"cut": 1}
-    async with attack_server() as server:
+    async with attack_server(REJECTED) as server:
         client = Client(f"http://127.0.0.1:{server.port}", 4096)
         assert await client.post("/v1/nothing", b"{}", within_s=0) == b""
     assert client.answers == {"hung up": 1}

@@ -9,13 +9,13 @@ from websockets.exceptions import WebSocketException
 from benchmarks.isolation.attack_client import Client
 from benchmarks.isolation.attack_table import ATTACKS, QUIET
 from benchmarks.isolation.attacker import MAX_RUNS
-from tests.benchmarks.isolation.attack_server import attack_server
+from tests.benchmarks.isolation.attack_server import REJECTED, attack_server
 from tests.server.processes import HANG_S
 
 
 @pytest.mark.parametrize("name", sorted({*ATTACKS} - {QUIET}))
 async def test_an_attack_reaches_the_server(name: str):
-    async with attack_server() as server:
+    async with attack_server(REJECTED) as server:
         client = Client(f"http://127.0.0.1:{server.port}", 4096)
         attack = asyncio.create_task(_until_refused(name, client))
         reached = server.is_connected if name == "idle_connections" else server.is_reached
