@@ -23,11 +23,12 @@ serve: setup  ## Serve the embedded model on http://127.0.0.1:8000
 	@echo 'The command is $(BIN)/quire; after `. $(BIN)/activate` it is quire.'
 	@$(BIN)/quire serve
 
-test: dev  ## Run the tests (10 to 20 min on 2 cores)
-	$(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile
+SUITE = $(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile -p tests.second_try -p tests.slowest_files
+test: dev  ## Run the tests, and once more what failed (10 to 20 min on 2 cores)
+	$(SUITE)
 
 test-long: dev  ## Run what takes longer: long fuzzing, a fault in every step, ten thousand answers parsed (90 min)
-	$(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile -m long
+	$(SUITE) -m long
 
 SHOTS ?= shots
 shots: dev  ## Screenshots of every view of the page, light and dark, desktop, phone and zoomed, into SHOTS (3 min)
