@@ -7,6 +7,9 @@ INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 .PHONY: setup dev serve test test-long shots ui-bench fuzz check format simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
     gpu-wheels guide docs clean help
 
+# Bytecode is kept: to make it again takes every process of the tests as long as a hundred small tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 help:  ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
