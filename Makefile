@@ -7,6 +7,9 @@ INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 .PHONY: setup dev serve test test-long shots ui-bench fuzz check format simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
     gpu-wheels guide docs clean help
 
+# Bytecode is kept: to make it again takes every process of the tests as long as a hundred small tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 help:  ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
@@ -23,11 +26,12 @@ serve: setup  ## Serve the embedded model on http://127.0.0.1:8000
 	@echo 'The command is $(BIN)/quire; after `. $(BIN)/activate` it is quire.'
 	@$(BIN)/quire serve
 
-test: dev  ## Run the tests (10 to 20 min on 2 cores)
-	$(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile
+SUITE = $(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile -p tests.second_try -p tests.slowest_files
+test: dev  ## Run the tests, and once more what failed (10 to 20 min on 2 cores)
+	$(SUITE)
 
 test-long: dev  ## Run what takes longer: long fuzzing, a fault in every step, ten thousand answers parsed (90 min)
-	$(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile -m long
+	$(SUITE) -m long
 
 SHOTS ?= shots
 shots: dev  ## Screenshots of every view of the page, light and dark, desktop, phone and zoomed, into SHOTS (3 min)

@@ -36,10 +36,13 @@ BODIES = {CHAT: {"messages": [USER]}, TEXT: {"prompt": [300, 301], "max_tokens":
 
 
 def cases() -> Iterator[Any]:
-    """A route with none of its features, each, each two, and all of them."""
+    """A route with none of its features, each, each two, and all of them; each two as lines of JSON are long."""
     for path, features in FEATURES.items():
         for names in ((), *((name,) for name in features), *combinations(features, 2), tuple(features)):
-            yield pytest.param(path, names, id=f"{path.split('/')[2]}: {' + '.join(names) or 'plain'}")
+            name = f"{path.split('/')[2]}: {' + '.join(names) or 'plain'}"
+            yield pytest.param(path, names, "text/event-stream", id=name)
+            marks = () if len(names) in (0, 1, len(features)) else pytest.mark.long
+            yield pytest.param(path, names, "application/x-ndjson", id=f"{name}, lines of JSON", marks=marks)
 
 
 def merged(chunks: list[dict[str, Any]]) -> dict[str, Any]:
@@ -102,8 +105,7 @@ async def app_of(path: str) -> Any:
     return (await app_with(ANSWERS["reasoning and a call"], ANSWERS["text and calls"], size=5))[0]
 
 
-@pytest.mark.parametrize("framing", ["text/event-stream", "application/x-ndjson"])
-@pytest.mark.parametrize(("path", "names"), [*cases()])
+@pytest.mark.parametrize(("path", "names", "framing"), [*cases()])
 async def test_a_stream_is_the_whole_answer_in_pieces(path: str, names: tuple[str, ...], framing: str):
     body = BODIES[path] | {key: value for name in names for key, value in FEATURES[path][name].items()}
     usage = body.pop("stream_options", {"include_usage": True})

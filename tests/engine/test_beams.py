@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from app.contract.events import Finished, FinishReason, TokenDelta
+from tests.cases import long
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
 from tests.engine.execute.injected_faults import InjectedFaults
@@ -65,7 +66,7 @@ def engine_outputs(run: Run, request_id: str, n: int) -> list[list[int]]:
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
+        long({}),
         {"num_kv_blocks": 40, "swap_space": 2**21},
         {"num_kv_blocks": 40, "max_num_batched_tokens": 32, "max_num_seqs": 32},
     ],

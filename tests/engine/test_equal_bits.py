@@ -23,6 +23,7 @@ from app.contract.engine_status import EngineStats
 from app.contract.events import Finished, TokenDelta
 from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
+from tests.cases import long
 from tests.checkpoints import tiny
 from tests.engine.driving import LogitRecorder, Run, build, generate, request
 from tests.engine.execute.injected_faults import InjectedFaults
@@ -79,14 +80,15 @@ def check(recorder: LogitRecorder, expected: dict[int, Tensor], num_prompt: int)
         assert torch.equal(logits_V, expected[position]), f"different bits at position {position}"
 
 
-def test_logits_do_not_depend_on_batch_or_history():
+@pytest.mark.parametrize("num_examples", [30, long(100)])
+def test_logits_do_not_depend_on_batch_or_history(num_examples: int):
     """Other requests, chunks, preemption, swaps, shared and cached blocks, pauses, steps that raise and are replayed.
 
     Preemptions and swaps are rare in the examples, and have their own tests. The other events must occur.
     """
     seen: Counter[str] = Counter()
 
-    @settings(max_examples=50)
+    @settings(max_examples=num_examples)
     @given(data=st.data())
     def check_example(data: st.DataObject) -> None:
         stats = check_history(data)
@@ -139,7 +141,11 @@ def check_history(data: st.DataObject) -> EngineStats:
     return stats
 
 
-@pytest.mark.parametrize(("model", "dtype"), CASES)
+# One model with every type, the others with bfloat16.
+FEW = [(model, dtype) for model, dtype in CASES if model == "llama" or dtype == "bfloat16"]
+
+
+@pytest.mark.parametrize(("model", "dtype"), [*FEW, *(long(*case) for case in CASES if case not in FEW)])
 def test_logits_are_the_same_after_swaps_and_from_host_memory(model: str, dtype: str):
     engine = engine_for(model, dtype, num_kv_blocks=22, max_num_batched_tokens=40, max_num_seqs=8, swap_space=2**23)
     engine.scheduler.tables.swap.block_s = 0.0  # swapping is always cheaper than recomputing

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ class Module(NamedTuple):
     tree: ast.Module
 
 
+@cache
 def modules(folder: Path = APP) -> list[Module]:
     """Every Python file of app/, or of another folder."""
     return [

@@ -7,6 +7,7 @@ import torch
 
 from app.kernels.triton.attention_configs import AttentionConfig
 from app.kernels.triton.decode_attention import decode_attention, scratch_sizes
+from tests.cases import long
 from tests.kernels.batches import Heads, noise
 from tests.kernels.triton.batches import DEVICE, device_batch, poison_unused, reference_attention
 
@@ -43,7 +44,7 @@ def check(contexts, heads, *, dtype=torch.float32, num_rows=None, block_size=16,
     torch.testing.assert_close(out.float(), expected, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, long(torch.float16), torch.bfloat16])
 def test_ragged_contexts_agree_with_the_reference_and_padding_gets_zeros(dtype):
     check(CONTEXTS, HEADS, dtype=dtype, num_rows=8)
 
@@ -60,12 +61,12 @@ def test_any_block_size_is_supported(block_size):
     check((70, 300), HEADS, block_size=block_size)
 
 
-@pytest.mark.parametrize("window", [1, 33, 200])
+@pytest.mark.parametrize("window", [1, 33, long(200)])
 def test_tokens_before_the_window_are_hidden(window):
     check(CONTEXTS, HEADS, window=window)
 
 
-@pytest.mark.parametrize(("num_splits", "min_tokens"), [(1, 1), (3, 1), (16, 64), (4, 640)])
+@pytest.mark.parametrize(("num_splits", "min_tokens"), [long(1, 1), (3, 1), (16, 64), long(4, 640)])
 def test_any_number_of_splits_gives_the_same_attention(num_splits, min_tokens):
     check((3, 300, 700), Heads(4, 1, 16), num_splits=num_splits, min_tokens=min_tokens)
 
@@ -75,7 +76,7 @@ def test_a_second_launch_may_merge_the_splits():
     check(CONTEXTS, HEADS, num_splits=2, split_tokens=64, one_launch=False)
 
 
-@pytest.mark.parametrize("window", [None, 100])
+@pytest.mark.parametrize("window", [long(None), 100])
 def test_splits_of_fixed_size_cover_longer_contexts(window):
     check(CONTEXTS, HEADS, window=window, num_splits=3, split_tokens=64)
 

@@ -10,6 +10,7 @@ import torch
 
 from app.kernels.triton import logprobs as reporting
 from app.kernels.triton.sample import scratch_width
+from tests.cases import long
 from tests.kernels.triton.sampling_rows import DEVICE, UNWRITTEN, SampleBatch, start
 
 
@@ -60,7 +61,7 @@ def test_logprobs_and_ranks_equal_those_of_the_host_sampler(width):
     check(SampleBatch(logits_RV, rows_of(20, 0, 1, -1, 5, 3)), tokens)
 
 
-@pytest.mark.parametrize("filling", [1, 9, 512], ids="{} programs".format)
+@pytest.mark.parametrize("filling", [long(1), 9, long(512)], ids="{} programs".format)
 def test_the_lowest_id_is_first_among_equal_logits(filling, monkeypatch):
     monkeypatch.setattr(reporting, "BLOCK", 128)
     monkeypatch.setattr("app.kernels.triton.rows.FILLING", filling)

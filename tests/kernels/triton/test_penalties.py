@@ -11,6 +11,7 @@ import torch
 from app.engine.execute.host_sampler import SamplingRow
 from app.engine.execute.masks import MaskBuffers
 from app.kernels.triton import penalties
+from tests.cases import long
 from tests.kernels.cpu.sampling import write_mask
 from tests.kernels.triton.sampling_rows import EOS, UNWRITTEN, SampleBatch, start
 
@@ -67,7 +68,7 @@ def test_every_penalty_equals_that_of_the_host_sampler(width):
     check(SampleBatch(noise(len(starts), width), starts))
 
 
-@pytest.mark.parametrize("filling", [1, 9, 512], ids="{} programs".format)
+@pytest.mark.parametrize("filling", [long(1), 9, long(512)], ids="{} programs".format)
 def test_biases_and_stop_tokens_of_every_block_are_applied(filling, monkeypatch):
     monkeypatch.setattr(penalties, "BLOCK", 128)
     monkeypatch.setattr("app.kernels.triton.rows.FILLING", filling)

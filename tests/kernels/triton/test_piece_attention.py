@@ -13,6 +13,7 @@ from app.kernels.triton.decode_attention import decode_attention, scratch_sizes
 from app.kernels.triton.grids import AttentionGrids
 from app.kernels.triton.piece_attention import piece_attention, piece_scratch_sizes
 from app.kernels.triton.work import FIRST_SLOT, HEADER, NUM_SPLITS, PIECE_WIDTH, MixedWork
+from tests.cases import long
 from tests.kernels.batches import Heads, noise
 from tests.kernels.triton.batches import DEVICE, device_batch, poison_unused, reference_attention, work_tensor
 
@@ -63,13 +64,14 @@ def check(heads=HEADS, *, chunks=CHUNKS, num_short=NUM_SHORT_ROWS, dtype=torch.f
     assert out[num_short:].isnan().all(), "rows of long chunks and padding are not this kernel's"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, long(torch.float16), torch.bfloat16])
 def test_decoding_rows_and_short_chunks_agree_with_the_reference_and_others_are_left_alone(dtype):
     check(dtype=dtype)
 
 
-@pytest.mark.parametrize("window", [1, 33, 100])
-@pytest.mark.parametrize("split_tokens", [None, 64])
+@pytest.mark.parametrize(
+    ("window", "split_tokens"), [(1, 64), (33, None), (100, 64), long(1, None), long(33, 64), long(100, None)]
+)
 def test_a_window_hides_what_lies_before_it(window, split_tokens):
     check(window=window, split_tokens=split_tokens)
 
@@ -88,9 +90,7 @@ def test_a_cache_of_float8_is_read():
     torch.testing.assert_close(out.float(), reference_attention(step, q, 0.3, None), rtol=1e-2, atol=1e-2)
 
 
-@pytest.mark.parametrize(
-    "num_programs", [1, pytest.param(5, marks=pytest.mark.long), pytest.param(64, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("num_programs", [1, long(5), long(64)])
 def test_any_number_of_programs_goes_through_all_pieces(num_programs):
     work = lists(HEADS)
     batch, step = device_batch(CHUNKS[:6], HEADS, work=work)
@@ -99,8 +99,8 @@ def test_any_number_of_programs_goes_through_all_pieces(num_programs):
     assert torch.equal(attend(batch, step, q, work, num_programs=num_programs), expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float16, marks=pytest.mark.long)])
-@pytest.mark.parametrize("window", [pytest.param(None, marks=pytest.mark.long), 150])
+@pytest.mark.parametrize("dtype", [torch.float32, long(torch.float16)])
+@pytest.mark.parametrize("window", [long(None), 150])
 def test_deterministic_rows_have_the_same_bits_however_they_are_cut_and_in_decode_steps_of_any_splits(dtype, window):
     """Alone or in company, cut into few or many pieces, as chunk or as single rows, in decode steps of every bucket."""
     heads, config, split = Heads(4, 2, 32), AttentionConfig(64, 32, 4, 2), 64

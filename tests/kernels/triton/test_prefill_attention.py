@@ -11,6 +11,7 @@ from app.kernels.triton.decode_attention import decode_attention, scratch_sizes
 from app.kernels.triton.grids import AttentionGrids
 from app.kernels.triton.prefill_attention import prefill_attention
 from app.kernels.triton.work import TILE_WIDTH, MixedWork
+from tests.cases import long
 from tests.kernels.batches import Heads, noise
 from tests.kernels.triton.batches import DEVICE, device_batch, poison_unused, reference_attention, work_tensor
 
@@ -79,7 +80,7 @@ def check(chunks, heads, *, dtype=torch.float32, num_rows=None, block_size=16, w
     assert out[count:].isnan().all(), "rows behind the last chunk were written"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, long(torch.float16), torch.bfloat16])
 def test_ragged_chunks_agree_with_the_reference_and_padding_is_left_alone(dtype):
     check(CHUNKS, HEADS, dtype=dtype, num_rows=96)
 
@@ -93,7 +94,7 @@ def test_a_step_of_padding_alone_is_left_alone():
     check((), HEADS, num_rows=40)
 
 
-@pytest.mark.parametrize("num_programs", [1, 2, 4, 50])
+@pytest.mark.parametrize("num_programs", [1, long(2), long(4), 50])
 def test_any_number_of_programs_goes_through_all_tiles(num_programs):
     check(CHUNKS, HEADS, num_programs=num_programs)
 
@@ -110,7 +111,7 @@ def test_any_block_size_is_supported(block_size):
     check(((0, 12), (130, 21)), HEADS, block_size=block_size)
 
 
-@pytest.mark.parametrize("window", [1, 33, 60])
+@pytest.mark.parametrize("window", [1, 33, long(60)])
 def test_tokens_before_the_window_are_hidden(window):
     check(CHUNKS, HEADS, window=window)
     check(CHUNKS, HEADS, window=window, split_tokens=SPLIT)
@@ -134,8 +135,10 @@ def test_queries_and_outputs_may_be_parts_of_wider_rows():
     assert (wide_out[:, 8:] == 7).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("window", [None, 50])
+@pytest.mark.parametrize(
+    ("window", "dtype"),
+    [(None, torch.float16), (50, torch.float32), long(None, torch.float32), long(50, torch.float16)],
+)
 def test_deterministic_rows_have_the_same_bits_in_both_kernels_and_any_chunk(dtype, window):
     total, heads = 132, Heads(2, 1, 32)
     full, step = device_batch([(0, total), (20, 9)], heads, work=tiles(heads), dtype=dtype)

@@ -13,6 +13,7 @@ from app.engine.execute.host_sampler import SamplingRow
 from app.engine.execute.noise import gumbel, noise_bits
 from app.kernels.triton import sample as sampling
 from app.kernels.triton.row_layout import NO_ALLOWED_TOKEN, NO_TOKEN
+from tests.cases import long
 from tests.engine.execute.noise_vector import NOISE_VECTOR
 from tests.kernels.triton.sampling_rows import DEVICE, EOS, UNWRITTEN, SampleBatch, start
 
@@ -130,7 +131,7 @@ def test_tokens_of_large_vocabularies_equal_those_of_the_cpu():
     assert sum(num_ties(random_batch(rng, (4095, 4099, 20_000))) for _ in range(6 * REPEATS)) == 0
 
 
-@pytest.mark.parametrize("scale", [0.0, 0.05, 1.0, 5.0])
+@pytest.mark.parametrize("scale", [0.0, long(0.05), 1.0, long(5.0)])
 def test_filters_of_a_large_vocabulary_equal_those_of_the_cpu(scale):
     """From flat logits, of which the blocks cannot keep enough candidates, to peaked ones."""
     logits_RV = torch.randn(6, 20_003, generator=torch.Generator().manual_seed(4)) * scale

@@ -13,6 +13,7 @@ from app.text.parsing.formats import FORMATS
 from app.text.parsing.markers import SHOWN, Marks
 from app.text.parsing.parser import Parser
 from app.text.parsing.reader import BLANKS, MAX_BLANKS, MAX_KEPT
+from tests.cases import long
 from tests.text.parsing.answers import (
     AS_PYTHON,
     SCHEMAS,
@@ -151,7 +152,7 @@ def test_little_text_is_held_back(name):
                 assert number - num_seen <= MAX_KEPT + longest + MAX_BLANKS
 
 
-@pytest.mark.parametrize("size", [1, 7, 10**9])
+@pytest.mark.parametrize("size", [1, long(7), 10**9])
 @pytest.mark.parametrize("name", WRITERS)
 def test_the_work_grows_with_the_text_only(name, size, monkeypatch):
     once = "Some text. " + WRITERS[name]([("search", {"text": "x" * 300, "count": 7})] * 3) + " < [ { " * 20

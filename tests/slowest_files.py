@@ -1,0 +1,62 @@
+"""A plugin of pytest that prints the files whose tests cost most: `pytest -p tests.slowest_files`.
+
+Files are ordered by their processor time, which depends little on what else the machine does: that of the process that
+runs the tests, and of the processes that it started and waited for.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import Counter
+from collections.abc import Generator
+
+import pytest
+
+NUM_FILES = 10
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure in this process."""
+    config.pluginmanager.register(SlowestFiles())
+
+
+def used_s() -> float:
+    """Return the processor time of this process and of its children that have ended, in seconds."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+class SlowestFiles:
+    """The seconds of the tests of each file, with what is set up before and torn down after them."""
+
+    def __init__(self) -> None:
+        self.before_s = used_s()
+        self.processor_s: Counter[str] = Counter()
+        self.wall_s: Counter[str] = Counter()
+
+    def pytest_collection_finish(self) -> None:
+        """Count from here: to import all test modules is not the first test's cost."""
+        self.before_s = used_s()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Add the processor time since the last report to this one; it is sent to the process that prints."""
+        report = yield
+        now_s = used_s()
+        report.processor_s = now_s - self.before_s
+        self.before_s = now_s
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add a report to its file."""
+        name = report.nodeid.partition("::")[0]
+        self.processor_s[name] += getattr(report, "processor_s", 0.0)  # a process that crashed sends none
+        self.wall_s[name] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the files that cost most, and the sum of all."""
+        terminalreporter.section(f"slowest of {len(self.processor_s)} files")
+        costs = [(name, seconds, self.wall_s[name]) for name, seconds in self.processor_s.most_common(NUM_FILES)]
+        for name, processor_s, wall_s in [*costs, ("all files", self.processor_s.total(), self.wall_s.total())]:
+            terminalreporter.write_line(f"{processor_s:8.1f} s of processor time, {wall_s:8.1f} s of wall time  {name}")
