@@ -261,15 +261,13 @@ class WorkerMasks:
     def accept(self, token_ids: list[int]) -> Accepted:
         """See Masks.accept."""
         accepted = self._local.accept(token_ids)
-        taking: list[tuple[Draws, _Sequence, tuple[int, ...]]] = []
         for draws, sequence in self._draws:
-            tokens = self._tokens_of(draws, sequence, accepted)
-            if tokens:
-                taking.append((draws, sequence, tokens))
+            tokens = tuple(token_id for token_id in _drawn(draws, token_ids) if token_id >= 0)
+            if tokens and sequence.failure is None:
                 self._take(sequence, tokens)
-        self._receive(lambda: not any(sequence.number in self._takes for _, sequence, _ in taking))
-        for draws, sequence, tokens in taking:
-            self._conclude(draws, sequence, tokens, accepted)
+        self._receive(lambda: not any(sequence.number in self._takes for _, sequence in self._draws))
+        for draws, sequence in self._draws:
+            self._conclude(draws, sequence, accepted)
         return accepted
 
     def allowed(self, draw: int) -> Tensor | None:
@@ -307,32 +305,22 @@ class WorkerMasks:
             for draw in targets:
                 self._masks.mark(draw)
 
-    def _tokens_of(self, draws: Draws, sequence: _Sequence, accepted: Accepted) -> tuple[int, ...]:
-        """Return the tokens of a step that a sequence is to take; note why it cannot go on, if it cannot."""
-        tokens: list[int] = []
-        for index in range(len(draws.guess) + 1):
-            draw = draws.first + index
-            token_id = accepted.token_ids[draw]
-            if token_id == NO_TOKEN:
-                break  # no logit was a number, whatever the grammar
-            if token_id < 0 and sequence.failure is None:
-                sequence.failure = NOTHING_LEFT
-            if sequence.failure is not None:
-                _fail(draw, sequence, accepted)
-                return ()
-            tokens.append(token_id)
-            if index < len(draws.guess) and token_id != draws.guess[index]:
-                break
-        return tuple(tokens)
-
-    def _conclude(self, draws: Draws, sequence: _Sequence, tokens: tuple[int, ...], accepted: Accepted) -> None:
+    def _conclude(self, draws: Draws, sequence: _Sequence, accepted: Accepted) -> None:
         """Note what has become of the tokens that a sequence was to take."""
         took, sequence.took = sequence.took, None
-        last = draws.first if took is None else draws.first + took.num_taken - 1
-        if sequence.failure is not None:
-            _fail(last, sequence, accepted)
-        elif took is not None:
-            accepted.ends[last] = took.is_complete
+        drawn, last, failure = _drawn(draws, accepted.token_ids), draws.first, sequence.failure
+        if took is not None:
+            last, failure = last + took.num_taken - 1, took.failure  # that of the next mask is for the next step
+            if took.is_complete:
+                accepted.ends[last] = True
+                return
+        if failure is None and drawn[-1] == NO_ALLOWED_TOKEN:
+            last = draws.first + len(drawn) - 1
+            sequence.failure = failure = NOTHING_LEFT
+        if failure is None or drawn[0] == NO_TOKEN:  # no logit was a number, whatever the grammar
+            return
+        accepted.token_ids[last] = NO_ALLOWED_TOKEN
+        accepted.failures[sequence.id] = failure
 
     # --- The other process ----------------------------------------------------------------------------------------
 
@@ -517,7 +505,11 @@ class WorkerMasks:
             sequence.region = -1
 
 
-def _fail(draw: int, sequence: _Sequence, accepted: Accepted) -> None:
-    assert sequence.failure is not None
-    accepted.token_ids[draw] = NO_ALLOWED_TOKEN
-    accepted.failures[sequence.id] = sequence.failure
+def _drawn(draws: Draws, token_ids: Sequence[int]) -> list[int]:
+    """Return what was drawn for a sequence while it equals the draft, and the next one, which may be no token."""
+    found: list[int] = []
+    for index, guess in enumerate([*draws.guess, NO_TOKEN], draws.first):
+        found.append(token_ids[index])
+        if token_ids[index] != guess:
+            break
+    return found
