@@ -355,7 +355,7 @@ class WorkerMasks:
             if not select.select([link.steps], [], [], timeout)[0]:
                 return
             data = link.steps.recv(2**20)
-        except OSError:
+        except (OSError, ValueError):  # the latter of a socket that was closed, as the server's end does
             data = b""
         if not data:
             self._begin_again(link)
@@ -460,10 +460,14 @@ class WorkerMasks:
                 self._note_late(sequence)
         if self._num_ends >= MAX_ENDS:
             self._fail_all()
+        elif self._sequences:
+            self._connect()
 
     def _miss_process(self) -> None:
         """Note that there is no process, and that none can be forked; sequences fail if that does not change."""
-        if self._missed_at is None:
+        if self._workers.is_closed:
+            self._fail_all()
+        elif self._missed_at is None:
             self._missed_at = self._clock()
         elif self._clock() - self._missed_at > MISSING_S:
             self._fail_all()

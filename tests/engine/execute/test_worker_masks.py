@@ -23,9 +23,11 @@ from app.text.grammar.cache import GrammarCache, Rejection
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_messages import Ready, Setup, Took, Turn
 from app.text.grammar.children.mask_workers import MaskWorkers
+from app.text.grammar.vocabulary import mask_words
 from tests.text.grammar.children.scripted_process import ScriptedChildren, ScriptedProcess
 
-VOCAB, NUM_DRAWS, WORDS = 64, 8, 2
+VOCAB, NUM_DRAWS = 64, 8
+WORDS = mask_words(VOCAB)
 Play = Callable[[ScriptedProcess, Turn], None]
 
 
@@ -126,8 +128,8 @@ def test_masks_are_those_of_the_sequences_regions(make):
     setting.start(2)
     setting.masks._receive(lambda: all(each.is_ready for each in setting.masks._sequences.values()))
     words = setting.masks._shared()
-    words[setting.masks._sequences[1].region] = [1 << 7, 0]
-    words[setting.masks._sequences[2].region] = [0, 1 << 1]
+    words[setting.masks._sequences[1].region] = [1 << 7, 0, 0]
+    words[setting.masks._sequences[2].region] = [0, 1 << 1, 0]
     setting.fill(2, 1)
     found = [setting.masks.allowed(draw).nonzero().flatten().tolist() for draw in (0, 1)]
     assert found == [[33], [7]]
@@ -145,7 +147,7 @@ def test_a_sequence_that_begins_again_is_not_answered_for_the_old_one(make):
     new = setting.number(1)
     setting.fill(1)
     assert new != old and setting.masks._sequences[1].tokens == []
-    setting.process.find(old)
+    setting.process.reply(ready=(Ready(old, 1, False, None, ()),))
     assert setting.masks.accept([4]).failures == {}
     assert setting.masks._sequences[1].tokens == [4] and len(setting.masks._regions) == 15
 
@@ -310,7 +312,17 @@ def test_a_failure_of_the_next_mask_costs_no_token(make):
 # --- The process ends -------------------------------------------------------------------------------------------------
 
 
-def ends_at(kind: str, culprit: Callable[[int], int] = lambda number: 0) -> Play:
+def holding(numbers: set[int]) -> Play:
+    """A process that finds no masks of some sequences."""
+
+    def play(process: ScriptedProcess, turn: Turn) -> None:
+        process.holds |= numbers
+        process.answer(turn)
+
+    return play
+
+
+def ends_at(kind: str) -> Play:
     """A process that ends when it is to do something for the first time."""
 
     def play(process: ScriptedProcess, turn: Turn) -> None:
@@ -350,7 +362,7 @@ def test_masks_are_copied_when_all_are_made_again(make):
         process.answer(turn)
         if turn.drafts:
             process.holds.clear()
-            setting.masks._shared()[setting.masks._sequences[2].region] = [1 << 9, 0]
+            setting.masks._shared()[setting.masks._sequences[2].region] = [1 << 9, 0, 0]
             process.find(setting.number(2)) if setting.number(2) in process.tokens else copied.append(False)
 
     setting.start(2)
@@ -412,9 +424,7 @@ def test_suspects_are_tried_one_after_the_other_until_one_is_there_again(make):
     setting.process.holds |= {setting.number(number) for number in (2, 3)}
     setting.masks.accept([3, 3, 3, 3])
     setting.note(0, setting.number(2), setting.number(3))
-    setting.children._plays.append(
-        hold := lambda process, turn: (process.holds.update({2, 3}), process.answer(turn))[1]
-    )
+    setting.children._plays.append(holding({2, 3}))
     setting.process.end()
     setting.now += 1.0
     assert setting.late() == {"g2", "g3"}
@@ -423,7 +433,6 @@ def test_suspects_are_tried_one_after_the_other_until_one_is_there_again(make):
     (guilty,) = begun - {1, 4}
     setting.note(0, guilty, 4)  # in company
     setting.process.end()
-    assert hold is not None
     setting.now += 1.0
     assert setting.late() == set()
     assert {each.id: each.failure for each in setting.masks._sequences.values()} == {
@@ -440,7 +449,7 @@ def test_the_next_suspect_begins_when_the_first_is_cleared_or_has_ended(make):
     setting.process.holds |= {1, 2, 3}
     setting.masks.accept([3, 3, 3])
     setting.note(0, 1, 2, 3)
-    setting.children._plays.append(lambda process, turn: (process.holds.update({1, 2, 3}), process.answer(turn))[1])
+    setting.children._plays.append(holding({1, 2, 3}))
     setting.process.end()
     setting.now += 1.0
     assert setting.late() == {"g1", "g2", "g3"}
@@ -506,6 +515,14 @@ def test_rows_fail_where_no_process_can_be_started(make, monkeypatch: pytest.Mon
     setting.children.can_fork = True
     setting.start(3)
     assert setting.step(3).failures == {} and setting.late() == set()
+
+
+def test_rows_fail_at_once_when_the_server_ends(make):
+    setting = make()
+    setting.start(1)
+    setting.fill(1)
+    setting.workers.close()
+    assert setting.masks.accept([3]).failures == {1: NO_PROCESS}
 
 
 def test_nothing_is_left_of_sequences_that_have_ended(make):
