@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -93,6 +94,9 @@ class MaskWorkers:
                 self._link.end()
                 self._link.close()
                 self._link = None
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
 
     def _start(self, children: ForkClient) -> WorkerLink:
         setup = self._setup
