@@ -124,7 +124,8 @@ class ForkClient:
         process = self._process
         if process is not None:
             process.kill()
-            process.wait()
+        with self._lock:  # a start that waits for the process has ended with it
+            self._end()
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -58,7 +58,7 @@ def test_each_message_is_given_as_soon_as_its_last_byte_is_there():
 
 @pytest.mark.parametrize(
     "message",
-    [Setup(2, 97, 12, (1, 2)), Compile(CONSTRAINT.grammar), Compiled(), Compiled("It is too large.")],
+    [Setup(2, 97, 12, (1, 2)), Compile(Grammar(GrammarKind.REGEX, "a")), Compiled(), Compiled("It is too large.")],
     ids=repr,
 )
 def test_a_message_is_read_from_its_socket(message):
