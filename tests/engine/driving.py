@@ -23,7 +23,6 @@ from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
 from app.text.grammar.cache import GrammarCache
 
-
 make_grammars: Callable[[], GrammarCache] = GrammarCache
 """How engines get their grammars; `served.serve` changes it."""
 

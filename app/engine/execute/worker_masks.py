@@ -53,6 +53,7 @@ IDLE_S = 0.02
 REGIONS_PER_ROW = 4
 """Masks of sequences without a row stay too, while there is room."""
 RETRY_S, NO_PROCESS_S = 1.0, 0.005
+READ_BYTES = 64 * 2**10
 TOO_COSTLY = "Its next tokens take more than 0.1 s of processor time to find"
 TOO_LARGE = "Its next tokens take more memory to find than is allowed"
 NO_PROCESS = "The process that applies grammars ends again and again"
@@ -177,7 +178,7 @@ class WorkerMasks:
             sequence = self._begin(start, constraint, constraint.grammar)
         elif sequence.region < 0 and sequence.failure is None:
             sequence.region = self._take_region()
-            self._take(sequence, ())
+            self._send(Turn(takes=(self._take(sequence, ()),)))
         self._rows[start.row] = sequence
 
     def _begin(self, start: RowStart, constraint: Constraint, grammar: Grammar) -> _Sequence:
@@ -261,15 +262,16 @@ class WorkerMasks:
     def accept(self, token_ids: list[int]) -> Accepted:
         """See Masks.accept."""
         accepted = self._local.accept(token_ids)
-        taking: list[tuple[Draws, _Sequence, tuple[int, ...]]] = []
+        takes: list[Take] = []
         for draws, sequence in self._draws:
-            tokens = self._tokens_of(draws, sequence, accepted)
-            if tokens:
-                taking.append((draws, sequence, tokens))
-                self._take(sequence, tokens)
-        self._receive(lambda: not any(sequence.number in self._takes for _, sequence, _ in taking))
-        for draws, sequence, tokens in taking:
-            self._conclude(draws, sequence, tokens, accepted)
+            tokens = tuple(token_id for token_id in _drawn(draws, token_ids) if token_id >= 0)
+            if tokens and sequence.failure is None:
+                takes.append(self._take(sequence, tokens))
+        if takes:
+            self._send(Turn(takes=tuple(takes)))
+        self._receive(lambda: not any(sequence.number in self._takes for _, sequence in self._draws))
+        for draws, sequence in self._draws:
+            self._conclude(draws, sequence, accepted)
         return accepted
 
     def allowed(self, draw: int) -> Tensor | None:
@@ -283,12 +285,15 @@ class WorkerMasks:
 
     def _ask_for_drafts(self) -> None:
         """Ask for the masks behind draft tokens."""
+        drafts: list[Draft] = []
         for draws, sequence in self._draws:
             if draws.guess and sequence.failure is None:
                 sequence.num_drafted = 0
                 region = self._first_draft_region + draws.first + 1
-                draft = self._drafts[sequence.number] = Draft(sequence.number, region, tuple(draws.guess))
-                self._send(Turn(drafts=(draft,)))
+                drafts.append(Draft(sequence.number, region, tuple(draws.guess)))
+                self._drafts[sequence.number] = drafts[-1]
+        if drafts:
+            self._send(Turn(drafts=tuple(drafts)))
 
     def _copy(self) -> None:
         """Copy the masks of the draws from the shared memory."""
@@ -307,39 +312,30 @@ class WorkerMasks:
             for draw in targets:
                 self._masks.mark(draw)
 
-    def _tokens_of(self, draws: Draws, sequence: _Sequence, accepted: Accepted) -> tuple[int, ...]:
-        """Return the tokens of a step that a sequence is to take; note why it cannot go on, if it cannot."""
-        tokens: list[int] = []
-        for index in range(len(draws.guess) + 1):
-            draw = draws.first + index
-            token_id = accepted.token_ids[draw]
-            if token_id == NO_TOKEN:
-                break  # no logit was a number, whatever the grammar
-            if token_id < 0 and sequence.failure is None:
-                sequence.failure = NOTHING_LEFT
-            if sequence.failure is not None:
-                _fail(draw, sequence, accepted)
-                return ()
-            tokens.append(token_id)
-            if index < len(draws.guess) and token_id != draws.guess[index]:
-                break
-        return tuple(tokens)
-
-    def _conclude(self, draws: Draws, sequence: _Sequence, tokens: tuple[int, ...], accepted: Accepted) -> None:
+    def _conclude(self, draws: Draws, sequence: _Sequence, accepted: Accepted) -> None:
         """Note what has become of the tokens that a sequence was to take."""
         took, sequence.took = sequence.took, None
-        last = draws.first if took is None else draws.first + took.num_taken - 1
-        if sequence.failure is not None:
-            _fail(last, sequence, accepted)
-        elif took is not None:
-            accepted.ends[last] = took.is_complete
+        drawn, last, failure = _drawn(draws, accepted.token_ids), draws.first, sequence.failure
+        if took is not None:
+            last, failure = last + took.num_taken - 1, took.failure  # that of the next mask is for the next step
+            if took.is_complete:
+                accepted.ends[last] = True
+                return
+        if failure is None and drawn[-1] == NO_ALLOWED_TOKEN:
+            last = draws.first + len(drawn) - 1
+            sequence.failure = failure = NOTHING_LEFT
+        if failure is None or drawn[0] == NO_TOKEN:  # no logit was a number, whatever the grammar
+            return
+        accepted.token_ids[last] = NO_ALLOWED_TOKEN
+        accepted.failures[sequence.id] = failure
 
     # --- The other process ----------------------------------------------------------------------------------------
 
-    def _take(self, sequence: _Sequence, tokens: tuple[int, ...]) -> None:
+    def _take(self, sequence: _Sequence, tokens: tuple[int, ...]) -> Take:
+        """Note that a sequence is to take tokens; return what is to be sent."""
         sequence.is_ready, sequence.forced, sequence.took = False, (), None
         take = self._takes[sequence.number] = Take(sequence.number, sequence.region, tokens)
-        self._send(Turn(takes=(take,)))
+        return take
 
     def _send(self, turn: Turn) -> None:
         """Send a turn; what a process does not get that has ended is sent to the next one again."""
@@ -366,8 +362,8 @@ class WorkerMasks:
         try:
             if not select.select([link.steps], [], [], timeout)[0]:
                 return
-            data = link.steps.recv(2**20)
-        except OSError:
+            data = link.steps.recv(READ_BYTES)
+        except (OSError, ValueError):  # the latter of a socket that was closed, as the server's end does
             data = b""
         if not data:
             self._begin_again(link)
@@ -472,10 +468,14 @@ class WorkerMasks:
                 self._note_late(sequence)
         if self._num_ends >= MAX_ENDS:
             self._fail_all()
+        elif self._sequences:
+            self._connect()
 
     def _miss_process(self) -> None:
         """Note that there is no process, and that none can be forked; sequences fail if that does not change."""
-        if self._missed_at is None:
+        if self._workers.is_closed:
+            self._fail_all()
+        elif self._missed_at is None:
             self._missed_at = self._clock()
         elif self._clock() - self._missed_at > MISSING_S:
             self._fail_all()
@@ -517,7 +517,11 @@ class WorkerMasks:
             sequence.region = -1
 
 
-def _fail(draw: int, sequence: _Sequence, accepted: Accepted) -> None:
-    assert sequence.failure is not None
-    accepted.token_ids[draw] = NO_ALLOWED_TOKEN
-    accepted.failures[sequence.id] = sequence.failure
+def _drawn(draws: Draws, token_ids: Sequence[int]) -> list[int]:
+    """Return what was drawn for a sequence while it equals the draft, and the next one, which may be no token."""
+    found: list[int] = []
+    for index, guess in enumerate([*draws.guess, NO_TOKEN], draws.first):
+        found.append(token_ids[index])
+        if token_ids[index] != guess:
+            break
+    return found

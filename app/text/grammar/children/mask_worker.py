@@ -20,15 +20,15 @@ import socket
 import sys
 import threading
 import time
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from app.contract.errors import InvalidValue
 from app.contract.grammar import Grammar
 from app.runtime.process_limits import limit_memory
+from app.text.grammar.children.mask_jobs import Jobs, Lexer, Row
 from app.text.grammar.children.mask_memory import NUM_NOTES, MaskMemory
 from app.text.grammar.children.mask_messages import (
     Compile,
@@ -39,7 +39,6 @@ from app.text.grammar.children.mask_messages import (
     Ready,
     Reply,
     Setup,
-    Start,
     Take,
     Took,
     Turn,
@@ -60,109 +59,13 @@ MEMORY_BYTES = 512 * 2**20
 THREAD_BYTES = 72 * 2**20
 """Address space that the system sets aside for each thread."""
 SLOW_S = 0.001
-TICK_S = 0.01
+TICK_S, IDLE_S = 0.01, 0.5
 STUCK_S = 0.5
 """Processor time after which the system ends the process, if the watching thread cannot: a call may keep the lock."""
 REPORT_S = 0.002
 """Masks are told together where they are all found within this time."""
 READ_BYTES = 64 * 2**10
-MAX_ACCOUNTS, MAX_SPENT_S, FORGOTTEN_S = 1024, 60.0, 0.01
 MAIN, COMPILER = 1, 2  # notes; those of the mask threads follow
-
-
-class _Lexer:
-    """What all sequences with one grammar share, as the library's copies do: only one thread may use it at a time.
-
-    Any other one would wait inside of the library, and keep the interpreter's lock meanwhile.
-    """
-
-    __slots__ = ("is_busy", "jobs")
-
-    def __init__(self) -> None:
-        self.is_busy = False
-        self.jobs: deque[tuple[_Row, Callable[[_Row], None]]] = deque()
-
-
-class _Row:
-    """One sequence: its constraint, where its mask goes, and how many jobs of it are not done."""
-
-    __slots__ = ("account", "is_ended", "lexer", "mask", "num_jobs", "num_tokens", "region", "start")
-
-    def __init__(self, start: Start, lexer: _Lexer) -> None:
-        self.start = start
-        self.lexer = lexer
-        self.region = start.region
-        self.account = start.account
-        self.num_tokens = len(start.token_ids)
-        self.mask: RowMask | None = None  # until it has begun
-        self.num_jobs = 1  # its beginning
-        self.is_ended = False
-
-
-class _Jobs:
-    """Work of mask threads: one job of a grammar at a time, first for the accounts that have cost least. Any thread."""
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.num_open = 0  # jobs that wait or run
-        self._waiting: dict[_Lexer, None] = {}  # those that have jobs
-        self._spent_s: defaultdict[str, float] = defaultdict(float)
-
-    def put(self, rows: Sequence[_Row], work: Callable[[_Row], None], *, is_first: bool = False) -> None:
-        """Add the same job for some sequences; with `is_first` it was counted when these were made."""
-        with self.changed:
-            for row in rows:
-                row.num_jobs += not is_first
-                row.lexer.jobs.append((row, work))
-                self._waiting[row.lexer] = None
-            self.num_open += len(rows)
-            self.changed.notify_all()
-
-    def take(self) -> tuple[_Row, Callable[[_Row], None]]:
-        """Return the next job. Blocks."""
-        with self.changed:
-            while (lexer := self._next()) is None:
-                self.changed.wait()
-            lexer.is_busy = True
-            job = lexer.jobs.popleft()
-            if not lexer.jobs:
-                del self._waiting[lexer]
-            return job
-
-    def end(self, row: _Row, seconds: float) -> bool:
-        """Note that a job is done; return whether no other one can be begun."""
-        with self.changed:
-            spent = self._spent_s
-            spent[row.account] += seconds
-            if len(spent) > MAX_ACCOUNTS or spent[row.account] > MAX_SPENT_S:  # what was long ago counts less
-                halves = {account: value / 2 for account, value in spent.items() if value > FORGOTTEN_S}
-                spent.clear()
-                spent.update(halves)
-            row.lexer.is_busy = False
-            row.num_jobs -= 1
-            self.num_open -= 1
-            self.changed.notify_all()
-            return self._next() is None
-
-    @contextmanager
-    def using(self, row: _Row) -> Iterator[None]:
-        """Wait until all jobs of a sequence are done, and keep its grammar from all others within the block."""
-        with self.changed:
-            while row.num_jobs or row.lexer.is_busy:
-                self.changed.wait()
-            row.lexer.is_busy = True
-        try:
-            yield
-        finally:
-            with self.changed:
-                row.lexer.is_busy = False
-                if row.lexer.jobs:
-                    self.changed.notify_all()
-
-    def _next(self) -> _Lexer | None:
-        """Return what the next job is for."""
-        free = [lexer for lexer in self._waiting if not lexer.is_busy]
-        return min(free, key=lambda lexer: self._spent_s[lexer.jobs[0][0].account], default=None)
 
 
 class MaskWorker:
@@ -182,16 +85,16 @@ class MaskWorker:
         for token_id in setup.eos_token_ids:
             unending[token_id >> 3] &= ~(1 << (token_id & 7)) & 0xFF
         self._unending, self._nothing = bytes(unending), bytes(self._mask_bytes)
-        self._rows: dict[int, _Row] = {}
-        self._jobs = _Jobs()
+        self._rows: dict[int, Row] = {}
+        self._jobs = Jobs()
         self._ready: list[Ready] = []
         self._drafted: list[Drafted] = []
         self._began = 0.0  # when the oldest result that is not told was found
         self._sending = threading.Lock()
         self._prototypes: OrderedDict[Grammar, LLMatcher] = OrderedDict()
-        self._lexers: dict[Grammar, _Lexer] = {}
+        self._lexers: dict[Grammar, Lexer] = {}
         self._num_bytes = 0
-        self._to_compile: queue.SimpleQueue[tuple[Grammar, _Row | None]] = queue.SimpleQueue()
+        self._to_compile: queue.SimpleQueue[tuple[Grammar, Row | None]] = queue.SimpleQueue()
         self._is_compiling = False
         self._calls = [0] * NUM_NOTES  # of each thread: counts what it has worked on
         self._threads: dict[int, threading.Thread] = {MAIN: threading.current_thread()}
@@ -236,7 +139,7 @@ class MaskWorker:
         for start in turn.starts:
             grammar = start.constraint.grammar
             assert grammar is not None
-            row = self._rows[start.sequence_id] = _Row(start, self._lexers.setdefault(grammar, _Lexer()))
+            row = self._rows[start.sequence_id] = Row(start, self._lexers.setdefault(grammar, Lexer()))
             if (prototype := self._prototypes.get(grammar)) is not None:
                 self._jobs.put([row], partial(self._begin, prototype), is_first=True)
             else:
@@ -248,40 +151,41 @@ class MaskWorker:
 
     def _take_all(self, takes: Sequence[Take]) -> None:
         """Let sequences take tokens, and say what became of that; then find their next masks."""
-        took, rows = [], []
-        for take in takes:
-            row = self._rows[take.sequence_id]
-            with self._jobs.using(row):
-                assert row.mask is not None
-                self._note(MAIN, take.sequence_id)
-                num_taken = _take(row.mask, take.token_ids)
-                is_complete, failure = row.mask.is_complete, row.mask.failure
-                self._note(MAIN, 0)
+        took, going_on = [], []
+        rows = [self._rows[take.sequence_id] for take in takes]
+        self._jobs.hold(rows)
+        for row, take in zip(rows, takes, strict=True):
+            mask = row.mask
+            assert mask is not None
+            self._note(MAIN, take.sequence_id)
+            num_taken = _take(mask, take.token_ids)
+            is_complete = mask.is_complete
             row.region = take.region
             row.num_tokens += num_taken
-            took.append(Took(take.sequence_id, num_taken, is_complete, failure))
-            if failure is None and not is_complete:
-                rows.append(row)
+            took.append(Took(take.sequence_id, num_taken, is_complete, mask.failure))
+            if mask.failure is None and not is_complete:
+                going_on.append(row)
+        self._note(MAIN, 0)
+        self._jobs.release(rows)
         self._send(Reply(took=tuple(took)))
-        if rows:
-            self._jobs.put(rows, self._find)
+        if going_on:
+            self._jobs.put(going_on, self._find)
 
     # --- Mask threads ---------------------------------------------------------------------------------------------
 
     def _work(self, index: int) -> None:
         while True:
-            row, work = self._jobs.take()
-            began = time.perf_counter()
+            row, job = self._jobs.take()
+            began = time.thread_time()
             self._note(index, row.start.sequence_id)
-            work(row)
+            job(row)
             self._note(index, 0)
-            now = time.perf_counter()
-            has_no_more = self._jobs.end(row, now - began)
+            has_no_more = self._jobs.end(row, time.thread_time() - began)
             with self._sending:
-                if has_no_more or now - self._began > REPORT_S:
+                if has_no_more or time.perf_counter() - self._began > REPORT_S:
                     self._tell()
 
-    def _begin(self, prototype: LLMatcher | str, row: _Row) -> None:
+    def _begin(self, prototype: LLMatcher | str, row: Row) -> None:
         """Begin a sequence with the tokens that it has; it fails where a text says why there is no `prototype`."""
         constraint, sequence_id = row.start.constraint, row.start.sequence_id
         if isinstance(prototype, str):
@@ -299,20 +203,20 @@ class MaskWorker:
         self._note(index, sequence_id)
         self._find(row)
 
-    def _find(self, row: _Row) -> None:
+    def _find(self, row: Row) -> None:
         """Make the mask of a sequence, and ask for the tokens that must come next."""
         mask = row.mask
         assert mask is not None
-        began = time.perf_counter()
+        began = time.thread_time()
         forced: tuple[int, ...] = ()
         if mask.failure is None and not row.is_ended:
             self._write(row, row.region, mask.place)
             if mask.failure is None:
                 forced = tuple(mask.forced())
-        is_slow = time.perf_counter() - began > SLOW_S
+        is_slow = time.thread_time() - began > SLOW_S
         self._add(Ready(row.start.sequence_id, row.num_tokens, is_slow, mask.failure, forced))
 
-    def _draft(self, draft: Draft, row: _Row) -> None:
+    def _draft(self, draft: Draft, row: Row) -> None:
         """Make the masks behind draft tokens, up to the first that the grammar forbids."""
         mask = row.mask
         assert mask is not None
@@ -332,7 +236,7 @@ class MaskWorker:
             matcher.rollback(num_consumed)
         self._add(Drafted(draft.sequence_id, count))
 
-    def _write(self, row: _Row, region: int, place: Place) -> None:
+    def _write(self, row: Row, region: int, place: Place) -> None:
         """Write the mask at one place of a sequence, unless it has no region; note a failure of its grammar."""
         mask, memory = row.mask, self._memory
         if region < 0:
@@ -434,11 +338,10 @@ class MaskWorker:
         while True:
             if not self._is_working:
                 seen.clear()
-                with self._jobs.changed:
-                    while not self._is_working:
-                        self._jobs.changed.wait(0.1)
+                self._jobs.begun.wait(IDLE_S)
             self._arm()
             time.sleep(TICK_S)
+            self._jobs.share()
             with self._sending:
                 if time.perf_counter() - self._began > REPORT_S:
                     self._tell()  # for threads that work on something else already

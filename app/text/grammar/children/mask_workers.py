@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -33,9 +34,13 @@ class WorkerLink:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """Close the sockets."""
         self.steps.close()
         self.compiles.close()
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class MaskWorkers:
@@ -46,6 +51,7 @@ class MaskWorkers:
     Attributes:
         memory: what it shares with this process; there from the first process on.
         num_started: how many processes were started.
+        is_closed: whether no other one will be.
     """
 
     def __init__(self, children: Callable[[], ForkClient | None], setup: Setup) -> None:
@@ -55,13 +61,13 @@ class MaskWorkers:
         self._setup = setup
         self._descriptor = -1
         self._link: WorkerLink | None = None
-        self._is_closed = False
+        self.is_closed = False
         self._lock = threading.Lock()
 
     def current(self) -> WorkerLink | None:
         """Return the process that runs, a new one if there is none; None while none can be started."""
         with self._lock:
-            if self._link is None and not self._is_closed:
+            if self._link is None and not self.is_closed:
                 children = self._children()
                 with suppress(CannotStart, OSError):  # that which forks has ended, or there are no descriptors left
                     self._link = None if children is None else self._start(children)
@@ -83,10 +89,14 @@ class MaskWorkers:
     def close(self) -> None:
         """End the process, and start no other. Idempotent."""
         with self._lock:
-            self._is_closed = True
+            self.is_closed = True
             if self._link is not None:
                 self._link.end()
+                self._link.close()
                 self._link = None
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
 
     def _start(self, children: ForkClient) -> WorkerLink:
         setup = self._setup

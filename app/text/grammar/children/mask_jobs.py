@@ -1,0 +1,141 @@
+"""The work of the process that finds masks, shared among its threads: what is done next, and who must wait."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+
+from app.text.grammar.children.mask_messages import Start
+from app.text.grammar.row_mask import RowMask
+
+SHARE_S = 0.0005
+"""Work that is expected to take less than this is left to one thread: waking another one would take as long."""
+UNKNOWN_S = 0.001
+MAX_ACCOUNTS, MAX_SPENT_S, FORGOTTEN_S = 1024, 60.0, 0.01
+
+
+class Lexer:
+    """What all sequences with one grammar share, as the library's copies do: only one thread may use it at a time.
+
+    Any other one would wait inside of the library, and keep the interpreter's lock meanwhile.
+    """
+
+    __slots__ = ("is_busy", "jobs")
+
+    def __init__(self) -> None:
+        self.is_busy = False
+        self.jobs: deque[tuple[Row, Job]] = deque()
+
+
+class Row:
+    """One sequence: its constraint, where its mask goes, how many of its jobs are not done, and what one took last."""
+
+    __slots__ = ("account", "cost_s", "is_ended", "lexer", "mask", "num_jobs", "num_tokens", "region", "start")
+
+    def __init__(self, start: Start, lexer: Lexer) -> None:
+        self.start = start
+        self.lexer = lexer
+        self.region = start.region
+        self.account = start.account
+        self.num_tokens = len(start.token_ids)
+        self.mask: RowMask | None = None  # until it has begun
+        self.num_jobs = 1  # its beginning
+        self.cost_s = UNKNOWN_S
+        self.is_ended = False
+
+
+Job = Callable[[Row], None]
+
+
+class Jobs:
+    """Work of mask threads: one job of a grammar at a time, first for the accounts that have cost least. Any thread.
+
+    Attributes:
+        num_open: how many jobs wait or run.
+        begun: set while there are such; for the thread that watches.
+    """
+
+    def __init__(self) -> None:
+        self.num_open = 0
+        self.begun = threading.Event()
+        lock = threading.Lock()
+        self._work = threading.Condition(lock)  # of mask threads
+        self._idle = threading.Condition(lock)  # of who waits for a grammar
+        self._num_asleep = 0  # mask threads without work
+        self._waiting: dict[Lexer, None] = {}  # those that have jobs
+        self._spent_s: defaultdict[str, float] = defaultdict(float)
+
+    def put(self, rows: Sequence[Row], job: Job, *, is_first: bool = False) -> None:
+        """Add the same job for some sequences; with `is_first` it was counted when these were made."""
+        with self._work:
+            for row in rows:
+                row.num_jobs += not is_first
+                row.lexer.jobs.append((row, job))
+                self._waiting[row.lexer] = None
+            self.num_open += len(rows)
+            self.begun.set()
+            self._work.notify(1 + int(sum(row.cost_s for row in rows) / SHARE_S))
+
+    def share(self) -> None:
+        """Wake a thread that has no work, if there is some: what was expected to be quick may not be."""
+        with self._work:
+            if self._num_asleep and self._next() is not None:
+                self._work.notify()
+
+    def take(self) -> tuple[Row, Job]:
+        """Return the next job. Blocks."""
+        with self._work:
+            while (lexer := self._next()) is None:
+                self._num_asleep += 1
+                self._work.wait()
+                self._num_asleep -= 1
+            lexer.is_busy = True
+            job = lexer.jobs.popleft()
+            if not lexer.jobs:
+                del self._waiting[lexer]
+            return job
+
+    def end(self, row: Row, seconds: float) -> bool:
+        """Note that a job is done; return whether no other one can be begun."""
+        with self._work:
+            row.cost_s = seconds
+            row.num_jobs -= 1
+            row.lexer.is_busy = False
+            self._spend(row.account, seconds)
+            self.num_open -= 1
+            if not self.num_open:
+                self.begun.clear()
+            self._idle.notify_all()
+            return self._next() is None
+
+    def hold(self, rows: Sequence[Row]) -> None:
+        """Wait until all jobs of some sequences are done, and keep their grammars from all others until `release`."""
+        with self._idle:
+            while any(row.num_jobs or row.lexer.is_busy for row in rows):
+                self._idle.wait()
+            for row in rows:
+                row.lexer.is_busy = True
+
+    def release(self, rows: Sequence[Row]) -> None:
+        """Let others work on the grammars of sequences again."""
+        with self._work:
+            for row in rows:
+                row.lexer.is_busy = False
+            if self._num_asleep and self._next() is not None:
+                self._work.notify()
+
+    def _next(self) -> Lexer | None:
+        """Return what the next job is for."""
+        free = [lexer for lexer in self._waiting if not lexer.is_busy]
+        if len(free) < 2:
+            return free[0] if free else None
+        return min(free, key=lambda lexer: self._spent_s[lexer.jobs[0][0].account])
+
+    def _spend(self, account: str, seconds: float) -> None:
+        spent = self._spent_s
+        spent[account] += seconds
+        if len(spent) > MAX_ACCOUNTS or spent[account] > MAX_SPENT_S:  # what was long ago counts less
+            halves = {name: value / 2 for name, value in spent.items() if value > FORGOTTEN_S}
+            spent.clear()
+            spent.update(halves)

@@ -1,0 +1,54 @@
+"""Memory that two maps of one file share: notes, and masks behind them."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from app.text.grammar.children import mask_memory
+from app.text.grammar.children.mask_memory import NOTES_BYTES, NUM_NOTES, MaskMemory, new_memory_file
+
+WORDS, REGIONS = 3, 4
+
+
+@pytest.fixture(params=["memfd", "file"])
+def descriptor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
+    if request.param == "file":
+        monkeypatch.delattr(mask_memory.os, "memfd_create", raising=False)
+    number = new_memory_file(NOTES_BYTES + 4 * WORDS * REGIONS)
+    yield number
+    os.close(number)
+
+
+def test_what_one_map_writes_the_other_one_reads(descriptor: int):
+    ours, theirs = (MaskMemory(descriptor, WORDS, REGIONS) for _ in range(2))
+    theirs.notes[0], theirs.notes[NUM_NOTES - 1] = 2**63, 7
+    theirs.write(REGIONS - 1, np.array([1, 2, 3], np.uint32).tobytes())
+    theirs.allow(0, 0)
+    theirs.allow(1, 33)
+    theirs.allow(1, 95)
+    assert (ours.notes[0], ours.notes[NUM_NOTES - 1], sum(ours.notes[1:-1])) == (2**63, 7, 0)
+    assert np.frombuffer(ours.words, np.uint32).reshape(REGIONS, WORDS).tolist() == [
+        [1, 0, 0], [0, 2, 1 << 31], [0, 0, 0], [1, 2, 3],
+    ]  # fmt: skip
+
+
+def test_a_region_is_behind_the_notes_and_the_regions_before_it(descriptor: int):
+    memory = MaskMemory(descriptor, WORDS, REGIONS)
+    first = np.frombuffer(memory.words, np.uint32).ctypes.data
+    assert [memory.address(region) - first for region in range(REGIONS)] == [0, 12, 24, 36]
+
+
+def test_a_write_of_another_length_than_a_mask_is_refused(descriptor: int):
+    memory = MaskMemory(descriptor, WORDS, REGIONS)
+    with pytest.raises(ValueError):
+        memory.write(0, bytes(4 * (WORDS + 1)))
+    with pytest.raises(ValueError):
+        memory.write(REGIONS, bytes(4 * WORDS))
+    assert not any(memory.words)
+
+
+def test_memory_without_a_name_is_left_nowhere(descriptor: int):
+    assert os.fstat(descriptor).st_nlink == 0

@@ -1,0 +1,113 @@
+"""Processes that find masks: one at a time, another one when it has ended, and nothing of them is left."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import cast
+
+import pytest
+
+from app.contract.grammar import Grammar, GrammarKind
+from app.text.grammar.children.fork_client import ForkClient
+from app.text.grammar.children.mask_messages import Compile, Compiled, Setup, encode, read_message
+from app.text.grammar.children.mask_workers import MaskWorkers
+from app.text.grammar.vocabulary import mask_words
+from tests.text import toys
+from tests.text.grammar.children.scripted_process import ScriptedChildren
+from tests.text.grammar.processes import children_of, num_descriptors, wait_until
+
+SETUP = Setup(num_threads=1, num_words=3, num_regions=4, eos_token_ids=(1,))
+
+
+def workers_of(children: object, setup: Setup = SETUP) -> MaskWorkers:
+    return MaskWorkers(lambda: cast(ForkClient, children), setup)
+
+
+def test_nothing_is_started_before_the_first_process_is_needed():
+    children = ScriptedChildren()
+    workers = workers_of(children)
+    assert workers.memory is None and workers.num_started == 0 and children.processes == []
+    workers.close()
+    assert workers.current() is None and children.processes == []
+
+
+def test_there_is_one_process_until_it_has_ended():
+    children = ScriptedChildren()
+    workers = workers_of(children)
+    first = workers.current()
+    assert first is not None and workers.current() is first and workers.memory is not None
+    workers.memory.notes[0], workers.memory.notes[2], workers.memory.notes[5] = 7, 8, 9
+    workers.renew(first)
+    assert first.culprit == 7 and first.suspects == {8, 9}
+    second = workers.current()
+    assert second is not None and second is not first and workers.num_started == 2
+    assert not any(workers.memory.notes), "nothing that the first one has noted"
+    workers.renew(first)
+    assert workers.current() is second, "that one has ended long ago"
+    assert first.culprit == 7
+    workers.close()
+    children.close()
+
+
+def test_a_socket_stays_open_while_somebody_waits_for_it():
+    """The loop and the engine wait for one each, and either of them may notice the end first."""
+    children = ScriptedChildren()
+    workers = workers_of(children)
+    link = workers.current()
+    assert link is not None
+    workers.renew(link)
+    assert link.compiles.fileno() >= 0 and link.compiles.recv(1) == b"" and link.steps.recv(1) == b""
+    compiles = link.compiles
+    del link
+    assert compiles.fileno() == -1
+    workers.close()
+    children.close()
+
+
+@pytest.mark.parametrize("error", [None, OSError(errno.EMFILE, "Too many open files"), BrokenPipeError()])
+def test_where_none_can_be_started_what_forks_is_started_again(error: OSError | None, monkeypatch: pytest.MonkeyPatch):
+    children = ScriptedChildren()
+    workers = workers_of(children)
+    if error is None:
+        children.can_fork = False
+    else:
+
+        def fork(memory: int) -> None:
+            raise error
+
+        monkeypatch.setattr(children, "fork_masks", fork)
+    assert workers.current() is None and workers.current() is None
+    assert children.num_starts == 2 and workers.num_started == 0
+    monkeypatch.undo()
+    children.can_fork = True
+    assert workers.current() is not None and children.num_starts == 2
+    workers.close()
+    children.close()
+
+
+def test_without_a_model_there_is_no_process():
+    workers = MaskWorkers(lambda: None, SETUP)
+    assert workers.current() is None
+
+
+def test_the_end_of_the_server_ends_all_processes():
+    text, _ = toys.toy("byte_level")
+    children = ForkClient(text, text.vocab_size, (1,))
+    children.start()
+    before = num_descriptors()
+    workers = workers_of(children, Setup(2, mask_words(text.vocab_size), 4, (1,)))
+    link = workers.current()
+    assert link is not None and children.pid is not None
+    link.compiles.setblocking(True)
+    link.compiles.sendall(encode(Compile(Grammar(GrammarKind.REGEX, "[ab]+"))))
+    assert read_message(link.compiles, Compiled) == Compiled()
+    assert len(children_of(children.pid)) == 1
+    del link
+    workers.close()
+    wait_until(lambda: not children_of(cast(int, children.pid)))
+    del workers
+    assert num_descriptors() == before, "the memory's are closed, too"
+    pid = children.pid
+    children.close()
+    assert not os.path.exists(f"/proc/{pid}")
