@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from app.text.grammar.children.mask_messages import Start
 from app.text.grammar.row_mask import RowMask
 
-SHARE_S = 0.0005
+SHARE_S = 0.001
 """Work that is expected to take less than this is left to one thread: waking another one would take as long."""
 UNKNOWN_S = 0.001
 MAX_ACCOUNTS, MAX_SPENT_S, FORGOTTEN_S = 1024, 60.0, 0.01
