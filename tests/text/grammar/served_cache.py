@@ -14,13 +14,14 @@ _children: dict[bytes, ForkClient] = {}
 class ServedCache(GrammarCache):
     """Leases grammars without a trial: those of tests are known."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_shared: bool = True) -> None:
         super().__init__(is_served=True)
+        self._is_shared = is_shared
 
     def load(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: tuple[int, ...]) -> str | None:
         """See GrammarCache.load."""
         reason = super().load(tokenizer, vocab_size, eos_token_ids)
-        if self.children is not None:
+        if self.children is not None and self._is_shared:
             self.children = _children.setdefault(self.children._source, self.children)
         return reason
 
@@ -32,6 +33,8 @@ class ServedCache(GrammarCache):
         return self.accept(grammar, grammar, account)
 
     def close(self) -> None:
-        """End the process that finds masks; the one that forks is needed by other tests."""
-        if self.workers is not None:
+        """End the process that finds masks; the one that forks may be needed by other tests."""
+        if self._is_shared and self.workers is not None:
             self.workers.close()
+        elif not self._is_shared:
+            super().close()

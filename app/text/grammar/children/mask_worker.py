@@ -147,7 +147,9 @@ class MaskWorker:
         if turn.takes:
             self._take_all(turn.takes)
         for draft in turn.drafts:
-            self._jobs.put([self._rows[draft.sequence_id]], partial(self._draft, draft))
+            row = self._rows[draft.sequence_id]
+            with self._jobs.using(row):  # so it has begun
+                self._jobs.put([row], partial(self._draft, draft))
 
     def _take_all(self, takes: Sequence[Take]) -> None:
         """Let sequences take tokens, and say what became of that; then find their next masks."""

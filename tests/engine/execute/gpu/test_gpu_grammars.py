@@ -76,7 +76,6 @@ def test_answers_do_not_depend_on_the_company(alone: dict, settings: dict[str, A
     assert (engine.stats().num_forced_tokens > 0) == settings.get("speculative_grammar", False)
 
 
-@pytest.mark.usefixtures("masks_everywhere")
 def test_steps_run_ahead_only_without_masks():
     engine = build(tiny(), run_ahead=2)
     made, run = Constrained(engine), Run(engine)
