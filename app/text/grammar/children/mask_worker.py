@@ -147,9 +147,10 @@ class MaskWorker:
         if turn.takes:
             self._take_all(turn.takes)
         for draft in turn.drafts:
-            row = self._rows[draft.sequence_id]
-            with self._jobs.using(row):  # so it has begun
-                self._jobs.put([row], partial(self._draft, draft))
+            rows = [self._rows[draft.sequence_id]]
+            self._jobs.hold(rows)  # so it has begun
+            self._jobs.put(rows, partial(self._draft, draft))
+            self._jobs.release(rows)
 
     def _take_all(self, takes: Sequence[Take]) -> None:
         """Let sequences take tokens, and say what became of that; then find their next masks."""
