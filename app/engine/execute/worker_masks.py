@@ -54,7 +54,7 @@ REGIONS_PER_ROW = 4
 """Masks of sequences without a row stay too, while there is room."""
 RETRY_S, NO_PROCESS_S = 1.0, 0.005
 TOO_COSTLY = "Its next tokens take more than 0.1 s of processor time to find"
-TOO_LARGE = "Its next tokens take more memory to find than is allowed"
+TOO_LARGE = "Its next tokens take more memory or time to find than is allowed"
 NO_PROCESS = "The process that applies grammars ends again and again"
 MISSING_S = 15.0
 """How long sequences wait for a process to begin in, on a busy machine: less than the watchdog's time."""
