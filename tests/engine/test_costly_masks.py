@@ -17,7 +17,8 @@ from app.contract.grammar import StructuredOutputs
 from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from app.engine.execute import worker_masks
-from app.engine.execute.worker_masks import TOO_COSTLY, WorkerMasks
+from app.engine.execute.remote_sequences import TOO_COSTLY
+from app.engine.execute.worker_masks import WorkerMasks
 from app.text.grammar.children.mask_messages import Ready
 from app.text.grammar.grammar_sources import grammar_of
 from tests.engine import driving
@@ -98,9 +99,9 @@ def masks_of(engine: Engine) -> WorkerMasks:
 def check_nothing_is_held(engine: Engine) -> None:
     """Of requests that have ended."""
     masks = masks_of(engine)
-    masks._receive(lambda: not masks._ending)
-    assert not (masks._sequences or masks._by_number or masks._late or masks._takes or masks._drafts)
-    assert len(masks._regions) == masks._first_draft_region
+    masks._remote.receive(lambda: not masks._remote._ending)
+    assert not (masks._remote._sequences or masks._remote._by_number or masks._remote.late or masks._remote._takes or masks._remote._drafts)
+    assert len(masks._remote._regions) == masks._first_draft_region
     assert engine.stats().num_free_blocks == engine.stats().num_blocks
 
 
@@ -166,8 +167,8 @@ def test_a_process_that_somebody_ends_costs_no_token(engine: Engine, alone: dict
     while engine.has_ready_work:
         run.step(rng.randint(1, 8))
         masks = masks_of(engine)
-        if masks._sequences:
-            masks._receive(lambda masks=masks: masks._link is not None and not masks._suspects)
+        if masks._remote._sequences:
+            masks._remote.receive(lambda masks=masks: masks._remote._link is not None and not masks._remote._suspects)
             pid = worker_of(engine)
             os.kill(pid, signal.SIGKILL)
             wait_until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"))
@@ -207,7 +208,7 @@ class SlowAccount:
     def __init__(self, masks: WorkerMasks, monkeypatch: pytest.MonkeyPatch, num_steps: int) -> None:
         self._masks, self._num_steps, self._held = masks, num_steps, list[tuple[int, Ready]]()
         self._step = 0
-        self._apply, self._late = masks._apply_ready, masks.late
+        self._apply, self._late = masks._remote._apply_ready, masks.late
         monkeypatch.setattr(masks, "_apply_ready", self.apply_ready)
         monkeypatch.setattr(masks, "late", self.late)
 
@@ -247,7 +248,7 @@ def test_slow_masks_hold_up_no_other_account(engine: Engine, alone: dict, monkey
         run.add(*slow, quick, plain)
         while run.end("plain") is None:
             run.step()
-            masks._receive(lambda: not any(each.account != "slow" for each in masks._late.values()))
+            masks._remote.receive(lambda: not any(each.account != "slow" for each in masks._remote.late.values()))
         num_turns = len({id(event) for event in run.of("plain")})
         assert len(run.tokens("quick")) == len(run.tokens("plain")) == 20 and num_turns >= 20
         assert all(len(run.tokens(each.id)) < 20 / 2 for each in slow)

@@ -28,7 +28,7 @@ from app.text.grammar.children.mask_workers import MaskWorkers, WorkerLink
 RETRY_S, NO_PROCESS_S = 1.0, 0.005
 READ_BYTES = 64 * 2**10
 TOO_COSTLY = "Its next tokens take more than 0.1 s of processor time to find"
-TOO_LARGE = "Its next tokens take more memory to find than is allowed"
+TOO_LARGE = "Its next tokens take more memory or time to find than is allowed"
 NO_PROCESS = "The process that applies grammars ends again and again"
 MISSING_S = 15.0
 """How long sequences wait for a process to begin in, on a busy machine: less than the watchdog's time."""

@@ -13,10 +13,11 @@ import pytest
 
 from app.contract.grammar import Constraint, Grammar, GrammarKind
 from app.contract.sampling_params import SamplingParams
-from app.engine.execute import worker_masks
+from app.engine.execute import remote_sequences, worker_masks
 from app.engine.execute.local_masks import LocalMasks
 from app.engine.execute.masks import NOTHING_LEFT, Accepted, DrawMasks, MaskBuffers
-from app.engine.execute.worker_masks import MAX_ENDS, MISSING_S, NO_PROCESS, TOO_COSTLY, TOO_LARGE, WorkerMasks
+from app.engine.execute.remote_sequences import MAX_ENDS, MISSING_S, NO_PROCESS, TOO_COSTLY, TOO_LARGE
+from app.engine.execute.worker_masks import WorkerMasks
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, Chunk, Chunks, RowStart, SampleRow, StepPlan
 from app.text.grammar.cache import GrammarCache, Rejection
@@ -78,7 +79,7 @@ class Setting:
 
     def number(self, sequence_id: int) -> int:
         """What the process knows a sequence by."""
-        return self.masks._sequences[sequence_id].number
+        return self.masks._remote._sequences[sequence_id].number
 
     def note(self, culprit: int = 0, *suspects: int) -> None:
         """Note who is worked on, as the process does."""
@@ -126,10 +127,10 @@ def test_masks_are_those_of_the_sequences_regions(make):
     setting = make()
     setting.start(1)
     setting.start(2)
-    setting.masks._receive(lambda: all(each.is_ready for each in setting.masks._sequences.values()))
+    setting.masks._remote.receive(lambda: all(each.is_ready for each in setting.masks._remote._sequences.values()))
     words = setting.masks._shared()
-    words[setting.masks._sequences[1].region] = [1 << 7, 0, 0]
-    words[setting.masks._sequences[2].region] = [0, 1 << 1, 0]
+    words[setting.masks._remote._sequences[1].region] = [1 << 7, 0, 0]
+    words[setting.masks._remote._sequences[2].region] = [0, 1 << 1, 0]
     setting.fill(2, 1)
     found = [setting.masks.allowed(draw).nonzero().flatten().tolist() for draw in (0, 1)]
     assert found == [[33], [7]]
@@ -146,10 +147,10 @@ def test_a_sequence_that_begins_again_is_not_answered_for_the_old_one(make):
     setting.start(1)  # without the token
     new = setting.number(1)
     setting.fill(1)
-    assert new != old and setting.masks._sequences[1].tokens == []
+    assert new != old and setting.masks._remote._sequences[1].tokens == []
     setting.process.reply(ready=(Ready(old, 1, False, None, ()),))
     assert setting.masks.accept([4]).failures == {}
-    assert setting.masks._sequences[1].tokens == [4] and len(setting.masks._regions) == 15
+    assert setting.masks._remote._sequences[1].tokens == [4] and len(setting.masks._remote._regions) == 15
 
 
 def test_an_ended_sequence_keeps_its_region_until_its_mask_is_made(make):
@@ -161,10 +162,10 @@ def test_an_ended_sequence_keeps_its_region_until_its_mask_is_made(make):
     setting.masks.accept([3])
     setting.masks.end(1)
     setting.masks.end(1)
-    assert len(setting.masks._regions) == 1 and setting.process.turns[-1].ends == (number,)
+    assert len(setting.masks._remote._regions) == 1 and setting.process.turns[-1].ends == (number,)
     setting.process.reply(ready=(Ready(number, 1, False, None, ()),))
-    setting.masks._read(0.0)
-    assert sorted(setting.masks._regions) == [0, 1]
+    setting.masks._remote.read(0.0)
+    assert sorted(setting.masks._remote._regions) == [0, 1]
 
 
 def test_an_end_without_a_process_frees_the_region_at_once(make):
@@ -172,7 +173,7 @@ def test_an_end_without_a_process_frees_the_region_at_once(make):
     setting.children.can_fork = False
     setting.start(1)
     setting.masks.end(1)
-    assert sorted(setting.masks._regions) == [0, 1] and not setting.masks._ending
+    assert sorted(setting.masks._remote._regions) == [0, 1] and not setting.masks._remote._ending
 
 
 def test_more_sequences_than_regions(make):
@@ -182,13 +183,13 @@ def test_more_sequences_than_regions(make):
         setting.start(1, number)
         setting.fill(1)
         setting.masks.accept([number])
-    setting.masks._receive(lambda: not setting.masks._late)
-    held = [each.region for each in setting.masks._sequences.values() if each.region >= 0]
+    setting.masks._remote.receive(lambda: not setting.masks._remote.late)
+    held = [each.region for each in setting.masks._remote._sequences.values() if each.region >= 0]
     assert sorted(held) == [0, 1, 2]
     for number in range(1, 10):
         setting.start(1, number, (number,))
         setting.fill(1)
-        assert setting.masks._sequences[number].region >= 0
+        assert setting.masks._remote._sequences[number].region >= 0
     assert len(setting.process.tokens) == 9 and all(len(turn.starts) <= 1 for turn in setting.process.turns)
     assert sum(len(turn.starts) for turn in setting.process.turns) == 9, "each keeps its place in the process"
 
@@ -197,17 +198,17 @@ def test_a_sequence_without_a_region_begins_again_without_one(make):
     setting = make(num_sequences=1)
     setting.start(1)
     setting.step(1)
-    setting.masks._receive(lambda: not setting.masks._late)
+    setting.masks._remote.receive(lambda: not setting.masks._remote.late)
     setting.start(1, 2)
     setting.fill(1)
     setting.process.end()
     setting.masks.accept([7])
     regions = {start.sequence_id: start.region for turn in setting.process.turns for start in turn.starts}
     assert regions == {setting.number(1): -1, setting.number(2): 0}
-    setting.masks._receive(lambda: not setting.masks._late)
+    setting.masks._remote.receive(lambda: not setting.masks._remote.late)
     setting.start(1, 1, (3,))
     setting.fill(1)
-    assert setting.masks._sequences[1].region == 0
+    assert setting.masks._remote._sequences[1].region == 0
 
 
 def test_a_region_is_waited_for_where_none_is_free(make):
@@ -220,7 +221,7 @@ def test_a_region_is_waited_for_where_none_is_free(make):
     setting.masks.accept([3])
     setting.process.reply(ready=(Ready(number, 1, False, None, ()),))
     setting.start(1, 2)
-    assert setting.masks._sequences[2].region == 0 and setting.masks._sequences[1].region == -1
+    assert setting.masks._remote._sequences[2].region == 0 and setting.masks._remote._sequences[1].region == -1
 
 
 def test_a_late_sequence_sits_out_until_its_mask_is_there(make):
@@ -287,7 +288,7 @@ def test_draws_count_while_they_equal_the_draft(make, drawn: list[int], failure:
     setting.fill(1, guesses={1: [3, 4]})
     accepted = setting.masks.accept(list(drawn))
     assert accepted.token_ids == drawn and accepted.failures.get(1) == failure
-    assert setting.masks._sequences[1].tokens == taken
+    assert setting.masks._remote._sequences[1].tokens == taken
 
 
 def test_a_failure_of_the_next_mask_costs_no_token(make):
@@ -362,13 +363,13 @@ def test_masks_are_copied_when_all_are_made_again(make):
         process.answer(turn)
         if turn.drafts:
             process.holds.clear()
-            setting.masks._shared()[setting.masks._sequences[2].region] = [1 << 9, 0, 0]
+            setting.masks._shared()[setting.masks._remote._sequences[2].region] = [1 << 9, 0, 0]
             process.find(setting.number(2)) if setting.number(2) in process.tokens else copied.append(False)
 
     setting.start(2)
     setting.start(1)
     setting.fill(1, 2, guesses={1: [3]})
-    assert setting.masks._sequences[2].is_ready
+    assert setting.masks._remote._sequences[2].is_ready
     assert setting.masks.allowed(2).nonzero().flatten().tolist() == [9] and not copied
 
 
@@ -384,7 +385,7 @@ def test_the_sequence_that_took_too_long_fails_and_its_grammar_is_rejected(make)
     setting.process.end()
     setting.now += 1.0
     assert setting.late() == set()
-    assert setting.masks._sequences[2].failure == TOO_COSTLY
+    assert setting.masks._remote._sequences[2].failure == TOO_COSTLY
     assert setting.rejection(2) == (f"{TOO_COSTLY}.", None, True)
     assert setting.rejection(1) is setting.rejection(3) is None
     setting.fill(1, 2, 3)
@@ -411,7 +412,7 @@ def test_a_grammar_is_rejected_although_its_request_was_aborted(make):
     setting.note(number, number)
     setting.process.end()
     assert setting.step(2).failures == {}
-    assert setting.rejection(1) is not None and len(setting.masks._regions) == 15
+    assert setting.rejection(1) is not None and len(setting.masks._remote._regions) == 15
 
 
 def test_suspects_are_tried_one_after_the_other_until_one_is_there_again(make):
@@ -435,7 +436,7 @@ def test_suspects_are_tried_one_after_the_other_until_one_is_there_again(make):
     setting.process.end()
     setting.now += 1.0
     assert setting.late() == set()
-    assert {each.id: each.failure for each in setting.masks._sequences.values()} == {
+    assert {each.id: each.failure for each in setting.masks._remote._sequences.values()} == {
         1: None, 2: None, 3: None, 4: None, guilty: TOO_LARGE
     }  # fmt: skip
     assert setting.rejection(guilty) is not None and guilty not in setting.process.tokens
@@ -457,7 +458,7 @@ def test_the_next_suspect_begins_when_the_first_is_cleared_or_has_ended(make):
     setting.masks.end(first)
     (second,) = setting.process.tokens
     setting.process.reply(ready=(Ready(second, 1, False, None, ()),))
-    setting.masks._read(0.0)
+    setting.masks._remote.read(0.0)
     (third,) = set(setting.process.tokens) - {second}
     setting.process.reply(ready=(Ready(third, 1, False, None, ()),))
     assert setting.late() == set() and {first, second, third} == {1, 2, 3}
@@ -476,7 +477,7 @@ def test_a_suspect_is_not_cleared_before_its_tokens_are_taken(make):
         for start in turn.starts:
             process.reply(ready=(Ready(start.sequence_id, 0, False, None, ()),))
             setting.note(0, start.sequence_id)
-            setting.masks._read(0.0)
+            setting.masks._remote.read(0.0)
         process.end()
 
     setting.children._plays.append(beginning)
@@ -503,7 +504,7 @@ def test_rows_fail_where_no_process_can_be_started(make, monkeypatch: pytest.Mon
         sleeps.append(seconds)
         setting.now += 1.0
 
-    monkeypatch.setattr(worker_masks.time, "sleep", sleep)
+    monkeypatch.setattr(remote_sequences.time, "sleep", sleep)
     setting.start(1)
     assert setting.step(1).failures == {1: NO_PROCESS}
     assert MISSING_S < len(sleeps) < MISSING_S + 5 and setting.children.num_starts >= len(sleeps)
@@ -539,7 +540,7 @@ def test_nothing_is_left_of_sequences_that_have_ended(make):
             setting.process.end()
         setting.masks.end(number)
         setting.masks.end(number)
-    setting.masks._receive(lambda: not setting.masks._ending)
+    setting.masks._remote.receive(lambda: not setting.masks._remote._ending)
     masks = setting.masks
-    assert sorted(masks._regions) == [0, 1, 2, 3]
-    assert not (masks._sequences or masks._by_number or masks._late or masks._takes or masks._drafts)
+    assert sorted(masks._remote._regions) == [0, 1, 2, 3]
+    assert not (masks._remote._sequences or masks._remote._by_number or masks._remote.late or masks._remote._takes or masks._remote._drafts)

@@ -15,6 +15,7 @@ from zlib import crc32
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.late_sequences import LateSequences
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.policy import Policy
 from app.engine.schedule.scheduler import Scheduler
@@ -314,8 +315,8 @@ class FakeModel:
 class Driver:
     """A scheduler and a fake model, stepped as by the engine; sequences end by length, beam searches by themselves."""
 
-    def __init__(self, *, policy: Policy | None = None, **limits: float) -> None:
-        self.scheduler = Scheduler(make_limits(**limits), policy=policy, eos_token_ids=(EOS_TOKEN_ID,))
+    def __init__(self, *, policy: Policy | None = None, late: LateSequences | None = None, **limits: float) -> None:
+        self.scheduler = Scheduler(make_limits(**limits), policy=policy, eos_token_ids=(EOS_TOKEN_ID,), late=late)
         self.model = FakeModel(self.scheduler.limits.block_size)
         self.in_flight: deque[tuple[StepPlan, StepResult]] = deque()
         self.finished: list[Sequence] = []

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-HANG_S = 120.0
+HANG_S = 60.0
 
 
 def children_of(pid: int) -> list[int]:

@@ -1,0 +1,340 @@
+"""The process that finds masks, spoken to through its sockets: what it says, in which order, and whom it blames."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from app.contract.grammar import Constraint, Grammar, GrammarKind, ReasoningMarks
+from app.text.grammar.children.fork_client import ForkClient
+from app.text.grammar.children.mask_memory import NOTES_BYTES, MaskMemory, new_memory_file
+from app.text.grammar.children.mask_messages import (
+    Compile,
+    Compiled,
+    Draft,
+    Drafted,
+    Messages,
+    Ready,
+    Reply,
+    Setup,
+    Start,
+    Take,
+    Took,
+    Turn,
+    encode,
+    read_message,
+)
+from app.text.grammar.compile import compile_grammar
+from app.text.grammar.vocabulary import GrammarVocabulary, mask_words
+from tests.text import toys
+from tests.text.grammar.processes import HANG_S, children_of, wait_until
+
+TEXT, _ = toys.toy("byte_level")
+EOS, REGIONS = 1, 24
+WORDS = mask_words(TEXT.vocab_size)
+A, B, C, X, Z, QUOTE = (TEXT.encode(letter, add_special_tokens=False)[0] for letter in 'abcxz"')
+OPEN, CLOSE = TEXT.vocab_size - 1, TEXT.vocab_size - 2
+ABC = Constraint(Grammar(GrammarKind.CHOICE, '["abc", "abx"]'))
+
+
+def costly(num_patterns: int) -> Constraint:
+    """A schema whose mask behind six letters takes twice as long for each further pattern."""
+    patterns = [{"pattern": f"^(z*q|z{{6}}(.*)k{number}(.*))$"} for number in range(num_patterns)]
+    return Constraint(Grammar(GrammarKind.JSON_SCHEMA, orjson.dumps({"type": "string", "allOf": patterns}).decode()))
+
+
+class Worker:
+    """A process that finds masks, and what it has said so far."""
+
+    def __init__(self, children: ForkClient, num_threads: int = 2) -> None:
+        self._descriptor = new_memory_file(NOTES_BYTES + 4 * WORDS * REGIONS)
+        self.memory = MaskMemory(self._descriptor, WORDS, REGIONS)
+        self.steps, self.compiles = children.fork_masks(self._descriptor)
+        self.steps.sendall(encode(Setup(num_threads, WORDS, REGIONS, (EOS,))))
+        self.took: list[Took] = []
+        self.ready: list[Ready] = []
+        self.drafted: list[Drafted] = []
+        self.has_ended = False
+        self._replies = Messages(Reply)
+
+    def say(self, **parts: Any) -> None:
+        """Send a turn."""
+        self.steps.sendall(encode(Turn(**parts)))
+
+    def start(self, number: int, constraint: Constraint = ABC, tokens: tuple[int, ...] = (), **fields: Any) -> Start:
+        """The beginning of a sequence, whose mask goes to the region of its number."""
+        return Start(number, number, fields.get("account", ""), constraint, tokens)
+
+    def wait(self, took: int = 0, ready: int = 0, drafted: int = 0) -> None:
+        """Wait until so many things were said, or the process has ended."""
+        while len(self.took) < took or len(self.ready) < ready or len(self.drafted) < drafted:
+            assert select.select([self.steps], [], [], HANG_S)[0], "the process says nothing"
+            try:
+                data = self.steps.recv(65536)
+            except ConnectionError:
+                data = b""
+            if not data:
+                self.has_ended = True
+                return
+            for reply in self._replies.feed(data):
+                self.took += reply.took
+                self.ready += reply.ready
+                self.drafted += reply.drafted
+
+    def take_one_by_one(self, number: int, tokens: tuple[int, ...]) -> str | None:
+        """Let a sequence take tokens, each when the mask behind the last one is there; return its failure."""
+        for token_id in tokens:
+            self.say(takes=(Take(number, number, (token_id,)),))
+            self.wait(took=len(self.took) + 1, ready=len(self.ready) + 1)
+            if self.has_ended or self.ready[-1].failure is not None:
+                break
+        return None if self.has_ended else self.ready[-1].failure
+
+    def wait_for_end(self) -> None:
+        """Wait until the process has ended."""
+        self.wait(took=10**9)
+
+    def mask(self, region: int) -> set[int]:
+        """The tokens that a mask allows."""
+        words = np.frombuffer(self.memory.words, np.uint32).reshape(REGIONS, WORDS)[region]
+        return set(np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).tolist())
+
+    def close(self) -> None:
+        """End it."""
+        self.steps.close()
+        self.compiles.close()
+        os.close(self._descriptor)
+
+
+@pytest.fixture(scope="module")
+def children() -> Iterator[ForkClient]:
+    made = ForkClient(TEXT, TEXT.vocab_size, (EOS,))
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def worker(children: ForkClient) -> Iterator[Worker]:
+    made = Worker(children)
+    yield made
+    made.close()
+
+
+def test_a_sequence_begins_takes_tokens_and_ends(worker: Worker):
+    worker.say(starts=(worker.start(3),))
+    worker.wait(ready=1)
+    assert worker.ready == [Ready(3, 0, worker.ready[0].is_slow, None, worker.ready[0].forced)]
+    assert A in worker.mask(3) and X not in worker.mask(3)
+    worker.say(takes=(Take(3, 4, (A, B)),))
+    worker.wait(took=1, ready=2)
+    assert worker.took == [Took(3, 2, False, None)] and worker.ready[1].num_tokens == 2
+    assert {C, X} <= worker.mask(4) and A in worker.mask(3), "the mask goes to the region of the turn"
+    worker.say(takes=(Take(3, 4, (C, A, A)),))
+    worker.wait(took=2)
+    assert worker.took[1] == Took(3, 1, True, None), "what comes behind the end is not taken"
+    worker.say(ends=(3, 3, 99))
+    worker.say(starts=(worker.start(3, tokens=(A,)),))
+    worker.wait(ready=3)
+    assert worker.ready[2].num_tokens == 1 and B in worker.mask(3)
+
+
+def test_masks_and_forced_tokens_are_those_of_the_library(worker: Worker):
+    grammar = Grammar(GrammarKind.REGEX, "You are (a|x) helpful")
+    matcher = compile_grammar(grammar, GrammarVocabulary(TEXT, TEXT.vocab_size, (EOS,))).deep_copy()
+    worker.say(starts=(worker.start(1, Constraint(grammar)),))
+    num_forced = num_taken = 0
+    while True:
+        worker.wait(ready=num_taken + 1)
+        mask = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+        assert worker.mask(1) == set(np.flatnonzero(mask).tolist())
+        forced = tuple(matcher.compute_ff_tokens())
+        assert worker.ready[-1].forced == forced
+        num_forced += len(forced)
+        token_id = min(worker.mask(1))
+        matcher.consume_token(token_id)
+        worker.say(takes=(Take(1, 1, (token_id,)),))
+        num_taken += 1
+        worker.wait(took=num_taken)
+        if worker.took[-1].is_complete:
+            break
+    assert num_forced > 3 and matcher.is_stopped()
+
+
+def test_everything_may_come_in_one_turn_before_the_grammar_is_compiled(worker: Worker):
+    """As it does after another process has ended: the order is kept for each sequence."""
+    worker.say(
+        starts=(worker.start(1, tokens=(A,)), worker.start(2)),
+        takes=(Take(2, 2, (A,)),),
+        drafts=(Draft(1, 5, (B, C)), Draft(2, 8, (B,))),
+    )
+    worker.wait(took=1, ready=3, drafted=2)
+    assert not worker.has_ended
+    assert sorted(worker.drafted, key=lambda each: each.sequence_id) == [Drafted(1, 2), Drafted(2, 1)]
+    assert B in worker.mask(1) and B in worker.mask(2)
+    assert {C, X} <= worker.mask(5) and worker.mask(6) == {EOS} and {C, X} <= worker.mask(8)
+
+
+def test_drafts_change_no_place(worker: Worker):
+    worker.say(starts=(worker.start(1),), drafts=(Draft(1, 5, (A, B, C)),))
+    worker.say(drafts=(Draft(1, 9, (A, X, B)),))
+    worker.say(takes=(Take(1, 1, (A,)),))
+    worker.wait(took=1, ready=2, drafted=2)
+    assert worker.drafted == [Drafted(1, 3), Drafted(1, 1)] and worker.took == [Took(1, 1, False, None)]
+    assert B in worker.mask(9) and not worker.mask(10), "nothing behind the first token that is forbidden"
+    assert B in worker.mask(1)
+
+
+def test_a_draft_may_cross_the_reasoning(worker: Worker):
+    constraint = Constraint(ABC.grammar, ReasoningMarks(OPEN, CLOSE), 1)
+    worker.say(starts=(worker.start(1, constraint),), drafts=(Draft(1, 5, (OPEN, X, CLOSE, A)),))
+    worker.wait(ready=1, drafted=1)
+    assert worker.drafted == [Drafted(1, 4)]
+    assert {OPEN, A} <= worker.mask(1) and X not in worker.mask(1)
+    assert X in worker.mask(5) and EOS not in worker.mask(5) and worker.mask(6) == {CLOSE}
+    assert A in worker.mask(7) and OPEN not in worker.mask(7) and B in worker.mask(8)
+    worker.say(takes=(Take(1, 1, (OPEN, X)),))
+    worker.wait(took=1, ready=2)
+    assert worker.ready[-1].forced == (CLOSE,) and worker.mask(1) == {CLOSE}
+
+
+def test_a_sequence_without_a_region_has_no_mask_until_it_has_one(worker: Worker):
+    before = bytes(worker.memory.words)
+    worker.say(starts=(Start(1, -1, "", ABC, (A,)),))
+    worker.wait(ready=1)
+    assert bytes(worker.memory.words) == before and not any(worker.memory.notes)
+    worker.say(takes=(Take(1, 7, ()),))
+    worker.wait(took=1, ready=2)
+    assert worker.took == [Took(1, 0, False, None)] and B in worker.mask(7)
+
+
+def test_an_end_is_answered_once_where_a_mask_is_not_made_yet(worker: Worker):
+    """The region may be given to another sequence then."""
+    worker.say(starts=(worker.start(1),))
+    worker.say(ends=(1,))
+    worker.wait(ready=1)
+    worker.say(starts=(worker.start(2),))
+    worker.wait(ready=2)
+    assert [each.sequence_id for each in worker.ready] == [1, 2]
+
+
+def test_a_grammar_that_forbids_its_tokens_fails_its_sequence_alone(worker: Worker):
+    worker.say(starts=(worker.start(1), worker.start(2)), takes=(Take(1, 1, (A, A, B)), Take(2, 2, (A,))))
+    worker.wait(took=2, ready=3)
+    assert worker.took[0].num_taken == 2 and worker.took[0].failure and not worker.took[0].is_complete
+    assert worker.took[1] == Took(2, 1, False, None) and B in worker.mask(2)
+
+
+def test_a_limit_of_the_library_is_reported(worker: Worker):
+    worker.say(starts=(worker.start(1, costly(11)), worker.start(2)))
+    worker.wait(ready=2)
+    failure = worker.take_one_by_one(1, (QUOTE, *[Z] * 8))
+    assert failure is not None and "too complex" in failure
+    assert worker.take_one_by_one(2, (A, B)) is None
+
+
+def test_a_grammar_that_is_rejected_fails_its_sequence(worker: Worker):
+    bad = Constraint(Grammar(GrammarKind.REGEX, "a{5000000000}"))
+    worker.say(starts=(worker.start(1, bad), worker.start(2)), drafts=(Draft(1, 5, (A,)),))
+    worker.wait(ready=2, drafted=1)
+    failures = {each.sequence_id: each.failure for each in worker.ready}
+    assert failures[1] is not None and failures[2] is None and worker.drafted == [Drafted(1, 0)]
+    worker.say(takes=(Take(1, 1, (A,)),))
+    worker.wait(took=1)
+    assert worker.took == [Took(1, 1, False, failures[1])]
+
+
+def test_grammars_are_compiled_before_their_sequences_begin(worker: Worker):
+    worker.compiles.setblocking(True)
+    for grammar, is_good in ((ABC.grammar, True), (Grammar(GrammarKind.REGEX, "a{5000000000}"), False)):
+        assert grammar is not None
+        worker.compiles.sendall(encode(Compile(grammar)))
+        compiled = read_message(worker.compiles, Compiled)
+        assert compiled is not None and (compiled.rejection is None) == is_good
+    worker.compiles.shutdown(socket.SHUT_RDWR)
+    worker.say(starts=(worker.start(1),))
+    worker.wait(ready=1)
+    assert A in worker.mask(1), "it goes on without the loop's socket"
+
+
+@pytest.mark.parametrize("how", ["mask", "draft"])
+def test_the_sequence_that_takes_too_long_is_noted(worker: Worker, how: str):
+    """Among others."""
+    bad, letters = 20, (QUOTE, *[Z] * 8)
+    worker.say(starts=tuple(worker.start(number) for number in range(1, 20)))
+    worker.wait(ready=19)
+    worker.say(starts=(worker.start(bad, costly(21), letters[:3]),))
+    worker.wait(ready=20)
+    if how == "mask":
+        worker.take_one_by_one(bad, letters[3:])
+    else:
+        worker.say(drafts=(Draft(bad, 0, letters[3:7]),))
+        worker.wait_for_end()
+    assert worker.has_ended and worker.memory.notes[0] == bad
+
+
+@pytest.mark.parametrize("how", ["begins", "takes"])
+def test_the_sequence_of_a_call_that_keeps_the_lock_is_suspected(worker: Worker, how: str):
+    """Tokens are taken with the interpreter's lock, so that no thread can note who takes too long."""
+    bad, letters = 20, (QUOTE, *[Z] * 8)
+    worker.say(starts=(worker.start(1),))
+    worker.wait(ready=1)
+    if how == "begins":
+        worker.say(starts=(worker.start(bad, costly(21), letters),))
+    else:
+        worker.say(starts=(worker.start(bad, costly(21)),), takes=(Take(bad, bad, letters),))
+    worker.wait_for_end()
+    assert bad in worker.memory.notes
+
+
+def test_many_cheap_sequences_cost_nobody(children: ForkClient):
+    """Together they take longer than one may."""
+    worker = Worker(children, num_threads=1)
+    text = Constraint(Grammar(GrammarKind.JSON_SCHEMA, '{"type": "object"}'))
+    try:
+        for turn in range(40):
+            numbers = range(1 + 20 * turn, 21 + 20 * turn)
+            starts = tuple(Start(number, number % REGIONS, "many", text, ()) for number in numbers)
+            worker.say(starts=starts)
+        worker.wait(ready=800)
+        assert len(worker.ready) == 800 and not worker.has_ended and worker.memory.notes[0] == 0
+    finally:
+        worker.close()
+
+
+def test_a_signal_blames_nobody(worker: Worker, children: ForkClient):
+    worker.say(starts=(worker.start(1),))
+    worker.wait(ready=1)
+    assert children.pid is not None
+    (pid,) = (pid for pid in children_of(children.pid) if pid)
+    os.kill(pid, signal.SIGKILL)
+    worker.wait_for_end()
+    assert not any(worker.memory.notes)
+
+
+def test_the_process_ends_with_the_engines_socket(children: ForkClient):
+    worker = Worker(children)
+    worker.say(starts=(worker.start(1),))
+    worker.wait(ready=1)
+    worker.close()
+    pid = children.pid
+    assert pid is not None
+    wait_until(lambda: not children_of(pid))
+
+
+def test_a_process_that_gets_no_setup_ends(children: ForkClient):
+    descriptor = new_memory_file(NOTES_BYTES)
+    for each in children.fork_masks(descriptor):
+        each.close()
+    os.close(descriptor)
+    pid = children.pid
+    assert pid is not None
+    wait_until(lambda: not children_of(pid))
