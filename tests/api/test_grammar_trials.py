@@ -61,12 +61,12 @@ class Trials(GrammarTrials):
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.cache = GrammarCache(is_served=True)
+        self.cache = GrammarCache(is_served=True, clock=self.clock)
         self.text, _ = toys.toy("byte_level")
         assert self.cache.load(self.text, self.text.vocab_size, (1,)) is None
         self.limit(TrialLimits(cpu_s=60, wall_s=600))
         self.threads = Background("text")
-        super().__init__(self.cache, self.threads, self.clock)
+        super().__init__(self.cache, self.threads)
 
     def limit(self, limits: TrialLimits) -> None:
         self.children = self.cache.children = Counted(self.text, self.text.vocab_size, (1,), limits)
@@ -91,7 +91,7 @@ async def trials() -> AsyncIterator[Trials]:
 async def test_no_process_runs_before_the_first_grammar(trials: Trials):
     assert trials.children.pid is None
     lease = await trials.lease(regex(1), "")
-    assert trials.children.pid is not None and trials.cache.matcher(lease.grammar) is not None
+    assert trials.children.pid is not None and trials.cache.plain(lease.grammar) == lease.grammar
 
 
 async def test_a_grammar_is_tried_once(trials: Trials):
@@ -106,7 +106,8 @@ async def test_gbnf_becomes_lark_in_the_other_process_only(trials: Trials, monke
     monkeypatch.setattr(gbnf, "lark_of_gbnf", None)
     grammar = lark('root ::= "a" | "b"')
     lease = await trials.lease(grammar, "")
-    assert trials.cache.matcher(lease.grammar) is not None
+    plain = trials.cache.plain(lease.grammar)
+    assert plain.gbnf is None and plain.source.startswith("%llguidance")
     error = await trials.error(lark('root ::= "a" root'))
     assert isinstance(error, InvalidValue) and error.param == "grammar" and "never be completed" in error.message
 

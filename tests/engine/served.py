@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from app.engine.execute import worker_masks
-from app.engine.execute.worker_masks import WorkerMasks
+from app.engine.execute.remote_sequences import RemoteSequences
 from app.text.grammar.children.mask_messages import Ready
 from tests.engine import driving
 from tests.text.grammar.served_cache import ServedCache
@@ -14,12 +14,12 @@ from tests.text.grammar.served_cache import ServedCache
 
 def ignore_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let steps wait for every mask, and let none be slow, so that a busy machine computes the same steps."""
-    apply_ready = WorkerMasks._apply_ready
+    apply_ready = RemoteSequences._apply_ready
 
-    def apply_fast(self: WorkerMasks, ready: Ready) -> None:
+    def apply_fast(self: RemoteSequences, ready: Ready) -> None:
         apply_ready(self, msgspec.structs.replace(ready, is_slow=False))
 
-    monkeypatch.setattr(WorkerMasks, "_apply_ready", apply_fast)
+    monkeypatch.setattr(RemoteSequences, "_apply_ready", apply_fast)
     monkeypatch.setattr(worker_masks, "WAIT_S", 600.0)
 
 

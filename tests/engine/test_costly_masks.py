@@ -100,7 +100,8 @@ def check_nothing_is_held(engine: Engine) -> None:
     """Of requests that have ended."""
     masks = masks_of(engine)
     masks._remote.receive(lambda: not masks._remote._ending)
-    assert not (masks._remote._sequences or masks._remote._by_number or masks._remote.late or masks._remote._takes or masks._remote._drafts)
+    remote = masks._remote
+    assert not (remote._sequences or remote._by_number or remote.late or remote._takes or remote._drafts)
     assert len(masks._remote._regions) == masks._first_draft_region
     assert engine.stats().num_free_blocks == engine.stats().num_blocks
 
@@ -209,11 +210,11 @@ class SlowAccount:
         self._masks, self._num_steps, self._held = masks, num_steps, list[tuple[int, Ready]]()
         self._step = 0
         self._apply, self._late = masks._remote._apply_ready, masks.late
-        monkeypatch.setattr(masks, "_apply_ready", self.apply_ready)
+        monkeypatch.setattr(masks._remote, "_apply_ready", self.apply_ready)
         monkeypatch.setattr(masks, "late", self.late)
 
     def apply_ready(self, ready: Ready) -> None:
-        sequence = self._masks._by_number.get(ready.sequence_id)
+        sequence = self._masks._remote._by_number.get(ready.sequence_id)
         if sequence is not None and sequence.account == "slow" and sequence.tokens:
             self._held.append((self._step + self._num_steps, ready))
         else:

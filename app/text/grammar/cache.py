@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from app.contract.errors import GrammarTooCostly, InvalidValue, Overloaded, UnsupportedParameter
 from app.contract.grammar import Grammar
-from app.runtime.clock import monotonic
+from app.runtime.clock import Clock, monotonic
 from app.runtime.process_limits import family_bytes
 from app.runtime.token_bucket import TokenBuckets
 from app.text.grammar.children.fork_client import ForkClient
@@ -97,14 +97,14 @@ class GrammarCache:
     that compiles them and finds their masks. `expensive` counts those of each account that cost too much.
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES, *, is_served: bool = False) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES, *, is_served: bool = False, clock: Clock = monotonic) -> None:
         self.num_bytes = 0
         self.failures: Counter[str] = Counter({"refused": 0, "limit": 0, "no_token": 0})
         self.children: ForkClient | None = None
         self._max_bytes = max_bytes
         self.is_served = is_served
         self.workers: MaskWorkers | None = None
-        self.expensive = TokenBuckets(EXPENSIVE_A_MINUTE / 60, EXPENSIVE_A_MINUTE, monotonic)
+        self.expensive = TokenBuckets(EXPENSIVE_A_MINUTE / 60, EXPENSIVE_A_MINUTE, clock)
         self._vocabulary: GrammarVocabulary | UnsupportedParameter | None = None
         self._entries: OrderedDict[Grammar, _Entry] = OrderedDict()  # the one used longest ago first
         self._compile_s: list[float] = []

@@ -128,7 +128,7 @@ def test_masks_are_those_of_the_sequences_regions(make):
     setting.start(1)
     setting.start(2)
     setting.masks._remote.receive(lambda: all(each.is_ready for each in setting.masks._remote._sequences.values()))
-    words = setting.masks._shared()
+    words = setting.masks._remote.masks()
     words[setting.masks._remote._sequences[1].region] = [1 << 7, 0, 0]
     words[setting.masks._remote._sequences[2].region] = [0, 1 << 1, 0]
     setting.fill(2, 1)
@@ -363,7 +363,7 @@ def test_masks_are_copied_when_all_are_made_again(make):
         process.answer(turn)
         if turn.drafts:
             process.holds.clear()
-            setting.masks._shared()[setting.masks._remote._sequences[2].region] = [1 << 9, 0, 0]
+            setting.masks._remote.masks()[setting.masks._remote._sequences[2].region] = [1 << 9, 0, 0]
             process.find(setting.number(2)) if setting.number(2) in process.tokens else copied.append(False)
 
     setting.start(2)
@@ -543,4 +543,10 @@ def test_nothing_is_left_of_sequences_that_have_ended(make):
     setting.masks._remote.receive(lambda: not setting.masks._remote._ending)
     masks = setting.masks
     assert sorted(masks._remote._regions) == [0, 1, 2, 3]
-    assert not (masks._remote._sequences or masks._remote._by_number or masks._remote.late or masks._remote._takes or masks._remote._drafts)
+    assert not (
+        masks._remote._sequences
+        or masks._remote._by_number
+        or masks._remote.late
+        or masks._remote._takes
+        or masks._remote._drafts
+    )

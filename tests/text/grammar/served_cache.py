@@ -22,15 +22,15 @@ class ServedCache(GrammarCache):
         """See GrammarCache.load."""
         reason = super().load(tokenizer, vocab_size, eos_token_ids)
         if self.children is not None and self._is_shared:
-            self.children = _children.setdefault(self.children._source, self.children)
+            self.children = _children.setdefault(self.children._greeting, self.children)
         return reason
 
     def lease(self, grammar: Grammar, account: str = "") -> Lease:
         """See GrammarCache.lease."""
-        if self.children is None or self.is_decided(grammar):
+        if self.children is None:
             return super().lease(grammar, account)
         self.children.start()
-        return self.accept(grammar, grammar, account)
+        return self.lease_decided(grammar, account) or self.accept(grammar, grammar, account)
 
     def close(self) -> None:
         """End the process that finds masks; the one that forks may be needed by other tests."""

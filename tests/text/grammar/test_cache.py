@@ -14,13 +14,8 @@ from app.contract.errors import GrammarTooCostly, InvalidValue, Overloaded, Unsu
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.grammar import cache as cache_module
 from app.text.grammar import gbnf
-from app.text.grammar.cache import (
-    BYTES_PER_REJECTED_BYTE,
-    BYTES_PER_SOURCE_BYTE,
-    ENTRY_BYTES,
-    GrammarCache,
-    Rejection,
-)
+from app.text.grammar.cache import GrammarCache, Rejection
+from app.text.grammar.grammar_sizes import BYTES_PER_REJECTED_BYTE, BYTES_PER_SOURCE_BYTE, ENTRY_BYTES
 from app.text.grammar.grammar_sources import lark
 from tests.text import toys
 
@@ -210,8 +205,19 @@ def test_a_rejection_that_another_process_found_is_kept():
     assert cache.num_bytes == ENTRY_BYTES + 2 * BYTES_PER_REJECTED_BYTE
 
 
-def test_a_grammar_with_gbnf_is_compiled_from_its_lark(monkeypatch: pytest.MonkeyPatch):
+def test_a_grammar_with_gbnf_is_known_as_lark_after_its_trial(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gbnf, "lark_of_gbnf", None)
-    cache, grammar = cache_of(), lark('root ::= "a"')
-    cache.lease(grammar, "", Grammar(GrammarKind.LARK, 'start: "a"'))
-    assert cache.matcher(grammar) is not None
+    cache, grammar, plain = GrammarCache(is_served=True), lark('root ::= "a"'), Grammar(GrammarKind.LARK, 'start: "a"')
+    cache.accept(grammar, plain).release()
+    assert cache.plain(grammar) == plain and cache.lease_decided(grammar) is not None
+
+
+def test_a_grammar_that_was_tried_takes_what_its_trial_took():
+    cache = GrammarCache(is_served=True)
+    lease = cache.accept(regex(1), regex(1), num_bytes=10 * SIZE)
+    assert cache.num_bytes == 10 * SIZE
+    cache.condemn(regex(1), "Too slow", "somebody")
+    assert cache.num_bytes == ENTRY_BYTES + 2 * BYTES_PER_REJECTED_BYTE
+    with pytest.raises(GrammarTooCostly, match="Too slow"):
+        cache.lease_decided(regex(1))
+    lease.release()

@@ -62,16 +62,22 @@ class ForkClient:
             if self._is_running():
                 return
             self._end()
-            self._control, theirs = socket.socketpair()
-            with theirs:
-                self._process = _run(theirs)
-            self._check_open()  # `close` may have come before there was anything to end
-            answer = self._greet(self._control)
-            if answer != READY:
-                self._end()
-                if answer:
-                    raise UnsupportedParameter(answer.decode("utf-8", "replace").strip())
-                raise CannotStart("The process that tries grammars has ended at its start; see the server log.")
+            ours, theirs = socket.socketpair()
+            try:
+                with theirs:
+                    self._process = _run(theirs)
+                self._check_open()  # `close` may have come before there was anything to end
+                answer = self._greet(ours)
+                if answer == READY:
+                    self._control = ours  # not before: orders come behind the greeting
+                    return
+            finally:
+                if self._control is not ours:
+                    ours.close()
+            self._end()
+            if answer:
+                raise UnsupportedParameter(answer.decode("utf-8", "replace").strip())
+            raise CannotStart("The process that tries grammars has ended at its start; see the server log.")
 
     def start_soon(self) -> None:
         """Start the process on a thread, unless it runs or starts already. Does not block."""

@@ -139,7 +139,7 @@ class ForkServer:
             if found == pid:
                 code, cpu_s = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
                 num_bytes = max(0, usage.ru_maxrss * RSS_UNIT - self._idle_bytes - NOISE_BYTES)
-                limit = self._limits.reached(code, num_bytes, is_late=pid in late)
+                limit = self._limits.reached(code, is_late=pid in late, num_bytes=num_bytes)
                 connection = self._children.pop(pid).connection
                 if connection is not None:
                     self._tell(connection, Ended(code, cpu_s, num_bytes, limit))

@@ -36,7 +36,7 @@ class TrialLimits(NamedTuple):
     memory_bytes: int = 512 * 2**20
     wall_s: float = 20.0
 
-    def reached(self, status: int, num_bytes: int, *, is_late: bool) -> str | None:
+    def reached(self, status: int, *, is_late: bool, num_bytes: int = 0) -> str | None:
         """Return what a grammar has taken too much of, as a sentence, by the end of its trial; None if of nothing."""
         if status == -signal.SIGPROF:
             return f"It takes more than {self.cpu_s:g} s of processor time to compile."

@@ -86,6 +86,11 @@ def test_the_limit_that_ended_a_trial_is_named(status: int, is_late: bool, words
     assert words in (LIMITS.reached(status, is_late=is_late) or "")
 
 
+def test_a_grammar_that_is_compiled_but_large_is_told():
+    assert "more than 64 MiB of memory" in (LIMITS.reached(0, is_late=False, num_bytes=65 * 2**20) or "")
+    assert LIMITS.reached(0, is_late=False, num_bytes=63 * 2**20) is None
+
+
 @pytest.mark.parametrize("status", [0, FAULT, -signal.SIGKILL, -signal.SIGTERM])
 def test_other_ends_are_no_limits(status: int):
     assert LIMITS.reached(status, is_late=False) is None
@@ -98,7 +103,7 @@ def test_other_ends_are_no_limits(status: int):
         (b"{}\n", Verdict(), Ended(FAULT, 0)),
         (b'{"rej', None, Ended(FAULT, 0)),
         (b'{"rej\n{"status":-9,"cpu_s":0.5,"limit":null}\n', None, Ended(-9, 0.5)),
-        (b'\n{"status":-9,"cpu_s":0.5,"limit":"x"}\n', None, Ended(-9, 0.5, "x")),
+        (b'\n{"status":-9,"cpu_s":0.5,"limit":"x"}\n', None, Ended(-9, 0.5, limit="x")),
         (b'{"rejection":"no"}\n\n{"status":0,"cpu_s":0.5,"limit":null}\n', Verdict("no"), Ended(0, 0.5)),
     ],
 )
