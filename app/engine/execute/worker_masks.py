@@ -53,6 +53,7 @@ IDLE_S = 0.02
 REGIONS_PER_ROW = 4
 """Masks of sequences without a row stay too, while there is room."""
 RETRY_S, NO_PROCESS_S = 1.0, 0.005
+READ_BYTES = 64 * 2**10
 TOO_COSTLY = "Its next tokens take more than 0.1 s of processor time to find"
 TOO_LARGE = "Its next tokens take more memory or time to find than is allowed"
 NO_PROCESS = "The process that applies grammars ends again and again"
@@ -354,7 +355,7 @@ class WorkerMasks:
         try:
             if not select.select([link.steps], [], [], timeout)[0]:
                 return
-            data = link.steps.recv(2**20)
+            data = link.steps.recv(READ_BYTES)
         except (OSError, ValueError):  # the latter of a socket that was closed, as the server's end does
             data = b""
         if not data:

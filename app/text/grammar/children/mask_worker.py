@@ -65,6 +65,7 @@ STUCK_S = 0.5
 """Processor time after which the system ends the process, if the watching thread cannot: a call may keep the lock."""
 REPORT_S = 0.002
 """Masks are told together where they are all found within this time."""
+READ_BYTES = 64 * 2**10
 MAX_ACCOUNTS, MAX_SPENT_S, FORGOTTEN_S = 1024, 60.0, 0.01
 MAIN, COMPILER = 1, 2  # notes; those of the mask threads follow
 
@@ -214,13 +215,13 @@ class MaskWorker:
             for descriptor, _ in poll.poll():
                 self._arm()
                 if descriptor == self._steps.fileno():
-                    data = self._steps.recv(2**20)
+                    data = self._steps.recv(READ_BYTES)
                     if not data:
                         return
                     for turn in turns.feed(data):
                         self._take_turn(turn)
                 else:
-                    data = self._compiles.recv(2**20)
+                    data = self._compiles.recv(READ_BYTES)
                     if not data:
                         poll.unregister(descriptor)
                     for each in compiles.feed(data):
