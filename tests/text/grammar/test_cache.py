@@ -13,7 +13,8 @@ import pytest
 from app.contract.errors import InvalidValue, Overloaded, UnsupportedParameter
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.grammar import cache as cache_module
-from app.text.grammar.cache import BYTES_PER_SOURCE_BYTE, ENTRY_BYTES, GrammarCache
+from app.text.grammar.cache import GrammarCache
+from app.text.grammar.grammar_sizes import BYTES_PER_SOURCE_BYTE, ENTRY_BYTES
 from tests.text import toys
 
 SIZE = ENTRY_BYTES + BYTES_PER_SOURCE_BYTE * 2
