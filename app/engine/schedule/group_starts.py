@@ -50,15 +50,22 @@ class GroupStarts:
         self._watermark = -(-tables.pool.num_blocks // 100)
         self._rejection = _Rejection(None, 0, 0, 0, 0)
 
-    @property
-    def next_group(self) -> SequenceGroup | None:
-        """The group that is next to start or to start again; None if no group may."""
+    def next_group(self, builder: StepPlanBuilder) -> SequenceGroup | None:
+        """Return the group that is next to start or to start again; None if no group may.
+
+        One whose mask is late holds up none behind it: it may be late for long.
+        """
         allowed = self._preemption.allowed
+        queues = chain(self._queues.returning, self._queues.waiting)
         if allowed is None:
             shares = self._queues.shares
             group = self._queues.next_to_start if shares is None else shares.next_group
-            return None if group is None or group.status is PAUSED else group
-        queues = chain(self._queues.returning, self._queues.waiting)
+            if group is None or group.status is PAUSED:
+                return None
+            if not builder.is_late(group):
+                return group
+            on_time = (group for group in queues if not builder.is_late(group))
+            return min(on_time, key=lambda group: group.sort_key, default=None)
         return next((group for group in queues if group.request.id in allowed), None)
 
     def shrink_to_budget(self) -> None:

@@ -100,7 +100,7 @@ class Planner:
 
     def _add_overdue(self, prefilling: list[Sequence], builder: StepPlanBuilder, may_start: bool) -> None:
         """Add a small chunk of the next group to start and of the longest-waiting prompt, if they are overdue."""
-        group = self.starts.next_group
+        group = self.starts.next_group(builder)
         if group is not None:
             group.next_since = group.next_since or builder.step
             if may_start and builder.step - group.next_since > PATIENCE:
@@ -112,7 +112,7 @@ class Planner:
     def _start_waiting(self, builder: StepPlanBuilder, shorter_than: int | None = None) -> None:
         """Start groups while there is room, up to the first with at least `shorter_than` tokens to compute."""
         while builder.num_left:
-            group = self.starts.next_group
+            group = self.starts.next_group(builder)
             if group is None or (shorter_than is not None and group.open[0].num_left >= shorter_than):
                 return
             if not self._start(group, builder):

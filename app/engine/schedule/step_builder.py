@@ -160,8 +160,10 @@ class StepPlanBuilder:
 
     def sits_out(self, group: SequenceGroup) -> bool:
         """Whether a group sits the step out."""
-        if group.account == self.resting:
-            return True
+        return group.account == self.resting or self.is_late(group)
+
+    def is_late(self, group: SequenceGroup) -> bool:
+        """Whether a mask of a group's grammar is late."""
         return bool(self.late) and group.request.grammar in self.late
 
     @property

@@ -363,8 +363,7 @@ class Driver:
     def step(self) -> StepPlan | None:
         """Launch the next step, then finish all but the `run_ahead` newest ones."""
         plan = self.launch()
-        depth = self.scheduler.limits.run_ahead if plan else 0
-        while len(self.in_flight) > depth:
+        while len(self.in_flight) > (self.scheduler.limits.run_ahead if plan else 0):
             self.finish_step()
         self.scheduler.check_integrity()
         return plan

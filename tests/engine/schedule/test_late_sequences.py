@@ -84,6 +84,24 @@ def test_a_late_sequence_does_not_start_again_before_its_mask_is_there():
     assert one.output_token_ids == reference(one.prompt_token_ids, 6, seed=one.request.params.seed)
 
 
+@pytest.mark.parametrize("policy", ["fcfs", "fair"])
+def test_a_request_that_is_late_holds_up_none_behind_it(policy: str):
+    """It starts before them as soon as it can."""
+    late = FakeLate()
+    driver = Driver(late=late, policy=make_policy(policy), max_num_seqs=2)
+    add(driver, "r0", GRAMMARS[0], max_tokens=20, account="slow")
+    driver.steps(2)
+    late.grammars = {GRAMMARS[0]}
+    given = {"max_tokens": 3, "account": "slow"}
+    first = add(driver, "r1", GRAMMARS[0], arrival_time=1.0, **given)
+    others = [add(driver, f"r{i}", arrival_time=float(i), **given) for i in (2, 3)]
+    driver.run_until(lambda: others[0].is_finished)
+    assert not first.output_token_ids and not others[1].is_finished
+    late.grammars = set()
+    driver.run(60)
+    assert first.is_finished and others[1].is_finished
+
+
 def test_the_end_of_each_sequence_with_a_grammar_is_told_once():
     late = FakeLate()
     driver = Driver(late=late)

@@ -1,0 +1,94 @@
+"""Masks that a process makes which a test plays (see scripted_process), and steps over their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from app.contract.grammar import Constraint, Grammar, GrammarKind
+from app.contract.sampling_params import SamplingParams
+from app.engine.execute.local_masks import LocalMasks
+from app.engine.execute.masks import Accepted, DrawMasks, MaskBuffers
+from app.engine.execute.worker_masks import WorkerMasks
+from app.engine.schedule.row_sampling import RowSampling
+from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan
+from app.text.grammar.cache import GrammarCache, Rejection
+from app.text.grammar.children.fork_client import ForkClient
+from app.text.grammar.children.mask_messages import Setup, Turn
+from app.text.grammar.children.mask_workers import MaskWorkers
+from app.text.grammar.vocabulary import mask_words
+from tests.text.grammar.children.scripted_process import ScriptedChildren, ScriptedProcess
+
+VOCAB, NUM_DRAWS = 64, 8
+WORDS = mask_words(VOCAB)
+Play = Callable[[ScriptedProcess, Turn], None]
+
+
+def grammar(name: str) -> Grammar:
+    return Grammar(GrammarKind.REGEX, name)
+
+
+class Setting:
+    """Masks of `num_sequences` regions, and what they say of steps. The clock stands still until a test moves it."""
+
+    def __init__(self, *plays: Play | None, num_sequences: int = 16) -> None:
+        self.now = 100.0
+        self.children = ScriptedChildren(*plays)
+        self.cache = GrammarCache(is_served=True)
+        setup = Setup(1, WORDS, num_sequences + NUM_DRAWS, ())
+        self.workers = MaskWorkers(lambda: cast(ForkClient, self.children), setup)
+        draws = DrawMasks(MaskBuffers.allocate(NUM_DRAWS, VOCAB), VOCAB)
+        local = LocalMasks(self.cache, draws, (), 1)
+        self.masks = WorkerMasks(self.workers, local, draws, self.cache, num_sequences, lambda: self.now)
+
+    @property
+    def process(self) -> ScriptedProcess:
+        """The one that runs."""
+        return self.children.processes[-1]
+
+    def start(self, row: int, sequence_id: int | None = None, output: tuple[int, ...] = ()) -> None:
+        """Begin a sequence in a row; its grammar and its account are its own."""
+        number = row if sequence_id is None else sequence_id
+        text = grammar(f"g{number}")
+        sampling = RowSampling.of(SamplingParams(), Constraint(text), f"account {number}")
+        self.masks.start(RowStart(row, number, 0, sampling, (5,), output))
+
+    def fill(self, *rows: int, guesses: dict[int, list[int]] | None = None) -> None:
+        """Make the masks of a step over rows, whose sequences have the rows' ids."""
+        guesses = guesses or {}
+        chunks = [Chunk(row, row, 0, (9, *guesses.get(row, ()))) for row in rows]
+        sampled = [SampleRow(row, row) for row in rows for _ in range(1 + len(guesses.get(row, ())))]
+        self.masks.fill(StepPlan(1, Chunks.of(chunks), tuple(range(len(sampled))), tuple(sampled)))
+
+    def step(self, *rows: int, token: int = 3) -> Accepted:
+        """Compute a step in which each row draws the same token."""
+        self.fill(*rows)
+        return self.masks.accept([token] * len(rows))
+
+    def late(self) -> set[str]:
+        """The grammars that are late."""
+        return {each.source for each in self.masks.late()}
+
+    def number(self, sequence_id: int) -> int:
+        """What the process knows a sequence by."""
+        return self.masks._remote._sequences[sequence_id].number
+
+    def note(self, culprit: int = 0, *suspects: int) -> None:
+        """Note who is worked on, as the process does."""
+        assert self.workers.memory is not None
+        self.workers.memory.notes[0] = culprit
+        for index, number in enumerate(suspects, 1):
+            self.workers.memory.notes[index] = number
+
+    def accept_grammar(self, sequence_id: int) -> None:
+        """Let the grammar of a sequence be known as one whose trial was good."""
+        text = grammar(f"g{sequence_id}")
+        self.cache.accept(text, text).release()
+
+    def rejection(self, sequence_id: int) -> Rejection | None:
+        return self.cache._entries[grammar(f"g{sequence_id}")].rejection
+
+    def close(self) -> None:
+        """End the process."""
+        self.workers.close()
+        self.children.close()

@@ -1,0 +1,261 @@
+"""What the engine does when the process that finds masks ends, at any moment and for any reason, or cannot start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from app.engine.execute import worker_masks
+from app.engine.execute.remote_sequences import MAX_ENDS, MISSING_S, NO_PROCESS, TOO_COSTLY, TOO_LARGE
+from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN
+from app.text.grammar.children.mask_messages import Ready, Turn
+from tests.engine.execute.mask_setting import Play, Setting
+from tests.text.grammar.children.scripted_process import ScriptedProcess
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Setting]]:
+    made: list[Setting] = []
+
+    def make(*plays: Play | None, **fields: int) -> Setting:
+        made.append(Setting(*plays, **fields))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def holding(numbers: set[int]) -> Play:
+    """A process that finds no masks of some sequences."""
+
+    def play(process: ScriptedProcess, turn: Turn) -> None:
+        process.holds |= numbers
+        process.answer(turn)
+
+    return play
+
+
+def ends_at(kind: str) -> Play:
+    """A process that ends when it is to do something for the first time."""
+
+    def play(process: ScriptedProcess, turn: Turn) -> None:
+        if getattr(turn, kind):
+            process.end()
+        else:
+            process.answer(turn)
+
+    return play
+
+
+@pytest.mark.parametrize("kind", ["starts", "takes", "drafts"])
+def test_nobody_fails_when_somebody_else_ends_the_process(make, kind: str):
+    """At any moment: the next process begins with the tokens, and does what the last one has not done."""
+    setting = make(ends_at(kind))
+    setting.start(1)
+    setting.start(2)
+    setting.fill(1, 2, guesses={1: [3, 4]})
+    accepted = setting.masks.accept([3, 4, 5, 6])
+    assert accepted == ([3, 4, 5, 6], [False] * 4, {})
+    assert setting.late() == set()
+    assert len(setting.children.processes) == 2 and setting.workers.num_started == 2
+    assert {1: setting.process.tokens[setting.number(1)], 2: setting.process.tokens[setting.number(2)]} == {
+        1: (3, 4, 5), 2: (6,)
+    }  # fmt: skip
+
+
+def test_masks_are_copied_when_all_are_made_again(make):
+    """The process ends while it makes those behind drafts; the other sequences' are being overwritten then."""
+    setting = make(ends_at("drafts"), lambda process, turn: play(process, turn))
+    copied: list[bool] = []
+
+    def play(process: ScriptedProcess, turn: Turn) -> None:
+        for start in turn.starts:
+            if start.sequence_id == setting.number(2):
+                process.holds.add(start.sequence_id)
+        process.answer(turn)
+        if turn.drafts:
+            process.holds.clear()
+            setting.masks._remote.masks()[setting.masks._remote._sequences[2].region] = [1 << 9, 0, 0]
+            process.find(setting.number(2)) if setting.number(2) in process.tokens else copied.append(False)
+
+    setting.start(2)
+    setting.start(1)
+    setting.fill(1, 2, guesses={1: [3]})
+    assert setting.masks._remote._sequences[2].is_ready
+    assert setting.masks.allowed(2).nonzero().flatten().tolist() == [9] and not copied
+
+
+def test_the_sequence_that_took_too_long_fails_and_its_grammar_is_rejected(make):
+    setting = make()
+    for number in (1, 2, 3):
+        setting.accept_grammar(number)
+        setting.start(number)
+    setting.fill(1, 2, 3)
+    setting.process.holds.add(setting.number(2))
+    setting.masks.accept([3, 3, 3])
+    setting.note(setting.number(2), setting.number(2), setting.number(3))
+    setting.process.end()
+    setting.now += 1.0
+    assert setting.late() == set()
+    assert setting.masks._remote._sequences[2].failure == TOO_COSTLY
+    assert setting.rejection(2) == (f"{TOO_COSTLY}.", None, True)
+    assert setting.rejection(1) is setting.rejection(3) is None
+    setting.fill(1, 2, 3)
+    assert not setting.masks.allowed(1).any()
+    assert setting.masks.accept([4, NO_ALLOWED_TOKEN, 4]).failures == {2: TOO_COSTLY}
+    assert {number: setting.process.tokens.get(number) for number in (1, 2, 3)} == {1: (3, 4), 2: None, 3: (3, 4)}
+    assert setting.cache.expensive.seconds_left("account 2") == setting.cache.expensive.seconds_left("account 1")
+    for _ in range(3):
+        setting.cache.condemn(None, TOO_COSTLY, "account 2")
+    assert setting.cache.expensive.seconds_left("account 2") > 0 == setting.cache.expensive.seconds_left("account 1")
+
+
+def test_a_grammar_is_rejected_although_its_request_was_aborted(make):
+    """Else nobody would be charged for the end of the process."""
+    setting = make()
+    setting.accept_grammar(1)
+    setting.start(1)
+    setting.start(2)
+    setting.fill(1, 2)
+    number = setting.number(1)
+    setting.process.holds.add(number)
+    setting.masks.accept([3, 3])
+    setting.masks.end(1)
+    setting.note(number, number)
+    setting.process.end()
+    assert setting.step(2).failures == {}
+    assert setting.rejection(1) is not None and len(setting.masks._remote._regions) == 15
+
+
+def test_suspects_are_tried_one_after_the_other_until_one_is_there_again(make):
+    """Where memory has ended the process nothing says who it was for; others are worked on at the same time."""
+    setting = make()
+    for number in (1, 2, 3, 4):
+        setting.accept_grammar(number)
+        setting.start(number)
+    setting.fill(1, 2, 3, 4)
+    setting.process.holds |= {setting.number(number) for number in (2, 3)}
+    setting.masks.accept([3, 3, 3, 3])
+    setting.note(0, setting.number(2), setting.number(3))
+    setting.children._plays.append(holding({2, 3}))
+    setting.process.end()
+    setting.now += 1.0
+    assert setting.late() == {"g2", "g3"}
+    begun = set(setting.process.tokens)
+    assert len(begun) == 3 and {1, 4} < begun
+    (guilty,) = begun - {1, 4}
+    setting.note(0, guilty, 4)  # in company
+    setting.process.end()
+    setting.now += 1.0
+    assert setting.late() == set()
+    assert {each.id: each.failure for each in setting.masks._remote._sequences.values()} == {
+        1: None, 2: None, 3: None, 4: None, guilty: TOO_LARGE
+    }  # fmt: skip
+    assert setting.rejection(guilty) is not None and guilty not in setting.process.tokens
+
+
+def test_the_next_suspect_begins_when_the_first_is_cleared_or_has_ended(make):
+    setting = make()
+    for number in (1, 2, 3):
+        setting.start(number)
+    setting.fill(1, 2, 3)
+    setting.process.holds |= {1, 2, 3}
+    setting.masks.accept([3, 3, 3])
+    setting.note(0, 1, 2, 3)
+    setting.children._plays.append(holding({1, 2, 3}))
+    setting.process.end()
+    setting.now += 1.0
+    assert setting.late() == {"g1", "g2", "g3"}
+    (first,) = setting.process.tokens
+    setting.masks.end(first)
+    (second,) = setting.process.tokens
+    setting.process.reply(ready=(Ready(second, 1, False, None, ()),))
+    setting.masks._remote.read(0.0)
+    (third,) = set(setting.process.tokens) - {second}
+    setting.process.reply(ready=(Ready(third, 1, False, None, ()),))
+    assert setting.late() == set() and {first, second, third} == {1, 2, 3}
+
+
+def test_a_suspect_is_not_cleared_before_its_tokens_are_taken(make):
+    setting = make(lambda process, turn: process.end() if turn.takes else process.answer(turn))
+    setting.start(1)
+    setting.start(2)
+    setting.fill(1, 2)
+    setting.note(0, setting.number(1), setting.number(2))
+
+    def beginning(process: ScriptedProcess, turn: Turn) -> None:
+        """Its first sequence has begun, and the process ends at its tokens."""
+        process.tokens |= {start.sequence_id: start.token_ids for start in turn.starts}
+        for start in turn.starts:
+            process.reply(ready=(Ready(start.sequence_id, 0, False, None, ()),))
+            setting.note(0, start.sequence_id)
+            setting.masks._remote.read(0.0)
+        process.end()
+
+    setting.children._plays.append(beginning)
+    accepted = setting.masks.accept([3, 3])
+    assert list(accepted.failures.values()) == [TOO_LARGE] and accepted.token_ids.count(3) == 1
+
+
+def test_processes_that_end_again_and_again_fail_all(make):
+    setting = make(*[ends_at("starts")] * (MAX_ENDS + 1))
+    setting.start(1)
+    setting.start(2)
+    accepted = setting.step(1, 2)
+    assert accepted.failures == {1: NO_PROCESS, 2: NO_PROCESS}
+    assert setting.workers.num_started == MAX_ENDS and setting.late() == set()
+
+
+def test_rows_fail_where_no_process_can_be_started(make, monkeypatch: pytest.MonkeyPatch):
+    """In less time than the watchdog's; rows that begin later fail at once, until there is a process again."""
+    setting = make()
+    setting.children.can_fork = False
+    sleeps: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        sleeps.append(seconds)
+        setting.now += 1.0
+
+    monkeypatch.setattr(worker_masks.time, "sleep", sleep)
+    setting.start(1)
+    assert setting.step(1).failures == {1: NO_PROCESS}
+    assert MISSING_S < len(sleeps) < MISSING_S + 5 and setting.children.num_starts >= len(sleeps)
+    setting.masks.end(1)
+    setting.start(2)
+    before = len(sleeps)
+    assert setting.step(2).failures == {2: NO_PROCESS} and len(sleeps) <= before + 1
+    setting.masks.end(2)
+    setting.children.can_fork = True
+    setting.start(3)
+    assert setting.step(3).failures == {} and setting.late() == set()
+
+
+def test_rows_fail_at_once_when_the_server_ends(make):
+    setting = make()
+    setting.start(1)
+    setting.fill(1)
+    setting.workers.close()
+    assert setting.masks.accept([3]).failures == {1: NO_PROCESS}
+
+
+def test_nothing_is_left_of_sequences_that_have_ended(make):
+    setting = make(None, None, num_sequences=4)
+    rng = np.random.default_rng(1)
+    for number in range(1, 40):
+        row = int(rng.integers(1, 3))
+        setting.start(row, number)
+        setting.fill(row)
+        if rng.random() < 0.3:
+            setting.process.end()
+        setting.masks.accept([3])
+        if rng.random() < 0.3:
+            setting.process.end()
+        setting.masks.end(number)
+        setting.masks.end(number)
+    setting.masks._remote.receive(lambda: not setting.masks._remote._ending)
+    masks = setting.masks
+    assert sorted(masks._remote._regions) == [0, 1, 2, 3]
+    assert not (masks._remote._sequences or masks._remote._by_number or masks._remote.late or masks._remote._takes or masks._remote._drafts)
