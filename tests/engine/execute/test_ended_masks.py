@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from app.engine.execute import worker_masks
+from app.engine.execute import remote_sequences
 from app.engine.execute.remote_sequences import MAX_ENDS, MISSING_S, NO_PROCESS, TOO_COSTLY, TOO_LARGE
 from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN
 from app.text.grammar.children.mask_messages import Ready, Turn
@@ -219,7 +219,7 @@ def test_rows_fail_where_no_process_can_be_started(make, monkeypatch: pytest.Mon
         sleeps.append(seconds)
         setting.now += 1.0
 
-    monkeypatch.setattr(worker_masks.time, "sleep", sleep)
+    monkeypatch.setattr(remote_sequences.time, "sleep", sleep)
     setting.start(1)
     assert setting.step(1).failures == {1: NO_PROCESS}
     assert MISSING_S < len(sleeps) < MISSING_S + 5 and setting.children.num_starts >= len(sleeps)
@@ -258,4 +258,10 @@ def test_nothing_is_left_of_sequences_that_have_ended(make):
     setting.masks._remote.receive(lambda: not setting.masks._remote._ending)
     masks = setting.masks
     assert sorted(masks._remote._regions) == [0, 1, 2, 3]
-    assert not (masks._remote._sequences or masks._remote._by_number or masks._remote.late or masks._remote._takes or masks._remote._drafts)
+    assert not (
+        masks._remote._sequences
+        or masks._remote._by_number
+        or masks._remote.late
+        or masks._remote._takes
+        or masks._remote._drafts
+    )
