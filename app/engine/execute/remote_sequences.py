@@ -29,6 +29,7 @@ RETRY_S, NO_PROCESS_S = 1.0, 0.005
 READ_BYTES = 64 * 2**10
 TOO_COSTLY = "Its next tokens take more than 0.1 s of processor time to find"
 TOO_LARGE = "Its next tokens take more memory or time to find than is allowed"
+TOO_MANY = "Other grammars of the same client have cost too much"
 NO_PROCESS = "The process that applies grammars ends again and again"
 MISSING_S = 15.0
 """How long sequences wait for a process to begin in, on a busy machine: less than the watchdog's time."""
@@ -108,7 +109,9 @@ class RemoteSequences:
             known = (start.sequence_id, start.sampling.account, grammar, plain, [*start.output_token_ids])
             sequence = RemoteSequence(number, *known, region)
             self._by_number[number] = self._sequences[start.sequence_id] = sequence
-            self._send_start(sequence)
+            sequence.failure = self._grammars.why_condemned(grammar)
+            if sequence.failure is None:
+                self._send_start(sequence)
         elif sequence.region < 0 and sequence.failure is None:
             sequence.region = self._take_region()
             self.take([(sequence, ())])
@@ -274,10 +277,8 @@ class RemoteSequences:
             culprit, reason = self._suspects[0], TOO_LARGE  # the others were not there
         self._suspects.clear()
         if culprit is not None:
-            culprit.failure = reason
             self._num_ends = 0
-            self._grammars.condemn(culprit.constraint.grammar, reason, culprit.account)
-            self._forget(culprit)
+            self._blame(culprit, reason)
         else:
             self._suspects.extend(self._by_number[each] for each in link.suspects if each in self._by_number)
         for ended in self._ending.values():
@@ -293,6 +294,18 @@ class RemoteSequences:
             self._fail_all()
         elif self._sequences:
             self._connect()
+
+    def _blame(self, culprit: RemoteSequence, reason: str) -> None:
+        """Let a sequence fail, and those of its account with the same grammar; all of it beyond its allowance.
+
+        So an account can end few processes, whatever it has sent before the first of them.
+        """
+        may_go_on = self._grammars.condemn(culprit.grammar, reason, culprit.account)
+        for sequence in (culprit, *self._sequences.values()):
+            is_same = sequence.grammar == culprit.grammar
+            if sequence.account == culprit.account and (is_same or not may_go_on):
+                sequence.failure = sequence.failure or (reason if is_same else TOO_MANY)
+                self._forget(sequence)
 
     def _miss_process(self) -> None:
         """Note that there is no process, and that none can be forked; sequences fail if that does not change."""

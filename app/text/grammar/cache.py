@@ -204,14 +204,23 @@ class GrammarCache:
         entry = self._entries.get(grammar)
         return replace(grammar if entry is None or entry.plain is None else entry.plain, param=None)
 
-    def condemn(self, grammar: Grammar | None, reason: str, account: str) -> None:
-        """Reject from now on a grammar that has cost too much while an answer of `account` was made."""
+    def condemn(self, grammar: Grammar, reason: str, account: str) -> bool:
+        """Reject from now on a grammar that has cost too much while an answer of `account` was made.
+
+        Returns:
+            Whether the account has any of its allowance left, and may go on with its other grammars.
+        """
         with self._lock:
-            self.expensive.take(account)
-            for known, entry in self._entries.items():
-                if grammar is not None and entry.plain is not None and replace(entry.plain, param=None) == grammar:
-                    self._reject(known, entry, Rejection(f"{reason}.", is_too_costly=True))
-                    entry.plain = None
+            entry = self._entries.get(grammar)
+            if entry is not None and entry.rejection is None:
+                self._reject(grammar, entry, Rejection(f"{reason}.", is_too_costly=True))
+                entry.plain = None
+        return self.expensive.take(account)
+
+    def why_condemned(self, grammar: Grammar) -> str | None:
+        """Return why a leased grammar was rejected after its trial; None if it was not."""
+        entry = self._entries.get(grammar)
+        return None if entry is None or entry.rejection is None else entry.rejection.message.rstrip(".")
 
     def matcher(self, grammar: Grammar) -> LLMatcher | None:
         """Return a matcher at the beginning of a leased grammar; None if it is not compiled. Engine thread only."""

@@ -46,11 +46,19 @@ class Setting:
         """The one that runs."""
         return self.children.processes[-1]
 
-    def start(self, row: int, sequence_id: int | None = None, output: tuple[int, ...] = ()) -> None:
-        """Begin a sequence in a row; its grammar and its account are its own."""
+    def start(
+        self,
+        row: int,
+        sequence_id: int | None = None,
+        output: tuple[int, ...] = (),
+        *,
+        text: str | None = None,
+        account: str | None = None,
+    ) -> None:
+        """Begin a sequence in a row; its grammar and its account are its own unless they are given."""
         number = row if sequence_id is None else sequence_id
-        text = grammar(f"g{number}")
-        sampling = RowSampling.of(SamplingParams(), Constraint(text), f"account {number}")
+        wanted = Constraint(grammar(text or f"g{number}"))
+        sampling = RowSampling.of(SamplingParams(), wanted, account or f"account {number}")
         self.masks.start(RowStart(row, number, 0, sampling, (5,), output))
 
     def fill(self, *rows: int, guesses: dict[int, list[int]] | None = None) -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from app.engine.execute import remote_sequences
-from app.engine.execute.remote_sequences import MAX_ENDS, MISSING_S, NO_PROCESS, TOO_COSTLY, TOO_LARGE
+from app.engine.execute.remote_sequences import MAX_ENDS, MISSING_S, NO_PROCESS, TOO_COSTLY, TOO_LARGE, TOO_MANY
 from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN
 from app.text.grammar.children.mask_messages import Ready, Turn
-from tests.engine.execute.mask_setting import Play, Setting
+from tests.engine.execute.mask_setting import Play, Setting, grammar
 from tests.text.grammar.children.scripted_process import ScriptedProcess
 
 
@@ -108,9 +108,38 @@ def test_the_sequence_that_took_too_long_fails_and_its_grammar_is_rejected(make)
     assert setting.masks.accept([4, NO_ALLOWED_TOKEN, 4]).failures == {2: TOO_COSTLY}
     assert {number: setting.process.tokens.get(number) for number in (1, 2, 3)} == {1: (3, 4), 2: None, 3: (3, 4)}
     assert setting.cache.expensive.seconds_left("account 2") == setting.cache.expensive.seconds_left("account 1")
-    for _ in range(3):
-        setting.cache.condemn(None, TOO_COSTLY, "account 2")
+    for number in range(3):
+        assert setting.cache.condemn(grammar(f"other {number}"), TOO_COSTLY, "account 2")
     assert setting.cache.expensive.seconds_left("account 2") > 0 == setting.cache.expensive.seconds_left("account 1")
+
+
+def test_an_account_can_end_few_processes(make):
+    """Its sequences with the same grammar fail together; beyond its allowance all of them do, and no others."""
+    setting = make()
+    for number in range(1, 7):
+        setting.start(number, account="mine")
+    setting.start(7, text="g1", account="mine")
+    setting.start(8, text="g1", account="other")
+    rows = list(range(1, 9))
+    setting.fill(*rows)
+    for number in range(1, 6):
+        assert setting.masks._remote._sequences[6].failure is None
+        setting.note(setting.number(number), setting.number(number))
+        setting.process.end()
+        setting.fill(8)
+        setting.masks.accept([3])
+    failures = {number: setting.masks._remote._sequences[number].failure for number in rows}
+    assert failures == {**dict.fromkeys(range(1, 6), TOO_COSTLY), 6: TOO_MANY, 7: TOO_COSTLY, 8: None}
+
+
+def test_a_sequence_that_begins_with_a_rejected_grammar_fails_at_once(make):
+    setting = make()
+    setting.accept_grammar(1)
+    setting.cache.condemn(grammar("g1"), TOO_COSTLY, "somebody")
+    setting.start(1)
+    setting.fill(1)
+    assert setting.masks.accept([NO_ALLOWED_TOKEN]).failures == {1: TOO_COSTLY}
+    assert not setting.children.processes
 
 
 def test_a_grammar_is_rejected_although_its_request_was_aborted(make):
