@@ -59,10 +59,16 @@ class GrammarTrials:
             InvalidValue: the grammar is rejected; GrammarTooCostly where its trial has come to a limit.
             UnsupportedParameter: the model supports no grammars.
             Overloaded: too many grammars wait for a trial, or are in use.
-            RateLimitExceeded: too many of the account's trials were expensive.
+            RateLimitExceeded: too many of the account's trials were expensive, or too many of its answers.
             EngineFailed: no process can try it.
             Draining: `close` was called.
         """
+        if wait_s := self._cache.costly.seconds_left(account):
+            raise RateLimitExceeded(
+                f"{EXPENSIVE_A_MINUTE} of your answers with grammars cost too much within a minute, more than 0.1 s of "
+                f"processor time for a token; the next one is accepted in {ceil(wait_s)} s. Send simpler grammars.",
+                retry_after_s=ceil(wait_s),
+            )
         while (lease := self._cache.lease_decided(grammar, account)) is None:
             await asyncio.shield(self._trials.get((grammar, account)) or self._begin(grammar, account))
         try:
@@ -148,6 +154,8 @@ class GrammarTrials:
         """Have a grammar compiled by the process that finds masks, so that no step waits for it."""
         async with self._compiling:
             for _ in range(NUM_TRIES):
+                if self._is_closed:
+                    raise Draining("The server is shutting down.")
                 link = await self._link()
                 if link is self._compiled_by and grammar in self._compiled:
                     return
@@ -170,7 +178,8 @@ class GrammarTrials:
         """Return the process that finds masks; start it, and what forks it, if there is none."""
         link = self._workers.current()
         if link is None and self._cache.children is not None:
-            await self._threads.run(self._cache.children.start)
+            with suppress(CannotStart):
+                await self._threads.run(self._cache.children.start)
             link = self._workers.current()
         return link
 

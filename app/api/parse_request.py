@@ -191,12 +191,12 @@ class RequestContext:
         """Return the request, if the model can serve it; its id is 128 random bits.
 
         For `max_output` and `default_max_tokens` see `admit`. `reasoning` says how the answer's reasoning begins,
-        `tools` are those that it may call. This may compile a grammar, so the further prompts of a body are admitted,
-        and become copies of the first request.
+        `tools` are those that it may call. This may make a grammar, so the further prompts of a body are admitted, and
+        become copies of the first request.
 
         Raises:
             InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `admit`.
-            UnsupportedParameter, Overloaded: see `structured_output.prepare`.
+            UnsupportedParameter: see `structured_output.prepare`.
         """
         resolved = self.admit(prompt_token_ids, params, max_output=max_output, default_max_tokens=default_max_tokens)
         prepared = prepare(requested_outputs(body), resolved, self.context, reasoning, tools)

@@ -8,6 +8,7 @@ the reason, they are tried one after the other, until it ends again at one of th
 from __future__ import annotations
 
 import select
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -85,6 +86,7 @@ class RemoteSequences:
         self._by_number: dict[int, RemoteSequence] = {}
         self._link: WorkerLink | None = None
         self._replies = Messages(Reply)
+        self._unread = b""  # what came while something was sent
         self._num_ends = 0  # of processes, in a row
         self._missed_at: float | None = None  # since when there has been no process
         self._regions = list(range(num_regions))
@@ -110,6 +112,8 @@ class RemoteSequences:
             sequence = RemoteSequence(number, *known, region)
             self._by_number[number] = self._sequences[start.sequence_id] = sequence
             sequence.failure = self._grammars.why_condemned(grammar)
+            if self._grammars.is_barred(sequence.account):
+                sequence.failure = sequence.failure or TOO_MANY
             if sequence.failure is None:
                 self._send_start(sequence)
         elif sequence.region < 0 and sequence.failure is None:
@@ -123,8 +127,9 @@ class RemoteSequences:
         if sequence is None:
             return
         del self._by_number[sequence.number]
+        is_awaited = sequence.is_begun and (sequence.number in self.late or not sequence.is_settled)
         self._forget(sequence)
-        if sequence.is_begun and not sequence.is_settled:
+        if is_awaited:
             self._ending[sequence.number] = sequence
         else:
             self._free_region(sequence)
@@ -164,10 +169,20 @@ class RemoteSequences:
         return np.frombuffer(memory.words, np.uint32).reshape(-1, memory.num_words)
 
     def _send(self, turn: Turn) -> None:
-        """Send a turn; what a process does not get that has ended is sent to the next one again."""
-        if self._link is not None:
-            with suppress(OSError):
-                self._link.steps.sendall(encode(turn))
+        """Send a turn; what a process does not get that has ended is sent to the next one again.
+
+        What the process says meanwhile is kept: it reads nothing while nobody reads what it says.
+        """
+        if self._link is None:
+            return
+        steps, data = self._link.steps, memoryview(encode(turn))
+        with suppress(OSError, ValueError):  # as in `read`
+            while data:
+                try:
+                    data = data[steps.send(data, socket.MSG_DONTWAIT) :]
+                except BlockingIOError:
+                    if select.select([steps], [steps], [])[0]:
+                        self._unread += steps.recv(READ_BYTES)
 
     def receive(self, is_done: Callable[[], bool], until: float | None = None) -> None:
         """Read what the process says until `is_done`, or up to the time `until`."""
@@ -186,9 +201,12 @@ class RemoteSequences:
             time.sleep(min(timeout, NO_PROCESS_S))
             return
         try:
-            if not select.select([link.steps], [], [], timeout)[0]:
+            if self._unread:
+                data, self._unread = self._unread, b""
+            elif select.select([link.steps], [], [], timeout)[0]:
+                data = link.steps.recv(READ_BYTES)
+            else:
                 return
-            data = link.steps.recv(READ_BYTES)
         except (OSError, ValueError):  # the latter of a socket that was closed, as the server's end does
             data = b""
         if not data:
@@ -203,7 +221,8 @@ class RemoteSequences:
                 continue
             sequence = self._by_number[took.sequence_id]
             sequence.tokens += take.token_ids[: took.num_taken]
-            sequence.took, sequence.failure = took, sequence.failure or took.failure
+            sequence.took = took if take.token_ids else None
+            sequence.failure = sequence.failure or took.failure
             sequence.is_ready = took.is_complete
             if not took.is_complete and sequence.failure is None:
                 self._note_late(sequence)
@@ -245,7 +264,7 @@ class RemoteSequences:
         if link is None:
             return None
         self._missed_at = None
-        self._replies = Messages(Reply)
+        self._replies, self._unread = Messages(Reply), b""
         for sequence in self._sequences.values():
             if sequence.failure is None and sequence not in self._suspects:
                 self._send_start(sequence)
@@ -300,10 +319,11 @@ class RemoteSequences:
 
         So an account can end few processes, whatever it has sent before the first of them.
         """
-        may_go_on = self._grammars.condemn(culprit.grammar, reason, culprit.account)
+        self._grammars.condemn(culprit.grammar, reason, culprit.account)
+        is_barred = self._grammars.is_barred(culprit.account)
         for sequence in (culprit, *self._sequences.values()):
             is_same = sequence.grammar == culprit.grammar
-            if sequence.account == culprit.account and (is_same or not may_go_on):
+            if sequence.account == culprit.account and (is_same or is_barred):
                 sequence.failure = sequence.failure or (reason if is_same else TOO_MANY)
                 self._forget(sequence)
 

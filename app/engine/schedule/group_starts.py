@@ -11,6 +11,7 @@ with more lose seats and blocks to it (see `shares`).
 from __future__ import annotations
 
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 from app.engine.schedule.group import SequenceGroup
@@ -20,6 +21,8 @@ from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import PAUSED, RUNNING, SWAPPED
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
+
+_sort_key = attrgetter("sort_key")
 
 
 class _Rejection(NamedTuple):
@@ -65,7 +68,7 @@ class GroupStarts:
             if not builder.is_late(group):
                 return group
             on_time = (group for group in queues if not builder.is_late(group))
-            return min(on_time, key=lambda group: group.sort_key, default=None)
+            return min(on_time, key=_sort_key if shares is None else shares.rank, default=None)
         return next((group for group in queues if group.request.id in allowed), None)
 
     def shrink_to_budget(self) -> None:

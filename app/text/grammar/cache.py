@@ -94,7 +94,8 @@ class GrammarCache:
     `num_bytes` estimates the memory of the grammars. `failures` counts requests that failed because of a grammar, by
     reason: `refused` before they began, `limit` and `no_token` while they were answered. With `is_served` the grammars
     come from clients: `children`, from `load` on, then forks the processes that try them, and `workers` keeps the one
-    that compiles them and finds their masks. `expensive` counts those of each account that cost too much.
+    that compiles them and finds their masks. `expensive` counts those of each account that took long to
+    compile, `costly` those that cost too much while an answer was made.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES, *, is_served: bool = False, clock: Clock = monotonic) -> None:
@@ -105,6 +106,7 @@ class GrammarCache:
         self.is_served = is_served
         self.workers: MaskWorkers | None = None
         self.expensive = TokenBuckets(EXPENSIVE_A_MINUTE / 60, EXPENSIVE_A_MINUTE, clock)
+        self.costly = TokenBuckets(EXPENSIVE_A_MINUTE / 60, EXPENSIVE_A_MINUTE, clock)
         self._vocabulary: GrammarVocabulary | UnsupportedParameter | None = None
         self._entries: OrderedDict[Grammar, _Entry] = OrderedDict()  # the one used longest ago first
         self._compile_s: list[float] = []
@@ -151,9 +153,10 @@ class GrammarCache:
         """Return the lease of an entry that was made for it; compile the grammar with a `vocabulary`."""
         lease = Lease(grammar, partial(self._leave, account))
         try:
-            with entry.lock:
-                if not entry.is_decided and vocabulary is not None:
-                    self._compile(grammar, vocabulary, entry)
+            if vocabulary is not None:
+                with entry.lock:
+                    if not entry.is_decided:
+                        self._compile(grammar, vocabulary, entry)
             if entry.rejection is not None:
                 raise entry.rejection.error()
         except BaseException:
@@ -204,18 +207,18 @@ class GrammarCache:
         entry = self._entries.get(grammar)
         return replace(grammar if entry is None or entry.plain is None else entry.plain, param=None)
 
-    def condemn(self, grammar: Grammar, reason: str, account: str) -> bool:
-        """Reject from now on a grammar that has cost too much while an answer of `account` was made.
-
-        Returns:
-            Whether the account has any of its allowance left, and may go on with its other grammars.
-        """
+    def condemn(self, grammar: Grammar, reason: str, account: str) -> None:
+        """Reject from now on a grammar that has cost too much while an answer of `account` was made."""
         with self._lock:
             entry = self._entries.get(grammar)
             if entry is not None and entry.rejection is None:
                 self._reject(grammar, entry, Rejection(f"{reason}.", is_too_costly=True))
                 entry.plain = None
-        return self.expensive.take(account)
+        self.costly.take(account)
+
+    def is_barred(self, account: str) -> bool:
+        """Whether answers of an account have cost too much too often, so that it gets none with grammars for now."""
+        return self.costly.seconds_left(account) > 0
 
     def why_condemned(self, grammar: Grammar) -> str | None:
         """Return why a leased grammar was rejected after its trial; None if it was not."""

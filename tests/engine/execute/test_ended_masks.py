@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +13,10 @@ import pytest
 from app.engine.execute import remote_sequences
 from app.engine.execute.remote_sequences import MAX_ENDS, MISSING_S, NO_PROCESS, TOO_COSTLY, TOO_LARGE, TOO_MANY
 from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN
-from app.text.grammar.children.mask_messages import Ready, Turn
+from app.text.grammar.children.mask_messages import Ready, Setup, Turn, read_message
+from tests.engine.execute import mask_setting
 from tests.engine.execute.mask_setting import Play, Setting, grammar
-from tests.text.grammar.children.scripted_process import ScriptedProcess
+from tests.text.grammar.children.scripted_process import ScriptedChildren, ScriptedProcess
 
 
 @pytest.fixture
@@ -107,10 +111,10 @@ def test_the_sequence_that_took_too_long_fails_and_its_grammar_is_rejected(make)
     assert not setting.masks.allowed(1).any()
     assert setting.masks.accept([4, NO_ALLOWED_TOKEN, 4]).failures == {2: TOO_COSTLY}
     assert {number: setting.process.tokens.get(number) for number in (1, 2, 3)} == {1: (3, 4), 2: None, 3: (3, 4)}
-    assert setting.cache.expensive.seconds_left("account 2") == setting.cache.expensive.seconds_left("account 1")
     for number in range(3):
-        assert setting.cache.condemn(grammar(f"other {number}"), TOO_COSTLY, "account 2")
-    assert setting.cache.expensive.seconds_left("account 2") > 0 == setting.cache.expensive.seconds_left("account 1")
+        assert not setting.cache.is_barred("account 2")
+        setting.cache.condemn(grammar(f"other {number}"), TOO_COSTLY, "account 2")
+    assert setting.cache.is_barred("account 2") and not setting.cache.is_barred("account 1")
 
 
 def test_an_account_can_end_few_processes(make):
@@ -122,14 +126,16 @@ def test_an_account_can_end_few_processes(make):
     setting.start(8, text="g1", account="other")
     rows = list(range(1, 9))
     setting.fill(*rows)
-    for number in range(1, 6):
+    for number in range(1, 5):
         assert setting.masks._remote._sequences[6].failure is None
         setting.note(setting.number(number), setting.number(number))
         setting.process.end()
         setting.fill(8)
         setting.masks.accept([3])
     failures = {number: setting.masks._remote._sequences[number].failure for number in rows}
-    assert failures == {**dict.fromkeys(range(1, 6), TOO_COSTLY), 6: TOO_MANY, 7: TOO_COSTLY, 8: None}
+    assert failures == {**dict.fromkeys(range(1, 5), TOO_COSTLY), 5: TOO_MANY, 6: TOO_MANY, 7: TOO_COSTLY, 8: None}
+    setting.start(9, account="mine")
+    assert setting.masks._remote._sequences[9].failure == TOO_MANY
 
 
 def test_a_sequence_that_begins_with_a_rejected_grammar_fails_at_once(make):
@@ -294,3 +300,34 @@ def test_nothing_is_left_of_sequences_that_have_ended(make):
         or masks._remote._takes
         or masks._remote._drafts
     )
+
+
+class BusyChildren(ScriptedChildren):
+    """Starts processes that act on a thread of their own, and read nothing while nobody reads what they say."""
+
+    def fork_masks(self, memory: int) -> Any:
+        super().fork_masks(memory)
+        process = self.processes[-1]
+        threading.Thread(target=self._run, args=(process,), daemon=True).start()
+        return process.ours, process.compiles
+
+    def _run(self, process: ScriptedProcess) -> None:
+        with suppress(OSError):
+            assert read_message(process._theirs, Setup)
+            process._is_set_up = True
+            while data := process._theirs.recv(4096):
+                process.receive(data)
+
+
+def test_many_sequences_begin_although_the_process_answers_meanwhile(monkeypatch: pytest.MonkeyPatch):
+    """A socket holds a few hundred messages."""
+    monkeypatch.setattr(mask_setting, "ScriptedChildren", BusyChildren)
+    setting = Setting(num_sequences=3000)
+    setting.start(1)
+    setting.fill(1)
+    for row in range(2, 3000):
+        setting.start(row)
+    sequences = setting.masks._remote._sequences
+    setting.masks._remote.receive(lambda: all(each.is_ready for each in sequences.values()))
+    assert len(sequences) == 2999 and len(setting.children.processes) == 1
+    setting.close()

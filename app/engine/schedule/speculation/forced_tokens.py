@@ -10,7 +10,7 @@ MAX_FORCED = 16
 
 
 class ForcedTokens(Protocol):
-    """The tokens that grammars leave no choice about. Engine thread only; execute/masks.py implements it."""
+    """The tokens that grammars leave no choice about. Engine thread only; see execute/masks.py."""
 
     @property
     def rows(self) -> Collection[int]:

@@ -41,6 +41,7 @@ class ForkClient:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._is_closed = False
+        self._refusal: str | None = None  # why the library cannot read the tokenizer
         self._starting: threading.Thread | None = None
         self._lock = threading.Lock()
 
@@ -76,7 +77,8 @@ class ForkClient:
                     ours.close()
             self._end()
             if answer:
-                raise UnsupportedParameter(answer.decode("utf-8", "replace").strip())
+                self._refusal = answer.decode("utf-8", "replace").strip()
+                self._check_open()
             raise CannotStart("The process that tries grammars has ended at its start; see the server log.")
 
     def start_soon(self) -> None:
@@ -154,6 +156,8 @@ class ForkClient:
         if self._is_closed:
             self._end()
             raise CannotStart("The server is shutting down.")
+        if self._refusal is not None:
+            raise UnsupportedParameter(self._refusal)
 
     def _greet(self, control: socket.socket) -> bytes:
         """Send the greeting; return the line that comes back, empty if the process has ended or is late."""

@@ -77,6 +77,11 @@ class _Steps:
             raise BrokenPipeError
         self._process.receive(data)
 
+    def send(self, data: memoryview, flags: int) -> int:
+        """Let the process act; it takes all."""
+        self.sendall(bytes(data))
+        return len(data)
+
 
 class ScriptedChildren:
     """Starts scripted processes, in place of a ForkClient; `plays` are for the first ones, one each."""
