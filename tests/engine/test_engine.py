@@ -13,6 +13,7 @@ from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
 from app.engine.execute.cpu.runner import ComputedStep
+from app.engine.execute.masks import Masks
 from app.engine.faults import FaultPlan
 from app.engine.output_processor import OutputProcessor
 from app.engine.schedule.scheduler import Scheduler
@@ -290,8 +291,8 @@ class FakeRunner:
 
     has_idle_work, num_graphs, num_graph_failures = False, 0, 0
 
-    def __init__(self, fails_at: int) -> None:
-        self.fails_at = fails_at
+    def __init__(self, fails_at: int, masks: Masks) -> None:
+        self.fails_at, self.masks = fails_at, masks
         self.num_launches = 0
 
     def launch(self, plan: StepPlan) -> ComputedStep:
@@ -309,7 +310,7 @@ def test_the_engine_works_after_a_failed_launch_with_steps_in_flight(fails_at: i
     limits = replace(real.scheduler.limits, run_ahead=1)
     scheduler = Scheduler(limits)
     output = OutputProcessor(scheduler, TOKENIZER, ())
-    built = Engine(real.model_info, scheduler, FakeRunner(fails_at), output, real.grammars)  # type: ignore[arg-type]
+    built = Engine(real.model_info, scheduler, FakeRunner(fails_at, real.runner.masks), output, real.grammars)  # type: ignore[arg-type]
     run = Run(built)
     first, second, *_ = requests_of(real, max_tokens=9)
     run.add(first)
