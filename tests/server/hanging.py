@@ -2,7 +2,7 @@
 
 `engine`: the third step never ends, and the server shows the failure until it gets SIGUSR1. `loop`: the event loop
 blocks when it prints that the server is ready. `flood`: the same after 5,000 lines of the log. `load`: the model loads
-until the server gets SIGUSR1. `compile`: a grammar is compiled for ever. `child`: a child process runs for ever; its
+until the server gets SIGUSR1. `text`: a thread that reads a request works for ever. `child`: a child process runs for ever; its
 number is in the log. `log`: nothing hangs, and 100 lines of the log may wait for their reader. `folders`: nothing
 hangs, and neither the cache nor a temporary folder can be written.
 
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 
+from app.api import parse_request
 from app.commands import serve as command
 from app.commands.options import Parser, read_config
 from app.engine.faults import FaultPlan
@@ -26,7 +27,6 @@ from app.observe.log_writer import LogWriter
 from app.runtime.clock import monotonic
 from app.server import lifecycle
 from app.server.run import serve
-from app.text.grammar import cache
 
 HANGS_AT_LAUNCH = 3
 LONG_S = 1e9
@@ -113,8 +113,8 @@ def main(kind: str, arguments: list[str]) -> None:
             show_failures_until_told()
         case "load":
             load_when_told()
-        case "compile":
-            cache.compile_grammar = lambda *arguments: hang_for_ever()
+        case "text":
+            parse_request.prepare = lambda *arguments: hang_for_ever()
         case "child":
             start_child()
         case "folders":
