@@ -2,9 +2,9 @@
 
 `engine`: the third step never ends, and the server shows the failure until it gets SIGUSR1. `loop`: the event loop
 blocks when it prints that the server is ready. `flood`: the same after 5,000 lines of the log. `load`: the model loads
-until the server gets SIGUSR1. `text`: a thread that reads a request works for ever. `child`: a child process runs for ever; its
-number is in the log. `log`: nothing hangs, and 100 lines of the log may wait for their reader. `folders`: nothing
-hangs, and neither the cache nor a temporary folder can be written.
+until the server gets SIGUSR1. `text`: a thread that reads a request works for ever. `child`: a child process runs for
+ever; its number is in the log. `log`: nothing hangs, and 100 lines of the log may wait for their reader. `folders`:
+nothing hangs, and neither the cache nor a temporary folder can be written.
 
 What hangs says so on stderr before, but for the loop.
 """
