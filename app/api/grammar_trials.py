@@ -1,4 +1,4 @@
-"""Clients' grammars: each is tried in a process of its own before it is compiled (see text/grammar/children)."""
+"""Clients' grammars: each is tried in a process of its own before an answer uses it (see text/grammar/children)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,14 @@ from contextlib import suppress
 from dataclasses import replace
 from math import ceil
 
-from app.contract.errors import (
-    CannotStart,
-    Draining,
-    EngineFailed,
-    InvalidValue,
-    RateLimitExceeded,
-)
+from app.contract.errors import CannotStart, Draining, EngineFailed, RateLimitExceeded
 from app.contract.grammar import Grammar
 from app.streaming.background import Background, FairSemaphore
 from app.text.grammar.cache import EXPENSIVE_A_MINUTE, GrammarCache, Lease, Rejection
 from app.text.grammar.children.fork_client import ForkClient
-from app.text.grammar.children.mask_messages import Compile, Compiled, Messages, encode
-from app.text.grammar.children.mask_workers import MaskWorkers, WorkerLink
 from app.text.grammar.children.trial import Ended, Verdict, encode_grammar, read_trial
 
-MAX_WAITING, MAX_COMPILED = 256, 256
+MAX_WAITING = 256
 # Trials that take this long, in seconds of processor time, count against the account's allowance.
 EXPENSIVE_S = 0.25
 NUM_TRIES = 2
@@ -47,13 +39,10 @@ class GrammarTrials:
         self._threads = threads
         self._permit = FairSemaphore(1, MAX_WAITING)
         self._trials: dict[tuple[Grammar, str], asyncio.Task[None]] = {}
-        self._compiled_by: WorkerLink | None = None
-        self._compiled: dict[Grammar, None] = {}  # by that process
-        self._compiling = asyncio.Lock()
         self._is_closed = False
 
     async def lease(self, grammar: Grammar, account: str) -> Lease:
-        """Return a lease of a grammar, after its trial if it is new, and compiled. Cancel-safe: its trial goes on.
+        """Return a lease of a grammar, after its trial if it is new. Cancel-safe: its trial goes on.
 
         Raises:
             InvalidValue: the grammar is rejected; GrammarTooCostly where its trial has come to a limit.
@@ -71,11 +60,6 @@ class GrammarTrials:
             )
         while (lease := self._cache.lease_decided(grammar, account)) is None:
             await asyncio.shield(self._trials.get((grammar, account)) or self._begin(grammar, account))
-        try:
-            await self._have_compiled(self._cache.plain(grammar))
-        except BaseException:
-            lease.release()
-            raise
         return lease
 
     def close(self) -> None:
@@ -140,55 +124,6 @@ class GrammarTrials:
             plain = replace(grammar, source=verdict.lark, gbnf=None)
         return self._cache.accept(grammar, plain, account, ended.num_bytes)
 
-    async def _have_compiled(self, grammar: Grammar) -> None:
-        """Have a grammar compiled, unless it is. Cancel-safe: an answer that nobody waits for is read, too."""
-        if self._cache.workers is None:
-            return
-        if self._compiled_by is not None and self._compiled_by is self._workers.current() and grammar in self._compiled:
-            return
-        compiling = asyncio.get_running_loop().create_task(self._compile(grammar))
-        compiling.add_done_callback(lambda task: None if task.cancelled() else task.exception())
-        await asyncio.shield(compiling)
-
-    async def _compile(self, grammar: Grammar) -> None:
-        """Have a grammar compiled by the process that finds masks, so that no step waits for it."""
-        async with self._compiling:
-            for _ in range(NUM_TRIES):
-                if self._is_closed:
-                    raise Draining("The server is shutting down.")
-                link = await self._link()
-                if link is self._compiled_by and grammar in self._compiled:
-                    return
-                compiled = None if link is None else await _compiled(link, grammar)
-                if link is not None and compiled is None:
-                    self._workers.renew(link)
-                if compiled is None:
-                    continue
-                if compiled.rejection is not None:
-                    raise InvalidValue(compiled.rejection)
-                if link is not self._compiled_by:
-                    self._compiled_by, self._compiled = link, {}
-                self._compiled[grammar] = None
-                while len(self._compiled) > MAX_COMPILED:
-                    del self._compiled[next(iter(self._compiled))]
-                return
-        raise EngineFailed("The grammar could not be compiled; see the server log. Try again.")
-
-    async def _link(self) -> WorkerLink | None:
-        """Return the process that finds masks; start it, and what forks it, if there is none."""
-        link = self._workers.current()
-        if link is None and self._cache.children is not None:
-            with suppress(CannotStart):
-                await self._threads.run(self._cache.children.start)
-            link = self._workers.current()
-        return link
-
-    @property
-    def _workers(self) -> MaskWorkers:
-        workers = self._cache.workers
-        assert workers is not None, "the engine has made them"
-        return workers
-
     async def _outcome(self, grammar: Grammar, account: str, children: ForkClient) -> tuple[Verdict | None, Ended]:
         """Return what a trial says and how it ended; one that somebody else has ended is repeated once."""
         for _ in range(NUM_TRIES):
@@ -223,16 +158,3 @@ async def _exchange(connection: socket.socket, line: bytes) -> bytes:
         return b""
     finally:
         writer.close()
-
-
-async def _compiled(link: WorkerLink, grammar: Grammar) -> Compiled | None:
-    """Return what a process says that was asked to compile a grammar; None if it has ended."""
-    loop, answers = asyncio.get_running_loop(), Messages(Compiled)
-    try:
-        await loop.sock_sendall(link.compiles, encode(Compile(grammar)))
-        while data := await loop.sock_recv(link.compiles, 65536):
-            for answer in answers.feed(data):
-                return answer
-    except OSError:
-        pass
-    return None

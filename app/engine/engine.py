@@ -146,7 +146,7 @@ class Engine:
         Raises:
             EngineFailed: steps keep failing without a culprit.
         """
-        events = self._expire_deadlines(now)
+        events = self._expire_deadlines(now) + self._end_complete(now)
         self._update_overload(now)
         self.recovery.choose()
         plan = self.scheduler.schedule(now)
@@ -227,6 +227,18 @@ class Engine:
         progress = self.scheduler.update(result, now)
         self.recovery.take_progress(progress)
         return failed + self.output.process(progress, now)
+
+    def _end_complete(self, now: float) -> list[EngineEvent]:
+        """End the answers whose last tokens have completed them, which was not known with those tokens.
+
+        The step of these tokens may have failed afterwards; then the sequence does not have them.
+        """
+        events: list[EngineEvent] = []
+        for sequence_id, num_tokens in self.runner.masks.take_complete():
+            sequence = self.scheduler.open_sequence(sequence_id)
+            if sequence is not None and len(sequence.output_token_ids) == num_tokens:
+                events += self.output.end(sequence, now)
+        return events
 
     def _fail_without_token(self, result: StepResult) -> list[EngineEvent]:
         """End the requests without a next token: their grammar leaves none, or their logits are no numbers."""

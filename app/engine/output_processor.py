@@ -90,11 +90,7 @@ class OutputProcessor:
             choice.is_touched = False
             if self._without_token:
                 self._begin(sequence.group, events)
-            choice.report(events, now)
-            if choice.reason is not None:
-                del self._choices[sequence.id]
-                self._scheduler.finish(sequence)
-                self._release_if_complete(sequence.group, events, now)
+            self._report(sequence, choice, events, now)
         for group, cause in failed.items():
             events.append(self.fail(group, cause))
         for group in progress.searched:
@@ -102,6 +98,16 @@ class OutputProcessor:
             self._scheduler.finish_group(group)
             with contain(partial(self._fail_into, events, group)):
                 self._report_search(group, None, events, now)
+        return events
+
+    def end(self, sequence: Sequence, now: float) -> list[EngineEvent]:
+        """Return the last events of a sequence whose answer was complete with its last token, reported before."""
+        events: list[EngineEvent] = []
+        choice = self._choices.get(sequence.id)
+        if isinstance(choice, Choice):
+            with contain(partial(self._fail_into, events, sequence.group)):
+                choice.end(FinishReason.STOP)
+                self._report(sequence, choice, events, now)
         return events
 
     def cancel(self, group: SequenceGroup, now: float) -> list[EngineEvent]:
@@ -150,6 +156,16 @@ class OutputProcessor:
         self._rankings.pop(group.id, None)
         for sequence in group.sequences:
             self._choices.pop(sequence.id, None)
+
+    def _report(
+        self, sequence: Sequence, choice: Choice | EmbeddingOutput, events: list[EngineEvent], now: float
+    ) -> None:
+        """Report what is new of a sequence, and end it if it is complete."""
+        choice.report(events, now)
+        if choice.reason is not None:
+            del self._choices[sequence.id]
+            self._scheduler.finish(sequence)
+            self._release_if_complete(sequence.group, events, now)
 
     def _fail_into(self, events: list[EngineEvent], group: SequenceGroup, error: BaseException) -> None:
         events.append(self.fail(group, error))

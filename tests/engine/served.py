@@ -21,6 +21,8 @@ def ignore_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(RemoteSequences, "_apply_ready", apply_fast)
     monkeypatch.setattr(worker_masks, "WAIT_S", 600.0)
+    monkeypatch.setattr(worker_masks, "DRAFT_WAIT_S", 600.0)
+    monkeypatch.setattr(worker_masks, "START_WAIT_S", 600.0)
 
 
 def serve(monkeypatch: pytest.MonkeyPatch) -> list[ServedCache]:

@@ -283,3 +283,16 @@ def test_a_cancelled_answer_of_a_prompt_alone_has_no_token():
     output, _ = make_processor(group)
     (end,) = output.cancel(group, 20.0)
     assert isinstance(end, Finished) and (end.reason, end.usage.completion_tokens) == (FinishReason.CANCELLED, 0)
+
+
+def test_an_answer_may_end_after_its_last_token_was_reported():
+    """What was held back is released, and the counts are those of its tokens."""
+    sequence = make_sequence(stop=("ab!",))
+    output, finishes = make_processor(sequence.group)
+    held = TOKENIZER.encode("ab")
+    assert step(output, [(sequence, token_id) for token_id in held]) == []
+    delta, finished = output.end(sequence, 21.0)
+    assert (delta.text, list(delta.token_ids)) == ("ab", held)
+    assert (finished.reason, finished.usage.completion_tokens) == (FinishReason.STOP, len(held))
+    assert finishes.take() == [sequence] and output.num_open == 0
+    assert output.end(sequence, 22.0) == [] and finishes.take() == []

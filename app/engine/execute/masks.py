@@ -4,7 +4,7 @@ A mask is an input of a draw, made from the plan before the step is computed. Th
 stand together: after its last token, then after each draft token. A draw behind one whose mask forbids the draft token
 gets no mask, because the draw before it cannot equal its draft token, so nothing behind counts. After the step the
 drawn tokens are taken while they equal the draft, and one more: what the scheduler accepts, so nothing is ever taken
-back.
+back. Where the masks behind draft tokens are not there in time the draws behind the first one are `NOT_DRAWN`.
 
 `LocalMasks` makes them in this process, `WorkerMasks` in another one, for grammars of clients.
 """
@@ -155,6 +155,9 @@ class Masks(Protocol):
 
     def wait(self) -> None:
         """Wait a little for masks, if there are sequences that sit steps out for theirs."""
+
+    def take_complete(self) -> Sequence[tuple[int, int]]:
+        """Return the ids and numbers of tokens of sequences whose answers are complete, which is known only now."""
 
 
 def draws_of(plan: StepPlan, rows: Container[int]) -> Iterator[Draws]:

@@ -1,33 +1,31 @@
 """The sequences with grammars as the process that finds their masks knows them: what it is told, and what it says.
 
-When that process ends, the sequence that it has worked on for too long fails, and another process begins with the
-tokens of all others. It may also have ended for want of memory, or by somebody's signal: where several sequences may be
-the reason, they are tried one after the other, until it ends again at one of them.
+A sequence begins there when its request is queued, so that its first mask is there when it gets a row: its grammar may
+have to be compiled. When that process ends, the sequence that it has worked on for too long fails, and another process
+begins with the tokens of all others; the masks that were there stay. It may also have ended for want of memory, or by
+somebody's signal: where several sequences may be the reason, they are tried one after the other, until it ends again at
+one of them.
 """
 
 from __future__ import annotations
 
-import select
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
 
-from app.contract.grammar import Constraint, Grammar
 from app.engine.execute.masks import Words
-from app.engine.schedule.step_plan import RowStart
+from app.engine.execute.remote_sequence import RemoteSequence
+from app.engine.schedule.row_sampling import RowSampling
 from app.runtime.clock import Clock, monotonic
 from app.text.grammar.cache import GrammarCache
-from app.text.grammar.children.mask_messages import Draft, Messages, Ready, Reply, Start, Take, Took, Turn, encode
+from app.text.grammar.children.mask_messages import Draft, Ready, Reply, Start, Take, Took, Turn
 from app.text.grammar.children.mask_workers import MaskWorkers, WorkerLink
 
 RETRY_S, NO_PROCESS_S = 1.0, 0.005
-READ_BYTES = 64 * 2**10
 TOO_COSTLY = "Its next tokens take more than 0.1 s of processor time to find"
 TOO_LARGE = "Its next tokens take more memory or time to find than is allowed"
 TOO_MANY = "Other grammars of the same client have cost too much"
@@ -38,33 +36,6 @@ MAX_ENDS = 20
 """Processes that end in a row, without a mask in between and without a reason, until all sequences fail."""
 
 
-@dataclass(slots=True, eq=False)
-class RemoteSequence:
-    """A sequence with a grammar: what the other process knows of it, and has found."""
-
-    number: int  # what the other process knows it by: a sequence that begins again is another one there
-    id: int
-    account: str
-    grammar: Grammar  # as the request has it
-    constraint: Constraint  # as the other process gets it
-    tokens: list[int]
-    region: int = -1
-    has_row: bool = False
-    is_begun: bool = False  # in the process that runs
-    is_ready: bool = False
-    is_slow: bool = False
-    asked_at: float = 0.0
-    forced: tuple[int, ...] = ()
-    failure: str | None = None
-    took: Took | None = None
-    num_drafted: int = 0  # masks behind draft tokens that are there
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether its mask is there, or none will be."""
-        return self.is_ready or self.failure is not None
-
-
 class RemoteSequences:
     """All sequences with grammars, and the process that finds their masks. Engine thread only.
 
@@ -72,53 +43,88 @@ class RemoteSequences:
 
     Attributes:
         late: those whose masks are not there, by number.
+        complete: those whose answers have ended with their last token, until somebody has noted it; by number.
     """
 
     def __init__(
         self, workers: MaskWorkers, grammars: GrammarCache, num_regions: int, clock: Clock = monotonic
     ) -> None:
         self.late: dict[int, RemoteSequence] = {}
+        self.complete: dict[int, RemoteSequence] = {}
         self._workers = workers
         self._grammars = grammars
         self._clock = clock
         self._numbers = count(1)
-        self._sequences: dict[int, RemoteSequence] = {}
+        self._sequences: dict[int, RemoteSequence] = {}  # the first ones give their regions away first
         self._by_number: dict[int, RemoteSequence] = {}
         self._link: WorkerLink | None = None
-        self._replies = Messages(Reply)
-        self._unread = b""  # what came while something was sent
         self._num_ends = 0  # of processes, in a row
         self._missed_at: float | None = None  # since when there has been no process
+        self._num_regions = num_regions
         self._regions = list(range(num_regions))
         self._ending: dict[int, RemoteSequence] = {}  # ended ones that the process may still write the mask of
         self._takes: dict[int, Take] = {}  # without an answer yet
-        self._drafts: dict[int, Draft] = {}
+        self._drafts: set[int] = set()  # numbers of sequences, ended ones too, whose draft masks are being made
+        self._drafting: dict[int, RemoteSequence] = {}  # those of the present step, while it waits
         self._suspects: deque[RemoteSequence] = deque()  # begin again one after the other
 
     def get(self, sequence_id: int) -> RemoteSequence | None:
         """Return a sequence; None if it has not begun."""
         return self._sequences.get(sequence_id)
 
-    def start(self, start: RowStart, constraint: Constraint, grammar: Grammar) -> RemoteSequence:
+    def prepare(self, sequence_id: int, sampling: RowSampling, token_ids: Sequence[int], *, is_next: bool) -> None:
+        """See LateSequences.prepare."""
+        sequence = self._find(sequence_id, token_ids)
+        if sequence is not None and is_next:
+            self._sequences[sequence_id] = self._sequences.pop(sequence_id)
+        if sequence is None or (sequence.region < 0 and sequence.failure is None):
+            region = self._spare_region(is_next)
+            if region is not None:
+                self._have_mask_in(region, sequence, sequence_id, sampling, token_ids)
+
+    def start(self, sequence_id: int, sampling: RowSampling, token_ids: Sequence[int]) -> RemoteSequence:
         """Return the sequence that takes a row: as it was, or begun with the tokens that it has."""
-        sequence = self._sequences.get(start.sequence_id)
-        if sequence is not None and sequence.tokens != list(start.output_token_ids):
-            self.end(start.sequence_id)  # a step whose tokens it has taken has failed afterwards
-            sequence = None
+        sequence = self._find(sequence_id, token_ids)
+        if sequence is None or (sequence.region < 0 and sequence.failure is None):
+            sequence = self._have_mask_in(self._take_region(), sequence, sequence_id, sampling, token_ids)
+        return sequence
+
+    def _find(self, sequence_id: int, token_ids: Sequence[int]) -> RemoteSequence | None:
+        """Return a sequence, unless it has other tokens than it should: then a step has failed that it knows of."""
+        sequence = self._sequences.get(sequence_id)
         if sequence is None:
-            region, number = self._take_region(), next(self._numbers)
-            plain = replace(constraint, grammar=self._grammars.plain(grammar))
-            known = (start.sequence_id, start.sampling.account, grammar, plain, [*start.output_token_ids])
-            sequence = RemoteSequence(number, *known, region)
-            self._by_number[number] = self._sequences[start.sequence_id] = sequence
-            sequence.failure = self._grammars.why_condemned(grammar)
-            if self._grammars.is_barred(sequence.account):
-                sequence.failure = sequence.failure or TOO_MANY
-            if sequence.failure is None:
-                self._send_start(sequence)
-        elif sequence.region < 0 and sequence.failure is None:
-            sequence.region = self._take_region()
+            return None
+        take = self._takes.get(sequence.number)
+        if [*sequence.tokens, *(() if take is None else take.token_ids)] != [*token_ids]:
+            self.end(sequence_id)
+            return None
+        return sequence
+
+    def _have_mask_in(
+        self,
+        region: int,
+        sequence: RemoteSequence | None,
+        sequence_id: int,
+        sampling: RowSampling,
+        token_ids: Sequence[int],
+    ) -> RemoteSequence:
+        """Have the mask of a sequence made in a region; begin the sequence if there is none."""
+        if sequence is not None:
+            sequence.region = region
             self.take([(sequence, ())])
+            return sequence
+        constraint, number = sampling.constraint, next(self._numbers)
+        assert constraint is not None and constraint.grammar is not None
+        grammar = constraint.grammar
+        plain = replace(constraint, grammar=self._grammars.plain(grammar))
+        sequence = RemoteSequence(number, sequence_id, sampling.account, grammar, plain, [*token_ids], region)
+        self._by_number[number] = self._sequences[sequence_id] = sequence
+        sequence.failure = self._grammars.why_condemned(grammar)
+        if self._grammars.is_barred(sequence.account):
+            sequence.failure = sequence.failure or TOO_MANY
+        if sequence.failure is None:
+            self._note_late(sequence)
+            self._send_start(sequence)
         return sequence
 
     def end(self, sequence_id: int) -> None:
@@ -127,7 +133,7 @@ class RemoteSequences:
         if sequence is None:
             return
         del self._by_number[sequence.number]
-        is_awaited = sequence.is_begun and (sequence.number in self.late or not sequence.is_settled)
+        is_awaited = sequence.is_begun and sequence.number in self.late
         self._forget(sequence)
         if is_awaited:
             self._ending[sequence.number] = sequence
@@ -139,28 +145,41 @@ class RemoteSequences:
             self._try_suspect()
 
     def take(self, taking: Sequence[tuple[RemoteSequence, tuple[int, ...]]]) -> None:
-        """Let sequences take their next tokens."""
+        """Let sequences take their next tokens, and have the masks behind them made."""
+        takes = []
         for sequence, tokens in taking:
             sequence.is_ready, sequence.forced, sequence.took = False, (), None
-            self._takes[sequence.number] = Take(sequence.number, sequence.region, tokens)
-        if taking:
-            self._send(Turn(takes=tuple(self._takes[sequence.number] for sequence, _ in taking)))
+            take = self._takes[sequence.number] = Take(sequence.number, sequence.region, tokens)
+            self._note_late(sequence)
+            if sequence.is_begun:
+                takes.append(take)
+        if takes:
+            self._send(Turn(takes=tuple(takes)))
 
-    def draft(self, drafting: Sequence[tuple[RemoteSequence, int, tuple[int, ...]]]) -> None:
-        """Ask for the masks behind draft tokens of sequences, each from a region on."""
+    def draft(self, drafting: Sequence[tuple[RemoteSequence, int, tuple[int, ...]]], until: float) -> None:
+        """Have the masks behind draft tokens of sequences made, each from a region on, and wait for them.
+
+        There are none while some of a step before are still being made: they may be in the same regions.
+        """
+        drafts = []
         for sequence, region, tokens in drafting:
-            sequence.num_drafted = 0
-            self._drafts[sequence.number] = Draft(sequence.number, region, tokens)
-        if drafting:
-            self._send(Turn(drafts=tuple(self._drafts[sequence.number] for sequence, _, _ in drafting)))
+            sequence.drafted = None
+            if sequence.is_begun and not self._drafts:
+                drafts.append(Draft(sequence.number, region, tokens))
+                self._drafting[sequence.number] = sequence
+        if drafts:
+            self._drafts.update(self._drafting)
+            self._send(Turn(drafts=tuple(drafts)))
+            self.receive(lambda: not self._drafts, until)
+            self._drafting.clear()
 
     def wait_for_masks(self, sequences: Sequence[RemoteSequence]) -> None:
-        """Wait for all masks of some sequences; a process that has ended meanwhile makes them again."""
-        self.receive(lambda: not self._drafts and all(sequence.is_settled for sequence in sequences))
+        """Wait for the masks of some sequences: they are there, but for sequences that were not prepared."""
+        self.receive(lambda: all(sequence.is_settled for sequence in sequences))
 
-    def wait_for_answers(self, sequences: Sequence[RemoteSequence]) -> None:
-        """Wait until it is known what has become of the tokens that some sequences were to take."""
-        self.receive(lambda: not any(sequence.number in self._takes for sequence in sequences))
+    def wait_for_answers(self, sequences: Sequence[RemoteSequence], until: float) -> None:
+        """Wait for what becomes of the tokens that some sequences were to take."""
+        self.receive(lambda: not any(sequence.number in self._takes for sequence in sequences), until)
 
     def masks(self) -> Words:
         """Return the masks in the shared memory, a row for each region."""
@@ -169,20 +188,9 @@ class RemoteSequences:
         return np.frombuffer(memory.words, np.uint32).reshape(-1, memory.num_words)
 
     def _send(self, turn: Turn) -> None:
-        """Send a turn; what a process does not get that has ended is sent to the next one again.
-
-        What the process says meanwhile is kept: it reads nothing while nobody reads what it says.
-        """
-        if self._link is None:
-            return
-        steps, data = self._link.steps, memoryview(encode(turn))
-        with suppress(OSError, ValueError):  # as in `read`
-            while data:
-                try:
-                    data = data[steps.send(data, socket.MSG_DONTWAIT) :]
-                except BlockingIOError:
-                    if select.select([steps], [steps], [])[0]:
-                        self._unread += steps.recv(READ_BYTES)
+        """Send a turn; what a process does not get that has ended is sent to the next one again."""
+        if self._link is not None:
+            self._link.send(turn)
 
     def receive(self, is_done: Callable[[], bool], until: float | None = None) -> None:
         """Read what the process says until `is_done`, or up to the time `until`."""
@@ -200,49 +208,54 @@ class RemoteSequences:
             self._miss_process()
             time.sleep(min(timeout, NO_PROCESS_S))
             return
-        try:
-            if self._unread:
-                data, self._unread = self._unread, b""
-            elif select.select([link.steps], [], [], timeout)[0]:
-                data = link.steps.recv(READ_BYTES)
-            else:
-                return
-        except (OSError, ValueError):  # the latter of a socket that was closed, as the server's end does
-            data = b""
-        if not data:
+        replies = link.read(timeout)
+        if replies is None:
             self._begin_again(link)
-        for reply in self._replies.feed(data):
+            return
+        for reply in replies:
             self._apply(reply)
 
     def _apply(self, reply: Reply) -> None:
         for took in reply.took:
-            take = self._takes.pop(took.sequence_id, None)
-            if take is None:
-                continue
-            sequence = self._by_number[took.sequence_id]
-            sequence.tokens += take.token_ids[: took.num_taken]
-            sequence.took = took if take.token_ids else None
-            sequence.failure = sequence.failure or took.failure
-            sequence.is_ready = took.is_complete
-            if not took.is_complete and sequence.failure is None:
-                self._note_late(sequence)
+            self._apply_took(took)
         for drafted in reply.drafted:
-            if self._drafts.pop(drafted.sequence_id, None) is not None:
-                self._by_number[drafted.sequence_id].num_drafted = drafted.count
+            self._drafts.discard(drafted.sequence_id)
+            if (drafting := self._drafting.get(drafted.sequence_id)) is not None:
+                drafting.drafted = drafted
         for ready in reply.ready:
             self._apply_ready(ready)
         self._clear_suspect()
+
+    def _apply_took(self, took: Took) -> None:
+        has_ended = took.is_complete or took.failure is not None  # so no mask follows
+        if has_ended and (ended := self._ending.pop(took.sequence_id, None)) is not None:
+            self._free_region(ended)
+        take = self._takes.pop(took.sequence_id, None)
+        if take is None:
+            return
+        sequence = self._by_number[took.sequence_id]
+        sequence.tokens += take.token_ids[: took.num_taken]
+        sequence.took = took if take.token_ids else None
+        sequence.failure = sequence.failure or took.failure
+        if has_ended:
+            sequence.has_answered = True
+            self.late.pop(sequence.number, None)
+        if took.is_complete:
+            self.complete[sequence.number] = sequence
 
     def _apply_ready(self, ready: Ready) -> None:
         if (ended := self._ending.pop(ready.sequence_id, None)) is not None:
             self._free_region(ended)
             return
         sequence = self._by_number.get(ready.sequence_id)
-        if sequence is None or sequence.number in self._takes or ready.num_tokens != len(sequence.tokens):
+        if sequence is None:
             return
         self._num_ends = 0
+        sequence.has_answered = True
+        if sequence.number in self._takes or ready.num_tokens != len(sequence.tokens):
+            return
         self.late.pop(sequence.number, None)
-        sequence.is_ready, sequence.is_slow = True, ready.is_slow
+        sequence.is_ready, sequence.is_slow = sequence.region >= 0, ready.is_slow
         sequence.forced, sequence.failure = ready.forced, sequence.failure or ready.failure
 
     def _clear_suspect(self) -> None:
@@ -250,7 +263,8 @@ class RemoteSequences:
         if not self._suspects:
             return
         first = self._suspects[0]
-        if first.is_settled and first.number not in self._takes and first.number not in self._drafts:
+        is_idle = first.has_answered and first.number not in self.late and first.number not in self._drafts
+        if is_idle or first.failure is not None:
             self._suspects.popleft()
             self._try_suspect()
 
@@ -264,27 +278,27 @@ class RemoteSequences:
         if link is None:
             return None
         self._missed_at = None
-        self._replies, self._unread = Messages(Reply), b""
-        for sequence in self._sequences.values():
-            if sequence.failure is None and sequence not in self._suspects:
-                self._send_start(sequence)
+        others = (each for each in self._sequences.values() if each.failure is None and each not in self._suspects)
+        for sequence in sorted(others, key=lambda each: not each.has_row):  # these are wanted first
+            self._send_start(sequence)
         self._try_suspect()
         return self._link
 
     def _send_start(self, sequence: RemoteSequence) -> None:
-        """Begin a sequence, with what it was doing when the last process ended."""
+        """Begin a sequence in the process that runs, with the tokens that the last process was to let it take."""
         if self._link is None:
-            return  # it begins with the next process
-        sequence.is_begun = True
-        start = Start(sequence.number, sequence.region, sequence.account, sequence.constraint, tuple(sequence.tokens))
-        takes, drafts = self._takes.get(sequence.number), self._drafts.get(sequence.number)
-        self._send(
-            Turn(
-                starts=(start,),
-                takes=() if takes is None else (takes,),
-                drafts=() if drafts is None else (drafts,),
-            )
+            return
+        sequence.is_begun, sequence.has_answered = True, False
+        take, region = self._takes.get(sequence.number), sequence.region
+        start = Start(
+            sequence.number,
+            -1 if sequence.is_ready or take is not None else region,
+            sequence.account,
+            sequence.constraint,
+            tuple(sequence.tokens),
+            self._grammars.num_bytes_of(sequence.grammar),
         )
+        self._send(Turn(starts=(start,), takes=() if take is None else (take,)))
 
     def _begin_again(self, link: WorkerLink) -> None:
         """Note why a process has ended: one sequence may fail, all others begin again in the next process."""
@@ -303,12 +317,9 @@ class RemoteSequences:
         for ended in self._ending.values():
             self._free_region(ended)
         self._ending.clear()
-        self._takes = {number: take for number, take in self._takes.items() if take.token_ids}  # the others: see start
+        self._drafts.clear()
         for sequence in self._sequences.values():
             sequence.is_begun = False
-            if sequence.is_ready and sequence.failure is None:
-                sequence.is_ready = False
-                self._note_late(sequence)
         if self._num_ends >= MAX_ENDS:
             self._fail_all()
         elif self._sequences:
@@ -339,28 +350,40 @@ class RemoteSequences:
     def _fail_all(self) -> None:
         for sequence in self._sequences.values():
             sequence.failure = sequence.failure or NO_PROCESS
-        for found in (self.late, self._takes, self._drafts, self._suspects):
+        for found in (self.late, self._takes, self._suspects):
             found.clear()
 
     def _forget(self, sequence: RemoteSequence) -> None:
-        for found in (self.late, self._takes, self._drafts):
+        for found in (self.late, self.complete, self._takes):
             found.pop(sequence.number, None)
 
     def _note_late(self, sequence: RemoteSequence) -> None:
+        if not self.late:
+            self._missed_at = None
         self.late[sequence.number] = sequence
         sequence.asked_at = self._clock()
 
-    def _take_region(self) -> int:
-        """Return a region for a mask; where none is free, that of a sequence without a row whose mask is there."""
-        if self._regions:
-            return self._regions.pop()
-        others = [each for each in self._sequences.values() if each.region >= 0 and not each.has_row]
-        self.receive(lambda: bool(self._regions) or any(each.is_settled for each in others))
+    def _spare_region(self, is_next: bool) -> int | None:
+        """Return a region for a sequence without a row, if there is one: half of them are kept for those with rows.
+
+        For the next sequence to get a row it may be that of another one without a row whose mask is there.
+        """
+        if not is_next:
+            return self._regions.pop() if 2 * len(self._regions) > self._num_regions else None
         if not self._regions:
-            self._free_region(next(each for each in others if each.is_settled))
-        return self._regions.pop()
+            for other in self._sequences.values():
+                if other.region >= 0 and not other.has_row and other.number not in self.late:
+                    self._free_region(other)
+                    break
+        return self._regions.pop() if self._regions else None
+
+    def _take_region(self) -> int:
+        """Return a region for a sequence that gets a row. Blocks while all others' masks are being made."""
+        while (region := self._spare_region(is_next=True)) is None:
+            self.read(RETRY_S)
+        return region
 
     def _free_region(self, sequence: RemoteSequence) -> None:
         if sequence.region >= 0:
             self._regions.append(sequence.region)
-            sequence.region = -1
+            sequence.region, sequence.is_ready = -1, False

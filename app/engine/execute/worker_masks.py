@@ -2,10 +2,10 @@
 
 After each step that process lets the sequences take their tokens, says at once which are complete, and makes their next
 masks while this one goes on. A sequence whose mask is not there when the next step is planned, within `WAIT_S`, is
-late: it sits that step out, and so do all with the same grammar, since only one of them can be worked on at a time. So
-no step waits for a mask that takes long, and nothing is computed in vain.
+late, and sits that step out. So no step waits longer for what takes long, and hardly anything is computed in vain.
 
-    READY ──step, tokens taken──▶ not ready ──mask found──▶ READY         the process has ended: all begin again
+    READY ──step, tokens to take──▶ late ──tokens taken, mask found──▶ READY
+                                      └──tokens taken: complete──▶ the answer ends, after its step if that comes late
 
 What becomes of a sequence when that process ends is told in remote_sequences.
 """
@@ -16,11 +16,12 @@ from collections.abc import Collection, Sequence
 
 from torch import Tensor
 
-from app.contract.grammar import Grammar
 from app.engine.execute.local_masks import MAX_THREADS, LocalMasks
 from app.engine.execute.masks import NOTHING_LEFT, Accepted, DrawMasks, Draws, MaskBuffers, Masks, draws_of
-from app.engine.execute.remote_sequences import RemoteSequence, RemoteSequences
-from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, RowStart, StepPlan
+from app.engine.execute.remote_sequence import RemoteSequence
+from app.engine.execute.remote_sequences import RemoteSequences
+from app.engine.schedule.row_sampling import RowSampling
+from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, NOT_DRAWN, RowStart, StepPlan
 from app.runtime.clock import Clock, monotonic
 from app.text.grammar.cache import GrammarCache
 from app.text.grammar.children.mask_messages import Setup
@@ -28,7 +29,11 @@ from app.text.grammar.children.mask_workers import MaskWorkers
 from app.text.grammar.vocabulary import mask_words
 
 WAIT_S = 0.02
-"""How long the plan of a step waits for masks."""
+"""How long a step waits for what becomes of the last one's tokens, and for the masks behind them."""
+DRAFT_WAIT_S = 0.02
+"""How long a step waits for the masks behind draft tokens."""
+START_WAIT_S = 0.005
+"""How long a step waits for the first masks of sequences that could begin with it."""
 IDLE_S = 0.02
 """How long a step without anything else to compute waits for masks at a time."""
 REGIONS_PER_ROW = 4
@@ -101,8 +106,9 @@ class WorkerMasks:
         if constraint is None or constraint.grammar is None:
             self._local.start(start)
             return
-        sequence = self._rows[start.row] = self._remote.start(start, constraint, constraint.grammar)
+        sequence = self._remote.start(start.sequence_id, start.sampling, start.output_token_ids)
         sequence.has_row = True
+        self._rows[start.row] = sequence
 
     def release(self, row: int) -> None:
         """See Masks.release. What is known of the sequence stays until its `end`."""
@@ -123,15 +129,25 @@ class WorkerMasks:
 
     # --- Late sequences -------------------------------------------------------------------------------------------
 
-    def late(self) -> Collection[Grammar]:
+    def prepare(self, sequence_id: int, sampling: RowSampling, token_ids: Sequence[int], *, is_next: bool) -> None:
+        """See LateSequences.prepare."""
+        self._remote.prepare(sequence_id, sampling, token_ids, is_next=is_next)
+
+    def has_mask(self, sequence_id: int, num_tokens: int) -> bool:
+        """See LateSequences.has_mask."""
+        sequence = self._remote.get(sequence_id)
+        if sequence is None:
+            return False
+        return sequence.failure is not None or (sequence.is_ready and len(sequence.tokens) == num_tokens)
+
+    def late(self) -> Collection[int]:
         """See LateSequences.late."""
-        late = self._remote.late
-        if not late:
-            return ()
-        self._remote.read(0.0)
-        while late and (left := max(each.asked_at for each in late.values()) + WAIT_S - self._clock()) > 0:
+        late, complete = self._remote.late, self._remote.complete
+        if late:
+            self._remote.read(0.0)
+        while late and (left := max(map(_awaited_until, late.values())) - self._clock()) > 0:
             self._remote.read(left)
-        return {sequence.grammar for sequence in late.values()}
+        return {sequence.id for found in (late, complete) for sequence in found.values()}
 
     def is_slow(self, sequence_id: int) -> bool:
         """See LateSequences.is_slow."""
@@ -141,8 +157,17 @@ class WorkerMasks:
     def wait(self) -> None:
         """See Masks.wait."""
         late = self._remote.late
-        if number := len(late):
+        if (number := len(late)) and not self._remote.complete:
             self._remote.receive(lambda: len(late) < number, self._clock() + IDLE_S)
+
+    def take_complete(self) -> Sequence[tuple[int, int]]:
+        """See Masks.take_complete."""
+        complete = self._remote.complete
+        if not complete:
+            return ()
+        found = [(sequence.id, len(sequence.tokens)) for sequence in complete.values()]
+        complete.clear()
+        return found
 
     # --- Steps ----------------------------------------------------------------------------------------------------
 
@@ -152,7 +177,7 @@ class WorkerMasks:
         return bool(self._draws) or self._local.has_constraints
 
     def fill(self, plan: StepPlan) -> bool:
-        """See Masks.fill. Sequences that begin with this step have their masks at once: their grammars are compiled."""
+        """See Masks.fill."""
         self._local.fill(plan)
         self._draws = []
         if not self._rows:
@@ -160,8 +185,7 @@ class WorkerMasks:
         self._draws = [(draws, self._rows[draws.row]) for draws in draws_of(plan, self._rows)]
         sequences = [sequence for _, sequence in self._draws]
         self._remote.wait_for_masks(sequences)
-        self._ask_for_drafts()
-        self._remote.wait_for_masks(sequences)
+        self._make_drafts()
         self._copy()
         return self._masks.has_any
 
@@ -170,11 +194,12 @@ class WorkerMasks:
         accepted = self._local.accept(token_ids)
         taking: list[tuple[RemoteSequence, tuple[int, ...]]] = []
         for draws, sequence in self._draws:
-            tokens = tuple(token_id for token_id in _drawn(draws, token_ids) if token_id >= 0)
+            tokens = tuple(token_id for token_id in _drawn(draws, sequence, token_ids) if token_id >= 0)
             if tokens and sequence.failure is None:
                 taking.append((sequence, tokens))
+        until = self._clock() + WAIT_S
         self._remote.take(taking)
-        self._remote.wait_for_answers([sequence for sequence, _ in taking])
+        self._remote.wait_for_answers([sequence for sequence, _ in taking], until)
         for draws, sequence in self._draws:
             self._conclude(draws, sequence, accepted)
         return accepted
@@ -183,15 +208,15 @@ class WorkerMasks:
         """See Masks.allowed."""
         return self._masks.allowed(draw)
 
-    def _ask_for_drafts(self) -> None:
-        """Ask for the masks behind draft tokens."""
+    def _make_drafts(self) -> None:
+        """Have the masks behind draft tokens made."""
         first = self._first_draft_region + 1
         drafting = [
             (sequence, first + draws.first, tuple(draws.guess))
             for draws, sequence in self._draws
             if draws.guess and sequence.failure is None
         ]
-        self._remote.draft(drafting)
+        self._remote.draft(drafting, self._clock() + DRAFT_WAIT_S)
 
     def _copy(self) -> None:
         """Copy the masks of the draws from the shared memory."""
@@ -201,7 +226,7 @@ class WorkerMasks:
             if sequence.failure is not None:
                 self._masks.write(draws.first, None)
                 continue
-            count = sequence.num_drafted if draws.guess else 0
+            count = sequence.drafted.count if draws.guess and sequence.drafted is not None else 0
             targets += range(draws.first, draws.first + 1 + count)
             first = self._first_draft_region + draws.first + 1
             regions += [sequence.region, *range(first, first + count)]
@@ -211,28 +236,53 @@ class WorkerMasks:
                 self._masks.mark(draw)
 
     def _conclude(self, draws: Draws, sequence: RemoteSequence, accepted: Accepted) -> None:
-        """Note what has become of the tokens that a sequence was to take."""
+        """Note what has become of the tokens that a sequence was to take; what is not known yet is for the next step.
+
+        So is a failure of the mask behind them, whenever it is known.
+        """
         took, sequence.took = sequence.took, None
-        drawn, last, failure = _drawn(draws, accepted.token_ids), draws.first, sequence.failure
+        drawn, failure = _drawn(draws, sequence, accepted.token_ids), sequence.failure
         if took is not None:
-            last, failure = last + took.num_taken - 1, took.failure  # that of the next mask is for the next step
-            if took.is_complete:
-                accepted.ends[last] = True
-                return
+            failure = took.failure
+            if failure is not None or took.is_complete:
+                drawn = drawn[: max(took.num_taken, 1)]
+            self._remote.complete.pop(sequence.number, None)
+        last = draws.first + len(drawn) - 1
         if failure is None and drawn[-1] == NO_ALLOWED_TOKEN:
-            last = draws.first + len(drawn) - 1
             sequence.failure = failure = NOTHING_LEFT
-        if failure is None or drawn[0] == NO_TOKEN:  # no logit was a number, whatever the grammar
+        if drawn[0] == NO_TOKEN:  # no logit was a number, whatever the grammar
             return
-        accepted.token_ids[last] = NO_ALLOWED_TOKEN
-        accepted.failures[sequence.id] = failure
+        if failure is not None:
+            accepted.token_ids[last] = NO_ALLOWED_TOKEN
+            accepted.failures[sequence.id] = failure
+        elif _is_complete(draws, sequence, drawn) or (took is not None and took.is_complete):
+            accepted.ends[last] = True
+        elif draws.guess and sequence.drafted is None:
+            accepted.token_ids[last + 1] = NOT_DRAWN
 
 
-def _drawn(draws: Draws, token_ids: Sequence[int]) -> list[int]:
-    """Return what was drawn for a sequence while it equals the draft, and the next one, which may be no token."""
+def _drawn(draws: Draws, sequence: RemoteSequence, token_ids: Sequence[int]) -> list[int]:
+    """Return what was drawn for a sequence while it equals the draft, and the next one, which may be no token.
+
+    Nothing counts that was drawn without the masks behind draft tokens, nor what is behind the end of the answer.
+    """
+    if not draws.guess or sequence.drafted is None:
+        return [token_ids[draws.first]]
     found: list[int] = []
     for index, guess in enumerate([*draws.guess, NO_TOKEN], draws.first):
         found.append(token_ids[index])
-        if token_ids[index] != guess:
+        if token_ids[index] != guess or _is_complete(draws, sequence, found):
             break
     return found
+
+
+def _is_complete(draws: Draws, sequence: RemoteSequence, drawn: Sequence[int]) -> bool:
+    """Whether what was drawn is known to be the end of the answer: all of it equals the draft."""
+    drafted = sequence.drafted
+    if not draws.guess or drafted is None or not drafted.is_complete or len(drawn) <= drafted.count:
+        return False
+    return list(drawn) == draws.guess[: drafted.count + 1]
+
+
+def _awaited_until(sequence: RemoteSequence) -> float:
+    return sequence.asked_at + (WAIT_S if sequence.has_row else START_WAIT_S)

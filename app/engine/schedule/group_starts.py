@@ -5,7 +5,8 @@ blocks start, in the policy's order, while seats, budget and blocks last; no gro
 when the blocks of all its tokens fit plus a watermark of 1 % (none while nothing else runs); tokens found in the prefix
 cache are not computed. All blocks are allocated at once, so a prefill never stops half-way for lack of blocks. PAUSED
 groups are preempted when that frees enough. Under `fair` the account with the fewest seats comes first, and accounts
-with more lose seats and blocks to it (see `shares`).
+with more lose seats and blocks to it (see `shares`). A group starts when the masks of its sequences are there, if they
+have any; until then it holds up none behind it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables
+from app.engine.schedule.late_sequences import LateSequences
 from app.engine.schedule.preemption import Preemption
 from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import PAUSED, RUNNING, SWAPPED
@@ -42,7 +44,14 @@ class GroupStarts:
     that had lost their blocks.
     """
 
-    def __init__(self, queues: SequenceQueues, tables: BlockTables, preemption: Preemption, budget: StepBudget) -> None:
+    def __init__(
+        self,
+        queues: SequenceQueues,
+        tables: BlockTables,
+        preemption: Preemption,
+        budget: StepBudget,
+        late: LateSequences | None = None,
+    ) -> None:
         self.num_prefix_queries = 0
         self.num_prefix_hits = 0
         self.num_lost_tokens = 0
@@ -50,26 +59,35 @@ class GroupStarts:
         self._tables = tables
         self._preemption = preemption
         self._budget = budget
+        self._late = late
         self._watermark = -(-tables.pool.num_blocks // 100)
         self._rejection = _Rejection(None, 0, 0, 0, 0)
 
-    def next_group(self, builder: StepPlanBuilder) -> SequenceGroup | None:
-        """Return the group that is next to start or to start again; None if no group may.
-
-        One whose mask is late holds up none behind it: it may be late for long.
-        """
-        allowed = self._preemption.allowed
+    def next_group(self) -> SequenceGroup | None:
+        """Return the group that is next to start or to start again; None if no group may."""
+        allowed, shares = self._preemption.allowed, self._queues.shares
         queues = chain(self._queues.returning, self._queues.waiting)
-        if allowed is None:
-            shares = self._queues.shares
-            group = self._queues.next_to_start if shares is None else shares.next_group
-            if group is None or group.status is PAUSED:
-                return None
-            if not builder.is_late(group):
-                return group
-            on_time = (group for group in queues if not builder.is_late(group))
-            return min(on_time, key=_sort_key if shares is None else shares.rank, default=None)
-        return next((group for group in queues if group.request.id in allowed), None)
+        if allowed is not None:
+            group = next((group for group in queues if group.request.id in allowed), None)
+            return group if group is not None and self._has_masks(group) else None
+        group = self._queues.next_to_start if shares is None else shares.next_group
+        if group is None or group.status is PAUSED:
+            return None
+        if self._has_masks(group):
+            return group
+        others = (other for other in queues if self._has_masks(other, is_next=False))
+        return min(others, key=_sort_key if shares is None else shares.rank, default=None)
+
+    def _has_masks(self, group: SequenceGroup, *, is_next: bool = True) -> bool:
+        """Whether a group without rows can take part in a step; have its masks made if it `is_next`."""
+        if self._late is None or group.request.grammar is None:
+            return True
+        if all(self._late.has_mask(one.id, len(one.output_token_ids)) for one in group.open):
+            return True
+        if is_next:
+            for one in group.open:
+                self._late.prepare(one.id, group.sampling, one.output_token_ids, is_next=True)
+        return False
 
     def shrink_to_budget(self) -> None:
         """Preempt the last running groups while more seats are taken than a step has tokens (the budget has shrunk)."""
@@ -83,6 +101,8 @@ class GroupStarts:
         for group in tuple(resuming) if shares is None else sorted(resuming, key=shares.rank):
             if not self._preemption.may_run(group) or self._tables.is_in_flight(group):
                 continue  # its new rows need the tokens in flight
+            if not self._has_masks(group):
+                continue
             if not self._has_seats_for(group, num_kept):
                 return num_kept > 0
             self._queues.move(group, RUNNING)
@@ -146,7 +166,7 @@ class GroupStarts:
         if shares is None or self._preemption.allowed is not None or not queues.running:
             return 0
         group = shares.next_group
-        if group is None or self._tables.is_in_flight(group):
+        if group is None or self._tables.is_in_flight(group) or not self._has_masks(group):
             return 0
         if group.status is not PAUSED and self._was_rejected(group):
             self._preemption.for_account(group, self._rejection.needed)

@@ -22,6 +22,7 @@ from app.engine.schedule.decodes import Decodes
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.group_starts import GroupStarts
 from app.engine.schedule.kv.block_tables import BlockTables
+from app.engine.schedule.late_sequences import LateSequences
 from app.engine.schedule.preemption import Preemption
 from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import RUNNING, Sequence
@@ -45,8 +46,15 @@ class _Step(NamedTuple):
 class Planner:
     """Fills steps. Engine thread only."""
 
-    def __init__(self, queues: SequenceQueues, tables: BlockTables, preemption: Preemption, budget: StepBudget) -> None:
-        self.starts = GroupStarts(queues, tables, preemption, budget)
+    def __init__(
+        self,
+        queues: SequenceQueues,
+        tables: BlockTables,
+        preemption: Preemption,
+        budget: StepBudget,
+        late: LateSequences | None = None,
+    ) -> None:
+        self.starts = GroupStarts(queues, tables, preemption, budget, late)
         self._decodes = Decodes(queues, tables, preemption)
         self._preemption = preemption
         self._budget = budget
@@ -100,7 +108,7 @@ class Planner:
 
     def _add_overdue(self, prefilling: list[Sequence], builder: StepPlanBuilder, may_start: bool) -> None:
         """Add a small chunk of the next group to start and of the longest-waiting prompt, if they are overdue."""
-        group = self.starts.next_group(builder)
+        group = self.starts.next_group()
         if group is not None:
             group.next_since = group.next_since or builder.step
             if may_start and builder.step - group.next_since > PATIENCE:
@@ -112,7 +120,7 @@ class Planner:
     def _start_waiting(self, builder: StepPlanBuilder, shorter_than: int | None = None) -> None:
         """Start groups while there is room, up to the first with at least `shorter_than` tokens to compute."""
         while builder.num_left:
-            group = self.starts.next_group(builder)
+            group = self.starts.next_group()
             if group is None or (shorter_than is not None and group.open[0].num_left >= shorter_than):
                 return
             if not self._start(group, builder):

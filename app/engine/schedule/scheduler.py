@@ -87,7 +87,7 @@ class Scheduler:
         if limits.speculative_ngram or forced is not None:
             ends = self._eos_token_ids
             self.speculation = Speculation(limits, self.queues, self.tables, self.budget, ends, forced, late)
-        self.planner = Planner(self.queues, self.tables, self.preemption, self.budget)
+        self.planner = Planner(self.queues, self.tables, self.preemption, self.budget, late)
         forks = Forks(self.tables, self.queues, self._sequence_ids)
         self._result_processor = ResultProcessor(self.queues, self.tables, forks, self.speculation)
         self._in_flight: deque[_InFlight] = deque()
@@ -157,7 +157,15 @@ class Scheduler:
         self._groups[request.id] = group
         self.deadlines.add(request)
         self.queues.add(group)
+        if self._late is not None and request.grammar is not None:
+            for sequence in group.open:
+                self._late.prepare(sequence.id, group.sampling, (), is_next=False)
         return group
+
+    def open_sequence(self, sequence_id: int) -> Sequence | None:
+        """Return an unfinished sequence; None for other ids."""
+        sequences = chain.from_iterable(group.open for group in self._groups.values())
+        return next((sequence for sequence in sequences if sequence.id == sequence_id), None)
 
     def abort(self, request_id: str) -> SequenceGroup | None:
         """Finish all sequences of a request, in any state, and return their group; None for an unknown id."""

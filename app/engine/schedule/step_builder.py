@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from app.contract.grammar import Grammar
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.swap_space import Swaps
 from app.engine.schedule.queues import RowPool
@@ -50,7 +49,7 @@ class StepPlanBuilder:
         self.num_tokens = 0
         self.num_attended = 0
         self.resting: str | None = None  # the account that sits the step out
-        self.late: Collection[Grammar] = ()  # those whose sequences do
+        self.late: Collection[int] = ()  # the ids of sequences that do, for their masks
         self.drafts: dict[int, Draft] = {}
         self.num_draft_tokens = 0
         self.has_decodes = False  # some chunks are decodes
@@ -159,12 +158,8 @@ class StepPlanBuilder:
         sequence.retract()
 
     def sits_out(self, group: SequenceGroup) -> bool:
-        """Whether a group sits the step out."""
-        return group.account == self.resting or self.is_late(group)
-
-    def is_late(self, group: SequenceGroup) -> bool:
-        """Whether a mask of a group's grammar is late."""
-        return bool(self.late) and group.request.grammar in self.late
+        """Whether a running group sits the step out."""
+        return group.account == self.resting or (bool(self.late) and any(one.id in self.late for one in group.open))
 
     @property
     def starting_rows(self) -> set[int]:

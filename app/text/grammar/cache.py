@@ -220,6 +220,11 @@ class GrammarCache:
         """Whether answers of an account have cost too much too often, so that it gets none with grammars for now."""
         return self.costly.seconds_left(account) > 0
 
+    def num_bytes_of(self, grammar: Grammar) -> int:
+        """Return about how much memory a grammar takes where it is compiled."""
+        entry = self._entries.get(grammar)
+        return compiled_bytes(grammar) if entry is None else entry.num_bytes
+
     def why_condemned(self, grammar: Grammar) -> str | None:
         """Return why a leased grammar was rejected after its trial; None if it was not."""
         entry = self._entries.get(grammar)

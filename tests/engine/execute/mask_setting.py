@@ -75,7 +75,7 @@ class Setting:
 
     def late(self) -> set[str]:
         """The grammars that are late."""
-        return {each.source for each in self.masks.late()}
+        return {self.masks._remote._sequences[each].grammar.source for each in self.masks.late()}
 
     def number(self, sequence_id: int) -> int:
         """What the process knows a sequence by."""

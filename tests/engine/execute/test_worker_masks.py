@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import msgspec
 import pytest
 
+from app.contract.grammar import Constraint
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute import worker_masks
 from app.engine.execute.masks import NOTHING_LEFT
 from app.engine.schedule.row_sampling import RowSampling
-from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, RowStart
-from app.text.grammar.children.mask_messages import Ready, Took, Turn
-from tests.engine.execute.mask_setting import Play, Setting
+from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, NOT_DRAWN, RowStart
+from app.text.grammar.children.mask_messages import Drafted, Ready, Took, Turn
+from tests.engine.execute.mask_setting import Play, Setting, grammar
 from tests.text.grammar.children.scripted_process import ScriptedProcess
 
 
@@ -37,7 +39,7 @@ def test_without_a_grammar_there_is_no_process(make):
     sampling = RowSampling.of(SamplingParams())
     setting.masks.start(RowStart(1, 1, 0, sampling, (5,), ()))
     setting.fill(1)
-    assert not setting.masks.has_constraints and setting.masks.late() == () and not setting.masks.rows
+    assert not setting.masks.has_constraints and not setting.masks.late() and not setting.masks.rows
     setting.masks.wait()
     setting.masks.end(1)
     setting.masks.release(1)
@@ -125,7 +127,8 @@ def test_a_sequence_without_a_region_begins_again_without_one(make):
     setting.process.end()
     setting.masks.accept([7])
     regions = {start.sequence_id: start.region for turn in setting.process.turns for start in turn.starts}
-    assert regions == {setting.number(1): -1, setting.number(2): 0}
+    assert regions == {setting.number(1): -1, setting.number(2): -1}
+    assert [take.region for turn in setting.process.turns for take in turn.takes] == [0], "it had a mask"
     setting.masks._remote.receive(lambda: not setting.masks._remote.late)
     setting.start(1, 1, (3,))
     setting.fill(1)
@@ -229,3 +232,142 @@ def test_a_failure_of_the_next_mask_costs_no_token(make):
     setting.fill(1)
     assert not setting.masks.allowed(0).any()
     assert setting.masks.accept([NO_ALLOWED_TOKEN]).failures == {1: "Too deep"}
+
+
+def silent(setting: Setting, kind: str) -> Play:
+    """A process that does not answer one kind of message before the time is over that a step waits."""
+
+    def play(process: ScriptedProcess, turn: Turn) -> None:
+        process.answer(msgspec.structs.replace(turn, **{kind: ()}))
+        if getattr(turn, kind):
+            setting.now += 1.0
+
+    return play
+
+
+def test_an_answer_whose_end_is_known_late_ends_after_its_step(make):
+    setting = make()
+    setting.start(1)
+    setting.start(2)
+    setting.fill(1, 2)
+    setting.process._play = silent(setting, "takes")
+    assert setting.masks.accept([3, 4]) == ([3, 4], [False, False], {})
+    assert setting.late() == {"g1", "g2"} and not setting.masks.take_complete()
+    setting.process.reply(took=(Took(setting.number(1), 1, True, None), Took(setting.number(2), 1, False, None)))
+    setting.process.reply(ready=(Ready(setting.number(2), 1, False, None, ()),))
+    setting.masks.wait()
+    assert setting.late() == {"g1"}, "it takes part in no other step"
+    assert setting.masks.take_complete() == [(1, 1)] and not setting.masks.take_complete()
+    setting.masks.end(1)
+    assert len(setting.masks._remote._regions) == 15
+
+
+def test_a_failure_that_is_known_late_is_for_the_next_step(make):
+    setting = make()
+    setting.start(1)
+    setting.fill(1)
+    setting.process._play = silent(setting, "takes")
+    assert setting.masks.accept([3]).failures == {}
+    setting.process.reply(took=(Took(setting.number(1), 1, False, "Too deep"),))
+    setting.masks.wait()
+    assert setting.late() == set()
+    setting.fill(1)
+    assert setting.masks.accept([NO_ALLOWED_TOKEN]).failures == {1: "Too deep"}
+
+
+def test_draws_without_the_masks_behind_draft_tokens_do_not_count(make):
+    """They come later, into the same memory, so until then there are no others."""
+    setting = make()
+    setting.start(1)
+    setting.start(2)
+    setting.fill(1, 2)
+    setting.process._play = silent(setting, "drafts")
+    for tokens in ([], [3]):
+        setting.fill(1, guesses={1: [3, 4]})
+        assert setting.masks.accept([3, 4, 5]) == ([3, NOT_DRAWN, 5], [False] * 3, {})
+        setting.masks._remote.receive(lambda: not setting.masks._remote.late)
+        assert setting.masks._remote._sequences[1].tokens == [*tokens, 3]
+    assert sum(len(turn.drafts) for turn in setting.process.turns) == 1
+    setting.process.reply(drafted=(Drafted(setting.number(1), 2),))
+    setting.masks._remote.read(0.0)
+    setting.process._play = None
+    setting.fill(1, guesses={1: [3, 4]})
+    assert setting.masks.accept([3, 4, 5]).token_ids == [3, 4, 5]
+
+
+def test_an_answer_ends_with_the_draft_token_that_completes_it(make):
+    """That is known before its tokens are taken."""
+    setting = make()
+    setting.start(1)
+    setting.fill(1)
+
+    def play(process: ScriptedProcess, turn: Turn) -> None:
+        process.answer(msgspec.structs.replace(turn, takes=(), drafts=()))
+        setting.now += len(turn.takes)
+        if turn.drafts:
+            process.reply(drafted=(Drafted(turn.drafts[0].sequence_id, 1, True),))
+
+    setting.process._play = play
+    setting.fill(1, guesses={1: [3, 4, 5]})
+    assert setting.masks.accept([3, 4, 5, 6]) == ([3, 4, 5, 6], [False, True, False, False], {})
+    setting.masks.release(1)
+    setting.masks.end(1)
+    setting.start(1)
+    setting.fill(1, guesses={1: [3, 4, 5]})
+    assert setting.masks.accept([3, 9, 5, 6]).ends == [False] * 4
+
+
+def prepare(setting: Setting, number: int, *, tokens: tuple[int, ...] = (), is_next: bool = False) -> None:
+    sampling = RowSampling.of(SamplingParams(), Constraint(grammar(f"g{number}")), "account")
+    setting.masks.prepare(number, sampling, tokens, is_next=is_next)
+
+
+def test_a_sequence_begins_before_it_has_a_row(make):
+    setting = make()
+    assert not setting.masks.has_mask(1, 0)
+    prepare(setting, 1)
+    assert not setting.masks.has_mask(1, 0)
+    assert setting.late() == set() and setting.masks.has_mask(1, 0) and not setting.masks.has_mask(1, 1)
+    setting.start(1)
+    assert setting.step(1).failures == {}
+    assert [len(turn.starts) for turn in setting.process.turns] == [1, 0]
+
+
+def test_a_step_waits_little_for_sequences_that_begin(make):
+    """Their grammars may have to be compiled, and they may be many."""
+    setting = make()
+    setting.start(1)
+    setting.fill(1)
+    setting.process._play = silent(setting, "starts")
+    for number in range(2, 6):
+        prepare(setting, number)
+    assert setting.late() == {"g2", "g3", "g4", "g5"}
+    assert setting.step(1).failures == {}
+    assert worker_masks.START_WAIT_S < worker_masks.WAIT_S
+
+
+def test_the_next_sequence_begins_although_others_have_taken_all_regions(make):
+    """Half of them are kept for sequences with rows; what begins ahead gives way to the next one."""
+    setting = make(num_sequences=4)
+    for number in range(1, 10):
+        prepare(setting, number)
+    assert set(setting.masks._remote._sequences) == {1, 2}
+    for number in range(3, 10):
+        prepare(setting, number, is_next=True)
+        setting.masks._remote.receive(lambda: not setting.masks._remote.late)
+    assert [number for number in range(1, 10) if setting.masks.has_mask(number, 0)] == [6, 7, 8, 9]
+    prepare(setting, 1, is_next=True)
+    setting.masks._remote.receive(lambda: not setting.masks._remote.late)
+    assert setting.masks.has_mask(1, 0) and sum(len(turn.starts) for turn in setting.process.turns) == 9
+
+
+def test_a_sequence_that_has_lost_tokens_begins_again(make):
+    """Its last step has failed after they were taken."""
+    setting = make()
+    prepare(setting, 1, tokens=(3, 4))
+    setting.late()
+    assert setting.masks.has_mask(1, 2) and not setting.masks.has_mask(1, 1)
+    old = setting.number(1)
+    prepare(setting, 1, tokens=(3,), is_next=True)
+    setting.late()
+    assert setting.masks.has_mask(1, 1) and setting.number(1) != old

@@ -1,7 +1,8 @@
-"""Sequences whose masks are late sit steps out, with all that have the same grammar; no token and no block is lost."""
+"""Sequences whose masks are late sit steps out, or start later; no token and no block is lost."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Many
 from dataclasses import replace
 from random import Random
 
@@ -9,7 +10,8 @@ import pytest
 
 from app.contract.grammar import Grammar, GrammarKind
 from app.engine.schedule.policy import make_policy
-from app.engine.schedule.sequence import RUNNING, Sequence
+from app.engine.schedule.row_sampling import RowSampling
+from app.engine.schedule.sequence import PAUSED, RUNNING, Sequence
 from tests.engine.schedule.fake_model import Driver, make_request
 from tests.engine.schedule.fake_tokens import num_words, reference
 
@@ -17,15 +19,30 @@ GRAMMARS = [Grammar(GrammarKind.REGEX, letter) for letter in "abcd"]
 
 
 class FakeLate:
-    """Says that grammars are late, and notes the sequences that have ended."""
+    """Says that the sequences with some grammars are late, and notes those that were prepared and that have ended.
+
+    With `waits` only those are not late without a row that were prepared as the next one.
+    """
 
     def __init__(self) -> None:
         self.grammars: set[Grammar] = set()
         self.ended: list[int] = []
+        self.waits = False
+        self._prepared: dict[int, tuple[Grammar, bool]] = {}
 
-    def late(self) -> set[Grammar]:
+    def late(self) -> set[int]:
         """See LateSequences."""
-        return self.grammars
+        return {each for each, (grammar, _) in self._prepared.items() if grammar in self.grammars}
+
+    def prepare(self, sequence_id: int, sampling: RowSampling, token_ids: Many[int], *, is_next: bool) -> None:
+        """See LateSequences."""
+        assert sampling.constraint is not None and sampling.constraint.grammar is not None
+        self._prepared[sequence_id] = sampling.constraint.grammar, is_next
+
+    def has_mask(self, sequence_id: int, num_tokens: int) -> bool:
+        """See LateSequences."""
+        grammar, was_next = self._prepared[sequence_id]
+        return grammar not in self.grammars and (was_next or not self.waits)
 
     def is_slow(self, sequence_id: int) -> bool:
         """See LateSequences."""
@@ -100,6 +117,45 @@ def test_a_request_that_is_late_holds_up_none_behind_it(policy: str):
     late.grammars = set()
     driver.run(60)
     assert first.is_finished and others[1].is_finished
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "fair"])
+def test_the_masks_of_the_next_request_are_made_first(policy: str):
+    """Those of all others may have to wait for room."""
+    late = FakeLate()
+    late.waits = True
+    driver = Driver(late=late, policy=make_policy(policy), max_num_seqs=1)
+    sequences = [add(driver, f"r{i}", GRAMMARS[0], max_tokens=2, arrival_time=float(i), account="a") for i in range(3)]
+    driver.step()
+    assert [late._prepared[each.id][1] for each in sequences] == [True, True, False], "the first has started"
+    driver.run(20)
+    assert all(each.is_finished for each in sequences)
+
+
+def test_a_resumed_request_runs_again_when_its_mask_is_there():
+    late = FakeLate()
+    driver = Driver(late=late)
+    one = add(driver, "r1", GRAMMARS[0], max_tokens=6)
+    driver.steps(2)
+    driver.scheduler.pause("r1")
+    driver.scheduler.resume("r1")
+    late.grammars = {GRAMMARS[0]}
+    assert driver.step() is None and one.group.status is PAUSED
+    late.grammars = set()
+    driver.run(10)
+    assert one.output_token_ids == reference(one.prompt_token_ids, 6, seed=one.request.params.seed)
+
+
+def test_no_seats_are_taken_for_a_request_that_is_late():
+    """It could not use them."""
+    late = FakeLate()
+    driver = Driver(late=late, policy=make_policy("fair"), max_num_seqs=2)
+    running = [add(driver, f"r{i}", max_tokens=8, account="many") for i in range(2)]
+    driver.steps(2)
+    late.grammars = {GRAMMARS[0]}
+    add(driver, "r9", GRAMMARS[0], account="few")
+    driver.steps(3)
+    assert [each.group.status for each in running] == [RUNNING] * 2
 
 
 def test_the_end_of_each_sequence_with_a_grammar_is_told_once():

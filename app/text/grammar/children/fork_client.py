@@ -97,32 +97,27 @@ class ForkClient:
         Raises:
             CannotStart: the process that forks does not run; `start` it.
         """
-        ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                self._order(TRIAL, theirs.fileno())
-        except BaseException:
-            ours.close()
-            raise
-        return ours
+        return self._fork(TRIAL)
 
-    def fork_masks(self, memory: int) -> tuple[socket.socket, socket.socket]:
-        """Have the process forked that finds masks; return our ends of the engine's socket and of the loop's.
+    def fork_masks(self, memory: int) -> socket.socket:
+        """Have the process forked that finds masks, and return our end of its socket. Does not block.
 
-        `memory` is the descriptor of the shared memory. Does not block.
+        `memory` is the descriptor of the shared memory.
 
         Raises:
             CannotStart: see `fork`.
         """
-        pairs = [socket.socketpair(), socket.socketpair()]
+        return self._fork(MASKS, memory)
+
+    def _fork(self, order: bytes, *descriptors: int) -> socket.socket:
+        ours, theirs = socket.socketpair()
         try:
-            with pairs[0][1] as steps, pairs[1][1] as compiles:
-                self._order(MASKS, steps.fileno(), compiles.fileno(), memory)
+            with theirs:
+                self._order(order, theirs.fileno(), *descriptors)
         except BaseException:
-            for ours, _ in pairs:
-                ours.close()
+            ours.close()
             raise
-        return pairs[0][0], pairs[1][0]
+        return ours
 
     def _order(self, order: bytes, *descriptors: int) -> None:
         control = self._control

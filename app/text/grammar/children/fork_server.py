@@ -38,9 +38,9 @@ HEAD_BYTES = 8  # of the length in front of the greeting
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 NOISE_BYTES = 8 * 2**20
 """What the trial of a small grammar takes, and more."""
-MAX_DESCRIPTORS = 3
+MAX_DESCRIPTORS = 2
 TRIAL, MASKS = b"t", b"m"
-"""Orders. With the latter come the sockets of the engine and of the loop, and the memory that is shared."""
+"""Orders. With each comes a socket, with the latter the memory that is shared, too."""
 READY = b"\n"
 """What the process says when it can fork; else it says in a line why grammars are not supported."""
 
@@ -110,7 +110,7 @@ class ForkServer:
             if order == TRIAL:
                 self._try(connection)
             else:
-                MaskWorker(connection, socket.socket(fileno=descriptors[1]), descriptors[2], self._vocabulary).run()
+                MaskWorker(connection, descriptors[1], self._vocabulary).run()
             status = 0
         except MemoryError:
             status = NO_MEMORY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from app.text.grammar.children.mask_messages import Start
 from app.text.grammar.row_mask import RowMask
@@ -29,9 +29,15 @@ class Lexer:
 
 
 class Row:
-    """One sequence: its constraint, where its mask goes, how many of its jobs are not done, and what one took last."""
+    """One sequence: its constraint, where its mask goes, what its last job took, and those that are not done.
 
-    __slots__ = ("account", "cost_s", "is_ended", "lexer", "mask", "num_jobs", "num_tokens", "region", "start")
+    The jobs in `behind` follow its first one, which begins it.
+    """
+
+    __slots__ = (
+        "account", "behind", "cost_s", "is_begun", "is_ended", "lexer", "mask", "num_jobs", "num_tokens", "region",
+        "start",
+    )  # fmt: skip
 
     def __init__(self, start: Start, lexer: Lexer) -> None:
         self.start = start
@@ -41,6 +47,8 @@ class Row:
         self.num_tokens = len(start.token_ids)
         self.mask: RowMask | None = None  # until it has begun
         self.num_jobs = 1  # its beginning
+        self.is_begun = False
+        self.behind: list[Job] = []
         self.cost_s = UNKNOWN_S
         self.is_ended = False
 
@@ -51,9 +59,11 @@ Job = Callable[[Row], None]
 class Jobs:
     """Work of mask threads: one job of a grammar at a time, first for the accounts that have cost least. Any thread.
 
+    The sequences whose grammars must be compiled first are in a queue of their own, with the same rule.
+
     Attributes:
         num_open: how many jobs wait or run.
-        begun: set while there are such; for the thread that watches.
+        begun: set while there are such, or a grammar is compiled; for the thread that watches.
     """
 
     def __init__(self) -> None:
@@ -61,21 +71,57 @@ class Jobs:
         self.begun = threading.Event()
         lock = threading.Lock()
         self._work = threading.Condition(lock)  # of mask threads
-        self._idle = threading.Condition(lock)  # of who waits for a grammar
+        self._compiler = threading.Condition(lock)  # of the thread that compiles
+        self._uncompiled: list[Row] = []
         self._num_asleep = 0  # mask threads without work
         self._waiting: dict[Lexer, None] = {}  # those that have jobs
         self._spent_s: defaultdict[str, float] = defaultdict(float)
 
-    def put(self, rows: Sequence[Row], job: Job, *, is_first: bool = False) -> None:
-        """Add the same job for some sequences; with `is_first` it was counted when these were made."""
+    def begin(self, row: Row, job: Job) -> None:
+        """Add the first job of a sequence."""
+        with self._work:
+            self._add(row, job)
+            self._work.notify()
+
+    def put(self, rows: Sequence[Row], job: Job) -> None:
+        """Add the same job for some sequences, for each behind those that it has."""
         with self._work:
             for row in rows:
-                row.num_jobs += not is_first
-                row.lexer.jobs.append((row, job))
-                self._waiting[row.lexer] = None
-            self.num_open += len(rows)
-            self.begun.set()
+                row.num_jobs += 1
+                if row.is_begun:
+                    self._add(row, job)
+                else:
+                    row.behind.append(job)
             self._work.notify(1 + int(sum(row.cost_s for row in rows) / SHARE_S))
+
+    def compile_for(self, row: Row) -> None:
+        """Let the grammar of a sequence be compiled before it begins."""
+        with self._work:
+            self._uncompiled.append(row)
+            self._compiler.notify()
+
+    def next_to_compile(self) -> Row:
+        """Return the next sequence whose grammar is to be compiled, of the account that has cost least. Blocks."""
+        with self._work:
+            while not self._uncompiled:
+                self._compiler.wait()
+            row = min(self._uncompiled, key=lambda row: self._spent_s[row.account])
+            self._uncompiled.remove(row)
+            self.begun.set()
+            return row
+
+    def end_compiling(self, row: Row, seconds: float) -> None:
+        """Note what it took to compile the grammar of a sequence."""
+        with self._work:
+            self._spend(row.account, seconds)
+            if not self.num_open:
+                self.begun.clear()
+
+    def _add(self, row: Row, job: Job) -> None:
+        row.lexer.jobs.append((row, job))
+        self._waiting[row.lexer] = None
+        self.num_open += 1
+        self.begun.set()
 
     def share(self) -> None:
         """Wake a thread that has no work, if there is some: what was expected to be quick may not be."""
@@ -104,20 +150,24 @@ class Jobs:
             row.lexer.is_busy = False
             self._spend(row.account, seconds)
             self.num_open -= 1
+            if not row.is_begun:
+                row.is_begun = True
+                for job in row.behind:
+                    self._add(row, job)
+                row.behind.clear()
             if not self.num_open:
                 self.begun.clear()
-            self._idle.notify_all()
             return self._next() is None
 
-    def hold(self, rows: Sequence[Row]) -> None:
-        """Wait until all jobs of some sequences are done, and keep their grammars from all others until `release`."""
-        with self._idle:
-            while any(row.num_jobs or row.lexer.is_busy for row in rows):
-                self._idle.wait()
-            for row in rows:
+    def hold(self, rows: Sequence[Row]) -> set[Row]:
+        """Keep the grammars of those sequences from all others until `release` that nobody works on; return these."""
+        with self._work:
+            held = {row for row in rows if not row.num_jobs and not row.lexer.is_busy}
+            for row in held:
                 row.lexer.is_busy = True
+            return held
 
-    def release(self, rows: Sequence[Row]) -> None:
+    def release(self, rows: Iterable[Row]) -> None:
         """Let others work on the grammars of sequences again."""
         with self._work:
             for row in rows:

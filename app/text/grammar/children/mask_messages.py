@@ -7,10 +7,12 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from app.contract.grammar import Constraint, Grammar
+from app.contract.grammar import Constraint
 
 Message = TypeVar("Message")
 LENGTH_BYTES = 4
+READ_BYTES = 64 * 2**10
+"""The most that is read from a socket at once."""
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -26,13 +28,17 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, array_like=True, frozen=True):
-    """A sequence with a grammar begins, with the tokens that it has; its masks go to `region`."""
+    """A sequence with a grammar begins, with the tokens that it has.
+
+    Its first mask goes to `region`, to none if that is -1. Compiled, the grammar takes about `num_bytes`.
+    """
 
     sequence_id: int
     region: int
     account: str
     constraint: Constraint
     token_ids: tuple[int, ...]
+    num_bytes: int
 
 
 class Take(msgspec.Struct, array_like=True, frozen=True):
@@ -83,10 +89,14 @@ class Ready(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Drafted(msgspec.Struct, array_like=True, frozen=True):
-    """The masks behind the first `count` draft tokens of a sequence are there; its grammar forbids the next one."""
+    """The masks behind the first `count` draft tokens of a sequence are there.
+
+    With `is_complete` the answer ends with the next one; else its grammar forbids that, if there is one.
+    """
 
     sequence_id: int
     count: int
+    is_complete: bool = False
 
 
 class Reply(msgspec.Struct, array_like=True, frozen=True):
@@ -95,18 +105,6 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     took: tuple[Took, ...] = ()
     ready: tuple[Ready, ...] = ()
     drafted: tuple[Drafted, ...] = ()
-
-
-class Compile(msgspec.Struct, frozen=True):
-    """A grammar to compile before a sequence begins with it."""
-
-    grammar: Grammar
-
-
-class Compiled(msgspec.Struct, frozen=True):
-    """The grammar is compiled; `rejection` says why it could not be."""
-
-    rejection: str | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -4,17 +4,15 @@ A grammar that compiles at once can still take seconds and gigabytes for one mas
 that costs too much ends this process and not the server: the first note in the shared memory names the sequence. The
 server starts another process, which begins with the tokens that the other sequences have, and finds the same masks.
 
-    main thread     reads turns, lets sequences take tokens, answers at once
-    mask threads    begin sequences, and make masks: those of the accounts first that have cost least
-    compile thread  compiles grammars, which counts for no sequence
+    main thread     reads turns, lets sequences take tokens whose grammars nobody works on, answers at once
+    mask threads    begin sequences, let the others take tokens, and make masks: first for accounts that have cost least
+    compile thread  compiles the grammars of sequences that begin, in the same order; it counts for no sequence
     watching thread ends the process when a thread works on one sequence for more than LIMIT_S of its processor time
 """
 
 from __future__ import annotations
 
 import os
-import queue
-import select
 import signal
 import socket
 import sys
@@ -31,8 +29,7 @@ from app.runtime.process_limits import limit_memory
 from app.text.grammar.children.mask_jobs import Jobs, Lexer, Row
 from app.text.grammar.children.mask_memory import NUM_NOTES, MaskMemory
 from app.text.grammar.children.mask_messages import (
-    Compile,
-    Compiled,
+    READ_BYTES,
     Draft,
     Drafted,
     Messages,
@@ -46,7 +43,7 @@ from app.text.grammar.children.mask_messages import (
     read_message,
 )
 from app.text.grammar.compile import compile_grammar, error_of
-from app.text.grammar.grammar_sizes import MAX_BYTES, compiled_bytes
+from app.text.grammar.grammar_sizes import MAX_BYTES
 from app.text.grammar.row_mask import Phase, Place, RowMask
 from app.text.grammar.vocabulary import GrammarVocabulary
 
@@ -64,21 +61,19 @@ STUCK_S = 0.5
 """Processor time after which the system ends the process, if the watching thread cannot: a call may keep the lock."""
 REPORT_S = 0.002
 """Masks are told together where they are all found within this time."""
-READ_BYTES = 64 * 2**10
+NOT_NEEDED = "It has ended"
 MAIN, COMPILER = 1, 2  # notes; those of the mask threads follow
 
 
 class MaskWorker:
-    """Runs the process. `steps` is the engine's socket, `compiles` that of the server's loop."""
+    """Runs the process. `steps` is the engine's socket, `memory` the descriptor of what is shared with it."""
 
-    def __init__(
-        self, steps: socket.socket, compiles: socket.socket, memory: int, vocabulary: GrammarVocabulary
-    ) -> None:
+    def __init__(self, steps: socket.socket, memory: int, vocabulary: GrammarVocabulary) -> None:
         setup = read_message(steps, Setup)
         if setup is None:
             os._exit(0)
         self._setup = setup
-        self._steps, self._compiles, self._vocabulary = steps, compiles, vocabulary
+        self._steps, self._vocabulary = steps, vocabulary
         self._memory = MaskMemory(memory, setup.num_words, setup.num_regions)
         self._mask_bytes = 4 * setup.num_words
         unending = bytearray(b"\xff" * self._mask_bytes)
@@ -91,10 +86,10 @@ class MaskWorker:
         self._drafted: list[Drafted] = []
         self._began = 0.0  # when the oldest result that is not told was found
         self._sending = threading.Lock()
-        self._prototypes: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+        self._keeping = threading.Lock()  # of these three
+        self._prototypes: OrderedDict[Grammar, tuple[LLMatcher, int]] = OrderedDict()  # with its bytes
         self._lexers: dict[Grammar, Lexer] = {}
         self._num_bytes = 0
-        self._to_compile: queue.SimpleQueue[tuple[Grammar, Row | None]] = queue.SimpleQueue()
         self._is_compiling = False
         self._calls = [0] * NUM_NOTES  # of each thread: counts what it has worked on
         self._threads: dict[int, threading.Thread] = {MAIN: threading.current_thread()}
@@ -110,25 +105,11 @@ class MaskWorker:
                 self._threads[index] = thread
             thread.start()
         threading.Thread(target=self._guarded, args=(self._watch, 0), daemon=True).start()
-        turns, compiles = Messages(Turn), Messages(Compile)
-        poll = select.poll()
-        poll.register(self._steps, select.POLLIN)
-        poll.register(self._compiles, select.POLLIN)
-        while True:
-            for descriptor, _ in poll.poll():
-                self._arm()
-                if descriptor == self._steps.fileno():
-                    data = self._steps.recv(READ_BYTES)
-                    if not data:
-                        return
-                    for turn in turns.feed(data):
-                        self._take_turn(turn)
-                else:
-                    data = self._compiles.recv(READ_BYTES)
-                    if not data:
-                        poll.unregister(descriptor)
-                    for each in compiles.feed(data):
-                        self._to_compile.put((each.grammar, None))
+        turns = Messages(Turn)
+        while data := self._steps.recv(READ_BYTES):
+            self._arm()
+            for turn in turns.feed(data):
+                self._take_turn(turn)
 
     # --- Main thread ----------------------------------------------------------------------------------------------
 
@@ -139,40 +120,39 @@ class MaskWorker:
         for start in turn.starts:
             grammar = start.constraint.grammar
             assert grammar is not None
-            row = self._rows[start.sequence_id] = Row(start, self._lexers.setdefault(grammar, Lexer()))
-            if (prototype := self._prototypes.get(grammar)) is not None:
-                self._jobs.put([row], partial(self._begin, prototype), is_first=True)
+            with self._keeping:
+                lexer = self._lexers.setdefault(grammar, Lexer())
+            row = self._rows[start.sequence_id] = Row(start, lexer)
+            if (prototype := self._prototype(grammar)) is not None:
+                self._jobs.begin(row, partial(self._begin, prototype))
             else:
-                self._to_compile.put((grammar, row))
+                self._jobs.compile_for(row)
         if turn.takes:
             self._take_all(turn.takes)
         for draft in turn.drafts:
-            rows = [self._rows[draft.sequence_id]]
-            self._jobs.hold(rows)  # so it has begun
-            self._jobs.put(rows, partial(self._draft, draft))
-            self._jobs.release(rows)
+            self._jobs.put([self._rows[draft.sequence_id]], partial(self._draft, draft))
 
     def _take_all(self, takes: Sequence[Take]) -> None:
-        """Let sequences take tokens, and say what became of that; then find their next masks."""
-        took, going_on = [], []
+        """Let sequences take tokens, and say what became of that; then find their next masks.
+
+        Those whose grammars some thread works on must wait for it, and nobody else does.
+        """
         rows = [self._rows[take.sequence_id] for take in takes]
-        self._jobs.hold(rows)
+        held = self._jobs.hold(rows)
+        took, going_on = [], []
         for row, take in zip(rows, takes, strict=True):
-            mask = row.mask
-            assert mask is not None
+            if row not in held:
+                self._jobs.put([row], partial(self._take_later, take))
+                continue
             self._note(MAIN, take.sequence_id)
-            num_taken = _take(mask, take.token_ids)
-            is_complete = mask.is_complete
-            row.region = take.region
-            row.num_tokens += num_taken
-            took.append(Took(take.sequence_id, num_taken, is_complete, mask.failure))
-            if mask.failure is None and not is_complete:
+            took.append(_take(row, take))
+            if _goes_on(took[-1]):
                 going_on.append(row)
         self._note(MAIN, 0)
-        self._jobs.release(rows)
-        self._send(Reply(took=tuple(took)))
-        if going_on:
-            self._jobs.put(going_on, self._find)
+        self._jobs.release(held)
+        if took:
+            self._send(Reply(took=tuple(took)))
+        self._jobs.put(going_on, self._find)
 
     # --- Mask threads ---------------------------------------------------------------------------------------------
 
@@ -206,6 +186,14 @@ class MaskWorker:
         self._note(index, sequence_id)
         self._find(row)
 
+    def _take_later(self, take: Take, row: Row) -> None:
+        """Let a sequence take tokens, and find its next mask."""
+        took = _take(row, take)
+        self._send(Reply(took=(took,)))
+        if _goes_on(took):
+            self._note(self._index(), take.sequence_id)  # the mask may cost as much again
+            self._find(row)
+
     def _find(self, row: Row) -> None:
         """Make the mask of a sequence, and ask for the tokens that must come next."""
         mask = row.mask
@@ -220,10 +208,10 @@ class MaskWorker:
         self._add(Ready(row.start.sequence_id, row.num_tokens, is_slow, mask.failure, forced))
 
     def _draft(self, draft: Draft, row: Row) -> None:
-        """Make the masks behind draft tokens, up to the first that the grammar forbids."""
+        """Make the masks behind draft tokens, up to the first that the grammar forbids or ends with."""
         mask = row.mask
         assert mask is not None
-        place, matcher, num_consumed, count = mask.place, mask.matcher, 0, 0
+        place, matcher, num_consumed, count, is_complete = mask.place, mask.matcher, 0, 0, False
         if matcher is None:  # it has failed
             self._add(Drafted(draft.sequence_id, 0))
             return
@@ -233,11 +221,13 @@ class MaskWorker:
                 if not matcher.validate_tokens([token_id]) or not matcher.consume_token(token_id):
                     break
                 num_consumed += 1
+                if is_complete := matcher.is_stopped() and not matcher.is_error():
+                    break
             self._write(row, draft.region + count, place)
             count += 1
         if num_consumed:
             matcher.rollback(num_consumed)
-        self._add(Drafted(draft.sequence_id, count))
+        self._add(Drafted(draft.sequence_id, count, is_complete))
 
     def _write(self, row: Row, region: int, place: Place) -> None:
         """Write the mask at one place of a sequence, unless it has no region; note a failure of its grammar."""
@@ -263,31 +253,48 @@ class MaskWorker:
 
     def _compile_all(self, index: int) -> None:
         while True:
-            grammar, row = self._to_compile.get()
-            prototype: LLMatcher | str | None = self._prototypes.get(grammar)
-            if prototype is None:
-                self._memory.notes[index] = 0 if row is None else row.start.sequence_id
-                self._is_compiling = True
-                try:
-                    prototype = compile_grammar(grammar, self._vocabulary)
-                    self._keep(grammar, prototype)
-                except InvalidValue as error:
-                    prototype = error.message
-                self._is_compiling = False
-                self._memory.notes[index] = 0
-            if row is None:
-                self._compiles.sendall(encode(Compiled(prototype if isinstance(prototype, str) else None)))
-            else:
-                self._jobs.put([row], partial(self._begin, prototype), is_first=True)
+            row = self._jobs.next_to_compile()
+            self._is_compiling = True
+            self._memory.notes[index] = row.start.sequence_id
+            began = time.thread_time()
+            prototype = self._compiled(row)
+            self._memory.notes[index] = 0
+            self._is_compiling = False
+            self._jobs.end_compiling(row, time.thread_time() - began)
+            self._jobs.begin(row, partial(self._begin, prototype))
 
-    def _keep(self, grammar: Grammar, prototype: LLMatcher) -> None:
-        """Keep a compiled grammar for the sequences that begin with it; drop those that were compiled longest ago."""
-        self._prototypes[grammar] = prototype
-        self._num_bytes += compiled_bytes(grammar)
-        while self._num_bytes > MAX_BYTES and len(self._prototypes) > 1:
-            oldest, _ = self._prototypes.popitem(last=False)
-            self._lexers.pop(oldest, None)  # a sequence that has begun keeps its own
-            self._num_bytes -= compiled_bytes(oldest)
+    def _compiled(self, row: Row) -> LLMatcher | str:
+        """Return the compiled grammar of a sequence, or why there is none."""
+        grammar = row.start.constraint.grammar
+        assert grammar is not None
+        if row.is_ended:
+            return NOT_NEEDED
+        if (known := self._prototype(grammar)) is not None:
+            return known
+        try:
+            prototype = compile_grammar(grammar, self._vocabulary)
+        except InvalidValue as error:
+            return error.message
+        self._keep(grammar, prototype, row.start.num_bytes)
+        return prototype
+
+    def _keep(self, grammar: Grammar, prototype: LLMatcher, num_bytes: int) -> None:
+        """Keep a compiled grammar for the sequences that begin with it; drop those that none has begun with longest."""
+        with self._keeping:
+            self._prototypes[grammar] = prototype, num_bytes
+            self._num_bytes += num_bytes
+            while self._num_bytes > MAX_BYTES and len(self._prototypes) > 1:
+                oldest, (_, num_bytes) = self._prototypes.popitem(last=False)
+                self._lexers.pop(oldest, None)  # a sequence that has begun keeps its own
+                self._num_bytes -= num_bytes
+
+    def _prototype(self, grammar: Grammar) -> LLMatcher | None:
+        """Return a compiled grammar that is kept, from now on longer than all others; None if it is not kept."""
+        with self._keeping:
+            if grammar not in self._prototypes:
+                return None
+            self._prototypes.move_to_end(grammar)
+            return self._prototypes[grammar][0]
 
     # --- All threads ----------------------------------------------------------------------------------------------
 
@@ -358,15 +365,26 @@ class MaskWorker:
                     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _take(mask: RowMask, token_ids: Sequence[int]) -> int:
-    """Let a sequence take tokens up to its end or a failure; return how many it has taken."""
-    for count, token_id in enumerate(token_ids, 1):
+def _take(row: Row, take: Take) -> Took:
+    """Let a sequence take tokens up to its end or a failure."""
+    mask, num_taken = row.mask, 0
+    assert mask is not None
+    for token_id in take.token_ids:
+        if mask.failure is not None:
+            break
+        num_taken += 1
         mask.take(token_id)
         if mask.matcher is not None and mask.matcher.is_error():
             mask.failure = error_of(mask.matcher)
-        if mask.failure is not None or mask.is_complete:
-            return count
-    return len(token_ids)
+        if mask.is_complete:
+            break
+    row.region = take.region
+    row.num_tokens += num_taken
+    return Took(take.sequence_id, num_taken, mask.is_complete, mask.failure)
+
+
+def _goes_on(took: Took) -> bool:
+    return took.failure is None and not took.is_complete
 
 
 def _processor_time(thread: threading.Thread) -> float:

@@ -3,44 +3,62 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.contract.errors import CannotStart
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_memory import NOTES_BYTES, NUM_NOTES, MaskMemory, new_memory_file
-from app.text.grammar.children.mask_messages import Setup, encode
+from app.text.grammar.children.mask_messages import READ_BYTES, Messages, Reply, Setup, Turn, encode
 
 
 @dataclass(slots=True, eq=False)
 class WorkerLink:
-    """The sockets of one process: `steps` is the engine thread's, `compiles` the loop's.
+    """The socket of one process, which the engine thread uses until another thread may `close` it.
 
-    From its end on, `culprit` is the sequence that has taken too long, and `suspects` are those that it worked on. The
-    sockets are closed when no thread has the link any more: none of them may wait for a socket that another one closes.
+    From its end on, `culprit` is the sequence that has taken too long, and `suspects` are those that it worked on.
     """
 
     steps: socket.socket
-    compiles: socket.socket
     culprit: int = 0
     suspects: frozenset[int] = frozenset()
+    _replies: Messages[Reply] = field(default_factory=lambda: Messages(Reply))
+    _unread: bytes = b""  # what came while something was sent
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # held while the socket is used
 
-    def end(self) -> None:
-        """End the process: it reads the end of its socket, and so does who reads one here. Any thread. Idempotent."""
-        for each in (self.steps, self.compiles):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+    def send(self, turn: Turn) -> None:
+        """Send a turn, unless the process has ended. Engine thread only.
+
+        What the process says meanwhile is kept for `read`: it reads nothing while nobody reads what it says.
+        """
+        data = memoryview(encode(turn))
+        with self._lock, suppress(OSError, ValueError):  # the latter of a socket that is closed
+            while data:
+                try:
+                    data = data[self.steps.send(data, socket.MSG_DONTWAIT) :]
+                except BlockingIOError:
+                    if select.select([self.steps], [self.steps], [])[0]:
+                        self._unread += self.steps.recv(READ_BYTES)
+
+    def read(self, timeout: float) -> list[Reply] | None:
+        """Return what the process says within a time; None if it has ended. Engine thread only."""
+        data, self._unread = self._unread, b""
+        with self._lock, suppress(OSError, ValueError):
+            if not data and not select.select([self.steps], [], [], timeout)[0]:
+                return []
+            data = data or self.steps.recv(READ_BYTES)
+        return self._replies.feed(data) if data else None
 
     def close(self) -> None:
-        """Close the sockets."""
-        self.steps.close()
-        self.compiles.close()
-
-    def __del__(self) -> None:
-        self.close()
+        """End the process: it reads the end of its socket, and so does who reads one here. Any thread. Idempotent."""
+        with suppress(OSError):
+            self.steps.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            self.steps.close()
 
 
 class MaskWorkers:
@@ -83,7 +101,7 @@ class MaskWorkers:
             assert self.memory is not None
             link.culprit, *notes = self.memory.notes
             link.suspects = frozenset(note for note in notes if note)
-            link.end()
+            link.close()
             self._link = None
 
     def close(self) -> None:
@@ -91,7 +109,6 @@ class MaskWorkers:
         with self._lock:
             self.is_closed = True
             if self._link is not None:
-                self._link.end()
                 self._link.close()
                 self._link = None
             if self._descriptor >= 0:
@@ -105,8 +122,7 @@ class MaskWorkers:
             self.memory = MaskMemory(self._descriptor, setup.num_words, setup.num_regions)
         for index in range(NUM_NOTES):
             self.memory.notes[index] = 0
-        link = WorkerLink(*children.fork_masks(self._descriptor))
-        link.compiles.setblocking(False)
+        link = WorkerLink(children.fork_masks(self._descriptor))
         link.steps.sendall(encode(setup))
         self.num_started += 1
         return link

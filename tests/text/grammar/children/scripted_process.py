@@ -20,7 +20,6 @@ class ScriptedProcess:
         self.tokens: dict[int, tuple[int, ...]] = {}
         self.holds: set[int] = set()
         self.ours, self._theirs = socket.socketpair()
-        self.compiles, self._their_compiles = socket.socketpair()
         self._play = play
         self._setup, self._turns = Messages(Setup), Messages(Turn)
         self._is_set_up = False
@@ -60,7 +59,6 @@ class ScriptedProcess:
     def end(self) -> None:
         """End, by whatever reason."""
         self._theirs.close()
-        self._their_compiles.close()
 
 
 class _Steps:
@@ -92,13 +90,13 @@ class ScriptedChildren:
         self.num_starts = 0
         self._plays = list(plays)
 
-    def fork_masks(self, memory: int) -> tuple[_Steps, socket.socket]:
+    def fork_masks(self, memory: int) -> _Steps:
         """See ForkClient.fork_masks."""
         if not self.can_fork:
             raise CannotStart("It does not run.")
         play = self._plays.pop(0) if self._plays else None
         self.processes.append(ScriptedProcess(play))
-        return _Steps(self.processes[-1]), self.processes[-1].compiles
+        return _Steps(self.processes[-1])
 
     def start_soon(self) -> None:
         """See ForkClient.start_soon."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,8 +16,6 @@ from app.contract.grammar import Constraint, Grammar, GrammarKind, ReasoningMark
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_memory import NOTES_BYTES, MaskMemory, new_memory_file
 from app.text.grammar.children.mask_messages import (
-    Compile,
-    Compiled,
     Draft,
     Drafted,
     Messages,
@@ -30,7 +27,6 @@ from app.text.grammar.children.mask_messages import (
     Took,
     Turn,
     encode,
-    read_message,
 )
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.vocabulary import GrammarVocabulary, mask_words
@@ -57,7 +53,7 @@ class Worker:
     def __init__(self, children: ForkClient, num_threads: int = 2) -> None:
         self._descriptor = new_memory_file(NOTES_BYTES + 4 * WORDS * REGIONS)
         self.memory = MaskMemory(self._descriptor, WORDS, REGIONS)
-        self.steps, self.compiles = children.fork_masks(self._descriptor)
+        self.steps = children.fork_masks(self._descriptor)
         self.steps.sendall(encode(Setup(num_threads, WORDS, REGIONS, (EOS,))))
         self.took: list[Took] = []
         self.ready: list[Ready] = []
@@ -71,7 +67,7 @@ class Worker:
 
     def start(self, number: int, constraint: Constraint = ABC, tokens: tuple[int, ...] = (), **fields: Any) -> Start:
         """The beginning of a sequence, whose mask goes to the region of its number."""
-        return Start(number, number, fields.get("account", ""), constraint, tokens)
+        return Start(number, number, fields.get("account", ""), constraint, tokens, 1)
 
     def wait(self, took: int = 0, ready: int = 0, drafted: int = 0) -> None:
         """Wait until so many things were said, or the process has ended."""
@@ -110,7 +106,6 @@ class Worker:
     def close(self) -> None:
         """End it."""
         self.steps.close()
-        self.compiles.close()
         os.close(self._descriptor)
 
 
@@ -178,9 +173,9 @@ def test_everything_may_come_in_one_turn_before_the_grammar_is_compiled(worker: 
     )
     worker.wait(took=1, ready=3, drafted=2)
     assert not worker.has_ended
-    assert sorted(worker.drafted, key=lambda each: each.sequence_id) == [Drafted(1, 2), Drafted(2, 1)]
+    assert sorted(worker.drafted, key=lambda each: each.sequence_id) == [Drafted(1, 1, True), Drafted(2, 1)]
     assert B in worker.mask(1) and B in worker.mask(2)
-    assert {C, X} <= worker.mask(5) and worker.mask(6) == {EOS} and {C, X} <= worker.mask(8)
+    assert {C, X} <= worker.mask(5) and not worker.mask(6) and {C, X} <= worker.mask(8)
 
 
 def test_drafts_change_no_place(worker: Worker):
@@ -188,7 +183,7 @@ def test_drafts_change_no_place(worker: Worker):
     worker.say(drafts=(Draft(1, 9, (A, X, B)),))
     worker.say(takes=(Take(1, 1, (A,)),))
     worker.wait(took=1, ready=2, drafted=2)
-    assert worker.drafted == [Drafted(1, 3), Drafted(1, 1)] and worker.took == [Took(1, 1, False, None)]
+    assert worker.drafted == [Drafted(1, 2, True), Drafted(1, 1)] and worker.took == [Took(1, 1, False, None)]
     assert B in worker.mask(9) and not worker.mask(10), "nothing behind the first token that is forbidden"
     assert B in worker.mask(1)
 
@@ -208,7 +203,7 @@ def test_a_draft_may_cross_the_reasoning(worker: Worker):
 
 def test_a_sequence_without_a_region_has_no_mask_until_it_has_one(worker: Worker):
     before = bytes(worker.memory.words)
-    worker.say(starts=(Start(1, -1, "", ABC, (A,)),))
+    worker.say(starts=(Start(1, -1, "", ABC, (A,), 1),))
     worker.wait(ready=1)
     assert bytes(worker.memory.words) == before and not any(worker.memory.notes)
     worker.say(takes=(Take(1, 7, ()),))
@@ -249,20 +244,7 @@ def test_a_grammar_that_is_rejected_fails_its_sequence(worker: Worker):
     assert failures[1] is not None and failures[2] is None and worker.drafted == [Drafted(1, 0)]
     worker.say(takes=(Take(1, 1, (A,)),))
     worker.wait(took=1)
-    assert worker.took == [Took(1, 1, False, failures[1])]
-
-
-def test_grammars_are_compiled_before_their_sequences_begin(worker: Worker):
-    worker.compiles.setblocking(True)
-    for grammar, is_good in ((ABC.grammar, True), (Grammar(GrammarKind.REGEX, "a{5000000000}"), False)):
-        assert grammar is not None
-        worker.compiles.sendall(encode(Compile(grammar)))
-        compiled = read_message(worker.compiles, Compiled)
-        assert compiled is not None and (compiled.rejection is None) == is_good
-    worker.compiles.shutdown(socket.SHUT_RDWR)
-    worker.say(starts=(worker.start(1),))
-    worker.wait(ready=1)
-    assert A in worker.mask(1), "it goes on without the loop's socket"
+    assert worker.took == [Took(1, 0, False, failures[1])]
 
 
 @pytest.mark.parametrize("how", ["mask", "draft"])
@@ -302,7 +284,7 @@ def test_many_cheap_sequences_cost_nobody(children: ForkClient):
     try:
         for turn in range(40):
             numbers = range(1 + 20 * turn, 21 + 20 * turn)
-            starts = tuple(Start(number, number % REGIONS, "many", text, ()) for number in numbers)
+            starts = tuple(Start(number, number % REGIONS, "many", text, (), 1) for number in numbers)
             worker.say(starts=starts)
         worker.wait(ready=800)
         assert len(worker.ready) == 800 and not worker.has_ended and worker.memory.notes[0] == 0
@@ -332,8 +314,7 @@ def test_the_process_ends_with_the_engines_socket(children: ForkClient):
 
 def test_a_process_that_gets_no_setup_ends(children: ForkClient):
     descriptor = new_memory_file(NOTES_BYTES)
-    for each in children.fork_masks(descriptor):
-        each.close()
+    children.fork_masks(descriptor).close()
     os.close(descriptor)
     pid = children.pid
     assert pid is not None

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import pytest
 
-from app.contract.grammar import Grammar, GrammarKind
+from app.contract.grammar import Constraint, Grammar, GrammarKind
 from app.text.grammar.children.fork_client import ForkClient
-from app.text.grammar.children.mask_messages import Compile, Compiled, Setup, encode, read_message
+from app.text.grammar.children.mask_messages import Setup, Start, Turn
 from app.text.grammar.children.mask_workers import MaskWorkers
 from app.text.grammar.vocabulary import mask_words
 from tests.text import toys
 from tests.text.grammar.children.scripted_process import ScriptedChildren
-from tests.text.grammar.processes import children_of, num_descriptors, wait_until
+from tests.text.grammar.processes import HANG_S, children_of, num_descriptors, wait_until
 
 SETUP = Setup(num_threads=1, num_words=3, num_regions=4, eos_token_ids=(1,))
 
@@ -50,18 +51,19 @@ def test_there_is_one_process_until_it_has_ended():
     children.close()
 
 
-def test_a_socket_stays_open_while_somebody_waits_for_it():
-    """The loop and the engine wait for one each, and either of them may notice the end first."""
+def test_a_socket_is_closed_when_nobody_waits_for_it_any_more():
+    """The engine may wait for it while the server closes it: a number of a closed one is soon that of another one."""
     children = ScriptedChildren()
     workers = workers_of(children)
     link = workers.current()
     assert link is not None
-    workers.renew(link)
-    assert link.compiles.fileno() >= 0 and link.compiles.recv(1) == b"" and link.steps.recv(1) == b""
-    compiles = link.compiles
-    del link
-    assert compiles.fileno() == -1
-    workers.close()
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(link.read, HANG_S)
+        wait_until(link._lock.locked)
+        workers.close()
+        assert waiting.result() is None and link.steps.fileno() == -1
+    link.send(Turn())
+    assert link.read(0.0) is None
     children.close()
 
 
@@ -99,11 +101,9 @@ def test_the_end_of_the_server_ends_all_processes():
     workers = workers_of(children, Setup(2, mask_words(text.vocab_size), 4, (1,)))
     link = workers.current()
     assert link is not None and children.pid is not None
-    link.compiles.setblocking(True)
-    link.compiles.sendall(encode(Compile(Grammar(GrammarKind.REGEX, "[ab]+"))))
-    assert read_message(link.compiles, Compiled) == Compiled()
+    link.send(Turn(starts=(Start(1, 0, "", Constraint(Grammar(GrammarKind.REGEX, "[ab]+")), (), 1),)))
+    assert link.read(HANG_S)
     assert len(children_of(children.pid)) == 1
-    del link
     workers.close()
     wait_until(lambda: not children_of(cast(int, children.pid)))
     del workers

@@ -1,0 +1,93 @@
+"""Work on grammars: in order for each sequence, by one thread at a time for each grammar, fair between accounts."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from app.contract.grammar import Constraint, Grammar, GrammarKind
+from app.text.grammar.children.mask_jobs import Job, Jobs, Lexer, Row
+from app.text.grammar.children.mask_messages import Start
+from tests.text.grammar.processes import HANG_S
+
+CONSTRAINT = Constraint(Grammar(GrammarKind.REGEX, "a"))
+
+
+def make_row(number: int, lexer: Lexer | None = None, account: str = "") -> Row:
+    return Row(Start(number, 0, account, CONSTRAINT, (), 1), lexer or Lexer())
+
+
+def named(names: list[str], name: str) -> Job:
+    def job(row: Row) -> None:
+        names.append(f"{name}{row.start.sequence_id}")
+
+    return job
+
+
+def work(jobs: Jobs, seconds: float = 0.0) -> None:
+    """Do one job."""
+    row, job = jobs.take()
+    job(row)
+    jobs.end(row, seconds)
+
+
+def test_nothing_comes_before_the_beginning_of_a_sequence():
+    """Its grammar may be compiled first."""
+    jobs, names = Jobs(), list[str]()
+    row = make_row(1)
+    jobs.put([row], named(names, "take"))
+    jobs.put([row], named(names, "draft"))
+    assert jobs.num_open == 0
+    jobs.begin(row, named(names, "begin"))
+    for _ in range(3):
+        work(jobs)
+    assert names == ["begin1", "take1", "draft1"] and jobs.num_open == 0 and not jobs.begun.is_set()
+
+
+def test_only_grammars_that_nobody_works_on_are_held():
+    jobs, names, shared = Jobs(), list[str](), Lexer()
+    free, busy, same, new = make_row(1), make_row(2, shared), make_row(3, shared), make_row(4)
+    for row in (free, busy, same):
+        jobs.begin(row, named(names, "begin"))
+        work(jobs)
+    jobs.put([busy], named(names, "find"))
+    taken = jobs.take()
+    assert jobs.hold([free, busy, same, new]) == {free}
+    jobs.put([free], named(names, "find"))
+    jobs.put([same], named(names, "take"))
+    jobs.end(taken[0], 0.0)
+    work(jobs)
+    assert names[-1] == "take3", "the other one's grammar is held"
+    jobs.release({free})
+    work(jobs)
+    assert names[-1] == "find1" and jobs.hold([free, busy, same]) == {free, busy, same}
+
+
+def test_the_account_that_has_cost_least_comes_first():
+    jobs, names = Jobs(), list[str]()
+    rows = [make_row(number, account=account) for number, account in enumerate("aaab")]
+    for row in rows:
+        jobs.begin(row, named(names, "begin"))
+    for _ in rows:
+        work(jobs, 0.1)
+    assert names == ["begin0", "begin3", "begin1", "begin2"]
+
+
+def test_grammars_are_compiled_for_the_account_first_that_has_cost_least():
+    jobs = Jobs()
+    for number, account in enumerate("aaab"):
+        jobs.compile_for(make_row(number, account=account))
+    found = []
+    for _ in range(4):
+        row = jobs.next_to_compile()
+        assert jobs.begun.is_set(), "the thread that watches is awake"
+        jobs.end_compiling(row, 0.1)
+        found.append(row.start.sequence_id)
+    assert found == [0, 3, 1, 2] and not jobs.begun.is_set()
+
+
+def test_the_thread_that_compiles_waits_for_work():
+    jobs, row = Jobs(), make_row(1)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(jobs.next_to_compile)
+        jobs.compile_for(row)
+        assert waiting.result(HANG_S) is row
