@@ -108,7 +108,7 @@ def _fields() -> dict[str, str]:
         "answers of an account whose next token takes more than that": (
             f"{grammar_trials.EXPENSIVE_A_MINUTE} a minute, then 429 for all its grammars"
         ),
-        f"new grammars of an account that take {grammar_trials.EXPENSIVE_S:g} s of processor time to compile, or more": (
+        f"new grammars of an account that take {grammar_trials.EXPENSIVE_S:g} s or more to compile": (
             f"{grammar_trials.EXPENSIVE_A_MINUTE} a minute, then 429 for further new ones"
         ),
         "`tools`": f"{tools.MAX_TOOLS} definitions, {tools.MAX_TOOLS_BYTES:,} bytes of JSON",
