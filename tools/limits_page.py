@@ -105,8 +105,11 @@ def _fields() -> dict[str, str]:
         "the next token of an answer with a schema, regular expression or grammar": (
             f"{NEXT_TOKEN_S:g} s of processor time"
         ),
-        f"grammars of an account that take {grammar_trials.EXPENSIVE_S:g} s of processor time to compile, or more": (
-            f"{grammar_trials.EXPENSIVE_A_MINUTE} a minute"
+        "answers of an account whose next token takes more than that": (
+            f"{grammar_trials.EXPENSIVE_A_MINUTE} a minute, then 429 for all its grammars"
+        ),
+        f"new grammars of an account that take {grammar_trials.EXPENSIVE_S:g} s or more to compile": (
+            f"{grammar_trials.EXPENSIVE_A_MINUTE} a minute, then 429 for further new ones"
         ),
         "`tools`": f"{tools.MAX_TOOLS} definitions, {tools.MAX_TOOLS_BYTES:,} bytes of JSON",
         "`parameters` of a tool, `arguments` of a call": f"nested {tools.MAX_DEPTH} deep",

@@ -9,6 +9,7 @@ import argparse
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import Metric
 
@@ -106,11 +107,20 @@ def errors_page() -> str:
     """Return the page of all error codes."""
     rows = set()
     for _, kind in inspect.getmembers(errors, inspect.isclass):
-        is_on_wire = issubclass(kind, (*_KINDS_OF_ERRORS, errors.EngineFailed))
-        if is_on_wire and kind not in _KINDS_OF_ERRORS:
-            rows.add((kind.http_status, kind.code, kind.type, str(kind.__doc__).strip().splitlines()[0]))
+        if _is_listed(kind) and not any(_is_listed(base) and _wire(base) == _wire(kind) for base in kind.__mro__[1:]):
+            rows.add((*_wire(kind), str(kind.__doc__).strip().splitlines()[0]))
     lines = [f"| `{code}` | {http} | `{type}` | {when} |" for http, code, type, when in sorted(rows)]
     return MADE.format(source="app/contract/errors.py") + _ERRORS_HEAD + "\n".join(lines) + "\n"
+
+
+def _is_listed(kind: type) -> bool:
+    """Whether clients get this error, and not only what derives from it."""
+    return issubclass(kind, (*_KINDS_OF_ERRORS, errors.EngineFailed)) and kind not in _KINDS_OF_ERRORS
+
+
+def _wire(kind: Any) -> tuple[int, str, str]:
+    """Return what clients tell errors apart by; one that looks like what it derives from is no error of its own."""
+    return kind.http_status, kind.code, kind.type
 
 
 _ERRORS_HEAD = """# Errors

@@ -27,6 +27,7 @@ from app.engine.execute.memory_plan import plan_num_blocks, plan_num_host_blocks
 from app.kernels.cpu.compiling import supported_sets
 
 PROCESS_BYTES = 400 * MIB  # of RAM: Python, torch and other libraries, the tokenizer, the stacks of threads
+GRAMMAR_PROCESS_BYTES, GRAMMAR_TOKEN_BYTES = 28 * MIB, 1638  # of RAM: measured in docs/log.md, 2026-11-28
 GPU_RESERVE = 768 * MIB  # of a GPU, in addition to the rest of gpu_memory_utilization: driver, libraries, graphs
 ROW_MULTIPLE = 8  # as in app/kernels/ops.py, which needs torch
 UNLIMITED = 2**62  # bytes
@@ -303,6 +304,14 @@ def _by_kind(sizes: dict[str, int]) -> dict[str, int]:
 
 def _padded(num_rows: int) -> int:
     return -(-num_rows // ROW_MULTIPLE) * ROW_MULTIPLE
+
+
+def grammar_process_bytes(vocab_size: int) -> int:
+    """Return about what the processes for grammars take, from the first grammar on, beside what grammars take.
+
+    They share the vocabulary: the bytes of its tokens, the tokenizer and the tables of the grammar library.
+    """
+    return GRAMMAR_PROCESS_BYTES + vocab_size * GRAMMAR_TOKEN_BYTES
 
 
 def size(num_bytes: int) -> str:

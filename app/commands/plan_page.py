@@ -12,7 +12,16 @@ from typing import NamedTuple
 
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
-from app.commands.budget import GPUS, Budget, context, has_kernels, known_gpu, make_budget, size
+from app.commands.budget import (
+    GPUS,
+    Budget,
+    context,
+    grammar_process_bytes,
+    has_kernels,
+    known_gpu,
+    make_budget,
+    size,
+)
 from app.config.devices import describe_capability
 from app.config.settings import Config, served_name
 from app.observe.terminal import Colour, Terminal
@@ -41,6 +50,7 @@ def page(
         _memory(terminal, budget),
         _weights(terminal, config, spec, budget),
         _cache(terminal, config, spec, budget),
+        _grammars(terminal, spec),
         _sequences(terminal, config, budget, lengths) if budget.fits else (),
         _suggestions(terminal, _hints(config, spec, budget, max(lengths))),
         _wrapped(terminal, estimate, Colour.DIM) if budget.memory.is_gpu else (),
@@ -141,6 +151,12 @@ def _cache(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget) 
         num_tokens = budget.host_cache_bytes // block.bytes_per_token
         text = f"{size(budget.host_cache_bytes)} of swap space in host memory: {num_tokens:,} more tokens"
         yield from _wrapped(terminal, text, indent="  ")
+
+
+def _grammars(terminal: Terminal, spec: ModelSpec) -> Iterator[str]:
+    needed, num_tokens = size(grammar_process_bytes(spec.vocab_size)), f"{spec.vocab_size:,} tokens"
+    text = f"Grammars need about {needed} more RAM from the first one on, for a vocabulary of {num_tokens}."
+    yield from _wrapped(terminal, text)
 
 
 def _sequences(terminal: Terminal, config: Config, budget: Budget, lengths: Sequence[int]) -> Iterator[str]:

@@ -92,11 +92,11 @@ class JsonInvalid(RequestError):
 
 
 class InvalidValue(RequestError):
-    """A known field has an invalid value."""
+    """A known field has an invalid value, or a grammar costs too much."""
 
 
 class GrammarTooCostly(InvalidValue):
-    """A grammar that takes too much time or memory to compile."""
+    """A grammar that has taken too much time or memory, when it was compiled or for the tokens of an answer."""
 
 
 class UnsupportedParameter(RequestError):
@@ -221,7 +221,7 @@ class HostNotAllowed(RequestError):
 
 
 class RateLimitExceeded(RequestError):
-    """The client exceeds a limit of connections, messages, paused streams or expensive grammars."""
+    """The client exceeds a limit of connections, messages, paused streams, or grammars that cost too much."""
 
     code = "rate_limit_exceeded"
     http_status = 429

@@ -4,8 +4,9 @@
 
 - The lines of all streams keep their order.
 - A full queue drops what comes until everything in it is written; then one line tells how many records were dropped.
-- A pipe is filled to a half at most. The other half is for what must be written without this thread: the watchdog's
-  crash report, and the number of lines that nobody has read when the process ends.
+- Text goes in parts of at most PART_CHARS, and into a pipe only while at most a quarter of it is unread. So a write
+  never blocks, and room is left for what must be written without this thread: the watchdog's crash report, and the
+  number of lines that nobody has read when the process ends.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import select
 import struct
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from queue import SimpleQueue
@@ -30,7 +31,9 @@ from app.runtime.clock import monotonic
 MAX_LINES = 4096
 CLOSE_S = 1.0
 """How long the end of the process waits for a reader of the last lines."""
-_BATCH = 16  # lines that are written at once, if so many wait
+PART_CHARS = 4096
+"""A page of a pipe. However bytes lie in its pages, a quarter of a pipe and one part more leave some of them free."""
+_BATCH = 16  # lines that are taken out of the queue at once, if so many wait
 _POLL_S = 0.02
 _GET_PIPE_SIZE = getattr(fcntl, "F_GETPIPE_SZ", None)  # Linux only
 
@@ -54,6 +57,7 @@ class LogWriter:
         self._num_put = self._num_written = 0
         self._num_untold = 0  # dropped records that no line has told yet
         self._is_full = self._is_closed = False
+        self._is_cut = False  # the last part ends within a line
         Thread(target=self._run, name="quire-log", daemon=True).start()
 
     def put(self, stream: TextIO, line: Line, *, is_record: bool = True) -> None:
@@ -96,9 +100,10 @@ class LogWriter:
             count = self._num_untold + self._num_put - self._num_written
         if not is_written and self.describe_dropped is not None:
             stream, line = self.describe_dropped(count)
+            begin = "\n" if self._is_cut else ""
             with contextlib.suppress(OSError, ValueError):
                 if select.select([], [stream], [], 0.0)[1]:
-                    os.write(stream.fileno(), line.encode())
+                    os.write(stream.fileno(), f"{begin}{line}".encode())
 
     def _put(self, stream: TextIO, line: Line) -> None:
         """Under the lock."""
@@ -106,15 +111,17 @@ class LogWriter:
         self._queue.put((stream, line))
 
     def _run(self) -> None:
-        while (first := self._queue.get()) is not None:
-            entries = [first]
+        is_open = True
+        while is_open:
+            entries = [self._queue.get()]
             while len(entries) < _BATCH and not self._queue.empty():
-                if (entry := self._queue.get()) is None:
-                    return
-                entries.append(entry)
-            for stream, group in groupby(entries, key=itemgetter(0)):
-                _write(stream, "".join(line if isinstance(line, str) else line() for _, line in group))
-            self._note_written(len(entries))
+                entries.append(self._queue.get())
+            is_open = entries[-1] is not None  # nothing follows the end
+            for stream, group in groupby(filter(None, entries), key=itemgetter(0)):
+                for text, num_lines in _parts(line if isinstance(line, str) else line() for _, line in group):
+                    _write(stream, text)
+                    self._is_cut = not num_lines
+                    self._note_written(num_lines)
 
     def _note_written(self, count: int) -> None:
         with self._lock:
@@ -152,8 +159,24 @@ class _QueuedStream(io.TextIOBase):
         return self._stream.fileno()
 
 
+def _parts(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Join lines that fit into one part, and cut longer ones; yield each part, and how many lines end with it."""
+    text, num_lines = "", 0
+    for line in lines:
+        if text and len(text) + len(line) > PART_CHARS:
+            yield text, num_lines
+            text, num_lines = "", 0
+        begin = 0
+        while len(line) - begin > PART_CHARS:
+            yield line[begin : begin + PART_CHARS], 0
+            begin += PART_CHARS
+        text += line[begin:]
+        num_lines += 1
+    yield text, num_lines
+
+
 def _write(stream: TextIO, text: str) -> None:
-    """Write `text`; blocks as long as nobody reads. Errors are ignored: there is no place left to report them."""
+    """Write `text` as soon as there is room. Errors are ignored: there is no place left to report them."""
     with contextlib.suppress(OSError, ValueError):
         _wait_for_room(stream)
         stream.write(text)
@@ -161,10 +184,10 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def _wait_for_room(stream: TextIO) -> None:
-    """Wait until at most half of a pipe is full, or its reader is gone. Other files have room at once."""
+    """Wait until at most a quarter of a pipe is unread, or its reader is gone. Other files have room at once."""
     try:
         fd = stream.fileno()
-        limit = 0 if _GET_PIPE_SIZE is None else fcntl.fcntl(fd, _GET_PIPE_SIZE) // 2
+        limit = 0 if _GET_PIPE_SIZE is None else fcntl.fcntl(fd, _GET_PIPE_SIZE) // 4
     except OSError:  # no pipe
         return
     poller = select.poll()

@@ -20,11 +20,15 @@ def limit_process(*, cpu_s: float, more_bytes: int) -> None:
 
 
 def limit_memory(more_bytes: int) -> None:
-    """Let this process have `more_bytes` more memory than now, and write no core file when it ends at the limit."""
+    """Let this process have `more_bytes` more memory than now, and write no core file when it ends at the limit.
+
+    Where the system does not tell how much it has now (macOS) its memory is not limited.
+    """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    most = memory_bytes() + more_bytes
-    with suppress(ValueError, OSError):  # the system has a lower limit already, or none of this kind (macOS)
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    if num_bytes := memory_bytes():
+        most = num_bytes + more_bytes
+        with suppress(ValueError, OSError):  # the system has a lower limit already
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def family_bytes(pid: int) -> int:

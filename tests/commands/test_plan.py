@@ -198,6 +198,25 @@ def test_the_cache_of_a_gpu_gets_the_memory_that_is_left(large):
     assert make_budget(fixed, spec, gpu(24 * GIB)).num_blocks == 5
 
 
+@pytest.mark.parametrize(("vocab_size", "measured_mib"), [(3072, 33), (49_152, 91), (49_152, 106), (262_144, 446)])
+def test_the_memory_of_the_processes_for_grammars_is_what_was_measured(vocab_size, measured_mib):
+    """In docs/log.md, 2026-11-28: SmolLM2's tokenizer has 91, made-up ones with longer tokens more."""
+    assert budgets.grammar_process_bytes(vocab_size) / MIB == pytest.approx(measured_mib, rel=0.2)
+
+
+@pytest.mark.parametrize("memory", [("--ram", "64GiB"), ("--gpu", "h100")])
+def test_what_grammars_add_is_said_apart_because_only_the_first_one_takes_it(large, capsys, memory):
+    figures = json.loads(run(capsys, large, *memory, "--json")[1].out)
+    vocab_size = read_model(make_config({"model": str(large)})).vocab_size
+    assert figures["grammar_process_bytes"] == budgets.grammar_process_bytes(vocab_size)
+    said = " ".join(run(capsys, large, *memory)[1].out.split())
+    needed = budgets.size(figures["grammar_process_bytes"])
+    assert (
+        f"Grammars need about {needed} more RAM from the first one on, for a vocabulary of {vocab_size:,} tokens."
+        in said
+    )
+
+
 def test_only_config_json_is_needed_and_the_model_need_not_fit(large, capsys):
     code, output = run(capsys, large, "--ram", "8GiB")
     assert (code, output.err) == (0, "")

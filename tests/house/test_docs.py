@@ -49,6 +49,13 @@ def test_every_metric_is_documented():
     assert [exposed_name(metric) for metric in metrics() if f"`{exposed_name(metric)}`" not in text] == []
 
 
+def test_every_error_has_one_row():
+    """By its code and status, which are all that clients tell errors apart by."""
+    text = (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`\w+` \| \d{3}) \|", text, re.MULTILINE)
+    assert len(rows) > 20 and sorted(rows) == sorted(set(rows))
+
+
 async def test_every_route_is_documented_and_no_other():
     documented = set(re.findall(r"^\| `(?:GET|POST) (\S+)`", HTTP, re.MULTILINE))
     served = {re.sub(r":\w+}", "}", route.path) for route in await routes()}

@@ -16,6 +16,14 @@ assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
 {work}
 """
 
+UNKNOWN_SIZE = """
+from app.runtime import process_limits
+process_limits.memory_bytes = lambda: 0
+limit_process(cpu_s=0.5, more_bytes=2**20)
+print(len(bytes(256 * 2**20)), flush=True)
+while True: pass
+"""
+
 
 def end_of(work: str, *, cpu_s: float = 60, more_bytes: int = 2**40) -> tuple[int, str]:
     """The exit code of a limited process, negative for a signal, and what it has written."""
@@ -40,6 +48,12 @@ def test_time_that_it_waits_does_not_count():
 def test_memory_beyond_the_limit_is_not_given():
     code, output = end_of("bytes(256 * 2**20)", more_bytes=128 * 2**20)
     assert code == 1 and "MemoryError" in output
+
+
+def test_without_the_size_of_the_process_only_its_time_is_limited():
+    """A limit of its whole memory could end at once a process that is larger already."""
+    code, output = end_of(UNKNOWN_SIZE)
+    assert (code, output) == (-signal.SIGPROF, f"{256 * 2**20}\n")
 
 
 def test_a_lower_limit_of_the_system_stays():

@@ -1,11 +1,15 @@
 """A real server tries grammars in processes of their own: ordinary ones work, hostile ones harm no stream."""
 
 import json
+import re
 import signal
 from pathlib import Path
 
 import httpx
 
+from app.checkpoint.names import resolve
+from app.commands.budget import grammar_process_bytes
+from app.runtime.process_limits import family_bytes
 from tests.server.processes import HANG_S, serving
 from tests.text.grammar.children.trials import has_ended, wait_for
 
@@ -18,6 +22,13 @@ def children_of(pid: int) -> list[int]:
     """The processes that a process has started, of all its threads."""
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(name) for children in tasks for name in children.read_text().split()]
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory of a process, with all that it shares."""
+    found = re.search(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return 1024 * int(found[1])
 
 
 def schema_body(schema: object, **fields: object) -> dict[str, object]:
@@ -61,3 +72,18 @@ def test_the_processes_end_with_a_server_that_is_killed():
         server.process.kill()
         server.end()
         wait_for(lambda: has_ended(child))
+
+
+def test_the_processes_share_their_vocabulary_and_take_what_the_plan_says():
+    with serving() as server, httpx.Client(base_url=server.url, timeout=HANG_S) as client:
+        server.wait_until_ready()
+        for name in "abc":
+            schema = {"type": "object", "properties": {name: {"type": "boolean"}}, "required": [name]}
+            assert client.post(CHAT, json=schema_body(schema)).status_code == 200
+        (child,) = children_of(server.process.pid)
+        family = [child, *children_of(child)]
+        assert len(family) > 1
+        num_bytes = family_bytes(child)
+        assert num_bytes <= 1.5 * max(map(resident_bytes, family))
+        vocab_size = json.loads((resolve("guide") / "config.json").read_text())["vocab_size"]
+        assert num_bytes <= 1.5 * grammar_process_bytes(vocab_size)

@@ -27,7 +27,7 @@ _OUT_OF_MEMORY = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)  # the libra
 
 
 class TrialLimits(NamedTuple):
-    """What a trial may take: processor time, memory beyond what it begins with, and time on the clock.
+    """What a trial may take: processor time, memory beyond what it begins with (on Linux), and time on the clock.
 
     The clock ends it on a machine that gives it hardly any processor time.
     """
