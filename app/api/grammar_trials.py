@@ -54,8 +54,9 @@ class GrammarTrials:
         """
         if wait_s := self._cache.costly.seconds_left(account):
             raise RateLimitExceeded(
-                f"{EXPENSIVE_A_MINUTE} of your answers with grammars cost too much within a minute: the next token took "
-                f"too much processor time or memory to find. Others are accepted in {ceil(wait_s)} s. Send simpler ones.",
+                f"{EXPENSIVE_A_MINUTE} of your answers with grammars cost too much within a minute: their next tokens "
+                "took too much processor time or memory to find. Others are accepted again in "
+                f"{ceil(wait_s)} s. Send simpler grammars.",
                 retry_after_s=ceil(wait_s),
             )
         while (lease := self._cache.lease_decided(grammar, account)) is None:

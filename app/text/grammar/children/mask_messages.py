@@ -10,6 +10,8 @@ import msgspec
 from app.contract.grammar import Constraint
 
 Message = TypeVar("Message")
+LIMIT_S = 0.1
+"""The most processor time of a thread of the process for one sequence in a step."""
 LENGTH_BYTES = 4
 READ_BYTES = 64 * 2**10
 """The most that is read from a socket at once."""

@@ -29,6 +29,7 @@ from app.runtime.process_limits import limit_memory
 from app.text.grammar.children.mask_jobs import Jobs, Lexer, Row
 from app.text.grammar.children.mask_memory import NUM_NOTES, MaskMemory
 from app.text.grammar.children.mask_messages import (
+    LIMIT_S,
     READ_BYTES,
     Draft,
     Drafted,
@@ -50,8 +51,6 @@ from app.text.grammar.vocabulary import GrammarVocabulary
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-LIMIT_S = 0.1
-"""The most processor time of a thread for one sequence in a step."""
 MEMORY_BYTES = 512 * 2**20
 THREAD_BYTES = 72 * 2**20
 """Address space that the system sets aside for each thread."""
