@@ -226,7 +226,7 @@ class Engine:
         failed = self._fail_without_token(result) if result.num_without_token else []
         progress = self.scheduler.update(result, now)
         self.recovery.take_progress(progress)
-        return failed + self.output.process(progress, now)
+        return failed + self.output.process(progress, now) + self._end_complete(now)
 
     def _end_complete(self, now: float) -> list[EngineEvent]:
         """End the answers whose last tokens have completed them, which was not known with those tokens.

@@ -293,5 +293,5 @@ def test_a_failing_grammar_fails_at_the_same_token(masks_everywhere: str):
         run.finish()
         lengths.append(len(run.tokens("bad")))
         assert engine.grammars.failures["limit"] == 1
-    # Where it is known later that a token cannot be taken, that is for the next step.
-    assert lengths[0] == lengths[1] > 20 or (masks_everywhere == "late" and abs(lengths[0] - lengths[1]) == 1)
+    # Another process says afterwards that a token cannot be taken, so the next step is the first one without a token.
+    assert lengths[0] > 20 and abs(lengths[0] - lengths[1]) <= (masks_everywhere != "local")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.contract.grammar import Constraint, Grammar
-from app.text.grammar.children.mask_messages import Drafted, Took
+from app.text.grammar.children.mask_messages import Drafted
 
 
 @dataclass(slots=True, eq=False)
 class RemoteSequence:
     """A sequence with a grammar: what the other process knows of it, and has found.
 
-    `tokens` are those that it has taken. `took` is what became of the last ones, until somebody has noted it.
+    `tokens` are those that it has taken, of `max_tokens` that it may have.
     """
 
     number: int  # what the other process knows it by: a sequence that begins again is another one there
@@ -21,6 +21,7 @@ class RemoteSequence:
     grammar: Grammar  # as the request has it
     constraint: Constraint  # as the other process gets it
     tokens: list[int]
+    max_tokens: int | None
     region: int = -1
     has_row: bool = False
     is_begun: bool = False  # the process that runs was told of it
@@ -30,7 +31,6 @@ class RemoteSequence:
     asked_at: float = 0.0
     forced: tuple[int, ...] = ()
     failure: str | None = None
-    took: Took | None = None
     drafted: Drafted | None = None  # of the last step with draft tokens
 
     @property

@@ -117,7 +117,8 @@ class RemoteSequences:
         assert constraint is not None and constraint.grammar is not None
         grammar = constraint.grammar
         plain = replace(constraint, grammar=self._grammars.plain(grammar))
-        sequence = RemoteSequence(number, sequence_id, sampling.account, grammar, plain, [*token_ids], region)
+        tokens, most = [*token_ids], sampling.max_tokens
+        sequence = RemoteSequence(number, sequence_id, sampling.account, grammar, plain, tokens, most, region)
         self._by_number[number] = self._sequences[sequence_id] = sequence
         sequence.failure = self._grammars.why_condemned(grammar)
         if self._grammars.is_barred(sequence.account):
@@ -148,7 +149,7 @@ class RemoteSequences:
         """Let sequences take their next tokens, and have the masks behind them made."""
         takes = []
         for sequence, tokens in taking:
-            sequence.is_ready, sequence.forced, sequence.took = False, (), None
+            sequence.is_ready, sequence.forced = False, ()
             take = self._takes[sequence.number] = Take(sequence.number, sequence.region, tokens)
             self._note_late(sequence)
             if sequence.is_begun:
@@ -235,7 +236,6 @@ class RemoteSequences:
             return
         sequence = self._by_number[took.sequence_id]
         sequence.tokens += take.token_ids[: took.num_taken]
-        sequence.took = took if take.token_ids else None
         sequence.failure = sequence.failure or took.failure
         if has_ended:
             sequence.has_answered = True

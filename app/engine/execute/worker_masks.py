@@ -1,11 +1,12 @@
 """Masks that another process makes, for grammars of clients (see text/grammar/children/mask_worker).
 
-After each step that process lets the sequences take their tokens, says at once which are complete, and makes their next
-masks while this one goes on. A sequence whose mask is not there when the next step is planned, within `WAIT_S`, is
-late, and sits that step out. So no step waits longer for what takes long, and hardly anything is computed in vain.
+After each step that process lets the sequences take their tokens, says which are complete, and makes their next masks,
+while this one makes the texts of the step's tokens. A sequence whose mask is not there when the next step is planned,
+within `WAIT_S`, is late, and sits that step out. So no step waits longer for what takes long, and hardly anything is
+computed in vain.
 
     READY ──step, tokens to take──▶ late ──tokens taken, mask found──▶ READY
-                                      └──tokens taken: complete──▶ the answer ends, after its step if that comes late
+                                      └──tokens taken: complete──▶ the answer ends
 
 What becomes of a sequence when that process ends is told in remote_sequences.
 """
@@ -85,6 +86,8 @@ class WorkerMasks:
         self._remote = RemoteSequences(workers, grammars, num_sequences, clock)
         self._rows: dict[int, RemoteSequence] = {}
         self._draws: list[tuple[Draws, RemoteSequence]] = []
+        self._taking: list[RemoteSequence] = []  # in the last step
+        self._taking_until = 0.0
         self._first_draft_region = num_sequences
 
     # --- Rows -----------------------------------------------------------------------------------------------------
@@ -162,6 +165,9 @@ class WorkerMasks:
 
     def take_complete(self) -> Sequence[tuple[int, int]]:
         """See Masks.take_complete."""
+        if self._taking:
+            self._remote.wait_for_answers(self._taking, self._taking_until)
+            self._taking = []
         complete = self._remote.complete
         if not complete:
             return ()
@@ -197,9 +203,10 @@ class WorkerMasks:
             tokens = tuple(token_id for token_id in _drawn(draws, sequence, token_ids) if token_id >= 0)
             if tokens and sequence.failure is None:
                 taking.append((sequence, tokens))
-        until = self._clock() + WAIT_S
+        self._taking, self._taking_until = [sequence for sequence, _ in taking], self._clock() + WAIT_S
         self._remote.take(taking)
-        self._remote.wait_for_answers([sequence for sequence, _ in taking], until)
+        # Of those that end here whatever their grammar says, it must be known why.
+        self._remote.wait_for_answers([one for one, tokens in taking if _is_last(one, tokens)], self._taking_until)
         for draws, sequence in self._draws:
             self._conclude(draws, sequence, accepted)
         return accepted
@@ -236,26 +243,14 @@ class WorkerMasks:
                 self._masks.mark(draw)
 
     def _conclude(self, draws: Draws, sequence: RemoteSequence, accepted: Accepted) -> None:
-        """Note what has become of the tokens that a sequence was to take; what is not known yet is for the next step.
-
-        So is a failure of the mask behind them, whenever it is known.
-        """
-        took, sequence.took = sequence.took, None
-        drawn, failure = _drawn(draws, sequence, accepted.token_ids), sequence.failure
-        if took is not None:
-            failure = took.failure
-            if failure is not None or took.is_complete:
-                drawn = drawn[: max(took.num_taken, 1)]
-            self._remote.complete.pop(sequence.number, None)
+        """Note how a sequence goes on, as far as it is known; a failure behind its tokens is for the next step."""
+        drawn = _drawn(draws, sequence, accepted.token_ids)
         last = draws.first + len(drawn) - 1
-        if failure is None and drawn[-1] == NO_ALLOWED_TOKEN:
-            sequence.failure = failure = NOTHING_LEFT
-        if drawn[0] == NO_TOKEN:  # no logit was a number, whatever the grammar
-            return
-        if failure is not None:
-            accepted.token_ids[last] = NO_ALLOWED_TOKEN
-            accepted.failures[sequence.id] = failure
-        elif _is_complete(draws, sequence, drawn) or (took is not None and took.is_complete):
+        if drawn[-1] == NO_ALLOWED_TOKEN:
+            sequence.failure = sequence.failure or NOTHING_LEFT
+            accepted.failures[sequence.id] = sequence.failure
+        elif _is_complete(draws, sequence, drawn) or sequence.number in self._remote.complete:
+            self._remote.complete.pop(sequence.number, None)
             accepted.ends[last] = True
         elif draws.guess and sequence.drafted is None:
             accepted.token_ids[last + 1] = NOT_DRAWN
@@ -282,6 +277,11 @@ def _is_complete(draws: Draws, sequence: RemoteSequence, drawn: Sequence[int]) -
     if not draws.guess or drafted is None or not drafted.is_complete or len(drawn) <= drafted.count:
         return False
     return list(drawn) == draws.guess[: drafted.count + 1]
+
+
+def _is_last(sequence: RemoteSequence, tokens: Sequence[int]) -> bool:
+    """Whether an answer has as many tokens as it may have."""
+    return sequence.max_tokens is not None and len(sequence.tokens) + len(tokens) >= sequence.max_tokens
 
 
 def _awaited_until(sequence: RemoteSequence) -> float:

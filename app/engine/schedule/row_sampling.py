@@ -14,10 +14,11 @@ MIN_TEMPERATURE = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class RowSampling:
-    """The sampling parameters that all samplers read: made once per request, no field is None but `num_logprobs`.
+    """The sampling parameters that all samplers read: made once per request, all resolved but for two.
 
     `temperature` 0 is greedy, `top_k` 0, `top_p` 1 and `min_p` 0 keep every token; `seed` is in [0, 2^64).
     `num_logprobs` is how many of the best tokens' log-probabilities come with each token; None: not even its own.
+    `max_tokens` is the longest answer; None where it is not known yet.
     A beam search samples no tokens: the search needs the best ones, and applies `min_tokens` itself. With a
     `constraint` a mask may forbid tokens at every position (see execute/masks.py).
     """
@@ -36,6 +37,7 @@ class RowSampling:
     num_logprobs: int | None
     num_sequences: int
     is_beam_search: bool
+    max_tokens: int | None = None
     constraint: Constraint | None = None
     account: str = ""
 
@@ -58,6 +60,7 @@ class RowSampling:
             num_logprobs=params.num_sampled_logprobs,
             num_sequences=params.num_sequences,
             is_beam_search=params.use_beam_search,
+            max_tokens=params.max_tokens,
             constraint=constraint,
             account=account,
         )

@@ -33,6 +33,7 @@ class Setting:
 
     def __init__(self, *plays: Play | None, num_sequences: int = 16) -> None:
         self.now = 100.0
+        self.ended: list[tuple[int, int]] = []
         self.children = ScriptedChildren(*plays)
         self.cache = GrammarCache(is_served=True)
         setup = Setup(1, WORDS, num_sequences + NUM_DRAWS, ())
@@ -71,7 +72,18 @@ class Setting:
     def step(self, *rows: int, token: int = 3) -> Accepted:
         """Compute a step in which each row draws the same token."""
         self.fill(*rows)
-        return self.masks.accept([token] * len(rows))
+        return self.accept([token] * len(rows))
+
+    def accept(self, token_ids: list[int]) -> Accepted:
+        """Let the sequences of the step take their tokens, as the engine does; `ended` has those that are complete."""
+        accepted = self.masks.accept(token_ids)
+        self.ended += self.masks.take_complete()
+        return accepted
+
+    def failures(self) -> dict[int, str]:
+        """Why sequences cannot go on, by their ids."""
+        sequences = self.masks._remote._sequences.values()
+        return {each.id: each.failure for each in sequences if each.failure is not None}
 
     def late(self) -> set[str]:
         """The grammars that are late."""

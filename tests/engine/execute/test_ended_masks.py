@@ -61,7 +61,7 @@ def test_nobody_fails_when_somebody_else_ends_the_process(make, kind: str):
     setting.start(1)
     setting.start(2)
     setting.fill(1, 2, guesses={1: [3, 4]})
-    accepted = setting.masks.accept([3, 4, 5, 6])
+    accepted = setting.accept([3, 4, 5, 6])
     has_drafts = kind != "drafts"
     assert accepted == ([3, 4 if has_drafts else NOT_DRAWN, 5, 6], [False] * 4, {})
     assert setting.late() == set()
@@ -84,7 +84,7 @@ def test_masks_that_are_there_outlive_the_process(make):
     assert setting.masks.allowed(2).nonzero().flatten().tolist() == [9] and not setting.late()
     starts = [start for turn in setting.process.turns for start in turn.starts]
     assert [start.region for start in starts] == [-1, -1]
-    assert setting.masks.accept([4, 5, 6]) == ([4, NOT_DRAWN, 6], [False] * 3, {})
+    assert setting.accept([4, 5, 6]) == ([4, NOT_DRAWN, 6], [False] * 3, {})
     setting.now += 1.0
     assert setting.late() == {"g1", "g2"}
 
@@ -96,7 +96,7 @@ def test_the_sequence_that_took_too_long_fails_and_its_grammar_is_rejected(make)
         setting.start(number)
     setting.fill(1, 2, 3)
     setting.process.holds.add(setting.number(2))
-    setting.masks.accept([3, 3, 3])
+    setting.accept([3, 3, 3])
     setting.note(setting.number(2), setting.number(2), setting.number(3))
     setting.process.end()
     setting.now += 1.0
@@ -106,7 +106,7 @@ def test_the_sequence_that_took_too_long_fails_and_its_grammar_is_rejected(make)
     assert setting.rejection(1) is setting.rejection(3) is None
     setting.fill(1, 2, 3)
     assert not setting.masks.allowed(1).any()
-    assert setting.masks.accept([4, NO_ALLOWED_TOKEN, 4]).failures == {2: TOO_COSTLY}
+    assert setting.accept([4, NO_ALLOWED_TOKEN, 4]).failures == {2: TOO_COSTLY}
     assert {number: setting.process.tokens.get(number) for number in (1, 2, 3)} == {1: (3, 4), 2: None, 3: (3, 4)}
     for number in range(3):
         assert not setting.cache.is_barred("account 2")
@@ -128,7 +128,7 @@ def test_an_account_can_end_few_processes(make):
         setting.note(setting.number(number), setting.number(number))
         setting.process.end()
         setting.fill(8)
-        setting.masks.accept([3])
+        setting.accept([3])
     failures = {number: setting.masks._remote._sequences[number].failure for number in rows}
     assert failures == {**dict.fromkeys(range(1, 5), TOO_COSTLY), 5: TOO_MANY, 6: TOO_MANY, 7: TOO_COSTLY, 8: None}
     setting.start(9, account="mine")
@@ -141,7 +141,7 @@ def test_a_sequence_that_begins_with_a_rejected_grammar_fails_at_once(make):
     setting.cache.condemn(grammar("g1"), TOO_COSTLY, "somebody")
     setting.start(1)
     setting.fill(1)
-    assert setting.masks.accept([NO_ALLOWED_TOKEN]).failures == {1: TOO_COSTLY}
+    assert setting.accept([NO_ALLOWED_TOKEN]).failures == {1: TOO_COSTLY}
     assert not setting.children.processes
 
 
@@ -154,7 +154,7 @@ def test_a_grammar_is_rejected_although_its_request_was_aborted(make):
     setting.fill(1, 2)
     number = setting.number(1)
     setting.process.holds.add(number)
-    setting.masks.accept([3, 3])
+    setting.accept([3, 3])
     setting.masks.end(1)
     setting.note(number, number)
     setting.process.end()
@@ -170,7 +170,7 @@ def test_suspects_are_tried_one_after_the_other_until_one_is_there_again(make):
         setting.start(number)
     setting.fill(1, 2, 3, 4)
     setting.process.holds |= {setting.number(number) for number in (2, 3)}
-    setting.masks.accept([3, 3, 3, 3])
+    setting.accept([3, 3, 3, 3])
     setting.note(0, setting.number(2), setting.number(3))
     setting.children._plays.append(holding({2, 3}))
     setting.process.end()
@@ -194,7 +194,7 @@ def test_the_next_suspect_begins_when_the_first_is_cleared_or_has_ended(make):
         setting.start(number)
     setting.fill(1, 2, 3)
     setting.process.holds |= {1, 2, 3}
-    setting.masks.accept([3, 3, 3])
+    setting.accept([3, 3, 3])
     setting.note(0, 1, 2, 3)
     setting.children._plays.append(holding({1, 2, 3}))
     setting.process.end()
@@ -226,16 +226,16 @@ def test_a_suspect_is_not_cleared_before_its_tokens_are_taken(make):
         process.end()
 
     setting.children._plays.append(beginning)
-    accepted = setting.masks.accept([3, 3])
-    assert list(accepted.failures.values()) == [TOO_LARGE] and accepted.token_ids.count(3) == 1
+    setting.accept([3, 3])
+    assert list(setting.failures().values()) == [TOO_LARGE]
 
 
 def test_processes_that_end_again_and_again_fail_all(make):
     setting = make(*[ends_at("starts")] * (MAX_ENDS + 1))
     setting.start(1)
     setting.start(2)
-    accepted = setting.step(1, 2)
-    assert accepted.failures == {1: NO_PROCESS, 2: NO_PROCESS}
+    setting.step(1, 2)
+    assert setting.failures() == {1: NO_PROCESS, 2: NO_PROCESS}
     assert setting.workers.num_started == MAX_ENDS and setting.late() == set()
 
 
@@ -251,11 +251,13 @@ def test_rows_fail_where_no_process_can_be_started(make, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(remote_sequences.time, "sleep", sleep)
     setting.start(1)
-    assert setting.step(1).failures == {1: NO_PROCESS}
+    setting.step(1)
+    assert setting.failures() == {1: NO_PROCESS}
     assert MISSING_S < len(sleeps) < MISSING_S + 5 and setting.children.num_starts >= len(sleeps)
     setting.masks.end(1)
     setting.start(2)
-    assert setting.step(2).failures == {2: NO_PROCESS} and len(sleeps) < 2 * (MISSING_S + 5)
+    setting.step(2)
+    assert setting.failures() == {2: NO_PROCESS} and len(sleeps) < 2 * (MISSING_S + 5)
     setting.masks.end(2)
     setting.children.can_fork = True
     setting.start(3)
@@ -267,7 +269,9 @@ def test_rows_fail_at_once_when_the_server_ends(make):
     setting.start(1)
     setting.fill(1)
     setting.workers.close()
-    assert setting.masks.accept([3]).failures == {1: NO_PROCESS}
+    assert setting.accept([3]).failures == {} and setting.failures() == {1: NO_PROCESS}
+    setting.fill(1)
+    assert setting.accept([NO_ALLOWED_TOKEN]).failures == {1: NO_PROCESS}
 
 
 def test_nothing_is_left_of_sequences_that_have_ended(make):
@@ -279,7 +283,7 @@ def test_nothing_is_left_of_sequences_that_have_ended(make):
         setting.fill(row)
         if rng.random() < 0.3:
             setting.process.end()
-        setting.masks.accept([3])
+        setting.accept([3])
         if rng.random() < 0.3:
             setting.process.end()
         setting.masks.end(number)

@@ -11,7 +11,7 @@ import torch
 from app.contract.grammar import Constraint, Grammar, GrammarKind, ReasoningMarks
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.local_masks import LocalMasks
-from app.engine.execute.masks import NOT_COMPILED, NOTHING_LEFT, MaskBuffers
+from app.engine.execute.masks import NOT_COMPILED, NOTHING_LEFT, Accepted, MaskBuffers
 from app.engine.execute.worker_masks import WorkerMasks, make_masks
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import (
@@ -40,6 +40,7 @@ class MaskSetup:
 
     def __init__(self, cache: GrammarCache) -> None:
         self.cache, self.leases = cache, list[Lease]()
+        self._drawing: list[int] = []  # the row of each draw
         self.cache.load(TEXT, TEXT.vocab_size, (EOS,))
         buffers = MaskBuffers.allocate(16, TEXT.vocab_size)
         self.masks = make_masks(self.cache, buffers, TEXT.vocab_size, (EOS,), 1, 8)
@@ -60,9 +61,17 @@ class MaskSetup:
         """Fill a step in which rows have draft tokens; return what each draw may be, None for everything."""
         chunks = [Chunk(row, row, 0, (9, *guess)) for row, guess in draws]
         sampled = [SampleRow(row, row) for row, guess in draws for _ in range(1 + len(guess))]
+        self._drawing = [row for row, _ in sampled]
         self.masks.fill(StepPlan(1, Chunks.of(chunks), tuple(range(len(sampled))), tuple(sampled)))
         allowed = [self.masks.allowed(draw) for draw in range(len(sampled))]
         return [None if mask is None else set(torch.nonzero(mask).flatten().tolist()) for mask in allowed]
+
+    def accept(self, token_ids: list[int]) -> Accepted:
+        """Let the rows of the step take their tokens; those that are known later to be complete end with their last."""
+        accepted = self.masks.accept(token_ids)
+        for row, _ in self.masks.take_complete():
+            accepted.ends[len(self._drawing) - 1 - self._drawing[::-1].index(row)] = True
+        return accepted
 
 
 @pytest.fixture(params=[GrammarCache, ServedCache], ids=["local", "worker"])
@@ -98,10 +107,10 @@ def test_each_draft_token_has_a_mask_until_one_is_forbidden(setup: MaskSetup):
 def test_drawn_tokens_are_taken_while_they_equal_the_draft_and_one_more(setup: MaskSetup):
     setup.start(1)
     setup.fill((1, [A, C]))
-    accepted = setup.masks.accept([A, B, NO_ALLOWED_TOKEN])
+    accepted = setup.accept([A, B, NO_ALLOWED_TOKEN])
     assert accepted.ends == [False] * 3 and not accepted.failures and accepted.token_ids == [A, B, NO_ALLOWED_TOKEN]
     assert {C, X} <= (setup.fill((1, []))[0] or set())
-    assert setup.masks.accept([C]).ends == [True]
+    assert setup.accept([C]).ends == [True]
 
 
 def test_forced_tokens_are_the_only_ones_that_masks_allow(setup: MaskSetup):
@@ -113,7 +122,7 @@ def test_forced_tokens_are_the_only_ones_that_masks_allow(setup: MaskSetup):
         found = setup.fill((1, list(forced)))
         assert found[:-1] == [{token_id} for token_id in forced]
         lengths.append(len(forced))
-        if any(setup.masks.accept([*forced, min(found[-1] or {EOS})]).ends):
+        if any(setup.accept([*forced, min(found[-1] or {EOS})]).ends):
             break
         setup.wait()
     assert sum(lengths) >= 3 and 0 in lengths
@@ -129,10 +138,12 @@ def test_failures_have_a_reason_and_no_token(setup: MaskSetup):
     setup.start(2)
     setup.start(3, Grammar(GrammarKind.REGEX, "a"))
     setup.fill((1, []), (2, []), (3, []))
-    accepted = setup.masks.accept([NO_ALLOWED_TOKEN, X, A])
-    assert accepted.failures[1] == NOTHING_LEFT
-    assert 2 in accepted.failures and 3 not in accepted.failures
-    assert accepted.token_ids == [NO_ALLOWED_TOKEN, NO_ALLOWED_TOKEN, A]
+    accepted = setup.accept([NO_ALLOWED_TOKEN, X, A])
+    assert accepted.failures[1] == NOTHING_LEFT and 3 not in accepted.failures
+    if setup.cache.is_served:  # what a token has led to is told in the next step
+        setup.fill((2, []))
+        accepted = setup.accept([NO_ALLOWED_TOKEN])
+    assert 2 in accepted.failures
 
 
 def test_a_grammar_that_is_not_compiled_fails_in_this_process():
@@ -140,7 +151,7 @@ def test_a_grammar_that_is_not_compiled_fails_in_this_process():
     setup = MaskSetup(GrammarCache())
     setup.masks.start(RowStart(4, 4, 0, RowSampling.of(SamplingParams(), Constraint(ABC)), (5,), ()))
     assert setup.fill((4, [])) == [set()]
-    assert setup.masks.accept([NO_ALLOWED_TOKEN]).failures == {4: NOT_COMPILED}
+    assert setup.accept([NO_ALLOWED_TOKEN]).failures == {4: NOT_COMPILED}
 
 
 def test_a_draft_may_cross_the_reasoning(setup: MaskSetup):
@@ -152,7 +163,7 @@ def test_a_draft_may_cross_the_reasoning(setup: MaskSetup):
         assert inside is not None and len(inside) == TEXT.vocab_size - 1 and EOS not in inside
     assert found[3] is not None and A in found[3] and OPEN not in found[3] and X not in found[3]
     assert found[4] is not None and B in found[4] and found[5] is None
-    setup.masks.accept([OPEN, X, CLOSE, A, B, NO_TOKEN])
+    setup.accept([OPEN, X, CLOSE, A, B, NO_TOKEN])
     assert {C, X} <= (setup.fill((1, []))[0] or set())
 
 
@@ -160,5 +171,5 @@ def test_a_spent_budget_allows_the_closing_mark_alone(setup: MaskSetup):
     marks = ReasoningMarks(OPEN, CLOSE, is_inside=True)
     setup.start(1, None, reasoning=marks, thinking_token_budget=1)
     assert setup.fill((1, [X, CLOSE])) == [None, {CLOSE}, None]
-    setup.masks.accept([X, CLOSE, B])
+    setup.accept([X, CLOSE, B])
     assert setup.fill((1, [])) == [None]

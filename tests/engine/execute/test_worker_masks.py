@@ -66,13 +66,13 @@ def test_a_sequence_that_begins_again_is_not_answered_for_the_old_one(make):
     setting.fill(1)
     old = setting.number(1)
     setting.process.holds.add(old)
-    setting.masks.accept([3])
+    setting.accept([3])
     setting.start(1)  # without the token
     new = setting.number(1)
     setting.fill(1)
     assert new != old and setting.masks._remote._sequences[1].tokens == []
     setting.process.reply(ready=(Ready(old, 1, False, None, ()),))
-    assert setting.masks.accept([4]).failures == {}
+    assert setting.accept([4]).failures == {}
     assert setting.masks._remote._sequences[1].tokens == [4] and len(setting.masks._remote._regions) == 15
 
 
@@ -82,7 +82,7 @@ def test_an_ended_sequence_keeps_its_region_until_its_mask_is_made(make):
     setting.fill(1)
     number = setting.number(1)
     setting.process.holds.add(number)
-    setting.masks.accept([3])
+    setting.accept([3])
     setting.masks.end(1)
     setting.masks.end(1)
     assert len(setting.masks._remote._regions) == 1 and setting.process.turns[-1].ends == (number,)
@@ -105,7 +105,7 @@ def test_more_sequences_than_regions(make):
     for number in range(1, 10):
         setting.start(1, number)
         setting.fill(1)
-        setting.masks.accept([number])
+        setting.accept([number])
     setting.masks._remote.receive(lambda: not setting.masks._remote.late)
     held = [each.region for each in setting.masks._remote._sequences.values() if each.region >= 0]
     assert sorted(held) == [0, 1, 2]
@@ -125,7 +125,7 @@ def test_a_sequence_without_a_region_begins_again_without_one(make):
     setting.start(1, 2)
     setting.fill(1)
     setting.process.end()
-    setting.masks.accept([7])
+    setting.accept([7])
     regions = {start.sequence_id: start.region for turn in setting.process.turns for start in turn.starts}
     assert regions == {setting.number(1): -1, setting.number(2): -1}
     assert [take.region for turn in setting.process.turns for take in turn.takes] == [0], "it had a mask"
@@ -142,7 +142,7 @@ def test_a_region_is_waited_for_where_none_is_free(make):
     setting.fill(1)
     number = setting.number(1)
     setting.process.holds.add(number)
-    setting.masks.accept([3])
+    setting.accept([3])
     setting.process.reply(ready=(Ready(number, 1, False, None, ()),))
     setting.start(1, 2)
     assert setting.masks._remote._sequences[2].region == 0 and setting.masks._remote._sequences[1].region == -1
@@ -154,7 +154,7 @@ def test_a_late_sequence_sits_out_until_its_mask_is_there(make):
     setting.start(2)
     setting.fill(1, 2)
     setting.process.holds.add(setting.number(1))
-    setting.masks.accept([3, 3])
+    setting.accept([3, 3])
     setting.now += 1.0
     assert setting.late() == {"g1"} and setting.masks.forced(1) == ()
     assert setting.step(2).failures == {}
@@ -173,14 +173,14 @@ def test_a_step_waits_for_masks_of_the_last_step_only(make):
     setting.start(2)
     setting.fill(1, 2)
     setting.process.holds.add(setting.number(1))
-    setting.masks.accept([3, 3])
+    setting.accept([3, 3])
     setting.now += worker_masks.WAIT_S
     assert setting.late() == {"g1"}
     setting.step(2)
     assert setting.late() == {"g1"}
 
 
-def test_drawn_tokens_behind_the_end_are_no_failure(make):
+def test_drawn_tokens_behind_the_end_do_not_count(make):
     def complete(process: ScriptedProcess, turn: Turn) -> None:
         if turn.takes:
             process.reply(took=(Took(turn.takes[0].sequence_id, 2, True, None),))
@@ -190,9 +190,8 @@ def test_drawn_tokens_behind_the_end_are_no_failure(make):
     setting = make(complete)
     setting.start(1)
     setting.fill(1, guesses={1: [3, 4]})
-    accepted = setting.masks.accept([3, 4, NO_ALLOWED_TOKEN])
-    assert accepted == ([3, 4, NO_ALLOWED_TOKEN], [False, True, False], {})
-    assert setting.late() == set()
+    setting.accept([3, 4, 5])
+    assert setting.ended == [(1, 2)] and setting.late() == set()
 
 
 @pytest.mark.parametrize(
@@ -210,7 +209,7 @@ def test_draws_count_while_they_equal_the_draft(make, drawn: list[int], failure:
     setting = make()
     setting.start(1)
     setting.fill(1, guesses={1: [3, 4]})
-    accepted = setting.masks.accept(list(drawn))
+    accepted = setting.accept(list(drawn))
     assert accepted.token_ids == drawn and accepted.failures.get(1) == failure
     assert setting.masks._remote._sequences[1].tokens == taken
 
@@ -231,7 +230,7 @@ def test_a_failure_of_the_next_mask_costs_no_token(make):
     assert setting.late() == set()
     setting.fill(1)
     assert not setting.masks.allowed(0).any()
-    assert setting.masks.accept([NO_ALLOWED_TOKEN]).failures == {1: "Too deep"}
+    assert setting.accept([NO_ALLOWED_TOKEN]).failures == {1: "Too deep"}
 
 
 def silent(setting: Setting, kind: str) -> Play:
@@ -251,7 +250,7 @@ def test_an_answer_whose_end_is_known_late_ends_after_its_step(make):
     setting.start(2)
     setting.fill(1, 2)
     setting.process._play = silent(setting, "takes")
-    assert setting.masks.accept([3, 4]) == ([3, 4], [False, False], {})
+    assert setting.accept([3, 4]) == ([3, 4], [False, False], {})
     assert setting.late() == {"g1", "g2"} and not setting.masks.take_complete()
     setting.process.reply(took=(Took(setting.number(1), 1, True, None), Took(setting.number(2), 1, False, None)))
     setting.process.reply(ready=(Ready(setting.number(2), 1, False, None, ()),))
@@ -267,12 +266,12 @@ def test_a_failure_that_is_known_late_is_for_the_next_step(make):
     setting.start(1)
     setting.fill(1)
     setting.process._play = silent(setting, "takes")
-    assert setting.masks.accept([3]).failures == {}
+    assert setting.accept([3]).failures == {}
     setting.process.reply(took=(Took(setting.number(1), 1, False, "Too deep"),))
     setting.masks.wait()
     assert setting.late() == set()
     setting.fill(1)
-    assert setting.masks.accept([NO_ALLOWED_TOKEN]).failures == {1: "Too deep"}
+    assert setting.accept([NO_ALLOWED_TOKEN]).failures == {1: "Too deep"}
 
 
 def test_draws_without_the_masks_behind_draft_tokens_do_not_count(make):
@@ -284,7 +283,7 @@ def test_draws_without_the_masks_behind_draft_tokens_do_not_count(make):
     setting.process._play = silent(setting, "drafts")
     for tokens in ([], [3]):
         setting.fill(1, guesses={1: [3, 4]})
-        assert setting.masks.accept([3, 4, 5]) == ([3, NOT_DRAWN, 5], [False] * 3, {})
+        assert setting.accept([3, 4, 5]) == ([3, NOT_DRAWN, 5], [False] * 3, {})
         setting.masks._remote.receive(lambda: not setting.masks._remote.late)
         assert setting.masks._remote._sequences[1].tokens == [*tokens, 3]
     assert sum(len(turn.drafts) for turn in setting.process.turns) == 1
@@ -292,7 +291,7 @@ def test_draws_without_the_masks_behind_draft_tokens_do_not_count(make):
     setting.masks._remote.read(0.0)
     setting.process._play = None
     setting.fill(1, guesses={1: [3, 4]})
-    assert setting.masks.accept([3, 4, 5]).token_ids == [3, 4, 5]
+    assert setting.accept([3, 4, 5]).token_ids == [3, 4, 5]
 
 
 def test_an_answer_ends_with_the_draft_token_that_completes_it(make):
@@ -309,12 +308,12 @@ def test_an_answer_ends_with_the_draft_token_that_completes_it(make):
 
     setting.process._play = play
     setting.fill(1, guesses={1: [3, 4, 5]})
-    assert setting.masks.accept([3, 4, 5, 6]) == ([3, 4, 5, 6], [False, True, False, False], {})
+    assert setting.accept([3, 4, 5, 6]) == ([3, 4, 5, 6], [False, True, False, False], {})
     setting.masks.release(1)
     setting.masks.end(1)
     setting.start(1)
     setting.fill(1, guesses={1: [3, 4, 5]})
-    assert setting.masks.accept([3, 9, 5, 6]).ends == [False] * 4
+    assert setting.accept([3, 9, 5, 6]).ends == [False] * 4
 
 
 def prepare(setting: Setting, number: int, *, tokens: tuple[int, ...] = (), is_next: bool = False) -> None:
