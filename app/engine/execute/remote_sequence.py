@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.contract.grammar import Constraint, Grammar
@@ -31,9 +32,21 @@ class RemoteSequence:
     asked_at: float = 0.0
     forced: tuple[int, ...] = ()
     failure: str | None = None
-    drafted: Drafted | None = None  # of the last step with draft tokens
+    ahead: Drafted | None = None  # masks behind forced tokens, from `ahead_region` on
+    ahead_region: int = -1
+    drafted: Drafted | None = None  # masks behind the draft tokens of the last step, from `draft_region` on
+    draft_region: int = -1
 
     @property
     def is_settled(self) -> bool:
         """Whether its mask is there, or none will be."""
         return self.is_ready or self.failure is not None
+
+    def use_ahead(self, token_ids: Sequence[int]) -> bool:
+        """Take the masks behind forced tokens for those behind draft tokens; False if they are others."""
+        ahead, count = self.ahead, len(token_ids)
+        if ahead is None or list(self.forced[:count]) != list(token_ids):
+            return False
+        self.drafted = Drafted(self.number, min(ahead.count, count), ahead.is_complete and ahead.count < count)
+        self.draft_region = self.ahead_region
+        return True

@@ -22,7 +22,7 @@ from app.engine.execute.remote_sequence import RemoteSequence
 from app.engine.schedule.row_sampling import RowSampling
 from app.runtime.clock import Clock, monotonic
 from app.text.grammar.cache import GrammarCache
-from app.text.grammar.children.mask_messages import LIMIT_S, Draft, Ready, Reply, Start, Take, Took, Turn
+from app.text.grammar.children.mask_messages import LIMIT_S, Draft, Drafted, Ready, Reply, Start, Take, Took, Turn
 from app.text.grammar.children.mask_workers import MaskWorkers, WorkerLink
 
 RETRY_S, NO_PROCESS_S = 1.0, 0.005
@@ -149,8 +149,9 @@ class RemoteSequences:
         """Let sequences take their next tokens, and have the masks behind them made."""
         takes = []
         for sequence, tokens in taking:
-            sequence.is_ready, sequence.forced = False, ()
-            take = self._takes[sequence.number] = Take(sequence.number, sequence.region, tokens)
+            sequence.is_ready, sequence.forced, sequence.ahead = False, (), None
+            take = Take(sequence.number, sequence.region, tokens, sequence.ahead_region)
+            self._takes[sequence.number] = take
             self._note_late(sequence)
             if sequence.is_begun:
                 takes.append(take)
@@ -164,7 +165,7 @@ class RemoteSequences:
         """
         drafts = []
         for sequence, region, tokens in drafting:
-            sequence.drafted = None
+            sequence.drafted, sequence.draft_region = None, region
             if sequence.is_begun and not self._drafts:
                 drafts.append(Draft(sequence.number, region, tokens))
                 self._drafting[sequence.number] = sequence
@@ -181,6 +182,10 @@ class RemoteSequences:
     def wait_for_answers(self, sequences: Sequence[RemoteSequence], until: float) -> None:
         """Wait for what becomes of the tokens that some sequences were to take."""
         self.receive(lambda: not any(sequence.number in self._takes for sequence in sequences), until)
+
+    def is_awaited(self, sequence: RemoteSequence) -> bool:
+        """Whether the process may still write masks of a sequence, which may have ended."""
+        return sequence.number in self.late or sequence.number in self._ending
 
     def masks(self) -> Words:
         """Return the masks in the shared memory, a row for each region."""
@@ -257,6 +262,9 @@ class RemoteSequences:
         self.late.pop(sequence.number, None)
         sequence.is_ready, sequence.is_slow = sequence.region >= 0, ready.is_slow
         sequence.forced, sequence.failure = ready.forced, sequence.failure or ready.failure
+        sequence.ahead = Drafted(ready.sequence_id, ready.num_ahead, ready.is_complete)
+        if not (ready.num_ahead or ready.is_complete):
+            sequence.ahead = None
 
     def _clear_suspect(self) -> None:
         """Let the next suspect begin when the first one has done all that it was doing."""

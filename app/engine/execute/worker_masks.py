@@ -25,7 +25,7 @@ from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, NOT_DRAWN, RowStart, StepPlan
 from app.runtime.clock import Clock, monotonic
 from app.text.grammar.cache import GrammarCache
-from app.text.grammar.children.mask_messages import Setup
+from app.text.grammar.children.mask_messages import MAX_AHEAD, Setup
 from app.text.grammar.children.mask_workers import MaskWorkers
 from app.text.grammar.vocabulary import mask_words
 
@@ -58,7 +58,7 @@ def make_masks(
     setup = Setup(
         num_threads=max(1, min(num_threads, MAX_THREADS)),
         num_words=mask_words(vocab_size),
-        num_regions=num_sequences + len(masks.words),
+        num_regions=num_sequences + len(masks.words) + MAX_AHEAD * num_rows,
         eos_token_ids=tuple(eos_token_ids),
     )
     workers = grammars.workers = MaskWorkers(lambda: grammars.children, setup)
@@ -88,7 +88,10 @@ class WorkerMasks:
         self._draws: list[tuple[Draws, RemoteSequence]] = []
         self._taking: list[RemoteSequence] = []  # in the last step
         self._taking_until = 0.0
+        self._ahead_of: dict[int, RemoteSequence] = {}  # by row: what has the regions for masks behind forced tokens
+        self._may_draft = False  # in a step like the last one
         self._first_draft_region = num_sequences
+        self._first_ahead_region = num_sequences + len(masks.words)
 
     # --- Rows -----------------------------------------------------------------------------------------------------
 
@@ -110,7 +113,7 @@ class WorkerMasks:
             self._local.start(start)
             return
         sequence = self._remote.start(start.sequence_id, start.sampling, start.output_token_ids)
-        sequence.has_row = True
+        sequence.has_row, sequence.ahead, sequence.ahead_region = True, None, -1
         self._rows[start.row] = sequence
 
     def release(self, row: int) -> None:
@@ -185,7 +188,7 @@ class WorkerMasks:
     def fill(self, plan: StepPlan) -> bool:
         """See Masks.fill."""
         self._local.fill(plan)
-        self._draws = []
+        self._draws, self._may_draft = [], not plan.num_prompt_tokens
         if not self._rows:
             return self._masks.has_any
         self._draws = [(draws, self._rows[draws.row]) for draws in draws_of(plan, self._rows)]
@@ -202,6 +205,7 @@ class WorkerMasks:
         for draws, sequence in self._draws:
             tokens = tuple(token_id for token_id in _drawn(draws, sequence, token_ids) if token_id >= 0)
             if tokens and sequence.failure is None:
+                sequence.ahead_region = self._ahead_region(draws.row, sequence) if self._may_draft else -1
                 taking.append((sequence, tokens))
         self._taking, self._taking_until = [sequence for sequence, _ in taking], self._clock() + WAIT_S
         self._remote.take(taking)
@@ -221,9 +225,17 @@ class WorkerMasks:
         drafting = [
             (sequence, first + draws.first, tuple(draws.guess))
             for draws, sequence in self._draws
-            if draws.guess and sequence.failure is None
+            if draws.guess and sequence.failure is None and not sequence.use_ahead(draws.guess)
         ]
         self._remote.draft(drafting, self._clock() + DRAFT_WAIT_S)
+
+    def _ahead_region(self, row: int, sequence: RemoteSequence) -> int:
+        """Return the first region for the masks behind forced tokens of a row; -1 while those of another one come."""
+        other = self._ahead_of.get(row)
+        if other is not None and other is not sequence and self._remote.is_awaited(other):
+            return -1
+        self._ahead_of[row] = sequence
+        return self._first_ahead_region + MAX_AHEAD * (row - 1)
 
     def _copy(self) -> None:
         """Copy the masks of the draws from the shared memory."""
@@ -235,8 +247,7 @@ class WorkerMasks:
                 continue
             count = sequence.drafted.count if draws.guess and sequence.drafted is not None else 0
             targets += range(draws.first, draws.first + 1 + count)
-            first = self._first_draft_region + draws.first + 1
-            regions += [sequence.region, *range(first, first + count)]
+            regions += [sequence.region, *range(sequence.draft_region, sequence.draft_region + count)]
         if targets:
             self._masks.words[targets] = self._remote.masks()[regions]
             for draw in targets:

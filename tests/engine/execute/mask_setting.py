@@ -14,7 +14,7 @@ from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan
 from app.text.grammar.cache import GrammarCache, Rejection
 from app.text.grammar.children.fork_client import ForkClient
-from app.text.grammar.children.mask_messages import Setup, Turn
+from app.text.grammar.children.mask_messages import MAX_AHEAD, Setup, Turn
 from app.text.grammar.children.mask_workers import MaskWorkers
 from app.text.grammar.vocabulary import mask_words
 from tests.text.grammar.children.scripted_process import ScriptedChildren, ScriptedProcess
@@ -36,7 +36,7 @@ class Setting:
         self.ended: list[tuple[int, int]] = []
         self.children = ScriptedChildren(*plays)
         self.cache = GrammarCache(is_served=True)
-        setup = Setup(1, WORDS, num_sequences + NUM_DRAWS, ())
+        setup = Setup(1, WORDS, num_sequences + NUM_DRAWS + MAX_AHEAD * num_sequences, ())
         self.workers = MaskWorkers(lambda: cast(ForkClient, self.children), setup)
         draws = DrawMasks(MaskBuffers.allocate(NUM_DRAWS, VOCAB), VOCAB)
         local = LocalMasks(self.cache, draws, (), 1)

@@ -35,14 +35,15 @@ class Row:
     """
 
     __slots__ = (
-        "account", "behind", "cost_s", "is_begun", "is_ended", "lexer", "mask", "num_jobs", "num_tokens", "region",
-        "start",
+        "account", "ahead", "behind", "cost_s", "is_begun", "is_ended", "lexer", "mask", "num_jobs", "num_tokens",
+        "region", "start",
     )  # fmt: skip
 
     def __init__(self, start: Start, lexer: Lexer) -> None:
         self.start = start
         self.lexer = lexer
         self.region = start.region
+        self.ahead = -1
         self.account = start.account
         self.num_tokens = len(start.token_ids)
         self.mask: RowMask | None = None  # until it has begun

@@ -12,6 +12,8 @@ from app.contract.grammar import Constraint
 Message = TypeVar("Message")
 LIMIT_S = 0.1
 """The most processor time of a thread of the process for one sequence in a step."""
+MAX_AHEAD = 16
+"""The most tokens that must follow a sequence's that masks are made behind ahead."""
 LENGTH_BYTES = 4
 READ_BYTES = 64 * 2**10
 """The most that is read from a socket at once."""
@@ -44,11 +46,15 @@ class Start(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Take(msgspec.Struct, array_like=True, frozen=True):
-    """The next tokens of a sequence; those behind its end are ignored. The mask behind them goes to `region`."""
+    """The next tokens of a sequence; those behind its end are ignored. The mask behind them goes to `region`.
+
+    Where tokens must follow, the masks behind these go to the regions from `ahead` on, to none if that is -1.
+    """
 
     sequence_id: int
     region: int
     token_ids: tuple[int, ...]
+    ahead: int = -1
 
 
 class Draft(msgspec.Struct, array_like=True, frozen=True):
@@ -80,7 +86,8 @@ class Took(msgspec.Struct, array_like=True, frozen=True):
 class Ready(msgspec.Struct, array_like=True, frozen=True):
     """The mask behind the `num_tokens` tokens of a sequence is there, and the tokens that must follow.
 
-    With `is_slow` it took so long that no masks behind draft tokens should be asked for.
+    With `is_slow` it took so long that no masks behind draft tokens should be asked for. The masks behind the first
+    `num_ahead` of the tokens that must follow are there, too; with `is_complete` the answer ends with the next one.
     """
 
     sequence_id: int
@@ -88,6 +95,8 @@ class Ready(msgspec.Struct, array_like=True, frozen=True):
     is_slow: bool
     failure: str | None
     forced: tuple[int, ...]
+    num_ahead: int = 0
+    is_complete: bool = False
 
 
 class Drafted(msgspec.Struct, array_like=True, frozen=True):

@@ -30,6 +30,7 @@ from app.text.grammar.children.mask_jobs import Jobs, Lexer, Row
 from app.text.grammar.children.mask_memory import NUM_NOTES, MaskMemory
 from app.text.grammar.children.mask_messages import (
     LIMIT_S,
+    MAX_AHEAD,
     READ_BYTES,
     Draft,
     Drafted,
@@ -204,17 +205,28 @@ class MaskWorker:
             if mask.failure is None:
                 forced = tuple(mask.forced())
         is_slow = time.thread_time() - began > SLOW_S
-        self._add(Ready(row.start.sequence_id, row.num_tokens, is_slow, mask.failure, forced))
+        num_ahead, is_complete = 0, False
+        if forced and not is_slow and row.ahead >= 0:
+            self._note(self._index(), row.start.sequence_id)  # they may cost as much again
+            num_ahead, is_complete = self._write_behind(row, row.ahead, forced[:MAX_AHEAD])
+        self._add(Ready(row.start.sequence_id, row.num_tokens, is_slow, mask.failure, forced, num_ahead, is_complete))
 
     def _draft(self, draft: Draft, row: Row) -> None:
-        """Make the masks behind draft tokens, up to the first that the grammar forbids or ends with."""
+        """Make the masks behind draft tokens."""
+        self._add(Drafted(draft.sequence_id, *self._write_behind(row, draft.region, draft.token_ids)))
+
+    def _write_behind(self, row: Row, first_region: int, token_ids: Sequence[int]) -> tuple[int, bool]:
+        """Write the masks behind tokens that may follow, up to the first that the grammar forbids or ends with.
+
+        Returns:
+            How many there are, and whether the answer ends with the next token.
+        """
         mask = row.mask
         assert mask is not None
         place, matcher, num_consumed, count, is_complete = mask.place, mask.matcher, 0, 0, False
         if matcher is None:  # it has failed
-            self._add(Drafted(draft.sequence_id, 0))
-            return
-        for token_id in draft.token_ids:
+            return 0, False
+        for token_id in token_ids:
             before, place = place, mask.gate.after(place, token_id)
             if before.phase is not Phase.THINKING and place.phase is Phase.ANSWERING:
                 if not matcher.validate_tokens([token_id]) or not matcher.consume_token(token_id):
@@ -222,11 +234,11 @@ class MaskWorker:
                 num_consumed += 1
                 if is_complete := matcher.is_stopped() and not matcher.is_error():
                     break
-            self._write(row, draft.region + count, place)
+            self._write(row, first_region + count, place)
             count += 1
         if num_consumed:
             matcher.rollback(num_consumed)
-        self._add(Drafted(draft.sequence_id, count, is_complete))
+        return count, is_complete
 
     def _write(self, row: Row, region: int, place: Place) -> None:
         """Write the mask at one place of a sequence, unless it has no region; note a failure of its grammar."""
@@ -377,7 +389,7 @@ def _take(row: Row, take: Take) -> Took:
             mask.failure = error_of(mask.matcher)
         if mask.is_complete:
             break
-    row.region = take.region
+    row.region, row.ahead = take.region, take.ahead
     row.num_tokens += num_taken
     return Took(take.sequence_id, num_taken, mask.is_complete, mask.failure)
 
