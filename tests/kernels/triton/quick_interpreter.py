@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from triton import language
 from triton.runtime import interpreter
 
 core = language.core
-LANGUAGES = (language, core)
 
 
 class Shape:
@@ -94,16 +94,32 @@ def names_of_builtins(package: object) -> list[str]:
     return [name for name, member in inspect.getmembers(package) if core.is_builtin(member)]
 
 
-def patch_builtin(package: object, *rest: object) -> None:
+@cache
+def replacement(package: object, name: str, builder: object) -> object:
+    """What the interpreter has instead of a function."""
+    scope = interpreter._LangPatchScope()
+    interpreter._patch_attr(package, name, getattr(package, name), builder, scope)
+    made = getattr(package, name)
+    scope.restore()
+    return made
+
+
+def patch_builtin(package: object, builder: object, scope: Any) -> None:
     """See `_patch_builtin`."""
     for name in names_of_builtins(package):
-        if core.is_builtin(member := getattr(package, name)):
-            interpreter._patch_attr(package, name, member, *rest)
+        if core.is_builtin(getattr(package, name)):
+            scope.set_attr(package, name, replacement(package, name, builder))
+
+
+@cache
+def languages_of(function: Callable[..., object]) -> list[ModuleType]:
+    """The modules of Triton's language that a function knows."""
+    return [module for module in function.__globals__.values() if module is language or module is core]
 
 
 def patch_lang_once(function: Callable[..., object]) -> object:
     """See `_patch_lang`; while a launch runs, what it has replaced is not replaced again."""
-    used = [module for module in function.__globals__.values() if module is language or module is core]
+    used = languages_of(function)
     functions = [core.tensor.__add__, *(module.load for module in used)]
     if used and not any(map(core.is_builtin, functions)):
         return interpreter._LangPatchScope()
