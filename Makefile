@@ -26,7 +26,8 @@ serve: setup  ## Serve the embedded model on http://127.0.0.1:8000
 	@echo 'The command is $(BIN)/quire; after `. $(BIN)/activate` it is quire.'
 	@$(BIN)/quire serve
 
-SUITE = $(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile -p tests.second_try -p tests.slowest_files
+SUITE = $(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
+    -p tests.longest_first -p tests.second_try -p tests.slowest_files
 test: dev  ## Run the tests, and once more what failed (10 to 20 min on 2 cores)
 	$(SUITE)
 

@@ -21,17 +21,20 @@ import logging
 from collections import deque
 from contextlib import suppress
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from app.contract.errors import EngineFailed
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingDefaults, SamplingParams
-from app.engine.execute.interfaces import InFlight, Runner
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import FINISHED
 from app.engine.schedule.step_plan import StepPlan
 from app.engine.schedule.step_results import StepProgress
 from app.runtime.clock import Clock
+
+if TYPE_CHECKING:  # the simulator of the scheduler needs no torch
+    from app.engine.execute.interfaces import InFlight, Runner
 
 _log = logging.getLogger("quire.engine")
 

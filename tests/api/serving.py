@@ -8,7 +8,9 @@ import json
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import uvicorn
@@ -18,9 +20,10 @@ from app.api import parse_request
 from app.api.accounts import Sender
 from app.api.app import create_app
 from app.api.context import ApiContext, StreamTimers
+from app.api.page import Page
 from app.api.parse_request import ApiRequest, Parser
 from app.checkpoint.names import resolve
-from app.config.settings import Config, make_config, served_name
+from app.config.settings import Config, ModelConfig, make_config, served_name
 from app.observe.metrics import Metrics
 from app.server.run import uvicorn_config
 from app.server.sockets import listen
@@ -44,7 +47,14 @@ async def make_app(
     """The application over a fake engine."""
     config = config or make_config(settings)
     metrics = Metrics(served_name(config.model), config.cache)
-    return create_app(engine or FakeEngine(), config, load_text(config), metrics, timers)
+    with patch("app.api.app.Page", page):
+        return create_app(engine or FakeEngine(), config, load_text(config), metrics, timers)
+
+
+@cache
+def page() -> Page:
+    """The files of the page, which an application only reads; to compress them takes as long as a small test."""
+    return Page()
 
 
 async def parse(
@@ -55,8 +65,19 @@ async def parse(
 
 
 def load_text(config: Config) -> TextFrontend:
-    """The text frontend of the configured model."""
-    return TextFrontend.load(config.model, resolve(config.model.model))
+    """The text frontend of the configured model, which is not changed; that of `guide` is read once."""
+    return text_of_guide() if config.model == ModelConfig() else load(config.model)
+
+
+@cache
+def text_of_guide() -> TextFrontend:
+    """The text frontend of `guide`."""
+    return load(ModelConfig())
+
+
+def load(settings: ModelConfig) -> TextFrontend:
+    """Read the text frontend of a model."""
+    return TextFrontend.load(settings, resolve(settings.model))
 
 
 def client_of(app: Starlette, **headers: str) -> httpx.AsyncClient:

@@ -50,8 +50,6 @@ FLOORS = {
 NAMED_ALIKE = ("chat", "models", "noise")
 TORCH_FREE = ("api", "streaming", "text", "engine.schedule", "server", "cli", *FLOOR_0)
 
-MODULES = modules()
-
 
 def is_in(name: str, package: str) -> bool:
     """Whether dotted `name` (without `app.`) is `package` or inside it."""
@@ -80,7 +78,7 @@ def forbidden_imports(module: Module) -> list[str]:
 
 
 def test_imports_go_down_only():
-    assert [line for module in MODULES for line in forbidden_imports(module)] == []
+    assert [line for module in modules() for line in forbidden_imports(module)] == []
 
 
 def test_a_planted_upward_import_is_found():
@@ -91,7 +89,7 @@ def test_a_planted_upward_import_is_found():
 def test_no_two_modules_have_the_same_name():
     """Except pairs of CPU and GPU, and the names in NAMED_ALIKE (docs/architecture.md says why)."""
     modules_by_stem: dict[str, set[str]] = {}
-    for module in MODULES:
+    for module in modules():
         if module.path.stem not in ("__init__", *NAMED_ALIKE):
             modules_by_stem.setdefault(module.path.stem, set()).add(
                 re.sub(r"\b(cpu|gpu|triton)\b", "device", module.name)
@@ -100,7 +98,7 @@ def test_no_two_modules_have_the_same_name():
 
 
 def test_no_import_cycles():
-    everything = [*MODULES, *modules(ROOT / "benchmarks")]
+    everything = [*modules(), *modules(ROOT / "benchmarks")]
     names = {module.name for module in everything}
     graph = {
         module.name: {_module(name, names) for name in imports(module.tree, at_top_only=True)}
@@ -125,7 +123,7 @@ def test_serving_side_loads_no_torch(names: str):
     """In a fresh interpreter, since this one may have torch already."""
     if names == "everything torch-free":
         free = [
-            module.name for module in MODULES
+            module.name for module in modules()
             if any(is_in(module.name.removeprefix("app."), package) for package in TORCH_FREE)
         ]  # fmt: skip
         names = ", ".join(free)

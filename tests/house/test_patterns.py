@@ -19,8 +19,6 @@ from tests.house.pattern_source import constants, functions_with_patterns, loose
 from tests.house.pumping import Pattern, num_cases, slow_text
 from tests.house.source import Module, imports, modules
 
-MODULES = modules()
-FUNCTIONS = functions_with_patterns(MODULES)
 # Whose text a pattern gets. What a model writes is a client's, who says what it shall write.
 CLIENT, MODEL, OPERATOR, OWN = "a client's", "a model file's", "the operator's", "our own"
 PATTERNS = {
@@ -105,7 +103,7 @@ FORMER = {
 @pytest.fixture(scope="module")
 def found() -> dict[tuple[Module, str], Pattern]:
     """Every pattern that is a constant, by module and name."""
-    return {(module, name): pattern for module in MODULES for name, pattern in constants(module).items()}
+    return {(module, name): pattern for module in modules() for name, pattern in constants(module).items()}
 
 
 def key(module: Module, name: str) -> str:
@@ -125,18 +123,19 @@ def compiled_by(call: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_table_names_every_pattern_and_no_other(found):
     assert sorted(key(*one) for one in found) == sorted(PATTERNS)
-    makers = [(module.name, function) for module in MODULES for function in made_in_functions(module)]
+    makers = [(module.name, function) for module in modules() for function in made_in_functions(module)]
     assert sorted(makers) == sorted(MADE)
 
 
 def test_the_table_names_the_methods_that_are_called_on_each_pattern(found):
-    called = {key(module, name): " ".join(sorted(uses(module.tree, name, FUNCTIONS))) for module, name in found}
+    functions = functions_with_patterns(modules())
+    called = {key(module, name): " ".join(sorted(uses(module.tree, name, functions))) for module, name in found}
     assert called == {name: methods for name, (methods, _) in PATTERNS.items()}
 
 
 def test_patterns_are_constants_of_the_module_that_uses_them():
-    assert [line for module in MODULES for line in loose(module)] == []
-    imported = {name for module in MODULES for name in imports(module.tree)}
+    assert [line for module in modules() for line in loose(module)] == []
+    imported = {name for module in modules() for name in imports(module.tree)}
     assert sorted(imported & PATTERNS.keys()) == []
 
 
@@ -165,7 +164,7 @@ def test_a_pattern_that_is_not_linear_is_found(name):
 
 def test_unicode_is_not_normalized_by_python():
     """Python's is quadratic in marks: 80,000 of them take seconds, with the lock."""
-    assert [line for module in MODULES for line in normalizing(module)] == []
+    assert [line for module in modules() for line in normalizing(module)] == []
     planted = "import unicodedata\nunicodedata.normalize('NFC', x)\nfrom unicodedata import normalize"
     assert len(normalizing(Module("x", Path("x"), ast.parse(planted)))) == 2
 

@@ -8,7 +8,6 @@ from tests.house.source import Module, calls, imports, modules
 
 CODE_READERS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
 CODE_RUNNERS = {"eval", "exec", "compile", "__import__", "torch.load", "numpy.load", "np.load", "os.system"}
-MODULES = modules()
 
 
 def code_from_data(module: Module) -> list[str]:
@@ -24,7 +23,7 @@ def code_from_data(module: Module) -> list[str]:
 
 
 def test_no_data_is_run_as_code():
-    assert [found for module in MODULES for found in code_from_data(module)] == []
+    assert [found for module in modules() for found in code_from_data(module)] == []
 
 
 def test_planted_code_readers_and_runners_are_found():
@@ -34,7 +33,7 @@ def test_planted_code_readers_and_runners_are_found():
 
 def test_no_module_global_changes():
     assert [
-        f"{module.path}:{node.lineno}" for module in MODULES for node in ast.walk(module.tree)
+        f"{module.path}:{node.lineno}" for module in modules() for node in ast.walk(module.tree)
         if isinstance(node, ast.Global)
     ] == []  # fmt: skip
 
@@ -42,4 +41,4 @@ def test_no_module_global_changes():
 def test_product_code_has_no_todo_comments():
     """Open work belongs in an issue, not in a comment."""
     marks = re.compile(r"\b(?:TODO|FIXME|XXX)\b")
-    assert [module.path for module in MODULES if marks.search(module.path.read_text(encoding="utf-8"))] == []
+    assert [module.path for module in modules() if marks.search(module.path.read_text(encoding="utf-8"))] == []

@@ -29,7 +29,6 @@ THREAD_MODULES = (
     "app/text/grammar/children/mask_worker.py",
 )
 LOOP_MODULES = ("app/streaming/bridge.py",)
-MODULES = modules()
 
 
 def found(module: Module, names: set[str]) -> list[str]:
@@ -39,7 +38,7 @@ def found(module: Module, names: set[str]) -> list[str]:
 
 def found_outside(paths: tuple[str, ...], names: set[str]) -> list[str]:
     """The calls of `names` in modules that are none of `paths`."""
-    outside = [module for module in MODULES if not any(path in str(module.path) for path in paths)]
+    outside = [module for module in modules() if not any(path in str(module.path) for path in paths)]
     return [line for module in outside for line in found(module, names)]
 
 

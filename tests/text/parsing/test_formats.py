@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -152,51 +153,71 @@ def test_little_text_is_held_back(name):
                 assert number - num_seen <= MAX_KEPT + longest + MAX_BLANKS
 
 
-@pytest.mark.parametrize("size", [1, long(7), 10**9])
-@pytest.mark.parametrize("name", WRITERS)
-def test_the_work_grows_with_the_text_only(name, size, monkeypatch):
+def repeated(name: str) -> list[tuple[str, int]]:
+    """Texts that an answer of a family may consist of, and how often each is repeated."""
     once = "Some text. " + WRITERS[name]([("search", {"text": "x" * 300, "count": 7})] * 3) + " < [ { " * 20
     begun = FORMATS[name].form.marks[0]
-    texts = [(once, 2), (begun, 1000), (f'{begun}{{"x": "', 700)]
-    if name in AS_PYTHON:
-        texts += [(f"{begun}[f(a='' ' ", 100), (f"{begun}[f(a=[", 300)]
-    for text, times in texts:
-        twice = num_steps(name, text * times, size, monkeypatch)
-        assert num_steps(name, text * 2 * times, size, monkeypatch) <= 2.1 * twice
+    texts = [(once, 4), (begun, 500), (f'{begun}{{"x": "', 300)]
+    return texts + ([(f"{begun}[f(a='' ' ", 60), (f"{begun}[f(a=[", 200)] if name in AS_PYTHON else [])
 
 
-def num_steps(name: str, text: str, size: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The lines that are executed and the characters that are searched to parse a text in pieces of `size`."""
-    num_lines = num_chars = 0
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_work_for_a_text_at_once_grows_with_the_text_only(name, monkeypatch):
+    for text, times in repeated(name):
+        once, twice = (sum(num_steps(name, [[text * times * factor]], monkeypatch)) for factor in (2, 4))
+        assert twice <= 2.1 * once
+
+
+@pytest.mark.parametrize("size", [1, long(7)])
+@pytest.mark.parametrize("name", WRITERS)
+def test_each_piece_of_a_text_takes_the_same_work(name, size, monkeypatch):
+    """After the first quarter, which is longer than what is kept of a text."""
+    for text, times in repeated(name):
+        pieces = [text[start : start + size] for start in range(0, len(text), size)]
+        parts = [pieces * (times // share) for share in (4, 4, 2)]
+        _, second_quarter, second_half, end = num_steps(name, parts, monkeypatch)
+        assert second_half <= 2.02 * second_quarter
+        assert end <= second_quarter
+
+
+def num_steps(name: str, parts: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lines that run and the characters that are searched for each part of a text, in pieces, and for its end."""
+    num_steps = 0
     find, scan = Marks.find, json_span.JsonSpan.scan
 
     def count_find(self, text, start, stop=None):
-        nonlocal num_chars
+        nonlocal num_steps
         match = find(self, text, start, stop)
-        num_chars += ((len(text) if stop is None else stop) if match is None else match.end()) - start
+        num_steps += ((len(text) if stop is None else stop) if match is None else match.end()) - start
         return match
 
     def count_scan(self, text, start, stop=None):
-        nonlocal num_chars
+        nonlocal num_steps
         end = scan(self, text, start, stop)
-        num_chars += end - start
+        num_steps += end - start
         return end
 
     def trace(frame, event, argument):
-        nonlocal num_lines
-        num_lines += 1
+        nonlocal num_steps
+        num_steps += 1
         return trace
 
+    parser, found = Parser(FORMATS[name].form.machine(SCHEMAS)), [0]
     with monkeypatch.context() as patch:
         patch.setattr(Marks, "find", count_find)
         patch.setattr(json_span.JsonSpan, "scan", count_scan)
         before = sys.gettrace()
         sys.settrace(trace)
         try:
-            parse_calls(name, *(text[start : start + size] for start in range(0, len(text), size)))
+            for part in parts:
+                for piece in part:
+                    parser.feed(piece)
+                found.append(num_steps)
+            parser.finish()
+            found.append(num_steps)
         finally:
             sys.settrace(before)
-    return num_lines + num_chars
+    return [after - before for before, after in pairwise(found)]
 
 
 def test_no_mark_of_a_family_begins_with_another():

@@ -10,12 +10,14 @@ import pytest
 
 from app.contract.events import Finished, RequestFailed
 from app.contract.grammar import ReasoningMarks
+from tests.cases import grid
 from tests.checkpoints import tiny
 from tests.engine.constrained import Constrained, answers
 from tests.engine.driving import Run
 from tests.engine.execute.gpu.gpu_engine import build
 from tests.engine.execute.gpu.test_gpu_engine import NAN_TOKEN, damaged_by_nan
 
+MASKS_EVERYWHERE = ("local", "worker", "late")
 WANTED: list[dict[str, Any]] = [
     {"choice": ["yes", "no"]},
     {"regex": "[ab]{3}"},
@@ -58,19 +60,25 @@ def test_answers_satisfy_their_grammars(alone: dict):
     assert alone["2", 0][2] == "length" or isinstance(json.loads(alone["2", 0][1]), list)
 
 
-@pytest.mark.usefixtures("masks_everywhere")
+COMPANIES: dict[str, dict[str, Any]] = {
+    "together": {},
+    "drafts": {"speculative_ngram": 2},
+    "few blocks": {"num_kv_blocks": 10, "run_ahead": 2},
+    "forced": {"speculative_grammar": True},
+    "forced, few blocks": {"speculative_grammar": True, "num_kv_blocks": 10, "run_ahead": 2},
+}
+
+
+def is_usual(where: str, company: str) -> bool:
+    """Everything where sequences sit steps out; the least and the most where they do not."""
+    return where == "late" or company in ("together", "forced, few blocks")
+
+
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"speculative_ngram": 2},
-        {"num_kv_blocks": 10, "run_ahead": 2},
-        {"speculative_grammar": True},
-        {"speculative_grammar": True, "num_kv_blocks": 10, "run_ahead": 2},
-    ],
-    ids=["together", "drafts", "few blocks", "forced", "forced, few blocks"],
+    ("masks_everywhere", "company"), grid(is_usual, MASKS_EVERYWHERE, COMPANIES), indirect=["masks_everywhere"]
 )
-def test_answers_do_not_depend_on_the_company(alone: dict, settings: dict[str, Any]):
+def test_answers_do_not_depend_on_the_company(masks_everywhere: str, alone: dict, company: str):
+    settings = COMPANIES[company]
     engine = build(tiny(), **settings)
     assert run_all(engine, requests_of(Constrained(engine)), steps_between=1) == alone
     assert (engine.stats().num_forced_tokens > 0) == settings.get("speculative_grammar", False)

@@ -1,0 +1,43 @@
+"""A plugin of pytest that runs the files that take longest first: `pytest -p tests.longest_first`.
+
+Processes take whole files, one after the other. With `--no-loadscope-reorder` they take them in this order, and so
+none works on a long file when the others have nothing more to do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+# Few tests that take more than 20 s of a quiet machine, as `tests.slowest_files` prints it.
+LONGEST = (
+    "tests/server/test_serve.py",
+    "tests/server/test_exit.py",
+    "tests/engine/execute/gpu/test_gpu_grammars.py",
+    "tests/api/test_openapi_fuzz.py",
+    "tests/test_readme.py",
+    "tests/e2e/test_conversations.py",
+    "tests/e2e/test_page.py",
+    "tests/e2e/test_flow.py",
+    "tests/test_second_try.py",
+    "tests/commands/test_bench_serve.py",
+    "tests/loadgen/test_sweep.py",
+    "tests/simulation/test_simulation.py",
+    "tests/engine/execute/gpu/test_gpu_engine.py",
+    "tests/engine/execute/gpu/test_launches.py",
+    "tests/engine/execute/gpu/test_served_steps.py",
+    "tests/engine/execute/gpu/test_precompilation.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first, then those with the most tests; the order inside of a file stays."""
+    sizes = Counter(file_of(item) for item in items)
+    items.sort(key=lambda item: (file_of(item) not in LONGEST, -sizes[file_of(item)]))
+
+
+def file_of(item: pytest.Item) -> str:
+    """The name of a test's file."""
+    return item.nodeid.partition("::")[0]
