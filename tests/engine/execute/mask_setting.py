@@ -69,6 +69,13 @@ class Setting:
         sampled = [SampleRow(row, row) for row in rows for _ in range(1 + len(guesses.get(row, ())))]
         self.masks.fill(StepPlan(1, Chunks.of(chunks), tuple(range(len(sampled))), tuple(sampled)))
 
+    def fill_ids(self, *sequences: tuple[int, int], num_prompt_tokens: int = 0) -> None:
+        """Make the masks of a step over rows, each with the id of its sequence."""
+        chunks = [Chunk(row, number, 0, (9,)) for row, number in sequences]
+        sampled = tuple(SampleRow(row, number) for row, number in sequences)
+        counts = tuple(range(len(sampled)))
+        self.masks.fill(StepPlan(1, Chunks.of(chunks), counts, sampled, num_prompt_tokens=num_prompt_tokens))
+
     def step(self, *rows: int, token: int = 3) -> Accepted:
         """Compute a step in which each row draws the same token."""
         self.fill(*rows)

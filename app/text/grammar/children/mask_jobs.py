@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from app.text.grammar.children.mask_messages import Start
 from app.text.grammar.row_mask import RowMask
@@ -63,7 +63,7 @@ class Jobs:
     The sequences whose grammars must be compiled first are in a queue of their own, with the same rule.
 
     Attributes:
-        num_open: how many jobs wait or run.
+        num_open: how many jobs wait or run, and sequences whose grammars are held.
         begun: set while there are such, or a grammar is compiled; for the thread that watches.
     """
 
@@ -118,6 +118,12 @@ class Jobs:
             if not self.num_open:
                 self.begun.clear()
 
+    def spend(self, row: Row, seconds: float) -> None:
+        """Note what work on a sequence took that was no job."""
+        with self._work:
+            row.cost_s = seconds
+            self._spend(row.account, seconds)
+
     def _add(self, row: Row, job: Job) -> None:
         row.lexer.jobs.append((row, job))
         self._waiting[row.lexer] = None
@@ -166,13 +172,19 @@ class Jobs:
             held = {row for row in rows if not row.num_jobs and not row.lexer.is_busy}
             for row in held:
                 row.lexer.is_busy = True
+            self.num_open += len(held)
+            if held:
+                self.begun.set()
             return held
 
-    def release(self, rows: Iterable[Row]) -> None:
+    def release(self, rows: Collection[Row]) -> None:
         """Let others work on the grammars of sequences again."""
         with self._work:
             for row in rows:
                 row.lexer.is_busy = False
+            self.num_open -= len(rows)
+            if not self.num_open:
+                self.begun.clear()
             if self._num_asleep and self._next() is not None:
                 self._work.notify()
 

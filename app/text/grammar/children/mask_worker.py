@@ -44,9 +44,10 @@ from app.text.grammar.children.mask_messages import (
     encode,
     read_message,
 )
+from app.text.grammar.children.mask_writer import MaskWriter
 from app.text.grammar.compile import compile_grammar, error_of
 from app.text.grammar.grammar_sizes import MAX_BYTES
-from app.text.grammar.row_mask import Phase, Place, RowMask
+from app.text.grammar.row_mask import RowMask
 from app.text.grammar.vocabulary import GrammarVocabulary
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ MEMORY_BYTES = 512 * 2**20
 THREAD_BYTES = 72 * 2**20
 """Address space that the system sets aside for each thread."""
 SLOW_S = 0.001
+QUICK_S = 0.0005
+"""Masks that took less than this the last time, all together, are made at once, without another thread."""
 TICK_S, IDLE_S = 0.01, 0.5
 STUCK_S = 0.5
 """Processor time after which the system ends the process, if the watching thread cannot: a call may keep the lock."""
@@ -75,11 +78,7 @@ class MaskWorker:
         self._setup = setup
         self._steps, self._vocabulary = steps, vocabulary
         self._memory = MaskMemory(memory, setup.num_words, setup.num_regions)
-        self._mask_bytes = 4 * setup.num_words
-        unending = bytearray(b"\xff" * self._mask_bytes)
-        for token_id in setup.eos_token_ids:
-            unending[token_id >> 3] &= ~(1 << (token_id & 7)) & 0xFF
-        self._unending, self._nothing = bytes(unending), bytes(self._mask_bytes)
+        self._writer = MaskWriter(self._memory, setup)
         self._rows: dict[int, Row] = {}
         self._jobs = Jobs()
         self._ready: list[Ready] = []
@@ -133,7 +132,7 @@ class MaskWorker:
             self._jobs.put([self._rows[draft.sequence_id]], partial(self._draft, draft))
 
     def _take_all(self, takes: Sequence[Take]) -> None:
-        """Let sequences take tokens, and say what became of that; then find their next masks.
+        """Let sequences take tokens, and say what became of that; find their next masks, or let threads do that.
 
         Those whose grammars some thread works on must wait for it, and nobody else does.
         """
@@ -148,11 +147,23 @@ class MaskWorker:
             took.append(_take(row, take))
             if _goes_on(took[-1]):
                 going_on.append(row)
+        is_quick = sum(row.cost_s for row in going_on) < QUICK_S
+        ready = [self._find_here(row) for row in going_on] if is_quick else []
         self._note(MAIN, 0)
         self._jobs.release(held)
-        if took:
-            self._send(Reply(took=tuple(took)))
-        self._jobs.put(going_on, self._find)
+        with self._sending:
+            self._ready += ready  # told behind what was taken, not before by another thread
+            self._tell(tuple(took))
+        if not is_quick:
+            self._jobs.put(going_on, self._find)
+
+    def _find_here(self, row: Row) -> Ready:
+        """Make the next mask of a sequence on the main thread, which is quicker than to wake another one."""
+        began = time.thread_time()
+        self._note(MAIN, row.start.sequence_id)
+        ready = self._next(row)
+        self._jobs.spend(row, time.thread_time() - began)
+        return ready
 
     # --- Mask threads ---------------------------------------------------------------------------------------------
 
@@ -189,76 +200,37 @@ class MaskWorker:
     def _take_later(self, take: Take, row: Row) -> None:
         """Let a sequence take tokens, and find its next mask."""
         took = _take(row, take)
-        self._send(Reply(took=(took,)))
+        with self._sending:
+            self._tell((took,))
         if _goes_on(took):
             self._note(self._index(), take.sequence_id)  # the mask may cost as much again
             self._find(row)
 
     def _find(self, row: Row) -> None:
+        """Make the mask of a sequence, and say so."""
+        self._add(self._next(row))
+
+    def _next(self, row: Row) -> Ready:
         """Make the mask of a sequence, and ask for the tokens that must come next."""
         mask = row.mask
         assert mask is not None
         began = time.thread_time()
         forced: tuple[int, ...] = ()
         if mask.failure is None and not row.is_ended:
-            self._write(row, row.region, mask.place)
+            self._writer.write(mask, row.region, mask.place)
             if mask.failure is None:
                 forced = tuple(mask.forced())
         is_slow = time.thread_time() - began > SLOW_S
         num_ahead, is_complete = 0, False
         if forced and not is_slow and row.ahead >= 0:
             self._note(self._index(), row.start.sequence_id)  # they may cost as much again
-            num_ahead, is_complete = self._write_behind(row, row.ahead, forced[:MAX_AHEAD])
-        self._add(Ready(row.start.sequence_id, row.num_tokens, is_slow, mask.failure, forced, num_ahead, is_complete))
+            num_ahead, is_complete = self._writer.write_behind(mask, row.ahead, forced[:MAX_AHEAD])
+        return Ready(row.start.sequence_id, row.num_tokens, is_slow, mask.failure, forced, num_ahead, is_complete)
 
     def _draft(self, draft: Draft, row: Row) -> None:
         """Make the masks behind draft tokens."""
-        self._add(Drafted(draft.sequence_id, *self._write_behind(row, draft.region, draft.token_ids)))
-
-    def _write_behind(self, row: Row, first_region: int, token_ids: Sequence[int]) -> tuple[int, bool]:
-        """Write the masks behind tokens that may follow, up to the first that the grammar forbids or ends with.
-
-        Returns:
-            How many there are, and whether the answer ends with the next token.
-        """
-        mask = row.mask
-        assert mask is not None
-        place, matcher, num_consumed, count, is_complete = mask.place, mask.matcher, 0, 0, False
-        if matcher is None:  # it has failed
-            return 0, False
-        for token_id in token_ids:
-            before, place = place, mask.gate.after(place, token_id)
-            if before.phase is not Phase.THINKING and place.phase is Phase.ANSWERING:
-                if not matcher.validate_tokens([token_id]) or not matcher.consume_token(token_id):
-                    break
-                num_consumed += 1
-                if is_complete := matcher.is_stopped() and not matcher.is_error():
-                    break
-            self._write(row, first_region + count, place)
-            count += 1
-        if num_consumed:
-            matcher.rollback(num_consumed)
-        return count, is_complete
-
-    def _write(self, row: Row, region: int, place: Place) -> None:
-        """Write the mask at one place of a sequence, unless it has no region; note a failure of its grammar."""
-        mask, memory = row.mask, self._memory
-        if region < 0:
-            return
-        assert mask is not None and mask.matcher is not None
-        if place.phase is Phase.THINKING:
-            if mask.gate.must_close(place):
-                assert mask.gate.marks is not None
-                memory.write(region, self._nothing)
-                memory.allow(region, mask.gate.marks.close_id)
-            else:
-                memory.write(region, self._unending)
-            return
-        mask.matcher.unsafe_compute_mask_ptr(memory.address(region), self._mask_bytes)
-        if mask.matcher.is_error():
-            mask.failure = error_of(mask.matcher)
-        elif place.phase is Phase.OUTSIDE and mask.gate.marks is not None:
-            memory.allow(region, mask.gate.marks.open_id)
+        assert row.mask is not None
+        self._add(Drafted(draft.sequence_id, *self._writer.write_behind(row.mask, draft.region, draft.token_ids)))
 
     # --- Compile thread -------------------------------------------------------------------------------------------
 
@@ -327,15 +299,11 @@ class MaskWorker:
             else:
                 self._drafted.append(result)
 
-    def _tell(self) -> None:
+    def _tell(self, took: tuple[Took, ...] = ()) -> None:
         """Say which masks are there. Under `_sending`."""
-        if self._ready or self._drafted:
-            self._steps.sendall(encode(Reply(ready=tuple(self._ready), drafted=tuple(self._drafted))))
+        if took or self._ready or self._drafted:
+            self._steps.sendall(encode(Reply(took, tuple(self._ready), tuple(self._drafted))))
             self._ready, self._drafted = [], []
-
-    def _send(self, reply: Reply) -> None:
-        with self._sending:
-            self._steps.sendall(encode(reply))
 
     def _guarded(self, work: Callable[[int], None], index: int) -> None:
         """Run a thread; without it the process is of no use."""

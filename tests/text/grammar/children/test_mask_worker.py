@@ -188,6 +188,37 @@ def test_drafts_change_no_place(worker: Worker):
     assert B in worker.mask(1)
 
 
+def test_masks_behind_forced_tokens_come_with_the_mask_before_them(worker: Worker):
+    """As many as are asked for, up to the end of the answer; the sequence stays where it is."""
+    grammar = Constraint(Grammar(GrammarKind.REGEX, "[ab]bc"))
+    worker.say(starts=(worker.start(1, grammar), worker.start(2, grammar)))
+    worker.wait(ready=2)
+    worker.say(takes=(Take(1, 1, (A,), 5), Take(2, 2, (A,))))
+    worker.wait(took=2, ready=4)
+    with_masks, without = sorted(worker.ready[2:], key=lambda each: each.sequence_id)
+    assert with_masks.forced == without.forced == (B, C)
+    assert (with_masks.num_ahead, with_masks.is_complete) == (1, True) and without.num_ahead == 0
+    assert worker.mask(1) == {B} and worker.mask(5) == {C} and not worker.mask(6)
+    worker.say(takes=(Take(1, 1, (B, C), 5),))
+    worker.wait(took=3)
+    assert worker.took[-1] == Took(1, 2, True, None)
+
+
+@pytest.mark.parametrize("num_sequences", [1, 20])
+def test_tokens_are_told_before_the_masks_behind_them(worker: Worker, num_sequences: int):
+    """Whether the main thread makes these, as it does where they are few, or others do."""
+    numbers = range(1, num_sequences + 1)
+    text = Constraint(Grammar(GrammarKind.REGEX, "[ab]*"))
+    worker.say(starts=tuple(worker.start(number, text) for number in numbers))
+    worker.wait(ready=num_sequences)
+    for turn in range(1, 30):
+        worker.say(takes=tuple(Take(number, number, (A,)) for number in numbers))
+        while len(worker.ready) < (turn + 1) * num_sequences:
+            worker.wait(ready=len(worker.ready) + 1)
+            taken = [each.sequence_id for each in worker.took]
+            assert all(taken.count(each.sequence_id) >= each.num_tokens for each in worker.ready)
+
+
 def test_a_draft_may_cross_the_reasoning(worker: Worker):
     constraint = Constraint(ABC.grammar, ReasoningMarks(OPEN, CLOSE), 1)
     worker.say(starts=(worker.start(1, constraint),), drafts=(Draft(1, 5, (OPEN, X, CLOSE, A)),))
@@ -296,7 +327,9 @@ def test_a_signal_blames_nobody(worker: Worker, children: ForkClient):
     worker.say(starts=(worker.start(1),))
     worker.wait(ready=1)
     assert children.pid is not None
-    (pid,) = (pid for pid in children_of(children.pid) if pid)
+    pid = children.pid
+    wait_until(lambda: len(children_of(pid)) == 1)  # others have ended
+    (pid,) = children_of(pid)
     os.kill(pid, signal.SIGKILL)
     worker.wait_for_end()
     assert not any(worker.memory.notes)
