@@ -50,8 +50,12 @@ class Pieces(dict[int, Piece]):
 
     def all_bytes(self, count: int) -> list[bytes]:
         """Return the bytes of the ids below `count`, and keep none; empty for unknown and skipped ids."""
-        spellings = [None if token_id in self._skipped else self._spelling(token_id) for token_id in range(count)]
-        return [b"" if spelling is None else self._rules.to_bytes(spelling) for spelling in spellings]
+        to_bytes = self._rules.to_bytes
+        found = [b"" if spelling is None else to_bytes(spelling) for spelling in map(self._spelling, range(count))]
+        for token_id in self._skipped:
+            if token_id < count:
+                found[token_id] = b""
+        return found
 
     def first(self, token_id: int) -> Piece | None:
         """Return the piece of the first token of a text, or None if the id adds no text."""
@@ -84,6 +88,8 @@ def _byte_level() -> Callable[[str], bytes]:
     alphabet = {256 + i: chr(byte) for i, byte in enumerate(others)} | dict.fromkeys(others, "\ufffd")
 
     def to_bytes(token: str) -> bytes:
+        if token.isascii():  # printable characters stay, and with others it is an added token
+            return token.encode()
         try:
             return token.translate(alphabet).encode("latin-1")
         except UnicodeEncodeError:  # an added token, whose content is plain text

@@ -60,3 +60,10 @@ def test_a_piece_is_bytes_only_if_it_is_not_valid_text():
     pieces = Pieces(rules_of(decoders.ByteLevel()), {0: "ab", 1: "Ã", 2: "Ã©", 3: "x"}.get, skipped=[3])
     assert [pieces[i] for i in range(5)] == ["ab", b"\xc3", "é", "", ""]
     assert pieces.first(3) is None
+
+
+def test_ascii_tokens_of_byte_level_vocabularies_are_their_own_bytes():
+    """Those with characters outside of the byte alphabet, such as spaces, are added tokens: their content is text."""
+    tokens = [*map(chr, range(128)), "ab", "<a b>", "\tĠ", "Ġab", "<Ġ é>"]
+    found = Pieces(rules_of(decoders.ByteLevel()), dict(enumerate(tokens)).get).all_bytes(len(tokens))
+    assert found == [*(bytes([code]) for code in range(128)), b"ab", b"<a b>", "\tĠ".encode(), b" ab", "<Ġ é>".encode()]

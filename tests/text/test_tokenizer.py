@@ -93,6 +93,17 @@ def test_special_tokens_of_the_configuration_add_no_text(tmp_path):
     assert ours.vocab_size == 421
 
 
+def test_another_process_makes_the_tokenizer_of_a_folder_from_its_file(tmp_path):
+    """As it was read, for a large one takes long to write; what the configuration says goes with it."""
+    folder = write_folder(tmp_path, additional_special_tokens=["<think>"])
+    tokenizer = Tokenizer.load(folder)
+    assert tokenizer.source.file == (folder / "tokenizer.json").read_bytes()
+    other = Tokenizer.from_source(tokenizer.source)
+    assert other.special_tokens == tokenizer.special_tokens and "<think>" in other.special_tokens
+    assert other.named_tokens == tokenizer.named_tokens
+    assert other.encode("the <think>dog</s>") == tokenizer.encode("the <think>dog</s>")
+
+
 def test_a_lone_surrogate_is_rejected():
     with pytest.raises(InvalidValue, match="surrogate"):
         toy("byte_level")[0].encode("a\ud800b")

@@ -1,6 +1,6 @@
 """The vocabulary of a model as the grammar library needs it: made once, while the model loads.
 
-Making it keeps every thread of the process waiting for 0.01 to 0.9 s, because the library holds the interpreter's lock.
+Making it keeps every thread of the process waiting for 0.01 to 2.5 s, because the library holds the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def mask_words(vocab_size: int) -> int:
 class GrammarVocabulary:
     """The tokens of one model: of its tokenizer, and padding ids that no grammar allows. Any thread.
 
-    The ids `eos_token_ids` end an answer; a model without any ends where the grammar is complete.
+    The ids `eos_token_ids` end an answer; a model without any ends where the grammar is complete. `tokens` are what
+    `all_tokens` returns, if that is known.
 
     Attributes:
         backend: the library's tokenizer; its masks have `mask_words(vocab_size)` words.
@@ -45,13 +46,19 @@ class GrammarVocabulary:
         UnsupportedParameter: the text of a token depends on its neighbours, or the library cannot read the tokenizer.
     """
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        vocab_size: int,
+        eos_token_ids: Sequence[int],
+        tokens: Sequence[bytes] | None = None,
+    ) -> None:
         check_supported(tokenizer)
         try:
             import llguidance  # 0.1 s, on the engine thread rather than before the page can be served
 
             eos = list(eos_token_ids) or [vocab_size]
-            ours = _OurTokenizer(tokenizer, vocab_size, eos)
+            ours = _OurTokenizer(tokenizer, all_tokens(tokenizer, vocab_size) if tokens is None else tokens, eos)
             self.backend: LLTokenizer = llguidance.LLTokenizer(cast(Any, ours), eos_token=eos, slices=list(SLICES))
             self.newline_id = ours.ids.get(b"\n")
         except Exception as error:  # the library has no errors of its own
@@ -67,24 +74,31 @@ def check_supported(tokenizer: Tokenizer) -> None:
         )
 
 
+def all_tokens(tokenizer: Tokenizer, vocab_size: int) -> list[bytes]:
+    """Return the bytes of all tokens of a model, none for padding, and none for an id that no token has. Any thread.
+
+    It takes 3 µs for each, without keeping other threads waiting.
+    """
+    count = min(tokenizer.vocab_size, vocab_size)
+    return tokenizer.vocabulary_bytes(count) + [b""] * (vocab_size + 1 - count)
+
+
 class _OurTokenizer:
     """Our tokenizer as the library calls it, for the tokens of a text that must come."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
+    def __init__(self, tokenizer: Tokenizer, tokens: Sequence[bytes], eos_token_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
         self.eos_token_id = eos_token_ids[0]
-        count = min(tokenizer.vocab_size, vocab_size)
-        self.tokens = tokenizer.vocabulary_bytes(count) + [b""] * (vocab_size + 1 - count)
+        self.tokens = tokens
         # Other added tokens, such as `<tool_call>` of Qwen, are text in an answer, so they are text of a grammar.
         # Where the library reads a file itself it makes all of them special, and no grammar would allow them.
         special = {*tokenizer.special_tokens.values(), *eos_token_ids}
-        self.special_token_ids = sorted(token_id for token_id in special if token_id <= vocab_size)
+        self.special_token_ids = sorted(token_id for token_id in special if token_id < len(tokens))
         self._special = frozenset(self.special_token_ids)
-        ids = (token_id for token_id in range(count) if token_id not in self._special)
-        self.ids = {self.tokens[token_id]: token_id for token_id in ids if self.tokens[token_id]}
+        self.ids = {token: token_id for token_id, token in enumerate(tokens) if token and token_id not in self._special}
 
     def __call__(self, text: bytes | str) -> list[int]:
         """Return the ids of a text, which comes as bytes or as a string, or of the beginning of a long one.

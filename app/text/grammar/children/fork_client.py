@@ -36,7 +36,7 @@ class ForkClient:
         eos_token_ids: Sequence[int],
         limits: TrialLimits | None = None,
     ) -> None:
-        # Now, while the model is loaded: it takes half a second for large vocabularies, with the interpreter's lock.
+        # Now, while the model is loaded, and not while a request waits: it takes a second for large vocabularies.
         self._greeting = greeting(tokenizer, vocab_size, eos_token_ids, limits or TrialLimits())
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -158,7 +158,8 @@ class ForkClient:
         """Send the greeting; return the line that comes back, empty if the process has ended or is late."""
         try:
             control.settimeout(START_S)
-            control.sendall(self._greeting)
+            for part in self._greeting:
+                control.sendall(part)
             with control.makefile("rb", buffering=0) as lines:
                 answer = lines.readline(MAX_LINE)
             control.settimeout(None)

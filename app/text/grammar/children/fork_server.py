@@ -30,11 +30,11 @@ from app.runtime.clock import monotonic
 from app.runtime.process_limits import limit_process
 from app.text.grammar.children.mask_worker import MaskWorker
 from app.text.grammar.children.trial import FAULT, NO_MEMORY, Ended, TrialLimits, encode_grammar, run_trial
-from app.text.grammar.vocabulary import GrammarVocabulary
-from app.text.tokenizer import Tokenizer
+from app.text.grammar.vocabulary import GrammarVocabulary, all_tokens
+from app.text.tokenizer import Tokenizer, TokenizerSource
 
 _ORDINARY = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}')
-HEAD_BYTES = 8  # of the length in front of the greeting
+LENGTH_BYTES = 8  # of the length of a part of the greeting
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 NOISE_BYTES = 8 * 2**20
 """What the trial of a small grammar takes, and more."""
@@ -150,28 +150,38 @@ class ForkServer:
             connection.sendall(b"\n" + msgspec.json.encode(ended) + b"\n")
 
 
-def greeting(tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int], limits: TrialLimits) -> bytes:
-    """Return what `main` reads: a model's vocabulary and the limits of trials, behind the number of their bytes."""
-    values = [tokenizer.to_json(), vocab_size, list(eos_token_ids), limits]
-    source = json.dumps(values, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    return len(source).to_bytes(HEAD_BYTES, "little") + source
+def greeting(
+    tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int], limits: TrialLimits
+) -> tuple[bytes, ...]:
+    """Return what `main` reads, to be sent one after the other: the lengths of three parts, and the parts.
+
+    They are facts, the bytes of all tokens (to find them takes as long here, but then it is not done while a request
+    waits) and the tokenizer's file.
+    """
+    file, named_tokens, special_texts = tokenizer.source
+    facts = json.dumps(
+        [named_tokens, special_texts, vocab_size, list(eos_token_ids), limits]
+    ).encode()  # lone surrogates, too
+    parts = facts, msgspec.msgpack.encode(all_tokens(tokenizer, vocab_size)), file
+    return b"".join(len(part).to_bytes(LENGTH_BYTES, "little") for part in parts), *parts
 
 
 def main() -> None:
     """Read the greeting from the socket whose descriptor is the argument, then fork. The process's only function."""
     control = socket.socket(fileno=int(sys.argv[1]))
     with control.makefile("rb") as data:
-        num_bytes = int.from_bytes(data.read(HEAD_BYTES), "little")
-        source = data.read(num_bytes)
-    if len(source) < max(num_bytes, 1):
+        lengths = [int.from_bytes(data.read(LENGTH_BYTES), "little") for _ in range(3)]
+        parts = [data.read(length) for length in lengths]
+    if not parts[-1] or [*map(len, parts)] != lengths:
         return  # the server has ended
-    tokenizer, vocab_size, eos_token_ids, limits = json.loads(source)  # which reads lone surrogates, too
+    named_tokens, special_texts, vocab_size, eos_token_ids, limits = json.loads(parts[0])
+    tokenizer = Tokenizer.from_source(TokenizerSource(parts.pop(), named_tokens, special_texts))
+    tokens = msgspec.msgpack.decode(parts.pop(), type=list[bytes])
     try:
-        vocabulary = GrammarVocabulary(Tokenizer.from_json(tokenizer), vocab_size, eos_token_ids)
+        vocabulary = GrammarVocabulary(tokenizer, vocab_size, eos_token_ids, tokens)
     except UnsupportedParameter as error:
         control.sendall(error.message.encode() + b"\n")
         return
-    del source, tokenizer
     run_trial(encode_grammar(_ORDINARY), vocabulary)  # what is imported and read once now is so in all forked processes
     _silence()
     gc.collect()

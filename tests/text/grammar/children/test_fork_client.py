@@ -92,9 +92,9 @@ def test_a_process_that_cannot_be_started_says_so(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_tokenizer_that_the_library_cannot_read_is_unsupported():
-    text, _ = toys.toy("word_pieces")
-    client = ForkClient(text, text.vocab_size, (1,))
-    with pytest.raises(UnsupportedParameter, match="neighbours"):
+    text, _ = toys.toy("byte_level")
+    client = ForkClient(text, text.vocab_size, (text.vocab_size + 7,))
+    with pytest.raises(UnsupportedParameter, match="for this model's tokenizer: EOS token ID"):
         client.start()
     assert client.pid is None
 

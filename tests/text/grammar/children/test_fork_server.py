@@ -5,13 +5,18 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from app.contract.grammar import Grammar, GrammarKind
 from app.text import gguf_tokenizer
 from app.text.frontend import placeholder_tokenizer
+from app.text.grammar.children.fork_server import greeting
 from app.text.grammar.children.trial import TrialLimits, Verdict, encode_grammar
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.grammar_sources import lark
@@ -20,6 +25,7 @@ from app.text.tokenizer import Tokenizer
 from tests.text import gguf_toys, toys
 from tests.text.grammar.children.trials import (
     ENDLESS,
+    HANG_S,
     LARGE,
     PLENTY,
     SCHEMA,
@@ -112,7 +118,7 @@ def test_a_tokenizer_is_the_same_in_the_other_process(kind: str):
         "gguf_sentencepiece": lambda: gguf_tokenizer.load(gguf_toys.sentencepiece()),
     }
     tokenizer = makers.get(kind, lambda: toys.toy(kind)[0])()
-    other = Tokenizer.from_json(tokenizer.to_json())
+    other = Tokenizer.from_source(tokenizer.source)
     assert other.special_tokens == tokenizer.special_tokens and other.named_tokens == tokenizer.named_tokens
     assert (other.vocab_size, other.eos_token_id) == (tokenizer.vocab_size, tokenizer.eos_token_id)
     for is_literal in (False, True):
@@ -126,3 +132,42 @@ def test_a_tokenizer_is_the_same_in_the_other_process(kind: str):
             matcher = compile_grammar(Grammar(GrammarKind.REGEX, ".*"), vocabulary)
             masks.append([vocabulary.newline_id, matcher.compute_bitmask()])
         assert masks[0] == masks[1]
+
+
+@pytest.mark.parametrize("padding", [-3, 0, 5])
+@pytest.mark.parametrize("kind", ["byte_level", "sentencepiece", "metaspace"])
+def test_a_vocabulary_is_the_same_in_the_other_process(kind: str, padding: int):
+    """Where it is made from the bytes that were sent: the same masks, and the same tokens of texts that must come."""
+    tokenizer, _ = toys.toy(kind)
+    size = tokenizer.vocab_size + padding
+    _, _, tokens, file = greeting(tokenizer, size, (2,), PLENTY)
+    other = Tokenizer.from_source(tokenizer.source._replace(file=file))
+    here = GrammarVocabulary(tokenizer, size, (2,))
+    there = GrammarVocabulary(other, size, (2,), msgspec.msgpack.decode(tokens, type=list[bytes]))
+    assert here.newline_id == there.newline_id
+    for grammar in (
+        Grammar(GrammarKind.REGEX, ".*"),
+        Grammar(GrammarKind.CHOICE, '["the dog sleeps", "the dog </s>"]'),
+    ):
+        found = []
+        for vocabulary in (here, there):
+            matcher = compile_grammar(grammar, vocabulary)
+            found.append((matcher.compute_bitmask(), matcher.compute_ff_tokens()))
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("share", [0, 0.1, 0.999])
+def test_a_greeting_that_is_cut_ends_the_process_without_a_word(share: float):
+    """As when the server ends while it sends it."""
+    text, _ = toys.toy("byte_level")
+    whole = b"".join(greeting(text, text.vocab_size, (1,), PLENTY))
+    ours, theirs = socket.socketpair()
+    code = "from app.text.grammar.children.fork_server import main; main()"
+    with ours:
+        with theirs:
+            command = [sys.executable, "-c", code, str(theirs.fileno())]
+            process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
+        ours.sendall(whole[: int(len(whole) * share)])
+        ours.shutdown(socket.SHUT_WR)
+        _, errors = process.communicate(timeout=HANG_S)
+        assert (process.returncode, errors, ours.recv(1)) == (0, b"", b"")
