@@ -81,18 +81,20 @@ class Tokenizer:
 
     @classmethod
     def from_source(cls, source: TokenizerSource) -> Tokenizer:
-        """Return the tokenizer whose `source` this is, in another process."""
+        """Return the tokenizer whose source this is, in another process."""
         backend = tokenizers.Tokenizer.from_buffer(source.file)
         _complete(backend, source)
         return cls(backend, source.named_tokens)
 
-    @property
-    def source(self) -> TokenizerSource:
-        """What another process makes the same tokenizer from: 0.1 to 33 MB.
+    def read_source(self) -> TokenizerSource:
+        """Return what another process makes the same tokenizer from: 0.1 to 33 MB.
 
-        Of a tokenizer that has no file it is written now, with the interpreter's lock: 0.8 s for 262,144 tokens.
+        Of a tokenizer that has no file it is written at the first call, with the interpreter's lock: 0.8 s for 262,144
+        tokens.
         """
-        return self._source or TokenizerSource(self._backend.to_str().encode(), self.named_tokens)
+        if self._source is None:
+            self._source = TokenizerSource(self._backend.to_str().encode(), self.named_tokens)
+        return self._source
 
     @property
     def has_token_bytes(self) -> bool:

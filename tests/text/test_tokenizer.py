@@ -97,8 +97,8 @@ def test_another_process_makes_the_tokenizer_of_a_folder_from_its_file(tmp_path)
     """As it was read, for a large one takes long to write; what the configuration says goes with it."""
     folder = write_folder(tmp_path, additional_special_tokens=["<think>"])
     tokenizer = Tokenizer.load(folder)
-    assert tokenizer.source.file == (folder / "tokenizer.json").read_bytes()
-    other = Tokenizer.from_source(tokenizer.source)
+    assert tokenizer.read_source().file == (folder / "tokenizer.json").read_bytes()
+    other = Tokenizer.from_source(tokenizer.read_source())
     assert other.special_tokens == tokenizer.special_tokens and "<think>" in other.special_tokens
     assert other.named_tokens == tokenizer.named_tokens
     assert other.encode("the <think>dog</s>") == tokenizer.encode("the <think>dog</s>")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
+import msgspec
+
 from app.contract.grammar import Constraint, Grammar, GrammarKind
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.local_masks import LocalMasks
@@ -119,3 +121,14 @@ class Setting:
         """End the process."""
         self.workers.close()
         self.children.close()
+
+
+def silent(setting: Setting, kind: str) -> Play:
+    """A process that does not answer one kind of message before the time is over that a step waits."""
+
+    def play(process: ScriptedProcess, turn: Turn) -> None:
+        process.answer(msgspec.structs.replace(turn, **{kind: ()}))
+        if getattr(turn, kind):
+            setting.now += 1.0
+
+    return play

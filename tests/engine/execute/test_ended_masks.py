@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -17,19 +16,6 @@ from app.text.grammar.children.mask_messages import Ready, Setup, Turn, read_mes
 from tests.engine.execute import mask_setting
 from tests.engine.execute.mask_setting import Play, Setting, grammar
 from tests.text.grammar.children.scripted_process import ScriptedChildren, ScriptedProcess
-
-
-@pytest.fixture
-def make() -> Iterator[Callable[..., Setting]]:
-    made: list[Setting] = []
-
-    def make(*plays: Play | None, **fields: int) -> Setting:
-        made.append(Setting(*plays, **fields))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
 
 
 def holding(numbers: set[int]) -> Play:

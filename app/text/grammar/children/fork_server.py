@@ -155,10 +155,9 @@ def greeting(
 ) -> tuple[bytes, ...]:
     """Return what `main` reads, to be sent one after the other: the lengths of three parts, and the parts.
 
-    They are facts, the bytes of all tokens (to find them takes as long here, but then it is not done while a request
-    waits) and the tokenizer's file.
+    They are facts, the bytes of all tokens and the tokenizer's file.
     """
-    file, named_tokens, special_texts = tokenizer.source
+    file, named_tokens, special_texts = tokenizer.read_source()
     facts = json.dumps(
         [named_tokens, special_texts, vocab_size, list(eos_token_ids), limits]
     ).encode()  # lone surrogates, too

@@ -118,7 +118,7 @@ def test_a_tokenizer_is_the_same_in_the_other_process(kind: str):
         "gguf_sentencepiece": lambda: gguf_tokenizer.load(gguf_toys.sentencepiece()),
     }
     tokenizer = makers.get(kind, lambda: toys.toy(kind)[0])()
-    other = Tokenizer.from_source(tokenizer.source)
+    other = Tokenizer.from_source(tokenizer.read_source())
     assert other.special_tokens == tokenizer.special_tokens and other.named_tokens == tokenizer.named_tokens
     assert (other.vocab_size, other.eos_token_id) == (tokenizer.vocab_size, tokenizer.eos_token_id)
     for is_literal in (False, True):
@@ -141,7 +141,7 @@ def test_a_vocabulary_is_the_same_in_the_other_process(kind: str, padding: int):
     tokenizer, _ = toys.toy(kind)
     size = tokenizer.vocab_size + padding
     _, _, tokens, file = greeting(tokenizer, size, (2,), PLENTY)
-    other = Tokenizer.from_source(tokenizer.source._replace(file=file))
+    other = Tokenizer.from_source(tokenizer.read_source()._replace(file=file))
     here = GrammarVocabulary(tokenizer, size, (2,))
     there = GrammarVocabulary(other, size, (2,), msgspec.msgpack.decode(tokens, type=list[bytes]))
     assert here.newline_id == there.newline_id
