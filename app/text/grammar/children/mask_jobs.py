@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Sequence
 
@@ -12,6 +13,10 @@ from app.text.grammar.row_mask import RowMask
 SHARE_S = 0.001
 """Work that is expected to take less than this is left to one thread: waking another one would take as long."""
 UNKNOWN_S = 0.001
+QUICK_S = 0.0005
+"""Work that is expected to take less than this is done at once, by the thread that would wake another one."""
+SURPRISE_S, SURPRISES_S = 0.01, 60.0
+"""An account with work that took that long has nothing done at once for so many seconds: others would wait for it."""
 MAX_ACCOUNTS, MAX_SPENT_S, FORGOTTEN_S = 1024, 60.0, 0.01
 
 
@@ -77,6 +82,7 @@ class Jobs:
         self._num_asleep = 0  # mask threads without work
         self._waiting: dict[Lexer, None] = {}  # those that have jobs
         self._spent_s: defaultdict[str, float] = defaultdict(float)
+        self._surprised_at: dict[str, float] = {}  # accounts, by the time of their last long work
 
     def begin(self, row: Row, job: Job) -> None:
         """Add the first job of a sequence."""
@@ -117,6 +123,14 @@ class Jobs:
             self._spend(row.account, seconds)
             if not self.num_open:
                 self.begun.clear()
+
+    def is_quick(self, rows: Sequence[Row]) -> bool:
+        """Whether a mask for each of some sequences is expected to take next to no time."""
+        with self._work:
+            if sum(row.cost_s for row in rows) >= QUICK_S:
+                return False
+            now, surprised_at = time.monotonic(), self._surprised_at
+            return all(now - surprised_at.get(row.account, -SURPRISES_S) >= SURPRISES_S for row in rows)
 
     def spend(self, row: Row, seconds: float) -> None:
         """Note what work on a sequence took that was no job."""
@@ -198,6 +212,10 @@ class Jobs:
     def _spend(self, account: str, seconds: float) -> None:
         spent = self._spent_s
         spent[account] += seconds
+        if seconds > SURPRISE_S:
+            self._surprised_at[account] = time.monotonic()
+            if len(self._surprised_at) > MAX_ACCOUNTS:
+                del self._surprised_at[min(self._surprised_at, key=self._surprised_at.__getitem__)]
         if len(spent) > MAX_ACCOUNTS or spent[account] > MAX_SPENT_S:  # what was long ago counts less
             halves = {name: value / 2 for name, value in spent.items() if value > FORGOTTEN_S}
             spent.clear()

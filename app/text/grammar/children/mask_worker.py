@@ -57,8 +57,6 @@ MEMORY_BYTES = 512 * 2**20
 THREAD_BYTES = 72 * 2**20
 """Address space that the system sets aside for each thread."""
 SLOW_S = 0.001
-QUICK_S = 0.0005
-"""Masks that took less than this the last time, all together, are made at once, without another thread."""
 TICK_S, IDLE_S = 0.01, 0.5
 STUCK_S = 0.5
 """Processor time after which the system ends the process, if the watching thread cannot: a call may keep the lock."""
@@ -147,7 +145,7 @@ class MaskWorker:
             took.append(_take(row, take))
             if _goes_on(took[-1]):
                 going_on.append(row)
-        is_quick = sum(row.cost_s for row in going_on) < QUICK_S
+        is_quick = self._jobs.is_quick(going_on)
         ready = [self._find_here(row) for row in going_on] if is_quick else []
         self._note(MAIN, 0)
         self._jobs.release(held)

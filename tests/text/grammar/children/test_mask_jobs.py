@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from app.contract.grammar import Constraint, Grammar, GrammarKind
-from app.text.grammar.children.mask_jobs import Job, Jobs, Lexer, Row
+from app.text.grammar.children import mask_jobs
+from app.text.grammar.children.mask_jobs import (
+    MAX_ACCOUNTS,
+    QUICK_S,
+    SURPRISE_S,
+    SURPRISES_S,
+    Job,
+    Jobs,
+    Lexer,
+    Row,
+)
 from app.text.grammar.children.mask_messages import Start
 from tests.text.grammar.processes import HANG_S
 
@@ -91,3 +103,28 @@ def test_the_thread_that_compiles_waits_for_work():
         waiting = threads.submit(jobs.next_to_compile)
         jobs.compile_for(row)
         assert waiting.result(HANG_S) is row
+
+
+def test_what_took_no_time_is_done_at_once_unless_its_account_has_surprised_before(monkeypatch: pytest.MonkeyPatch):
+    """Or each of its sequences could be quick until others wait for it."""
+    now = 100.0
+    monkeypatch.setattr(mask_jobs.time, "monotonic", lambda: now)
+    jobs = Jobs()
+    rows = [make_row(number, account=account) for number, account in enumerate("aabb")]
+    assert not jobs.is_quick(rows[:1]), "it is not known"
+    for row in rows:
+        jobs.spend(row, QUICK_S / 4)
+    assert jobs.is_quick(rows[:3]) and not jobs.is_quick(rows), "together they would take too long"
+    jobs.spend(rows[0], 2 * SURPRISE_S)
+    jobs.spend(rows[0], 0.0)
+    assert not jobs.is_quick(rows[:1]) and not jobs.is_quick(rows[1:2]) and jobs.is_quick(rows[2:])
+    now += SURPRISES_S
+    assert jobs.is_quick(rows[:2])
+
+
+def test_few_accounts_are_kept():
+    jobs = Jobs()
+    for number in range(MAX_ACCOUNTS + 10):
+        jobs.spend(make_row(number, account=str(number)), 2 * SURPRISE_S)
+    assert len(jobs._surprised_at) <= MAX_ACCOUNTS and len(jobs._spent_s) <= MAX_ACCOUNTS + 1
+    assert str(MAX_ACCOUNTS + 9) in jobs._surprised_at
