@@ -166,11 +166,11 @@ def test_a_reader_of_small_pieces_gets_whole_lines_in_their_order(pipe, num_char
 
 
 def test_lines_that_wait_when_the_writer_is_closed_are_written():
-    stream = GatedStream()
+    stream, others = GatedStream(), set(threading.enumerate())
     writer = writer_of(stream)
     writer.put(stream, "a\n")
     assert stream.is_waiting.wait(HANG_S)
-    (thread,) = (each for each in threading.enumerate() if each.name == "quire-log" and each.is_alive())
+    (thread,) = set(threading.enumerate()) - others
     writer.put(stream, "b\n")
     writer.close(0.0)
     stream.gate.set()

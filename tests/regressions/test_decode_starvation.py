@@ -40,7 +40,7 @@ class TimedRunner:
     def __init__(self, engine: Engine) -> None:
         self.has_idle_work, self.num_graphs, self.num_graph_failures = False, 0, 0
         self.plans: list[StepPlan] = []
-        self._runner = engine.runner
+        self._runner, self.masks = engine.runner, engine.runner.masks
         engine.runner = self
 
     def launch(self, plan: StepPlan) -> InFlight:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import IO
 
 from benchmarks.isolation.memory import STEP_BYTES, Growth, resident_of_tree, tree
+from tests.text.grammar.processes import wait_until
 
 MIB = 1 << 20
 # Takes 40 MiB for each line "take", and gives back what it took last for each other one; first it starts a child.
@@ -55,7 +56,8 @@ def holder() -> Iterator[Holder]:
 def test_children_are_counted():
     with holder() as process:
         assert list(tree(process.pid)) == [process.pid, process.child]
-        assert resident_of_tree(process.pid) > resident_of_tree(process.child) > MIB
+        wait_until(lambda: resident_of_tree(process.child) > MIB)  # it has begun
+        assert resident_of_tree(process.pid) > resident_of_tree(process.child)
 
 
 def test_a_process_that_has_ended_has_no_memory():
