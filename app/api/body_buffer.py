@@ -27,9 +27,8 @@ class BodyBuffer:
         """Add the next piece; the caller checks that there is room."""
         self.num_bytes += len(piece)
         if self._pages is None and self.num_bytes > SMALL_BYTES:
-            self._pages = mmap(
-                -1, self._max_bytes, flags=MAP_PRIVATE | MAP_ANONYMOUS
-            )  # memory only where it is written
+            # They take memory only where they are written.
+            self._pages = mmap(-1, self._max_bytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)
             self._pages.write(b"".join(self._pieces))
             self._pieces.clear()
         if self._pages is None:

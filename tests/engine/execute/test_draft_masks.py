@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from app.engine.execute.masks import NOTHING_LEFT
+from app.engine.schedule.speculation.forced_tokens import MAX_FORCED
 from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, NOT_DRAWN
 from app.text.grammar.children.mask_messages import MAX_AHEAD, Drafted, Ready, Took, Turn
 from tests.engine.execute.mask_setting import NUM_DRAWS, silent
@@ -111,6 +112,11 @@ def test_masks_behind_forced_tokens_are_there_before_they_are_draft_tokens(make)
     assert setting.masks.allowed(1).nonzero().flatten().tolist() == [4]
     assert setting.accept([3, 4, 9, 3, 5]) == ([3, 4, 9, 3, 5], [False, True, False, False, False], {})
     assert not any(turn.drafts for turn in setting.process.turns)
+
+
+def test_there_is_a_mask_behind_each_token_that_a_step_may_force():
+    """One drawn behind another without its mask would count."""
+    assert MAX_AHEAD >= MAX_FORCED
 
 
 def test_other_draft_tokens_than_forced_ones_have_masks_of_their_own(make):

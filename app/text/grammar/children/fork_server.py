@@ -158,9 +158,8 @@ def greeting(
     They are facts, the bytes of all tokens and the tokenizer's file.
     """
     file, named_tokens, special_texts = tokenizer.read_source()
-    facts = json.dumps(
-        [named_tokens, special_texts, vocab_size, list(eos_token_ids), limits]
-    ).encode()  # lone surrogates, too
+    # As ASCII, since a text may have lone surrogates.
+    facts = json.dumps([named_tokens, special_texts, vocab_size, list(eos_token_ids), limits]).encode()
     parts = facts, msgspec.msgpack.encode(all_tokens(tokenizer, vocab_size)), file
     return b"".join(len(part).to_bytes(LENGTH_BYTES, "little") for part in parts), *parts
 
