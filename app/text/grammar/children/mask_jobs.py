@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
+from app.text.grammar.children.account_turns import MAX_ACCOUNTS, AccountTurns
 from app.text.grammar.children.mask_messages import Start
 from app.text.grammar.row_mask import RowMask
 
@@ -17,7 +18,6 @@ QUICK_S = 0.0005
 """Work that is expected to take less than this is done at once, by the thread that would wake another one."""
 SURPRISE_S, SURPRISES_S = 0.01, 60.0
 """An account with work that took that long has nothing done at once for so many seconds: others would wait for it."""
-MAX_ACCOUNTS, MAX_SPENT_S, FORGOTTEN_S = 1024, 60.0, 0.01
 
 
 class Lexer:
@@ -81,7 +81,7 @@ class Jobs:
         self._uncompiled: list[Row] = []
         self._num_asleep = 0  # mask threads without work
         self._waiting: dict[Lexer, None] = {}  # those that have jobs
-        self._spent_s: defaultdict[str, float] = defaultdict(float)
+        self._turns = AccountTurns()
         self._surprised_at: dict[str, float] = {}  # accounts, by the time of their last long work
 
     def begin(self, row: Row, job: Job) -> None:
@@ -112,7 +112,7 @@ class Jobs:
         with self._work:
             while not self._uncompiled:
                 self._compiler.wait()
-            row = min(self._uncompiled, key=lambda row: self._spent_s[row.account])
+            row = self._turns.next(self._uncompiled, lambda row: row.account)
             self._uncompiled.remove(row)
             self.begun.set()
             return row
@@ -159,8 +159,9 @@ class Jobs:
                 self._num_asleep -= 1
             lexer.is_busy = True
             job = lexer.jobs.popleft()
-            if not lexer.jobs:
-                del self._waiting[lexer]
+            del self._waiting[lexer]
+            if lexer.jobs:
+                self._waiting[lexer] = None  # behind the others
             return job
 
     def end(self, row: Row, seconds: float) -> bool:
@@ -207,16 +208,11 @@ class Jobs:
         free = [lexer for lexer in self._waiting if not lexer.is_busy]
         if len(free) < 2:
             return free[0] if free else None
-        return min(free, key=lambda lexer: self._spent_s[lexer.jobs[0][0].account])
+        return self._turns.next(free, lambda lexer: lexer.jobs[0][0].account)
 
     def _spend(self, account: str, seconds: float) -> None:
-        spent = self._spent_s
-        spent[account] += seconds
+        self._turns.spend(account, seconds)
         if seconds > SURPRISE_S:
             self._surprised_at[account] = time.monotonic()
             if len(self._surprised_at) > MAX_ACCOUNTS:
                 del self._surprised_at[min(self._surprised_at, key=self._surprised_at.__getitem__)]
-        if len(spent) > MAX_ACCOUNTS or spent[account] > MAX_SPENT_S:  # what was long ago counts less
-            halves = {name: value / 2 for name, value in spent.items() if value > FORGOTTEN_S}
-            spent.clear()
-            spent.update(halves)

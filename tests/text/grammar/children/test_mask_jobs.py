@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from app.contract.grammar import Constraint, Grammar, GrammarKind
-from app.text.grammar.children import mask_jobs
+from app.text.grammar.children import account_turns, mask_jobs
+from app.text.grammar.children.account_turns import MAX_ACCOUNTS
 from app.text.grammar.children.mask_jobs import (
-    MAX_ACCOUNTS,
     QUICK_S,
     SURPRISE_S,
     SURPRISES_S,
@@ -97,6 +97,35 @@ def test_grammars_are_compiled_for_the_account_first_that_has_cost_least():
     assert found == [0, 3, 1, 2] and not jobs.begun.is_set()
 
 
+def test_who_goes_on_for_long_does_not_wait_for_accounts_that_come_later(monkeypatch: pytest.MonkeyPatch):
+    """New accounts may come without end, each with a grammar that takes a second."""
+    now = 100.0
+    monkeypatch.setattr(account_turns.time, "monotonic", lambda: now)
+    jobs = Jobs()
+    for second in range(100):  # an ordinary client: 20 ms in each second
+        now += 1
+        jobs.spend(make_row(second, account="good"), 0.02)
+    jobs.compile_for(make_row(1, account="new"))
+    jobs.compile_for(make_row(2, account="good"))
+    found = []
+    for number in range(3, 6):
+        now += 1
+        row = jobs.next_to_compile()
+        jobs.end_compiling(row, 1.0)
+        jobs.compile_for(make_row(number, account=f"new{number}"))
+        found.append(row.start.sequence_id)
+    assert found == [1, 2, 3]
+
+
+def test_a_grammar_that_many_use_does_not_keep_its_turn():
+    jobs, names, shared = Jobs(), list[str](), Lexer()
+    for row in (make_row(1, shared, "a"), make_row(2, shared, "b"), make_row(3, account="c")):
+        jobs.begin(row, named(names, "begin"))
+    for _ in range(3):
+        work(jobs)
+    assert names == ["begin1", "begin3", "begin2"]
+
+
 def test_the_thread_that_compiles_waits_for_work():
     jobs, row = Jobs(), make_row(1)
     with ThreadPoolExecutor() as threads:
@@ -126,5 +155,5 @@ def test_few_accounts_are_kept():
     jobs = Jobs()
     for number in range(MAX_ACCOUNTS + 10):
         jobs.spend(make_row(number, account=str(number)), 2 * SURPRISE_S)
-    assert len(jobs._surprised_at) <= MAX_ACCOUNTS and len(jobs._spent_s) <= MAX_ACCOUNTS + 1
+    assert len(jobs._surprised_at) <= MAX_ACCOUNTS
     assert str(MAX_ACCOUNTS + 9) in jobs._surprised_at
