@@ -22,6 +22,7 @@ BENCHMARKS = {
     "itl": "times between tokens while long prompts arrive",
     "prompts": "how soon prompts get their first token beside decodes, and beside one of 250,000 tokens",
     "isolation": "cost of one client for the others, for several attacks",
+    "hostile": "cost of grammars that a search has made costly, for the others",
     "fairness": "how long a short request waits beside another client's 1,000 starts or 300 sleeping streams",
     "busy_loop": "what a busy event loop costs a step, and a step the loop",
     "busy_process": "cost of another program that uses a core",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Sequence
-from typing import NamedTuple, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, Protocol, TypeVar
 
 from app.loadgen.figures import percentile
 from benchmarks.api_client import ApiClient
@@ -71,17 +72,37 @@ class Row(NamedTuple):
         return f", {self.kept_bytes / 1e6:+.0f} MB after {self.back_s:.1f} s, SIGTERM {self.exit_s:.1f} s"
 
 
+class Attacker(Protocol):
+    """Who attacks: see `attacking.AttackerProcess`."""
+
+    async def until_ready(self) -> None:
+        """Wait until it can begin."""
+
+    async def attack(self, seconds: float) -> None:
+        """Attack for about so long."""
+
+    async def end(self) -> dict[str, int]:
+        """End, and return what came back to it."""
+
+
 async def measure(server: ServerProcess, context: int, name: str, seconds: float) -> tuple[Row, Growth]:
-    """Measure the good client beside one attack. What goes wrong has the figures so far as a note.
+    """Measure the good client beside one attack of the table; raises as `measure_beside`."""
+    return await measure_beside(server, attacking(name, server, context), seconds, ATTACKS[name].setup.good_key)
+
+
+async def measure_beside(
+    server: ServerProcess, attacking: AbstractAsyncContextManager[Attacker], seconds: float, key: str | None = None
+) -> tuple[Row, Growth]:
+    """Measure the good client, perhaps with a key, beside an attack. What goes wrong has the figures so far as a note.
 
     Raises:
         OSError, EOFError, RuntimeError, TimeoutError: the server or the attacking process has failed.
     """
-    good = GoodClient(server.target._replace(key=ATTACKS[name].setup.good_key))
-    client = server.client(METRICS_S, ATTACKS[name].setup.good_key)
+    good = GoodClient(server.target._replace(key=key))
+    client = server.client(METRICS_S, key)
     tasks = good.start()
     try:
-        async with attacking(name, server, context) as attacker:
+        async with attacking as attacker:
             await beside(tasks, good.until_warm())
             await attacker.until_ready()
             growth, before = Growth(server.pid, KV_CACHE_BYTES), await lags(client)

@@ -1,0 +1,1 @@
+"""A search for the costliest grammars: see command.py."""
