@@ -103,7 +103,7 @@ def check_nothing_is_held(engine: Engine) -> None:
     masks._remote.receive(lambda: not masks._remote._ending)
     remote = masks._remote
     assert not (remote._sequences or remote._by_number or remote.late or remote._takes or remote._drafts)
-    assert len(masks._remote._regions) == masks._first_draft_region
+    assert masks._remote._regions.num_free == masks._first_draft_region
     assert engine.stats().num_free_blocks == engine.stats().num_blocks
 
 

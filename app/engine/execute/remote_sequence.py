@@ -25,6 +25,7 @@ class RemoteSequence:
     max_tokens: int | None
     region: int = -1
     has_row: bool = False
+    is_known: bool = False  # some process was to be told of it
     is_begun: bool = False  # the process that runs was told of it
     has_answered: bool = False  # and has found what follows its tokens
     is_ready: bool = False
@@ -41,6 +42,11 @@ class RemoteSequence:
     def is_settled(self) -> bool:
         """Whether its mask is there, or none will be."""
         return self.is_ready or self.failure is not None
+
+    @property
+    def needs_region(self) -> bool:
+        """Whether a mask can be made for it as soon as there is a place for it."""
+        return self.region < 0 and self.failure is None
 
     def use_ahead(self, token_ids: Sequence[int]) -> bool:
         """Take the masks behind forced tokens for those behind draft tokens; False if they are others."""

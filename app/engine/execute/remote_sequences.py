@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
 import numpy as np
 
+from app.engine.execute.mask_regions import MaskRegions
 from app.engine.execute.masks import Words
 from app.engine.execute.remote_sequence import RemoteSequence
 from app.engine.schedule.row_sampling import RowSampling
 from app.runtime.clock import Clock, monotonic
 from app.text.grammar.cache import GrammarCache
-from app.text.grammar.children.mask_messages import LIMIT_S, Draft, Drafted, Ready, Reply, Start, Take, Took, Turn
+from app.text.grammar.children.mask_messages import LIMIT_S, Draft, Ready, Reply, Start, Take, Took, Turn
 from app.text.grammar.children.mask_workers import MaskWorkers, WorkerLink
 
 RETRY_S, NO_PROCESS_S = 1.0, 0.005
@@ -60,8 +61,7 @@ class RemoteSequences:
         self._link: WorkerLink | None = None
         self._num_ends = 0  # of processes, in a row
         self._missed_at: float | None = None  # since when there has been no process
-        self._num_regions = num_regions
-        self._regions = list(range(num_regions))
+        self._regions = MaskRegions(num_regions)
         self._ending: dict[int, RemoteSequence] = {}  # ended ones that the process may still write the mask of
         self._takes: dict[int, Take] = {}  # without an answer yet
         self._drafts: set[int] = set()  # numbers of sequences, ended ones too, whose draft masks are being made
@@ -77,16 +77,22 @@ class RemoteSequences:
         sequence = self._find(sequence_id, token_ids)
         if sequence is not None and is_next:
             self._sequences[sequence_id] = self._sequences.pop(sequence_id)
-        if sequence is None or (sequence.region < 0 and sequence.failure is None):
-            region = self._spare_region(is_next)
+        if sequence is None or sequence.needs_region:
+            region = self._regions.take(self._with_spare_regions()) if is_next else self._regions.spare()
             if region is not None:
-                self._have_mask_in(region, sequence, sequence_id, sampling, token_ids)
+                self._have_mask(region, sequence or self._new(sequence_id, sampling, token_ids))
 
     def start(self, sequence_id: int, sampling: RowSampling, token_ids: Sequence[int]) -> RemoteSequence:
-        """Return the sequence that takes a row: as it was, or begun with the tokens that it has."""
+        """Return the sequence that takes a row: as it was, or begun with the tokens that it has.
+
+        Blocks while there is no region for it because all others' masks are being made.
+        """
         sequence = self._find(sequence_id, token_ids)
-        if sequence is None or (sequence.region < 0 and sequence.failure is None):
-            sequence = self._have_mask_in(self._take_region(), sequence, sequence_id, sampling, token_ids)
+        if sequence is None or sequence.needs_region:
+            while (region := self._regions.take(self._with_spare_regions())) is None:
+                self.read(RETRY_S)
+            sequence = sequence or self._new(sequence_id, sampling, token_ids)
+            self._have_mask(region, sequence)
         return sequence
 
     def _find(self, sequence_id: int, token_ids: Sequence[int]) -> RemoteSequence | None:
@@ -100,33 +106,33 @@ class RemoteSequences:
             return None
         return sequence
 
-    def _have_mask_in(
-        self,
-        region: int,
-        sequence: RemoteSequence | None,
-        sequence_id: int,
-        sampling: RowSampling,
-        token_ids: Sequence[int],
-    ) -> RemoteSequence:
-        """Have the mask of a sequence made in a region; begin the sequence if there is none."""
-        if sequence is not None:
-            sequence.region = region
-            self.take([(sequence, ())])
-            return sequence
+    def _with_spare_regions(self) -> Iterator[RemoteSequence]:
+        """Yield sequences that can begin again later with the mask that they have now."""
+        return (each for each in self._sequences.values() if not each.has_row and each.number not in self.late)
+
+    def _new(self, sequence_id: int, sampling: RowSampling, token_ids: Sequence[int]) -> RemoteSequence:
+        """Return a sequence with the tokens that it has, which the process has not been told of."""
         constraint, number = sampling.constraint, next(self._numbers)
         assert constraint is not None and constraint.grammar is not None
         grammar = constraint.grammar
         plain = replace(constraint, grammar=self._grammars.plain(grammar))
         tokens, most = [*token_ids], sampling.max_tokens
-        sequence = RemoteSequence(number, sequence_id, sampling.account, grammar, plain, tokens, most, region)
+        sequence = RemoteSequence(number, sequence_id, sampling.account, grammar, plain, tokens, most)
         self._by_number[number] = self._sequences[sequence_id] = sequence
         sequence.failure = self._grammars.why_condemned(grammar)
         if self._grammars.is_barred(sequence.account):
             sequence.failure = sequence.failure or TOO_MANY
-        if sequence.failure is None:
+        return sequence
+
+    def _have_mask(self, region: int, sequence: RemoteSequence) -> None:
+        """Have the mask of a sequence made in a region: its first one, or again the one that it has had."""
+        sequence.region = region
+        if sequence.is_known:
+            self.take([(sequence, ())])
+        elif sequence.failure is None:
+            sequence.is_known = True
             self._note_late(sequence)
             self._send_start(sequence)
-        return sequence
 
     def end(self, sequence_id: int) -> None:
         """Forget a sequence; unknown ids are ignored."""
@@ -139,7 +145,7 @@ class RemoteSequences:
         if is_awaited:
             self._ending[sequence.number] = sequence
         else:
-            self._free_region(sequence)
+            self._regions.free(sequence)
         self._send(Turn(ends=(sequence.number,)))
         if sequence in self._suspects:
             self._suspects.remove(sequence)
@@ -235,7 +241,7 @@ class RemoteSequences:
     def _apply_took(self, took: Took) -> None:
         has_ended = took.is_complete or took.failure is not None  # so no mask follows
         if has_ended and (ended := self._ending.pop(took.sequence_id, None)) is not None:
-            self._free_region(ended)
+            self._regions.free(ended)
         take = self._takes.pop(took.sequence_id, None)
         if take is None:
             return
@@ -250,7 +256,7 @@ class RemoteSequences:
 
     def _apply_ready(self, ready: Ready) -> None:
         if (ended := self._ending.pop(ready.sequence_id, None)) is not None:
-            self._free_region(ended)
+            self._regions.free(ended)
             return
         sequence = self._by_number.get(ready.sequence_id)
         if sequence is None:
@@ -262,9 +268,7 @@ class RemoteSequences:
         self.late.pop(sequence.number, None)
         sequence.is_ready, sequence.is_slow = sequence.region >= 0, ready.is_slow
         sequence.forced, sequence.failure = ready.forced, sequence.failure or ready.failure
-        sequence.ahead = Drafted(ready.sequence_id, ready.num_ahead, ready.is_complete)
-        if not (ready.num_ahead or ready.is_complete):
-            sequence.ahead = None
+        sequence.ahead = ready.ahead
 
     def _clear_suspect(self) -> None:
         """Let the next suspect begin when the first one has done all that it was doing."""
@@ -323,7 +327,7 @@ class RemoteSequences:
         else:
             self._suspects.extend(self._by_number[each] for each in link.suspects if each in self._by_number)
         for ended in self._ending.values():
-            self._free_region(ended)
+            self._regions.free(ended)
         self._ending.clear()
         self._drafts.clear()
         for sequence in self._sequences.values():
@@ -370,28 +374,3 @@ class RemoteSequences:
             self._missed_at = None
         self.late[sequence.number] = sequence
         sequence.asked_at = self._clock()
-
-    def _spare_region(self, is_next: bool) -> int | None:
-        """Return a region for a sequence without a row, if there is one: half of them are kept for those with rows.
-
-        For the next sequence to get a row it may be that of another one without a row whose mask is there.
-        """
-        if not is_next:
-            return self._regions.pop() if 2 * len(self._regions) > self._num_regions else None
-        if not self._regions:
-            for other in self._sequences.values():
-                if other.region >= 0 and not other.has_row and other.number not in self.late:
-                    self._free_region(other)
-                    break
-        return self._regions.pop() if self._regions else None
-
-    def _take_region(self) -> int:
-        """Return a region for a sequence that gets a row. Blocks while all others' masks are being made."""
-        while (region := self._spare_region(is_next=True)) is None:
-            self.read(RETRY_S)
-        return region
-
-    def _free_region(self, sequence: RemoteSequence) -> None:
-        if sequence.region >= 0:
-            self._regions.append(sequence.region)
-            sequence.region, sequence.is_ready = -1, False

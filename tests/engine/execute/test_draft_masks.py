@@ -95,7 +95,8 @@ def forcing(process: ScriptedProcess, turn: Turn) -> None:
     for take in turn.takes:
         number, count = take.sequence_id, len(take.token_ids)
         process.tokens[number] += take.token_ids
-        ready = Ready(number, len(process.tokens[number]), False, None, (3, 4), int(take.ahead >= 0), take.ahead >= 0)
+        ahead = Drafted(number, 1, True) if take.ahead >= 0 else None
+        ready = Ready(number, len(process.tokens[number]), False, None, (3, 4), ahead)
         process.reply(took=(Took(number, count, False, None),), ready=(ready,))
 
 

@@ -145,7 +145,7 @@ def test_a_grammar_is_rejected_although_its_request_was_aborted(make):
     setting.note(number, number)
     setting.process.end()
     assert setting.step(2).failures == {}
-    assert setting.rejection(1) is not None and len(setting.masks._remote._regions) == 15
+    assert setting.rejection(1) is not None and setting.masks._remote._regions.num_free == 15
 
 
 def test_suspects_are_tried_one_after_the_other_until_one_is_there_again(make):
@@ -276,7 +276,7 @@ def test_nothing_is_left_of_sequences_that_have_ended(make):
         setting.masks.end(number)
     setting.masks._remote.receive(lambda: not setting.masks._remote._ending)
     masks = setting.masks
-    assert sorted(masks._remote._regions) == [0, 1, 2, 3]
+    assert sorted(masks._remote._regions._free) == [0, 1, 2, 3]
     assert not (
         masks._remote._sequences
         or masks._remote._by_number

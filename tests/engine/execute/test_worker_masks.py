@@ -54,7 +54,7 @@ def test_a_sequence_that_begins_again_is_not_answered_for_the_old_one(make):
     assert new != old and setting.masks._remote._sequences[1].tokens == []
     setting.process.reply(ready=(Ready(old, 1, False, None, ()),))
     assert setting.accept([4]).failures == {}
-    assert setting.masks._remote._sequences[1].tokens == [4] and len(setting.masks._remote._regions) == 15
+    assert setting.masks._remote._sequences[1].tokens == [4] and setting.masks._remote._regions.num_free == 15
 
 
 def test_an_ended_sequence_keeps_its_region_until_its_mask_is_made(make):
@@ -66,10 +66,10 @@ def test_an_ended_sequence_keeps_its_region_until_its_mask_is_made(make):
     setting.accept([3])
     setting.masks.end(1)
     setting.masks.end(1)
-    assert len(setting.masks._remote._regions) == 1 and setting.process.turns[-1].ends == (number,)
+    assert setting.masks._remote._regions.num_free == 1 and setting.process.turns[-1].ends == (number,)
     setting.process.reply(ready=(Ready(number, 1, False, None, ()),))
     setting.masks._remote.read(0.0)
-    assert sorted(setting.masks._remote._regions) == [0, 1]
+    assert sorted(setting.masks._remote._regions._free) == [0, 1]
 
 
 def test_an_end_without_a_process_frees_the_region_at_once(make):
@@ -77,7 +77,7 @@ def test_an_end_without_a_process_frees_the_region_at_once(make):
     setting.children.can_fork = False
     setting.start(1)
     setting.masks.end(1)
-    assert sorted(setting.masks._remote._regions) == [0, 1] and not setting.masks._remote._ending
+    assert sorted(setting.masks._remote._regions._free) == [0, 1] and not setting.masks._remote._ending
 
 
 def test_more_sequences_than_regions(make):
@@ -194,7 +194,7 @@ def test_an_answer_whose_end_is_known_late_ends_after_its_step(make):
     assert setting.late() == {"g1"}, "it takes part in no other step"
     assert setting.masks.take_complete() == [(1, 1)] and not setting.masks.take_complete()
     setting.masks.end(1)
-    assert len(setting.masks._remote._regions) == 15
+    assert setting.masks._remote._regions.num_free == 15
 
 
 def test_a_failure_that_is_known_late_is_for_the_next_step(make):

@@ -83,22 +83,6 @@ class Took(msgspec.Struct, array_like=True, frozen=True):
     failure: str | None
 
 
-class Ready(msgspec.Struct, array_like=True, frozen=True):
-    """The mask behind the `num_tokens` tokens of a sequence is there, and the tokens that must follow.
-
-    With `is_slow` it took so long that no masks behind draft tokens should be asked for. The masks behind the first
-    `num_ahead` of the tokens that must follow are there, too; with `is_complete` the answer ends with the next one.
-    """
-
-    sequence_id: int
-    num_tokens: int
-    is_slow: bool
-    failure: str | None
-    forced: tuple[int, ...]
-    num_ahead: int = 0
-    is_complete: bool = False
-
-
 class Drafted(msgspec.Struct, array_like=True, frozen=True):
     """The masks behind the first `count` draft tokens of a sequence are there.
 
@@ -108,6 +92,21 @@ class Drafted(msgspec.Struct, array_like=True, frozen=True):
     sequence_id: int
     count: int
     is_complete: bool = False
+
+
+class Ready(msgspec.Struct, array_like=True, frozen=True):
+    """The mask behind the `num_tokens` tokens of a sequence is there, and the tokens that must follow.
+
+    With `is_slow` it took so long that no masks behind draft tokens should be asked for. `ahead` says which masks
+    behind the tokens that must follow are there, too.
+    """
+
+    sequence_id: int
+    num_tokens: int
+    is_slow: bool
+    failure: str | None
+    forced: tuple[int, ...]
+    ahead: Drafted | None = None
 
 
 class Reply(msgspec.Struct, array_like=True, frozen=True):

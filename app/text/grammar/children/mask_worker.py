@@ -219,11 +219,11 @@ class MaskWorker:
             if mask.failure is None:
                 forced = tuple(mask.forced())
         is_slow = time.thread_time() - began > SLOW_S
-        num_ahead, is_complete = 0, False
+        ahead: Drafted | None = None
         if forced and not is_slow and row.ahead >= 0:
             self._note(self._index(), row.start.sequence_id)  # they may cost as much again
-            num_ahead, is_complete = self._writer.write_behind(mask, row.ahead, forced[:MAX_AHEAD])
-        return Ready(row.start.sequence_id, row.num_tokens, is_slow, mask.failure, forced, num_ahead, is_complete)
+            ahead = Drafted(row.start.sequence_id, *self._writer.write_behind(mask, row.ahead, forced[:MAX_AHEAD]))
+        return Ready(row.start.sequence_id, row.num_tokens, is_slow, mask.failure, forced, ahead)
 
     def _draft(self, draft: Draft, row: Row) -> None:
         """Make the masks behind draft tokens."""

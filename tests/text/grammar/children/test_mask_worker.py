@@ -197,7 +197,7 @@ def test_masks_behind_forced_tokens_come_with_the_mask_before_them(worker: Worke
     worker.wait(took=2, ready=4)
     with_masks, without = sorted(worker.ready[2:], key=lambda each: each.sequence_id)
     assert with_masks.forced == without.forced == (B, C)
-    assert (with_masks.num_ahead, with_masks.is_complete) == (1, True) and without.num_ahead == 0
+    assert with_masks.ahead == Drafted(1, 1, True) and without.ahead is None
     assert worker.mask(1) == {B} and worker.mask(5) == {C} and not worker.mask(6)
     worker.say(takes=(Take(1, 1, (B, C), 5),))
     worker.wait(took=3)
