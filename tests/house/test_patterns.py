@@ -60,6 +60,7 @@ PATTERNS = {
     "app.text.grammar.lark_text._BRACKETS": ("finditer", CLIENT),
     "app.text.grammar.lark_text._ENDING": ("sub", CLIENT),
     "app.text.grammar.lark_text._SPECIAL": ("sub", CLIENT),
+    "app.text.grammar.schema_keywords._DRAFT": ("fullmatch", CLIENT),
     "app.text.parsing.calls._NAME": ("fullmatch", CLIENT),
     "app.text.parsing.json_span._AFTER_SCALAR": ("search", CLIENT),
     "app.text.parsing.json_span._IN_CONTAINER": ("search", CLIENT),
