@@ -26,6 +26,7 @@ PATTERNS = {
     "app.api.invalid_field._AT": ("fullmatch", CLIENT),
     "app.api.invalid_field._INDEX": ("sub", CLIENT),
     "app.api.invalid_field._MISSING": ("fullmatch", CLIENT),
+    "app.api.invalid_field._UNKNOWN": ("fullmatch", CLIENT),
     "app.api.invalid_field._VALUE": ("fullmatch", CLIENT),
     "app.api.middleware._ADDRESS": ("fullmatch", CLIENT),
     "app.api.middleware._HOST": ("fullmatch", CLIENT),
