@@ -119,6 +119,7 @@ async def test_without_a_wish_there_is_no_grammar(app: Starlette, fields: dict):
 
 
 RF = "response_format.json_schema.schema"
+ENDLESS = {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
 DEEP: dict[str, Any] = {"type": "integer"}
 for _ in range(40):
     DEEP = {"type": "object", "properties": {"a": DEEP}}
@@ -163,7 +164,8 @@ for _ in range(40):
         ({"grammar": "root ::= ("}, "grammar", "no GBNF"),
         ({"structured_outputs": {"grammar": 'root ::= "a" root'}}, "structured_outputs.grammar", "the rule 'root'"),
         ({"ebnf": 'root ::= "a"{1000000}'}, "ebnf", "ebnf repeats a part 1000000 times; at most 100000"),
-        ({"guided_grammar": 'start: "a" start'}, "guided_grammar", "too long, or never ends"),
+        ({"guided_grammar": 'start: "a" start'}, "guided_grammar", "guided_grammar can never be completed: the rule"),
+        ({"guided_json": ENDLESS}, "guided_json", "rejected: The schema can never be completed: '#' requires"),
         ({"response_format": schema_format({"type": "integer", "minimum": 1e40})}, RF, "at most 18 digits"),
         ({"json_schema": '{"type": "number", "maximum": 1e308}'}, "json_schema", "at most 18 digits"),
         ({"ebnf": "\n".join(f'r{i} ::= "a"' for i in range(401))}, "ebnf", "401 rules"),

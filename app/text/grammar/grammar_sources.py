@@ -9,6 +9,7 @@ import orjson
 from app.contract.errors import InvalidValue
 from app.contract.grammar import GBNF_MARK, Grammar, GrammarKind, StructuredOutputs
 from app.text.grammar.json_schemas import checked_schema
+from app.text.grammar.lark_rules import check_lark
 from app.text.grammar.lark_text import as_json, quoted
 from app.text.grammar.schema_keywords import effective
 
@@ -91,7 +92,7 @@ def rule_of(grammar: Grammar) -> str:
     """Return a grammar that `grammar_of` has made as the body of a rule in Lark. Any thread.
 
     Raises:
-        InvalidValue: its schema is too large, or is false; `param` is not set.
+        InvalidValue: its schema is too large, or is false, or it can never be completed; `param` is set only for Lark.
     """
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
@@ -101,6 +102,7 @@ def rule_of(grammar: Grammar) -> str:
         case GrammarKind.CHOICE:
             return " | ".join(map(quoted, orjson.loads(grammar.source)))
         case GrammarKind.LARK | GrammarKind.CALLS:
+            check_lark(grammar.source)
             return f"%lark {{\n{grammar.source}\n}}"
 
 

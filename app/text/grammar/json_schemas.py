@@ -19,6 +19,7 @@ import orjson
 
 from app.contract.errors import InvalidValue
 from app.text.grammar.schema_keywords import effective
+from app.text.grammar.schema_parts import check_ends
 
 # At most one space wherever JSON allows white space: models may write `{"a": 1}`, and cannot write spaces for ever.
 OPTIONS = {"whitespace_flexible": False, "whitespace_pattern": " ?", "coerce_one_of": True}
@@ -35,7 +36,8 @@ def checked_schema(source: str) -> dict[str, Any]:
     """Return the text of a schema as the library gets it.
 
     Raises:
-        InvalidValue: it is too large, has what cannot be enforced, or is satisfied by no text; `param` is not set.
+        InvalidValue: it is too large, has what cannot be enforced, or is satisfied by no text that
+            ends; `param` is not set.
     """
     schema = effective(orjson.loads(source))
     if schema is False:
@@ -44,7 +46,11 @@ def checked_schema(source: str) -> dict[str, Any]:
 
 
 def for_library(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema, as `effective` returns it, with our options and the limits above. Any thread."""
+    """Return a schema, as `effective` returns it, with our options and the limits above. Any thread.
+
+    Raises:
+        InvalidValue: it has no value that ends; `param` is not set.
+    """
     own = _copied(schema)
     inner = list(_schemas(own))
     is_combined = any(map(_combines, inner))
@@ -52,6 +58,7 @@ def for_library(schema: dict[str, Any]) -> dict[str, Any]:
         if not is_combined and _may_be_closed(each):
             each["additionalProperties"] = False
         _limit(each)
+    check_ends(own)
     return {**own, "x-guidance": OPTIONS}
 
 
