@@ -13,7 +13,7 @@ from app.server.run import PING_S
 from app.server.sockets import unacknowledged_timeout_s
 from app.streaming import chat_protocol
 from app.text import chat_template, json_text, template_allowance, template_trial, tokenizer, tools
-from app.text.grammar import gbnf, json_schemas
+from app.text.grammar import gbnf, schema_keywords
 from app.text.grammar import grammar_sources as sources
 from app.text.grammar.children.mask_worker import LIMIT_S as NEXT_TOKEN_S
 from app.text.grammar.children.trial import TrialLimits
@@ -91,9 +91,10 @@ def _fields() -> dict[str, str]:
         "`user`, `service_tier`, `verbosity`, `prompt_cache_key`, `safety_identifier`; `metadata` with its keys": (
             f"{schemas.MAX_LABEL_BYTES:,} bytes of UTF-8 each"
         ),
-        "a schema, regular expression or grammar": f"{sources.MAX_SOURCE_BYTES:,} bytes",
+        "a schema without its descriptions, a regular expression or grammar": f"{sources.MAX_SOURCE_BYTES:,} bytes",
         "a JSON schema": (
-            f"{json_schemas.MAX_SCHEMA_DEPTH} levels, {json_schemas.MAX_PROPERTIES} properties of an object"
+            f"{schema_keywords.MAX_SCHEMA_DEPTH} levels, {schema_keywords.MAX_PROPERTIES} properties of an object, "
+            f"{sources.MAX_SCHEMA_BYTES:,} bytes with its descriptions"
         ),
         "`choice`": f"{sources.MAX_CHOICES} texts of 1 to {sources.MAX_CHOICE_BYTES} bytes",
         "a grammar in GBNF": (

@@ -9,11 +9,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from app.config.settings import nearest
 from app.contract.errors import InvalidValue
 from app.contract.sampling_params import check_bias
 
 MAX_DIGITS = 20
 MAX_VALUE_CHARS = 100
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 # The complaint may quote the client, and so look like another one.
 _AT = re.compile(r"(?P<what>.*) - at `(?:key` in `)?\$\.?(?P<path>[^`]*)`", re.DOTALL)
@@ -35,6 +37,14 @@ def invalid_field(text: str, fields: Mapping[str, object], kind: type[msgspec.St
     if match is None:
         return InvalidValue(f"{text}.")
     path = match["path"]
+    unknown = _UNKNOWN.fullmatch(match["what"])
+    if unknown is not None:
+        guess = nearest(unknown[1][:MAX_VALUE_CHARS], _known_fields(kind, path))
+        path = f"{path}.{_shortened(unknown[1])}"
+        return InvalidValue(
+            f"{path} is unknown{guess}; leave it out. Fields here are never ignored, as they say what the answer is.",
+            param=path,
+        )
     if allowed := allowed_values(kind, path):
         value = _VALUE.fullmatch(match["what"])
         what = f": {match['what']}" if value is None else f" is {_shortened(value['value'])}"
@@ -58,12 +68,23 @@ def is_large_integer(value: object) -> bool:
 def allowed_values(kind: type[msgspec.Struct], path: str) -> tuple[str, ...]:
     """Return the values that the field at `path` of a body may have; empty if they are not a few strings."""
     *outer, name = _INDEX.sub("", path).split(".")
-    structs: list[type[msgspec.Struct]] = [kind]
-    for each in outer:
-        structs = [one for one in _types_of(structs, each) if isinstance(one, type) and issubclass(one, msgspec.Struct)]
+    structs = _structs_at(kind, outer)
     tags = [str(one.__struct_config__.tag) for one in structs if one.__struct_config__.tag_field == name]
     literals = [one for one in _types_of(structs, name) if get_origin(one) is Literal]
     return (*tags, *(str(value) for one in literals for value in get_args(one)))
+
+
+def _known_fields(kind: type[msgspec.Struct], path: str) -> tuple[str, ...]:
+    """Return the fields that the object at `path` of a body may have."""
+    structs = _structs_at(kind, _INDEX.sub("", path).split("."))
+    return tuple(dict.fromkeys(name for struct in structs for name in struct.__struct_fields__))
+
+
+def _structs_at(kind: type[msgspec.Struct], path: Iterable[str]) -> list[type[msgspec.Struct]]:
+    structs: list[type[msgspec.Struct]] = [kind]
+    for each in path:
+        structs = [one for one in _types_of(structs, each) if isinstance(one, type) and issubclass(one, msgspec.Struct)]
+    return structs
 
 
 def _types_of(structs: Iterable[type[msgspec.Struct]], name: str) -> Iterator[Any]:

@@ -16,18 +16,47 @@ ChoiceText = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "max
 Choices = Annotated[list[ChoiceText], msgspec.Meta(extra_json_schema={"minItems": 1, "maxItems": MAX_CHOICES})]
 
 
-class TextFormat(msgspec.Struct, tag_field="type", tag="text"):
+class _Format(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
+    """What all formats may have. An unknown field would say what the answer must be, so none is ignored.
+
+    `name`, `description` and `strict` change nothing: a schema always binds.
+    """
+
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class TextFormat(_Format, tag="text"):
     """Any text."""
 
+    schema: None = None
+    value: None = None
+    json_schema: None = None
 
-class JsonObjectFormat(msgspec.Struct, tag_field="type", tag="json_object"):
-    """A JSON object; `schema` is llama.cpp's."""
+
+class JsonObjectFormat(_Format, tag="json_object"):
+    """A JSON object; `schema` is llama.cpp's, `value` the same in huggingface_hub."""
 
     schema: JsonSchema | None = None
+    value: JsonSchema | None = None
+    json_schema: None = None
 
 
-class NamedSchema(msgspec.Struct, kw_only=True):
-    """A schema with OpenAI's fields around it. `strict` changes nothing: a schema always binds."""
+class JsonFormat(_Format, tag="json"):
+    """TGI's name for JSON that satisfies the schema `value`."""
+
+    value: JsonSchema
+
+
+class RegexFormat(_Format, tag="regex"):
+    """TGI's name for a text that matches the regular expression `value`."""
+
+    value: Source
+
+
+class NamedSchema(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A schema with OpenAI's fields around it, which change nothing."""
 
     schema: JsonSchema
     name: str | None = None
@@ -35,13 +64,15 @@ class NamedSchema(msgspec.Struct, kw_only=True):
     strict: bool | None = None
 
 
-class JsonSchemaFormat(msgspec.Struct, tag_field="type", tag="json_schema"):
+class JsonSchemaFormat(_Format, tag="json_schema"):
     """JSON that satisfies a schema."""
 
     json_schema: NamedSchema
+    schema: None = None
+    value: None = None
 
 
-ResponseFormat = TextFormat | JsonObjectFormat | JsonSchemaFormat
+ResponseFormat = TextFormat | JsonObjectFormat | JsonSchemaFormat | JsonFormat | RegexFormat
 
 
 class VllmOutputs(msgspec.Struct, kw_only=True):

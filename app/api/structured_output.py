@@ -15,7 +15,9 @@ import msgspec
 
 from app.api.context import ApiContext
 from app.api.response_format import (
+    JsonFormat,
     JsonSchemaFormat,
+    RegexFormat,
     ResponseFormat,
     StructuredOutputFields,
     TextFormat,
@@ -204,12 +206,23 @@ def _of_structured(fields: VllmOutputs) -> Requested:
 
 
 def _of_response_format(fields: ResponseFormat) -> Requested | None:
-    """Read OpenAI's `response_format`."""
-    if isinstance(fields, JsonSchemaFormat):
-        schema = fields.json_schema.schema
-        return Requested(StructuredOutputs(json=schema), "response_format.json_schema.schema")
-    if isinstance(fields, TextFormat):
-        return None
-    if fields.schema is None:
-        return Requested(StructuredOutputs(json=ANY_OBJECT), "response_format")
-    return Requested(StructuredOutputs(json=fields.schema), "response_format.schema")
+    """Read OpenAI's `response_format`, and what TGI made of it."""
+    match fields:
+        case TextFormat():
+            return None
+        case JsonSchemaFormat():
+            return Requested(StructuredOutputs(json=fields.json_schema.schema), "response_format.json_schema.schema")
+        case RegexFormat():
+            return Requested(StructuredOutputs(regex=fields.value), "response_format.value")
+        case JsonFormat():
+            return Requested(StructuredOutputs(json=fields.value), "response_format.value")
+    if fields.schema is not None and fields.value is not None:
+        raise InvalidValue(
+            "response_format has schema and value, which both say what the answer must be; send one of them.",
+            param="response_format.value",
+        )
+    if fields.value is not None:
+        return Requested(StructuredOutputs(json=fields.value), "response_format.value")
+    if fields.schema is not None:
+        return Requested(StructuredOutputs(json=fields.schema), "response_format.schema")
+    return Requested(StructuredOutputs(json=ANY_OBJECT), "response_format")

@@ -10,7 +10,7 @@ from typing import Any
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.grammar import Grammar, GrammarKind, StructuredOutputs
 from app.text.grammar.grammar_sources import MAX_SOURCE_BYTES, grammar_of, rule_of
-from app.text.grammar.json_schemas import check_size
+from app.text.grammar.schema_keywords import effective
 from app.text.parsing.answer_format import AnswerFormat
 from app.text.parsing.call_grammar import CallGrammar
 from app.text.parsing.formats import CallFormat
@@ -110,14 +110,9 @@ class ToolUse:
         return self.called or tuple(tool for tool in self.definitions if _name_of(tool) in self.strict)
 
     def _source(self, calls: CallFormat, special_tokens: Mapping[str, int], other: Grammar | None) -> str | None:
-        for tool in self._checked:
-            try:
-                check_size(tool["function"]["parameters"])
-            except InvalidValue as error:
-                raise Unwritable(_name_of(tool), f"is rejected: {error.message.rstrip('.')}") from None
-        checked = {_name_of(tool) for tool in self._checked}
-        tools = [tool if _name_of(tool) in checked else _with_any_arguments(tool) for tool in self.definitions]
-        grammar = CallGrammar(calls, self.called or tools, special_tokens)
+        checked = {_name_of(tool): _with_parameters(tool, _effective(tool)) for tool in self._checked}
+        tools = [checked.get(_name_of(tool)) or _with_parameters(tool, {"type": "object"}) for tool in self.definitions]
+        grammar = CallGrammar(calls, list(checked.values()) if self.called else tools, special_tokens)
         if self.called:
             source: str | None = grammar.required(is_parallel=self.is_parallel)
         elif other is not None:
@@ -177,8 +172,19 @@ def _name_of(tool: Mapping[str, Any]) -> str:
     return str(tool["function"]["name"])
 
 
-def _with_any_arguments(tool: Mapping[str, Any]) -> dict[str, Any]:
-    return {**tool, "function": {**tool["function"], "parameters": {"type": "object"}}}
+def _effective(tool: Mapping[str, Any]) -> Any:
+    """Return the schema of a tool's parameters without what excludes nothing."""
+    try:
+        schema = effective(tool["function"]["parameters"])
+    except InvalidValue as error:
+        raise Unwritable(_name_of(tool), f"is rejected: {error.message.rstrip('.')}") from None
+    if schema is False:
+        raise Unwritable(_name_of(tool), "is satisfied by no arguments")
+    return schema
+
+
+def _with_parameters(tool: Mapping[str, Any], schema: Any) -> dict[str, Any]:
+    return {**tool, "function": {**tool["function"], "parameters": schema}}
 
 
 def _named(choice: object) -> str | None:

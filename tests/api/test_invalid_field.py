@@ -27,7 +27,7 @@ def message_of(kind: type[AnyBody], fields: dict[str, object]) -> tuple[str, str
 
 
 EFFORTS = "it must be one of none, minimal, low, medium, high, xhigh, max."
-FORMATS = "it must be one of text, json_object, json_schema."
+FORMATS = "it must be one of text, json_object, json_schema, json, regex."
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ LONG = "a" * (MAX_SOURCE_BYTES + 1)
 ANSWER_FIELDS = {
     "response_format": [
         None, {"type": "text"}, {"type": "json_object"}, {"type": "json_object", "schema": {}},
-        {"type": "text", "x": 1},
+        {"type": "text", "x": 1}, {"type": "json_object", "value": {}}, {"type": "json", "value": {}}, {"type": "json"},
+        {"type": "regex", "value": "a"}, {"type": "regex", "value": {}}, {"type": "text", "value": "a"},
         {"type": "json_schema", "json_schema": {"schema": {}}},
         {"type": "json_schema", "json_schema": {"name": "a", "description": None, "strict": True, "schema": "{}"}},
         {}, [], "text", {"type": "yaml"}, {"type": 5}, {"type": "json_schema"},
@@ -174,7 +175,7 @@ def test_the_format_of_an_answer_is_told_by_its_type():
     schemas = document(OPERATIONS, has_keys=False)["components"]["schemas"]
     (kinds, null) = schemas["ChatBody"]["properties"]["response_format"]["anyOf"]
     assert null == {"type": "null"} and kinds["discriminator"]["propertyName"] == "type"
-    assert kinds["discriminator"]["mapping"].keys() == {"text", "json_object", "json_schema"}
+    assert kinds["discriminator"]["mapping"].keys() == {"text", "json_object", "json", "regex", "json_schema"}
     for kind, ref in kinds["discriminator"]["mapping"].items():
         assert schemas[ref.rpartition("/")[2]]["properties"]["type"] == {"enum": [kind]}
 

@@ -193,11 +193,7 @@ def test_strict_mode_rejects_unknown_fields_and_names_the_nearest():
     [
         ({"stream": True, "stream_options": {"include_usag": True}}, "stream_options.include_usag", "include_usage"),
         ({"stream": True, "stream_options": {"stop": 1}}, "stream_options.stop", None),  # known at the top alone
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}, "schem": {}}}},
-            "response_format.json_schema.schem",
-            "schema",
-        ),
+        ({"structured_outputs": {"json": {}, "regexp": 1}}, "structured_outputs.regexp", "regex"),
     ],
 )
 def test_strict_mode_names_the_nearest_of_the_fields_at_that_place(fields, path, guess):

@@ -106,7 +106,12 @@ async def test_gbnf_is_told_by_its_sign(app: Starlette):
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"response_format": {"type": "text"}}, {"response_format": None, "guided_json": None, "regex": None}],
+    [
+        {},
+        {"response_format": {"type": "text"}},
+        {"response_format": {"type": "text", "json_schema": None}},
+        {"response_format": None, "guided_json": None, "regex": None},
+    ],
     ids=str,
 )
 async def test_without_a_wish_there_is_no_grammar(app: Starlette, fields: dict):
@@ -114,6 +119,7 @@ async def test_without_a_wish_there_is_no_grammar(app: Starlette, fields: dict):
 
 
 RF = "response_format.json_schema.schema"
+ENDLESS = {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
 DEEP: dict[str, Any] = {"type": "integer"}
 for _ in range(40):
     DEEP = {"type": "object", "properties": {"a": DEEP}}
@@ -135,7 +141,7 @@ for _ in range(40):
         ({"response_format": schema_format(5)}, RF, "got `int`"),
         ({"response_format": schema_format("{")}, RF, "is not JSON"),
         ({"response_format": schema_format({"type": "foo"})}, RF, "Invalid type: foo"),
-        ({"response_format": schema_format({"not": {}})}, RF, "Unimplemented keys"),
+        ({"response_format": schema_format({"items": {"not": {"const": 1}}})}, RF, "#/items/not is {"),
         ({"response_format": schema_format(False)}, RF, "no text satisfies"),
         ({"response_format": schema_format(json.dumps(DEEP))}, RF, "nested more than 32"),
         ({"structured_outputs": {}}, "structured_outputs", "has nothing; set exactly one"),
@@ -158,7 +164,8 @@ for _ in range(40):
         ({"grammar": "root ::= ("}, "grammar", "no GBNF"),
         ({"structured_outputs": {"grammar": 'root ::= "a" root'}}, "structured_outputs.grammar", "the rule 'root'"),
         ({"ebnf": 'root ::= "a"{1000000}'}, "ebnf", "ebnf repeats a part 1000000 times; at most 100000"),
-        ({"guided_grammar": 'start: "a" start'}, "guided_grammar", "too long, or never ends"),
+        ({"guided_grammar": 'start: "a" start'}, "guided_grammar", "guided_grammar can never be completed: the rule"),
+        ({"guided_json": ENDLESS}, "guided_json", "rejected: The schema can never be completed: '#' requires"),
         ({"response_format": schema_format({"type": "integer", "minimum": 1e40})}, RF, "at most 18 digits"),
         ({"json_schema": '{"type": "number", "maximum": 1e308}'}, "json_schema", "at most 18 digits"),
         ({"ebnf": "\n".join(f'r{i} ::= "a"' for i in range(401))}, "ebnf", "401 rules"),
@@ -183,17 +190,16 @@ async def test_a_wrong_wish_is_rejected_with_the_clients_own_field(
 
 
 async def test_unknown_options_are_ignored_by_their_paths_and_rejected_if_strict():
-    wish = schema_format({"type": "object", "x": 1})
-    body = {"messages": MESSAGES, "response_format": {**wish, "b": 2, "json_schema": {**wish["json_schema"], "a": 1}}}
+    body = {"messages": MESSAGES, "structured_outputs": {"json": {"type": "object", "x": 1}, "b": 2}}
     for strict in (False, True):
         made = await make_app(strict=strict)
         made.state.context.grammars.load(made.state.context.text.tokenizer, 3072, (4,))
         async with client_of(made) as client:
             answer = await client.post(CHAT, json=body)
         if strict:
-            assert answer.json()["error"]["param"] == "response_format.json_schema.a"
+            assert answer.json()["error"]["param"] == "structured_outputs.b"
         else:
-            assert answer.headers["x-quire-ignored"] == "response_format.json_schema.a, response_format.b"
+            assert answer.headers["x-quire-ignored"] == "structured_outputs.b"
 
 
 async def test_the_loop_serves_others_while_a_grammar_is_compiled(app: Starlette, monkeypatch: pytest.MonkeyPatch):

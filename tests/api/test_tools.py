@@ -303,11 +303,17 @@ async def test_an_answer_is_a_call_or_what_the_response_format_asks_for():
 @pytest.mark.parametrize(
     ("name", "parameters", "words"),
     [
-        ("hermes", {"properties": {"a": {"not": {}}}}, "Unimplemented keys"),
+        ("hermes", {"properties": {"a": {"not": {"const": 1}}}}, "cannot be enforced"),
         ("hermes", {"properties": {"a": {"type": "string", "pattern": "(?=a)b"}}}, ""),
-        ("glm", {"properties": {"a": {"type": "integer", "not": {}}}}, "Unimplemented keys"),
+        ("glm", {"properties": {"a": {"type": "integer", "not": {"const": 1}}}}, "#/properties/a/not is"),
         ("glm", {"properties": {"a": {"type": "string", "pattern": "(?=a)b"}}}, ""),
         ("glm", {"properties": {"a b</arg_key>": {}}}, "cannot write"),
+        ("hermes", {"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "can never be completed"),
+        (
+            "glm",
+            {"properties": {"a": {"type": "array", "items": {"$ref": "#/properties/a"}, "minItems": 1}}},
+            "never be",
+        ),
         ("glm", {"anyOf": [{"required": ["a"]}]}, "'anyOf'"),
         ("lfm2", {"anyOf": [{"required": ["a"]}]}, "'anyOf'"),
         ("qwen3_coder", {"required": True}, "must be a list of names"),

@@ -74,7 +74,7 @@ def test_a_strict_tool_and_a_single_call_have_a_grammar_in_auto():
         ([tool()], {"type": "function"}, InvalidValue, "tool_choice"),
         ([tool()], {"type": "allowed_tools"}, InvalidValue, "tool_choice"),
         ([tool()], 3, InvalidValue, "tool_choice"),
-        ([tool(parameters={"description": "x" * 70000})], "required", InvalidValue, "tools"),
+        ([tool(parameters={"const": "x" * 70000})], "required", InvalidValue, "tools"),
     ],
 )
 def test_errors_name_the_field(tools, choice, error, param):
@@ -166,11 +166,40 @@ def test_an_answer_that_must_call_is_nothing_else(choice):
     ],
 )
 def test_a_grammar_that_is_too_large_names_what_it_is_made_of(outputs, words):
-    long = {"properties": {"a": {"type": "string", "description": "x" * 40_000}}}
+    long = {"properties": {"a": {"const": "x" * 40_000}}}
     tools = [tool(parameters=long, strict=True), tool("g", parameters=long, strict=True)]
     with pytest.raises(InvalidValue, match=words) as caught:
         read(tools).grammar(AnswerFormat(HERMES), outputs)
     assert caught.value.param == "tools"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_descriptions_do_not_count_for_the_size_of_a_grammar(name):
+    answers = AnswerFormat(FORMATS[name].narrowed("<tool_call><TOOLCALL>"))
+    found = set()
+    for text in ("x" * 1200, "short"):
+        parameters = {
+            "type": "object",
+            "title": text,
+            "properties": {"title": {"type": "string", "description": text}, "n": {"type": "integer", "default": text}},
+            "required": ["title"],
+            "additionalProperties": False,
+        }
+        tools = [tool(f"f{index}", parameters=parameters) for index in range(64)]
+        found.add(read(tools, "required", calls=answers.calls).grammar(answers))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_keywords_that_exclude_nothing_do_not_matter_in_any_form_of_calls(name):
+    answers = AnswerFormat(FORMATS[name].narrowed("<tool_call><TOOLCALL>"))
+    parameters = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}}}}
+    free = {"propertyNames": {"type": "string"}, "dependentRequired": {}, "if": True, "not": False}
+    more = {"type": "object", "properties": {"a": {**parameters["properties"]["a"], "uniqueItems": False}}, **free}
+    plain, same = (
+        read([tool(parameters=each)], "required", calls=answers.calls).grammar(answers) for each in (parameters, more)
+    )
+    assert plain == same
 
 
 def test_the_parts_of_a_grammar_are_its_tools():

@@ -15,6 +15,7 @@ from app.contract.errors import InvalidValue
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.grammar.grammar_sources import lark_of_regex, lark_source
 from app.text.grammar.json_schemas import checked_schema
+from app.text.grammar.lark_rules import check_lark
 from app.text.grammar.vocabulary import GrammarVocabulary
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary) -> LLMatche
     """Return a matcher at the beginning of a grammar, whose first masks were computed. Any thread.
 
     Raises:
-        InvalidValue: the grammar is rejected, too large, or satisfied by no text; `param` is set only for GBNF.
+        InvalidValue: the grammar is rejected, too large, or satisfied by no text that ends; `param` is set only for
+            Lark and GBNF.
     """
     import llguidance
 
@@ -93,7 +95,9 @@ def _body(grammar: Grammar) -> dict[str, Any]:
             # The library reads no such character in a text.
             return {"lark_grammar": f"start: {' | '.join(choices)}".replace("\x7f", r"\u007f")}
         case GrammarKind.LARK | GrammarKind.CALLS:
-            return {"lark_grammar": lark_source(grammar)}
+            source = lark_source(grammar)
+            check_lark(source)
+            return {"lark_grammar": source}
 
 
 # What the library's errors begin with, in small letters, and the same in our words.

@@ -21,6 +21,8 @@ from llguidance.gbnf_to_lark import (
 )
 
 from app.contract.errors import InvalidValue
+from app.text.grammar.lark_rules import check_rules
+from app.text.grammar.rule_parts import DEAD, Part, found, reference
 
 MAX_RULES = 400
 MAX_BRACKETS = 64
@@ -55,7 +57,7 @@ def lark_of_gbnf(text: str) -> str:
     try:
         rules = GrammarParser().parse(text)
         _check_repetitions(rules)
-        _check_ends(rules)
+        check_rules({name: _part(rule, _num_needed) for name, rule in rules.items()}, ROOT)
         _mark_terminals(rules)
         resolve(rules)
         _add_brackets(rules)
@@ -85,81 +87,24 @@ def _add_brackets(rules: Rules) -> None:
             node.node = SequenceNode([node.node])
 
 
-def _check_ends(rules: Rules) -> None:
-    """Reject a grammar whose root has no complete text, and name a rule that is the reason."""
-    endless = _endless(rules)
-    name, seen = ROOT, set[str]()
-    while name in endless and name not in seen:
-        seen.add(name)
-        name = next(needed for needed in _needed(rules[name]) if needed in endless)
-    if seen:
-        raise InvalidValue(
-            f"grammar can never be completed: the rule {name!r} has no alternative that ends; add one.", param="grammar"
-        )
-
-
-def _endless(rules: Rules) -> set[str]:
-    """Return the rules that have no complete text; rules that do not exist have one.
-
-    A part has a complete text when enough of its own parts have one: one of several alternatives, or all of a sequence.
-    """
-
-    def num_needed(node: ASTNode) -> int:
-        if isinstance(node, AlternativeNode):
-            return 1
-        if isinstance(node, RuleRefNode):
-            return int(node.name in rules)
-        return 0 if isinstance(node, RepetitionNode) and node.min_times == 0 else len(node.children())
-
-    return set(rules) - _found(rules, num_needed)
+def _num_needed(node: ASTNode) -> int:
+    """Return how many of a part's own parts must have a complete text so that it has one."""
+    if isinstance(node, AlternativeNode):
+        return 1
+    return 0 if isinstance(node, RepetitionNode) and node.min_times == 0 else len(node.children())
 
 
 def _mark_terminals(rules: Rules) -> None:
     """Mark the rules that refer to no rules but marked ones; the root is none."""
-    root = rules.get(ROOT)
-
-    def num_needed(node: ASTNode) -> int:
-        return len(node.children()) + (node is root or isinstance(node, RuleRefNode))
-
-    for name in _found(rules, num_needed):
+    parts = {name: _part(rule, lambda node: len(node.children())) for name, rule in rules.items() if name != ROOT}
+    for name in found(parts | {ROOT: DEAD}):
         rules[name].rule_is_terminal = True
 
 
-def _found(rules: Rules, num_needed: Callable[[ASTNode], int]) -> set[str]:
-    """Return the rules that are found if a part is found when so many of its own are. Linear in the size of a grammar.
-
-    The own part of a reference is its rule.
-    """
-    missing: dict[int, int] = {}  # how many parts of a part must still be found, by id
-    above: dict[int, ASTNode] = {}
-    references: dict[str, list[ASTNode]] = {name: [] for name in rules}
-    names = set[str]()
-    found: list[ASTNode] = []
-    for node in (part for rule in rules.values() for part in _parts(rule)):
-        above.update((id(child), node) for child in node.children())
-        missing[id(node)] = num_needed(node)
-        if isinstance(node, RuleRefNode) and node.name in rules:
-            references[node.name].append(node)
-        if missing[id(node)] == 0:
-            found.append(node)
-    while found:
-        node = found.pop()
-        if isinstance(node, RuleNode):
-            names.add(node.name)
-        for each in references[node.name] if isinstance(node, RuleNode) else [above[id(node)]]:
-            missing[id(each)] -= 1
-            if missing[id(each)] == 0:
-                found.append(each)
-    return names
-
-
-def _needed(node: ASTNode) -> Iterator[str]:
-    """Yield the rules that a part of a rule has in it and does not repeat zero times."""
+def _part(node: ASTNode, num_needed: Callable[[ASTNode], int]) -> Part:
     if isinstance(node, RuleRefNode):
-        yield node.name
-    elif not (isinstance(node, RepetitionNode) and node.min_times == 0):
-        for child in node.children():
-            yield from _needed(child)
+        return reference(node.name)
+    return Part([_part(child, num_needed) for child in node.children()], num_needed(node))
 
 
 def _parts(node: ASTNode) -> Iterator[ASTNode]:

@@ -9,9 +9,14 @@ import orjson
 from app.contract.errors import InvalidValue
 from app.contract.grammar import GBNF_MARK, Grammar, GrammarKind, StructuredOutputs
 from app.text.grammar.json_schemas import checked_schema
+from app.text.grammar.lark_rules import check_lark
 from app.text.grammar.lark_text import as_json, quoted
+from app.text.grammar.schema_keywords import effective
 
 MAX_SOURCE_BYTES = 64 * 2**10
+"""The most that a source has; a schema without what excludes nothing, such as its descriptions."""
+MAX_SCHEMA_BYTES = 256 * 2**10
+"""The most that a schema has with its descriptions."""
 MAX_CHOICES = 512
 MAX_CHOICE_BYTES = 256
 ANY_OBJECT = '{"type":"object"}'
@@ -38,11 +43,12 @@ def json_schema(schema: object) -> Grammar:
     """Return the grammar of a JSON schema, given as an object, as true or false, or as text.
 
     Raises:
-        InvalidValue: it is none of these, or too large; `param` is `json`.
+        InvalidValue: it is none of these, or too large; `param` is `json`. A keyword cannot be enforced, or the schema
+            is nested too deeply; `param` is not set.
     """
     if isinstance(schema, str):
         try:
-            schema = orjson.loads(_checked("json", schema))
+            schema = orjson.loads(_checked("json", schema, MAX_SCHEMA_BYTES))
         except orjson.JSONDecodeError as error:
             raise InvalidValue(f"json is not JSON ({error}); it must be a JSON schema.", param="json") from None
     if not isinstance(schema, (Mapping, bool)):
@@ -53,7 +59,8 @@ def json_schema(schema: object) -> Grammar:
         source = orjson.dumps(schema).decode()
     except TypeError as error:  # only a caller in Python can give what is no JSON
         raise InvalidValue(f"json is no JSON schema: {error}.", param="json") from None
-    return Grammar(GrammarKind.JSON_SCHEMA, _checked("json", source))
+    schema = effective(orjson.loads(_checked("json", source, MAX_SCHEMA_BYTES)))
+    return Grammar(GrammarKind.JSON_SCHEMA, _checked("json", orjson.dumps(schema).decode()))
 
 
 def lark(source: object) -> Grammar:
@@ -85,7 +92,7 @@ def rule_of(grammar: Grammar) -> str:
     """Return a grammar that `grammar_of` has made as the body of a rule in Lark. Any thread.
 
     Raises:
-        InvalidValue: its schema is too large, or is false; `param` is not set.
+        InvalidValue: its schema is too large, or is false, or it can never be completed; `param` is set only for Lark.
     """
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
@@ -95,6 +102,7 @@ def rule_of(grammar: Grammar) -> str:
         case GrammarKind.CHOICE:
             return " | ".join(map(quoted, orjson.loads(grammar.source)))
         case GrammarKind.LARK | GrammarKind.CALLS:
+            check_lark(grammar.source)
             return f"%lark {{\n{grammar.source}\n}}"
 
 
@@ -117,11 +125,11 @@ def _choice(choices: object) -> Grammar:
     return Grammar(GrammarKind.CHOICE, _checked("choice", orjson.dumps(list(dict.fromkeys(choices))).decode()))
 
 
-def _checked(name: str, value: object) -> str:
+def _checked(name: str, value: object, most: int = MAX_SOURCE_BYTES) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidValue(f"{name} is {str(value)[:80]!r}; it must be a text, and not empty.", param=name)
-    if (size := len(_bytes(name, value))) > MAX_SOURCE_BYTES:
-        raise InvalidValue(f"{name} has {size} bytes; at most {MAX_SOURCE_BYTES} are allowed.", param=name)
+    if (size := len(_bytes(name, value))) > most:
+        raise InvalidValue(f"{name} has {size} bytes; at most {most} are allowed.", param=name)
     return value
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import orjson
 
 from app.contract.errors import InvalidValue
+from app.text.grammar.schema_keywords import effective
+from app.text.grammar.schema_parts import check_ends
 
-MAX_SCHEMA_DEPTH = 32
-MAX_PROPERTIES = 400
 # At most one space wherever JSON allows white space: models may write `{"a": 1}`, and cannot write spaces for ever.
 OPTIONS = {"whitespace_flexible": False, "whitespace_pattern": " ?", "coerce_one_of": True}
 # Nine digits of a second and an offset; what mail allows (RFC 5321); what DNS allows; `P` and seven numbers.
@@ -32,55 +32,33 @@ DEFINITIONS = ("#/$defs/", "#/definitions/")
 _OTHERS = ("allOf", "anyOf", "oneOf", "items", "prefixItems", "additionalProperties")
 
 
-def check_size(schema: Any) -> None:
-    """Reject a schema that is nested too deeply, or has an object with too many properties.
-
-    Raises:
-        InvalidValue: the message says which; `param` is not set.
-    """
-    level, depth = [schema], 0
-    while level:
-        depth += 1
-        if depth > 2 * MAX_SCHEMA_DEPTH:  # a schema in a schema is two levels of JSON deeper
-            raise InvalidValue(f"The schema is nested more than {MAX_SCHEMA_DEPTH} levels deep.")
-        inner: list[Any] = []
-        for value in level:
-            if isinstance(value, dict):
-                properties = value.get("properties")
-                if isinstance(properties, dict) and len(properties) > MAX_PROPERTIES:
-                    raise InvalidValue(
-                        f"An object of the schema has {len(properties)} properties; at most {MAX_PROPERTIES} are "
-                        "allowed."
-                    )
-            children = value.values() if isinstance(value, dict) else value
-            inner += [child for child in children if isinstance(child, (dict, list))]
-        level = inner
-
-
 def checked_schema(source: str) -> dict[str, Any]:
     """Return the text of a schema as the library gets it.
 
     Raises:
-        InvalidValue: it is too large, or satisfied by no text; `param` is not set.
+        InvalidValue: it is too large, has what cannot be enforced, or is satisfied by no text that
+            ends; `param` is not set.
     """
-    schema = orjson.loads(source)
+    schema = effective(orjson.loads(source))
     if schema is False:
         raise InvalidValue("The schema is false, which no text satisfies.")
-    if schema is True:
-        schema = {}
-    check_size(schema)
-    return for_library(schema)
+    return for_library({} if schema is True else schema)
 
 
 def for_library(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema with our options in place of its own, and with the limits above. Any thread."""
-    own = _without_options(schema)
+    """Return a schema, as `effective` returns it, with our options and the limits above. Any thread.
+
+    Raises:
+        InvalidValue: it has no value that ends; `param` is not set.
+    """
+    own = _copied(schema)
     inner = list(_schemas(own))
     is_combined = any(map(_combines, inner))
     for each in inner:
         if not is_combined and _may_be_closed(each):
             each["additionalProperties"] = False
         _limit(each)
+    check_ends(own)
     return {**own, "x-guidance": OPTIONS}
 
 
@@ -127,7 +105,8 @@ def _limit(schema: dict[str, Any]) -> None:
         schema.setdefault("maxLength", most)
 
 
-def _without_options(value: Any) -> Any:
+def _copied(value: Any) -> Any:
+    """Return JSON whose objects and lists may be changed."""
     if isinstance(value, dict):
-        return {key: _without_options(item) for key, item in value.items() if key != "x-guidance"}
-    return [_without_options(item) for item in value] if isinstance(value, list) else value
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value

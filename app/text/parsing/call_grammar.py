@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from app.text.grammar.json_schemas import for_library
-from app.text.grammar.lark_text import as_json, quoted, several, without
+from app.text.grammar.lark_text import quoted, several, without
 from app.text.parsing.call_rules import CallRules
 from app.text.parsing.calls import ListMarks
 from app.text.parsing.formats import CallFormat
@@ -158,7 +157,6 @@ class CallGrammar:
         """Add the rules of a call of any tool; `call_of` gets a name and the rule of its arguments."""
         calls = []
         for number, parameters in enumerate(self._functions):
-            schema = {"type": "object", **parameters.root}
-            self._rules.add(f"arguments_{number}: %json {as_json(for_library(schema))}")
+            self._rules.add_schema(f"arguments_{number}", {"type": "object", **parameters.root}, parameters)
             calls.append(call_of(parameters.function, f"arguments_{number}"))
         self._rules.add(f"call: {' | '.join(calls)}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from app.contract.errors import InvalidValue
 from app.text.grammar.json_schemas import DEFINITIONS, for_library
 from app.text.grammar.lark_text import as_json, quoted, several
-from app.text.parsing.tool_schemas import Parameters
+from app.text.parsing.tool_schemas import Parameters, Unwritable
 
 ANY_KEY = r"/[^\s\x00-\x1f<>{}()\[\]\"'=,:]{1,64}/"
 """The name of a parameter that no schema names."""
@@ -60,8 +61,19 @@ class CallRules:
     def json_value(self, schema: Any, parameters: Parameters) -> str:
         """Return the name of a rule for the JSON of a value whose schema is a part of that of `parameters`."""
         name, own = self.new_name("value"), schema if isinstance(schema, dict) else {}
-        self.add(f"{name}: %json {as_json(for_library(_with_definitions(own, parameters.root)))}")
+        self.add_schema(name, _with_definitions(own, parameters.root), parameters)
         return name
+
+    def add_schema(self, name: str, schema: dict[str, Any], parameters: Parameters) -> None:
+        """Add a rule for the JSON that a schema of a function allows.
+
+        Raises:
+            Unwritable: no text of it ends.
+        """
+        try:
+            self.add(f"{name}: %json {as_json(for_library(schema))}")
+        except InvalidValue as error:
+            raise Unwritable(parameters.function, f"is rejected: {error.message.rstrip('.')}") from None
 
 
 def _with_definitions(schema: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:

@@ -117,14 +117,6 @@ def test_marks_that_are_special_tokens_are_tokens(vocabulary):
         assert matcher.is_accepting()
 
 
-def test_options_of_the_grammar_library_in_a_schema_are_dropped():
-    tool = {"function": {"name": "f", "parameters": {"x-guidance": {"whitespace_flexible": True}, "properties": {
-        "a": {"type": "string", "x-guidance": {}}}}}}  # fmt: skip
-    grammar = CallGrammar(FORMATS["hermes"], [tool], {}).required(is_parallel=True)
-    assert grammar.count("x-guidance") == 1
-    assert '"whitespace_flexible": false' in grammar
-
-
 KEYS = st.text(st.sampled_from("aé9_-. \t\n\x1c\"'<>=,:()[]{}\\/|\ufdd0") | st.characters(codec="utf-8"), max_size=12)
 ODD_KEYS = ("", "first name", " a", "a ", "a>", 'a">', "a<", "a=b", "[a]", "a" * 256, "a" * 257, "a</arg_key>b")
 
