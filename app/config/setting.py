@@ -131,6 +131,8 @@ def _parse_bytes(text: str) -> int:
     if match is None:
         raise ValueError(text)
     unit = (match[2] or " ")[0].lower()
+    if unit == " " and "." in match[1]:  # such as 0.5, where GiB are meant
+        raise ValueError(text)
     return int(float(match[1]) * {" ": 1, "k": KIB, "m": MIB, "g": GIB}[unit])
 
 
