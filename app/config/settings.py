@@ -34,7 +34,7 @@ class ModelConfig:
 
     model: str = setting(
         "guide",
-        "Model to serve: `guide` (embedded), `smollm2` (93 MB, downloaded once), a checkpoint folder, a `.gguf` file, "
+        "Model to serve: `guide` (embedded), `smollm2` (93 MB, downloaded once), a checkpoint folder, a GGUF file, "
         "or a Hugging Face hub name: `owner/name`, `owner/name:QUANT` or `owner/name/file.gguf`.",
     )
     revision: str | None = setting(
