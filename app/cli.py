@@ -14,6 +14,7 @@ from types import ModuleType
 
 from app import __version__
 from app.commands.options import Parser
+from app.commands.unicode_text import as_unicode
 from app.config.settings import nearest
 from app.contract.errors import CannotStart, ConfigurationError, QuireError, error_line
 
@@ -79,6 +80,8 @@ def usage() -> str:
 
 
 def _dispatch(arguments: list[str]) -> int:
+    for number, argument in enumerate(arguments, 1):
+        as_unicode(argument, f"argument {number}")
     name = arguments[0] if arguments else "--help"
     if name in ("--help", "-h", "help"):
         print(usage())

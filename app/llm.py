@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import fields, replace
 from itertools import count
-from operator import index
 
 from tqdm import tqdm
 
 from app.config.settings import ServerConfig, make_config
+from app.config.vllm_options import translate
 from app.contract.admission import admit
 from app.contract.errors import (
     ConfigurationError,
@@ -29,7 +30,17 @@ from app.contract.grammar import Grammar
 from app.contract.requests import EngineRequest, Pooling, PoolingKind, Submit
 from app.contract.sampling_params import MAX_SEQUENCES, SamplingParams
 from app.engine.build import build_engine
-from app.llm_outputs import Logprob, RequestOutput, ToolCall, apply_events, error_of, new_outputs
+from app.llm_outputs import (
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    Logprob,
+    RequestOutput,
+    ToolCall,
+    apply_events,
+    error_of,
+    new_outputs,
+)
+from app.llm_prompts import Prompt, Prompts, each_prompt, params_of_each, text_of, token_ids_of
 from app.runtime.clock import monotonic
 from app.text.chat_template import RenderOptions
 from app.text.grammar.answer_rules import answer_rules
@@ -37,18 +48,20 @@ from app.text.grammar.cache import GrammarCache
 from app.text.opened_model import OpenedModel
 from app.text.parsing.whole_answer import call_id, client_reason, parse_whole
 from app.text.reasoning_marks import reasoning_start
+from app.text.tokenizer import Tokenizer
 from app.text.tool_choice import NO_TOOLS, ToolUse, choose_tools
 from app.text.tools import with_objects
 
-Prompt = str | Sequence[int] | Mapping[str, Sequence[int]]
 Message = Mapping[str, object]
+_log = logging.getLogger("quire")
 
 
 class LLM:
     """A model in this process, without a server. Use it from one thread; its methods block until all tokens are there.
 
-    `settings` are named as in the settings reference (`max_model_len=2048`, `num_kv_blocks=512`, ...). `itl_target` is
-    off by default, because single tokens are not streamed.
+    `settings` are named as in the settings reference (`max_model_len=2048`, `num_kv_blocks=512`, ...); keywords of
+    vLLM's `LLM` are accepted, with a warning in the log where they act otherwise (docs/reference/vllm.md). `itl_target`
+    is off by default, because single tokens are not streamed.
 
     Raises:
         ConfigurationError: an unknown setting or a bad value.
@@ -57,14 +70,17 @@ class LLM:
     """
 
     def __init__(self, model: str = "guide", dtype: str = "auto", **settings: object) -> None:
-        settings["itl_target"] = settings.get("itl_target") or 0.0
+        values, notes = translate({"model": model, "dtype": dtype, **settings})
+        values["itl_target"] = values.get("itl_target") or 0.0
+        for note in notes:
+            _log.warning(note)
         for item in fields(ServerConfig):
-            if item.name in settings:
+            if item.name in values:
                 raise ConfigurationError(
                     f"{item.name} is a setting of the server; LLM accepts the settings of model, cache and scheduler.",
                     param=item.name,
                 )
-        self.config = make_config({"model": model, "dtype": dtype, **settings})
+        self.config = make_config(values)
         opened = OpenedModel.open(self.config.model)
         self._text = opened.text
         self.tokenizer = self._text.tokenizer
@@ -74,11 +90,13 @@ class LLM:
 
     def generate(
         self,
-        prompts: str | Mapping[str, Sequence[int]] | Sequence[Prompt],
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        prompts: Prompts,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
-        """Complete one prompt or many (texts, token id lists, or `{"prompt_token_ids": ids}`); results in their order.
+        """Complete one prompt or many: texts, token id lists, `{"prompt": text}` or `{"prompt_token_ids": ids}`.
+
+        The results are in the order of the prompts.
 
         A model that was trained only on its chat template, such as `guide`, answers a text as a user message.
 
@@ -87,25 +105,25 @@ class LLM:
             QueueTimeout: a request waited longer than `queue_timeout`.
             EngineFailed: the engine failed while it processed a request.
         """
-        batch: list[Prompt] = [prompts] if isinstance(prompts, (str, Mapping)) else list(prompts)
+        batch = each_prompt(prompts)
         encoded = [self._encode(prompt) for prompt in batch]
-        texts = [prompt if isinstance(prompt, str) else None for prompt in batch]
-        return self._run(encoded, texts, params, use_tqdm)
+        return self._run(encoded, [text_of(prompt) for prompt in batch], sampling_params, use_tqdm)
 
     def chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
         *,
+        chat_template_kwargs: Mapping[str, object] | None = None,
         tools: Sequence[Mapping[str, object]] | None = None,
         tool_choice: str | Mapping[str, object] = "auto",
         parallel_tool_calls: bool = True,
     ) -> list[RequestOutput]:
         """Answer one conversation or many, rendered with the model's chat template.
 
-        Without `params`, answers may be as long as the context allows. Messages, `tools`, `tool_choice` and
-        `parallel_tool_calls` are those of OpenAI's API.
+        Without `sampling_params`, answers may be as long as the context allows. Messages, `tools`, `tool_choice` and
+        `parallel_tool_calls` are those of OpenAI's API; `chat_template_kwargs` are variables of the template.
 
         Raises:
             NoChatTemplate: the model has none.
@@ -121,13 +139,13 @@ class LLM:
         use = choose_tools(
             None if tools is None else list(tools), tool_choice, parallel_tool_calls, self._text.answers.calls
         )
-        options = RenderOptions(tools=use.definitions)
+        options = RenderOptions(variables=dict(chat_template_kwargs or {}), tools=use.definitions)
         encoded = [
             template.render([with_objects(one, f"messages[{index}]") for index, one in enumerate(each)], options)
             for each in many
         ]
         results = self._run(
-            encoded, [None] * len(encoded), params or SamplingParams(max_tokens=None), use_tqdm, tools=use
+            encoded, [None] * len(encoded), sampling_params or SamplingParams(max_tokens=None), use_tqdm, tools=use
         )
         for result in results:
             self._parse(result, use)
@@ -135,7 +153,7 @@ class LLM:
 
     def beam_search(
         self,
-        prompts: str | Mapping[str, Sequence[int]] | Sequence[Prompt],
+        prompts: Prompts,
         beam_width: int = 4,
         max_tokens: int = 16,
         n: int | None = None,
@@ -169,22 +187,23 @@ class LLM:
 
     def embed(
         self,
-        prompts: str | Mapping[str, Sequence[int]] | Sequence[Prompt],
+        prompts: Prompts,
         *,
         pooling: str | None = None,
         dimensions: int | None = None,
         normalize: bool = True,
-    ) -> list[list[float]]:
+    ) -> list[EmbeddingRequestOutput]:
         """Return a vector for each prompt: its pooled hidden states, `mean` (default, unless the model says) or `last`.
 
-        Vectors are cut to `dimensions` numbers, then scaled to length 1 with `normalize`. The same prompt has the same
-        bits in any batch. Prompts are given as for `generate`, but a text is never made a user message.
+        The vectors are in `outputs.embedding` of the results. They are cut to `dimensions` numbers, then scaled to
+        length 1 with `normalize`. The same prompt has the same bits in any batch. Prompts are given as for `generate`,
+        but a text is never made a user message.
 
         Raises:
             RequestError: a prompt or parameter is invalid, or the device makes no embeddings.
             EngineFailed: the engine failed while it processed a prompt.
         """
-        info, batch = self.engine.model_info, [prompts] if isinstance(prompts, (str, Mapping)) else list(prompts)
+        info, batch = self.engine.model_info, each_prompt(prompts)
         if not info.reads_prompts:
             raise UnsupportedParameter("Embeddings are not supported on this device; they need a CPU.")
         if pooling is not None and pooling not in list(PoolingKind):
@@ -195,21 +214,22 @@ class LLM:
             )
         how = Pooling(info.pooling if pooling is None else PoolingKind(pooling), dimensions, normalize)
         params = SamplingParams(max_tokens=1, temperature=0)
-        encoded = [self.tokenizer.encode(each) if isinstance(each, str) else self._encode(each) for each in batch]
+        encoded = [self._encode_plain(each) for each in batch]
         requests = [replace(self._request(ids, params, None), pooling=how) for ids in encoded]
         found = {event.request_id: event for events in self._events_of(requests) for event in events}
-        vectors = []
+        results = []
         for request in requests:
             event = found[request.id]
             if isinstance(event, RequestFailed):
                 raise error_of(event.error)
             assert isinstance(event, Embedded), "a pooled request has one event"
-            vectors.append(array("f", event.vector).tolist())
-        return vectors
+            vector = EmbeddingOutput(array("f", event.vector).tolist())
+            results.append(EmbeddingRequestOutput(request.id, list(request.prompt_token_ids), vector))
+        return results
 
     def score_prompt(
         self,
-        prompts: str | Mapping[str, Sequence[int]] | Sequence[Prompt],
+        prompts: Prompts,
         num_top: int = 0,
         use_tqdm: bool = False,
     ) -> list[list[dict[int, Logprob] | None]]:
@@ -222,8 +242,8 @@ class LLM:
             RequestError: a prompt or `num_top` is invalid, a prompt is too long, or the device scores no prompts.
             EngineFailed: the engine failed while it processed a prompt.
         """
-        batch: list[Prompt] = [prompts] if isinstance(prompts, (str, Mapping)) else list(prompts)
-        encoded = [self.tokenizer.encode(each) if isinstance(each, str) else self._encode(each) for each in batch]
+        batch = each_prompt(prompts)
+        encoded = [self._encode_plain(each) for each in batch]
         params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=num_top)
         outputs = self._run(encoded, [None] * len(encoded), params, use_tqdm)
         return [output.prompt_logprobs or [] for output in outputs]
@@ -239,6 +259,14 @@ class LLM:
             for request in requests:
                 self.engine.abort(request.id, monotonic())
 
+    def get_tokenizer(self) -> Tokenizer:
+        """Return the model's tokenizer, with `encode` and `decode`."""
+        return self.tokenizer
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """Return parameters with the model's defaults."""
+        return SamplingParams().with_defaults(self.engine.model_info.defaults)
+
     def close(self) -> None:
         """Drop the engine and its memory; the object cannot be used afterwards. Idempotent."""
         with suppress(AttributeError):
@@ -253,7 +281,7 @@ class LLM:
         *,
         tools: ToolUse | None = None,
     ) -> list[RequestOutput]:
-        each = _per_prompt(params, len(encoded))
+        each = params_of_each(params, len(encoded))
         different = {id(one): one for one in each}  # mostly all prompts have the same parameters
         grammars = {key: self._grammar(one, tools) for key, one in different.items()}
         requests = [
@@ -326,29 +354,11 @@ class LLM:
         )
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:
-        if isinstance(prompt, str):
-            return [*self._text.chat_prefix(prompt), *self.tokenizer.encode(prompt)]
-        if isinstance(prompt, Mapping):
-            if set(prompt) != {"prompt_token_ids"}:
-                raise InvalidValue(
-                    f"A prompt has the keys {sorted(prompt)}; it must have prompt_token_ids.", param="prompt"
-                )
-            prompt = prompt["prompt_token_ids"]
-        try:
-            return [index(token_id) for token_id in prompt]
-        except TypeError:
-            raise InvalidValue(
-                f"A prompt is {str(prompt)[:80]}; it must be a text, a list of token ids, or "
-                '{"prompt_token_ids": [...]}.',
-                param="prompt",
-            ) from None
+        text = text_of(prompt)
+        if text is not None:
+            return [*self._text.chat_prefix(text), *self.tokenizer.encode(text)]
+        return token_ids_of(prompt)
 
-
-def _per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int) -> Sequence[SamplingParams]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * num_prompts
-    if len(params) != num_prompts:
-        raise InvalidValue(
-            f"{len(params)} params were given for {num_prompts} prompts; give one, or one per prompt.", param="params"
-        )
-    return params
+    def _encode_plain(self, prompt: Prompt) -> Sequence[int]:
+        text = text_of(prompt)
+        return token_ids_of(prompt) if text is None else self.tokenizer.encode(text)

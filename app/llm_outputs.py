@@ -46,7 +46,8 @@ class ToolCall:
 class CompletionOutput:
     """One completion. With `logprobs` set in the parameters, `logprobs` has one dict per token, {token id: Logprob}.
 
-    Tokens that ended the completion are in `logprobs`, but not in `token_ids`. An answer to a chat has its reasoning in
+    Tokens that ended the completion are in `logprobs`, but not in `token_ids`; `cumulative_logprob` is the sum over the
+    tokens of `logprobs`. An answer to a chat has its reasoning in
     `reasoning` and its calls in `tool_calls`, and the rest in `text`.
     """
 
@@ -55,6 +56,7 @@ class CompletionOutput:
     token_ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
     logprobs: list[dict[int, Logprob]] | None = None
+    cumulative_logprob: float | None = None
     reasoning: str = ""
     tool_calls: list[ToolCall] = field(default_factory=list)
 
@@ -75,10 +77,38 @@ class RequestOutput:
     usage: Usage | None = None
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
 
+    @property
+    def finished(self) -> bool:
+        """Whether all completions have ended, which they have once a method returns."""
+        return all(output.finish_reason is not None for output in self.outputs)
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """How many tokens of the prompt were found in the prefix cache."""
+        return 0 if self.usage is None else self.usage.cached_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingOutput:
+    """The vector of one prompt."""
+
+    embedding: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingRequestOutput:
+    """One prompt and its vector."""
+
+    request_id: str
+    prompt_token_ids: list[int]
+    outputs: EmbeddingOutput
+
 
 def new_outputs(params: SamplingParams) -> list[CompletionOutput]:
     """Return the empty outputs of a request."""
-    return [CompletionOutput(choice, logprobs=None if params.logprobs is None else []) for choice in range(params.n)]
+    if params.logprobs is None:
+        return [CompletionOutput(choice) for choice in range(params.n)]
+    return [CompletionOutput(choice, logprobs=[], cumulative_logprob=0.0) for choice in range(params.n)]
 
 
 def apply_events(
@@ -104,6 +134,9 @@ def apply_events(
             output.token_ids += event.token_ids
             if output.logprobs is not None:
                 output.logprobs += [_logprobs(entry, token_bytes) for entry in event.logprobs or ()]
+                output.cumulative_logprob = sum(
+                    (entry.logprob for entry in event.logprobs or ()), output.cumulative_logprob or 0.0
+                )
         elif isinstance(event, Finished):
             output.finish_reason = str(event.reason)
             num_before = 0 if request.usage is None else request.usage.completion_tokens

@@ -1,5 +1,6 @@
 """The command line: help, options, and errors as one line and an exit code."""
 
+import argparse
 import re
 
 import pytest
@@ -43,7 +44,7 @@ def test_columns_of_the_help_of_a_command_are_separated(capsys, name):
     _, out, _ = run(capsys, name, "--help")
     parser, _ = cli.command_parser(name)
     for action in parser._actions:
-        if action.help and action.option_strings:
+        if action.help not in (None, argparse.SUPPRESS) and action.option_strings:
             word = action.help.split()[0].replace("%%", "%")
             option = action.option_strings[-1]
             assert re.search(rf"{re.escape(option)}\b[^\n]*?(  |\n +){re.escape(word)}", out), option
@@ -89,6 +90,8 @@ def test_version(capsys):
         (("serve", "a", "b"), "'b'"),
         (("serve", "a", "--model", "b"), "twice"),
         (("serve", "--host", "0.0.0.0"), "--insecure"),
+        (("serve", "--tensor-parallel-size", "2"), "one device"),
+        (("serve", "--swap-space", "0.5"), "0.5"),
         (("serve", "--config", "/nowhere.toml"), "/nowhere.toml"),
         (("serve", "--kv-cache-memory", "9" * 400), "--kv-cache-memory"),
         (("generate",), "PROMPT"),
@@ -180,11 +183,25 @@ def test_flags_need_no_value():
 def test_quiet_has_a_short_form_and_applies_to_console_and_log(monkeypatch, option):
     seen = []
     monkeypatch.setattr(
-        SERVER_RUN, lambda config, console, writer, timings: seen.append((config.server.quiet, console))
+        SERVER_RUN, lambda config, console, writer, **others: seen.append((config.server.quiet, console))
     )
     assert cli.main(["serve", option]) == 0
     ((is_quiet, console),) = seen
     assert is_quiet and console._is_quiet
+
+
+def test_what_an_option_of_vllm_changes_is_handed_to_the_server_to_be_logged(monkeypatch):
+    seen = []
+    monkeypatch.setattr(SERVER_RUN, lambda config, console, writer, timings, notes: seen.extend(notes))
+    assert cli.main(["serve", "--trust-remote-code", "--tensor-parallel-size", "1", "--dtype", "half"]) == 0
+    assert [note.split()[0] for note in seen] == ["trust_remote_code"]
+
+
+def test_other_commands_print_what_a_value_of_vllm_changes(capsys):
+    args = options.Parser("quire plan", "")
+    options.add_settings(args, "cache")
+    options.read_config(args.parse(["--kv-cache-dtype", "fp16"]))
+    assert capsys.readouterr().err.startswith("quire: warning: kv_cache_dtype is fp16: ")
 
 
 def test_the_log_format_can_be_set_in_the_environment(monkeypatch):

@@ -242,9 +242,9 @@ def test_no_prompts_give_no_outputs(llm: LLM):
         ([[-1]], None, InvalidValue, "between 0 and 306"),
         ([["x"]], None, InvalidValue, "token ids"),
         ([1, 2, 3], None, InvalidValue, "token ids"),
-        ([{"prompt": "x"}], None, InvalidValue, "prompt_token_ids"),
+        ([{"prompts": "x"}], None, InvalidValue, "prompt_token_ids"),
         ([[5] * 600], None, ContextLengthExceeded, "512"),
-        (["a", "b"], [GREEDY], InvalidValue, "1 params were given for 2 prompts"),
+        (["a", "b"], [GREEDY], InvalidValue, "1 sampling_params were given for 2 prompts"),
     ],
 )
 def test_invalid_prompts_are_rejected_and_leave_no_request(llm: LLM, prompts, params, error, words):

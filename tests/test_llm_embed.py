@@ -15,22 +15,27 @@ def llm():
     llm.close()
 
 
+def vectors_of(llm, prompts, **options):
+    """The vectors of prompts."""
+    return [output.outputs.embedding for output in llm.embed(prompts, **options)]
+
+
 def test_vectors_have_length_1_and_do_not_depend_on_the_batch(llm):
     texts = ["What is Quire?", "Does it need a GPU?", "a"]
-    vectors = llm.embed(texts)
+    vectors = vectors_of(llm, texts)
     assert {len(vector) for vector in vectors} == {llm.engine.model_info.hidden_size}
     assert all(math.isclose(math.hypot(*vector), 1, rel_tol=1e-5) for vector in vectors)
-    assert [llm.embed(text)[0] for text in texts] == vectors
-    assert llm.embed([llm.tokenizer.encode(text) for text in texts]) == vectors
+    assert [vectors_of(llm, text)[0] for text in texts] == vectors
+    assert vectors_of(llm, [llm.tokenizer.encode(text) for text in texts]) == vectors
     assert len({tuple(vector) for vector in vectors}) == 3
 
 
 def test_dimensions_and_pooling_change_the_vector(llm):
-    (whole,) = llm.embed("What is Quire?", normalize=False)
-    (cut,) = llm.embed("What is Quire?", dimensions=3, normalize=False)
-    (last,) = llm.embed("What is Quire?", pooling="last", normalize=False)
+    (whole,) = vectors_of(llm, "What is Quire?", normalize=False)
+    (cut,) = vectors_of(llm, "What is Quire?", dimensions=3, normalize=False)
+    (last,) = vectors_of(llm, "What is Quire?", pooling="last", normalize=False)
     assert cut == whole[:3] and last != whole
-    (one,) = llm.embed("a", dimensions=1)
+    (one,) = vectors_of(llm, "a", dimensions=1)
     assert abs(one[0]) == 1
 
 

@@ -23,6 +23,7 @@ from app.observe.metrics import Metrics
 from app.streaming.streams import Streams
 from tools.examples_page import examples_page
 from tools.limits_page import limits_page
+from tools.vllm_page import vllm_page
 from tools.websocket_page import websocket_page
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -186,6 +187,11 @@ def all_examples_page() -> str:
     return MADE.format(source="tools/examples_page.py") + examples_page()
 
 
+def all_vllm_page() -> str:
+    """Return the page of vLLM's options."""
+    return MADE.format(source="app/config/vllm_options.py and tools/vllm_page.py") + vllm_page()
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "command-line.md": command_line_page,
@@ -194,6 +200,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "websocket.md": quire_v1_page,
     "limits.md": all_limits_page,
     "examples.md": all_examples_page,
+    "vllm.md": all_vllm_page,
 }
 """The pages, and the functions that make them."""
 

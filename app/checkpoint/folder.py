@@ -22,6 +22,8 @@ EMBEDDED = "guide"
 MAX_JSON_BYTES = 64 * 2**20
 MAX_HEADER_BYTES = 100 * 2**20
 ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+LFS_POINTER = b"version https://git-lfs"
+LFS_ADVICE = "is only a pointer to the file in Git LFS; run `git lfs pull` in the checkout, or download the model again"
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 
 
@@ -63,6 +65,8 @@ class Checkpoint:
         Raises:
             ModelRefused: a file is missing, damaged or unsafe; the message names it.
         """
+        if (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
+            raise rejected(f"{folder} is an adapter; merge it into its model's weights, and give that folder.")
         config = read_json(folder / "config.json")
         generation = folder / "generation_config.json"
         states: dict[Path, FileState] = {}
@@ -187,7 +191,10 @@ def _read_header(file: Path) -> tuple[dict[str, TensorEntry], FileState]:
         with file.open("rb") as stream:
             state = FileState.of(stream)
             size = state.num_bytes
-            length = int.from_bytes(stream.read(8), "little")
+            begin = stream.read(8)
+            if begin == LFS_POINTER[:8]:
+                raise rejected(f"{file} {LFS_ADVICE}.")
+            length = int.from_bytes(begin, "little")
             if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
                 raise _damaged(file, "it is truncated, or not a safetensors file")
             header = stream.read(length)

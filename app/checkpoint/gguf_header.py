@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from app.checkpoint.file_state import FileState
-from app.checkpoint.folder import rejected
+from app.checkpoint.folder import LFS_ADVICE, LFS_POINTER, rejected
 from app.checkpoint.tensor_types import ADVICE, TENSOR_TYPES, TensorType
 from app.contract.errors import ModelRefused
 
@@ -80,6 +80,16 @@ class GgufHeader:
     state: FileState | None = None
 
 
+def begins_as_gguf(file: Path) -> bool:
+    """Whether a file begins as GGUF files do, whatever its name is. Blocks.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with file.open("rb") as stream:
+        return stream.read(len(MAGIC)) == MAGIC
+
+
 def read_header(file: Path) -> GgufHeader:
     """Read and check the header of `file`. Blocks.
 
@@ -133,7 +143,10 @@ class _Reader:
 
     def _counts(self) -> tuple[int, int]:
         """Read the first 24 bytes; return the numbers of tensors and keys."""
-        if self._size < MIN_FILE_BYTES or self._take(4) != MAGIC:
+        magic = self._take(4) if self._size >= MIN_FILE_BYTES else b""
+        if magic == LFS_POINTER[:4]:
+            raise rejected(f"{self._file} {LFS_ADVICE}.")
+        if magic != MAGIC:
             self._fail("it is not a GGUF file, or truncated")
         version = self._number("I")
         if int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS:

@@ -1,7 +1,8 @@
 """What a model's name means: `resolve` turns it into the path of a folder or of a GGUF file.
 
     guide, smollm2             the embedded model; the one that is downloaded from the package index
-    FOLDER, FILE.gguf          local files; any part of a split GGUF file
+    FOLDER, FILE               local files: a checkpoint's folder, or a GGUF file, whatever its name is; any part of a
+                               split one
     OWNER/NAME                 a repository of the hub: its safetensors, or GGUF if that is all there is
     OWNER/NAME:QUANT           one GGUF variant of it, in any case
     OWNER/NAME/FILE.gguf       one file of it
@@ -16,8 +17,9 @@ import re
 import sys
 from pathlib import Path
 
-from app.checkpoint.file_parts import parts_of, without_part
+from app.checkpoint.file_parts import without_part
 from app.checkpoint.folder import EMBEDDED, readable, rejected
+from app.checkpoint.gguf_header import begins_as_gguf
 from app.checkpoint.hub.hub_cache import HubName
 from app.checkpoint.hub.repo_files import GGUF, RepoFile, choose, variants
 from app.contract.errors import ConfigurationError
@@ -28,7 +30,7 @@ _HUB_NAME = re.compile(
     r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*?)(?::(?P<quant>\w[\w.-]*)|/(?P<file>[^:]+\.gguf))?", re.ASCII
 )
 _FORMS = (
-    "give a checkpoint folder, a .gguf file, a hub name (owner/name, or owner/name:QUANT for GGUF, for example "
+    "give a checkpoint folder, a GGUF file, a hub name (owner/name, or owner/name:QUANT for GGUF, for example "
     "unsloth/Qwen3-0.6B-GGUF:Q4_K_M), `guide` or `smollm2`"
 )
 
@@ -88,8 +90,10 @@ def _local(model: str) -> Path:
     with readable(path):
         if path.is_dir():
             return _in_folder(model, path.resolve())
-        if path.is_file() and path.suffix.lower() == ".gguf":
-            return _first_part(path.absolute())
+        if path.is_file() and (path.suffix.lower() == ".gguf" or begins_as_gguf(path)):
+            return path.absolute()
+        if path.suffix in (".safetensors", ".json") and path.exists():
+            raise rejected(f"{model} is one file of a checkpoint; give its folder, {path.absolute().parent}.")
         if path.exists():
             raise rejected(f"{model} is a file that is no GGUF file; {_FORMS}.")
     raise rejected(f"There is no folder or file {model}; {_FORMS}.")
@@ -103,13 +107,4 @@ def _in_folder(model: str, folder: Path) -> Path:
     found = variants(files)
     if not found or found[0].format != GGUF:
         return folder
-    return _first_part(folder / choose(model, files).files[0].path)
-
-
-def _first_part(file: Path) -> Path:
-    """Return the first part of a split GGUF file, the file itself if it is not split."""
-    parts = parts_of(file.name)
-    missing = next((name for name in parts if not file.with_name(name).exists()), None)
-    if missing is not None:
-        raise rejected(f"{file.parent} lacks {missing}, a part of {without_part(file.name)}; download it too.")
-    return file.with_name(parts[0])
+    return folder / choose(model, files).files[0].path

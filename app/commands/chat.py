@@ -12,6 +12,7 @@ from importlib import import_module
 
 from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
 from app.commands.streamed_text import TextStream
+from app.commands.unicode_text import as_unicode, keep_invalid_bytes
 from app.contract.errors import ConfigurationError, QuireError
 from app.contract.sampling_params import SamplingParams
 
@@ -72,6 +73,7 @@ def converse(responder: Responder, questions: Iterator[str], system: str | None 
         elif question:
             conversation = [*messages, {"role": "user", "content": question}]
             try:
+                as_unicode(question, "the question")
                 messages = [*conversation, {"role": "assistant", "content": _print_answer(responder(conversation))}]
             except QuireError as error:
                 if not sys.stdin.isatty():
@@ -104,6 +106,7 @@ def _questions() -> Iterator[str]:
     if sys.stdin.isatty():
         with contextlib.suppress(ImportError):
             import_module("readline")  # makes input() editable
+    keep_invalid_bytes()
     while True:
         try:
             yield input("> " if sys.stdin.isatty() else "").strip()
@@ -119,6 +122,8 @@ def _remote(args: argparse.Namespace, runner: asyncio.Runner) -> Responder:
     if "model" in vars(args):
         raise ConfigurationError("--url and --model cannot be used together; give a server or a model")
     key = args.server_key or os.environ.get("QUIRE_API_KEY", "").partition(",")[0] or None
+    if key is not None and not key.isascii():
+        raise ConfigurationError("the API key has other characters than ASCII, which HTTP cannot send; correct it")
     fields = read_sampling(args)
     if args.ws:
         return lambda messages: websocket_answer(runner, args.url, key, messages, fields, _note)

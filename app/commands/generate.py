@@ -8,6 +8,7 @@ import contextlib
 import sys
 
 from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
+from app.commands.unicode_text import as_unicode, keep_invalid_bytes
 from app.contract.sampling_params import SamplingParams
 
 
@@ -24,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     """Stream the answer to standard output."""
     config = read_config(args)
     params = SamplingParams(**{"max_tokens": None, **read_sampling(args)})
-    prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
+    prompt = _read_prompt() if args.prompt == "-" else args.prompt
     from app.commands.local import LocalModel
 
     with asyncio.Runner() as runner, contextlib.closing(LocalModel(config, runner)) as model:
@@ -37,3 +38,8 @@ def run(args: argparse.Namespace) -> int:
                 print(delta, end="", flush=True)
         print()
     return 0
+
+
+def _read_prompt() -> str:
+    keep_invalid_bytes()
+    return as_unicode(sys.stdin.read(), "the prompt")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-from collections.abc import Collection, Sequence
+import sys
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from app.config.setting import KIB, MIB, Setting
 from app.config.settings import Config, load_config, nearest, settings
+from app.config.vllm_option import VllmOption
+from app.config.vllm_options import translate, vllm_options
 from app.contract.errors import ConfigurationError
 
 _SHORT = {"quiet": ("-q",)}
@@ -26,6 +29,7 @@ _SAMPLING: dict[str, tuple[type, str]] = {
     "frequency_penalty": (float, "Above 0: tokens become less likely with each occurrence in the output."),
     "seed": (int, "Seed of the sampling, for repeatable outputs."),
 }
+_VLLM = "vllm "  # before the names of vLLM's options among the parsed arguments
 SAMPLING_NAMES = frozenset(_SAMPLING)
 """Names taken by the sampling options: `--seed` is that of the sampling there, not that of random weights."""
 
@@ -65,6 +69,28 @@ def add_settings(parser: Parser, *sections: str, without: Collection[str] = ()) 
             _add_option(groups[item.section], item)
 
 
+def add_vllm_options(parser: Parser) -> None:
+    """Add the options of vLLM that are no settings here, without help: docs/reference/vllm.md has them."""
+    own = {item.name for item in settings()}
+    for row in vllm_options().values():
+        dest = row.name if row.name in own else f"{_VLLM}{row.name}"
+        for option, const in _spellings(row):
+            if option in parser._option_string_actions:
+                continue
+            about: dict[str, Any] = {"dest": dest, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+            if row.kind == "flag":
+                parser.add_argument(option, action="store_const", const=const, **about)
+            else:
+                parser.add_argument(option, nargs="+" if row.kind == "values" else None, **about)
+
+
+def _spellings(row: VllmOption) -> list[tuple[str, str]]:
+    """Return the spellings of an option, each with the value that it has as a flag."""
+    if row.kind == "flag":
+        return [(row.option, "true"), (f"--no-{row.option.removeprefix('--')}", "false")]
+    return [(row.option, "")] + ([(row.short, "")] if row.short else [])
+
+
 def section_title(section: str) -> str:
     """Return the title of a section of the settings."""
     return str(getattr(Config(), section).__doc__).rstrip(".")
@@ -90,14 +116,25 @@ def default_text(item: Setting) -> str:
     return str(item.default)
 
 
-def read_config(args: argparse.Namespace, model: str | None = None) -> Config:
+def print_note(text: str) -> None:
+    """Tell the user that an option acts otherwise than expected."""
+    print(f"quire: warning: {text}", file=sys.stderr)
+
+
+def read_config(args: argparse.Namespace, model: str | None = None, note: Callable[[str], None] = print_note) -> Config:
     """Merge options, environment, file and defaults; `model` is the positional MODEL where a command has one.
+
+    `note` is called with a line for each option of vLLM that acts otherwise here.
 
     Raises:
         ConfigurationError: see `app.config.settings.load_config`; also a MODEL given twice.
     """
     given = vars(args)
     options = {item.name: _value(item, given[item.name]) for item in settings() if item.name in given}
+    foreign = {name.removeprefix(_VLLM): value for name, value in given.items() if name.startswith(_VLLM)}
+    options, notes = translate({**options, **foreign})
+    for text in notes:
+        note(text)
     if model is not None and options.setdefault("model", model) != model:
         raise ConfigurationError(
             f"the model is given twice: {model} and --model {options['model']}; leave one out", param="model"

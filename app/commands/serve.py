@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from app.commands.options import Parser, add_settings, read_config
+from app.commands.options import Parser, add_settings, add_vllm_options, read_config
 from app.observe.console import Console
 from app.observe.log_writer import LogWriter
 from app.runtime.gc_tuning import paused_gc
@@ -21,13 +21,16 @@ def add_options(parser: Parser) -> None:
     parser.usage = "quire serve [MODEL] [OPTIONS]"
     parser.add_argument("served", nargs="?", metavar="MODEL", help="Same as --model.")
     add_settings(parser, "model", "cache", "scheduler", "server")
+    add_vllm_options(parser)
+    parser.epilog = "The options of `vllm serve` are accepted, too; docs/reference/vllm.md says what becomes of each."
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal ends the process."""
     timings = StartTimings(process_age())
     with _startup_signals(), paused_gc():
-        config = read_config(args, model=args.served)
+        notes: list[str] = []
+        config = read_config(args, model=args.served, note=notes.append)
         timings.end("Python, the command line")
         # Imported after the settings were checked: a mistyped option is reported without delay.
         from app.server.run import serve
@@ -35,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         timings.end("import the server")
         writer = LogWriter()
         console = Console(writer.stream(sys.stdout), is_quiet=config.server.quiet)
-        serve(config, console, writer, timings=timings)
+        serve(config, console, writer, timings=timings, notes=notes)
     return 0
 
 

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from app.config.devices import CUDA, resolve_device
+from app.config.sampling_defaults import read_override
 from app.contract.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def check_together(config: Config) -> None:
                 "or http://localhost:5173.",
                 param="allowed_origins",
             )
+    read_override(config.model.override_generation_config)
     check_device(config, resolve_device(config.model.device))
     if scheduler.max_num_batched_tokens < scheduler.max_num_seqs:
         raise ConfigurationError(

@@ -110,8 +110,10 @@ class Setting(NamedTuple):
             return False
         if self.choices and value not in self.choices:
             return False
+        if isinstance(value, str):
+            return _is_unicode(value)
         if isinstance(value, tuple):
-            return all(isinstance(item, str) for item in value)
+            return all(isinstance(item, str) and _is_unicode(item) for item in value)
         if isinstance(value, (int, float)) and self.kind != "flag":
             low = -MAX_INTEGER if self.minimum is None else self.minimum
             return low <= value <= (MAX_INTEGER if self.maximum is None else self.maximum)  # False for NaN
@@ -126,11 +128,18 @@ class Setting(NamedTuple):
         return ConfigurationError(f"{source} is {given}; it must be {self.allowed()}.", param=self.name)
 
 
+def _is_unicode(text: str) -> bool:
+    """Whether a text has no lone surrogates, as which Python reads bytes of the environment that are no UTF-8."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
+
+
 def _parse_bytes(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
     unit = (match[2] or " ")[0].lower()
+    if unit == " " and "." in match[1]:  # such as 0.5, where GiB are meant
+        raise ValueError(text)
     return int(float(match[1]) * {" ": 1, "k": KIB, "m": MIB, "g": GIB}[unit])
 
 
@@ -160,11 +169,11 @@ class _Kind(NamedTuple):
 KIND_OF_TYPE = {"str": "text", "int": "integer", "float": "seconds", "bool": "flag", "tuple[str, ...]": "list"}
 """The kind of a setting by the annotation of its field, for fields that are declared without a kind."""
 _KINDS = {
-    "text": _Kind(str, str, "a string"),
+    "text": _Kind(str, str, "a string in UTF-8"),
     "integer": _Kind(int, int, "an integer"),
     "seconds": _Kind(float, _parse_seconds, "a number of seconds (or, for example, 50ms)"),
     "share": _Kind(float, float, "a number"),
     "bytes": _Kind(int, _parse_bytes, "a number of bytes, or a size with the unit KiB, MiB or GiB (for example 4MiB)"),
     "flag": _Kind(bool, _parse_flag, "true or false"),
-    "list": _Kind(tuple, _parse_list, "a list of strings"),
+    "list": _Kind(tuple, _parse_list, "a list of strings in UTF-8"),
 }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from app.checkpoint.names import default_served_name
 from app.config.checks import check_together
 from app.config.devices import CUDA, resolve_device
 from app.config.setting import KIB, KIND_OF_TYPE, MIB, Setting, setting
+from app.config.toml_file import read_toml
 from app.contract.errors import ConfigurationError
 
 TOOL_PARSERS = (
@@ -34,7 +34,7 @@ class ModelConfig:
 
     model: str = setting(
         "guide",
-        "Model to serve: `guide` (embedded), `smollm2` (93 MB, downloaded once), a checkpoint folder, a `.gguf` file, "
+        "Model to serve: `guide` (embedded), `smollm2` (93 MB, downloaded once), a checkpoint folder, a GGUF file, "
         "or a Hugging Face hub name: `owner/name`, `owner/name:QUANT` or `owner/name/file.gguf`.",
     )
     revision: str | None = setting(
@@ -94,6 +94,14 @@ class ModelConfig:
         "Marks of reasoning; `auto` tells them from the chat template, `none` leaves reasoning in the text.",
         choices=("auto", "none", *REASONING_PARSERS),
     )
+    generation_config: str = setting(
+        "auto",
+        "Sampling defaults of requests: `auto` takes the model's own, `vllm` temperature 1 without a filter.",
+        choices=("auto", "vllm"),
+    )
+    override_generation_config: str | None = setting(
+        None, 'Sampling defaults that replace others, as a JSON object: `{"temperature": 0.7, "top_p": 0.9}`.'
+    )
     seed: int = setting(0, "Seed of the random weights with `--load-format dummy`.", minimum=0)
 
 
@@ -101,7 +109,7 @@ class ModelConfig:
 class CacheConfig:
     """KV cache."""
 
-    block_size: int = setting(16, "Tokens per KV block.", choices=(8, 16, 32, 64))
+    block_size: int = setting(16, "Tokens per KV block.", choices=(8, 16, 32, 64, 128))
     kv_cache_dtype: str = setting(
         "auto",
         "Data type of the KV cache: `auto` is the model's; `int8` (one scale per token and head; CPU only) and `fp8` "
@@ -348,7 +356,7 @@ def load_config(options: Mapping[str, object], environ: Mapping[str, str], file:
     """
     values: dict[str, object] = {}
     if file is not None:
-        values.update(_read_toml(file))
+        values.update(read_toml(file))
     for item in settings():
         if item.variable in environ:
             values[item.name] = item.check(item.parse(environ[item.variable], item.variable), item.variable)
@@ -376,17 +384,6 @@ def nearest(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
     """Return `; did you mean '...'` for a misspelt name, or an empty string."""
     matches = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {matches[0]!r}" if matches else ""
-
-
-def _read_toml(file: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(
-            f"Cannot read the configuration file {file}: {error.strerror}.", param="config"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"The configuration file {file} is not valid TOML: {error}.", param="config") from None
 
 
 _SECTIONS: dict[str, Any] = {field.name: type(field.default) for field in dataclasses.fields(Config)}

@@ -16,6 +16,7 @@ from app.checkpoint.pooling_config import default_pooling
 from app.checkpoint.sizes import decoded, weight_bytes
 from app.checkpoint.spec import ModelSpec
 from app.config.devices import CPU, resolve_device
+from app.config.sampling_defaults import sampling_defaults
 from app.config.settings import Config, served_name, tenants
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import CannotStart, ModelRefused
@@ -291,7 +292,7 @@ def _model_info(
         kv_capacity_tokens=limits.num_blocks * limits.block_size,
         vocab_size=spec.vocab_size,
         eos_token_ids=eos_token_ids,
-        defaults=spec.defaults,
+        defaults=sampling_defaults(config.model, spec.defaults),
         created=files.created,
         block_size=limits.block_size,
         max_num_seqs=limits.max_running,

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -55,11 +55,12 @@ def serve(
     *,
     timings: StartTimings | None = None,
     faults: FaultPlan | None = None,
+    notes: Sequence[str] = (),
 ) -> None:
     """Serve until a signal ends the process, with exit code 0, or a failure with its code. Main thread only.
 
     Messages go to `console`, whose stream should be one of `writer`; the log, and all that is printed to stderr, goes
-    through `writer`, too. `timings` contains the phases so far; `faults` is for tests.
+    through `writer`, too. `timings` contains the phases so far; `faults` is for tests; `notes` are logged as warnings.
 
     Raises:
         ModelRefused: the model's folder cannot be served.
@@ -75,6 +76,8 @@ def serve(
     configure_logging(sys.stderr, writer, config.server.log_format, level=level, before_write=console.clear_status)
     raise_file_limit()
     with contextlib.redirect_stderr(writer.stream(sys.stderr)):
+        for note in notes:
+            logging.getLogger("quire").warning(note)
         listener = listen(config.server.host, config.server.port, config.server)
         if model.text.chat_template is not None:
             logging.getLogger("quire").info("answer format: %s", model.text.answers)

@@ -233,7 +233,7 @@ SPLITS: dict[str, tuple[dict[str, bytes], str]] = {
     "part 0": ({"m-00000-of-00002.gguf": _part(0, 2, "blk")}, "lacks m-00001|does not end in"),
     "huge count": ({_FIRST: _part(0, 2**31, "blk"), _SECOND: _part(1, 2)}, "split.count is 2147483648"),
     "count is a text": ({_FIRST: _part(0, "2", "blk"), _SECOND: _part(1, 2)}, "split.count is '2'"),
-    "9999 parts": ({"m-00001-of-09999.gguf": _part(0, 9999, "blk")}, "lacks m-00002-of-09999"),
+    "9999 parts": ({"m-00001-of-09999.gguf": _part(0, 9999, "blk")}, "m-00002-of-09999.gguf is missing"),
     "99999 parts": ({"m-00001-of-99999.gguf": _part(0, 99999, "blk")}, "split.count is 99999"),
 }  # fmt: skip
 

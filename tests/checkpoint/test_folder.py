@@ -132,6 +132,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "a name that breaks the line": (
         lambda f: write(f / WEIGHTS, {"a\nb": {}}, b""), (WEIGHTS, "header is damaged"),
     ),
+    "pointer of Git LFS": (
+        lambda f: (f / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+        ("git lfs pull",),
+    ),
     "index that breaks the line": (lambda f: shard(f, "a\nb.safetensors"), (r"a\nb.safetensors", "lacks")),
     "header is no JSON": (lambda f: write(f / WEIGHTS, b"{nonsense", b""), (WEIGHTS, "header is damaged")),
     "header is a list": (lambda f: write(f / WEIGHTS, [], b""), (WEIGHTS, "header is damaged")),
@@ -232,6 +236,12 @@ def test_dummy_weights_need_only_a_config(tmp_path: Path):
     (tmp_path / "config.json").write_bytes((tiny("Llama") / "config.json").read_bytes())
     opened, spec = inspect(ModelConfig(model=str(tmp_path), load_format="dummy"))
     assert opened.tensors is None and spec.vocab_size == 307
+
+
+def test_a_folder_of_an_adapter_is_refused_as_one(tmp_path: Path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelRefused, match="is an adapter; merge it"):
+        Checkpoint.open(tmp_path)
 
 
 def test_the_revision_changes_with_config_and_weights(tmp_path: Path):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from app.checkpoint.gguf_files import GgufFiles
+from app.checkpoint.names import resolve
 from app.contract.errors import ModelRefused
 from tests.gguf_writer import tiny_gguf, write_gguf
 
@@ -30,6 +31,28 @@ def test_any_part_may_be_given(tmp_path: Path):
         assert {name: tensor.file for name, tensor in opened.tensors.items()} == dict(zip("abc", files, strict=True))
         assert opened.metadata.file == files[0] and opened.metadata.fields["a.number"] == 1
     assert len({GgufFiles.open(file).revision for file in files}) == 1
+
+
+@pytest.mark.parametrize("name", ["m-00001-of-00013.gguf", "m-00007-of-00013.gguf", "sha256-0123", "m.bin"])
+@pytest.mark.parametrize("fields", [{}, {"split.count": 1}, {"split.count": 0}], ids=str)
+def test_a_whole_file_is_one_whatever_its_name_is(tmp_path: Path, name: str, fields: dict[str, Any]):
+    file = write_gguf(tmp_path / name, {"general.architecture": "llama", **fields}, {"a": ("F32", ROW)})
+    assert list(GgufFiles.open(resolve(str(file))).tensors) == ["a"]
+
+
+def test_a_missing_part_is_named_whichever_is_given(tmp_path: Path):
+    parts = [write_part(tmp_path, number, 3, str(number)) for number in (1, 2, 3)]
+    parts[1].unlink()
+    for part in (parts[0], parts[2]):
+        with pytest.raises(ModelRefused, match=r"00002-of-00003\.gguf is missing, a part of"):
+            GgufFiles.open(resolve(str(part)))
+
+
+def test_a_pointer_of_git_lfs_is_named(tmp_path: Path):
+    file = tmp_path / "m.gguf"
+    file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(ModelRefused, match="git lfs pull"):
+        GgufFiles.open(file)
 
 
 def test_a_split_of_one_part_needs_no_name(tmp_path: Path):

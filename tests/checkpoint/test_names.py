@@ -42,7 +42,7 @@ def test_local_files_come_before_the_hub(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_error_for_a_missing_model_lists_the_accepted_forms(name: str):
     with pytest.raises(ModelRefused) as refusal:
         resolve(name)
-    assert f"There is no folder or file {name}; give a checkpoint folder, a .gguf file" in refusal.value.message
+    assert f"There is no folder or file {name}; give a checkpoint folder, a GGUF file" in refusal.value.message
     assert "owner/name:QUANT" in refusal.value.message
 
 
@@ -60,14 +60,17 @@ def test_a_gguf_file_is_its_own_path_also_as_a_link_to_a_blob(tmp_path: Path):
         resolve(str(tmp_path / "blob"))
 
 
-def test_any_part_of_a_split_file_stands_for_all(tmp_path: Path):
-    parts = [tmp_path / f"m-Q8_0-0000{part}-of-00003.gguf" for part in (1, 2, 3)]
-    for part in parts:
-        part.touch()
-    assert {resolve(str(part)) for part in parts} == {parts[0]}
-    parts[1].unlink()
-    with pytest.raises(ModelRefused, match=r"lacks m-Q8_0-00002-of-00003\.gguf, a part of m-Q8_0\.gguf"):
-        resolve(str(parts[0]))
+def test_a_file_that_begins_as_gguf_is_one_whatever_its_name_is(tmp_path: Path):
+    for name in ("sha256-0123", "m.bin", "m-00001-of-00013.gguf", "m-00002-of-00002.safetensors"):
+        (tmp_path / name).write_bytes(b"GGUF and so on")
+        assert resolve(str(tmp_path / name)) == tmp_path / name
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "model.safetensors.index.json"])
+def test_one_file_of_a_checkpoint_is_refused_with_its_folder(tmp_path: Path, name: str):
+    (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(ModelRefused, match=f"give its folder, {tmp_path}"):
+        resolve(str(tmp_path / name))
 
 
 def test_a_part_of_no_parts_is_a_whole_file(tmp_path: Path):

@@ -103,7 +103,7 @@ def check_history(data: st.DataObject) -> EngineStats:
     model, dtype = data.draw(st.sampled_from(CASES), label="model and dtype")
     num_prompt = data.draw(st.sampled_from((1, 2, 7, 31, 33, 127, 128, 129, 150)), label="prompt tokens")
     others = data.draw(st.lists(st.integers(1, 140), max_size=10), label="prompt tokens of the others")
-    block_size = data.draw(st.sampled_from((8, 16, 32, 64)), label="block size")
+    block_size = data.draw(st.sampled_from((8, 16, 32, 64, 128)), label="block size")
     num_tokens = data.draw(st.sampled_from((448, 640, 4096)), label="pool in tokens")
     # Two consecutive faults at the same token would fail a request that runs alone.
     faults = data.draw(st.sets(st.sampled_from((2, 17, 33, 50))), label="steps that raise")

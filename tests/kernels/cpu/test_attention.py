@@ -51,7 +51,7 @@ def test_a_row_has_the_same_bits_in_every_chunk_batch_and_block_size(data: st.Da
     others = data.draw(
         st.lists(st.tuples(st.integers(0, LONGEST), st.sampled_from([1, 1, 1, 9])), max_size=6), label="others"
     )
-    block_size = data.draw(st.sampled_from([8, 16, 32, 64]), label="block size")
+    block_size = data.draw(st.sampled_from([8, 16, 32, 64, 128]), label="block size")
     chunk = (position - before, before + 1 + after)
     (alone,) = rows_of(heads, [(position, 1)], window=window, dtype=dtype)
     rows = rows_of(heads, [chunk, *others], block_size=block_size, window=window, dtype=dtype)

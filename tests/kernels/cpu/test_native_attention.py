@@ -64,7 +64,7 @@ def test_every_type_width_and_window_is_close_to_float64(name: str, kind: str, l
     heads, bound = HEADS[name], CACHES[kind][2]
     key = (heads.num_heads, heads.num_kv_heads, heads.head_dim)
     for turn, (step, chunks) in enumerate(STEPS.items(), list(HEADS).index(name)):
-        window, block_size = WINDOWS[turn % 5], (8, 16, 32, 64)[turn % 4]
+        window, block_size = WINDOWS[turn % 5], (8, 16, 32, 64, 128)[turn % 5]
         found = attend(library, chunks, heads, kind, window=window, block_size=block_size)
         wanted = torch.cat([expected(n, *chunk, key, kind, window) for n, chunk in enumerate(chunks)])
         assert (found - wanted).abs().max() < bound, f"{step}, window {window}, block size {block_size}"
@@ -132,7 +132,7 @@ def test_a_row_has_the_same_bits_in_every_batch_and_on_any_threads(
         st.lists(st.tuples(st.integers(0, LONGEST - 9), st.sampled_from([1, 1, 1, 9])), max_size=6), label="others"
     )
     index = data.draw(st.integers(0, len(others)), label="sequences before it")
-    block_size = data.draw(st.sampled_from([8, 16, 32, 64]), label="block size")
+    block_size = data.draw(st.sampled_from([8, 16, 32, 64, 128]), label="block size")
     num_threads = data.draw(st.integers(1, 4), label="threads")
 
     (alone,) = attend(library, [(position, 1)], heads, kind, window=window, num_threads=1)

@@ -64,7 +64,7 @@ def test_paged_attention_equals_the_reference_for_every_shape(chunks: list[tuple
         assert (ours[step.batch.num_tokens :] == 0).all()
 
 
-@pytest.mark.parametrize("block_size", [8, 16, 32, 64])
+@pytest.mark.parametrize("block_size", [8, 16, 32, 64, 128])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_paged_attention_equals_the_reference_for_every_type(dtype: torch.dtype, block_size: int):
     heads = Heads(6, 2, 24)

@@ -1,0 +1,65 @@
+"""The prompts that the methods of `LLM` take, as text or token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import index
+
+from app.contract.errors import InvalidValue
+from app.contract.sampling_params import SamplingParams
+
+Prompt = str | Sequence[int] | Mapping[str, str | Sequence[int]]
+Prompts = str | Mapping[str, str | Sequence[int]] | Sequence[Prompt]
+"""One text or dict, or several prompts."""
+
+
+def each_prompt(prompts: Prompts) -> list[Prompt]:
+    """Return the prompts as a list."""
+    return [prompts] if isinstance(prompts, (str, Mapping)) else list(prompts)
+
+
+def text_of(prompt: Prompt) -> str | None:
+    """Return the text of a prompt; None if it is token ids."""
+    if isinstance(prompt, Mapping) and set(prompt) == {"prompt"}:
+        prompt = prompt["prompt"]
+    return prompt if isinstance(prompt, str) else None
+
+
+def token_ids_of(prompt: Prompt) -> list[int]:
+    """Return the token ids of a prompt that is no text.
+
+    Raises:
+        InvalidValue: it has none.
+    """
+    if isinstance(prompt, Mapping):
+        if not {"prompt_token_ids"} <= set(prompt) <= {"prompt_token_ids", "prompt"}:
+            raise InvalidValue(
+                f"A prompt has the keys {sorted(prompt)}; it must have prompt or prompt_token_ids.", param="prompt"
+            )
+        prompt = prompt["prompt_token_ids"]
+    try:
+        return [index(token_id) for token_id in prompt]  # type: ignore[arg-type]  # which is a TypeError
+    except TypeError:
+        raise InvalidValue(
+            f"A prompt is {str(prompt)[:80]}; it must be a text, a list of token ids, "
+            '{"prompt": text} or {"prompt_token_ids": [...]}.',
+            param="prompt",
+        ) from None
+
+
+def params_of_each(
+    params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
+) -> Sequence[SamplingParams]:
+    """Return the parameters of each prompt.
+
+    Raises:
+        InvalidValue: there are others than one, or one for each prompt.
+    """
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * num_prompts
+    if len(params) != num_prompts:
+        raise InvalidValue(
+            f"{len(params)} sampling_params were given for {num_prompts} prompts; give one, or one per prompt.",
+            param="sampling_params",
+        )
+    return params

@@ -1,0 +1,101 @@
+"""Programs for vLLM's `LLM`, as its documentation has them, but for the model."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from app import LLM, SamplingParams
+from app.contract.errors import ConfigurationError
+from tests.checkpoints import tiny
+
+MODEL = str(tiny("Llama"))
+
+
+@pytest.fixture(scope="module")
+def llm():
+    loaded = LLM(model=MODEL, tensor_parallel_size=1, block_size=128, num_gpu_blocks_override=8)
+    yield loaded
+    loaded.close()
+
+
+def test_the_keywords_of_a_program_for_vllm_are_accepted_and_what_differs_is_logged(caplog):
+    with caplog.at_level(logging.WARNING, "quire"):
+        llm = LLM(
+            MODEL,
+            tensor_parallel_size=1,
+            gpu_memory_utilization=0.9,
+            kv_cache_dtype="fp16",
+            enable_chunked_prefill=True,
+            trust_remote_code=True,
+            dtype="half",
+            max_num_seqs=4,
+            max_num_batched_tokens=256,
+            max_model_len=128,
+            enforce_eager=True,
+            quantization=None,
+            seed=0,
+            swap_space=0,
+            disable_log_stats=True,
+            tokenizer=None,
+            override_generation_config={"temperature": 0.0},
+        )
+    assert [record.message.split()[0] for record in caplog.records] == ["kv_cache_dtype", "trust_remote_code"]
+    sampling_params = SamplingParams(top_p=0.95, max_tokens=4, ignore_eos=True)
+    outputs = llm.generate(["Hello, my name is"] * 2, sampling_params=sampling_params, use_tqdm=False)
+    llm.close()
+    assert outputs[0].outputs[0].token_ids == outputs[1].outputs[0].token_ids
+    for output in outputs:
+        assert output.prompt == "Hello, my name is" and output.finished
+        assert len(output.outputs[0].token_ids) == 4
+
+
+@pytest.mark.parametrize(
+    ("keywords", "advice"),
+    [
+        ({"tensor_parallel_size": 2}, "one device"),
+        ({"speculative_model": "owner/name"}, "speculative_ngram"),
+        ({"enable_lora": True}, "merge"),
+        ({"quantization": "awq"}, "one of int8, int4"),
+        ({"tensor_parallel_sise": 1}, "Unknown setting"),
+    ],
+    ids=str,
+)
+def test_what_is_not_built_is_refused_with_what_to_do(keywords, advice):
+    with pytest.raises(ConfigurationError, match=advice):
+        LLM(MODEL, **keywords)
+
+
+def test_dicts_with_a_text_are_prompts(llm):
+    params = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True, logprobs=0)
+    by_dict, by_text = llm.generate([{"prompt": "the quick"}, "the quick"], params, use_tqdm=False)
+    (alone,) = llm.generate({"prompt": "the quick"}, params, use_tqdm=False)
+    assert by_dict.prompt == by_text.prompt == alone.prompt == "the quick"
+    assert by_dict.outputs[0].token_ids == by_text.outputs[0].token_ids == alone.outputs[0].token_ids
+    both = {"prompt": "the quick", "prompt_token_ids": by_text.prompt_token_ids}
+    assert llm.generate(both, params, use_tqdm=False)[0].outputs[0].token_ids == alone.outputs[0].token_ids
+
+
+def test_outputs_have_the_sum_of_their_logprobs_and_the_cached_tokens(llm):
+    params = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True, logprobs=0)
+    prompt = [5] * 200
+    (first,), (second,) = (llm.generate([prompt], params, use_tqdm=False) for _ in range(2))
+    answer = second.outputs[0]
+    chosen = [entry[token].logprob for entry, token in zip(answer.logprobs, answer.token_ids, strict=True)]
+    assert answer.cumulative_logprob == pytest.approx(sum(chosen))
+    assert (first.num_cached_tokens, second.num_cached_tokens) == (0, 128)
+    assert (
+        llm.generate([prompt], replace(params, logprobs=None), use_tqdm=False)[0].outputs[0].cumulative_logprob is None
+    )
+
+
+def test_the_tokenizer_and_the_default_parameters_can_be_had(llm):
+    text = "the quick brown fox"
+    assert llm.get_tokenizer().decode(llm.get_tokenizer().encode(text)) == text
+    assert llm.get_default_sampling_params().temperature == llm.engine.model_info.defaults.temperature
+
+
+def test_vectors_are_in_outputs_embedding(llm):
+    (output,) = llm.embed("the quick")
+    assert len(output.outputs.embedding) == llm.engine.model_info.hidden_size
+    assert output.prompt_token_ids == llm.tokenizer.encode("the quick")
