@@ -58,8 +58,7 @@ def parse_chat(request: RequestContext) -> ApiRequest:
             reasoning=start,
             tools=prompt.tools,
         )
-    is_both = request.context.config.server.reasoning_field == "both"
-    return parsed.with_answer(plan_answer(text, start, prompt.tools.schemas, has_both_fields=is_both))
+    return parsed.with_answer(plan_answer(text, start, prompt.tools.schemas, _reasoning_fields(request, body)))
 
 
 class ChatPrompt:
@@ -136,6 +135,13 @@ def _num_chars(message: Message) -> int:
 def _text_of(message: Message) -> str:
     content = message.content or ""
     return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
+def _reasoning_fields(request: RequestContext, body: ChatBody) -> tuple[str, ...]:
+    if body.include_reasoning is False:
+        return ()
+    is_both = request.context.config.server.reasoning_field == "both"
+    return ("reasoning_content", "reasoning") if is_both else ("reasoning_content",)
 
 
 def _max_tokens(body: ChatBody) -> int | None:

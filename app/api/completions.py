@@ -43,7 +43,7 @@ def parse_completion(request: RequestContext) -> ApiRequest:
     encoded = []
     for name, prompt in zip(names, prompts, strict=True):
         with renaming({"prompt": name}):
-            encoded.append(_token_ids(request, prompt))
+            encoded.append(_token_ids(request, prompt, adds_special_tokens=body.add_special_tokens is not False))
     is_shown = body.echo or params.prompt_logprobs is not None
     num_shown = sum(map(len, encoded)) if is_shown else 0
     scores = {} if body.prompt_logprobs is not None else {"prompt_logprobs": "echo"}
@@ -109,9 +109,10 @@ def _echoes(request: RequestContext, prompts: Sequence[Prompt], encoded: Sequenc
     return tuple(Echo.of(text, ids, tokenizer.token_bytes) for text, ids in zip(texts, encoded, strict=True))
 
 
-def _token_ids(request: RequestContext, prompt: Prompt) -> list[int]:
+def _token_ids(request: RequestContext, prompt: Prompt, *, adds_special_tokens: bool) -> list[int]:
     if isinstance(prompt, list):
         return prompt
     request.check_num_chars(len(prompt))
     text, limit = request.context.text, request.model_info.max_model_len
-    return [*text.chat_prefix(prompt, max_tokens=limit), *text.tokenizer.encode(prompt, max_tokens=limit)]
+    encoded = text.tokenizer.encode(prompt, add_special_tokens=adds_special_tokens, max_tokens=limit)
+    return [*text.chat_prefix(prompt, max_tokens=limit), *encoded]
