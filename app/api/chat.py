@@ -16,7 +16,7 @@ from app.api.schemas import ChatBody, sampling_params
 from app.api.stream_response import make_response
 from app.api.template_options import render_options
 from app.api.tool_messages import tool_fields
-from app.contract.admission import max_output_tokens
+from app.contract.admission import output_limit
 from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
 from app.text.reasoning_marks import reasoning_start
 from app.text.tool_choice import choose_tools
@@ -54,7 +54,7 @@ def parse_chat(request: RequestContext) -> ApiRequest:
             params,
             body,
             ignored,
-            max_output=max_output_tokens(params, num_shown_tokens=num_shown),
+            output=output_limit(params, num_shown_tokens=num_shown),
             reasoning=start,
             tools=prompt.tools,
         )

@@ -1,6 +1,7 @@
 """From a chat body to an engine request."""
 
 import asyncio
+import re
 import threading
 from dataclasses import replace
 
@@ -244,6 +245,24 @@ async def test_a_full_context_has_the_error_message_that_clients_search_for(cont
         f"This model's maximum context length is {MODEL_INFO.max_model_len} tokens. "
     )
     assert caught.value.param == param
+    assert "context_length_exceeded" in caught.value.message  # LangChain.js sees nothing but the message
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens", "min_tokens"])
+async def test_the_advice_for_a_length_that_does_not_fit_works(context, field):
+    with pytest.raises(ContextLengthExceeded) as caught:
+        await parse(raw(BODY | {field: 100_000_000}), context, parse_chat)
+    [number] = re.findall(rf"lower {field} to (\d+)", caught.value.message)
+    await parse(raw(BODY | {field: int(number)}), context, parse_chat)
+    assert caught.value.param == field
+
+
+async def test_a_server_may_lower_max_tokens_instead():
+    context = (await make_app(clamp_max_tokens=True)).state.context
+    for field in ("max_tokens", "max_completion_tokens"):
+        request = (await parse(raw(BODY | {field: 100_000_000}), context, parse_chat)).request
+        assert request.params.max_tokens == MODEL_INFO.max_model_len - len(request.prompt_token_ids)
+    assert (await parse(raw(BODY | {"max_tokens": 3}), context, parse_chat)).request.params.max_tokens == 3
 
 
 async def test_long_bodies_are_parsed_one_by_one_on_a_thread_and_short_ones_do_not_wait(context, monkeypatch):
@@ -288,8 +307,9 @@ async def test_the_output_size_of_one_request_is_bounded_first(context, monkeypa
     monkeypatch.setattr(context.engine, "model_info", lambda: large_model_info)
     many = BODY | {"n": 16, "logprobs": True, "top_logprobs": 20}
     for field in ("max_tokens", "max_completion_tokens"):
-        with pytest.raises(InvalidValue, match=r"1000000\. Lower max_tokens to 2976") as caught:
+        with pytest.raises(InvalidValue) as caught:
             await parse(raw(many | {field: 2977}), context, parse_chat)
+        assert f"1000000. Lower {field} to 2976" in caught.value.message
         assert (caught.value.param, caught.value.http_status) == (field, 400)
         assert (await parse(raw(many | {field: 2976}), context, parse_chat)).request.params.max_tokens == 2976
     assert (await parse(raw(many), context, parse_chat)).request.params.max_tokens == 2976
