@@ -25,6 +25,8 @@ MAX_MESSAGES = 1024
 # `developer` is OpenAI's newer word for `system`; templates have the older one.
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 UNSUPPORTED_ROLES = ("function",)
+# Clients send null or a list of no parts beside calls, for an answer of reasoning alone, and for a call without result.
+MAY_BE_EMPTY = ("assistant", "tool")
 
 
 async def chat_completions(request: Request) -> ASGIApp:
@@ -117,11 +119,11 @@ def _check_message(index: int, message: Message) -> dict[str, object]:
     if message.role not in ROLES:
         raise InvalidValue(f"{path} is {message.role[:100]!r}; it must be one of {', '.join(ROLES)}.", param=path)
     fields = tool_fields(index, message)
-    if message.content is None and message.role == "assistant":
-        return {"role": "assistant", "content": "", **fields}  # some clients send null for an empty content
+    if not message.content and message.role in MAY_BE_EMPTY:
+        return {"role": message.role, "content": "", **fields}
     if message.content is None or message.content == []:
-        path = f"messages[{index}].content"
-        raise InvalidValue(f"{path} is missing; it must be a text or a list of text parts.", param=path)
+        path, what = f"messages[{index}].content", "missing" if message.content is None else "an empty list"
+        raise InvalidValue(f"{path} is {what}; it must be a text or a list of text parts.", param=path)
     content: object = message.content
     if isinstance(message.content, list):
         content = [{"type": "text", "text": part.text} for part in message.content]

@@ -11,6 +11,7 @@ from app.api.accounts import Sender
 from app.api.chat import parse_chat
 from app.api.context import MAX_LONG_WAITING
 from app.api.parse_request import MAX_SMALL_BYTES
+from app.api.schemas import ChatBody
 from app.contract.admission import num_blocks_needed
 from app.contract.engine_status import EngineStats
 from app.contract.errors import ContextLengthExceeded, InvalidValue, Overloaded, RequestError
@@ -190,7 +191,55 @@ async def test_messages_that_cannot_fit_are_rejected_before_rendering(context, m
     assert rendered == [2]
 
 
-@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}])
+CALLS = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+QUESTION = {"role": "user", "content": "Hi"}
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}, {"content": []}])
+@pytest.mark.parametrize("result", [{}, {"content": None}, {"content": ""}, {"content": []}])
+async def test_calls_and_results_may_have_no_content(context, content, result):
+    history = [
+        QUESTION,
+        {"role": "assistant", "tool_calls": CALLS} | content,
+        {"role": "tool", "tool_call_id": "c1"} | result,
+    ]
+    whole = [QUESTION, {**history[1], "content": ""}, {**history[2], "content": ""}]
+    prompts = [
+        (await parse(raw({"messages": messages}), context, parse_chat)).request.prompt_token_ids
+        for messages in (history, whole)
+    ]
+    assert prompts[0] == prompts[1]
+
+
+@pytest.mark.parametrize("role", ["user", "system"])
+async def test_a_question_without_content_is_said_to_have_none_or_an_empty_list(context, role):
+    for content, what in (({}, "missing"), ({"content": None}, "missing"), ({"content": []}, "an empty list")):
+        with pytest.raises(InvalidValue, match=rf"messages\[0\].content is {what}; it must be"):
+            await parse(raw({"messages": [{"role": role} | content]}), context, parse_chat)
+
+
+@pytest.mark.parametrize("name", [name for name in ChatBody.__struct_fields__ if name != "messages"])
+async def test_null_is_the_same_as_no_field(context, name):
+    with_null = (await parse(raw(BODY | {"seed": 7, name: None}), context, parse_chat)).request
+    assert with_null.prompt_token_ids == (await parse(raw(BODY), context, parse_chat)).request.prompt_token_ids
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("name", None), ("tool_calls", None), ("tool_calls", []), ("tool_call_id", None), ("reasoning_content", None),
+    ("reasoning_content", ""), ("reasoning", None), ("refusal", None), ("annotations", []), ("audio", None),
+    ("function_call", None), ("function_call", {}), ("metadata", {}),
+])  # fmt: skip
+@pytest.mark.parametrize("role", ["user", "assistant"])
+async def test_an_empty_field_of_a_message_is_the_same_as_none(context, role, field, value):
+    message = {"role": role, "content": "Hi"}
+    prompts = [
+        (await parse(raw({"messages": [one]}), context, parse_chat)).request.prompt_token_ids
+        for one in (message, message | {field: value})
+    ]
+    assert prompts[0] == prompts[1]
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}, {"content": []}])
 async def test_an_empty_assistant_message_is_accepted(context, content):
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", **content}, {"role": "user", "content": "Ho"}]
     expected = context.text.chat_template.render([messages[0], {"role": "assistant", "content": ""}, messages[2]])
