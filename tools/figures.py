@@ -18,11 +18,11 @@ from benchmarks.figures import RESULTS
 from benchmarks.isolation.report import markdown as isolation_table
 from benchmarks.memory_chart import chart as memory_chart
 from benchmarks.streams.chart import chart as streams_chart
+from tools.marked_part import with_part
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
 BEGIN = "<!-- Made by `make docs` from benchmarks/results/{}.json; do not edit. -->\n"
-END = "<!-- made: end -->\n"
 PEERS = ("llama.cpp", "vLLM")
 
 
@@ -46,12 +46,7 @@ def with_table(page: str, name: str, table: str) -> str:
     Raises:
         ValueError: the marks are not there.
     """
-    begin = BEGIN.format(name)
-    before, rest = page.split(begin)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise ValueError(f"the table {name} has no mark of its end")
-    return f"{before}{begin}\n{table}\n{END}{after}"
+    return with_part(page, BEGIN.format(name), table)
 
 
 def _rates(cell: Mapping[str, Any]) -> Iterator[str]:

@@ -88,9 +88,6 @@ def _fields() -> dict[str, str]:
         "`seed`": "64 bits, signed or unsigned",
         "`priority`": f"{-schemas.MAX_PRIORITY} to {schemas.MAX_PRIORITY}",
         "`cache_salt`": f"1 to {schemas.MAX_SALT_BYTES} bytes of UTF-8",
-        "`user`, `service_tier`, `verbosity`, `prompt_cache_key`, `safety_identifier`; `metadata` with its keys": (
-            f"{schemas.MAX_LABEL_BYTES:,} bytes of UTF-8 each"
-        ),
         "a schema without its descriptions, a regular expression or grammar": f"{sources.MAX_SOURCE_BYTES:,} bytes",
         "a JSON schema": (
             f"{schema_keywords.MAX_SCHEMA_DEPTH} levels, {schema_keywords.MAX_PROPERTIES} properties of an object, "

@@ -21,8 +21,10 @@ from app.config.settings import settings
 from app.contract import errors
 from app.observe.metrics import Metrics
 from app.streaming.streams import Streams
+from tools import fields_table
 from tools.examples_page import examples_page
 from tools.limits_page import limits_page
+from tools.marked_part import with_part
 from tools.vllm_page import vllm_page
 from tools.websocket_page import websocket_page
 
@@ -192,6 +194,11 @@ def all_vllm_page() -> str:
     return MADE.format(source="app/config/vllm_options.py and tools/vllm_page.py") + vllm_page()
 
 
+def http_page() -> str:
+    """Return the page of HTTP, written by hand, with its table of fields."""
+    return with_part((FOLDER / "http.md").read_text(encoding="utf-8"), fields_table.BEGIN, fields_table.fields_table())
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "command-line.md": command_line_page,
@@ -201,6 +208,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "limits.md": all_limits_page,
     "examples.md": all_examples_page,
     "vllm.md": all_vllm_page,
+    "http.md": http_page,
 }
 """The pages, and the functions that make them."""
 

@@ -16,7 +16,7 @@ from app.api.schemas import ChatBody, sampling_params
 from app.api.stream_response import make_response
 from app.api.template_options import render_options
 from app.api.tool_messages import tool_fields
-from app.contract.admission import max_output_tokens
+from app.contract.admission import output_limit
 from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
 from app.text.reasoning_marks import reasoning_start
 from app.text.tool_choice import choose_tools
@@ -25,6 +25,8 @@ MAX_MESSAGES = 1024
 # `developer` is OpenAI's newer word for `system`; templates have the older one.
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 UNSUPPORTED_ROLES = ("function",)
+# Clients send null or a list of no parts beside calls, for an answer of reasoning alone, and for a call without result.
+MAY_BE_EMPTY = ("assistant", "tool")
 
 
 async def chat_completions(request: Request) -> ASGIApp:
@@ -54,12 +56,11 @@ def parse_chat(request: RequestContext) -> ApiRequest:
             params,
             body,
             ignored,
-            max_output=max_output_tokens(params, num_shown_tokens=num_shown),
+            output=output_limit(params, num_shown_tokens=num_shown),
             reasoning=start,
             tools=prompt.tools,
         )
-    is_both = request.context.config.server.reasoning_field == "both"
-    return parsed.with_answer(plan_answer(text, start, prompt.tools.schemas, has_both_fields=is_both))
+    return parsed.with_answer(plan_answer(text, start, prompt.tools.schemas, _reasoning_fields(request, body)))
 
 
 class ChatPrompt:
@@ -118,11 +119,11 @@ def _check_message(index: int, message: Message) -> dict[str, object]:
     if message.role not in ROLES:
         raise InvalidValue(f"{path} is {message.role[:100]!r}; it must be one of {', '.join(ROLES)}.", param=path)
     fields = tool_fields(index, message)
-    if message.content is None and message.role == "assistant":
-        return {"role": "assistant", "content": "", **fields}  # some clients send null for an empty content
+    if not message.content and message.role in MAY_BE_EMPTY:
+        return {"role": message.role, "content": "", **fields}
     if message.content is None or message.content == []:
-        path = f"messages[{index}].content"
-        raise InvalidValue(f"{path} is missing; it must be a text or a list of text parts.", param=path)
+        path, what = f"messages[{index}].content", "missing" if message.content is None else "an empty list"
+        raise InvalidValue(f"{path} is {what}; it must be a text or a list of text parts.", param=path)
     content: object = message.content
     if isinstance(message.content, list):
         content = [{"type": "text", "text": part.text} for part in message.content]
@@ -136,6 +137,13 @@ def _num_chars(message: Message) -> int:
 def _text_of(message: Message) -> str:
     content = message.content or ""
     return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
+def _reasoning_fields(request: RequestContext, body: ChatBody) -> tuple[str, ...]:
+    if body.include_reasoning is False:
+        return ()
+    is_both = request.context.config.server.reasoning_field == "both"
+    return ("reasoning_content", "reasoning") if is_both else ("reasoning_content",)
 
 
 def _max_tokens(body: ChatBody) -> int | None:

@@ -16,7 +16,7 @@ from app.api.prompts import Prompt, check_num_prompts, number_requests, read_pro
 from app.api.schemas import CompletionBody, sampling_params
 from app.api.shown_prompt import Echo, ShownPrompt
 from app.api.stream_response import make_response
-from app.contract.admission import max_output_tokens
+from app.contract.admission import output_limit
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.sampling_params import SamplingParams
 
@@ -43,12 +43,12 @@ def parse_completion(request: RequestContext) -> ApiRequest:
     encoded = []
     for name, prompt in zip(names, prompts, strict=True):
         with renaming({"prompt": name}):
-            encoded.append(_token_ids(request, prompt))
+            encoded.append(_token_ids(request, prompt, adds_special_tokens=body.add_special_tokens is not False))
     is_shown = body.echo or params.prompt_logprobs is not None
     num_shown = sum(map(len, encoded)) if is_shown else 0
     scores = {} if body.prompt_logprobs is not None else {"prompt_logprobs": "echo"}
     with renaming(scores):
-        max_output = max_output_tokens(params, len(prompts), num_shown)
+        output = output_limit(params, len(prompts), num_shown)
     with renaming({"prompt": names[0], **scores}):
         parsed = request.engine_request(
             "cmpl",
@@ -56,13 +56,13 @@ def parse_completion(request: RequestContext) -> ApiRequest:
             params,
             body,
             ignored,
-            max_output=max_output,
+            output=output,
             default_max_tokens=DEFAULT_MAX_TOKENS,
         )
     requests = [replace(parsed.request, is_prompt_only=body.max_tokens == 0)]
     for name, token_ids in zip(names[1:], encoded[1:], strict=True):
         with renaming({"prompt": name, **scores}):
-            own = request.admit(token_ids, params, max_output=max_output, default_max_tokens=DEFAULT_MAX_TOKENS)
+            own = request.admit(token_ids, params, output=output, default_max_tokens=DEFAULT_MAX_TOKENS)
         requests.append(replace(requests[0], prompt_token_ids=tuple(token_ids), params=own))
     echoes = _echoes(request, prompts, encoded) if body.echo else ()
     shown = ShownPrompt(echoes, body.prompt_logprobs is not None)
@@ -109,9 +109,10 @@ def _echoes(request: RequestContext, prompts: Sequence[Prompt], encoded: Sequenc
     return tuple(Echo.of(text, ids, tokenizer.token_bytes) for text, ids in zip(texts, encoded, strict=True))
 
 
-def _token_ids(request: RequestContext, prompt: Prompt) -> list[int]:
+def _token_ids(request: RequestContext, prompt: Prompt, *, adds_special_tokens: bool) -> list[int]:
     if isinstance(prompt, list):
         return prompt
     request.check_num_chars(len(prompt))
     text, limit = request.context.text, request.model_info.max_model_len
-    return [*text.chat_prefix(prompt, max_tokens=limit), *text.tokenizer.encode(prompt, max_tokens=limit)]
+    encoded = text.tokenizer.encode(prompt, add_special_tokens=adds_special_tokens, max_tokens=limit)
+    return [*text.chat_prefix(prompt, max_tokens=limit), *encoded]

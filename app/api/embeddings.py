@@ -21,8 +21,8 @@ from app.api.connection import run_until_disconnect
 from app.api.context import ApiContext, context_of
 from app.api.error_response import error_response
 from app.api.parse_request import RequestContext, parse_post, renaming
-from app.api.prompts import read_prompts
-from app.api.schemas import PROMPT_SCHEMA, check_label
+from app.api.prompts import Prompt, read_prompts
+from app.api.schemas import PROMPT_SCHEMA
 from app.api.wire_format import ignored_header
 from app.contract.admission import admit
 from app.contract.errors import ErrorInfo, InvalidValue, UnsupportedParameter
@@ -41,7 +41,7 @@ class EmbeddingsBody(AnyBody, kw_only=True):
     input: Annotated[Any, msgspec.Meta(extra_json_schema=INPUT_SCHEMA)]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
-    user: str | None = None
+    add_special_tokens: bool | None = None
     pooling: Literal["mean", "last"] | None = None
     normalize: bool | None = None
 
@@ -63,7 +63,6 @@ def parse_embeddings(request: RequestContext) -> EmbeddingsRequest:
     """Check a body and tokenize its inputs (see `Parser`)."""
     body, ignored = request.read(EmbeddingsBody)
     request.context.check_model(body.model)
-    check_label("user", body.user)
     hidden_size = request.model_info.hidden_size
     if not request.model_info.reads_prompts:
         raise UnsupportedParameter("Embeddings are not supported on this device; they need a CPU.")
@@ -80,20 +79,26 @@ def parse_embeddings(request: RequestContext) -> EmbeddingsRequest:
     requests = []
     for index, item in enumerate(inputs):
         with renaming({"prompt": f"input[{index}]" if len(inputs) > 1 else "input", "max_tokens": "input"}):
-            requests.append(_request(request, f"{answer_id}-{index}", item, pooling))
+            token_ids = _token_ids(request, item, adds_special_tokens=body.add_special_tokens is not False)
+            requests.append(_request(request, f"{answer_id}-{index}", token_ids, pooling))
     return EmbeddingsRequest(requests, body.encoding_format == "base64", ignored)
 
 
-def _request(request: RequestContext, request_id: str, item: str | list[int], pooling: Pooling) -> EngineRequest:
-    if isinstance(item, str):
-        request.check_num_chars(len(item))
-        item = request.context.text.tokenizer.encode(item, max_tokens=request.model_info.max_model_len)
+def _token_ids(request: RequestContext, item: Prompt, *, adds_special_tokens: bool) -> list[int]:
+    if isinstance(item, list):
+        return item
+    request.check_num_chars(len(item))
+    tokenizer, limit = request.context.text.tokenizer, request.model_info.max_model_len
+    return tokenizer.encode(item, add_special_tokens=adds_special_tokens, max_tokens=limit)
+
+
+def _request(request: RequestContext, request_id: str, token_ids: list[int], pooling: Pooling) -> EngineRequest:
     # The step that computes the end of a prompt always samples a token, which is ignored.
-    params = admit(item, SamplingParams(max_tokens=1, temperature=0, seed=0), request.model_info)
+    params = admit(token_ids, SamplingParams(max_tokens=1, temperature=0, seed=0), request.model_info)
     queue_timeout = request.context.config.scheduler.queue_timeout
     return EngineRequest(
         id=request_id,
-        prompt_token_ids=tuple(item),
+        prompt_token_ids=tuple(token_ids),
         params=params,
         arrival_time=request.time,
         start_deadline=request.time + queue_timeout if queue_timeout else None,

@@ -56,7 +56,7 @@ def invalid_field(text: str, fields: Mapping[str, object], kind: type[msgspec.St
     if isinstance(given, list) and index.isdecimal():
         given = given[int(index)]
     if "`int" in match["what"] and is_large_integer(given):
-        return InvalidValue(f"{path} has more than 64 bits; it must be an integer of at most 64.", param=path)
+        return InvalidValue(f"{path} has more than 64 bits; it must be an integer of at most 64 bits.", param=path)
     return InvalidValue(f"{path}: {match['what']}.", param=path)
 
 

@@ -1,7 +1,8 @@
 """`GET /openapi.json`: the OpenAPI document, from the table of routes, the structs of bodies and the tables of bounds.
 
 It is made at the first request. Bodies may have further fields, which are ignored and named in a header; a body's
-`x-unsupported` lists those that are rejected, unless their values request nothing.
+`x-unsupported` lists those that are rejected, unless their values request nothing, and its `x-accepted` those that have
+no effect and are not named.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from app.api import schemas
 from app.api.answers import ErrorAnswer
 from app.api.any_body import AnyBody
 from app.api.chat import MAX_MESSAGES
+from app.api.field_table import FIELDS, Fate, rule_of
 from app.api.operations import Operation
 from app.api.wire_format import NDJSON, SSE
 from app.contract import sampling_params
@@ -53,7 +55,6 @@ _KEYWORDS: Mapping[str, Mapping[str, object]] = {
     "cache_salt": {"minLength": 1, "maxLength": schemas.MAX_SALT_BYTES},
     "queue_timeout": {"minimum": 0},
     "timeout": {"exclusiveMinimum": 0},
-    **{name: {"maxLength": schemas.MAX_LABEL_BYTES} for name in schemas.LABELS},
 }
 
 
@@ -83,7 +84,9 @@ def document(operations: Iterable[Operation], *, has_keys: bool) -> dict[str, ob
     for kind in kinds:
         if issubclass(kind, AnyBody):
             _add_bounds(components[kind.__name__])
-            components[kind.__name__]["x-unsupported"] = sorted(schemas.UNSUPPORTED.keys() - {*kind.__struct_fields__})
+            for fate, key in ((Fate.REFUSED, "x-unsupported"), (Fate.ACCEPTED, "x-accepted")):
+                names = sorted(name for name in FIELDS if rule_of(name, kind).fate is fate)
+                components[kind.__name__][key] = names
     paths: dict[str, dict[str, object]] = {}
     for operation in operations:
         path = _CONVERTER.sub("}", operation.path)

@@ -19,12 +19,12 @@ from app.api.parsed_answer import AnswerPlan, ParsedAnswer
 from app.api.schemas import SamplingBody, StreamOptions, read_fields
 from app.api.shown_prompt import NO_PROMPT, Echo, ShownPrompt
 from app.api.structured_output import GrammarOrigin, lease, prepare, requested_outputs
-from app.contract.admission import admit, too_long
+from app.contract.admission import OutputLimit, admit, too_long
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import RequestError, UnsupportedParameter
 from app.contract.overload_levels import effects
 from app.contract.requests import EngineRequest
-from app.contract.sampling_params import MAX_TOKENS, SamplingParams
+from app.contract.sampling_params import SamplingParams
 from app.runtime.clock import monotonic
 from app.runtime.gc_tuning import trim_heap
 from app.streaming.flow.slow_reader import SlowReader
@@ -33,6 +33,7 @@ from app.text.grammar.cache import Lease
 from app.text.reasoning_marks import ReasoningStart
 from app.text.tool_choice import NO_TOOLS, ToolUse
 
+_OTHER_LIMIT = "max_completion_tokens"  # means the same as max_tokens, wherever that stands in a message
 MAX_SMALL_BYTES = 64 * 2**10  # of a body: about 20 ms of work
 Body = TypeVar("Body", bound=AnyBody)
 Result = TypeVar("Result")
@@ -159,20 +160,20 @@ class RequestContext:
         prompt_token_ids: Sequence[int],
         params: SamplingParams,
         *,
-        max_output: int,
+        output: OutputLimit,
         default_max_tokens: int | None = None,
     ) -> SamplingParams:
         """Return the resolved parameters of an answer to one prompt, if the model can serve it.
 
-        Without `max_tokens` it may have as many tokens as fit, at most `default_max_tokens`, and at most `max_output`
-        (see `max_output_tokens`).
+        Without `max_tokens` it may have as many tokens as fit, at most `default_max_tokens`.
 
         Raises:
             InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `contract.admission.admit`.
         """
-        resolved = admit(prompt_token_ids, params, self.model_info)
+        is_clamped = self.context.config.server.clamp_max_tokens
+        resolved = admit(prompt_token_ids, params, self.model_info, output, is_clamped=is_clamped)
         if params.max_tokens is None:
-            resolved = _limit_max_tokens(resolved, default_max_tokens, self.brownout_max_tokens, max_output)
+            resolved = _limit_max_tokens(resolved, default_max_tokens, self.brownout_max_tokens)
         return resolved
 
     def engine_request(
@@ -183,14 +184,14 @@ class RequestContext:
         body: SamplingBody,
         ignored: tuple[str, ...],
         *,
-        max_output: int,
+        output: OutputLimit,
         default_max_tokens: int | None = None,
         reasoning: ReasoningStart | None = None,
         tools: ToolUse = NO_TOOLS,
     ) -> ApiRequest:
         """Return the request, if the model can serve it; its id is 128 random bits.
 
-        For `max_output` and `default_max_tokens` see `admit`. `reasoning` says how the answer's reasoning begins,
+        For `output` and `default_max_tokens` see `admit`. `reasoning` says how the answer's reasoning begins,
         `tools` are those that it may call. This may make a grammar, so the further prompts of a body are admitted, and
         become copies of the first request.
 
@@ -198,7 +199,7 @@ class RequestContext:
             InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `admit`.
             UnsupportedParameter: see `structured_output.prepare`.
         """
-        resolved = self.admit(prompt_token_ids, params, max_output=max_output, default_max_tokens=default_max_tokens)
+        resolved = self.admit(prompt_token_ids, params, output=output, default_max_tokens=default_max_tokens)
         prepared = prepare(requested_outputs(body), resolved, self.context, reasoning, tools)
         queue_timeout = body.queue_timeout
         if queue_timeout is None:
@@ -296,7 +297,7 @@ def _parse_long(parser: Parser[Result], request: RequestContext) -> Result:
 def _limit_max_tokens(params: SamplingParams, *limits: int | None) -> SamplingParams:
     """Return `params` with a max_tokens of at most each of `limits`, but at least min_tokens."""
     assert params.max_tokens is not None
-    lowest = min(params.max_tokens, *(limit for limit in limits if limit is not None), MAX_TOKENS)
+    lowest = min([params.max_tokens, *(limit for limit in limits if limit is not None)])
     return replace(params, max_tokens=max(lowest, params.min_tokens))
 
 
@@ -308,6 +309,8 @@ def renaming(fields: Mapping[str, str]) -> Iterator[None]:
     except RequestError as error:
         ours = error.param or ""
         error.param = fields.get(ours, error.param)
-        if error.param != ours and error.message.startswith(f"{ours} "):
+        if error.param == _OTHER_LIMIT:
+            error.message = error.message.replace("max_tokens", _OTHER_LIMIT)
+        elif error.param != ours and error.message.startswith(f"{ours} "):
             error.message = f"{error.param}{error.message.removeprefix(ours)}"
         raise

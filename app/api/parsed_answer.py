@@ -33,7 +33,7 @@ class AnswerPlan:
         schemas: those of the request's tools; None if it has none.
         start: how the reasoning begins; None if the model does not reason.
         token_bytes: returns the bytes of a token.
-        reasoning_fields: the names of the field with reasoning on the wire.
+        reasoning_fields: the names of the field with reasoning on the wire; none if the answer is sent without it.
     """
 
     format: AnswerFormat
@@ -44,16 +44,18 @@ class AnswerPlan:
 
 
 def plan_answer(
-    text: TextFrontend, start: ReasoningStart | None, schemas: ToolSchemas | None, *, has_both_fields: bool = False
+    text: TextFrontend,
+    start: ReasoningStart | None,
+    schemas: ToolSchemas | None,
+    reasoning_fields: tuple[str, ...] = ("reasoning_content",),
 ) -> AnswerPlan | None:
     """Return how the answers to a prompt are parsed; None if there is nothing to parse. Any thread.
 
-    `start` says how their reasoning begins; None if they have none.
+    `start` says how their reasoning begins; None if they have none. For `reasoning_fields` see `AnswerPlan`.
     """
     if start is None and (schemas is None or text.answers.calls is None):
         return None
-    fields = ("reasoning_content", "reasoning") if has_both_fields else ("reasoning_content",)
-    return AnswerPlan(text.answers, schemas, start, text.tokenizer.token_bytes, fields)
+    return AnswerPlan(text.answers, schemas, start, text.tokenizer.token_bytes, reasoning_fields)
 
 
 class CallPiece(NamedTuple):
@@ -166,7 +168,8 @@ class ParsedAnswer:
             if isinstance(event, Text):
                 texts.append(event.text)
             elif isinstance(event, Reasoning):
-                reasoning.append(event.text)
+                if self._plan.reasoning_fields:
+                    reasoning.append(event.text)
             elif isinstance(event, CallBegin):
                 calls[event.call] = CallPiece(event.call, call_id(self._request_id, choice, event.call), event.name, "")
             elif isinstance(event, Arguments):

@@ -1,14 +1,13 @@
-"""The fields of request bodies: supported, unsupported and unknown ones.
+"""The structs of request bodies, whose fields act, and the checks of bodies.
 
-A supported field with an invalid value is rejected, with its path. Unknown fields are ignored, and the response names
-them, because SDKs keep adding fields; `--strict` rejects them.
+A field that acts is rejected with its path if its value is invalid. The table of fields decides for all others.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -16,6 +15,7 @@ import msgspec
 
 from app.api.any_body import AnyBody
 from app.api.chat_fields import Message, ReasoningEffort, ToolChoice, Tools
+from app.api.field_table import OFF, Fate, is_one_of, rule_of
 from app.api.invalid_field import invalid_field
 from app.api.response_format import UNSUPPORTED_OUTPUTS, StructuredOutputFields, VllmOutputs
 from app.api.structured_output import requested_outputs
@@ -24,7 +24,6 @@ from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.sampling_params import SamplingParams
 from app.text.tools import unknown_fields
 
-MAX_LABEL_BYTES = 1024
 MAX_SALT_BYTES = 256
 MAX_PRIORITY = 100
 Body = TypeVar("Body", bound="AnyBody")
@@ -71,14 +70,6 @@ class SamplingBody(StructuredOutputFields, kw_only=True):
     timeout: float | None = None
     return_token_ids: bool | None = None
     timings: bool | None = None
-    # Accepted because OpenAI's clients send them; they change nothing.
-    store: bool | None = None
-    metadata: dict[str, str] | None = None
-    user: str | None = None
-    service_tier: str | None = None
-    verbosity: str | None = None
-    prompt_cache_key: str | None = None
-    safety_identifier: str | None = None
 
 
 class ChatBody(SamplingBody, kw_only=True):
@@ -95,6 +86,7 @@ class ChatBody(SamplingBody, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: int | None = None
     parallel_tool_calls: bool | None = None
+    include_reasoning: bool | None = None
 
 
 _IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
@@ -111,44 +103,12 @@ class CompletionBody(SamplingBody, kw_only=True):
     prompt: Annotated[Any, msgspec.Meta(extra_json_schema=PROMPT_SCHEMA)]
     logprobs: int | None = None
     echo: bool | None = None
+    add_special_tokens: bool | None = None
     max_tokens: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 0})] | None = None  # 0 with `echo` alone
 
 
-# Features that would change the output, and the values that request nothing. Other values are rejected, unless the
-# route's body has the field.
-_OFF: tuple[object, ...] = (None, False, [], {})
-UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
-    **dict.fromkeys(
-        (
-            "functions", "chat_template", "documents", "prompt_embeds", "echo", "audio", "prediction",
-            "continue_final_message", "truncate_prompt_tokens", "bad_words", "allowed_token_ids",
-            "include_stop_str_in_output", "stop_regex",
-            "structural_tag", "stop_sequences", "lora_path", "logits_processors", "custom_logit_processor",
-        ),
-        _OFF,
-    ),
-    **dict.fromkeys(("web_search_options", "max_new_tokens", "n_predict", "num_predict"), (None,)),
-    "function_call": (None, "none", "auto"),
-    **dict.fromkeys(("add_special_tokens", "add_generation_prompt"), (None, True)),
-    **dict.fromkeys(("repeat_penalty", "typical_p"), (None, 1, 1.0)),
-    **dict.fromkeys(("xtc_probability", "dry_multiplier"), (None, 0, 0.0)),
-    **dict.fromkeys(("min_new_tokens", "mirostat"), (None, 0)),
-    "suffix": (None, ""),
-    "modalities": (None, ["text"]),
-}  # fmt: skip
-# Names that some clients use for our fields.
-_OTHER_NAMES = {
-    "max_new_tokens": "max_tokens",
-    "min_new_tokens": "min_tokens",
-    "n_predict": "max_tokens",
-    "num_predict": "max_tokens",
-    "repeat_penalty": "repetition_penalty",
-    "stop_sequences": "stop",
-    "functions": "tools",
-    "function_call": "tool_choice",
-}
-LABELS = ("user", "service_tier", "verbosity", "prompt_cache_key", "safety_identifier")
-_UNSUPPORTED_IN_MESSAGE = ("function_call", "audio")
+_UNSUPPORTED_IN_MESSAGE = {"function_call": "send tool_calls", "audio": "leave it out",
+                           "prefix": "send continue_final_message"}  # fmt: skip
 _SAMPLING_FIELDS = frozenset(field.name for field in dataclasses.fields(SamplingParams)) - {
     "logprobs",
     "max_tokens",
@@ -171,19 +131,17 @@ def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool)
         InvalidValue: a field has a wrong type or is missing, or, with `is_strict`, is unknown.
         UnsupportedParameter: a field requests an unsupported feature.
     """
-    for name, harmless in UNSUPPORTED.items():
-        if name in fields and name not in kind.__struct_fields__ and not _is_one_of(fields[name], harmless):
-            instead = f"send {_OTHER_NAMES[name]}" if name in _OTHER_NAMES else "leave it out"
-            raise UnsupportedParameter(f"{name} is not supported; {instead}.", param=name)
+    ignored = _without_effect(fields, kind)
     _reject_in_messages(fields.get("messages"))
-    _reject_in_outputs(fields.get("structured_outputs"))
+    if issubclass(kind, SamplingBody):
+        _reject_in_outputs(fields.get("structured_outputs"))
     try:
         body = msgspec.convert(fields, kind, str_keys=True)
     except msgspec.ValidationError as error:
         raise invalid_field(str(error), fields, kind) from None
     if isinstance(body, SamplingBody):
         _check_values(body)
-    unknown = [*_unknown(fields, kind), *(_unknown_inside(fields, body) if isinstance(body, SamplingBody) else ())]
+    unknown = [*ignored, *(_unknown_inside(fields, body) if isinstance(body, SamplingBody) else ())]
     if unknown and is_strict:
         path, name, known = unknown[0]
         raise InvalidValue(f"Unknown field {path!r}{nearest(name, known)}.", param=path)
@@ -210,9 +168,16 @@ class _Unknown(NamedTuple):
     known: tuple[str, ...]
 
 
-def _unknown(fields: dict[str, object], kind: type[AnyBody]) -> Iterator[_Unknown]:
-    known = kind.__struct_fields__
-    return (_Unknown(name, name, known) for name in fields if name not in known and name not in UNSUPPORTED)
+def _without_effect(fields: dict[str, object], kind: type[AnyBody]) -> list[_Unknown]:
+    """Return the fields that are ignored, as the table of fields says; reject those that it refuses."""
+    ignored = []
+    for name, value in fields.items():
+        rule = rule_of(name, kind)
+        if rule.fate is Fate.REFUSED and not rule.is_harmless(value):
+            raise UnsupportedParameter(rule.refusal(name, value), param=name)
+        if rule.fate is Fate.IGNORED and not rule.is_harmless(value):
+            ignored.append(_Unknown(name, name, kind.__struct_fields__))
+    return ignored
 
 
 def _unknown_inside(fields: dict[str, object], body: SamplingBody) -> Iterator[_Unknown]:
@@ -234,20 +199,15 @@ def _unknown_of(given: object, read: object, path: str) -> Iterator[_Unknown]:
             yield _Unknown(f"{path}.{name}", name, read.__struct_fields__)
 
 
-def _is_one_of(value: object, harmless: tuple[object, ...]) -> bool:
-    # The types must match too: 0 == False and 1 == True.
-    return any(value == item and type(value) is type(item) for item in harmless)
-
-
 def _reject_in_messages(messages: object) -> None:
     """Reject unsupported fields of messages; msgspec checks the types of the others."""
     for index, message in enumerate(messages) if isinstance(messages, list) else ():
         if not isinstance(message, dict):
             continue
-        for name in _UNSUPPORTED_IN_MESSAGE:
-            if message.get(name) not in (None, []):
+        for name, instead in _UNSUPPORTED_IN_MESSAGE.items():
+            if not is_one_of(message.get(name), OFF):
                 path = f"messages[{index}].{name}"
-                raise UnsupportedParameter(f"{path} is not supported; leave it out.", param=path)
+                raise UnsupportedParameter(f"{path} is not supported; {instead}.", param=path)
         content = message.get("content")
         for number, part in enumerate(content) if isinstance(content, list) else ():
             kind = part.get("type") if isinstance(part, dict) else "text"
@@ -259,7 +219,7 @@ def _reject_in_messages(messages: object) -> None:
 def _reject_in_outputs(outputs: object) -> None:
     given, known = outputs if isinstance(outputs, dict) else {}, VllmOutputs.__struct_fields__
     for name in UNSUPPORTED_OUTPUTS:
-        if not _is_one_of(given.get(name), _OFF):
+        if not is_one_of(given.get(name), OFF):
             path = f"structured_outputs.{name}"
             raise UnsupportedParameter(f"{path} is not supported; leave it out.", param=path)
     unknown = [name for name in given if name not in (*known, *UNSUPPORTED_OUTPUTS)]
@@ -273,9 +233,6 @@ def _reject_in_outputs(outputs: object) -> None:
 def _check_values(body: SamplingBody) -> None:
     if body.stream_options is not None and not body.stream:
         raise InvalidValue("stream_options needs `stream: true`.", param="stream_options")
-    for name in LABELS:
-        check_label(name, getattr(body, name))
-    check_label("metadata", "".join(key + value for key, value in (body.metadata or {}).items()))
     if body.priority is not None and abs(body.priority) > MAX_PRIORITY:
         raise InvalidValue(
             f"priority is {body.priority}; it must be between -{MAX_PRIORITY} (soonest) and {MAX_PRIORITY}.",
@@ -290,13 +247,3 @@ def _check_values(body: SamplingBody) -> None:
         )
     if body.timeout is not None and not 0 < body.timeout < math.inf:
         raise InvalidValue(f"timeout is {body.timeout}; it must be a number of seconds above 0.", param="timeout")
-
-
-def check_label(name: str, label: str | None) -> None:
-    """Reject a text that the server keeps for no purpose, if it is long.
-
-    Raises:
-        InvalidValue: it has more than `MAX_LABEL_BYTES`.
-    """
-    if label is not None and (size := len(label.encode())) > MAX_LABEL_BYTES:
-        raise InvalidValue(f"{name} has {size} bytes; at most {MAX_LABEL_BYTES} are allowed.", param=name)

@@ -14,6 +14,7 @@ import orjson
 from app.api.schemas import ChatBody
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.text.chat_template import RenderOptions
+from app.text.template_sandbox import TEMPLATE_NAMES
 from app.text.tokenizer import Tokenizer
 
 MAX_KWARGS_BYTES = 16 * 2**10  # as JSON
@@ -57,6 +58,11 @@ def _variables(body: ChatBody, tokenizer: Tokenizer) -> Mapping[str, object]:
     given = body.chat_template_kwargs or {}
     _check_size(given)
     for name in given:
+        if name in TEMPLATE_NAMES:
+            raise UnsupportedParameter(
+                f"{_KWARGS}.{name} has a meaning of its own in templates; give the variable another name.",
+                param=f"{_KWARGS}.{name}",
+            )
         if name in RESERVED or name in tokenizer.named_tokens:
             raise UnsupportedParameter(
                 f"{_KWARGS}.{name} is set by the server; leave it out.", param=f"{_KWARGS}.{name}"

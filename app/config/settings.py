@@ -238,6 +238,10 @@ class ServerConfig:
         kind="bytes",
         minimum=1024,
     )
+    clamp_max_tokens: bool = setting(
+        False,
+        "Lower a `max_tokens` that is larger than what context, KV cache and limits leave, instead of rejecting it.",
+    )
     max_connections_per_ip: int = setting(
         256,
         "Maximum number of open connections of one client address; further ones are rejected with 429. Loopback "

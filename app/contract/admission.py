@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded, UnsupportedParameter
-from app.contract.sampling_params import MAX_SCORED_TOKENS, SamplingParams
+from app.contract.sampling_params import MAX_SCORED_TOKENS, MAX_TOKENS, SamplingParams
 
 # Clients recognize a full context only by these words of the message: OpenAI's, and llama.cpp's for a full KV cache.
+# LangChain.js looks for the code, which the error of OpenAI's JavaScript client has in no text.
 CONTEXT_WORDS = "This model's maximum context length is {} tokens."
+CONTEXT_END = " (context_length_exceeded)"
 CAPACITY_WORDS = "exceeds the available context size"
 MAX_OUTPUT = 1_000_000
 """The most values in the output of one request of a server: sequences x max_tokens x (1 + top_logprobs).
@@ -21,14 +23,53 @@ MAX_SHOWN = MAX_OUTPUT // 2
 """The most values of those prompts."""
 
 
-def admit(prompt_token_ids: Sequence[int], params: SamplingParams, model: ModelInfo) -> SamplingParams:
+@dataclass(frozen=True, slots=True)
+class OutputLimit:
+    """The largest `max_tokens` that a server allows for any model: all sequences generate at most `num_left` values.
+
+    Attributes:
+        most: the largest `max_tokens`.
+        num_left: the values that all sequences may generate together.
+        is_reduced: whether prompts that the answer shows have taken some of them.
+        factors: how often a token counts, in words with a place for the tokens of a sequence.
+        times: the same as a number.
+    """
+
+    most: int = MAX_TOKENS
+    num_left: int = MAX_OUTPUT
+    is_reduced: bool = False
+    factors: str = ""
+    times: int = 1
+
+    def error(self, name: str, value: int) -> InvalidValue:
+        """Return the error for a value of the parameter `name` that is too large."""
+        return InvalidValue(
+            f"{self.factors.format(f'{name} {value}')} is {value * self.times}; one request may generate at most "
+            f"{self.num_left}{' besides its prompts' if self.is_reduced else ''}. "
+            f"Lower {name} to {self.most}, or lower the other factors.",
+            param=name,
+        )
+
+
+NO_OUTPUT_LIMIT = OutputLimit()
+
+
+def admit(
+    prompt_token_ids: Sequence[int],
+    params: SamplingParams,
+    model: ModelInfo,
+    output: OutputLimit = NO_OUTPUT_LIMIT,
+    *,
+    is_clamped: bool = False,
+) -> SamplingParams:
     """Return `params` resolved for this model and prompt: defaults, `max_tokens` and `seed` are set.
 
-    `max_tokens` None means the rest of the context or, if smaller, of the KV cache. Lists and dicts are copied, so the
-    caller may change the originals later. Any thread.
+    `max_tokens` None means the rest of the context or, if smaller, of the KV cache or of `output`; with `is_clamped` a
+    larger one is lowered to that. Lists and dicts are copied, so the caller may change the originals later. Any thread.
 
     Raises:
-        InvalidValue: an empty prompt, a token id outside the vocabulary, or too many tokens to score.
+        InvalidValue: an empty prompt, a token id outside the vocabulary, too many tokens to score, or more output than
+            `output` allows.
         UnsupportedParameter: the device cannot score prompts.
         ContextLengthExceeded: the prompt leaves no room for output, or prompt + `max_tokens` exceed the context.
         KVCapacityExceeded: the prompt, or prompt + `max_tokens`, does not fit the KV cache.
@@ -39,9 +80,10 @@ def admit(prompt_token_ids: Sequence[int], params: SamplingParams, model: ModelI
     if params.prompt_logprobs is not None:
         _check_scored(len(prompt_token_ids), model)
     num_prompt, num_blocks = len(prompt_token_ids), model.kv_capacity_tokens // model.block_size
-    if params.max_tokens is None:
-        most = _most_tokens(num_prompt, params.num_sequences, num_blocks, model.block_size)
-        params = replace(params, max_tokens=max(1, params.min_tokens, min(model.max_model_len - num_prompt, most)))
+    most = _most_tokens(num_prompt, params.num_sequences, num_blocks, model.block_size)
+    room = min(model.max_model_len - num_prompt, most, output.most)
+    if params.max_tokens is None or (is_clamped and params.max_tokens > room):
+        params = replace(params, max_tokens=max(1, params.min_tokens, room))
     check_fits(
         num_prompt,
         params,
@@ -49,6 +91,7 @@ def admit(prompt_token_ids: Sequence[int], params: SamplingParams, model: ModelI
         max_num_seqs=model.max_num_seqs,
         num_blocks=num_blocks,
         block_size=model.block_size,
+        output=output,
     )
     seed = secrets.randbits(64) if params.seed is None else params.seed
     return replace(params.with_defaults(model.defaults), seed=seed)
@@ -57,12 +100,13 @@ def admit(prompt_token_ids: Sequence[int], params: SamplingParams, model: ModelI
 def too_long(max_model_len: int, what: str, *, param: str = "prompt") -> ContextLengthExceeded:
     """Return the error for a prompt that is longer than the context; `what` is a clause with its length. Any thread."""
     return ContextLengthExceeded(
-        f"{CONTEXT_WORDS.format(max_model_len)} {what}, which leaves none for the output; shorten the prompt.",
+        f"{CONTEXT_WORDS.format(max_model_len)} {what}, which leaves none for the output; shorten the prompt."
+        f"{CONTEXT_END}",
         param=param,
     )
 
 
-def max_output_tokens(params: SamplingParams, num_prompts: int = 1, num_shown_tokens: int = 0) -> int:
+def output_limit(params: SamplingParams, num_prompts: int = 1, num_shown_tokens: int = 0) -> OutputLimit:
     """Return the largest `max_tokens` that a server allows for any model: all sequences generate at most `MAX_OUTPUT`.
 
     With `best_of` all generated sequences count, because all are kept until the best ones are known. The sequences of
@@ -70,24 +114,20 @@ def max_output_tokens(params: SamplingParams, num_prompts: int = 1, num_shown_to
     with their log-probabilities. Any thread.
 
     Raises:
-        InvalidValue: `max_tokens` or `min_tokens` is larger, or too much of the prompts is shown.
+        InvalidValue: too much of the prompts is shown.
     """
     num_left = MAX_OUTPUT - _num_shown(params, num_shown_tokens)
-    num_sequences, num_values = params.num_sequences * num_prompts, 1 + (params.logprobs or 0)
-    most = num_left // (num_sequences * num_values)
-    for name, value in (("max_tokens", params.max_tokens), ("min_tokens", params.min_tokens)):
-        if value is not None and value > most:
-            sequences = f"{params.num_sequences_param} {params.num_sequences}"
-            if num_prompts > 1:
-                sequences = f"{num_prompts} prompts x {sequences}"
-            given = f"{sequences} x {name} {value} x (1 + {num_values - 1} logprobs)"
-            raise InvalidValue(
-                f"{given} is {num_sequences * value * num_values}; one request may generate at most {num_left}"
-                f"{' besides its prompts' if num_left < MAX_OUTPUT else ''}. "
-                f"Lower {name} to {most}, or lower the other factors.",
-                param=name,
-            )
-    return most
+    times = params.num_sequences * num_prompts * (1 + (params.logprobs or 0))
+    sequences = f"{params.num_sequences_param} {params.num_sequences}"
+    if num_prompts > 1:
+        sequences = f"{num_prompts} prompts x {sequences}"
+    return OutputLimit(
+        num_left // times,
+        num_left,
+        is_reduced=num_left < MAX_OUTPUT,
+        factors=f"{sequences} x {{}} x (1 + {params.logprobs or 0} logprobs)",
+        times=times,
+    )
 
 
 def _num_shown(params: SamplingParams, num_tokens: int) -> int:
@@ -114,12 +154,22 @@ def num_blocks_needed(num_prompt: int, max_slots: int, num_sequences: int, block
 
 
 def check_fits(
-    num_prompt: int, params: SamplingParams, *, max_model_len: int, max_num_seqs: int, num_blocks: int, block_size: int
+    num_prompt: int,
+    params: SamplingParams,
+    *,
+    max_model_len: int,
+    max_num_seqs: int,
+    num_blocks: int,
+    block_size: int,
+    output: OutputLimit = NO_OUTPUT_LIMIT,
 ) -> None:
     """Reject a request that could not be completed even as the only one; `params.max_tokens` is set. Any thread.
 
+    The error is that of the smallest limit, and names the largest number that passes all of them.
+
     Raises:
-        InvalidValue: the prompt is empty, or there are more sequences than `max_num_seqs`.
+        InvalidValue: the prompt is empty, there are more sequences than `max_num_seqs`, or more output than `output`
+            allows.
         ContextLengthExceeded: prompt and `max_tokens` exceed the context.
         KVCapacityExceeded: prompt and `max_tokens` do not fit the KV cache.
     """
@@ -133,26 +183,33 @@ def check_fits(
             f"{params.num_sequences_param}, or start the server with a higher --max-num-seqs.",
             param=params.num_sequences_param,
         )
-    # The last token of an output is sampled but not computed, so it needs no slot.
-    num_needed = num_blocks_needed(num_prompt, num_prompt + max_tokens - 1, num_sequences, block_size)
-    if num_prompt + max_tokens <= max_model_len and num_needed <= num_blocks:
+    left = max_model_len - num_prompt
+    most = _most_tokens(num_prompt, num_sequences, num_blocks, block_size)
+    room = min(left, most, output.most)
+    name, value = ("min_tokens", params.min_tokens) if params.min_tokens > max(room, 0) else ("max_tokens", max_tokens)
+    if value <= room:
         return
+    if room == output.most < min(left, most):
+        raise output.error(name, value)
     times = f"{num_sequences} x " if num_sequences > 1 else ""
-    given = f"{num_prompt} prompt tokens + {times}max_tokens {max_tokens}"
-    if num_prompt + max_tokens > max_model_len:
+    given = f"{num_prompt} prompt tokens + {times}{name} {value}"
+    cure = f"lower {name} to {room}, or shorten the prompt" if room >= 1 else "shorten the prompt"
+    if room == left:
         raise ContextLengthExceeded(
-            f"{CONTEXT_WORDS.format(max_model_len)} {given} exceed it; shorten the prompt or lower max_tokens.",
-            param="max_tokens",
+            f"{CONTEXT_WORDS.format(max_model_len)} {given} exceed it; {cure}.{CONTEXT_END}", param=name
         )
     raise KVCapacityExceeded(
-        f"A request of {given} {CAPACITY_WORDS}, a KV cache of {num_blocks * block_size} tokens; shorten the prompt, "
-        "lower max_tokens, or start the server with a larger KV cache.",
-        param="max_tokens",
+        f"A request of {given} {CAPACITY_WORDS}, a KV cache of {num_blocks * block_size} tokens; {cure}, or start the "
+        "server with a larger KV cache.",
+        param=name,
     )
 
 
 def _most_tokens(num_prompt: int, num_sequences: int, num_blocks: int, block_size: int) -> int:
-    """Return the largest max_tokens that fits the KV cache; below 1 if none does. Inverse of `num_blocks_needed`."""
+    """Return the largest max_tokens that fits the KV cache; below 1 if none does. Inverse of `num_blocks_needed`.
+
+    The last token of an output is sampled but not computed, so it needs no slot.
+    """
     num_shared = num_prompt // block_size
     return (num_shared + (num_blocks - num_shared) // num_sequences) * block_size - num_prompt + 1
 

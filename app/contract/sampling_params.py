@@ -19,6 +19,8 @@ MAX_STOP_TOKEN_IDS = 64
 MAX_LOGIT_BIAS = 300
 MAX_BIAS = 100
 MAX_TOKENS = 2**31 - 1
+MAX_LENGTH = 2**63 - 1
+"""Of an output: admission names the limit of the request, which is far lower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,8 @@ BOUNDS: Mapping[str, Bounds] = {
     "repetition_penalty": Bounds(0.01, 10.0, is_integer=False),
     "top_k": Bounds(-1, MAX_TOKENS),
     "seed": Bounds(-(2**63), 2**64 - 1),
-    "max_tokens": Bounds(1, MAX_TOKENS),
-    "min_tokens": Bounds(0, MAX_TOKENS),
+    "max_tokens": Bounds(1, MAX_LENGTH),
+    "min_tokens": Bounds(0, MAX_LENGTH),
     "logprobs": Bounds(0, MAX_LOGPROBS),
     "prompt_logprobs": Bounds(0, MAX_LOGPROBS),
     "thinking_token_budget": Bounds(0, MAX_TOKENS),

@@ -142,7 +142,9 @@ class ChatTemplate:
         if options.continue_final:
             end = unused_characters(strings([*marked, variables]), 1)
             marked[-1] = marked[-1] | {"content": f"{marked[-1].get('content', '')}{end}"}
-        text = self._render(marked, add_generation_prompt=options.add_generation_prompt, **variables)
+        # A client has chosen names among the variables, so they are never names of arguments in Python.
+        variables = {**variables, "messages": marked, "add_generation_prompt": options.add_generation_prompt}
+        text = self._render(variables)
         if end:
             text, found, _ = text.rpartition(end)
             if not found:
@@ -174,15 +176,15 @@ class ChatTemplate:
             calls = with_arguments_as_text(calls)
         return {**message, "tool_calls": calls, "content": message.get("content") or self._no_content}
 
-    def _render(self, messages: list[dict[str, object]], **options: object) -> str:
-        num_given = sum(map(len, strings([messages, options])))
+    def _render(self, given: dict[str, Any]) -> str:
+        num_given = sum(map(len, strings([given])))
         max_chars = MAX_EXTRA_CHARS + MAX_EXPANSION * num_given
         chunks, num_chars = [], 0
-        variables = {**self._tokenizer.named_tokens, "documents": None, **options}
+        variables = {**self._tokenizer.named_tokens, "documents": None, **given}
         template = self._template if variables["tools"] is None else self._tool_template
         try:
             with new_allowance(num_given):
-                for chunk in template.generate(messages=messages, **variables):
+                for chunk in template.generate(variables):
                     chunks.append(chunk)
                     num_chars += len(chunk)
                     if num_chars > max_chars:

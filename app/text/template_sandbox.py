@@ -14,6 +14,7 @@ from functools import wraps
 from typing import Any
 
 from jinja2 import Template, TemplateError, Undefined, nodes, pass_context
+from jinja2.defaults import DEFAULT_NAMESPACE
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
@@ -29,6 +30,14 @@ MAX_SEPARATOR = 8
 _NOT_ASCII = re.compile("[^\x00-\x7f\U000f0000-\U0010ffff]+")
 _UNUSED_FILTERS = ("center", "pprint", "urlize", "wordwrap", "xmlattr")
 _UNUSED_METHODS = {"center", "ljust", "rjust", "zfill", "expandtabs", "translate", "maketrans", "to_bytes", "encode"}
+TEMPLATE_NAMES = frozenset(
+    {
+        *DEFAULT_NAMESPACE, "raise_exception", "strftime_now", "self", "super", "loop", "caller", "varargs", "kwargs",
+        "and", "or", "not", "in", "is", "if", "else", "true", "false", "none", "True", "False", "None",
+    }
+)  # fmt: skip
+"""The names that have a meaning of their own in every template, so that no variable can have them."""
+
 # All other filters and tests may process every value in a list several times.
 _SHALLOW_FILTERS = {
     "attr", "batch", "count", "d", "default", "first", "items", "last", "length", "list", "map", "random", "reject",

@@ -31,7 +31,7 @@ TOOLS_SCHEMA: Mapping[str, object] = {
     "items": {
         "type": "object",
         "properties": {
-            "type": {"const": "function"},
+            "type": {"enum": ["function", None]},
             "function": {
                 "type": "object",
                 "properties": {
@@ -213,12 +213,11 @@ def _num_bytes(tools: object) -> int:
 def _check_tool(path: str, tool: object) -> dict[str, Any]:
     if not isinstance(tool, dict):
         raise InvalidValue(f"{path} is not an object; it must define a function.", param=path)
-    kind = tool.get("type", "function")
-    if kind != "function":
+    kind, function = tool.get("type"), tool.get("function")
+    if kind not in (None, "function"):
         raise UnsupportedParameter(
             f"{path}.type is {str(kind)[:100]!r}; only 'function' is supported.", param=f"{path}.type"
         )
-    function = tool.get("function")
     path = f"{path}.function"
     if not isinstance(function, dict):
         raise InvalidValue(f"{path} is missing; it must be an object with a name.", param=path)

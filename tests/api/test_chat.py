@@ -1,6 +1,7 @@
 """From a chat body to an engine request."""
 
 import asyncio
+import re
 import threading
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from app.api.accounts import Sender
 from app.api.chat import parse_chat
 from app.api.context import MAX_LONG_WAITING
 from app.api.parse_request import MAX_SMALL_BYTES
+from app.api.schemas import ChatBody
 from app.contract.admission import num_blocks_needed
 from app.contract.engine_status import EngineStats
 from app.contract.errors import ContextLengthExceeded, InvalidValue, Overloaded, RequestError
@@ -189,7 +191,55 @@ async def test_messages_that_cannot_fit_are_rejected_before_rendering(context, m
     assert rendered == [2]
 
 
-@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}])
+CALLS = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+QUESTION = {"role": "user", "content": "Hi"}
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}, {"content": []}])
+@pytest.mark.parametrize("result", [{}, {"content": None}, {"content": ""}, {"content": []}])
+async def test_calls_and_results_may_have_no_content(context, content, result):
+    history = [
+        QUESTION,
+        {"role": "assistant", "tool_calls": CALLS} | content,
+        {"role": "tool", "tool_call_id": "c1"} | result,
+    ]
+    whole = [QUESTION, {**history[1], "content": ""}, {**history[2], "content": ""}]
+    prompts = [
+        (await parse(raw({"messages": messages}), context, parse_chat)).request.prompt_token_ids
+        for messages in (history, whole)
+    ]
+    assert prompts[0] == prompts[1]
+
+
+@pytest.mark.parametrize("role", ["user", "system"])
+async def test_a_question_without_content_is_said_to_have_none_or_an_empty_list(context, role):
+    for content, what in (({}, "missing"), ({"content": None}, "missing"), ({"content": []}, "an empty list")):
+        with pytest.raises(InvalidValue, match=rf"messages\[0\].content is {what}; it must be"):
+            await parse(raw({"messages": [{"role": role} | content]}), context, parse_chat)
+
+
+@pytest.mark.parametrize("name", [name for name in ChatBody.__struct_fields__ if name != "messages"])
+async def test_null_is_the_same_as_no_field(context, name):
+    with_null = (await parse(raw(BODY | {"seed": 7, name: None}), context, parse_chat)).request
+    assert with_null.prompt_token_ids == (await parse(raw(BODY), context, parse_chat)).request.prompt_token_ids
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("name", None), ("tool_calls", None), ("tool_calls", []), ("tool_call_id", None), ("reasoning_content", None),
+    ("reasoning_content", ""), ("reasoning", None), ("refusal", None), ("annotations", []), ("audio", None),
+    ("function_call", None), ("function_call", {}), ("metadata", {}),
+])  # fmt: skip
+@pytest.mark.parametrize("role", ["user", "assistant"])
+async def test_an_empty_field_of_a_message_is_the_same_as_none(context, role, field, value):
+    message = {"role": role, "content": "Hi"}
+    prompts = [
+        (await parse(raw({"messages": [one]}), context, parse_chat)).request.prompt_token_ids
+        for one in (message, message | {field: value})
+    ]
+    assert prompts[0] == prompts[1]
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}, {"content": []}])
 async def test_an_empty_assistant_message_is_accepted(context, content):
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", **content}, {"role": "user", "content": "Ho"}]
     expected = context.text.chat_template.render([messages[0], {"role": "assistant", "content": ""}, messages[2]])
@@ -244,6 +294,24 @@ async def test_a_full_context_has_the_error_message_that_clients_search_for(cont
         f"This model's maximum context length is {MODEL_INFO.max_model_len} tokens. "
     )
     assert caught.value.param == param
+    assert "context_length_exceeded" in caught.value.message  # LangChain.js sees nothing but the message
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens", "min_tokens"])
+async def test_the_advice_for_a_length_that_does_not_fit_works(context, field):
+    with pytest.raises(ContextLengthExceeded) as caught:
+        await parse(raw(BODY | {field: 100_000_000}), context, parse_chat)
+    [number] = re.findall(rf"lower {field} to (\d+)", caught.value.message)
+    await parse(raw(BODY | {field: int(number)}), context, parse_chat)
+    assert caught.value.param == field
+
+
+async def test_a_server_may_lower_max_tokens_instead():
+    context = (await make_app(clamp_max_tokens=True)).state.context
+    for field in ("max_tokens", "max_completion_tokens"):
+        request = (await parse(raw(BODY | {field: 100_000_000}), context, parse_chat)).request
+        assert request.params.max_tokens == MODEL_INFO.max_model_len - len(request.prompt_token_ids)
+    assert (await parse(raw(BODY | {"max_tokens": 3}), context, parse_chat)).request.params.max_tokens == 3
 
 
 async def test_long_bodies_are_parsed_one_by_one_on_a_thread_and_short_ones_do_not_wait(context, monkeypatch):
@@ -288,8 +356,9 @@ async def test_the_output_size_of_one_request_is_bounded_first(context, monkeypa
     monkeypatch.setattr(context.engine, "model_info", lambda: large_model_info)
     many = BODY | {"n": 16, "logprobs": True, "top_logprobs": 20}
     for field in ("max_tokens", "max_completion_tokens"):
-        with pytest.raises(InvalidValue, match=r"1000000\. Lower max_tokens to 2976") as caught:
+        with pytest.raises(InvalidValue) as caught:
             await parse(raw(many | {field: 2977}), context, parse_chat)
+        assert f"1000000. Lower {field} to 2976" in caught.value.message
         assert (caught.value.param, caught.value.http_status) == (field, 400)
         assert (await parse(raw(many | {field: 2976}), context, parse_chat)).request.params.max_tokens == 2976
     assert (await parse(raw(many), context, parse_chat)).request.params.max_tokens == 2976

@@ -78,7 +78,7 @@ BAD = [
     ("an unknown encoding", {"input": "a", "encoding_format": "int8"}, "invalid_value", "encoding_format"),
     ("an unknown pooling", {"input": "a", "pooling": "max"}, "invalid_value", "pooling"),
     ("normalize 1", {"input": "a", "normalize": 1}, "invalid_value", "normalize"),
-    ("a long user", {"input": "a", "user": "x" * 1025}, "invalid_value", "user"),
+    ("input_type", {"input": "a", "input_type": "query"}, "unsupported_parameter", "input_type"),
 ]
 
 

@@ -24,7 +24,7 @@ NAMED = {"type": "function", "function": {"name": "weather"}}
 TOOL_FIELDS = {
     "tools": [
         None, [], TOOLS, [NAMED], [{"function": {"name": "f", "description": None, "strict": True}}],
-        [{"function": {"name": "f", "parameters": None, "further": 1}}],
+        [{"function": {"name": "f", "parameters": None, "further": 1}}], [{"type": None, "function": {"name": "f"}}],
         {}, "weather", [3], [{}], [{"type": "function"}], [{"type": "web", "function": {"name": "f"}}],
         [{"function": {}}], [{"function": {"name": ""}}], [{"function": {"name": "a b"}}],
         [{"function": {"name": "f" * 65}}], [{"function": {"name": 3}}], [{"function": {"name": "f", "strict": 1}}],

@@ -25,10 +25,13 @@ def text_of(*, special: bool) -> TextFrontend:
     return TextFrontend(tokenizer, None, answers=AnswerFormat.of_template(THINKING, tokenizer.special_tokens))
 
 
-def answer_of(text: TextFrontend, prompt: str, written: str, *, size: int = 1) -> ParsedAnswer:
+def answer_of(
+    text: TextFrontend, prompt: str, written: str, *, size: int = 1, fields: tuple[str, ...] = ("reasoning_content",)
+) -> ParsedAnswer:
     """The answer that is written after a prompt, in deltas of `size` tokens, as the engine sends it."""
     tokenizer = text.tokenizer
-    plan = plan_answer(text, reasoning_start(text.answers.reasoning, tokenizer.encode(prompt), tokenizer), None)
+    start = reasoning_start(text.answers.reasoning, tokenizer.encode(prompt), tokenizer)
+    plan = plan_answer(text, start, None, fields)
     assert plan is not None
     answer = ParsedAnswer(plan, "chatcmpl-1", 1)
     detokenizer = tokenizer.new_detokenizer(text.answers.shown_token_ids(False))
@@ -63,6 +66,13 @@ def test_reasoning_is_separated_and_counted(size, special, prompt, written, reas
     block = written.partition("</think>")[0] + ("</think>" if "</think>" in written else "")
     expected = len(frontend.tokenizer.encode(block, add_special_tokens=False)) if reasoning else 0
     assert answer.reasoning_tokens == expected
+
+
+def test_an_answer_without_its_reasoning_has_the_same_text_on_every_transport():
+    answer = answer_of(text_of(special=False), "Hi", "<think>one</think>two", fields=())
+    assert "".join(one.text for one in answer.seen) == "two"
+    assert "".join(one.reasoning for one in answer.seen) == ""
+    assert answer.reasoning_tokens
 
 
 def test_nothing_is_planned_where_nothing_is_parsed():

@@ -6,7 +6,9 @@ from app.api.chat import parse_chat
 from app.api.chat_fields import Message
 from app.api.schemas import ChatBody
 from app.api.template_options import MAX_KWARGS_BYTES, MAX_KWARGS_KEYS, render_options
+from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.text.chat_template import RenderOptions
+from app.text.template_sandbox import TEMPLATE_NAMES, compile_template
 from tests.api.serving import make_app, parse, raw
 
 USER, ASSISTANT = Message(role="user", content="Hi"), Message(role="assistant", content="Well,")
@@ -67,3 +69,40 @@ async def test_variables_reach_the_prompt(tmp_path):
     ):
         request = (await parse(raw({"messages": messages} | fields), context, parse_chat)).request
         assert context.text.tokenizer.decode(request.prompt_token_ids) == expected
+
+
+ODD_NAMES = [
+    "cls", "class", "def", "lambda", "source", "given", "options", "template", "context", "environment", "resolve",
+    "missing", "undefined", "blocks", "name", "args", "variables", "__name__", "_",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATE_NAMES))
+async def test_a_variable_cannot_have_the_name_of_something_in_every_template(name):
+    context = (await make_app()).state.context
+    with pytest.raises(UnsupportedParameter, match="give the variable another name") as caught:
+        await parse(raw({"messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": {name: 1}}), context,
+                    parse_chat)  # fmt: skip
+    assert caught.value.param == f"chat_template_kwargs.{name}"
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+async def test_names_of_python_are_free(name, tmp_path):
+    file = tmp_path / "template.jinja"
+    file.write_text("{{ messages[0].content }}{{ " + name + " }}")
+    context = (await make_app(chat_template=str(file))).state.context
+    body = {"messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": {name: 7}}
+    request = (await parse(raw(body), context, parse_chat)).request
+    assert context.text.tokenizer.decode(request.prompt_token_ids) == "Hi7"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a-b", "1a", "é", "a.b", "a\n", "{{", "x" * 65])
+async def test_a_variable_needs_a_name(name):
+    context = (await make_app()).state.context
+    with pytest.raises(InvalidValue, match="chat_template_kwargs has"):
+        await parse(raw({"messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": {name: 1}}), context,
+                    parse_chat)  # fmt: skip
+
+
+def test_all_functions_of_templates_are_names_of_templates():
+    assert compile_template("").environment.globals.keys() <= TEMPLATE_NAMES

@@ -206,6 +206,17 @@ async def test_reasoning_may_have_both_names():
     assert "".join(delta.get("reasoning", "") for delta in deltas) == "Hm."
 
 
+async def test_reasoning_can_be_left_out_and_nothing_else():
+    app, _ = await app_with(ANSWERS["reasoning and text"], reasoning_field="both")
+    with_it = (await whole(app))["choices"][0]["message"]
+    without = (await whole(app, include_reasoning=False))["choices"][0]["message"]
+    assert without == {name: value for name, value in with_it.items() if not name.startswith("reasoning")}
+    chunks = await streamed(app, include_reasoning=False)
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
+    assert "".join(delta.get("content", "") for delta in deltas) == without["content"]
+    assert not any(name.startswith("reasoning") for delta in deltas for name in delta)
+
+
 async def test_logprobs_stay_with_their_tokens():
     app, _ = await app_with(CALL)
     answer = (await whole(app, tools=TOOLS, logprobs=True))["choices"][0]

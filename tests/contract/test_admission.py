@@ -1,10 +1,12 @@
 """Admission rejects requests that could never run, and no others."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.contract.admission import MAX_OUTPUT, MAX_SHOWN, admit, max_output_tokens, num_blocks_needed
+from app.contract.admission import MAX_OUTPUT, MAX_SHOWN, admit, num_blocks_needed, output_limit
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded, QuireError
 from app.contract.sampling_params import SamplingDefaults, SamplingParams
@@ -151,21 +153,57 @@ def test_a_request_cannot_have_more_sequences_than_the_server_runs():
     ],
 )
 def test_the_output_of_one_request_is_bounded(params: dict[str, object], most: int):
-    assert max_output_tokens(SamplingParams(max_tokens=most, **params)) == most
-    assert max_output_tokens(SamplingParams(max_tokens=None, **params)) == most
+    assert output_limit(SamplingParams(max_tokens=None, **params)).most == most
+    model_info = ModelInfo("m", "r", 10**7, 10**9, 50)
+    for lengths in ({"max_tokens": most}, {"max_tokens": None}):
+        given = SamplingParams(**params, **lengths)
+        assert admit([1], given, model_info, output_limit(given)).max_tokens == most
     for lengths in ({"max_tokens": most + 1}, {"max_tokens": None, "min_tokens": most + 1}):
+        given = SamplingParams(**params, **lengths)
         with pytest.raises(InvalidValue, match=f"at most {MAX_OUTPUT}. Lower .* to {most}") as caught:
-            max_output_tokens(SamplingParams(**params, **lengths))
+            admit([1], given, model_info, output_limit(given))
         assert caught.value.param == list(lengths)[-1]
+
+
+@pytest.mark.parametrize(("context", "num_slots", "logprobs", "kind", "room"), [
+    (1000, 10**9, None, ContextLengthExceeded, 990), (10**7, 160, None, KVCapacityExceeded, 151),
+    (10**7, 10**9, 20, InvalidValue, MAX_OUTPUT // 21), (1000, 160, 20, KVCapacityExceeded, 151),
+    (160, 10**9, 20, ContextLengthExceeded, 150), (10**9, 2 * MAX_OUTPUT, None, InvalidValue, MAX_OUTPUT),
+])  # fmt: skip
+@pytest.mark.parametrize("value", [1, 10**8, 2**63 - 1])
+@pytest.mark.parametrize("name", ["max_tokens", "min_tokens"])
+def test_the_smallest_limit_is_named_with_the_number_that_works(context, num_slots, logprobs, kind, room, value, name):
+    model_info = ModelInfo("m", "r", context, num_slots, 50)
+
+    def admitted(number: int, **options: bool) -> SamplingParams:
+        given = SamplingParams(**{"max_tokens": None, "logprobs": logprobs, name: number})
+        return admit([1] * 10, given, model_info, output_limit(given), **options)
+
+    with pytest.raises(QuireError) as caught:
+        admitted(max(value, room + 1))
+    assert type(caught.value) is kind and caught.value.param == name
+    [number] = re.findall(rf"ower {name} to (\d+)", caught.value.message)
+    assert int(number) == room
+    assert admitted(room).max_tokens == room
+    if name == "max_tokens":
+        assert admitted(max(value, room + 1), is_clamped=True).max_tokens == room
+    else:
+        with pytest.raises(kind):
+            admitted(room + 1, is_clamped=True)
+
+
+def test_a_smaller_max_tokens_is_never_changed():
+    for value in (1, 40):
+        assert admit([1] * 40, SamplingParams(max_tokens=value), MODEL_INFO, is_clamped=True).max_tokens == value
 
 
 def test_prompts_that_the_answer_shows_are_part_of_its_output():
     params = SamplingParams(n=2, prompt_logprobs=4, max_tokens=None)
-    assert max_output_tokens(params, num_shown_tokens=1000) == (MAX_OUTPUT - 2 * 1000 * 5) // 2
-    with pytest.raises(InvalidValue, match=r"at most 990000 besides its prompts\. Lower max_tokens to 495000"):
-        max_output_tokens(SamplingParams(n=2, prompt_logprobs=4, max_tokens=495_001), num_shown_tokens=1000)
+    assert output_limit(params, num_shown_tokens=1000).most == (MAX_OUTPUT - 2 * 1000 * 5) // 2
+    error = output_limit(params, num_shown_tokens=1000).error("max_tokens", 495_001)
+    assert "at most 990000 besides its prompts. Lower max_tokens to 495000" in error.message
     most = MAX_SHOWN // 10
-    max_output_tokens(params, num_shown_tokens=most)
+    output_limit(params, num_shown_tokens=most)
     with pytest.raises(InvalidValue, match=r"x \(1 \+ 4 prompt_logprobs\) is 500010; one answer may show") as caught:
-        max_output_tokens(params, num_shown_tokens=most + 1)
+        output_limit(params, num_shown_tokens=most + 1)
     assert caught.value.param == "prompt_logprobs"

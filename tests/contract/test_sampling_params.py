@@ -62,7 +62,7 @@ def test_counts_must_be_integers_in_range(name, value):
         ("frequency_penalty", -2, 2),
         ("top_k", -1, 2**31 - 1),
         ("seed", -(2**63), 2**64 - 1),
-        ("max_tokens", 1, 2**31 - 1),
+        ("max_tokens", 1, 2**63 - 1),
         ("logprobs", 0, 20),
         ("n", 1, 16),
         ("best_of", 1, 16),

@@ -1,0 +1,36 @@
+"""The table of all fields of bodies in docs/reference/http.md, made from the structs and the table of fields."""
+
+from __future__ import annotations
+
+import json
+
+from app.api.embeddings import EmbeddingsBody
+from app.api.field_table import FIELDS, OFF, Fate, is_one_of, rule_of
+from app.api.schemas import ChatBody, CompletionBody
+
+BEGIN = "<!-- Made by `make docs` from app/api/field_table.py; do not edit. -->\n"
+KINDS = {"chat": ChatBody, "completions": CompletionBody, "embeddings": EmbeddingsBody}
+
+
+def all_names() -> list[str]:
+    """Return the names of all fields that act on a route or have a row in the table."""
+    return sorted({*FIELDS, *(name for kind in KINDS.values() for name in kind.__struct_fields__)})
+
+
+def fields_table() -> str:
+    """Return the table as Markdown."""
+    lines = [f"| field | {' | '.join(KINDS)} | |", f"|---|{'---|' * len(KINDS)}---|"]
+    for name in all_names():
+        fates = [rule_of(name, kind).fate for kind in KINDS.values()]
+        lines.append(f"| `{name}` | {' | '.join(fates)} | {_remark(name) if set(fates) != {Fate.ACTS} else ''} |")
+    return "\n".join(lines) + "\n"
+
+
+def _remark(name: str) -> str:
+    rule = FIELDS.get(name)
+    if rule is None:
+        return ""
+    neutral = [item for item in rule.harmless if not is_one_of(item, OFF) and type(item) is not float]
+    if rule.fate is not Fate.REFUSED or not neutral:
+        return rule.note
+    return f"{' or '.join(f'`{json.dumps(item)}`' for item in neutral)} is accepted; {rule.note}"
