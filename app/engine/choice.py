@@ -4,6 +4,7 @@ What a choice's deltas hold:
 - Every generated token but the one that ends the choice (EOS, stop id) and those that lie wholly inside a stop string.
   A token that a stop string begins in is the last one, its text cut where the stop string begins.
 - The log-probabilities of every generated token, of those that are not sent too: clients count them.
+- Nothing ends the choice before `min_tokens`: stop strings are searched for in the text of the tokens behind them.
 - A token is sent with its text as soon as none of that text can be part of a stop string; until then the token is held
   back. A token that adds no text (the start of a character, a special token) does not wait, except behind one that
   does.
@@ -86,7 +87,7 @@ class Choice:
         self._token_ids: list[int] = []
         self._rows: list[bytes] = []
         self._text = ""
-        # With stop strings: characters read, those that are in no stop string, and tokens that wait.
+        # With stop strings: characters searched, those that are in no stop string, and tokens that wait.
         self._num_chars = 0
         self._num_released = 0
         self._held: list[_Token] = []
@@ -101,7 +102,7 @@ class Choice:
             self._note(row)
             return
         text = self._detokenizer.append(token_id)
-        if self._matcher is None:
+        if self._matcher is None or self._num_generated <= self._min_tokens:
             self._send(token_id, text, row)
         else:
             self._hold(_Token(token_id, self._num_chars, text, row), self._matcher)

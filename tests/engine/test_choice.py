@@ -78,8 +78,10 @@ def decode_at_once(token_ids: list[int], stops: list[str], max_tokens: int, min_
         is_last = is_eos or num == max_tokens
         known = token_ids[: num - is_eos]
         text = decode_complete(known, is_last=is_last)
-        kept_text = before_stop(text, stops)
-        if kept_text is not None:
+        num_safe = len(decode_complete(known[:min_tokens]))  # characters that no stop string may begin in
+        found = before_stop(text[num_safe:], stops)
+        if found is not None:
+            kept_text = text[:num_safe] + found
             ends = [len(decode_complete(known[:i])) for i in range(len(known) + 1)]
             kept = [t for t, start, end in zip(known, ends, ends[1:], strict=False)
                     if end <= len(kept_text) or start < len(kept_text)]  # fmt: skip
@@ -165,6 +167,18 @@ def test_eos_ends_the_choice_and_is_counted_but_not_sent():
 def test_eos_does_not_end_the_choice_before_min_tokens():
     steps = run([EOS, EOS, EOS, EOS], min_tokens=2)
     assert collect(steps) == Received([EOS, EOS], "", FinishReason.STOP, 3)
+
+
+def test_a_stop_string_does_not_end_the_choice_before_min_tokens():
+    dog = TOKENIZER.encode(" dog")
+    received = collect(run([*dog * 3, EOS], stop=[" dog"], min_tokens=2))
+    assert received == Received(dog * 2, " dog dog", FinishReason.STOP, 3)
+
+
+def test_a_stop_string_that_begins_in_the_first_min_tokens_is_text():
+    dog = TOKENIZER.encode(" dog")
+    received = collect(run([*dog * 2, EOS], stop=["g d"], min_tokens=1))
+    assert received == Received(dog * 2, " dog dog", FinishReason.STOP, 3)
 
 
 def test_ignored_eos_is_a_token_without_text():
