@@ -46,7 +46,8 @@ class ToolCall:
 class CompletionOutput:
     """One completion. With `logprobs` set in the parameters, `logprobs` has one dict per token, {token id: Logprob}.
 
-    Tokens that ended the completion are in `logprobs`, but not in `token_ids`. An answer to a chat has its reasoning in
+    Tokens that ended the completion are in `logprobs`, but not in `token_ids`. A character that the end cuts is not in
+    `text`; a completion of all token ids begins with it. An answer to a chat has its reasoning in
     `reasoning` and its calls in `tool_calls`, and the rest in `text`.
     """
 
