@@ -78,3 +78,26 @@ PYTHONIC = """{{- bos_token }}
 LFM2 = PYTHONIC.replace("'['", "'<|tool_call_start|>['").replace("']'", "']<|tool_call_end|>'").replace(
     """'"' ~ value ~ '"'""", '''"'" ~ value ~ "'"'''
 ).replace("Use exact format: [func_name1(param1=value1), func_name2(...)]", "List of tools: ")  # fmt: skip
+
+# As Llama 3.1: `%s` says what becomes of a message with several calls.
+_ONE_CALL = """{{- bos_token }}
+{%%- if tools %%}
+    {{- 'Environment: ipython. Respond in the format {"name": ..., "parameters": ...}' ~ tools | tojson }}
+{%%- endif %%}
+{%%- for message in messages %%}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
+    {%%- if message.tool_calls %%}%s
+        {%%- set call = message.tool_calls[0].function %%}
+        {{- '{"name": "' + call.name + '", "parameters": ' }}{{ call.arguments | tojson }}{{ '}' }}
+    {%%- else %%}{{- message['content'] }}
+    {%%- endif %%}
+    {{- '<|eot_id|>' }}
+{%%- endfor %%}
+{%%- if add_generation_prompt %%}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%% endif %%}
+"""
+ONE_CALL = _ONE_CALL % (
+    "{%- if not message.tool_calls | length == 1 %}"
+    "{{- raise_exception('This model only supports single tool-calls at once!') }}{%- endif %}"
+)
+FIRST_CALL = _ONE_CALL % ""
+"""Leaves out all calls but the first one."""
