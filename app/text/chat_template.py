@@ -86,7 +86,8 @@ class ChatTemplate:
                 found = [trial.findings() for trial in _trials(file, text, tool_text)]
                 reason = next((each.reason for each in found if each.reason is not None), None)
                 if reason is None:
-                    template.findings = found[-1] if found else template.findings
+                    if found:  # a template for chats with tools is the last one
+                        template.findings = found[0]._replace(takes_several_calls=found[-1].takes_several_calls)
                     return template
             except TemplateSyntaxError as error:
                 reason = f"line {error.lineno}: {(error.message or '')[:MAX_REASON_CHARS]}"

@@ -13,6 +13,7 @@ from math import ceil
 from pathlib import Path
 from threading import Lock
 from time import process_time
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from app.text.message_form import MessageForm
@@ -23,6 +24,7 @@ TRIAL_SECONDS = 2  # of CPU time
 TRIAL_BYTES = 2**30
 MAX_CHARS = 2**20  # of the prompt of a sample chat
 TIMEOUT_S = 60.0  # of wall time, for a busy machine
+_NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _CHILD = "from app.text.template_trial import main; main()"
 _USER = {"role": "user", "content": "What is a token?"}
@@ -51,6 +53,8 @@ SAMPLES: tuple[list[dict[str, Any]], ...] = (
 )
 TOOLS = ({"type": "function", "function": _FUNCTION},)
 """Given to every sample chat the second time."""
+SWITCHES = ("enable_thinking", "thinking")
+"""The names that templates have for a variable that turns reasoning on and off."""
 
 
 def is_bundled(file: Path) -> bool:
@@ -64,10 +68,19 @@ class Findings(NamedTuple):
     Attributes:
         reason: why it must not be used; None if it may.
         takes_several_calls: whether a message may have several calls; a template may reject them, or leave them out.
+        switches: the variables that turn reasoning on and off.
+        reasons_by_default: whether it is on without them.
     """
 
     reason: str | None = None
     takes_several_calls: bool = True
+    switches: tuple[str, ...] = ()
+    reasons_by_default: bool = True
+
+    def asks_for_reasoning(self, variables: Mapping[str, object]) -> bool:
+        """Return whether a prompt with these variables may ask for reasoning; True where nothing turns it off."""
+        given = [bool(variables[name]) for name in self.switches if name in variables]
+        return given[0] if given else self.reasons_by_default
 
 
 @cache
@@ -129,7 +142,8 @@ def _result(child: subprocess.Popen[bytes], source: str) -> Findings:
             child.kill()
             raise
     if child.returncode == 0:
-        return Findings(*json.loads(shown))
+        reason, takes_several_calls, switches, reasons_by_default = json.loads(shown)
+        return Findings(reason, takes_several_calls, tuple(switches), reasons_by_default)
     return Findings(f"it takes more than {TRIAL_SECONDS} seconds or {TRIAL_BYTES // 2**20} MiB for a few short chats")
 
 
@@ -152,9 +166,13 @@ def _try(source: str) -> Findings:
             if len(text := samples.render(messages, tools) or "") > MAX_CHARS:
                 return Findings(f"a short chat becomes {len(text)} characters")
         holds = [samples.holds_calls(count) for count in (1, 2)]
+        default = samples.render([_USER])
+        ons, offs = ([samples.render([_USER], variables={name: is_on}) for name in SWITCHES] for is_on in (True, False))
     except TemplateTooCostly as error:
         return Findings(error.message or "it takes too much")
-    return Findings(takes_several_calls=holds != [True, False])
+    both = zip(SWITCHES, ons, offs, strict=True)
+    switches = {name: off for name, on, off in both if None not in (on, off) and on != off}
+    return Findings(None, holds != [True, False], tuple(switches), default not in switches.values())
 
 
 class _Samples:
@@ -164,13 +182,18 @@ class _Samples:
         self._template = compile_template(source)
         self._form = MessageForm(source)
 
-    def render(self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str | None:
+    def render(
+        self,
+        messages: list[dict[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        variables: Mapping[str, bool] = MappingProxyType({}),
+    ) -> str | None:
         """Return the prompt; None if the template rejects this chat or cannot render it: requests like it will fail.
 
         Raises:
             TemplateTooCostly: it takes too much.
         """
-        names = dict.fromkeys(("bos_token", "eos_token", "unk_token", "pad_token"), "<s>")
+        names = {**dict.fromkeys(_NAMED_TOKENS, "<s>"), **variables}
         try:
             formed, given = self._form.formed(messages, tools)
             with new_allowance(sum(len(message["content"] or "") for message in formed)):

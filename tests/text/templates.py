@@ -101,3 +101,11 @@ ONE_CALL = _ONE_CALL % (
 )
 FIRST_CALL = _ONE_CALL % ""
 """Leaves out all calls but the first one."""
+
+GRANITE = """{%- if tools %}{{- '<|tool_call|>' ~ tools | tojson }}
+{%- elif thinking %}{{- 'Write your thoughts between <think></think> for each user query. ' }}
+{%- else %}{{- 'You are a helpful AI assistant. ' }}
+{%- endif %}
+{%- for message in messages %}{{- message.role ~ ': ' ~ message.content ~ '; ' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- 'assistant: ' }}{% endif %}"""
+"""As Granite 3.3: reasons if it is asked to, and nothing at the end of the prompt says whether it is."""
