@@ -340,7 +340,9 @@ class LLM:
         now, queue_timeout = monotonic(), self.config.scheduler.queue_timeout
         start_deadline = now + queue_timeout if queue_timeout else None
         style = None if tools is None else answers.reasoning
-        start = reasoning_start(style, prompt_token_ids, self.tokenizer)
+        template = self._text.chat_template
+        is_asked_for = template is None or template.findings.asks_for_reasoning({})
+        start = reasoning_start(style, prompt_token_ids, self.tokenizer, is_asked_for=is_asked_for)
         rules = answer_rules(grammar, resolved, start)
         return EngineRequest(
             f"llm-{next(self._ids)}",

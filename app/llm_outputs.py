@@ -47,7 +47,8 @@ class CompletionOutput:
     """One completion. With `logprobs` set in the parameters, `logprobs` has one dict per token, {token id: Logprob}.
 
     Tokens that ended the completion are in `logprobs`, but not in `token_ids`; `cumulative_logprob` is the sum over the
-    tokens of `logprobs`. An answer to a chat has its reasoning in
+    tokens of `logprobs`. A character that the end cuts is not in `text`; a completion of all token ids begins with it.
+    An answer to a chat has its reasoning in
     `reasoning` and its calls in `tool_calls`, and the rest in `text`.
     """
 

@@ -30,6 +30,7 @@ from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
 from app.llm import LLM
 from app.llm_outputs import CompletionOutput, Logprob
+from app.text.detokenizer import complete_rest
 from app.text.grammar import gbnf
 from tests.checkpoints import tiny
 
@@ -56,6 +57,12 @@ class StepFault(FaultPlan):
         if self.count:
             self.count -= 1
             raise self.error
+
+
+def text_of(llm: LLM, token_ids: list[int]) -> str:
+    """The text of tokens, without a character that they leave incomplete."""
+    detokenizer = llm.tokenizer.new_detokenizer()
+    return "".join(map(detokenizer.append, token_ids)) + complete_rest(detokenizer)
 
 
 def test_a_grammar_is_converted_once_for_prompts_with_the_same_parameters(llm: LLM, monkeypatch: pytest.MonkeyPatch):
@@ -133,11 +140,24 @@ def test_an_output_has_text_finish_reason_and_usage(llm: LLM):
     (output,) = llm.generate("blocks", GREEDY, use_tqdm=False)
     answer = output.outputs[0]
     assert (answer.index, answer.finish_reason, answer.logprobs) == (0, "length", None)
-    assert answer.text == llm.tokenizer.decode(answer.token_ids)
+    assert answer.text == text_of(llm, answer.token_ids)
     assert (output.usage.prompt_tokens, output.usage.completion_tokens) == (len(output.prompt_token_ids), 8)
     biased = SamplingParams(temperature=0.0, max_tokens=8, logit_bias={1: 100.0})
     stopped = llm.generate("blocks", biased, use_tqdm=False)[0].outputs[0]
     assert (stopped.finish_reason, stopped.token_ids, stopped.text) == ("stop", [], "")
+
+
+def test_an_answer_that_is_cut_within_a_character_goes_on_with_it(llm: LLM):
+    """In the middle of a text that a grammar demands, and with the ids of the prompt and the answer as a prompt."""
+    token_ids = llm.tokenizer.encode("🙂🙂", add_special_tokens=False)
+    for num in range(1, len(token_ids)):
+        wanted = SamplingParams(max_tokens=num, structured_outputs=StructuredOutputs(choice=["🙂🙂"]))
+        first = llm.generate([[5, 6]], wanted, use_tqdm=False)[0].outputs[0]
+        assert (first.token_ids, first.finish_reason) == (token_ids[:num], "length")
+        forced = SamplingParams(temperature=0.0, max_tokens=1, logit_bias={token_ids[num]: 100.0})
+        rest = llm.generate([[5, 6, *first.token_ids]], forced, use_tqdm=False)[0].outputs[0]
+        assert first.text == "🙂" * len(first.text)
+        assert first.text + rest.text == text_of(llm, token_ids[: num + 1])
 
 
 def test_logprobs_are_one_dict_per_token(llm: LLM):
@@ -172,7 +192,7 @@ def test_choices_differ_from_each_other(llm: LLM):
     assert len({tuple(answer.token_ids) for answer in output.outputs}) == 4
     for answer in output.outputs:
         assert (answer.finish_reason, len(answer.logprobs)) == ("length", 10)
-        assert answer.text == llm.tokenizer.decode(answer.token_ids)
+        assert answer.text == text_of(llm, answer.token_ids)
     assert output.usage.prompt_tokens == len(output.prompt_token_ids)
     assert output.usage.completion_tokens == 40
     single = llm.generate("the quick brown fox", replace(params, n=1), use_tqdm=False)[0].outputs[0]
@@ -197,7 +217,7 @@ def test_best_of_returns_the_highest_mean_logprobs_in_order(llm: LLM):
 def test_a_beam_search_returns_its_best_completions(llm: LLM):
     (output,) = llm.beam_search("steps and", beam_width=3, max_tokens=6, ignore_eos=True, use_tqdm=False)
     assert len({tuple(answer.token_ids) for answer in output.outputs}) == 3
-    assert all(answer.text == llm.tokenizer.decode(answer.token_ids) for answer in output.outputs)
+    assert all(answer.text == text_of(llm, answer.token_ids) for answer in output.outputs)
     assert {answer.finish_reason for answer in output.outputs} == {"length"}
     assert output.usage.completion_tokens == 18
     params = SamplingParams(use_beam_search=True, beam_width=3, max_tokens=6, ignore_eos=True)

@@ -48,7 +48,13 @@ def parse_chat(request: RequestContext) -> ApiRequest:
     with renaming(names):
         params = sampling_params(body, max_tokens=max_tokens, logprobs=logprobs)
         text, token_ids = request.context.text, prompt.token_ids()
-        start = reasoning_start(text.answers.reasoning, token_ids, text.tokenizer, prompt.continued)
+        start = reasoning_start(
+            text.answers.reasoning,
+            token_ids,
+            text.tokenizer,
+            prompt.continued,
+            is_asked_for=prompt.asks_for_reasoning,
+        )
         num_shown = 0 if params.prompt_logprobs is None else len(token_ids)
         parsed = request.engine_request(
             "chatcmpl",
@@ -97,6 +103,11 @@ class ChatPrompt:
         self._max_tokens = request.model_info.max_model_len
         with renaming({"prompt": "messages"}):
             request.check_num_chars(sum(map(_num_chars, body.messages)) + self.tools.num_chars)
+
+    @property
+    def asks_for_reasoning(self) -> bool:
+        """Whether the template may ask for reasoning before the answer."""
+        return self._template.findings.asks_for_reasoning(self._options.variables)
 
     def token_ids(self) -> list[int]:
         """Return the prompt's token ids (see `ChatTemplate.render`)."""

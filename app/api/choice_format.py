@@ -55,7 +55,8 @@ class CompletionFormat:
     """The shapes of `text_completion`; counts each choice's characters for the logprobs' `text_offset`.
 
     `echoes` are the prompts in front of choices whose tokens have log-probabilities, by choice. The first of these are
-    then those of the prompt, from its second token on.
+    then those of the prompt, from its second token on. `begun` are the bytes of the characters that other prompts leave
+    incomplete, by choice: answers begin with these characters.
     """
 
     chunk_object = body_object = "text_completion"
@@ -64,12 +65,19 @@ class CompletionFormat:
     no_text = b'"text":""'
     has_prompt_in_choice = True
 
-    def __init__(self, token_bytes: TokenBytes, echoes: Mapping[int, Echo] | None = None) -> None:
+    def __init__(
+        self,
+        token_bytes: TokenBytes,
+        echoes: Mapping[int, Echo] | None = None,
+        begun: Mapping[int, bytes] | None = None,
+    ) -> None:
         self._token_bytes = token_bytes
         self._echoes = dict(echoes or {})
         self._offsets: defaultdict[int, _Offsets] = defaultdict(_Offsets)  # by choice
         for choice, echo in self._echoes.items():
             self._offsets[choice] = _Offsets(echo.offset)
+        for choice, raw in (begun or {}).items():
+            self._offsets[choice].take(raw)
 
     def text_fields(self, text: str) -> dict[str, object]:
         """Return the fields of a JSON body that contain the text of a choice."""

@@ -19,6 +19,8 @@ from app.api.stream_response import make_response
 from app.contract.admission import output_limit
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.sampling_params import SamplingParams
+from app.text.detokenizer import incomplete_end
+from app.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 16
 
@@ -28,7 +30,8 @@ async def completions(request: Request) -> ASGIApp:
     completion = await parse_answer_post(request, parse_completion)
     echoes = {choice: echo for choice in range(completion.num_choices) if (echo := completion.echo_of(choice))}
     is_scored = completion.request.params.logprobs is not None
-    make_format = partial(CompletionFormat, echoes=echoes if is_scored else None)
+    begun = _begun(completion, context_of(request).text.tokenizer) if is_scored and not echoes else None
+    make_format = partial(CompletionFormat, echoes=echoes if is_scored else None, begun=begun)
     return make_response(context_of(request), completion, make_format, request.headers)
 
 
@@ -107,6 +110,12 @@ def _echoes(request: RequestContext, prompts: Sequence[Prompt], encoded: Sequenc
         prompt if isinstance(prompt, str) else tokenizer.decode(prompt, skip_special_tokens=False) for prompt in prompts
     ]
     return tuple(Echo.of(text, ids, tokenizer.token_bytes) for text, ids in zip(texts, encoded, strict=True))
+
+
+def _begun(completion: ApiRequest, tokenizer: Tokenizer) -> dict[int, bytes]:
+    """Return the bytes of the characters that prompts leave incomplete, by choice."""
+    ends = {choice: completion.prompt_of(choice)[-3:] for choice in range(completion.num_choices)}
+    return {choice: incomplete_end(b"".join(map(tokenizer.token_bytes, ids))) for choice, ids in ends.items()}
 
 
 def _token_ids(request: RequestContext, prompt: Prompt, *, adds_special_tokens: bool) -> list[int]:

@@ -33,6 +33,9 @@ GBNF_MARK = "\0"
 class Grammar:
     """The texts that an answer may be. With `follows_reasoning` up to two blanks or newlines may come before them.
 
+    `block` has the rule `block` in Lark, and those that it needs: what comes before these blanks. It is set where the
+    marks of the reasoning are no single tokens.
+
     In Lark `GBNF_MARK` stands for the grammar that `gbnf` becomes, a text in GBNF. `param` is the path of the client's
     field that the grammar comes from, for errors; it makes no other grammar.
     """
@@ -41,6 +44,7 @@ class Grammar:
     source: str
     follows_reasoning: bool = False
     gbnf: str | None = None
+    block: str = ""
     param: str | None = field(default=None, compare=False)
 
 

@@ -79,11 +79,11 @@ class SamplingParams:
     `n`, at least 2), scored by log-probability / length ** `length_penalty`; `early_stopping` True ends when
     `beam_width` sequences are complete, False when a better one is unlikely, "never" when a better one is impossible.
     `top_k` 0 or -1 and `top_p` 1 disable the filter; `temperature` 0 is greedy. `stop` strings and `stop_token_ids` end
-    the output and are not part of it. `logprobs` = k returns the log-probabilities of the sampled token and of the k
-    most likely tokens; `prompt_logprobs` = k returns them for the tokens of the prompt. `structured_outputs` says what
-    the answer must be; it cannot be combined with `min_tokens`,
-    `ignore_eos` or beam search. `thinking_token_budget` is the most tokens that the model may reason, where its
-    reasoning stands between marks; then the closing mark comes next.
+    the output and are not part of it; nothing ends it before `min_tokens` tokens, and stop strings in the text of those
+    are text. `logprobs` = k returns the log-probabilities of the sampled token and of the k most likely tokens;
+    `prompt_logprobs` = k returns them for the tokens of the prompt. `structured_outputs` says what the answer must be;
+    it cannot be combined with `min_tokens`, `ignore_eos` or beam search. `thinking_token_budget` is the most tokens
+    that the model may reason, where its reasoning stands between marks; then the closing mark comes next.
 
     Raises:
         InvalidValue: a value is out of range; `param` names it.

@@ -4,11 +4,14 @@ What a choice's deltas hold:
 - Every generated token but the one that ends the choice (EOS, stop id) and those that lie wholly inside a stop string.
   A token that a stop string begins in is the last one, its text cut where the stop string begins.
 - The log-probabilities of every generated token, of those that are not sent too: clients count them.
+- Nothing ends the choice before `min_tokens`: stop strings are searched for in the text of the tokens behind them.
 - A token is sent with its text as soon as none of that text can be part of a stop string; until then the token is held
   back. A token that adds no text (the start of a character, a special token) does not wait, except behind one that
   does.
-- The numbers of a choice's tokens have no gaps. Only the last delta can be without tokens: U+FFFD for a character
-  that the answer leaves unfinished.
+- A character that the answer leaves incomplete is not in its text: its bytes are in the tokens and log-probabilities
+  alone. An answer to all these tokens begins with the whole character, as if it had never been cut.
+- The numbers of a choice's tokens have no gaps. Only the last delta can be without tokens: it has text that was held
+  back, or the log-probabilities of the token that ended the choice.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from app.contract.events import EngineEvent, Finished, FinishReason, Timings, To
 from app.contract.packed_logprobs import Logprobs, pack_row
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.step_plan import Sample
+from app.text.detokenizer import complete_rest
 from app.text.stop import StopMatcher
 from app.text.tokenizer import Tokenizer
 
@@ -71,7 +75,7 @@ class Choice:
         self.is_touched = False  # has samples that were not reported; set by the output processor
         self._group = group
         self._request_id = group.request.id
-        self._detokenizer = tokenizer.new_detokenizer(group.request.shown_token_ids)
+        self._detokenizer = tokenizer.new_detokenizer(group.request.shown_token_ids, group.request.prompt_token_ids)
         self._matcher = StopMatcher(params.stop_strings) if params.stop_strings else None
         self._end_ids = _NO_IDS if params.ignore_eos else eos_token_ids
         if params.stop_token_ids:
@@ -86,7 +90,7 @@ class Choice:
         self._token_ids: list[int] = []
         self._rows: list[bytes] = []
         self._text = ""
-        # With stop strings: characters read, those that are in no stop string, and tokens that wait.
+        # With stop strings: characters searched, those that are in no stop string, and tokens that wait.
         self._num_chars = 0
         self._num_released = 0
         self._held: list[_Token] = []
@@ -101,7 +105,7 @@ class Choice:
             self._note(row)
             return
         text = self._detokenizer.append(token_id)
-        if self._matcher is None:
+        if self._matcher is None or self._num_generated <= self._min_tokens:
             self._send(token_id, text, row)
         else:
             self._hold(_Token(token_id, self._num_chars, text, row), self._matcher)
@@ -114,7 +118,7 @@ class Choice:
     def end(self, reason: FinishReason) -> None:
         """End the choice and release the text that was held back."""
         self.reason = reason
-        tail = "" if reason is FinishReason.CANCELLED else self._detokenizer.flush()
+        tail = complete_rest(self._detokenizer)
         matcher = self._matcher
         if matcher is not None:
             self._num_released += len(matcher.append(tail)) + len(matcher.flush())

@@ -7,7 +7,6 @@ builds from a message (`'<|' + message.role + '|>'`) is not detected, so callers
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,19 +19,15 @@ from app.checkpoint.folder import read_json
 from app.checkpoint.gguf_files import GgufMetadata
 from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.gguf_tokenizer import chat_templates
-from app.text.parsing.choose import choose_format, is_generic, mentions_tools
+from app.text.message_form import MessageForm
 from app.text.spelled_tokens import SpelledTokens, strings, unused_characters
 from app.text.template_allowance import MAX_EXPANSION, MAX_EXTRA_CHARS, TemplateTooCostly, new_allowance
 from app.text.template_sandbox import compile_template
-from app.text.template_trial import Trial, is_bundled, trial_of
+from app.text.template_trial import Findings, Trial, is_bundled, trial_of
 from app.text.tokenizer import Part, Tokenizer
-from app.text.tools import in_plain_messages, with_arguments_as_text, with_definitions, with_short_ids
 
 MAX_TEMPLATE_BYTES = 2**20
 MAX_REASON_CHARS = 200
-# What templates expect of calls: no content is None, not an empty text; arguments are JSON, not an object.
-_ASKS_FOR_NONE = re.compile(r"""== 'assistant' and message\['content'\] is none""")
-_ADDS_ARGUMENTS = re.compile(r"""\+ ?tool\['function'\]\['arguments'\] ?\+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +50,15 @@ class ChatTemplate:
 
     Attributes:
         tool_source: the source of the template for chats with tools.
+        findings: what its trial has found; set by `load`.
     """
 
     def __init__(self, source: str, tokenizer: Tokenizer, tool_source: str | None = None) -> None:
         self._template = compile_template(source)
         self.tool_source = source if tool_source is None else tool_source
         self._tool_template = self._template if tool_source is None else compile_template(tool_source)
-        self._is_generic = is_generic(self.tool_source)
-        self._knows_tools = mentions_tools(self.tool_source)
-        self._takes_objects = not _ADDS_ARGUMENTS.search(self.tool_source)
-        self._no_content = None if _ASKS_FOR_NONE.search(self.tool_source) else ""
-        row = choose_format(self.tool_source)
-        self._id_chars = None if row is None else row.id_chars
+        self.findings = Findings()
+        self._form = MessageForm(self.tool_source)
         self._tokenizer = tokenizer
         self._spelled = SpelledTokens(tokenizer.special_tokens)
 
@@ -91,9 +83,11 @@ class ChatTemplate:
                 return None
             try:
                 template = cls(text, tokenizer, tool_text)
-                trials = _trials(file, text, tool_text)
-                reason = next((reason for trial in trials if (reason := trial.reason()) is not None), None)
+                found = [trial.findings() for trial in _trials(file, text, tool_text)]
+                reason = next((each.reason for each in found if each.reason is not None), None)
                 if reason is None:
+                    if found:  # a template for chats with tools is the last one
+                        template.findings = found[0]._replace(takes_several_calls=found[-1].takes_several_calls)
                     return template
             except TemplateSyntaxError as error:
                 reason = f"line {error.lineno}: {(error.message or '')[:MAX_REASON_CHARS]}"
@@ -135,7 +129,7 @@ class ChatTemplate:
     def _parts(
         self, messages: list[dict[str, object]], options: RenderOptions, max_tokens: int | None
     ) -> Iterator[Part]:
-        normal, tools = self._with_tools([*map(_normal, messages)], options.tools)
+        normal, tools = self._form.formed([*map(_normal, messages)], options.tools)
         given: list[dict[str, Any]] = [*normal, {"tools": tools, **options.variables}]
         (*marked, variables), marks = self._spelled.mark(given, max_tokens=max_tokens)
         end = ""
@@ -152,29 +146,6 @@ class ChatTemplate:
                 raise InvalidValue(problem, param="continue_final_message")
             text = text.replace(end, "")
         return self._spelled.split(text, marks)
-
-    def _with_tools(
-        self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]
-    ) -> tuple[list[dict[str, Any]], list[Mapping[str, Any]] | None]:
-        """Return messages and tools in the form that the template expects."""
-        if tools or any("tool_calls" in message or message.get("role") == "tool" for message in messages):
-            if self._is_generic:
-                return in_plain_messages(messages, tools), None
-            messages = [self._with_calls(message) for message in messages]
-            if self._id_chars is not None:
-                messages = with_short_ids(messages, self._id_chars)
-            if not self._knows_tools:
-                return with_definitions(messages, tools), None
-        return messages, list(tools) or None
-
-    def _with_calls(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Return a message whose calls, and no content beside them, are what the template expects."""
-        calls = message.get("tool_calls")
-        if not calls:
-            return message
-        if not self._takes_objects:
-            calls = with_arguments_as_text(calls)
-        return {**message, "tool_calls": calls, "content": message.get("content") or self._no_content}
 
     def _render(self, given: dict[str, Any]) -> str:
         num_given = sum(map(len, strings([given])))

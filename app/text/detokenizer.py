@@ -2,7 +2,8 @@
 
 Rules of this file:
 - Only complete characters are returned: bytes of an incomplete one are held back. U+FFFD is returned only for bytes
-  that cannot become a character, or for an incomplete character at the end of the text (`flush`).
+  that cannot become a character, or for an incomplete character at the end of the text (`flush`). An answer that was
+  cut has no such end (`complete_rest`): tokens that follow may complete the character.
 - The concatenated text is the same as the text of the complete list of ids.
 - O(1) per token: at most three bytes are held back (or `MAX_WINDOW` tokens, for unknown decoders).
 """
@@ -19,18 +20,27 @@ MAX_WINDOW = 16
 _REPLACEMENT = "\ufffd"
 
 
+def incomplete_end(raw: bytes) -> bytes:
+    """Return the bytes at the end of a text that begin a character; at most three."""
+    end = raw[-3:]
+    return end[codecs.utf_8_decode(end, "replace", False)[1] :]
+
+
 class PieceDetokenizer:
-    """The text of one growing list of token ids, for a known decoder (see `pieces`). Not thread-safe: one owner."""
+    """The text of one growing list of token ids, for a known decoder (see `pieces`). Not thread-safe: one owner.
+
+    It follows the tokens `before`: a character that they begin belongs to its text.
+    """
 
     __slots__ = ("_at_start", "_is_plain", "_num_spaces_to_drop", "_pending", "_pieces")
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: Pieces, before: Sequence[int] = ()) -> None:
         self._pieces = pieces
-        self._pending = b""
-        self._at_start = pieces.has_start_rules
+        self._pending = incomplete_end(b"".join(_bytes_of(pieces[token_id]) for token_id in before[-3:]))
+        self._at_start = pieces.has_start_rules and not self._pending
         self._num_spaces_to_drop = pieces.num_leading_spaces
         # No bytes are held back, and the rules of the start do not apply: a str piece is returned as it is.
-        self._is_plain = not self._at_start
+        self._is_plain = not self._at_start and not self._pending
 
     def append(self, token_id: int) -> str:
         """Return the text that is final with the next token, possibly none."""
@@ -63,7 +73,7 @@ class PieceDetokenizer:
         return kept
 
     def _join(self, piece: Piece) -> str:
-        raw = self._pending + (piece.encode() if isinstance(piece, str) else piece)
+        raw = self._pending + _bytes_of(piece)
         text, num_used = codecs.utf_8_decode(raw, "replace", False)
         self._pending = raw[num_used:]
         self._is_plain = not self._pending and not self._at_start
@@ -121,11 +131,20 @@ class ShowingDetokenizer:
         mark = self._shown.get(token_id)
         if mark is None:
             return self._inner.append(token_id).replace(SHOWN, _REPLACEMENT)
-        return self.flush() + SHOWN + mark
+        return complete_rest(self) + SHOWN + mark  # a budget of reasoning may end it within a character
 
     def flush(self) -> str:
         """Return the rest at the end of the text: U+FFFD for an incomplete character."""
         return self._inner.flush().replace(SHOWN, _REPLACEMENT)
+
+
+def complete_rest(detokenizer: Detokenizer) -> str:
+    """Return the rest of a text that ends here, without the character that is incomplete."""
+    return detokenizer.flush().rstrip(_REPLACEMENT)
+
+
+def _bytes_of(piece: Piece) -> bytes:
+    return piece.encode() if isinstance(piece, str) else piece
 
 
 Detokenizer = PieceDetokenizer | WindowDetokenizer | ShowingDetokenizer

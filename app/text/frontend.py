@@ -52,6 +52,7 @@ class TextFrontend:
             tokenizer.special_tokens,
             tool_parser=settings.tool_parser,
             reasoning_parser=settings.reasoning_parser,
+            takes_several_calls=template.findings.takes_several_calls,
         )
         return cls(tokenizer, template, _is_chat_only(source), answers)
 

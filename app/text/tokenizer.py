@@ -170,16 +170,17 @@ class Tokenizer:
         """Return the id of the token whose text is exactly `text`; None if there is none."""
         return self._backend.token_to_id(text)
 
-    def new_detokenizer(self, shown_token_ids: Collection[int] = ()) -> Detokenizer:
+    def new_detokenizer(self, shown_token_ids: Collection[int] = (), before: Sequence[int] = ()) -> Detokenizer:
         """Return a detokenizer for one sequence; special tokens add no text, but for `shown_token_ids`.
 
-        The text of a shown token comes behind the character `SHOWN`.
+        The text of a shown token comes behind the character `SHOWN`. A character that the tokens `before` leave
+        incomplete belongs to the text.
         """
         plain: PieceDetokenizer | WindowDetokenizer
         if self._pieces is None:
             plain = WindowDetokenizer(self._backend.decode, frozenset(self.special_tokens.values()))
         else:
-            plain = PieceDetokenizer(self._pieces)
+            plain = PieceDetokenizer(self._pieces, before)
         if not shown_token_ids:
             return plain
         shown = {token_id: text for text, token_id in self.special_tokens.items() if token_id in shown_token_ids}

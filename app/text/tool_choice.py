@@ -53,7 +53,9 @@ class ToolUse:
     @property
     def schemas(self) -> ToolSchemas | None:
         """What the parser of the answer needs; None if there is nothing to parse."""
-        return ToolSchemas(self.definitions, is_calls_alone=bool(self.called)) if self.definitions else None
+        if not self.definitions:
+            return None
+        return ToolSchemas(self.definitions, is_calls_alone=bool(self.called), is_parallel=self.is_parallel)
 
     @property
     def num_chars(self) -> int:
@@ -64,7 +66,7 @@ class ToolUse:
         """Return the grammar of an answer; None if it may be any text. `outputs` say what it must be if it is no call.
 
         An answer that must call a tool is calls alone. Else calls are checked where a tool is strict, where there may
-        be one at most, and beside `outputs`.
+        be one at most, and beside `outputs`. It has one call at most where the model's template takes no several.
 
         Raises:
             InvalidValue: `outputs` are wrong, or the answer must call a tool; the grammar is too large, or the model's
@@ -81,7 +83,7 @@ class ToolUse:
         if answers.calls is None or not is_checked:
             return other
         with self._naming_tools():
-            source = self._source(answers.calls, answers.special_tokens, other)
+            source = self._source(answers.calls, answers, other)
         if source is None:
             return None
         if (num_bytes := len(source.encode(errors="surrogatepass"))) > MAX_SOURCE_BYTES:
@@ -109,16 +111,17 @@ class ToolUse:
         """The tools of which a call satisfies the schema."""
         return self.called or tuple(tool for tool in self.definitions if _name_of(tool) in self.strict)
 
-    def _source(self, calls: CallFormat, special_tokens: Mapping[str, int], other: Grammar | None) -> str | None:
+    def _source(self, calls: CallFormat, answers: AnswerFormat, other: Grammar | None) -> str | None:
         checked = {_name_of(tool): _with_parameters(tool, _effective(tool)) for tool in self._checked}
         tools = [checked.get(_name_of(tool)) or _with_parameters(tool, {"type": "object"}) for tool in self.definitions]
-        grammar = CallGrammar(calls, list(checked.values()) if self.called else tools, special_tokens)
+        grammar = CallGrammar(calls, list(checked.values()) if self.called else tools, answers.special_tokens)
+        is_parallel = self.is_parallel and answers.takes_several_calls
         if self.called:
-            source: str | None = grammar.required(is_parallel=self.is_parallel)
+            source: str | None = grammar.required(is_parallel=is_parallel)
         elif other is not None:
-            source = grammar.beside(rule_of(other), is_parallel=self.is_parallel)
+            source = grammar.beside(rule_of(other), is_parallel=is_parallel)
         else:
-            source = grammar.optional(is_parallel=self.is_parallel)
+            source = grammar.optional(is_parallel=is_parallel)
         return source
 
     @contextmanager

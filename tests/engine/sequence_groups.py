@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.output_processor import OutputProcessor
@@ -21,11 +23,20 @@ TEXT_IDS = sorted(
 )
 
 
-def make_group(group_id: int = 1, *, is_prompt_only: bool = False, **params) -> SequenceGroup:
+def decode_complete(token_ids: list[int]) -> str:
+    """The text of `token_ids`, without an incomplete character at its end."""
+    special = set(TOKENIZER.special_tokens.values())
+    raw = b"".join(TOKENIZER.token_bytes(token_id) for token_id in token_ids if token_id not in special)
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(raw)
+
+
+def make_group(
+    group_id: int = 1, *, prompt: tuple[int, ...] = (7, 8, 9), is_prompt_only: bool = False, **params
+) -> SequenceGroup:
     """The group of a request that arrived at 10.0; the ids of its sequences begin at 100 * `group_id`."""
     params = {"max_tokens": 100, "seed": 0, **params}
     request = EngineRequest(
-        f"request-{group_id}", (7, 8, 9), SamplingParams(**params), 10.0, is_prompt_only=is_prompt_only
+        f"request-{group_id}", prompt, SamplingParams(**params), 10.0, is_prompt_only=is_prompt_only
     )
     search = BeamSearch(request.params, {EOS}) if request.params.use_beam_search else None
     group = SequenceGroup(group_id, request, context=b"", search=search)

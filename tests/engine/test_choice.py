@@ -1,14 +1,14 @@
 """The deltas of one choice, compared with decoding the complete output at once."""
 
-import codecs
 from typing import NamedTuple
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.contract.events import Finished, FinishReason, TokenDelta
 from app.engine.choice import Choice
-from tests.engine.sequence_groups import BYTES, EOS, IDS, TEXT_IDS, TOKENIZER, make_group, make_sample
+from tests.engine.sequence_groups import BYTES, EOS, IDS, TEXT_IDS, TOKENIZER, decode_complete, make_group, make_sample
 
 STOPS = ["a", "ab", "abc", "b é", "é", "猫🙂", "dog", "\ufffd", "the dog sleeps", " "]
 
@@ -48,7 +48,7 @@ def collect(steps: list[list]) -> Received:
     token_ids: list[int] = []
     for delta in deltas:
         assert delta.first == len(token_ids) + 1
-        assert delta.token_ids or (delta is deltas[-1] and (delta.text == "\ufffd" or delta.logprobs))
+        assert delta.token_ids or (delta is deltas[-1] and delta.logprobs)
         token_ids += delta.token_ids
     text = "".join(delta.text for delta in deltas)
     text.encode()
@@ -64,27 +64,21 @@ def before_stop(text: str, stops: list[str]) -> str | None:
     return None
 
 
-def decode_complete(token_ids: list[int], *, is_last: bool = False) -> str:
-    """The text of `token_ids`, without an incomplete character at its end unless `is_last`."""
-    special = set(TOKENIZER.special_tokens.values())
-    raw = b"".join(TOKENIZER.token_bytes(token_id) for token_id in token_ids if token_id not in special)
-    return codecs.getincrementaldecoder("utf-8")("replace").decode(raw, final=is_last)
-
-
 def decode_at_once(token_ids: list[int], stops: list[str], max_tokens: int, min_tokens: int = 0) -> Received:
     """The expected output, found by decoding every prefix of the tokens and searching it."""
     for num, token_id in enumerate(token_ids, start=1):
         is_eos = token_id == EOS and num > min_tokens
-        is_last = is_eos or num == max_tokens
         known = token_ids[: num - is_eos]
-        text = decode_complete(known, is_last=is_last)
-        kept_text = before_stop(text, stops)
-        if kept_text is not None:
+        text = decode_complete(known)
+        num_safe = len(decode_complete(known[:min_tokens]))  # characters that no stop string may begin in
+        found = before_stop(text[num_safe:], stops)
+        if found is not None:
+            kept_text = text[:num_safe] + found
             ends = [len(decode_complete(known[:i])) for i in range(len(known) + 1)]
             kept = [t for t, start, end in zip(known, ends, ends[1:], strict=False)
                     if end <= len(kept_text) or start < len(kept_text)]  # fmt: skip
             return Received(kept, kept_text, FinishReason.STOP, num)
-        if is_last:
+        if is_eos or num == max_tokens:
             return Received(known, text, FinishReason.STOP if is_eos else FinishReason.LENGTH, num)
     raise AssertionError("the output must end")
 
@@ -150,21 +144,51 @@ def test_tokens_of_an_incomplete_character_are_sent_without_text():
     assert [step[0].text for step in steps] == ["", "", "", "🙂"]
 
 
-def test_an_incomplete_character_becomes_a_replacement_character():
-    *_, last = run([BYTES[0], EOS])
-    assert last[0] == TokenDelta("request-1", 0, 2, (), "\ufffd")
-    assert last[1].reason is FinishReason.STOP
+@pytest.mark.parametrize("stop", [[], ["ab"], ["\ufffd"]], ids=str)
+@pytest.mark.parametrize("num_bytes", [1, 2, 3])
+def test_an_incomplete_character_at_the_end_is_in_the_tokens_alone(num_bytes, stop):
+    """Whatever ends the answer: a limit, EOS, a stop id."""
+    token_ids = [*TOKENIZER.encode(" dog"), *BYTES[:num_bytes]]
+    num = len(token_ids)
+    for ending, params, reason in (
+        ([], {"max_tokens": num}, FinishReason.LENGTH),
+        ([EOS], {}, FinishReason.STOP),
+        ([BYTES[num_bytes]], {"stop_token_ids": [BYTES[num_bytes]]}, FinishReason.STOP),
+    ):
+        steps = run([*token_ids, *ending], stop=stop, logprobs=0, **params)
+        assert collect(steps) == Received(token_ids, " dog", reason, num + len(ending))
+        entries = [e for step in steps for event in step if isinstance(event, TokenDelta) for e in event.logprobs]
+        assert [entry.token_id for entry in entries] == [*token_ids, *ending]
+
+
+@pytest.mark.parametrize("num_bytes", range(5))
+def test_an_answer_to_all_tokens_of_one_that_was_cut_completes_its_character(num_bytes):
+    token_ids = [*TOKENIZER.encode(" dog"), *BYTES, *TOKENIZER.encode(" a")]
+    cut = len(TOKENIZER.encode(" dog")) + num_bytes
+    first = collect(run(token_ids[:cut], max_tokens=cut))
+    rest = collect(run([*token_ids[cut:], EOS], prompt=(7, *first.token_ids)))
+    assert first.text + rest.text == " dog🙂 a"
 
 
 def test_eos_ends_the_choice_and_is_counted_but_not_sent():
-    assert collect(run([*TEXT_IDS[:3], EOS])) == Received(
-        TEXT_IDS[:3], decode_complete(TEXT_IDS[:3], is_last=True), "stop", 4
-    )
+    assert collect(run([*TEXT_IDS[:3], EOS])) == Received(TEXT_IDS[:3], decode_complete(TEXT_IDS[:3]), "stop", 4)
 
 
 def test_eos_does_not_end_the_choice_before_min_tokens():
     steps = run([EOS, EOS, EOS, EOS], min_tokens=2)
     assert collect(steps) == Received([EOS, EOS], "", FinishReason.STOP, 3)
+
+
+def test_a_stop_string_does_not_end_the_choice_before_min_tokens():
+    dog = TOKENIZER.encode(" dog")
+    received = collect(run([*dog * 3, EOS], stop=[" dog"], min_tokens=2))
+    assert received == Received(dog * 2, " dog dog", FinishReason.STOP, 3)
+
+
+def test_a_stop_string_that_begins_in_the_first_min_tokens_is_text():
+    dog = TOKENIZER.encode(" dog")
+    received = collect(run([*dog * 2, EOS], stop=["g d"], min_tokens=1))
+    assert received == Received(dog * 2, " dog dog", FinishReason.STOP, 3)
 
 
 def test_ignored_eos_is_a_token_without_text():

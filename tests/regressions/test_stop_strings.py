@@ -9,13 +9,26 @@ random weights often generates incomplete characters and invalid bytes, which ma
 from __future__ import annotations
 
 import asyncio
+import codecs
 from typing import Any
+
+import pytest
 
 from tests.regressions.running_server import RunningServer, run_server
 
 NUM_OUTPUTS = 3
 NUM_NEW = 40
 NO_SPECIAL = {str(token_id): -100.0 for token_id in range(4)}
+
+
+def complete(raw: bytes) -> str:
+    """The text of bytes, without a character that they leave incomplete."""
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(raw)
+
+
+def bytes_of(piece: str | list[int]) -> bytes:
+    """The bytes of a piece of /tokenize."""
+    return piece.encode() if isinstance(piece, str) else bytes(piece)
 
 
 def body_of(number: int) -> dict[str, Any]:
@@ -48,7 +61,7 @@ async def test_a_stream_is_the_decoding_of_its_tokens_without_empty_chunks():
             all_bytes = bytes(byte for entry in choice["logprobs"]["content"] for byte in entry["bytes"])
             deltas = [event["choices"][0]["delta"] for event in await server.streamed("/v1/chat/completions", **body)]
             parts = [delta["content"] for delta in deltas[1:] if "content" in delta]
-            assert "".join(parts) == choice["message"]["content"] == all_bytes.decode("utf-8", "replace")
+            assert "".join(parts) == choice["message"]["content"] == complete(all_bytes)
             assert all(parts), "a chunk without text"
 
 
@@ -77,3 +90,34 @@ async def test_an_incomplete_stop_string_at_the_end_loses_no_text():
             stop = text[-3:] + "and no more"
             parts, reason = await stream_chunks(server, **body, stop=stop)
             assert ("".join(parts), reason) == (text, "length")
+
+
+@pytest.mark.parametrize("echo", [False, True])
+async def test_an_answer_to_tokens_that_end_within_a_character_begins_with_it(echo):
+    """Each token is an answer of its own to all tokens before it; together they are the text."""
+    text = "so 🙂é 猫🙂 é"
+    async with run_server() as server:
+        found = (await server.client.post("/tokenize", json={"prompt": text, "add_special_tokens": False})).json()
+        pieces = (await server.client.post("/tokenize", json={"content": text, "with_pieces": True})).json()["tokens"]
+        ids, raw = found["tokens"], [bytes_of(piece["piece"]) for piece in pieces]
+        assert b"".join(raw).decode() == text and len(raw) == len(ids) > len(text) - 2
+        bodies = [
+            {"prompt": ids[:num], "logit_bias": {str(ids[num]): 100}, "max_tokens": 1, "logprobs": 0, "echo": echo}
+            for num in range(1, len(ids))
+        ]
+        answers = await asyncio.gather(*(server.complete(**body) for body in bodies))
+    for num, answer in enumerate(answers, start=1):
+        (choice,) = answer.json()["choices"]
+        before, after = complete(b"".join(raw[:num])), complete(b"".join(raw[: num + 1]))
+        assert choice["text"] == (after if echo else after.removeprefix(before))
+        assert choice["logprobs"]["text_offset"][-1] == (len(before) if echo else 0)
+
+
+async def test_offsets_count_the_character_that_an_answer_completes():
+    async with run_server() as server:
+        token_ids = (await server.client.post("/tokenize", json={"content": "🙂"})).json()["tokens"]
+        *first, last = token_ids
+        body = {"prompt": [30, *first], "logit_bias": {str(last): 100}, "max_tokens": 2, "logprobs": 0}
+        choice = (await server.complete(**body)).json()["choices"][0]
+        assert choice["text"].startswith("🙂")
+        assert choice["logprobs"]["text_offset"] == [0, 1]

@@ -78,3 +78,34 @@ PYTHONIC = """{{- bos_token }}
 LFM2 = PYTHONIC.replace("'['", "'<|tool_call_start|>['").replace("']'", "']<|tool_call_end|>'").replace(
     """'"' ~ value ~ '"'""", '''"'" ~ value ~ "'"'''
 ).replace("Use exact format: [func_name1(param1=value1), func_name2(...)]", "List of tools: ")  # fmt: skip
+
+# As Llama 3.1: `%s` says what becomes of a message with several calls.
+_ONE_CALL = """{{- bos_token }}
+{%%- if tools %%}
+    {{- 'Environment: ipython. Respond in the format {"name": ..., "parameters": ...}' ~ tools | tojson }}
+{%%- endif %%}
+{%%- for message in messages %%}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
+    {%%- if message.tool_calls %%}%s
+        {%%- set call = message.tool_calls[0].function %%}
+        {{- '{"name": "' + call.name + '", "parameters": ' }}{{ call.arguments | tojson }}{{ '}' }}
+    {%%- else %%}{{- message['content'] }}
+    {%%- endif %%}
+    {{- '<|eot_id|>' }}
+{%%- endfor %%}
+{%%- if add_generation_prompt %%}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%% endif %%}
+"""
+ONE_CALL = _ONE_CALL % (
+    "{%- if not message.tool_calls | length == 1 %}"
+    "{{- raise_exception('This model only supports single tool-calls at once!') }}{%- endif %}"
+)
+FIRST_CALL = _ONE_CALL % ""
+"""Leaves out all calls but the first one."""
+
+GRANITE = """{%- if tools %}{{- '<|tool_call|>' ~ tools | tojson }}
+{%- elif thinking %}{{- 'Write your thoughts between <think></think> for each user query. ' }}
+{%- else %}{{- 'You are a helpful AI assistant. ' }}
+{%- endif %}
+{%- for message in messages %}{{- message.role ~ ': ' ~ message.content ~ '; ' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- 'assistant: ' }}{% endif %}"""
+"""As Granite 3.3: reasons if it is asked to, and nothing at the end of the prompt says whether it is."""

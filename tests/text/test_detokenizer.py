@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.text.detokenizer import MAX_WINDOW, WindowDetokenizer
+from app.text.detokenizer import MAX_WINDOW, WindowDetokenizer, complete_rest
 from app.text.tokenizer import Tokenizer
 from tests.text.toys import KINDS, toy
 
@@ -72,6 +72,19 @@ def test_incomplete_characters_are_not_replaced_before_the_end(raw):
     assert released[-1] == expected[-1]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@given(text=TEXTS, data=st.data())
+def test_a_text_that_is_cut_anywhere_goes_on_with_a_whole_character(kind, text, data):
+    tokenizer, _ = toy(kind)
+    token_ids = tokenizer.encode(text)
+    cut = data.draw(st.integers(0, len(token_ids)))
+    beginning, rest = tokenizer.new_detokenizer(), tokenizer.new_detokenizer(before=token_ids[:cut])
+    first = "".join(map(beginning.append, token_ids[:cut])) + complete_rest(beginning)
+    second = "".join(map(rest.append, token_ids[cut:])) + complete_rest(rest)
+    assert "\ufffd" in text or "\ufffd" not in first + second
+    assert (first + second).replace(" ", "") == tokenizer.decode(token_ids).replace(" ", "")  # rules of the start
+
+
 def test_special_tokens_do_not_split_a_character():
     tokenizer, backend = toy("byte_level")
     token_ids = [backend.token_to_id("Ã"), tokenizer.special_tokens["<s>"], backend.token_to_id("©")]
@@ -120,6 +133,16 @@ def test_shown_special_tokens_have_their_text_behind_a_noncharacter(kind):
     text = "".join(map(detokenizer.append, ids)) + detokenizer.flush()
     before, between, after = text.split("\ufdd0<|user|>")
     assert (before.strip(), between.strip(), after) == ("the dog", "the dog", "")
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "sentencepiece"])
+def test_a_mark_within_a_character_leaves_it_out(kind):
+    tokenizer, _ = toy(kind)
+    emoji = tokenizer.encode("🙂", add_special_tokens=False)
+    shown = tokenizer.special_tokens["<|user|>"]
+    detokenizer = tokenizer.new_detokenizer(frozenset({shown}))
+    text = "".join(map(detokenizer.append, [*emoji, *emoji[:-1], shown, *emoji]))
+    assert text.replace(" ", "") == "🙂\ufdd0<|user|>🙂"
 
 
 def test_the_noncharacter_of_a_model_is_replaced():

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
@@ -10,12 +11,16 @@ from hypothesis import strategies as st
 from app.checkpoint.gguf_files import GgufFiles, GgufMetadata
 from app.checkpoint.names import resolve
 from app.config.settings import REASONING_PARSERS, TOOL_PARSERS, ModelConfig, make_config
-from app.contract.errors import ConfigurationError, ModelRefused
+from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
+from app.text.chat_template import RenderOptions
 from app.text.frontend import MAX_VOCABULARY, TextFrontend, load_tokenizer, placeholder_tokenizer
 from app.text.parsing.formats import FORMATS
 from app.text.parsing.reasoning import STYLES
+from app.text.template_trial import TOOLS, with_calls
+from app.text.tool_choice import choose_tools
 from tests.checkpoints import tiny
 from tests.gguf_writer import tiny_gguf
+from tests.text.templates import ONE_CALL
 from tests.text.toys import write_folder
 
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -132,3 +137,14 @@ def test_the_settings_choose_the_parsers(tmp_path):
     answers = TextFrontend.load(settings, folder).answers
     assert (answers.calls.name, answers.reasoning) == ("mistral", None)
     assert str(answers) == "calls of tools: mistral, reasoning: none"
+
+
+def test_a_required_answer_of_a_template_that_takes_one_call_is_taken_as_history(tmp_path):
+    (write_folder(tmp_path) / "chat_template.jinja").write_text(ONE_CALL)
+    text = TextFrontend.load(ModelConfig(), tmp_path)
+    assert text.chat_template is not None and not text.answers.takes_several_calls
+    grammar = choose_tools(list(TOOLS), "required", True, text.answers.calls).grammar(text.answers)
+    assert grammar is not None and grammar.source.startswith("start: call\n")
+    for count, is_taken in ((1, True), (2, False)):
+        with nullcontext() if is_taken else pytest.raises(InvalidValue, match="only supports single tool-calls"):
+            assert "sample text" in text.chat_template.render_text(with_calls(count), RenderOptions(tools=TOOLS))

@@ -64,6 +64,19 @@ def test_a_strict_tool_and_a_single_call_have_a_grammar_in_auto():
     assert '"integer"' not in single
 
 
+def test_a_template_that_takes_one_call_gets_one():
+    one = AnswerFormat(HERMES, takes_several_calls=False)
+    for is_parallel in (None, True, False):
+        required = read([tool(), tool("g")], "required", is_parallel).grammar(one)
+        assert required.source.startswith("start: marked\n")
+    strict = read([tool(strict=True)]).grammar(one)
+    assert strict.source.startswith("start: (marked)? REST")
+    beside = read([tool()]).grammar(one, StructuredOutputs(choice=["a"]))
+    assert beside.source.startswith("start: marked | answer\n")
+    assert read([tool()]).grammar(one) is None, "with auto the parser reads one"
+    assert read([tool()]).schemas.is_parallel and not read([tool()], is_parallel=False).schemas.is_parallel
+
+
 @pytest.mark.parametrize(
     ("tools", "choice", "error", "param"),
     [

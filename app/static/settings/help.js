@@ -59,7 +59,7 @@ export function complaint({ name, kind, min, above, max }, text) {
     const lines = text.split("\n").filter(Boolean);
     if (lines.length > max) return `${label}: ${lines.length} lines; at most ${max} are allowed.`;
     const long = lines.find((line) => line.length > MAX_STOP_LENGTH);
-    return `${label}: “${long.slice(0, 20)}…” has ${long.length} characters; at most ${MAX_STOP_LENGTH} are allowed.`;
+    return `${label}: “${[...long].slice(0, 20).join("")}…” has ${long.length} characters; at most ${MAX_STOP_LENGTH} are allowed.`;
   }
   const number = kind === "integer" ? "a whole number" : "a number";
   const range = above === undefined ? `from ${min} to ${max}` : `above ${above}, at most ${max}`;

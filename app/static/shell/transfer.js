@@ -52,7 +52,8 @@ async function importOne(library, file) {
 
 function fileName({ conversations }) {
   if (conversations.length !== 1) return `quire-${new Date().toISOString().slice(0, 10)}`;
-  return conversations[0].title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 60) || "quire";
+  const words = conversations[0].title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "");
+  return [...words].slice(0, 60).join("") || "quire";
 }
 
 function saveFile(text, name, type) {

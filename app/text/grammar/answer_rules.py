@@ -21,11 +21,12 @@ class AnswerRules(NamedTuple):
 def answer_rules(grammar: Grammar | None, params: SamplingParams, start: ReasoningStart | None) -> AnswerRules:
     """Return the rules of an answer; `start` says how its reasoning begins, None where it has none. Any thread.
 
-    Where the model may reason first, the grammar begins after its reasoning, and up to two blanks or newlines.
+    Where the model may reason first, the grammar begins after its reasoning, and up to two blanks or newlines. The
+    reasoning is a part of the grammar where its marks are no single tokens.
 
     Raises:
         InvalidValue: parameters contradict the grammar.
-        UnsupportedParameter: a grammar or a budget for reasoning is set, and the marks are no single tokens.
+        UnsupportedParameter: a budget for reasoning is set, and there are no marks, or no single tokens.
     """
     if grammar is not None:
         check_with_grammar(params)
@@ -39,11 +40,12 @@ def answer_rules(grammar: Grammar | None, params: SamplingParams, start: Reasoni
         return AnswerRules(grammar, None)
     if start.marks is not None:
         return AnswerRules(None if grammar is None else replace(grammar, follows_reasoning=True), start.marks)
-    for name, is_set in (("thinking_token_budget", budget is not None), ("structured_outputs", grammar is not None)):
-        if is_set:
-            raise UnsupportedParameter(
-                f"{name} cannot be combined with this model's reasoning, because its marks are no single tokens; "
-                "leave it out, or send chat_template_kwargs with enable_thinking: false.",
-                param=name,
-            )
-    return AnswerRules(None, None)
+    if budget is not None:
+        raise UnsupportedParameter(
+            "thinking_token_budget needs a model whose reasoning stands between single tokens; the marks of this model "
+            "have several. Leave it out, or let the model not reason, if its template can.",
+            param="thinking_token_budget",
+        )
+    if grammar is None:
+        return AnswerRules(None, None)
+    return AnswerRules(replace(grammar, follows_reasoning=True, block=start.block), None)

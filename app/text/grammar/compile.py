@@ -7,6 +7,7 @@ mask is an error. So the first mask is made here, too, which also warms up the l
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -34,7 +35,7 @@ LIMITS: dict[str, Any] = {
     "verbose_errors": False,
 }
 MAX_BLANKS = 2
-_AFTER_REASONING = rf"start: /[ \n]{{0,{MAX_BLANKS}}}/ @answer"
+_AFTER_REASONING = rf"/[ \n]{{0,{MAX_BLANKS}}}/ @answer"
 
 
 def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary) -> LLMatcher:
@@ -46,10 +47,14 @@ def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary) -> LLMatche
     """
     import llguidance
 
+    if grammar.block:
+        compile_grammar(replace(grammar, block=""), vocabulary)  # to check the beginning of the answer itself
     body = _body(grammar)
     rules = [body]
     if grammar.follows_reasoning:
-        rules = [{"lark_grammar": _AFTER_REASONING}, {"name": "answer", **body}]
+        block = "block " if grammar.block else ""
+        start = f"start: {block}{_AFTER_REASONING}\n{grammar.block}"
+        rules = [{"lark_grammar": start}, {"name": "answer", **body}]
     is_ours = grammar.kind in (GrammarKind.JSON_SCHEMA, GrammarKind.CALLS, GrammarKind.CHOICE)
     items = MAX_ITEMS if is_ours else LARK_ITEMS
     limits = llguidance.LLParserLimits(max_items_in_row=items, **LIMITS)
@@ -57,7 +62,7 @@ def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary) -> LLMatche
     matcher = llguidance.LLMatcher(vocabulary.backend, source, log_level=0, limits=limits)
     if matcher.is_error():
         raise InvalidValue(f"{error_of(matcher)}.")
-    if grammar.follows_reasoning and vocabulary.newline_id is not None:
+    if grammar.follows_reasoning and not grammar.block and vocabulary.newline_id is not None:
         # The first mask allows blanks whatever follows; the one behind them says whether anything does.
         behind_blanks = matcher.deep_copy()
         behind_blanks.consume_tokens([vocabulary.newline_id] * MAX_BLANKS)

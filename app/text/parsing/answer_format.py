@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.text.parsing.answer_events import CallBegin, CallEnd, Event, Text
+from app.text.parsing.answer_events import CallBegin, CallEnd, Event, Reasoning, Text
 from app.text.parsing.choose import AUTO, choose_format, choose_reasoning
 from app.text.parsing.formats import CallFormat
 from app.text.parsing.parser import Parser
@@ -21,11 +21,13 @@ class AnswerFormat:
         calls: the syntax of its calls; None if they are not parsed.
         reasoning: the marks of its reasoning; None if it is not separated.
         special_tokens: the model's special tokens and their ids.
+        takes_several_calls: whether the model's template takes messages with several calls; else an answer has one.
     """
 
     calls: CallFormat | None = None
     reasoning: ReasoningStyle | None = None
     special_tokens: Mapping[str, int] = field(default_factory=dict)
+    takes_several_calls: bool = True
 
     @classmethod
     def of_template(
@@ -35,9 +37,11 @@ class AnswerFormat:
         *,
         tool_parser: str = AUTO,
         reasoning_parser: str = AUTO,
+        takes_several_calls: bool = True,
     ) -> AnswerFormat:
         """Return the format that a chat template tells, or the settings."""
-        return cls(choose_format(source, tool_parser), choose_reasoning(source, reasoning_parser), dict(special_tokens))
+        calls, reasoning = choose_format(source, tool_parser), choose_reasoning(source, reasoning_parser)
+        return cls(calls, reasoning, dict(special_tokens), takes_several_calls)
 
     def __str__(self) -> str:
         calls, reasoning = (found.name if found else "none" for found in (self.calls, self.reasoning))
@@ -62,19 +66,24 @@ class AnswerFormat:
             parsers.append(Parser(ReasoningMachine(self.reasoning.resolved(special), is_inside)))
         if self.calls is not None and schemas is not None:
             parsers.append(Parser(self.calls.resolved(special).form.machine(schemas)))
+        if not parsers:
+            return None
         is_calls_alone = schemas is not None and schemas.is_calls_alone
-        return AnswerParser(parsers, is_calls_alone=is_calls_alone) if parsers else None
+        is_parallel = self.takes_several_calls and (schemas is None or schemas.is_parallel)
+        return AnswerParser(parsers, is_calls_alone=is_calls_alone, is_parallel=is_parallel)
 
 
 class AnswerParser:
     """Parsers in a row: the text that one has found goes to the next. One owner; no I/O.
 
     With `is_calls_alone` what is no call and no reasoning is dropped: the end has cut it off, or it belongs to a call.
+    Without `is_parallel` calls behind the first one are dropped: nothing but a grammar keeps a model from writing them.
     """
 
-    def __init__(self, parsers: Sequence[Parser], *, is_calls_alone: bool = False) -> None:
+    def __init__(self, parsers: Sequence[Parser], *, is_calls_alone: bool = False, is_parallel: bool = True) -> None:
         self._parsers = tuple(parsers)
         self._is_calls_alone = is_calls_alone
+        self._is_parallel = is_parallel
         self._num_begun = self._num_whole = 0
 
     @property
@@ -102,6 +111,8 @@ class AnswerParser:
         return found
 
     def _noted(self, events: list[Event]) -> list[Event]:
+        if not self._is_parallel:
+            events = [event for event in events if isinstance(event, Text | Reasoning) or event.call == 0]
         self._num_begun += sum(isinstance(event, CallBegin) for event in events)
         self._num_whole += sum(isinstance(event, CallEnd) for event in events)
         return [event for event in events if not (self._is_calls_alone and isinstance(event, Text))]

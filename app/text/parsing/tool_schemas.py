@@ -170,12 +170,16 @@ class ToolSchemas:
     Attributes:
         names: the names of the tools.
         is_calls_alone: whether an answer is calls alone.
+        is_parallel: whether it may have several.
     """
 
-    def __init__(self, tools: Sequence[Mapping[str, Any]] = (), *, is_calls_alone: bool = False) -> None:
+    def __init__(
+        self, tools: Sequence[Mapping[str, Any]] = (), *, is_calls_alone: bool = False, is_parallel: bool = True
+    ) -> None:
         self._parameters = {each.function: each for each in (Parameters(tool["function"]) for tool in tools)}
         self.names = frozenset(self._parameters)
         self.is_calls_alone = is_calls_alone
+        self.is_parallel = is_parallel
 
     def types(self, tool: str, parameter: str) -> frozenset[str]:
         """Return the JSON types that a parameter may have; none if the schema does not tell."""

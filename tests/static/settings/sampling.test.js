@@ -36,6 +36,7 @@ test("stop strings are lines, at most four, each at most 64 characters", () => {
   assert.deepEqual(parseField(field("stop"), "a\n\nb "), { value: ["a", "b "] });
   assert.match(said("stop", "a\nb\nc\nd\ne"), /5 lines; at most 4/);
   assert.match(said("stop", "x".repeat(65)), /65 characters; at most 64/);
+  assert.ok(said("stop", `x${"🙂".repeat(64)}`).isWellFormed(), "no character is cut");
 });
 
 test("unknown names and wrong values of imported settings are dropped", () => {

@@ -70,3 +70,26 @@ def test_one_call_that_breaks_off_is_enough():
     assert not parsed("hermes", f'{whole}<tool_call>{{"name": "search", "arg')[1]
     assert parsed("hermes", f"{whole}<tool_call>")[1], "no call has begun"
     assert not parsed("hermes", "It is warm.")[1]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize(("takes_several", "is_parallel"), [(True, False), (False, True)])
+def test_calls_behind_the_only_one_that_may_be_are_left_out(name: str, takes_several: bool, is_parallel: bool):
+    """However the answer is cut into pieces; text beside calls stays."""
+    answers, schemas = AnswerFormat(FORMATS[name], takes_several_calls=takes_several), ToolSchemas(TOOLS)
+    schemas.is_parallel = is_parallel
+    text = WRITERS[name](CALLS)
+    for size in (1, len(text)):
+        parser = answers.new_parser(schemas, is_inside=False)
+        assert parser is not None
+        pieces = [text[start : start + size] for start in range(0, len(text), size)]
+        events: Sequence[Event] = [event for piece in pieces for event in parser.feed(piece)]
+        events = [*events, *parser.finish()]
+        assert calls_of(events) == CALLS[:1]
+        assert text_of(events) == text_of([*parse_all(name, text)])
+        assert parser.has_called
+
+
+def parse_all(name: str, text: str) -> Sequence[Event]:
+    parser = parser_of(name, is_calls_alone=False)
+    return [*parser.feed(text), *parser.finish()]
