@@ -38,7 +38,6 @@ from app.text.opened_model import OpenedModel
 from app.text.parsing.whole_answer import call_id, client_reason, parse_whole
 from app.text.reasoning_marks import reasoning_start
 from app.text.tool_choice import NO_TOOLS, ToolUse, choose_tools
-from app.text.tools import with_objects
 
 Prompt = str | Sequence[int] | Mapping[str, Sequence[int]]
 Message = Mapping[str, object]
@@ -122,10 +121,7 @@ class LLM:
             None if tools is None else list(tools), tool_choice, parallel_tool_calls, self._text.answers.calls
         )
         options = RenderOptions(tools=use.definitions)
-        encoded = [
-            template.render([with_objects(one, f"messages[{index}]") for index, one in enumerate(each)], options)
-            for each in many
-        ]
+        encoded = [template.render([dict(one) for one in each], options) for each in many]
         results = self._run(
             encoded, [None] * len(encoded), params or SamplingParams(max_tokens=None), use_tqdm, tools=use
         )

@@ -148,6 +148,7 @@ _OTHER_NAMES = {
     "function_call": "tool_choice",
 }
 LABELS = ("user", "service_tier", "verbosity", "prompt_cache_key", "safety_identifier")
+TEXT_PARTS = ("text", "refusal")
 _UNSUPPORTED_IN_MESSAGE = ("function_call", "audio")
 _SAMPLING_FIELDS = frozenset(field.name for field in dataclasses.fields(SamplingParams)) - {
     "logprobs",
@@ -251,7 +252,7 @@ def _reject_in_messages(messages: object) -> None:
         content = message.get("content")
         for number, part in enumerate(content) if isinstance(content, list) else ():
             kind = part.get("type") if isinstance(part, dict) else "text"
-            if isinstance(kind, str) and kind != "text":
+            if isinstance(kind, str) and kind not in TEXT_PARTS:
                 path = f"messages[{index}].content[{number}].type"
                 raise UnsupportedParameter(f"{path} is {kind[:100]!r}; only text is supported.", param=path)
 

@@ -26,7 +26,13 @@ from app.text.template_allowance import MAX_EXPANSION, MAX_EXTRA_CHARS, Template
 from app.text.template_sandbox import compile_template
 from app.text.template_trial import Trial, is_bundled, trial_of
 from app.text.tokenizer import Part, Tokenizer
-from app.text.tools import in_plain_messages, with_arguments_as_text, with_definitions, with_short_ids
+from app.text.tools import (
+    in_plain_messages,
+    with_arguments_as_objects,
+    with_arguments_as_text,
+    with_definitions,
+    with_short_ids,
+)
 
 MAX_TEMPLATE_BYTES = 2**20
 MAX_REASON_CHARS = 200
@@ -109,8 +115,9 @@ class ChatTemplate:
     ) -> list[int]:
         """Return the prompt's token ids; see `Tokenizer.encode` for `max_tokens`.
 
-        Fields that are None are dropped; a list of text parts becomes one text, with a line per part. Calls have
-        arguments that are objects. A template that knows no tools gets tools, calls and results as text.
+        Fields that are None are dropped; a list of text parts becomes one text, with a line per part. The
+        arguments of calls are objects or their JSON; text that is neither is kept, too (see `tools.as_object`). A
+        template that knows no tools gets tools, calls and results as text.
 
         Raises:
             InvalidValue: the template rejects or cannot render these messages, or leaves out the one to continue, or
@@ -170,8 +177,7 @@ class ChatTemplate:
         calls = message.get("tool_calls")
         if not calls:
             return message
-        if not self._takes_objects:
-            calls = with_arguments_as_text(calls)
+        calls = with_arguments_as_objects(calls) if self._takes_objects else with_arguments_as_text(calls)
         return {**message, "tool_calls": calls, "content": message.get("content") or self._no_content}
 
     def _render(self, messages: list[dict[str, object]], **options: object) -> str:
