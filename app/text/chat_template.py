@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from app.text.tools import (
     with_definitions,
     with_short_ids,
 )
+from app.text.turns import AS_GIVEN, Turns
 
 MAX_TEMPLATE_BYTES = 2**20
 MAX_REASON_CHARS = 200
@@ -65,6 +67,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, tokenizer: Tokenizer, tool_source: str | None = None) -> None:
         self._template = compile_template(source)
+        self._turns = self._tool_turns = AS_GIVEN
         self.tool_source = source if tool_source is None else tool_source
         self._tool_template = self._template if tool_source is None else compile_template(tool_source)
         self._is_generic = is_generic(self.tool_source)
@@ -97,10 +100,10 @@ class ChatTemplate:
                 return None
             try:
                 template = cls(text, tokenizer, tool_text)
-                trials = _trials(file, text, tool_text)
-                reason = next((reason for trial in trials if (reason := trial.reason()) is not None), None)
+                findings = [trial.finding() for trial in _trials(file, text, tool_text)]
+                reason = next((finding.reason for finding in findings if finding.reason is not None), None)
                 if reason is None:
-                    return template
+                    return template.taking(*(finding.turns for finding in findings))
             except TemplateSyntaxError as error:
                 reason = f"line {error.lineno}: {(error.message or '')[:MAX_REASON_CHARS]}"
             except Exception as error:  # jinja2 compiles templates to Python, whose compiler has limits
@@ -110,6 +113,12 @@ class ChatTemplate:
         param = "model" if override is None else "chat_template"
         raise reject(f"{problem}; set a working one with --chat-template FILE.", param=param)
 
+    def taking(self, turns: Turns = AS_GIVEN, tool_turns: Turns | None = None) -> ChatTemplate:
+        """Return this template with the turns that it takes, and those that the one for chats with tools takes."""
+        taking = copy(self)
+        taking._turns, taking._tool_turns = turns, turns if tool_turns is None else tool_turns
+        return taking
+
     def render(
         self, messages: list[dict[str, object]], options: RenderOptions | None = None, *, max_tokens: int | None = None
     ) -> list[int]:
@@ -117,7 +126,8 @@ class ChatTemplate:
 
         Fields that are None are dropped; a list of text parts becomes one text, with a line per part. The
         arguments of calls are objects or their JSON; text that is neither is kept, too (see `tools.as_object`). A
-        template that knows no tools gets tools, calls and results as text.
+        template that knows no tools gets tools, calls and results as text. What the template does not take is fitted to
+        it (see `Turns.fit`).
 
         Raises:
             InvalidValue: the template rejects or cannot render these messages, or leaves out the one to continue, or
@@ -143,7 +153,8 @@ class ChatTemplate:
         self, messages: list[dict[str, object]], options: RenderOptions, max_tokens: int | None
     ) -> Iterator[Part]:
         normal, tools = self._with_tools([*map(_normal, messages)], options.tools)
-        given: list[dict[str, Any]] = [*normal, {"tools": tools, **options.variables}]
+        fitted = (self._turns if tools is None else self._tool_turns).fit(normal)
+        given: list[dict[str, Any]] = [*fitted, {"tools": tools, **options.variables}]
         (*marked, variables), marks = self._spelled.mark(given, max_tokens=max_tokens)
         end = ""
         if options.continue_final:

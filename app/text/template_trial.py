@@ -1,17 +1,21 @@
-"""Tries an untrusted chat template in a child process with limits of CPU time and memory."""
+"""Tries an untrusted chat template in a child process with limits of CPU time and memory, and what chats it takes."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from itertools import product
 from math import ceil
 from pathlib import Path
 from threading import Lock
 from time import process_time
-from typing import Any
+from typing import Any, NamedTuple
+
+from app.text.turns import AS_GIVEN, Message, Turns, turns_of
 
 TRIAL_SECONDS = 2  # of CPU time
 TRIAL_BYTES = 2**30
@@ -45,6 +49,13 @@ def trial_of(source: str) -> Trial:
     return Trial(source)
 
 
+class Finding(NamedTuple):
+    """Why a template must not be used, or None, and the turns of conversations that it takes."""
+
+    reason: str | None
+    turns: Turns = AS_GIVEN
+
+
 class Trial:
     """Renders sample chats with a template in a child process. Any thread.
 
@@ -54,14 +65,13 @@ class Trial:
     def __init__(self, source: str) -> None:
         self._source = source
         self._child: subprocess.Popen[bytes] | None = None  # waits for the template
-        self._is_done = False
-        self._reason: str | None = None
+        self._finding: Finding | None = None
         self._lock = Lock()
 
     def begin(self) -> None:
         """Start the child process, which imports what it needs while the caller does something else."""
         with self._lock:
-            if self._child is None and not self._is_done:
+            if self._child is None and self._finding is None:
                 self._child = _start()
 
     def end(self) -> None:
@@ -72,14 +82,13 @@ class Trial:
                 with child:
                     child.kill()
 
-    def reason(self) -> str | None:
-        """Return why the template must not be used, or None. Blocks until the child process ends."""
+    def finding(self) -> Finding:
+        """Return what the trial has found. Blocks until the child process ends."""
         with self._lock:
-            if not self._is_done:
+            if self._finding is None:
                 child, self._child = self._child or _start(), None
-                self._reason = _result(child, self._source)
-                self._is_done = True
-            return self._reason
+                self._finding = _result(child, self._source)
+            return self._finding
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -88,45 +97,61 @@ def _start() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", _CHILD], stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
 
 
-def _result(child: subprocess.Popen[bytes], source: str) -> str | None:
+def _result(child: subprocess.Popen[bytes], source: str) -> Finding:
     """Give the child process its template, and wait for what it says."""
     with child:
         try:
             shown, _ = child.communicate(source.encode("utf-8", "surrogatepass"), TIMEOUT_S)
         except subprocess.TimeoutExpired:
             child.kill()
-            return f"it takes more than {TIMEOUT_S:.0f} seconds"
+            return Finding(f"it takes more than {TIMEOUT_S:.0f} seconds")
         except BaseException:
             child.kill()
             raise
     if child.returncode == 0:
-        return shown.decode("utf-8", "replace").strip() or None
-    return f"it takes more than {TRIAL_SECONDS} seconds or {TRIAL_BYTES // 2**20} MiB for a few short chats"
+        reason, turns = json.loads(shown)
+        return Finding(reason, Turns(*turns))
+    return Finding(f"it takes more than {TRIAL_SECONDS} seconds or {TRIAL_BYTES // 2**20} MiB for a few short chats")
 
 
 def main() -> None:
-    """Render the sample chats with the template on stdin; write why it must not be used to stdout. Child process."""
+    """Try the template on stdin; write what is found to stdout. Child process."""
+    _limit_itself()
+    try:
+        finding = _try(sys.stdin.buffer.read().decode("utf-8", "surrogatepass"))
+    except MemoryError:
+        sys.exit(1)
+    sys.stdout.write(json.dumps(finding))
+
+
+def _try(source: str) -> Finding:
+    """Render the sample chats, with tools too, then those that show which turns are taken."""
     from app.text.template_allowance import TemplateTooCostly, new_allowance
     from app.text.template_sandbox import compile_template
 
-    _limit_itself()
-    source = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token", "pad_token"), "<s>")
     template = compile_template(source)
-    for messages, tools in product(SAMPLES, (None, list(TOOLS))):
+
+    def render(messages: Sequence[Message], tools: list[Any] | None = None) -> str:
         try:
             with new_allowance(sum(len(message["content"] or "") for message in messages)):
-                text = template.render(messages=messages, add_generation_prompt=True, tools=tools, **names)
-            if len(text) > MAX_CHARS:
-                sys.stdout.write(f"a short chat becomes {len(text)} characters")
-                return
-        except TemplateTooCostly as error:
-            sys.stdout.write(error.message or "")
-            return
-        except MemoryError:
-            sys.exit(1)
+                return template.render(messages=messages, add_generation_prompt=True, tools=tools, **names)
+        except (TemplateTooCostly, MemoryError):
+            raise
         except Exception:  # the template rejects this chat or cannot render it: requests like it will fail
-            continue
+            return ""
+
+    try:
+        longest = max(len(render(messages, tools)) for messages, tools in product(SAMPLES, (None, list(TOOLS))))
+        if longest > MAX_CHARS:
+            return Finding(f"a short chat becomes {longest} characters")
+        return Finding(None, turns_of(lambda chat: _shows(render(chat), chat)))
+    except TemplateTooCostly as error:
+        return Finding(error.message or "")
+
+
+def _shows(text: str, messages: Sequence[Message]) -> bool:
+    return all(message["content"] in text for message in messages)
 
 
 def _limit_itself() -> None:

@@ -152,15 +152,15 @@ def test_the_trial_process_of_a_template_has_limits_of_time_and_memory(monkeypat
     monkeypatch.setattr(
         template_trial, "_CHILD", "from app.text.template_trial import _limit_itself as l; l()\nwhile 1: 0"
     )
-    assert "seconds" in template_trial.Trial("x").reason()
+    assert "seconds" in template_trial.Trial("x").finding().reason
     monkeypatch.setattr(
         template_trial, "_CHILD", "from app.text.template_trial import _limit_itself as l; l()\n'x' * 2**31"
     )
-    assert "MiB" in template_trial.Trial("x").reason()
+    assert "MiB" in template_trial.Trial("x").finding().reason
 
 
 def test_the_reason_of_a_rejected_template_is_given_once():
-    assert template_trial.Trial(HOSTILE["nested loops"]).reason() == "it takes more than 1048576 steps"
+    assert template_trial.Trial(HOSTILE["nested loops"]).finding().reason == "it takes more than 1048576 steps"
 
 
 def test_a_trial_may_begin_before_its_result_is_wanted():
@@ -170,7 +170,7 @@ def test_a_trial_may_begin_before_its_result_is_wanted():
         child = trial._child
         trial.begin()
         assert child is not None and trial._child is child and child.poll() is None, "it waits for the template"
-        assert (trial.reason() is None) == (trial is not costly)
+        assert (trial.finding().reason is None) == (trial is not costly)
         assert child.returncode == 0
         trial.begin()
         assert trial._child is None, "each is tried once"
@@ -183,7 +183,7 @@ def test_a_trial_that_nobody_waits_for_is_ended(tmp_path):
         child = trial._child
         raise ZeroDivisionError
     assert child is not None and child.returncode < 0 and trial._child is None
-    assert trial.reason() is None, "it can be tried again"
+    assert trial.finding().reason is None, "it can be tried again"
 
 
 def test_errors_of_templates_are_left_to_the_loading(tmp_path):
