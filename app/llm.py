@@ -50,7 +50,6 @@ from app.text.parsing.whole_answer import call_id, client_reason, parse_whole
 from app.text.reasoning_marks import reasoning_start
 from app.text.tokenizer import Tokenizer
 from app.text.tool_choice import NO_TOOLS, ToolUse, choose_tools
-from app.text.tools import with_objects
 
 Message = Mapping[str, object]
 _log = logging.getLogger("quire")
@@ -140,10 +139,7 @@ class LLM:
             None if tools is None else list(tools), tool_choice, parallel_tool_calls, self._text.answers.calls
         )
         options = RenderOptions(variables=dict(chat_template_kwargs or {}), tools=use.definitions)
-        encoded = [
-            template.render([with_objects(one, f"messages[{index}]") for index, one in enumerate(each)], options)
-            for each in many
-        ]
+        encoded = [template.render([dict(one) for one in each], options) for each in many]
         results = self._run(
             encoded, [None] * len(encoded), sampling_params or SamplingParams(max_tokens=None), use_tqdm, tools=use
         )

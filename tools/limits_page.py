@@ -110,9 +110,11 @@ def _fields() -> dict[str, str]:
             f"{grammar_trials.EXPENSIVE_A_MINUTE} a minute, then 429 for further new ones"
         ),
         "`tools`": f"{tools.MAX_TOOLS} definitions, {tools.MAX_TOOLS_BYTES:,} bytes of JSON",
-        "`parameters` of a tool, `arguments` of a call": f"nested {tools.MAX_DEPTH} deep",
-        "`arguments` of a call": f"{json_text.MAX_VALUES:,} values, integers of {json_text.MAX_DIGITS} digits",
-        "`tool_calls` of a message": f"{tools.MAX_TOOLS}, ids of {tool_messages.MAX_ID_CHARS} characters",
+        "`parameters` of a tool": f"nested {tools.MAX_DEPTH} deep",
+        "`arguments` of a call that are read (else they stay text)": (
+            f"nested {tools.MAX_DEPTH} deep, {json_text.MAX_VALUES:,} values, integers of {json_text.MAX_DIGITS} digits"
+        ),
+        "ids of calls": f"{tool_messages.MAX_ID_CHARS} characters",
         "tools of a request with a grammar": f"{sources.MAX_SOURCE_BYTES:,} bytes of grammar",
         "`chat_template_kwargs`": (
             f"{template_options.MAX_KWARGS_BYTES:,} bytes of JSON, {template_options.MAX_KWARGS_KEYS} keys of at most "

@@ -102,7 +102,7 @@ class ChatPrompt:
         self.continued = _text_of(body.messages[-1]) if body.continue_final_message else None
         self._max_tokens = request.model_info.max_model_len
         with renaming({"prompt": "messages"}):
-            request.check_num_chars(sum(map(_num_chars, body.messages)) + self.tools.num_chars)
+            request.check_num_chars(sum(len(_text_of(message)) for message in body.messages) + self.tools.num_chars)
 
     @property
     def asks_for_reasoning(self) -> bool:
@@ -130,24 +130,16 @@ def _check_message(index: int, message: Message) -> dict[str, object]:
     if message.role not in ROLES:
         raise InvalidValue(f"{path} is {message.role[:100]!r}; it must be one of {', '.join(ROLES)}.", param=path)
     fields = tool_fields(index, message)
-    if not message.content and message.role in MAY_BE_EMPTY:
-        return {"role": message.role, "content": "", **fields}
-    if message.content is None or message.content == []:
+    if message.content in (None, []) and message.role not in MAY_BE_EMPTY:
         path, what = f"messages[{index}].content", "missing" if message.content is None else "an empty list"
         raise InvalidValue(f"{path} is {what}; it must be a text or a list of text parts.", param=path)
-    content: object = message.content
-    if isinstance(message.content, list):
-        content = [{"type": "text", "text": part.text} for part in message.content]
+    texts = message.texts
+    content = texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
     return {"role": ROLES[message.role], "content": content, **fields}
 
 
-def _num_chars(message: Message) -> int:
-    return len(_text_of(message))
-
-
 def _text_of(message: Message) -> str:
-    content = message.content or ""
-    return content if isinstance(content, str) else "".join(part.text for part in content)
+    return "".join(message.texts)
 
 
 def _reasoning_fields(request: RequestContext, body: ChatBody) -> tuple[str, ...]:

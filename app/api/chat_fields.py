@@ -14,23 +14,44 @@ from app.text.tools import TOOLS_SCHEMA
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
-class TextPart(msgspec.Struct, kw_only=True):
-    """One part of a message's content; only text is supported."""
+class TextPart(msgspec.Struct, tag_field="type", tag="text", kw_only=True):
+    """A part of a message's content."""
 
-    type: Literal["text"]
     text: str
 
 
+class RefusalPart(msgspec.Struct, tag_field="type", tag="refusal", kw_only=True):
+    """A part of an answer of a model that refuses; templates get its text."""
+
+    refusal: str
+
+    @property
+    def text(self) -> str:
+        """What the model said."""
+        return self.refusal
+
+
 class Message(msgspec.Struct, kw_only=True):
-    """One message of a conversation."""
+    """One message of a conversation.
+
+    All that an answer's `message` may have is accepted, null and empty, too: clients send it back as it is.
+    """
 
     role: str
-    content: str | list[TextPart] | None = None
+    content: str | list[TextPart | RefusalPart] | None = None
+    refusal: str | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """The text, or those of the parts; of an answer without any text, why the model refused."""
+        if isinstance(self.content, str):
+            return [self.content or self.refusal or ""]
+        return [part.text for part in self.content or ()] or [self.refusal or ""]
 
 
 def _or_null(schema: Mapping[str, object]) -> msgspec.Meta:

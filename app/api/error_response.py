@@ -11,15 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.access_log import access_record
+from app.api.other_paths import API_PATHS, advice
 from app.contract.errors import NOT_OURS, ErrorInfo, HttpInvalid, MethodNotAllowed, NotFound, QuireError
 
 # Raised when a task is ended from outside. Everything else that a request raises is a failure of the request, even a
 # BaseException: a panic inside a native library is one.
 FROM_OUTSIDE = (asyncio.CancelledError, GeneratorExit, *NOT_OURS)
-API_PATHS = (
-    "/v1/models", "/v1/chat/completions", "/v1/chat/completions/input_tokens", "/v1/completions", "/v1/embeddings",
-    "/tokenize", "/detokenize", "/apply-template", "/version", "/openapi.json",
-)  # fmt: skip
 _FROM_STATUS = {404: NotFound, 405: MethodNotAllowed}
 
 
@@ -64,7 +61,7 @@ async def handle_http_exception(request: Request, error: Exception) -> Response:
         return Response(status_code=307, headers={"location": quote(path) + query})
     kind = _FROM_STATUS.get(error.status_code, HttpInvalid)
     message = {
-        404: "There is nothing at this path; the routes are listed in the documentation.",
+        404: advice(given),
         405: f"{request.method} is not allowed here; use {(error.headers or {}).get('Allow', 'another method')}.",
     }.get(error.status_code, str(error.detail))
     access_record(request.scope).reason = kind.code

@@ -107,6 +107,7 @@ class CompletionBody(SamplingBody, kw_only=True):
     max_tokens: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 0})] | None = None  # 0 with `echo` alone
 
 
+TEXT_PARTS = ("text", "refusal")
 _UNSUPPORTED_IN_MESSAGE = {"function_call": "send tool_calls", "audio": "leave it out",
                            "prefix": "send continue_final_message"}  # fmt: skip
 _SAMPLING_FIELDS = frozenset(field.name for field in dataclasses.fields(SamplingParams)) - {
@@ -211,7 +212,7 @@ def _reject_in_messages(messages: object) -> None:
         content = message.get("content")
         for number, part in enumerate(content) if isinstance(content, list) else ():
             kind = part.get("type") if isinstance(part, dict) else "text"
-            if isinstance(kind, str) and kind != "text":
+            if isinstance(kind, str) and kind not in TEXT_PARTS:
                 path = f"messages[{index}].content[{number}].type"
                 raise UnsupportedParameter(f"{path} is {kind[:100]!r}; only text is supported.", param=path)
 

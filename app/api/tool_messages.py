@@ -8,13 +8,12 @@ from typing import Any, Protocol
 import msgspec
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
-from app.text.tools import MAX_TOOLS, parse_arguments
 
 MAX_ID_CHARS = 256
 
 
 class FunctionCall(msgspec.Struct, kw_only=True):
-    """The function of a call; `arguments` is the JSON of an object, or the object."""
+    """The function of a call; `arguments` is the JSON of an object, the object, or what a cut call has of it."""
 
     name: str
     arguments: str | dict[str, Any] | None = None
@@ -24,7 +23,7 @@ class ToolCall(msgspec.Struct, kw_only=True):
     """A call in a message of the assistant."""
 
     function: FunctionCall
-    id: str = ""
+    id: str | None = None
     type: str = "function"
     index: int | None = None  # some clients send back what they have accumulated from a stream
 
@@ -41,9 +40,9 @@ class MessageFields(Protocol):
 
 
 def tool_fields(index: int, message: MessageFields) -> dict[str, object]:
-    """Return a message's calls and reasoning, or the call whose result it is, as templates get them.
+    """Return a message's calls and reasoning, or the call whose result it is, as `ChatTemplate.render` gets them.
 
-    A call's arguments are an object; reasoning has all names that templates have for it.
+    Reasoning has all names that templates have for it.
 
     Raises:
         InvalidValue, UnsupportedParameter: the path names the field.
@@ -66,8 +65,6 @@ def tool_fields(index: int, message: MessageFields) -> dict[str, object]:
 
 
 def _calls(path: str, calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
-    if len(calls) > MAX_TOOLS:
-        raise InvalidValue(f"{path} has {len(calls)} calls; at most {MAX_TOOLS} are allowed.", param=path)
     return [_call(f"{path}[{index}]", call) for index, call in enumerate(calls)]
 
 
@@ -76,11 +73,9 @@ def _call(path: str, call: ToolCall) -> dict[str, Any]:
         raise UnsupportedParameter(
             f"{path}.type is {call.type[:100]!r}; only 'function' is supported.", param=f"{path}.type"
         )
-    _check_id(f"{path}.id", call.id)
-    arguments = call.function.arguments
-    if not isinstance(arguments, dict):
-        arguments = parse_arguments(arguments or "", f"{path}.function.arguments")
-    return {"id": call.id, "type": "function", "function": {"name": call.function.name, "arguments": arguments}}
+    _check_id(f"{path}.id", call.id or "")
+    function = {"name": call.function.name, "arguments": call.function.arguments}
+    return {"id": call.id or "", "type": "function", "function": function}
 
 
 def _check_id(path: str, call_id: str) -> None:

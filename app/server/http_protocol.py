@@ -27,6 +27,7 @@ from app.contract.errors import HeadersTooLarge, HttpInvalid, QuireError, RateLi
 from app.server.guard import Guard, rejection
 from app.server.guard_request import BodyFraming, check_headers
 from app.server.sockets import SocketConnection
+from app.server.until_close import VERSION, UntilClose
 
 _HEAD_END = b"\r\n\r\n"
 _UPGRADE = re.compile(rb"^upgrade:[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
@@ -210,6 +211,8 @@ class HttpProtocol(HttpToolsProtocol):
         self.scope["extensions"] = extensions
         super().on_headers_complete()
         if self.cycle is not None:
+            if self.scope["http_version"] == VERSION:
+                self.cycle.send = UntilClose(self.cycle)  # type: ignore[method-assign]
             extensions[SEND] = self.cycle.send
             if self._body is not None:
                 self.cycle.transport = _LingeringTransport(self.transport, self._end)

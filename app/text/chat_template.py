@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from app.text.template_allowance import MAX_EXPANSION, MAX_EXTRA_CHARS, Template
 from app.text.template_sandbox import compile_template
 from app.text.template_trial import Findings, Trial, is_bundled, trial_of
 from app.text.tokenizer import Part, Tokenizer
+from app.text.turns import AS_GIVEN
 
 MAX_TEMPLATE_BYTES = 2**20
 MAX_REASON_CHARS = 200
@@ -57,7 +59,7 @@ class ChatTemplate:
         self._template = compile_template(source)
         self.tool_source = source if tool_source is None else tool_source
         self._tool_template = self._template if tool_source is None else compile_template(tool_source)
-        self.findings = Findings()
+        self.findings, self._tool_turns = Findings(), AS_GIVEN
         self._form = MessageForm(self.tool_source)
         self._tokenizer = tokenizer
         self._spelled = SpelledTokens(tokenizer.special_tokens)
@@ -86,9 +88,7 @@ class ChatTemplate:
                 found = [trial.findings() for trial in _trials(file, text, tool_text)]
                 reason = next((each.reason for each in found if each.reason is not None), None)
                 if reason is None:
-                    if found:  # a template for chats with tools is the last one
-                        template.findings = found[0]._replace(takes_several_calls=found[-1].takes_several_calls)
-                    return template
+                    return template.taking(*found)
             except TemplateSyntaxError as error:
                 reason = f"line {error.lineno}: {(error.message or '')[:MAX_REASON_CHARS]}"
             except Exception as error:  # jinja2 compiles templates to Python, whose compiler has limits
@@ -98,13 +98,23 @@ class ChatTemplate:
         param = "model" if override is None else "chat_template"
         raise reject(f"{problem}; set a working one with --chat-template FILE.", param=param)
 
+    def taking(self, *found: Findings) -> ChatTemplate:
+        """Return this template as a trial of it has found it, and perhaps one of that for chats with tools."""
+        taking = copy(self)
+        if found:
+            taking.findings = found[0]._replace(takes_several_calls=found[-1].takes_several_calls)
+            taking._tool_turns = found[-1].turns
+        return taking
+
     def render(
         self, messages: list[dict[str, object]], options: RenderOptions | None = None, *, max_tokens: int | None = None
     ) -> list[int]:
         """Return the prompt's token ids; see `Tokenizer.encode` for `max_tokens`.
 
-        Fields that are None are dropped; a list of text parts becomes one text, with a line per part. Calls have
-        arguments that are objects. A template that knows no tools gets tools, calls and results as text.
+        Fields that are None are dropped; a list of text parts becomes one text, with a line per part. The
+        arguments of calls are objects or their JSON; text that is neither is kept, too (see `tools.as_object`). A
+        template that knows no tools gets tools, calls and results as text. What the template does not take is fitted to
+        it (see `Turns.fit`).
 
         Raises:
             InvalidValue: the template rejects or cannot render these messages, or leaves out the one to continue, or
@@ -130,7 +140,8 @@ class ChatTemplate:
         self, messages: list[dict[str, object]], options: RenderOptions, max_tokens: int | None
     ) -> Iterator[Part]:
         normal, tools = self._form.formed([*map(_normal, messages)], options.tools)
-        given: list[dict[str, Any]] = [*normal, {"tools": tools, **options.variables}]
+        fitted = (self.findings.turns if tools is None else self._tool_turns).fit(normal)
+        given: list[dict[str, Any]] = [*fitted, {"tools": tools, **options.variables}]
         (*marked, variables), marks = self._spelled.mark(given, max_tokens=max_tokens)
         end = ""
         if options.continue_final:

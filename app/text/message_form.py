@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.text.parsing.choose import choose_format, is_generic, mentions_tools
-from app.text.tools import Messages, in_plain_messages, with_arguments_as_text, with_definitions, with_short_ids
+from app.text.tools import (
+    Messages,
+    in_plain_messages,
+    with_arguments_as_objects,
+    with_arguments_as_text,
+    with_definitions,
+    with_short_ids,
+)
 
 # What templates expect of calls: no content is None, not an empty text; arguments are JSON, not an object.
 _ASKS_FOR_NONE = re.compile(r"""== 'assistant' and message\['content'\] is none""")
@@ -28,7 +35,7 @@ class MessageForm:
     def formed(
         self, messages: Messages, tools: Sequence[Mapping[str, Any]]
     ) -> tuple[Messages, list[Mapping[str, Any]] | None]:
-        """Return messages and tools as the template takes them; arguments of the calls given are objects."""
+        """Return messages and tools as the template takes them; arguments of calls may be objects or text."""
         if tools or any("tool_calls" in message or message.get("role") == "tool" for message in messages):
             if self._is_generic:
                 return in_plain_messages(messages, tools), None
@@ -44,6 +51,5 @@ class MessageForm:
         calls = message.get("tool_calls")
         if not calls:
             return message
-        if not self._takes_objects:
-            calls = with_arguments_as_text(calls)
+        calls = with_arguments_as_objects(calls) if self._takes_objects else with_arguments_as_text(calls)
         return {**message, "tool_calls": calls, "content": message.get("content") or self._no_content}

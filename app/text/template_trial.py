@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from app.text.message_form import MessageForm
 from app.text.template_allowance import TemplateTooCostly, new_allowance
 from app.text.template_sandbox import compile_template
+from app.text.turns import AS_GIVEN, Message, Turns, turns_of
 
 TRIAL_SECONDS = 2  # of CPU time
 TRIAL_BYTES = 2**30
@@ -70,12 +71,14 @@ class Findings(NamedTuple):
         takes_several_calls: whether a message may have several calls; a template may reject them, or leave them out.
         switches: the variables that turn reasoning on and off.
         reasons_by_default: whether it is on without them.
+        turns: the turns of conversations that it takes.
     """
 
     reason: str | None = None
     takes_several_calls: bool = True
     switches: tuple[str, ...] = ()
     reasons_by_default: bool = True
+    turns: Turns = AS_GIVEN
 
     def asks_for_reasoning(self, variables: Mapping[str, object]) -> bool:
         """Return whether a prompt with these variables may ask for reasoning; True where nothing turns it off."""
@@ -142,8 +145,8 @@ def _result(child: subprocess.Popen[bytes], source: str) -> Findings:
             child.kill()
             raise
     if child.returncode == 0:
-        reason, takes_several_calls, switches, reasons_by_default = json.loads(shown)
-        return Findings(reason, takes_several_calls, tuple(switches), reasons_by_default)
+        reason, takes_several_calls, switches, reasons_by_default, turns = json.loads(shown)
+        return Findings(reason, takes_several_calls, tuple(switches), reasons_by_default, Turns(*turns))
     return Findings(f"it takes more than {TRIAL_SECONDS} seconds or {TRIAL_BYTES // 2**20} MiB for a few short chats")
 
 
@@ -167,12 +170,13 @@ def _try(source: str) -> Findings:
                 return Findings(f"a short chat becomes {len(text)} characters")
         holds = [samples.holds_calls(count) for count in (1, 2)]
         default = samples.render([_USER])
+        turns = turns_of(samples.shows)
         ons, offs = ([samples.render([_USER], variables={name: is_on}) for name in SWITCHES] for is_on in (True, False))
     except TemplateTooCostly as error:
         return Findings(error.message or "it takes too much")
     both = zip(SWITCHES, ons, offs, strict=True)
     switches = {name: off for name, on, off in both if None not in (on, off) and on != off}
-    return Findings(None, holds != [True, False], tuple(switches), default not in switches.values())
+    return Findings(None, holds != [True, False], tuple(switches), default not in switches.values(), turns)
 
 
 class _Samples:
@@ -202,6 +206,11 @@ class _Samples:
             raise
         except Exception:
             return None
+
+    def shows(self, messages: Sequence[Message]) -> bool:
+        """Return whether the prompt of a chat has the texts of all its messages."""
+        text = self.render(list(messages)) or ""
+        return all(message["content"] in text for message in messages)
 
     def holds_calls(self, count: int) -> bool:
         """Return whether the prompt of a chat with `count` calls in one message has all of them."""

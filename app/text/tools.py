@@ -1,8 +1,8 @@
 """Tools in a prompt: checks of their definitions and calls, and the text that asks models without a syntax for calls.
 
 Definitions and messages are those of OpenAI's API. Templates get them as they are, but for two things: a call's
-arguments are an object, not its JSON, because templates loop over it; and ids have the form that the template insists
-on, made from ours by a hash, the same in a call and in its result.
+arguments are an object, not its JSON, because most templates loop over it; and ids have the form that the template
+insists on, made from ours by a hash, the same in a call and in its result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
-from app.text.json_text import JsonTooLarge, parse_json
+from app.text.json_text import parse_json
 
 MAX_TOOLS = 128
 MAX_TOOLS_BYTES = 256 * 2**10
@@ -104,44 +104,35 @@ def unknown_fields(tools: object) -> Iterator[tuple[str, str, tuple[str, ...]]]:
                     yield f"{path}.{name}", name, known
 
 
-def parse_arguments(text: str, path: str) -> dict[str, Any]:
-    """Return the arguments of a call in a message; no text means none.
+def as_object(arguments: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the arguments of a call in a message as an object; no text means none.
 
-    Raises:
-        InvalidValue: they are not the JSON of an object, nested too deeply or too large; `path` is named.
+    A model may write anything, and a limit of tokens cuts a call anywhere: text that is not the JSON of an object, or
+    nested too deeply or too large to be read, is the only value of an object.
     """
+    if isinstance(arguments, Mapping):
+        return arguments
     try:
-        value = parse_json(text or "{}")
-    except JsonTooLarge as error:
-        raise InvalidValue(f"{path} {error}.", param=path) from None
+        value = parse_json(arguments or "{}")
     except (ValueError, RecursionError):
         value = None
-    if not isinstance(value, dict) or _depth(value) > MAX_DEPTH:
-        raise InvalidValue(
-            f"{path} is {text[:100]!r}; it must be the JSON of an object, nested at most {MAX_DEPTH} deep.", param=path
-        )
-    return value
+    return value if isinstance(value, dict) and _depth(value) <= MAX_DEPTH else {"arguments": arguments}
 
 
-def with_objects(message: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return a message of OpenAI's API as templates get it: arguments of calls are objects.
-
-    Raises:
-        InvalidValue: the arguments are not the JSON of an object; `path` is that of the message.
-    """
-    calls = []
-    for index, call in enumerate(message.get("tool_calls") or ()):
-        arguments = call["function"].get("arguments") or ""
-        if isinstance(arguments, str):
-            arguments = parse_arguments(arguments, f"{path}.tool_calls[{index}].function.arguments")
-        calls.append({**call, "id": call.get("id") or "", "function": {**call["function"], "arguments": arguments}})
-    return {**message, "tool_calls": calls} if calls else dict(message)
+def with_arguments_as_objects(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return calls whose arguments are objects."""
+    return [
+        {**call, "function": {**call["function"], "arguments": as_object(call["function"].get("arguments"))}}
+        for call in calls
+    ]
 
 
 def with_arguments_as_text(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return calls whose arguments are the JSON of the objects."""
-    functions = [{**call["function"], "arguments": to_json(call["function"]["arguments"])} for call in calls]
-    return [{**call, "function": function} for call, function in zip(calls, functions, strict=True)]
+    """Return calls whose arguments are the JSON of the objects, or the text that is none."""
+    return [
+        {**call, "function": {**call["function"], "arguments": _as_text(call["function"].get("arguments"))}}
+        for call in calls
+    ]
 
 
 def with_short_ids(messages: Sequence[Mapping[str, Any]], num_chars: int) -> Messages:
@@ -152,7 +143,9 @@ def with_short_ids(messages: Sequence[Mapping[str, Any]], num_chars: int) -> Mes
         if "tool_call_id" in fields:
             fields["tool_call_id"] = _short_id(fields["tool_call_id"], num_chars)
         if fields.get("tool_calls"):
-            fields["tool_calls"] = [{**call, "id": _short_id(call["id"], num_chars)} for call in fields["tool_calls"]]
+            fields["tool_calls"] = [
+                {**call, "id": _short_id(call.get("id") or "", num_chars)} for call in fields["tool_calls"]
+            ]
         changed.append(fields)
     return changed
 
@@ -260,8 +253,14 @@ def _check_parameters(path: str, schema: Mapping[str, Any]) -> None:
         raise InvalidValue(f"{path}.required must be a list of names.", param=path)
 
 
+def _as_text(arguments: str | Mapping[str, Any] | None) -> str:
+    value = as_object(arguments)
+    is_damaged = isinstance(arguments, str) and value == {"arguments": arguments}
+    return str(arguments) if is_damaged else to_json(value)
+
+
 def _call_text(function: Mapping[str, Any]) -> str:
-    call = {"name": function["name"], "arguments": function["arguments"]}
+    call = {"name": function["name"], "arguments": as_object(function.get("arguments"))}
     return f"<tool_call>\n{to_json(call)}\n</tool_call>"
 
 

@@ -18,8 +18,9 @@ from app.contract.errors import ContextLengthExceeded, InvalidValue, Overloaded,
 from app.contract.overload_levels import MAX_LEVEL, effects
 from app.contract.sampling_params import SamplingDefaults
 from app.text.chat_template import ChatTemplate
-from tests.api.serving import HANG_S, make_app, parse, raw, until
+from tests.api.serving import HANG_S, client_of, make_app, parse, raw, until
 from tests.fakes import MODEL_INFO, FakeEngine
+from tests.text.templates import GEMMA_2
 
 BODY = {"messages": [{"role": "user", "content": "Hi"}]}
 
@@ -363,3 +364,18 @@ async def test_the_output_size_of_one_request_is_bounded_first(context, monkeypa
         assert (await parse(raw(many | {field: 2976}), context, parse_chat)).request.params.max_tokens == 2976
     assert (await parse(raw(many), context, parse_chat)).request.params.max_tokens == 2976
     assert (await parse(raw(BODY), context, parse_chat)).request.params.max_tokens > 262_000
+
+
+async def test_messages_are_fitted_to_the_template(tmp_path):
+    """Codex sends two developer messages and two of the user, which a template with alternating roles would reject."""
+    (tmp_path / "template.jinja").write_text(GEMMA_2)
+    app = await make_app(chat_template=str(tmp_path / "template.jinja"))
+    roles = ("developer", "developer", "user", "user", "assistant", "system", "user")
+    messages = [{"role": role, "content": f"<{number}>"} for number, role in enumerate(roles)]
+    async with client_of(app) as client:
+        answer = await client.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 1})
+        prompt = await client.post("/apply-template", json={"messages": messages})
+    assert answer.status_code == 200, answer.text
+    assert [text.partition("<end_of_turn>")[0] for text in prompt.json()["prompt"].split("<start_of_turn>")[1:]] == [
+        "user\n<0>\n\n<1>\n\n<2>\n\n<3>", "model\n<4>", "user\n<5>\n\n<6>", "model\n",
+    ]  # fmt: skip

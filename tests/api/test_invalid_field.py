@@ -43,7 +43,7 @@ FORMATS = "it must be one of text, json_object, json_schema, json, regex."
         (
             ChatBody,
             {"messages": [{"role": "user", "content": [{"text": "a"}]}]},
-            "messages[0].content[0].type is missing; it must be text.",
+            "messages[0].content[0].type is missing; it must be one of text, refusal.",
         ),
         (CompletionBody, {"response_format": {"type": "x"}}, f"response_format.type is 'x'; {FORMATS}"),
         (CompletionBody, {"response_format": {}}, f"response_format.type is missing; {FORMATS}"),

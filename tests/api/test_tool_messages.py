@@ -5,7 +5,6 @@ import pytest
 from app.api.schemas import ChatBody, read_fields
 from app.api.tool_messages import MAX_ID_CHARS, tool_fields
 from app.contract.errors import RequestError
-from app.text.tools import MAX_TOOLS
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a": [1.5, "x"], "b": null}'}}
 
@@ -18,14 +17,18 @@ def fields_of(**message):
     return tool_fields(0, body.messages[0])
 
 
-def test_arguments_become_objects():
-    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": {"a": [1.5, "x"], "b": None}}}
-    assert fields_of(role="assistant", tool_calls=[CALL]) == {"tool_calls": [call]}
-    as_object = {**CALL, "function": call["function"], "index": 0}
-    assert fields_of(role="assistant", content=None, tool_calls=[as_object]) == {"tool_calls": [call]}
-    for nothing in ("", None):
-        empty = {**CALL, "function": {"name": "f", "arguments": nothing}}
-        assert fields_of(role="assistant", tool_calls=[empty])["tool_calls"][0]["function"]["arguments"] == {}
+def test_calls_are_passed_on():
+    assert fields_of(role="assistant", tool_calls=[CALL]) == {"tool_calls": [CALL]}
+    as_object = {**CALL, "function": {"name": "f", "arguments": {"a": [1.5, "x"], "b": None}}}
+    assert fields_of(role="assistant", content=None, tool_calls=[{**as_object, "index": 0}]) == {
+        "tool_calls": [as_object]
+    }
+    without_id = {**CALL, "id": None}
+    assert fields_of(role="assistant", tool_calls=[without_id])["tool_calls"] == [{**CALL, "id": ""}]
+
+
+def test_an_answer_may_have_more_calls_than_a_request_has_tools():
+    assert len(fields_of(role="assistant", tool_calls=[CALL] * 1000)["tool_calls"]) == 1000
 
 
 def test_a_result_has_the_id_of_its_call():
@@ -49,12 +52,6 @@ def test_reasoning_has_all_names():
         ({"role": "assistant", "tool_calls": [{**CALL, "type": "custom"}]}, "messages[0].tool_calls[0].type"),
         ({"role": "assistant", "tool_calls": [{**CALL, "id": LONG_ID}]}, "messages[0].tool_calls[0].id"),
         ({"role": "tool", "content": "", "tool_call_id": LONG_ID}, "messages[0].tool_call_id"),
-        ({"role": "assistant", "tool_calls": [CALL] * (MAX_TOOLS + 1)}, "messages[0].tool_calls"),
-        *(
-            ({"role": "assistant", "tool_calls": [CALL, {"function": {"name": "f", "arguments": arguments}}]},
-             "messages[0].tool_calls[1].function.arguments")
-            for arguments in ("[1]", "12", "{", "nul", '{"a": NaN}', '{"a":' * 70 + "1" + "}" * 70, "[" * 10**5)
-        ),
     ],
 )  # fmt: skip
 def test_errors_name_the_field(message, param):

@@ -109,3 +109,81 @@ GRANITE = """{%- if tools %}{{- '<|tool_call|>' ~ tools | tojson }}
 {%- for message in messages %}{{- message.role ~ ': ' ~ message.content ~ '; ' }}{%- endfor %}
 {%- if add_generation_prompt %}{{- 'assistant: ' }}{% endif %}"""
 """As Granite 3.3: reasons if it is asked to, and nothing at the end of the prompt says whether it is."""
+
+# As Gemma 2: no system message, and roles that alternate.
+GEMMA_2 = """{{ bos_token }}
+{%- if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
+{%- for message in messages %}
+    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
+        {{- raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}
+    {%- endif %}
+    {%- set role = 'model' if message['role'] == 'assistant' else message['role'] %}
+    {{- '<start_of_turn>' + role + '\\n' + message['content'] | trim + '<end_of_turn>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}"""
+
+# As Gemma 3 and Llama 2: one system message, which becomes a part of the first question.
+GEMMA_3 = """{{ bos_token }}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system = messages[0]['content'] + '\\n\\n' %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system = '' %}
+{%- endif %}
+{%- for message in messages %}
+    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
+        {{- raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}
+    {%- endif %}
+    {%- set role = 'model' if message['role'] == 'assistant' else message['role'] %}
+    {{- '<start_of_turn>' + role + '\\n' + (system if loop.first else '') + message['content'] | trim }}
+    {{- '<end_of_turn>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}"""
+
+# As Mistral 7B v0.3 and Nemo: the system message is in the last question.
+MISTRAL_3 = """{%- if messages[0]['role'] == 'system' %}
+    {%- set system = messages[0]['content'] %}
+    {%- set loop_messages = messages[1:] %}
+{%- else %}
+    {%- set loop_messages = messages %}
+{%- endif %}
+{%- set ns = namespace(index=0) %}
+{%- for message in loop_messages %}
+    {%- if not (message.role == 'tool' or message.tool_calls is defined) %}
+        {%- if (message['role'] == 'user') != (ns.index % 2 == 0) %}
+            {{- raise_exception('After the optional system message, roles must alternate user/assistant/...') }}
+        {%- endif %}
+        {%- set ns.index = ns.index + 1 %}
+    {%- endif %}
+{%- endfor %}
+{{- bos_token }}
+{%- for message in loop_messages %}
+    {%- if message['role'] == 'user' %}
+        {%- if loop.last and system is defined %}
+            {{- '[INST] ' + system + '\\n\\n' + message['content'] + '[/INST]' }}
+        {%- else %}
+            {{- '[INST] ' + message['content'] + '[/INST]' }}
+        {%- endif %}
+    {%- elif message.tool_calls is defined %}
+        {{- '[TOOL_CALLS] ' }}{% for call in message.tool_calls %}{{ call.function | tojson }}{% endfor %}
+    {%- elif message['role'] == 'tool' %}
+        {{- '[TOOL_RESULTS] ' + message['content'] + '[/TOOL_RESULTS]' }}
+    {%- else %}
+        {{- ' ' + message['content'] + eos_token }}
+    {%- endif %}
+{%- endfor %}"""
+
+# As Phi-3: what is not of the user or the assistant is left out.
+PHI_3 = """{{ bos_token }}{% for message in messages %}
+{%- if message['role'] == 'user' %}{{ '<|user|>\\n' + message['content'] + '<|end|>\\n<|assistant|>\\n' }}
+{%- elif message['role'] == 'assistant' %}{{ message['content'] + '<|end|>\\n' }}{% endif %}
+{%- endfor %}"""
+
+# As Qwen 3.5: a system message is the first one, or the chat is rejected.
+QWEN_FIRST = """{%- for message in messages %}
+    {%- if message.role == 'system' and not loop.first %}
+        {{- raise_exception('System message must be at the beginning.') }}
+    {%- endif %}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"""

@@ -1,0 +1,72 @@
+"""What a path that does not exist asks for: another API, or a route of this server below a wrong base URL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+MAX_PATH_CHARS = 100
+API_PATHS = (
+    "/v1/models", "/v1/chat/completions", "/v1/chat/completions/input_tokens", "/v1/completions", "/v1/embeddings",
+    "/tokenize", "/detokenize", "/apply-template", "/version", "/openapi.json",
+)  # fmt: skip
+_CHAT, _TEXT, _VECTORS, _MODELS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models"
+_COMPARE = f"{_VECTORS}, and compare the vectors of the query and the documents"
+_OTHER_SERVER = "another server: this one reads and writes text"
+_NOWHERE = "another server: this one keeps nothing between requests"
+# The beginnings of paths, the longer ones first: whose they are, and what to use here.
+_OTHERS: Mapping[str, tuple[str, str]] = {
+    "/v1/responses": ("OpenAI's Responses API", _CHAT),
+    "/v1/realtime": ("OpenAI's Realtime API", f"the WebSocket /ws, or {_CHAT}"),
+    **dict.fromkeys(("/v1/audio", "/v1/images", "/v1/videos"), ("OpenAI's APIs for sound and pictures", _OTHER_SERVER)),
+    **dict.fromkeys(
+        (
+            "/v1/files", "/v1/uploads", "/v1/batches", "/v1/vector_stores", "/v1/fine_tuning", "/v1/assistants",
+            "/v1/threads", "/v1/conversations", "/v1/containers", "/v1/evals",
+        ),
+        ("OpenAI's APIs for stored files and jobs", _NOWHERE),
+    ),
+    "/v1/moderations": ("OpenAI's Moderations API", f"{_CHAT} with a question about the text"),
+    "/v1/messages": ("Anthropic's Messages API", _CHAT),
+    "/v1/complete": ("Anthropic's Text Completions API", _TEXT),
+    **dict.fromkeys(
+        ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score"), ("the APIs that rank documents", _COMPARE)
+    ),
+    "/v1/load_lora_adapter": ("vLLM's API of adapters", "another server: this one serves one model"),
+    "/v1beta": ("Google's Gemini API", _CHAT),
+    "/api/chat": ("Ollama's API", _CHAT),
+    "/api/generate": ("Ollama's API", _TEXT),
+    **dict.fromkeys(("/api/embed", "/api/embeddings"), ("Ollama's API", _VECTORS)),
+    **dict.fromkeys(("/api/tags", "/api/ps", "/api/show"), ("Ollama's API", _MODELS)),
+    **dict.fromkeys(
+        ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs"),
+        ("Ollama's API", "`quire pull` and `quire models` on the server's machine"),
+    ),
+    "/api/v1/generate": ("KoboldAI's API", _TEXT),
+    **dict.fromkeys(("/completion", "/infill"), ("llama.cpp's own API", _TEXT)),
+    "/embedding": ("llama.cpp's own API", _VECTORS),
+    **dict.fromkeys(("/props", "/slots"), ("llama.cpp's own API", f"{_MODELS} and /metrics")),
+    **dict.fromkeys(
+        ("/generate", "/generate_stream"), ("the APIs of Text Generation Inference and SGLang", _TEXT)
+    ),
+    "/invocations": ("the API of SageMaker", _CHAT),
+}  # fmt: skip
+
+
+def advice(path: str) -> str:
+    """Return why there is nothing at `path`, and what to use. Any thread."""
+    parts = [part for part in path.split("/") if part]
+    clean = "/" + "/".join(parts)
+    for beginning, (owner, instead) in _OTHERS.items():
+        if clean == beginning or clean.startswith(f"{beginning}/"):
+            return f"{beginning} belongs to {owner}, which this server does not have; use {instead}."
+    given = path if len(path) <= MAX_PATH_CHARS else f"{path[:MAX_PATH_CHARS]}..."
+    meant = next((ours for ours in API_PATHS if _ends_with(clean.lower(), ours)), None)
+    if meant is None:
+        return f"There is nothing at {given}; the routes are listed in the documentation."
+    base = "; the base URL for OpenAI's clients ends with one /v1" if meant.startswith("/v1/") else ""
+    return f"There is nothing at {given}; use {meant}{base}."
+
+
+def _ends_with(path: str, ours: str) -> bool:
+    """Whether a path means one of ours: with another beginning, such as that of a doubled base URL, or without /v1."""
+    return path.endswith((ours, ours.removeprefix("/v1")))
