@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from app.contract.errors import InvalidValue
 from app.contract.grammar import StructuredOutputs
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
+from tests.text.templates import ONE_CALL
 
 QUESTION = {"role": "user", "content": "How warm is it in Oslo?"}
 PARAMETERS = {
@@ -138,3 +140,20 @@ def test_parameters_that_contradict_a_required_call_are_rejected(llm: LLM, field
     params = SamplingParams(max_tokens=20, **{field: True})
     with pytest.raises(InvalidValue, match=field):
         llm.chat([QUESTION], params, use_tqdm=False, tools=TOOLS, tool_choice="required")
+
+
+def test_required_calls_of_a_template_that_takes_one_are_taken_as_history(tmp_path: Path):
+    """As with Llama 3.1."""
+    (tmp_path / "one.jinja").write_text(ONE_CALL)
+    llm = LLM("guide", chat_template=str(tmp_path / "one.jinja"), max_model_len=2048, num_kv_blocks=256)
+    params = SamplingParams(n=4, max_tokens=200, seed=1, temperature=1.0)
+    [result] = llm.chat([QUESTION], params, use_tqdm=False, tools=TOOLS, tool_choice="required")
+    assert [output.finish_reason for output in result.outputs] == ["tool_calls"] * 4
+    for output in result.outputs:
+        [call] = output.tool_calls
+        function = {"name": call.name, "arguments": call.arguments}
+        calling = {"role": "assistant", "tool_calls": [{"id": call.id, "type": "function", "function": function}]}
+        answered = {"role": "tool", "tool_call_id": call.id, "content": "12"}
+        short = SamplingParams(max_tokens=2)
+        assert llm.chat([QUESTION, calling, answered], short, use_tqdm=False, tools=TOOLS)[0].outputs
+    llm.close()

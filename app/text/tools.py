@@ -18,6 +18,7 @@ import orjson
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.text.json_text import parse_json
+from app.text.parsing.tool_schemas import Parameters
 
 MAX_TOOLS = 128
 MAX_TOOLS_BYTES = 256 * 2**10
@@ -59,8 +60,9 @@ _ASK = """
 
 To call a function, write one JSON object with its name and arguments in this form:
 <tool_call>
-{"name": "the function's name", "arguments": {"the argument's name": "its value"}}
+{{"name": "{name}", "arguments": {{{arguments}}}}}
 </tool_call>"""
+MAX_SHOWN_ARGUMENTS = 8
 
 Messages = list[dict[str, Any]]
 
@@ -170,7 +172,22 @@ def in_plain_messages(messages: Sequence[Mapping[str, Any]], tools: Sequence[Map
             fields = {name: value for name, value in message.items() if name != "tool_calls"}
             plain.append({**fields, "content": "\n".join(filter(None, (content, *calls)))})
         was_result = is_result
-    return with_definitions(plain, tools, _ASK)
+    return with_definitions(plain, tools, _ask(tools) if tools else "")
+
+
+def _ask(tools: Sequence[Mapping[str, Any]]) -> str:
+    """Return the text that asks for calls, with the form of one: of the first tool that has arguments, if one has.
+
+    Small models copy such a form, so it has the names of a real tool. In place of values it has the words for their
+    types, without quotes: that is no JSON, so it cannot be an answer.
+    """
+    functions = (Parameters(tool["function"]) for tool in tools)
+    shown = next((each for each in functions if each.listed), None) or Parameters(tools[0]["function"])
+    arguments = [
+        f"{to_json(parameter.name)}: {' or '.join(sorted(shown.types(parameter.schema))) or 'value'}"
+        for parameter in shown.listed[:MAX_SHOWN_ARGUMENTS]
+    ]
+    return _ASK.format(name=shown.function, arguments=", ".join(arguments))
 
 
 def with_definitions(

@@ -92,6 +92,22 @@ async def test_an_incomplete_stop_string_at_the_end_loses_no_text():
             assert ("".join(parts), reason) == (text, "length")
 
 
+async def test_no_stop_string_ends_an_output_before_min_tokens():
+    """Each character of an output is a stop string of the same request."""
+    async with run_server() as server:
+        for number in range(NUM_OUTPUTS):
+            body = body_of(number) | {"logit_bias": NO_SPECIAL}
+            text, _ = await text_of(server, **body)
+            for min_tokens in (2, 8, NUM_NEW):
+                stop = sorted(set(text))[:16]
+                answer = (await server.complete(**body, min_tokens=min_tokens, stop=stop)).json()
+                (choice,) = answer["choices"]
+                assert answer["usage"]["completion_tokens"] >= min_tokens
+                assert text.startswith(choice["text"])
+                parts, reason = await stream_chunks(server, **body, min_tokens=min_tokens, stop=stop)
+                assert ("".join(parts), reason) == (choice["text"], choice["finish_reason"])
+
+
 @pytest.mark.parametrize("echo", [False, True])
 async def test_an_answer_to_tokens_that_end_within_a_character_begins_with_it(echo):
     """Each token is an answer of its own to all tokens before it; together they are the text."""

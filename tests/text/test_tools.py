@@ -87,6 +87,40 @@ def test_a_template_without_tools_gets_them_as_text():
     assert in_plain_messages([USER], []) == [USER]
 
 
+def asked(*functions: dict[str, Any]) -> str:
+    """The example in the text that asks for calls of some functions."""
+    tools = check_tools([{"type": "function", "function": function} for function in functions])
+    (system, _) = in_plain_messages([USER], tools)
+    return system["content"].rpartition("<tool_call>")[2].partition("</tool_call>")[0].strip()
+
+
+def test_the_example_of_a_call_is_of_a_real_tool_and_no_json():
+    properties = {
+        "a": {"type": "number"},
+        "b": {"type": ["string", "null"]},
+        "c": {"enum": ["x", 1]},
+        "d": {"$ref": "#/$defs/list"},
+        'e "f"': {"description": "anything"},
+    }
+    parameters = {"type": "object", "properties": properties, "$defs": {"list": {"type": "array"}}}
+    example = asked({"name": "now"}, {"name": "add", "parameters": parameters}, {"name": "other"})
+    assert example == (
+        '{"name": "add", "arguments": {"a": number, "b": null or string, "c": integer or string, "d": array, '
+        '"e \\"f\\"": value}}'
+    )
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(example)
+
+
+def test_a_tool_without_arguments_is_shown_as_it_is_called():
+    assert asked({"name": "now"}, {"name": "here"}) == '{"name": "now", "arguments": {}}'
+
+
+def test_an_example_has_few_arguments():
+    properties = {f"a{number}": {"type": "string"} for number in range(100)}
+    assert asked({"name": "f", "parameters": {"type": "object", "properties": properties}}).count("string") == 8
+
+
 @pytest.mark.parametrize("place", ["folder", "file"])
 def test_the_template_for_tools_is_used_with_tools(tmp_path, place):
     templates = {"default": "plain", "tool_use": "with {{ tools | length }} tools"}
