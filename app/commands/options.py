@@ -49,7 +49,8 @@ class Parser(argparse.ArgumentParser):
         args, unknown = self.parse_known_args(list(arguments))
         if unknown:
             word = unknown[0].partition("=")[0]
-            known = [option for action in self._actions for option in action.option_strings]
+            shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
+            known = [option for action in shown for option in action.option_strings]
             what = "option" if word.startswith("-") else "argument"
             raise ConfigurationError(f"unknown {what} {word!r}{nearest(word, known)} (see {self.prog} --help)")
         return args
