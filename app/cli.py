@@ -30,7 +30,7 @@ COMMANDS = {
     "generate": "Generate a completion of a prompt in the terminal.",
     "chat": "Chat with a model in the terminal.",
     "pull": "Download a model of the Hugging Face hub, or `smollm2`.",
-    "models": "List the models on this machine, and say whether they can be served.",
+    "models": "List the models on this machine, and say whether they can be served, as far as headers tell.",
     "models rm": "Delete a downloaded model.",
     "plan": "Show how much GPU memory or RAM a model needs, and how many sequences fit.",
     "doctor": "Check whether this machine can run a server with the given settings.",

@@ -166,10 +166,10 @@ def _launchers(config: Config, text: str, capability: tuple[int, int], num_proce
 
 
 def _model(config: Config) -> tuple[Mark, str]:
-    from app.text.frontend import TextFrontend
+    from app.text.opened_model import OpenedModel
 
     files, spec = inspect(config.model)
-    TextFrontend.load(config.model, files.text_source)
+    OpenedModel.of(config.model, files, spec)
     size = f"{spec.num_parameters() / 1e6:,.0f} M weights, {spec.dtype} ({files.format})"
     return Mark.OK, f"{config.model.model}: {spec.architecture}, {size}, context {spec.max_position:,} tokens"
 
