@@ -52,7 +52,10 @@ class Parser(argparse.ArgumentParser):
             shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
             known = [option for action in shown for option in action.option_strings]
             what = "option" if word.startswith("-") else "argument"
-            raise ConfigurationError(f"unknown {what} {word!r}{nearest(word, known)} (see {self.prog} --help)")
+            advice = nearest(word, known)
+            if word.partition(" ")[0] in known:  # in a list of arguments, as containers have it
+                advice = "; an option and its value are two arguments"
+            raise ConfigurationError(f"unknown {what} {word!r}{advice} (see {self.prog} --help)")
         return args
 
     def error(self, message: str) -> NoReturn:
