@@ -17,6 +17,7 @@ from app.commands.options import Parser
 from app.commands.unicode_text import as_unicode
 from app.config.settings import nearest
 from app.contract.errors import CannotStart, ConfigurationError, QuireError, error_line
+from app.runtime.standard_streams import open_standard_streams
 
 EXIT_REFUSED = ConfigurationError.exit_code
 EXIT_ENGINE_FAILED = QuireError.exit_code
@@ -29,7 +30,7 @@ COMMANDS = {
     "generate": "Generate a completion of a prompt in the terminal.",
     "chat": "Chat with a model in the terminal.",
     "pull": "Download a model of the Hugging Face hub, or `smollm2`.",
-    "models": "List the models on this machine, and say whether they can be served.",
+    "models": "List the models on this machine, and say whether they can be served, as far as headers tell.",
     "models rm": "Delete a downloaded model.",
     "plan": "Show how much GPU memory or RAM a model needs, and how many sequences fit.",
     "doctor": "Check whether this machine can run a server with the given settings.",
@@ -42,6 +43,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code. Expected failures are one line on stderr, never a traceback."""
+    open_standard_streams()
     return report_failures("quire", lambda: _dispatch(list(sys.argv[1:] if argv is None else argv)))
 
 

@@ -92,6 +92,7 @@ def test_version(capsys):
         (("serve", "--host", "0.0.0.0"), "--insecure"),
         (("serve", "--tensor-parallel-size", "2"), "one device"),
         (("serve", "--swap-space", "0.5"), "0.5"),
+        (("serve", "guide", "--dtype auto"), "two arguments"),
         (("serve", "--config", "/nowhere.toml"), "/nowhere.toml"),
         (("serve", "--kv-cache-memory", "9" * 400), "--kv-cache-memory"),
         (("generate",), "PROMPT"),

@@ -27,6 +27,7 @@ from app.config.devices import (
 from app.config.setting import GIB, MIB
 from app.config.settings import Config
 from app.contract.errors import CannotStart, QuireError
+from app.runtime.torch_needs import check_torch_can_load
 
 FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
 MIN_DISK_BYTES = GIB
@@ -57,6 +58,7 @@ def add_options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one line per check; return 1 if a check failed."""
+    check_torch_can_load()
     config = read_config(args)
     marks = set()
     for finding in findings(config):
@@ -164,10 +166,10 @@ def _launchers(config: Config, text: str, capability: tuple[int, int], num_proce
 
 
 def _model(config: Config) -> tuple[Mark, str]:
-    from app.text.frontend import TextFrontend
+    from app.text.opened_model import OpenedModel
 
     files, spec = inspect(config.model)
-    TextFrontend.load(config.model, files.text_source)
+    OpenedModel.of(config.model, files, spec)
     size = f"{spec.num_parameters() / 1e6:,.0f} M weights, {spec.dtype} ({files.format})"
     return Mark.OK, f"{config.model.model}: {spec.architecture}, {size}, context {spec.max_position:,} tokens"
 

@@ -18,6 +18,7 @@ from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.thread import EngineThread
 from app.runtime.clock import monotonic
+from app.runtime.torch_needs import check_torch_can_load
 from app.streaming.bridge import AsyncEngine
 from app.streaming.session import Session
 from app.text.opened_model import OpenedModel
@@ -32,6 +33,7 @@ class LocalModel:
     """
 
     def __init__(self, config: Config, runner: asyncio.Runner) -> None:
+        check_torch_can_load()
         model = OpenedModel.open(config.model)
         self._text = model.text
         self._runner = runner

@@ -49,9 +49,13 @@ class Parser(argparse.ArgumentParser):
         args, unknown = self.parse_known_args(list(arguments))
         if unknown:
             word = unknown[0].partition("=")[0]
-            known = [option for action in self._actions for option in action.option_strings]
+            shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
+            known = [option for action in shown for option in action.option_strings]
             what = "option" if word.startswith("-") else "argument"
-            raise ConfigurationError(f"unknown {what} {word!r}{nearest(word, known)} (see {self.prog} --help)")
+            advice = nearest(word, known)
+            if word.partition(" ")[0] in known:  # in a list of arguments, as containers have it
+                advice = "; an option and its value are two arguments"
+            raise ConfigurationError(f"unknown {what} {word!r}{advice} (see {self.prog} --help)")
         return args
 
     def error(self, message: str) -> NoReturn:

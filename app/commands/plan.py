@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from app.checkpoint.gguf_files import GgufFiles
 from app.checkpoint.inspection import ModelFiles, stored_type_of
 from app.checkpoint.names import hub_name, resolve
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
@@ -33,13 +34,14 @@ from app.contract.errors import ConfigurationError
 from app.engine.execute.memory_plan import free_memory
 from app.observe.console import Console
 from app.observe.terminal import own_terminal
+from app.text.opened_model import OpenedModel
 
 SETTINGS = {
     "model", "dtype", "quantization", "enforce_eager", "max_model_len", "kv_cache_dtype", "block_size",
     "num_kv_blocks", "kv_cache_memory", "gpu_memory_utilization", "swap_space",
-    "max_num_seqs", "max_num_batched_tokens",
+    "max_num_seqs", "max_num_batched_tokens", "chat_template",
 }  # fmt: skip
-"""The settings that change the plan."""
+"""The settings that change the plan, or whether the model can be served."""
 
 LENGTHS = tuple(512 * 4**step for step in range(12))
 _RAM = Setting("plan", "ram", None, "Plan for this much free RAM instead of this machine's.", "bytes", minimum=1)
@@ -62,11 +64,13 @@ def add_options(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the plan. The exit code is 0 also for a model that does not fit."""
+    """Print the plan. The exit code is 0 also for a model that does not fit, but not for one that is refused."""
     args.device = CUDA if args.gpu is not None or args.gpu_memory is not None else CPU
     config = read_config(args, model=args.served)
     memory = _memory(args, config)
     files, spec = _open(config)
+    if isinstance(files, GgufFiles) or files.tensors is not None:
+        OpenedModel.of(config.model, files, spec)  # what the server would refuse is refused here
     lengths = _lengths(args, context(config, spec))
     budget = make_budget(config, spec, memory, stored_type_of(files, spec))
     if args.json:
@@ -93,7 +97,9 @@ def _open(config: Config) -> tuple[ModelFiles, ModelSpec]:
         return open_at(path, config)
     with tempfile.TemporaryDirectory(prefix="quire-plan-") as folder:
         opened = open_at(fetch_headers(name, revision, Path(folder)), config)
-    Console(sys.stderr).print_line(f"{name} is not on this machine; its weights are not downloaded for a plan.")
+    unchecked = "" if isinstance(opened[0], GgufFiles) else ", and its tokenizer and chat template are not checked"
+    text = f"{name} is not on this machine; its weights are not downloaded for a plan{unchecked}."
+    Console(sys.stderr).print_line(text)
     return opened
 
 

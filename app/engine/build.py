@@ -19,7 +19,7 @@ from app.config.devices import CPU, resolve_device
 from app.config.sampling_defaults import sampling_defaults
 from app.config.settings import Config, served_name, tenants
 from app.contract.engine_status import ModelInfo
-from app.contract.errors import CannotStart, ModelRefused
+from app.contract.errors import CannotStart
 from app.engine.engine import Engine
 from app.engine.execute.gpu.kv_calibration import ListingOps, calibrate, calibration_ids
 from app.engine.execute.interfaces import Backend, Runner
@@ -86,7 +86,7 @@ def build_engine(
     timings = timings or StartTimings()
     model = model or OpenedModel.open(config.model)
     files, spec, tokenizer = model.files, model.spec, model.text.tokenizer
-    eos_token_ids = _eos(spec, tokenizer)
+    eos_token_ids = model.eos_token_ids
     grammars = grammars or GrammarCache()
     try:
         if resolve_device(config.model.device) == CPU and not config.model.enforce_eager:
@@ -262,19 +262,6 @@ def _make_cache(config: Config, backend: Backend, max_model_len: int) -> KVCache
             max_model_len,
         )
     return cache
-
-
-def _eos(spec: ModelSpec, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Unite the EOS ids of config, generation_config and tokenizer.
-
-    Raises:
-        ModelRefused: an id is outside the vocabulary.
-    """
-    own = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
-    found = tuple(sorted({*spec.eos_token_ids, *own}))
-    if any(token_id >= spec.vocab_size for token_id in found):
-        raise ModelRefused(f"eos_token_id {found} is outside the vocabulary of {spec.vocab_size}.", param="model")
-    return found
 
 
 def _model_info(

@@ -28,6 +28,7 @@ from app.observe.log_output import configure_logging
 from app.observe.log_writer import LogWriter
 from app.observe.metrics import Metrics
 from app.runtime.startup_timings import StartTimings, process_age
+from app.runtime.torch_needs import check_torch_can_load
 from app.server.guard import ConnectionLimits, Guard
 from app.server.http_protocol import HttpProtocol
 from app.server.lifecycle import SHUTDOWN_S, Server
@@ -67,6 +68,7 @@ def serve(
         ConfigurationError: a prefix cannot be pinned.
         CannotStart: the port is in use.
     """
+    check_torch_can_load()
     timings = timings or StartTimings(process_age())
     quiet = Console(sys.stderr, is_quiet=config.server.quiet)
     model = OpenedModel.open(config.model, quiet, begin_preload)  # not for a refused model, which needs no torch

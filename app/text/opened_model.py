@@ -9,6 +9,7 @@ from app.checkpoint.inspection import ModelFiles, inspect_at
 from app.checkpoint.names import resolve
 from app.checkpoint.spec import ModelSpec
 from app.config.settings import ModelConfig
+from app.contract.errors import ModelRefused
 from app.observe.console import Console
 from app.text.frontend import TextFrontend
 
@@ -20,6 +21,18 @@ class OpenedModel:
     files: ModelFiles
     spec: ModelSpec
     text: TextFrontend
+
+    def __post_init__(self) -> None:
+        if any(token_id >= self.spec.vocab_size for token_id in self.eos_token_ids):
+            raise ModelRefused(
+                f"eos_token_id {self.eos_token_ids} is outside the vocabulary of {self.spec.vocab_size}.", param="model"
+            )
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """The EOS ids of config, generation_config and tokenizer, united."""
+        own = self.text.tokenizer.eos_token_id
+        return tuple(sorted({*self.spec.eos_token_ids, *(() if own is None else (own,))}))
 
     @classmethod
     def open(
@@ -36,4 +49,13 @@ class OpenedModel:
         """
         files, spec = inspect_at(resolve(settings.model, settings.revision, console), settings)
         on_inspected()
+        return cls.of(settings, files, spec)
+
+    @classmethod
+    def of(cls, settings: ModelConfig, files: ModelFiles, spec: ModelSpec) -> OpenedModel:
+        """Read tokenizer and chat template of inspected files, and check that they fit the spec. Blocks.
+
+        Raises:
+            ModelRefused, ConfigurationError: see `open`.
+        """
         return cls(files, spec, TextFrontend.load(settings, files.text_source))

@@ -59,6 +59,14 @@ def test_a_hostile_file_is_rejected_in_one_line(name: str, tmp_path: Path, capsy
     assert seconds < MAX_CPU_S
 
 
+@pytest.mark.parametrize("name", HOSTILE_FILES)
+def test_a_plan_refuses_what_a_server_refuses(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    files, words = HOSTILE_FILES[name]
+    assert main(["plan", str(write(files, tmp_path)), "--ram", "1GiB"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and re.search(words, err), err
+
+
 @pytest.mark.parametrize("name", ["2^32 dimensions", "array beyond", "cut after 2000 bytes", "second part is cut"])
 def test_the_server_does_not_start_with_a_hostile_file(name: str, tmp_path: Path):
     file = write(HOSTILE_FILES[name][0], tmp_path)

@@ -38,6 +38,41 @@ def test_the_embedded_model_is_served_and_sigterm_exits_with_0():
         assert server.end() == 0
 
 
+def test_a_command_line_of_vllm_is_served_and_what_differs_is_logged():
+    options = [
+        "--tensor-parallel-size",
+        "1",
+        "--trust-remote-code",
+        "--dtype",
+        "half",
+        "--enable-auto-tool-choice",
+        "--tool-call-parser",
+        "hermes",
+        "--max-num-batched-tokens",
+        "1024",
+        "--enable-prefix-caching",
+        "--served-model-name",
+        "mine",
+        "--disable-log-requests",
+        "--block-size",
+        "128",
+        "--generation-config",
+        "vllm",
+        "--override-generation-config",
+    ]
+    with serving("guide", *options, '{"temperature": 0.25}', stderr=subprocess.PIPE) as server:
+        server.wait_until_ready()
+        (model,) = httpx.get(f"{server.url}/v1/models", timeout=HANG_S).json()["data"]
+        body = question(stream=False, max_tokens=2)
+        assert httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=HANG_S).status_code == 200
+        server.process.send_signal(signal.SIGTERM)
+        lines = [json.loads(line) for line in server.process.stderr if line.startswith("{")]
+        assert server.end() == 0
+    assert model["id"] == "mine" and model["default_sampling_params"]["temperature"] == 0.25
+    warnings = [line["message"] for line in lines if line["level"] == "warning"]
+    assert len(warnings) == 1 and warnings[0].startswith("trust_remote_code is true: no effect;")
+
+
 def test_timings_are_printed_with_the_option_timings():
     with serving("--timings") as server:
         server.wait_until_ready()
