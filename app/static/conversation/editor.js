@@ -22,7 +22,6 @@ export function Editor({ message, kind, label, save, isShort, onSave, onCancel }
   const cancel = () => finish(onCancel);
   const submit = () => isSendable && finish(() => onSave(draft.trim()));
   const onKeyDown = (event) => {
-    if (event.isComposing) return;
     if (event.key === "Escape") {
       event.stopPropagation();
       cancel();

@@ -5,18 +5,28 @@
 // A block is closed when a complete line of the next block follows it. Only complete lines count:
 // after "1. a\n\n2" the text may continue with ". b", which belongs to the same list.
 
-import { Lexer, Marked } from "marked";
-import { formulaExtensions, maskFormulas } from "./formulas.js";
+import { Lexer, Marked, Tokenizer } from "marked";
+import { FORMULA, formulaExtensions, mask } from "./formulas.js";
 
 const escapeHtml = (text) =>
   text.replace(/[&<>"]/g, (char) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[char]);
 
+// Beside punctuation ** opens and closes next to a blank, which Chinese, Japanese and Korean lack: "x**「" and "：**x".
+const OPENS = /^(?:[\u2e80-\ud7af\uf900-\uffef]\*|[^*]\*+[\u2e80-\ud7af\uf900-\uffef])/u;
+const CLOSES = /(?![*_])[\p{P}\p{S}](?=\*+[\u2e80-\ud7af\uf900-\uffef])|[\u2e80-\ud7af\uf900-\uffef](?=\*)/gu;
+
 const marked = new Marked({
   gfm: true,
   extensions: formulaExtensions(escapeHtml),
-  hooks: { emStrongMask: maskFormulas },
-  // Raw HTML is shown as text: these tokenizers match nothing, so that it becomes part of a paragraph.
-  tokenizer: { html: () => undefined, tag: () => undefined },
+  hooks: { emStrongMask: (text) => mask(mask(text, FORMULA), CLOSES) },
+  tokenizer: {
+    // Raw HTML is shown as text: these tokenizers match nothing, so that it becomes part of a paragraph.
+    html: () => undefined,
+    tag: () => undefined,
+    emStrong(src, masked, before) {
+      return Tokenizer.prototype.emStrong.call(this, src, masked, OPENS.test(before + src.slice(0, 4)) ? "" : before);
+    },
+  },
   renderer: {
     // An image would be loaded from another server.
     image: ({ text, href }) => `[${escapeHtml(text || "image")}: ${escapeHtml(href)}]`,
@@ -93,12 +103,16 @@ export function extendsText(tail, more, isCode) {
   return /\p{L}.*[\p{L}\p{N}]$/u.test(tail) && /^(?:[\p{L}\p{M}\p{N} ,:'?]|\.(?= |$))*$/u.test(more);
 }
 
-/** Close the emphasis and code spans that the tail has opened, so that no bare markers are shown. */
+/** Close the bold text and code span that the tail has opened, so that no bare marks are shown. */
 export function completeTail(tail) {
-  const paragraph = tail.slice(tail.lastIndexOf("\n\n") + 1);
+  const paragraph = tail.split(/\n(?:\n| *(?:[-+*]|\d+[.)]) )/).at(-1);
   if (/^ {0,3}(```|~~~)/m.test(tail) || /^( {4}|\t)/.test(paragraph)) return tail;
-  const isOpen = (mark) => paragraph.split(mark).length % 2 === 0;
-  if (isOpen("`")) return `${tail}\``;
-  if (isOpen("**") && !/\*\*\s*$/.test(tail)) return `${tail}**`;
-  return tail;
+  const text = ` ${paragraph.replace(/`[^`]*`/g, ".")}`;
+  if (text.includes("`")) return `${tail}\``;
+  let isOpen = false;
+  for (const { index } of text.matchAll(/\*\*/g)) {
+    // Between blanks, and behind a letter or digit (2**3), a mark opens nothing; behind a blank it closes nothing.
+    isOpen = isOpen ? /\s/.test(text[index - 1]) : /[^\\\w]..\S/.test(text.slice(index - 1, index + 3));
+  }
+  return isOpen && !text.endsWith("*") ? `${tail.trimEnd()}**` : tail;
 }

@@ -2,7 +2,7 @@
 // too.
 
 import { retrying } from "../shell/lazy.js";
-import { copy } from "./clipboard.js";
+import { copy } from "./copy_button.js";
 
 const SHOWN_MS = 1600;
 const MAX_LENGTH = 50_000;

@@ -9,8 +9,8 @@ const HERE = new RegExp(`^(?:${FORMULA.source})`);
 // A formula on lines of its own, a blank line, or a line that begins another block.
 const PARAGRAPH_END = /\n(?: {0,3}(\$\$ *[\n\\]|\\\[)|[ \t]*\n| {0,3}(?:#{1,6}|>|[*+-]|1[.)])[ \t])/;
 
-/** What emphasis may not look into. */
-export const maskFormulas = (text) => text.replace(FORMULA, ({ length }) => "x".repeat(length));
+/** The text with letters in the place of what emphasis may not look into. */
+export const mask = (text, pattern) => text.replace(pattern, ({ length }) => "x".repeat(length));
 
 /**
  * Extensions of marked. A formula on lines of its own ends at a blank line, also if it has not been closed.

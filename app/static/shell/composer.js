@@ -1,10 +1,12 @@
-// The input field. Enter sends, Shift + Enter starts a new line. While an answer is open, a question waits for its end.
+// The input field, and the line below it. Enter sends, Shift + Enter starts a new line. While an answer is open, a question
+// waits for its end.
 
 import { useLayoutEffect } from "preact/hooks";
 import { html } from "./html.js";
 import { SendIcon, StopIcon } from "./icons.js";
 import { lazy } from "./lazy.js";
 
+const ContextMeter = lazy((again) => import("../conversation/context_meter.js" + again), "ContextMeter", "context.css");
 const FileList = lazy((again) => import("../conversation/file_list.js" + again), "FileList", "parts.css");
 const Queued = lazy((again) => import("./queued.js" + again), "Queued", "parts.css");
 
@@ -26,7 +28,6 @@ export function Composer({ fieldRef, conversation, canAsk, actions }) {
     actions.ask(text.trim());
   };
   const onKeyDown = (event) => {
-    if (event.isComposing) return;
     if (event.key === "ArrowUp" && !event.target.value && !files.length) {
       if (actions.editLast()) event.preventDefault();
     } else if (event.key === "Enter" && !event.shiftKey) {
@@ -68,4 +69,16 @@ export function Composer({ fieldRef, conversation, canAsk, actions }) {
 function fitToText(field) {
   field.style.height = "auto";
   field.style.height = `${field.scrollHeight}px`;
+}
+
+/** The context, and the keys. */
+export function Hint({ conversation, link, onHelp }) {
+  return html`
+    <div class="hint">
+      ${!conversation.isEmpty && html`<${ContextMeter} conversation=${conversation} size=${link.details.max_model_len} />`}
+      <p class="keys"><kbd>Enter</kbd> sends <span>·</span> <kbd>Shift</kbd> + <kbd>Enter</kbd> new line <span>·</span>
+        <kbd>Esc</kbd> stops <span>·</span>
+        <button type="button" class="link" onClick=${onHelp}>Shortcuts</button></p>
+    </div>
+  `;
 }

@@ -56,7 +56,6 @@ function TitleField({ title, onEnd }) {
   };
   useLayoutEffect(() => field.current.select(), []);
   const onKeyDown = (event) => {
-    if (event.isComposing) return;
     if (event.key === "Enter") end(event.target.value);
     if (event.key !== "Escape") return;
     event.stopPropagation();

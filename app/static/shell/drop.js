@@ -20,11 +20,11 @@ export function useDrop(onFiles) {
       setOver(false);
       onFiles(event.dataTransfer.files);
     };
-    const listeners = { dragover: onDragOver, dragleave: onDragLeave, drop: onDrop };
-    for (const [name, listener] of Object.entries(listeners)) addEventListener(name, listener);
-    return () => {
-      for (const [name, listener] of Object.entries(listeners)) removeEventListener(name, listener);
-    };
+    const end = new AbortController();
+    addEventListener("dragover", onDragOver, end);
+    addEventListener("dragleave", onDragLeave, end);
+    addEventListener("drop", onDrop, end);
+    return () => end.abort();
   }, []);
   return isOver;
 }

@@ -20,7 +20,6 @@ export function useShortcuts(actions) {
 
 /** The name of an action, or null. @param {any} event of a key */
 export function actionOf(event) {
-  if (event.isComposing) return null;
   if (event.key === "Escape") return "stop";
   if (!event.ctrlKey && !event.metaKey) return null;
   // On some keyboards "/" needs Shift.

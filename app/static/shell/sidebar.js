@@ -28,7 +28,7 @@ export function Sidebar({ library, desk, actions: { open, toggleList }, say, num
   const shown = query.trim() ? found.list : library.list;
   // In the search, Escape does not stop the answer.
   const onKeyDown = (event) => {
-    if (event.isComposing || event.key !== "Escape") return;
+    if (event.key !== "Escape") return;
     event.stopPropagation();
     setQuery("");
   };

@@ -5,10 +5,12 @@
 //
 // failed and stale need an operator. While draining, the server finishes open answers and rejects new ones.
 
-import { forgetKey, keepKey, readKey } from "./key.js";
+import { tabStorage } from "../store/web_storage.js";
 import { readHealth, readModel } from "./server.js";
 import { CLOSE_LOST, Socket } from "./socket.js";
 
+// The API key is stored in this tab's sessionStorage only: not in a URL, not on disk.
+const KEY = "quire.key";
 const SLOW_MS = 2000;
 const LOADING_POLL_MS = 300;
 const FAILED_POLL_MS = 3000;
@@ -82,7 +84,7 @@ export class Link {
 
   /** Try the key that the user has entered. */
   unlock(key) {
-    keepKey(key);
+    tabStorage.set(KEY, key);
     this.#unlock?.();
   }
 
@@ -101,7 +103,7 @@ export class Link {
       this.#enter({ name: health.status === "failed" ? "failed" : "offline", message: health.message });
       return FAILED_POLL_MS;
     }
-    const key = readKey();
+    const key = tabStorage.get(KEY);
     const { model, details, rejected } = await readModel(key);
     if (rejected) {
       await this.#askForKey(Boolean(key));
@@ -113,7 +115,7 @@ export class Link {
   }
 
   async #askForKey(wasRejected) {
-    forgetKey();
+    tabStorage.remove(KEY);
     this.#enter({ name: "locked", wasRejected });
     await new Promise((resolve) => {
       this.#unlock = resolve;

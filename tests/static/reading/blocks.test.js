@@ -55,3 +55,76 @@ test("what may change the parsing of a tail does not extend it", () => {
   assert.ok(!extendsText("```\na", "\n```", true));
   assert.ok(!extendsText("```\na\n", "b", true));
 });
+
+test("bold text and code are closed at the end of a tail, if they have opened", () => {
+  for (const [tail, completed] of [
+    ["a **bold", "a **bold**"],
+    ["a **bold ", "a **bold**"],
+    ["a **bold `code` text", "a **bold `code` text**"],
+    ["run `quire", "run `quire`"],
+    ["`a**b", "`a**b`"],
+    ["`a**b` **c", "`a**b` **c**"],
+    ["(**kwargs", "(**kwargs**"],
+    ["这是**重要", "这是**重要**"],
+    ["**a** ** **b", "**a** ** **b**"],
+    ["- **a\n- **b", "- **a\n- **b**"],
+    ["one **a\n\n**b", "one **a\n\n**b**"],
+  ]) {
+    assert.equal(completeTail(tail), completed);
+  }
+});
+
+test("marks that open nothing are not closed", () => {
+  for (const tail of [
+    "2 ** 3 is 8",
+    "2 **",
+    "2**3 is 8",
+    "x**2 + y**2 + z**2",
+    "\\**a",
+    "a **bold** and",
+    "a **bold*",
+    "- **a\n- b",
+    "1. **a\n2. b",
+    "one **a\n\nb",
+    "```py\nx = 2 **y",
+    "    2 **y",
+  ]) {
+    assert.equal(completeTail(tail), tail);
+  }
+});
+
+test("emphasis opens and closes beside Chinese, Japanese and Korean punctuation", () => {
+  for (const [text, html] of [
+    ["**重要：**内容", "<strong>重要：</strong>内容"],
+    ["内容**「重要」**内容", "内容<strong>「重要」</strong>内容"],
+    ["*注：*内容", "<em>注：</em>内容"],
+    ["***注：***内容", "<em><strong>注：</strong></em>内容"],
+    ["**“重要”**内容", "<strong>“重要”</strong>内容"],
+    ["**50%**的人", "<strong>50%</strong>的人"],
+    ["**好👍**的", "<strong>好👍</strong>的"],
+    ["**重要：**Text", "<strong>重要：</strong>Text"],
+    ["Text**（重要）**Text", "Text<strong>（重要）</strong>Text"],
+    ["**중요:**는", "<strong>중요:</strong>는"],
+    ["**これは「例」。**次", "<strong>これは「例」。</strong>次"],
+    ["**关键点：**`code`", "<strong>关键点：</strong><code>code</code>"],
+    ["**甲：**乙**丙：**丁", "<strong>甲：</strong>乙<strong>丙：</strong>丁"],
+    ["**甲：*乙*丙**", "<strong>甲：<em>乙</em>丙</strong>"],
+    ["他说：**重要**，**很重要**。", "他说：<strong>重要</strong>，<strong>很重要</strong>。"],
+    ["`**重要：**内容`", "<code>**重要：**内容</code>"],
+    ["2 ** 3：** 4", "2 ** 3：** 4"],
+  ]) {
+    assert.equal(renderBlock(text).trim(), `<p>${html}</p>`);
+  }
+});
+
+test("emphasis beside other punctuation follows CommonMark", () => {
+  for (const [text, html] of [
+    ["**a:**b", "**a:**b"],
+    ["a**(b)**c", "a**(b)**c"],
+    ["**Note:** text", "<strong>Note:</strong> text"],
+    ["**a*b*c", "**a<em>b</em>c"],
+    ["snake_case_名", "snake_case_名"],
+  ]) {
+    assert.equal(renderBlock(text).trim(), `<p>${html}</p>`);
+  }
+});
