@@ -38,6 +38,7 @@ class VllmOption:
         read: turns a value into the setting's; it may raise `ValueError`. What it changes has the line `note`.
         note: what is different about values in `near` and what `read` changes; in a row without both, about any value.
         refusal: why other values are refused, and what to do instead.
+        is_secret: whether lines must not show the value.
     """
 
     name: str
@@ -50,6 +51,7 @@ class VllmOption:
     read: Callable[[object], object] | None = None
     note: str = ""
     refusal: str = ""
+    is_secret: bool = False
 
     @property
     def option(self) -> str:
@@ -86,6 +88,7 @@ class VllmOption:
 
     def _line(self, word: str, text: str) -> str:
         shown = word if len(word) <= MAX_SHOWN_CHARS else f"{word[:MAX_SHOWN_CHARS]}..."
+        shown = "given" if self.is_secret else shown
         return f"{self.name} is {shown}: {text}."
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from app.commands import options, serve
 from app.config.settings import settings
-from app.config.vllm_options import SECTIONS, translate, vllm_options
+from app.config.vllm_options import SECTIONS, translate, variables_note, vllm_options
 from app.contract.errors import ConfigurationError
 
 SAME, NOTE, REFUSED = "same", "note", "refused"
@@ -24,7 +24,7 @@ CASES: dict[str, tuple] = {
     "code_revision": (("main", NOTE), (None, SAME)),
     "hf_config_path": (("x", REFUSED), (None, SAME)),
     "config_format": (("auto", SAME), ("mistral", REFUSED)),
-    "hf_token": (("hf_x", REFUSED), (None, SAME)),
+    "hf_token": (("hf_x", REFUSED), (True, SAME), (None, SAME)),
     "download_dir": (("/x", REFUSED), (None, SAME)),
     "dtype": (
         ("half", {"dtype": "float16"}),
@@ -39,7 +39,7 @@ CASES: dict[str, tuple] = {
     ),
     "model_loader_extra_config": (("{}", SAME), ('{"a": 1}', NOTE)),
     "use_tqdm_on_load": ((True, NOTE),),
-    "quantization": ((None, SAME), ("int8", {"quantization": "int8"}), ("gguf", NOTE)),
+    "quantization": ((None, SAME), ("int8", {"quantization": "int8"}), ("gguf", NOTE), ("awq", REFUSED)),
     "max_model_len": ((2048, {"max_model_len": 2048}), (-1, SAME)),
     "hf_overrides": (("{}", SAME), ('{"a": 1}', REFUSED)),
     "rope_scaling": (('{"rope_type": "dynamic"}', REFUSED), (None, SAME)),
@@ -232,13 +232,13 @@ def test_a_row_says_what_becomes_of_each_value(row):
 )
 def test_the_command_line_takes_every_option(name, value, meant):
     row = vllm_options()[name]
-    text = ",".join(value) if isinstance(value, tuple) else str(value)
+    text = ",".join(value) if isinstance(value, tuple) else "true" if value is True else str(value)
     arguments = [row.option if value else f"--no-{row.option[2:]}"] if row.kind == "flag" else [f"{row.option}={text}"]
     args, notes = parsed(*arguments), []
     try:
         options.read_config(args, note=notes.append)
     except ConfigurationError as error:
-        assert meant == REFUSED or name in ("kv_cache_dtype", "quantization", "gpu_memory_utilization"), error.message
+        assert meant == REFUSED or name == "kv_cache_dtype", error.message
         return
     assert meant != REFUSED and len(notes) == (meant == NOTE or isinstance(meant, tuple))
 
@@ -278,6 +278,26 @@ def test_a_number_as_text_becomes_a_number_or_an_error():
     assert translate({"num_gpu_blocks_override": "64"}).values == {"num_kv_blocks": 64}
     with pytest.raises(ConfigurationError, match="num_gpu_blocks_override is 'x'"):
         translate({"num_gpu_blocks_override": "x"})
+
+
+def test_a_secret_is_not_shown():
+    with pytest.raises(ConfigurationError) as caught:
+        translate({"hf_token": "hf_secret"})
+    assert "hf_secret" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ((), ""),
+        (("VLLM_API_KEY",), "no effect: VLLM_API_KEY; "),
+        ([f"VLLM_{n}" for n in range(9)], "VLLM_4 and others;"),
+    ],
+    ids=str,
+)
+def test_variables_of_vllm_are_named(names, words):
+    note = variables_note({"HOME": "/", **dict.fromkeys(names, "x")})
+    assert words in note and bool(note) == bool(names) and "x;" not in note
 
 
 def test_unknown_names_stay_for_the_settings_to_reject():
