@@ -82,7 +82,7 @@ class VllmOption:
         assert self.read is not None
         try:
             meant = self.read(value)
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise ConfigurationError(self._line(word, self.refusal), param=self.name) from None
         return Reading(meant, self._line(word, self.note) if meant != value and self.note else "")
 

@@ -127,6 +127,7 @@ CASES: dict[str, tuple] = {
         ('{"method": "eagle", "model": "x"}', REFUSED),
         ('{"model": "x", "num_speculative_tokens": 5}', REFUSED),
         ("{", REFUSED),
+        ("[" * 9999, REFUSED),
         ({"method": "ngram", "num_speculative_tokens": None}, REFUSED),
     ),
     "speculative_model": (("owner/name", REFUSED), ("[ngram]", SAME), (None, SAME)),
@@ -198,12 +199,17 @@ CASES: dict[str, tuple] = {
 EACH = [(name, value, meant) for name, cases in CASES.items() for value, meant in cases]
 
 
+def short(value: object) -> str:
+    """The name of a value in that of a test."""
+    return str(value)[:60]
+
+
 def test_every_row_has_a_case_and_one_name():
     names = [row.name for rows in SECTIONS.values() for row in rows]
     assert sorted(names) == sorted(CASES) and len(names) == len(set(names)) >= 60
 
 
-@pytest.mark.parametrize(("name", "value", "meant"), EACH, ids=str)
+@pytest.mark.parametrize(("name", "value", "meant"), EACH, ids=short)
 def test_a_value_acts_or_is_named_or_refused(name, value, meant):
     if meant == REFUSED:
         with pytest.raises(ConfigurationError, match=rf"^{name} is .*\.$") as caught:
@@ -228,7 +234,7 @@ def test_a_row_says_what_becomes_of_each_value(row):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "meant"), [case for case in EACH if isinstance(case[1], (str, bool, int, tuple))], ids=str
+    ("name", "value", "meant"), [case for case in EACH if isinstance(case[1], (str, bool, int, tuple))], ids=short
 )
 def test_the_command_line_takes_every_option(name, value, meant):
     row = vllm_options()[name]
