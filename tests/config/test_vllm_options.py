@@ -275,6 +275,19 @@ def test_a_command_line_of_vllm_runs_as_it_is_written():
     assert [line.split()[0] for line in notes] == ["swap_space", "trust_remote_code", "compilation_config"]
 
 
+@pytest.mark.parametrize("value", ["True", "true"])
+def test_flags_may_have_a_value(value):
+    off = value.replace("rue", "alse").replace("T", "F").replace("t", "f")
+    notes = []
+    args = parsed(f"--enable-chunked-prefill={off}", f"--trust-remote-code={value}", f"--enable-prefix-caching={off}")
+    config = options.read_config(args, note=notes.append)
+    assert config.cache.enable_prefix_caching is False
+    assert sorted(line.split(":")[0] for line in notes) == [
+        "enable_chunked_prefill is false",
+        "trust_remote_code is true",
+    ]
+
+
 def test_a_setting_is_not_given_by_two_names():
     with pytest.raises(ConfigurationError, match="tool_call_parser and tool_parser"):
         translate({"tool_parser": "glm", "tool_call_parser": "hermes"})
