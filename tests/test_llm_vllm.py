@@ -56,7 +56,7 @@ def test_the_keywords_of_a_program_for_vllm_are_accepted_and_what_differs_is_log
         ({"tensor_parallel_size": 2}, "one device"),
         ({"speculative_model": "owner/name"}, "speculative_ngram"),
         ({"enable_lora": True}, "merge"),
-        ({"quantization": "awq"}, "one of int8, int4"),
+        ({"quantization": "awq"}, "with int8 or int4 here"),
         ({"tensor_parallel_sise": 1}, "Unknown setting"),
     ],
     ids=str,

@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         Raises:
             ConfigurationError: an unknown option (with a suggestion), a missing or a superfluous argument.
         """
-        args, unknown = self.parse_known_args(list(arguments))
+        args, unknown = self.parse_known_args([self._flag_alone(argument) for argument in arguments])
         if unknown:
             word = unknown[0].partition("=")[0]
             shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
@@ -57,6 +57,13 @@ class Parser(argparse.ArgumentParser):
                 advice = "; an option and its value are two arguments"
             raise ConfigurationError(f"unknown {what} {word!r}{advice} (see {self.prog} --help)")
         return args
+
+    def _flag_alone(self, argument: str) -> str:
+        """Return `--x` for `--x=True` and `--no-x` for `--x=False`, as command lines for vLLM have them."""
+        option, _, value = argument.partition("=")
+        flag = {"true": option, "false": option.replace("--", "--no-", 1)}.get(value.lower(), "")
+        known = self._option_string_actions
+        return flag if option in known and known[option].nargs == 0 and flag in known else argument
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage and exiting."""

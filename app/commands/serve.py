@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.commands.options import Parser, add_settings, add_vllm_options, read_config
+from app.config.vllm_options import variables_note
 from app.observe.console import Console
 from app.observe.log_writer import LogWriter
 from app.runtime.gc_tuning import paused_gc
@@ -29,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     """Serve until a signal ends the process."""
     timings = StartTimings(process_age())
     with _startup_signals(), paused_gc():
-        notes: list[str] = []
+        notes = [note] if (note := variables_note(os.environ)) else []
         config = read_config(args, model=args.served, note=notes.append)
         timings.end("Python, the command line")
         # Imported after the settings were checked: a mistyped option is reported without delay.

@@ -38,6 +38,7 @@ class VllmOption:
         read: turns a value into the setting's; it may raise `ValueError`. What it changes has the line `note`.
         note: what is different about values in `near` and what `read` changes; in a row without both, about any value.
         refusal: why other values are refused, and what to do instead.
+        is_secret: whether lines must not show the value.
     """
 
     name: str
@@ -50,6 +51,7 @@ class VllmOption:
     read: Callable[[object], object] | None = None
     note: str = ""
     refusal: str = ""
+    is_secret: bool = False
 
     @property
     def option(self) -> str:
@@ -80,12 +82,13 @@ class VllmOption:
         assert self.read is not None
         try:
             meant = self.read(value)
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise ConfigurationError(self._line(word, self.refusal), param=self.name) from None
         return Reading(meant, self._line(word, self.note) if meant != value and self.note else "")
 
     def _line(self, word: str, text: str) -> str:
         shown = word if len(word) <= MAX_SHOWN_CHARS else f"{word[:MAX_SHOWN_CHARS]}..."
+        shown = "given" if self.is_secret else shown
         return f"{self.name} is {shown}: {text}."
 
 

@@ -83,7 +83,7 @@ _MODEL = (
     VllmOption(name="code_revision", same=OFF, note="no effect; code of a model is never run"),
     VllmOption(name="hf_config_path", same=OFF, refusal="config.json is read from the model's folder; put it there"),
     VllmOption(name="config_format", same=("auto", "hf"), refusal="models are read in Hugging Face's format, or GGUF"),
-    VllmOption(name="hf_token", same=OFF,
+    VllmOption(name="hf_token", same=(*OFF, "true"), is_secret=True,
                refusal="the hub's token is read from HF_TOKEN or from the hub's login; set it there"),
     VllmOption(name="download_dir", same=OFF, refusal="models are stored in the hub's cache; set HF_HUB_CACHE"),
     VllmOption(name="dtype", setting="dtype", equal={"half": "float16", "float": "float32"}),
@@ -93,8 +93,9 @@ _MODEL = (
                note="safetensors and GGUF files are loaded, whichever are there, and never pickles"),
     VllmOption(name="model_loader_extra_config", same=(*OFF, "{}"), note="no effect; files are mapped into memory"),
     VllmOption(name="use_tqdm_on_load", kind="flag", note="no effect; a bar is shown on terminals"),
-    VllmOption(name="quantization", setting="quantization", near={"gguf": None},
-               note="no effect; a GGUF file says itself how it is quantized"),
+    VllmOption(name="quantization", setting="quantization", equal={"int8": "int8", "int4": "int4"}, near={"gguf": None},
+               note="no effect; a GGUF file says itself how it is quantized",
+               refusal="such weights are not read; serve a GGUF file, or the unquantized model with int8 or int4 here"),
     VllmOption(name="max_model_len", setting="max_model_len", same=("-1", "auto")),
     VllmOption(name="hf_overrides", same=(*OFF, "{}"), refusal="change the model's config.json instead"),
     VllmOption(name="rope_scaling", same=OFF, refusal=_ROPE),
@@ -263,6 +264,13 @@ SECTIONS = {
     "Server": _SERVER,
 }
 """The rows by the section of the page."""
+
+
+def variables_note(environ: Mapping[str, str]) -> str:
+    """Return a line for the variables of vLLM that are set; empty if there are none."""
+    names = sorted(name for name in environ if name.startswith("VLLM_"))
+    listed = ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
+    return f"no effect: {listed}; settings are read from variables QUIRE_..., such as QUIRE_API_KEY." if names else ""
 
 
 class Translated(NamedTuple):

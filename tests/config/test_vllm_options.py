@@ -6,7 +6,7 @@ import pytest
 
 from app.commands import options, serve
 from app.config.settings import settings
-from app.config.vllm_options import SECTIONS, translate, vllm_options
+from app.config.vllm_options import SECTIONS, translate, variables_note, vllm_options
 from app.contract.errors import ConfigurationError
 
 SAME, NOTE, REFUSED = "same", "note", "refused"
@@ -24,7 +24,7 @@ CASES: dict[str, tuple] = {
     "code_revision": (("main", NOTE), (None, SAME)),
     "hf_config_path": (("x", REFUSED), (None, SAME)),
     "config_format": (("auto", SAME), ("mistral", REFUSED)),
-    "hf_token": (("hf_x", REFUSED), (None, SAME)),
+    "hf_token": (("hf_x", REFUSED), (True, SAME), (None, SAME)),
     "download_dir": (("/x", REFUSED), (None, SAME)),
     "dtype": (
         ("half", {"dtype": "float16"}),
@@ -39,7 +39,7 @@ CASES: dict[str, tuple] = {
     ),
     "model_loader_extra_config": (("{}", SAME), ('{"a": 1}', NOTE)),
     "use_tqdm_on_load": ((True, NOTE),),
-    "quantization": ((None, SAME), ("int8", {"quantization": "int8"}), ("gguf", NOTE)),
+    "quantization": ((None, SAME), ("int8", {"quantization": "int8"}), ("gguf", NOTE), ("awq", REFUSED)),
     "max_model_len": ((2048, {"max_model_len": 2048}), (-1, SAME)),
     "hf_overrides": (("{}", SAME), ('{"a": 1}', REFUSED)),
     "rope_scaling": (('{"rope_type": "dynamic"}', REFUSED), (None, SAME)),
@@ -127,6 +127,7 @@ CASES: dict[str, tuple] = {
         ('{"method": "eagle", "model": "x"}', REFUSED),
         ('{"model": "x", "num_speculative_tokens": 5}', REFUSED),
         ("{", REFUSED),
+        ("[" * 9999, REFUSED),
         ({"method": "ngram", "num_speculative_tokens": None}, REFUSED),
     ),
     "speculative_model": (("owner/name", REFUSED), ("[ngram]", SAME), (None, SAME)),
@@ -198,12 +199,17 @@ CASES: dict[str, tuple] = {
 EACH = [(name, value, meant) for name, cases in CASES.items() for value, meant in cases]
 
 
+def short(value: object) -> str:
+    """The name of a value in that of a test."""
+    return str(value)[:60]
+
+
 def test_every_row_has_a_case_and_one_name():
     names = [row.name for rows in SECTIONS.values() for row in rows]
     assert sorted(names) == sorted(CASES) and len(names) == len(set(names)) >= 60
 
 
-@pytest.mark.parametrize(("name", "value", "meant"), EACH, ids=str)
+@pytest.mark.parametrize(("name", "value", "meant"), EACH, ids=short)
 def test_a_value_acts_or_is_named_or_refused(name, value, meant):
     if meant == REFUSED:
         with pytest.raises(ConfigurationError, match=rf"^{name} is .*\.$") as caught:
@@ -228,17 +234,17 @@ def test_a_row_says_what_becomes_of_each_value(row):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "meant"), [case for case in EACH if isinstance(case[1], (str, bool, int, tuple))], ids=str
+    ("name", "value", "meant"), [case for case in EACH if isinstance(case[1], (str, bool, int, tuple))], ids=short
 )
 def test_the_command_line_takes_every_option(name, value, meant):
     row = vllm_options()[name]
-    text = ",".join(value) if isinstance(value, tuple) else str(value)
+    text = ",".join(value) if isinstance(value, tuple) else "true" if value is True else str(value)
     arguments = [row.option if value else f"--no-{row.option[2:]}"] if row.kind == "flag" else [f"{row.option}={text}"]
     args, notes = parsed(*arguments), []
     try:
         options.read_config(args, note=notes.append)
     except ConfigurationError as error:
-        assert meant == REFUSED or name in ("kv_cache_dtype", "quantization", "gpu_memory_utilization"), error.message
+        assert meant == REFUSED or name == "kv_cache_dtype", error.message
         return
     assert meant != REFUSED and len(notes) == (meant == NOTE or isinstance(meant, tuple))
 
@@ -269,6 +275,19 @@ def test_a_command_line_of_vllm_runs_as_it_is_written():
     assert [line.split()[0] for line in notes] == ["swap_space", "trust_remote_code", "compilation_config"]
 
 
+@pytest.mark.parametrize("value", ["True", "true"])
+def test_flags_may_have_a_value(value):
+    off = value.replace("rue", "alse").replace("T", "F").replace("t", "f")
+    notes = []
+    args = parsed(f"--enable-chunked-prefill={off}", f"--trust-remote-code={value}", f"--enable-prefix-caching={off}")
+    config = options.read_config(args, note=notes.append)
+    assert config.cache.enable_prefix_caching is False
+    assert sorted(line.split(":")[0] for line in notes) == [
+        "enable_chunked_prefill is false",
+        "trust_remote_code is true",
+    ]
+
+
 def test_a_setting_is_not_given_by_two_names():
     with pytest.raises(ConfigurationError, match="tool_call_parser and tool_parser"):
         translate({"tool_parser": "glm", "tool_call_parser": "hermes"})
@@ -278,6 +297,26 @@ def test_a_number_as_text_becomes_a_number_or_an_error():
     assert translate({"num_gpu_blocks_override": "64"}).values == {"num_kv_blocks": 64}
     with pytest.raises(ConfigurationError, match="num_gpu_blocks_override is 'x'"):
         translate({"num_gpu_blocks_override": "x"})
+
+
+def test_a_secret_is_not_shown():
+    with pytest.raises(ConfigurationError) as caught:
+        translate({"hf_token": "hf_secret"})
+    assert "hf_secret" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ((), ""),
+        (("VLLM_API_KEY",), "no effect: VLLM_API_KEY; "),
+        ([f"VLLM_{n}" for n in range(9)], "VLLM_4 and others;"),
+    ],
+    ids=str,
+)
+def test_variables_of_vllm_are_named(names, words):
+    note = variables_note({"HOME": "/", **dict.fromkeys(names, "x")})
+    assert words in note and bool(note) == bool(names) and "x;" not in note
 
 
 def test_unknown_names_stay_for_the_settings_to_reject():

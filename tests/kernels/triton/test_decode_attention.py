@@ -56,7 +56,7 @@ def test_any_group_and_head_width_is_supported(heads):
     check((5, 200), heads)
 
 
-@pytest.mark.parametrize("block_size", [8, 32, 64])
+@pytest.mark.parametrize("block_size", [8, 32, 64, 128])
 def test_any_block_size_is_supported(block_size):
     check((70, 300), HEADS, block_size=block_size)
 

@@ -106,7 +106,7 @@ def test_any_group_and_head_width_is_supported(heads):
     check(((0, 12), (30, 21)), heads)
 
 
-@pytest.mark.parametrize("block_size", [8, 32, 64])
+@pytest.mark.parametrize("block_size", [8, 32, 64, 128])
 def test_any_block_size_is_supported(block_size):
     check(((0, 12), (130, 21)), HEADS, block_size=block_size)
 
