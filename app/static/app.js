@@ -48,7 +48,7 @@ async function start() {
   setInterval(() => desk.settle(), ASK_MS);
   // Phones end hidden pages without a word.
   for (const name of ["pagehide", "visibilitychange"]) addEventListener(name, () => desk.keep());
-  // Keys of an input method are its own. In Safari the Enter that ends a composition comes behind it, with the code 229.
+  // Keys of input methods are theirs. Safari's Enter that ends a composition comes behind it, with the code 229.
   const keepFrom = (event) => (event.isComposing || event.keyCode === 229) && event.stopImmediatePropagation();
   addEventListener("keydown", keepFrom, true);
   applyTheme();

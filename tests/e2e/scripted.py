@@ -141,10 +141,20 @@ class ScriptedServer:
         self._serving = asyncio.create_task(self._server.serve([listener]))
 
     async def kill(self) -> None:
-        """Cut every connection without a close frame, as the end of the process does, and listen no more."""
+        """Cut every connection without a close frame, as the end of the process does, and listen no more.
+
+        Also those that are accepted at this moment: they are registered too late for uvicorn to close them, and the
+        page would be served on.
+        """
+        for listener in self._server.servers:
+            listener.close()
+        self._cut()
+        await self._stop(force=True)
+        self._cut()
+
+    def _cut(self) -> None:
         for connection in list(self._server.server_state.connections):
             connection.transport.abort()  # type: ignore[union-attr]
-        await self._stop(force=True)
 
     async def _stop(self, *, force: bool) -> None:
         self._server.force_exit = force

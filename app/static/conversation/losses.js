@@ -1,12 +1,9 @@
-// Why an answer was not completed, in words.
+// Why an answer was not completed, in words; by the close code of the connection.
 
-const CLOSE_TOO_LARGE = 1009;
-const CLOSE_RESTART = 1012;
-const CLOSE_SLOW = 4499;
 const LOSSES = {
-  [CLOSE_TOO_LARGE]: "The message is too large for this server. Shorten it.",
-  [CLOSE_RESTART]: "The server shut down before the answer was complete.",
-  [CLOSE_SLOW]: "The server disconnected, because this page did not read the answer in time.",
+  1009: "The message is too large for this server. Shorten it.",
+  1012: "The server shut down before the answer was complete.",
+  4499: "The server disconnected, because this page did not read the answer in time.",
 };
 const LOSS = "The connection to the server was lost before the answer was complete.";
 

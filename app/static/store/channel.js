@@ -1,11 +1,10 @@
 // What the tabs of the page tell each other: which conversations have changed, and who is writing an answer.
 
-const NAME = "quire";
 // Tabs answer at once, hidden ones too: messages are not delayed as timers are.
 const ANSWER_MS = 300;
 
 export class Channel {
-  #channel = new BroadcastChannel(NAME);
+  #channel = new BroadcastChannel("quire");
   #handlers;
 
   /**
@@ -51,13 +50,11 @@ export class Channel {
     this.#channel.close();
   }
 
-  #receive(data) {
+  #receive({ kind, ids, message }) {
     const { onSaved, onRemoved, onImported, isWriting } = this.#handlers;
-    if (data.kind === "saved") onSaved(data.ids);
-    else if (data.kind === "removed") onRemoved(data.ids);
-    else if (data.kind === "imported") onImported();
-    else if (data.kind === "who" && isWriting(data.message)) {
-      this.#channel.postMessage({ kind: "mine", message: data.message });
-    }
+    if (kind === "saved") onSaved(ids);
+    else if (kind === "removed") onRemoved(ids);
+    else if (kind === "imported") onImported();
+    else if (kind === "who" && isWriting(message)) this.#channel.postMessage({ kind: "mine", message });
   }
 }

@@ -2,11 +2,14 @@
 // server-sent events become frames of quire.v1.
 
 import { readEvents } from "./event_source.js";
+import { readHealth } from "./server.js";
 import { Stream } from "./stream.js";
 
 const CLOSE_LOST = 1006;
 const CLOSE_RESTART = 1012;
 const CLOSE_UNAUTHENTICATED = 4401;
+// While nothing is asked, nothing else would tell that the server is gone.
+const HEARTBEAT_MS = 15_000;
 
 export class HttpConnection {
   /** @type {Map<string, {stream: Stream, abort: AbortController}>} */
@@ -16,6 +19,7 @@ export class HttpConnection {
   #onDraining;
   #onFrame;
   #closed;
+  #timer = setInterval(() => this.#open.size || readHealth().catch(() => this.#end(CLOSE_LOST)), HEARTBEAT_MS);
 
   /**
    * @param {string | null} key
@@ -98,6 +102,7 @@ export class HttpConnection {
   }
 
   #end(code) {
+    clearInterval(this.#timer);
     for (const { stream, abort } of this.#open.values()) {
       abort.abort();
       stream.disconnect();

@@ -1,25 +1,26 @@
 // The two HTTP requests of the page before it opens its socket.
 
+// A network that is gone may leave a request without an answer for minutes.
+const get = (path, headers) => fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(10_000) });
+
 /**
  * The server's state: `{status: "loading" | "ready" | "draining" | "failed", progress, message?}`.
  * Unless it is ready, the status code is 503, with the same body.
  * @throws if the server cannot be reached.
  */
 export async function readHealth() {
-  const response = await fetch("/readyz", { cache: "no-store" });
-  return response.json();
+  return (await get("/readyz")).json();
 }
 
 /**
- * The served model: `{model, details}`, its name and its entry in the list, or `{rejected: true}` if the key is missing or wrong.
+ * The served model's name and its entry in the list, or that the key is missing or wrong.
  * @returns {Promise<{model?: string, details?: object, rejected?: boolean}>}
  * @throws if the server returns another error.
  */
 export async function readModel(key) {
   // Other characters are not allowed in a header.
   if (key && !/^[\x21-\x7e]+$/.test(key)) return { rejected: true };
-  const headers = key ? { Authorization: `Bearer ${key}` } : {};
-  const response = await fetch("/v1/models", { headers, cache: "no-store" });
+  const response = await get("/v1/models", key ? { Authorization: `Bearer ${key}` } : undefined);
   if (response.status === 401) return { rejected: true };
   if (!response.ok) throw new Error(`/v1/models answered ${response.status}`);
   const { data } = await response.json();

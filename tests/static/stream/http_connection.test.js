@@ -73,3 +73,39 @@ test("an answer goes on when a later one is refused, because the server is shutt
   assert.equal(await connection.closed, 1012);
   assert.deepEqual(told.slice(2), ["first delta", "first finish", "first done", 1012]);
 });
+
+test("while nothing is asked, a server that is gone ends the connection", async (t) => {
+  t.mock.timers.enable({ apis: ["setInterval"] });
+  let isThere = true;
+  let numAsked = 0;
+  t.mock.method(globalThis, "fetch", async () => {
+    numAsked += 1;
+    if (!isThere) throw new TypeError("refused");
+    return new Response("{}");
+  });
+  const connection = new HttpConnection(null, { onWelcome: () => {}, onDraining: () => {}, onFrame: () => {} });
+  /** @type {number[]} */
+  const codes = [];
+  connection.closed.then((code) => codes.push(code));
+  const pass = async () => {
+    t.mock.timers.tick(15_000);
+    await new Promise((resolve) => setImmediate(resolve));
+  };
+  for (let beat = 0; beat < 3; beat += 1) await pass();
+  assert.deepEqual([codes, numAsked], [[], 3]);
+  isThere = false;
+  await pass();
+  assert.deepEqual(codes, [1006]);
+  await pass();
+  assert.equal(numAsked, 4, "and is not asked any more");
+});
+
+test("an open answer needs no heartbeats", async (t) => {
+  t.mock.timers.enable({ apis: ["setInterval"] });
+  const { requests, fetch } = makeServer();
+  t.mock.method(globalThis, "fetch", fetch);
+  const connection = new HttpConnection(null, { onWelcome: () => {}, onDraining: () => {}, onFrame: () => {} });
+  connection.start("first", { messages: [] });
+  t.mock.timers.tick(60_000);
+  assert.equal(requests.length, 1);
+});
