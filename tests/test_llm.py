@@ -79,6 +79,14 @@ def test_the_package_exports_what_offline_use_needs():
     assert app.StructuredOutputs is StructuredOutputs
 
 
+def test_numbers_end_even_if_a_model_prefers_digits(llm: LLM):
+    wanted = StructuredOutputs(json={"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2})
+    digits = dict.fromkeys(llm.tokenizer.encode("0123456789", add_special_tokens=False), 50.0)
+    params = SamplingParams(structured_outputs=wanted, max_tokens=150, logit_bias=digits, seed=1)
+    (output,) = llm.generate([[5, 6]], params, use_tqdm=False)[0].outputs
+    assert output.finish_reason == "stop" and len(json.loads(output.text)) == 2
+
+
 def test_answers_satisfy_structured_outputs(llm: LLM):
     """One grammar for several prompts, and several choices of one; a plain request beside them is not limited."""
     wanted = StructuredOutputs(json={"type": "array", "items": {"type": "boolean"}, "maxItems": 3})

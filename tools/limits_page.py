@@ -13,7 +13,7 @@ from app.server.run import PING_S
 from app.server.sockets import unacknowledged_timeout_s
 from app.streaming import chat_protocol
 from app.text import chat_template, json_text, template_allowance, template_trial, tokenizer, tools
-from app.text.grammar import gbnf, schema_keywords
+from app.text.grammar import gbnf, number_digits, schema_keywords
 from app.text.grammar import grammar_sources as sources
 from app.text.grammar.children.mask_worker import LIMIT_S as NEXT_TOKEN_S
 from app.text.grammar.children.trial import TrialLimits
@@ -65,7 +65,6 @@ def _bodies() -> dict[str, str]:
 
 
 def _fields() -> dict[str, str]:
-    trial = TrialLimits()
     return {
         "`messages`": f"1 to {chat.MAX_MESSAGES:,}",
         "prompts × `n` (or `best_of`, `beam_width`) of a completion with several": f"{prompts.MAX_PROMPT_SEQUENCES}",
@@ -88,10 +87,32 @@ def _fields() -> dict[str, str]:
         "`seed`": "64 bits, signed or unsigned",
         "`priority`": f"{-schemas.MAX_PRIORITY} to {schemas.MAX_PRIORITY}",
         "`cache_salt`": f"1 to {schemas.MAX_SALT_BYTES} bytes of UTF-8",
+        **_grammars(),
+        "`tools`": f"{tools.MAX_TOOLS} definitions, {tools.MAX_TOOLS_BYTES:,} bytes of JSON",
+        "`parameters` of a tool": f"nested {tools.MAX_DEPTH} deep",
+        "`arguments` of a call that are read (else they stay text)": (
+            f"nested {tools.MAX_DEPTH} deep, {json_text.MAX_VALUES:,} values, integers of {json_text.MAX_DIGITS} digits"
+        ),
+        "ids of calls": f"{tool_messages.MAX_ID_CHARS} characters",
+        "tools of a request with a grammar": f"{sources.MAX_SOURCE_BYTES:,} bytes of grammar",
+        "`chat_template_kwargs`": (
+            f"{template_options.MAX_KWARGS_BYTES:,} bytes of JSON, {template_options.MAX_KWARGS_KEYS} keys of at most "
+            f"{template_options.MAX_KEY_LENGTH} characters"
+        ),
+    }
+
+
+def _grammars() -> dict[str, str]:
+    trial = TrialLimits()
+    return {
         "a schema without its descriptions, a regular expression or grammar": f"{sources.MAX_SOURCE_BYTES:,} bytes",
         "a JSON schema": (
             f"{schema_keywords.MAX_SCHEMA_DEPTH} levels, {schema_keywords.MAX_PROPERTIES} properties of an object, "
             f"{sources.MAX_SCHEMA_BYTES:,} bytes with its descriptions"
+        ),
+        "a number in an answer of JSON": (
+            f"{number_digits.MAX_DIGITS} digits before the point and behind it, {number_digits.MAX_EXPONENT_DIGITS} of "
+            "the exponent; more where the schema needs them"
         ),
         "`choice`": f"{sources.MAX_CHOICES} texts of 1 to {sources.MAX_CHOICE_BYTES} bytes",
         "a grammar in GBNF": (
@@ -108,17 +129,6 @@ def _fields() -> dict[str, str]:
         ),
         f"new grammars of an account that take {grammar_trials.EXPENSIVE_S:g} s or more to compile": (
             f"{grammar_trials.EXPENSIVE_A_MINUTE} a minute, then 429 for further new ones"
-        ),
-        "`tools`": f"{tools.MAX_TOOLS} definitions, {tools.MAX_TOOLS_BYTES:,} bytes of JSON",
-        "`parameters` of a tool": f"nested {tools.MAX_DEPTH} deep",
-        "`arguments` of a call that are read (else they stay text)": (
-            f"nested {tools.MAX_DEPTH} deep, {json_text.MAX_VALUES:,} values, integers of {json_text.MAX_DIGITS} digits"
-        ),
-        "ids of calls": f"{tool_messages.MAX_ID_CHARS} characters",
-        "tools of a request with a grammar": f"{sources.MAX_SOURCE_BYTES:,} bytes of grammar",
-        "`chat_template_kwargs`": (
-            f"{template_options.MAX_KWARGS_BYTES:,} bytes of JSON, {template_options.MAX_KWARGS_KEYS} keys of at most "
-            f"{template_options.MAX_KEY_LENGTH} characters"
         ),
     }
 

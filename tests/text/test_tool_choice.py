@@ -207,7 +207,7 @@ def test_descriptions_do_not_count_for_the_size_of_a_grammar(name):
 def test_keywords_that_exclude_nothing_do_not_matter_in_any_form_of_calls(name):
     answers = AnswerFormat(FORMATS[name].narrowed("<tool_call><TOOLCALL>"))
     parameters = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}}}}
-    free = {"propertyNames": {"type": "string"}, "dependentRequired": {}, "if": True, "not": False}
+    free = {"propertyNames": {"type": "string"}, "dependentRequired": {}, "if": True, "not": False, "minProperties": 0}
     more = {"type": "object", "properties": {"a": {**parameters["properties"]["a"], "uniqueItems": False}}, **free}
     plain, same = (
         read([tool(parameters=each)], "required", calls=answers.calls).grammar(answers) for each in (parameters, more)

@@ -7,7 +7,7 @@ each token is followed by a test for errors.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 MAX_THREADS = 8
 
 
+class _Call(NamedTuple):
+    """Masks that the library writes: after a row's tokens and after each guess, from a draw on."""
+
+    row: RowMask
+    draw: int
+    guess: list[int]
+
+
 class LocalMasks:
     """Implements `Masks`. Engine thread only."""
 
@@ -48,7 +56,7 @@ class LocalMasks:
         self._grammars = grammars
         self._masks = masks
         self._draws: list[Draws] = []  # of the rows with constraints, in the present step
-        self._calls: list[list[tuple[LLMatcher, int, list[int]]]] = [[], []]  # a row may need two, one after the other
+        self._calls: list[list[_Call]] = [[], []]  # a row may need two, one after the other
         self._num_threads = max(1, min(num_threads, MAX_THREADS))
         self._executor: LLExecutor | None = None
         self._unending = np.full(masks.words.shape[1], 0xFFFF_FFFF, np.uint32)
@@ -71,7 +79,7 @@ class LocalMasks:
             self.rows[start.row] = missing = RowMask(constraint, None, ())
             missing.failure = NOT_COMPILED
             return
-        self.rows[start.row] = RowMask(constraint, matcher, start.output_token_ids)
+        self.rows[start.row] = RowMask(constraint, matcher, start.output_token_ids, self._grammars.digits)
 
     def release(self, row: int) -> None:
         """See Masks.release."""
@@ -147,22 +155,27 @@ class LocalMasks:
 
     def _note(self, row: RowMask, call: int, draw: int, guess: list[int]) -> None:
         """Note that the library is to write the masks from `draw` on: after the sequence's tokens, after each guess."""
-        assert row.matcher is not None
-        count = row.matcher.validate_tokens(guess) if guess else 0
-        self._calls[call].append((row.matcher, draw, guess[:count]))
+        count = _matcher(row).validate_tokens(guess) if guess else 0
+        self._calls[call].append(_Call(row, draw, guess[:count]))
         for index in range(draw, draw + count + 1):
             self._masks.mark(index)
 
-    def _compute(self, calls: list[tuple[LLMatcher, int, list[int]]]) -> None:
+    def _compute(self, calls: list[_Call]) -> None:
         import llguidance
 
         words = self._masks.words
         executor = self._executor = self._executor or llguidance.LLExecutor(self._num_threads)
         address, size, num_rows = words.ctypes.data, words.shape[1] * 4, len(words)
-        if plain := [(matcher, draw) for matcher, draw, guess in calls if not guess]:
+        if plain := [(_matcher(row), draw) for row, draw, guess in calls if not guess]:
             executor.unsafe_compute_mask_ptr(plain, address, size, num_rows)
-        if drafts := [call for call in calls if call[2]]:
+        if drafts := [(_matcher(row), draw, guess) for row, draw, guess in calls if guess]:
             executor.unsafe_compute_mask_ptr_with_draft_token(drafts, address, size, num_rows)
+        for row, draw, guess in calls:
+            end = row.end
+            row.limit(memoryview(words[draw]), end)
+            for index, token_id in enumerate(guess, draw + 1):
+                end = row.behind(end, token_id)
+                row.limit(memoryview(words[index]), end)
 
     def _allow_open_marks(self) -> None:
         """Allow the mark that begins reasoning where it may come before the grammar; find errors of the masks."""
@@ -198,3 +211,8 @@ class LocalMasks:
                 return
             if index < len(guess) and token_id != guess[index]:
                 return
+
+
+def _matcher(row: RowMask) -> LLMatcher:
+    assert row.matcher is not None
+    return row.matcher

@@ -27,6 +27,7 @@ from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_workers import MaskWorkers
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.grammar_sizes import MAX_BYTES, compiled_bytes, rejected_bytes
+from app.text.grammar.number_digits import NumberDigits
 from app.text.grammar.vocabulary import GrammarVocabulary, check_supported
 from app.text.tokenizer import Tokenizer
 
@@ -234,6 +235,11 @@ class GrammarCache:
         """Return a matcher at the beginning of a leased grammar; None if it is not compiled. Engine thread only."""
         entry = self._entries.get(grammar)
         return None if entry is None or entry.prototype is None else entry.prototype.deep_copy()
+
+    @property
+    def digits(self) -> NumberDigits | None:
+        """What ends numbers in answers whose masks are made in this process."""
+        return self._vocabulary.digits if isinstance(self._vocabulary, GrammarVocabulary) else None
 
     def close(self) -> None:
         """End the other processes. Idempotent."""

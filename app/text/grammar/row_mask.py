@@ -16,10 +16,14 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from app.contract.grammar import Constraint
+from app.contract.grammar import Constraint, GrammarKind
+from app.text.grammar.number_digits import NumberDigits
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
+
+
+_OF_JSON = (GrammarKind.JSON_SCHEMA, GrammarKind.CALLS)
 
 
 class Phase(Enum):
@@ -68,18 +72,27 @@ class Gate:
 
 
 class RowMask:
-    """The state of one sequence's constraint. One thread at a time.
+    """The state of one sequence's constraint; with `digits` the numbers of JSON end. One thread at a time.
 
     Attributes:
         matcher: its place in the grammar; None without one.
         failure: why the sequence cannot go on; None while it can.
+        end: the end of its text in the grammar.
     """
 
-    def __init__(self, constraint: Constraint, matcher: LLMatcher | None, output_token_ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        constraint: Constraint,
+        matcher: LLMatcher | None,
+        output_token_ids: Sequence[int],
+        digits: NumberDigits | None = None,
+    ) -> None:
         self.gate = Gate(constraint)
         self.matcher = matcher
         self.place = self.gate.first
         self.failure: str | None = None
+        self.end = b""
+        self._digits = digits if constraint.grammar is not None and constraint.grammar.kind in _OF_JSON else None
         self._forced: deque[int] = deque()  # what the library has said must come next
         for token_id in output_token_ids:
             self.take(token_id)
@@ -90,8 +103,18 @@ class RowMask:
         self.place = self.gate.after(self.place, token_id)
         if self.matcher is not None and not is_thinking and self.place.phase is Phase.ANSWERING:
             self.matcher.consume_token(token_id)
+            self.end = self.behind(self.end, token_id)
             if self._forced and self._forced.popleft() != token_id:
                 self._forced.clear()
+
+    def behind(self, end: bytes, token_id: int) -> bytes:
+        """Return the end of a text in the grammar behind one more token."""
+        return end if self._digits is None else self._digits.behind(end, token_id)
+
+    def limit(self, mask: memoryview, end: bytes) -> None:
+        """Take out of a mask of the grammar, of 32-bit words, what would not end: `end` is the text before it."""
+        if self._digits is not None:
+            self._digits.limit(mask, end)
 
     def forced(self) -> Sequence[int]:
         """Return the tokens that must come next, whatever the model says; empty where it has a choice."""

@@ -28,6 +28,10 @@ _VALUES = frozenset({
     "maxProperties", "maximum", "minItems", "minLength", "minProperties", "minimum", "multipleOf", "pattern",
     "required", "type",
 })  # fmt: skip
+# Values of keywords that the library knows which exclude nothing.
+_EMPTY: Mapping[str, Any] = {
+    "allOf": [], "minItems": 0, "minLength": 0, "minProperties": 0, "patternProperties": {}, "required": [],
+}  # fmt: skip
 _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions"})
 _INNER = frozenset({"allOf", "anyOf", "oneOf", "items", "prefixItems", "additionalProperties"})
 FORMATS = frozenset({
@@ -63,6 +67,8 @@ class _Reduction:
         kept: dict[str, Any] = {}
         for key, value in schema.items():
             at = f"{path}/{key}"
+            if key in _EMPTY and type(value) is type(_EMPTY[key]) and value == _EMPTY[key]:
+                continue
             if key in _VALUES or (key in _FORMATTED and _FORMATTED[key](value)):
                 kept[key] = value
             elif key in _NAMED or self._has_schemas(key, schema):
@@ -126,7 +132,7 @@ def _depends_on_nothing(dependencies: Any, schema: Mapping[str, Any]) -> bool:
 
 def _with_meaning_of_dropped(kept: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a reduced schema with what two of the dropped keywords mean in the words of others."""
-    if "unevaluatedProperties" in schema:
+    if "unevaluatedProperties" in schema and "properties" in schema:
         kept.setdefault("additionalProperties", True)  # it is open because its author says so
     if isinstance(anchor := schema.get("$dynamicAnchor"), str):
         kept.setdefault("$anchor", anchor)

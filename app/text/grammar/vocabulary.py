@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
+from app.text.grammar.number_digits import NumberDigits
 from app.text.tokenizer import Part, Tokenizer
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class GrammarVocabulary:
     Attributes:
         backend: the library's tokenizer; its masks have `mask_words(vocab_size)` words.
         newline_id: the token of a newline; None if there is none.
+        digits: what ends numbers.
 
     Raises:
         UnsupportedParameter: the text of a token depends on its neighbours, or the library cannot read the tokenizer.
@@ -61,6 +63,7 @@ class GrammarVocabulary:
             ours = _OurTokenizer(tokenizer, all_tokens(tokenizer, vocab_size) if tokens is None else tokens, eos)
             self.backend: LLTokenizer = llguidance.LLTokenizer(cast(Any, ours), eos_token=eos, slices=list(SLICES))
             self.newline_id = ours.ids.get(b"\n")
+            self.digits = NumberDigits(ours.tokens)
         except Exception as error:  # the library has no errors of its own
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise UnsupportedParameter(f"Grammars are not supported for this model's tokenizer: {reason}.") from error

@@ -104,6 +104,22 @@ def test_each_draft_token_has_a_mask_until_one_is_forbidden(setup: MaskSetup):
     assert forbidden[0] is not None and forbidden[1] is not None and forbidden[2:] == [None, None]
 
 
+def test_a_number_ends_behind_its_last_digit_with_draft_tokens_and_without(setup: MaskSetup):
+    digit, point, *_ = (TEXT.encode(letter, add_special_tokens=False)[0] for letter in "7.")
+    number = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"number"}')
+    for row, num_digits in enumerate((18, 19, 20)):
+        setup.start(row, number, (digit,) * num_digits)
+    found = setup.fill((0, [digit, digit]), (1, [digit]), (2, []))
+    assert [found[draw] is not None and digit in found[draw] for draw in (0, 1, 3)] == [True] * 3
+    assert all(
+        mask is not None and digit not in mask and {point, EOS} <= mask for mask in (found[2], found[4], found[5])
+    )
+    setup.accept([digit, digit, point, digit, EOS, point])
+    setup.wait()
+    for draw, mask in enumerate(setup.fill((0, []), (2, [digit]))):
+        assert mask is not None and digit in mask, draw
+
+
 def test_drawn_tokens_are_taken_while_they_equal_the_draft_and_one_more(setup: MaskSetup):
     setup.start(1)
     setup.fill((1, [A, C]))

@@ -90,6 +90,19 @@ def test_annotations_are_dropped_whatever_they_say(keyword: str, value: Any):
     assert accepts(schema({keyword: value}), ANY_OTHER)
 
 
+def test_empty_values_of_enforced_keywords_are_dropped_and_wrong_ones_are_not():
+    empty = {"allOf": [], "minItems": 0, "minLength": 0, "minProperties": 0, "patternProperties": {}, "required": []}
+    assert effective({**INTEGER, **empty}) == INTEGER
+    wrong = {"allOf": {}, "minItems": False, "required": {}}
+    assert effective(wrong) == wrong
+
+
+def test_an_open_object_stays_open_and_a_reference_gets_nothing_beside_it():
+    assert effective({"$ref": "#/$defs/a", "unevaluatedProperties": True}) == {"$ref": "#/$defs/a"}
+    given = {"properties": {"a": INTEGER}, "unevaluatedProperties": True}
+    assert effective(given) == {"properties": {"a": INTEGER}, "additionalProperties": True}
+
+
 def test_names_and_listed_values_are_no_keywords():
     named = {name: {**INTEGER, "description": "long"} for name in ("title", "description", "not", "uniqueItems")}
     for key in ("properties", "patternProperties", "$defs", "definitions"):

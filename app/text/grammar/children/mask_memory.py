@@ -33,10 +33,14 @@ class MaskMemory:
         """Return the address of a region's mask."""
         return self._address + 4 * self.num_words * region
 
+    def mask(self, region: int) -> memoryview:
+        """Return the words of a region's mask."""
+        first = self.num_words * region
+        return self.words[first : first + self.num_words]
+
     def write(self, region: int, mask: bytes) -> None:
         """Write a whole mask."""
-        first = self.num_words * region
-        self.words[first : first + self.num_words] = memoryview(mask).cast("I")
+        self.mask(region)[:] = memoryview(mask).cast("I")
 
     def allow(self, region: int, token_id: int) -> None:
         """Allow one more token."""

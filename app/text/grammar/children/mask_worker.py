@@ -185,7 +185,7 @@ class MaskWorker:
             row.mask.failure = prototype
             self._find(row)
             return
-        row.mask = RowMask(constraint, prototype.deep_copy(), ())
+        row.mask = RowMask(constraint, prototype.deep_copy(), (), self._vocabulary.digits)
         index = self._index()
         for token_id in row.start.token_ids:
             if row.is_ended:
@@ -215,7 +215,7 @@ class MaskWorker:
         began = time.thread_time()
         forced: tuple[int, ...] = ()
         if mask.failure is None and not row.is_ended:
-            self._writer.write(mask, row.region, mask.place)
+            self._writer.write(mask, row.region, mask.place, mask.end)
             if mask.failure is None:
                 forced = tuple(mask.forced())
         is_slow = time.thread_time() - began > SLOW_S

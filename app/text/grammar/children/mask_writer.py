@@ -21,8 +21,11 @@ class MaskWriter:
             unending[token_id >> 3] &= ~(1 << (token_id & 7)) & 0xFF
         self._unending, self._nothing = bytes(unending), bytes(self._mask_bytes)
 
-    def write(self, mask: RowMask, region: int, place: Place) -> None:
-        """Write the mask at one place of a sequence, unless `region` is -1; note a failure of its grammar."""
+    def write(self, mask: RowMask, region: int, place: Place, end: bytes) -> None:
+        """Write the mask at one place of a sequence, unless `region` is -1; note a failure of its grammar.
+
+        `end` is the end of the text in the grammar there.
+        """
         memory = self._memory
         if region < 0:
             return
@@ -38,7 +41,9 @@ class MaskWriter:
         mask.matcher.unsafe_compute_mask_ptr(memory.address(region), self._mask_bytes)
         if mask.matcher.is_error():
             mask.failure = error_of(mask.matcher)
-        elif place.phase is Phase.OUTSIDE and mask.gate.marks is not None:
+            return
+        mask.limit(memory.mask(region), end)
+        if place.phase is Phase.OUTSIDE and mask.gate.marks is not None:
             memory.allow(region, mask.gate.marks.open_id)
 
     def write_behind(self, mask: RowMask, first_region: int, token_ids: Sequence[int]) -> tuple[int, bool]:
@@ -47,7 +52,7 @@ class MaskWriter:
         Returns:
             How many there are, and whether the answer ends with the next token.
         """
-        place, matcher, num_consumed, count, is_complete = mask.place, mask.matcher, 0, 0, False
+        place, end, matcher, num_consumed, count, is_complete = mask.place, mask.end, mask.matcher, 0, 0, False
         if matcher is None:  # it has failed
             return 0, False
         for token_id in token_ids:
@@ -56,9 +61,10 @@ class MaskWriter:
                 if not matcher.validate_tokens([token_id]) or not matcher.consume_token(token_id):
                     break
                 num_consumed += 1
+                end = mask.behind(end, token_id)
                 if is_complete := matcher.is_stopped() and not matcher.is_error():
                     break
-            self.write(mask, first_region + count, place)
+            self.write(mask, first_region + count, place, end)
             count += 1
         if num_consumed:
             matcher.rollback(num_consumed)
