@@ -114,6 +114,9 @@ _SAMPLING_FIELDS = frozenset(field.name for field in dataclasses.fields(Sampling
     "max_tokens",
     "structured_outputs",
 }
+# llama.cpp's and vLLM's clients send this number where there is no limit, or no seed.
+UNSET_NUMBER = -1
+_UNSET_BY_MINUS_ONE = ("seed", "thinking_token_budget")
 _OPTIONS = ("stream_options", "response_format", "structured_outputs")
 
 
@@ -155,6 +158,9 @@ def sampling_params(body: SamplingBody, *, max_tokens: int | None, logprobs: int
         InvalidValue, UnsupportedParameter: see `SamplingParams`.
     """
     given = {name: value for name in _SAMPLING_FIELDS if (value := getattr(body, name)) is not None}
+    for name in _UNSET_BY_MINUS_ONE:
+        if given.get(name) == UNSET_NUMBER:
+            del given[name]
     requested = requested_outputs(body)
     outputs = None if requested is None else requested.outputs
     return SamplingParams(**given, max_tokens=max_tokens, logprobs=logprobs, structured_outputs=outputs)

@@ -26,7 +26,7 @@ from app.text.template_allowance import MAX_EXPANSION, MAX_EXTRA_CHARS, Template
 from app.text.template_sandbox import compile_template
 from app.text.template_trial import Trial, is_bundled, trial_of
 from app.text.tokenizer import Part, Tokenizer
-from app.text.tools import in_plain_messages, with_arguments_as_text, with_definitions, with_short_ids
+from app.text.tools import in_plain_messages, with_arguments_as_text, with_definitions, with_named_ids, with_short_ids
 
 MAX_TEMPLATE_BYTES = 2**20
 MAX_REASON_CHARS = 200
@@ -67,6 +67,7 @@ class ChatTemplate:
         self._no_content = None if _ASKS_FOR_NONE.search(self.tool_source) else ""
         row = choose_format(self.tool_source)
         self._id_chars = None if row is None else row.id_chars
+        self._has_named_ids = row is not None and row.has_named_ids
         self._tokenizer = tokenizer
         self._spelled = SpelledTokens(tokenizer.special_tokens)
 
@@ -163,6 +164,8 @@ class ChatTemplate:
             messages = [self._with_calls(message) for message in messages]
             if self._id_chars is not None:
                 messages = with_short_ids(messages, self._id_chars)
+            if self._has_named_ids:
+                messages = with_named_ids(messages)
             if not self._knows_tools:
                 return with_definitions(messages, tools), None
         return messages, list(tools) or None
