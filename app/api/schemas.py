@@ -107,8 +107,11 @@ class CompletionBody(SamplingBody, kw_only=True):
     max_tokens: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 0})] | None = None  # 0 with `echo` alone
 
 
-_UNSUPPORTED_IN_MESSAGE = {"function_call": "send tool_calls", "audio": "leave it out",
-                           "prefix": "send continue_final_message"}  # fmt: skip
+_UNSUPPORTED_IN_MESSAGE = {
+    "function_call": "send tool_calls",
+    "audio": "leave it out",
+    **dict.fromkeys(("prefix", "partial"), "send continue_final_message"),
+}
 _SAMPLING_FIELDS = frozenset(field.name for field in dataclasses.fields(SamplingParams)) - {
     "logprobs",
     "max_tokens",

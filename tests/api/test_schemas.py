@@ -142,13 +142,14 @@ def test_function_calls_in_messages_are_rejected_unless_null():
     assert caught.value.param == "messages[0].function_call"
 
 
-def test_the_beginning_of_an_answer_needs_the_field_of_the_body():
-    """`prefix` of a message, of DeepSeek and Mistral, would change the answer."""
+@pytest.mark.parametrize("name", ["prefix", "partial"])
+def test_the_beginning_of_an_answer_needs_the_field_of_the_body(name):
+    """These fields of a message, of DeepSeek, Mistral and Moonshot, would change the answer."""
     message = {"role": "assistant", "content": "x"}
-    read_chat(messages=[message | {"prefix": False}])
+    read_chat(messages=[message | {name: False}])
     with pytest.raises(UnsupportedParameter, match="send continue_final_message") as caught:
-        read_chat(messages=[message | {"prefix": True}])
-    assert caught.value.param == "messages[0].prefix"
+        read_chat(messages=[message | {name: True}])
+    assert caught.value.param == f"messages[0].{name}"
 
 
 def test_unknown_fields_are_named():
