@@ -46,8 +46,8 @@ BESIDE = {
     "tool_choice": {"tools": TOOLS}, "parallel_tool_calls": {"tools": TOOLS}, "top_logprobs": {"logprobs": True},
 }  # fmt: skip
 # These need a template or tokenizer that knows them, and have tests of their own.
-ELSEWHERE = {"model", "chat_template_kwargs", "reasoning_effort", "include_reasoning", "add_special_tokens",
-             "thinking_token_budget"}  # fmt: skip
+ELSEWHERE = {"model", "chat_template_kwargs", "reasoning_effort", "reasoning", "include_reasoning",
+             "add_special_tokens", "thinking_token_budget"}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(KNOWN))

@@ -223,6 +223,28 @@ def test_stream_options_need_a_stream():
         read_chat(stream_options={"include_usage": True})
 
 
+@pytest.mark.parametrize(("reasoning", "fields"), [
+    ({"effort": "low"}, {"reasoning_effort": "low"}),
+    ({"enabled": False, "effort": "high"}, {"reasoning_effort": "none"}),
+    ({"enabled": True}, {}),
+    ({}, {}),
+    ({"max_tokens": 5, "exclude": True}, {"thinking_token_budget": 5, "include_reasoning": False}),
+])  # fmt: skip
+def test_reasoning_as_routers_send_it_is_the_same_as_fields_of_a_chat(reasoning, fields):
+    body, ignored = read_chat(reasoning=reasoning)
+    names = ("reasoning_effort", "thinking_token_budget", "include_reasoning")
+    assert {name: value for name in names if (value := getattr(body, name)) is not None} == fields
+    assert ignored == ()
+
+
+def test_reasoning_is_checked_like_other_fields():
+    assert read_chat(reasoning={"effort": "low", "loud": 1})[1] == ("reasoning.loud",)
+    for fields in ({"reasoning": {"effort": "low"}, "reasoning_effort": "high"}, {"reasoning": {"effort": "huge"}}):
+        with pytest.raises(InvalidValue) as caught:
+            read_chat(**fields)
+        assert caught.value.param.startswith("reasoning")
+
+
 def test_null_means_the_default():
     body, ignored = read_chat(temperature=None, stop=None, stream=None, max_tokens=None, stream_options=None)
     params = sampling_params(body, max_tokens=None, logprobs=None)
