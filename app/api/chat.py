@@ -12,7 +12,7 @@ from app.api.choice_format import ChatFormat
 from app.api.context import context_of
 from app.api.parse_request import ApiRequest, RequestContext, parse_answer_post, renaming
 from app.api.parsed_answer import plan_answer
-from app.api.schemas import ChatBody, sampling_params
+from app.api.schemas import UNSET_NUMBER, ChatBody, sampling_params
 from app.api.stream_response import make_response
 from app.api.template_options import render_options
 from app.api.tool_messages import tool_fields
@@ -150,12 +150,11 @@ def _reasoning_fields(request: RequestContext, body: ChatBody) -> tuple[str, ...
 
 
 def _max_tokens(body: ChatBody) -> int | None:
-    if body.max_completion_tokens is None:
-        return body.max_tokens
-    if body.max_tokens not in (None, body.max_completion_tokens):
+    given = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    if body.max_tokens not in (None, given):
         message = "max_tokens and max_completion_tokens differ; send one of them."
         raise InvalidValue(message, param="max_completion_tokens")
-    return body.max_completion_tokens
+    return None if given == UNSET_NUMBER else given
 
 
 def _logprobs(body: ChatBody) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -12,6 +12,25 @@ from app.text.tool_choice import CHOICE_SCHEMA
 from app.text.tools import TOOLS_SCHEMA
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class ReasoningOptions(msgspec.Struct, kw_only=True):
+    """OpenRouter's `reasoning`, which routers send: the same as three fields of a chat."""
+
+    effort: ReasoningEffort | None = None
+    max_tokens: int | None = None
+    exclude: bool | None = None
+    enabled: bool | None = None
+
+    def as_fields(self) -> Iterator[tuple[str, object]]:
+        """Yield the fields of a chat that say the same, with their values."""
+        effort = "none" if self.enabled is False else self.effort
+        given = {
+            "reasoning_effort": effort,
+            "thinking_token_budget": self.max_tokens,
+            "include_reasoning": False if self.exclude else None,
+        }
+        return ((name, value) for name, value in given.items() if value is not None)
 
 
 class TextPart(msgspec.Struct, tag_field="type", tag="text", kw_only=True):

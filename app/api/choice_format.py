@@ -3,6 +3,7 @@
 A format is one object for each response. Both have the same members:
 - `chunk_object`, `body_object`: the `object` field of a stream's chunks and of a JSON body.
 - `first_fields`: the fields of a choice in the first chunk of a stream; b"" if there is no such chunk.
+- `first_fields_before_calls`: the same where the answer may be calls alone, which have no content.
 - `before_text`, `after_text`: the JSON around the text of a choice in a chunk.
 - `no_text`: the same fields in the chunk that ends a choice.
 - `has_prompt_in_choice`: whether the ids of the prompt, if requested, are a field of a choice; else of the response.
@@ -28,6 +29,7 @@ class ChatFormat:
     chunk_object = "chat.completion.chunk"
     body_object = "chat.completion"
     first_fields = b'"delta":{"role":"assistant","content":""}'
+    first_fields_before_calls = b'"delta":{"role":"assistant","content":null}'
     before_text, after_text = b'"delta":{"content":', b"}"
     no_text = b'"delta":{}'
     has_prompt_in_choice = False
@@ -60,7 +62,7 @@ class CompletionFormat:
     """
 
     chunk_object = body_object = "text_completion"
-    first_fields = b""
+    first_fields = first_fields_before_calls = b""
     before_text, after_text = b'"text":', b""
     no_text = b'"text":""'
     has_prompt_in_choice = True

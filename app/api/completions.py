@@ -13,7 +13,7 @@ from app.api.choice_format import CompletionFormat
 from app.api.context import context_of
 from app.api.parse_request import ApiRequest, RequestContext, parse_answer_post, renaming
 from app.api.prompts import Prompt, check_num_prompts, number_requests, read_prompts
-from app.api.schemas import CompletionBody, sampling_params
+from app.api.schemas import UNSET_NUMBER, CompletionBody, sampling_params
 from app.api.shown_prompt import Echo, ShownPrompt
 from app.api.stream_response import make_response
 from app.contract.admission import output_limit
@@ -50,6 +50,7 @@ def parse_completion(request: RequestContext) -> ApiRequest:
     is_shown = body.echo or params.prompt_logprobs is not None
     num_shown = sum(map(len, encoded)) if is_shown else 0
     scores = {} if body.prompt_logprobs is not None else {"prompt_logprobs": "echo"}
+    default = None if body.max_tokens == UNSET_NUMBER else DEFAULT_MAX_TOKENS
     with renaming(scores):
         output = output_limit(params, len(prompts), num_shown)
     with renaming({"prompt": names[0], **scores}):
@@ -60,12 +61,12 @@ def parse_completion(request: RequestContext) -> ApiRequest:
             body,
             ignored,
             output=output,
-            default_max_tokens=DEFAULT_MAX_TOKENS,
+            default_max_tokens=default,
         )
     requests = [replace(parsed.request, is_prompt_only=body.max_tokens == 0)]
     for name, token_ids in zip(names[1:], encoded[1:], strict=True):
         with renaming({"prompt": name, **scores}):
-            own = request.admit(token_ids, params, output=output, default_max_tokens=DEFAULT_MAX_TOKENS)
+            own = request.admit(token_ids, params, output=output, default_max_tokens=default)
         requests.append(replace(requests[0], prompt_token_ids=tuple(token_ids), params=own))
     echoes = _echoes(request, prompts, encoded) if body.echo else ()
     shown = ShownPrompt(echoes, body.prompt_logprobs is not None)
@@ -82,7 +83,7 @@ def _params(body: CompletionBody, *, can_score: bool) -> SamplingParams:
         )
     if body.max_tokens == 0 and body.min_tokens:
         raise InvalidValue(f"min_tokens is {body.min_tokens}; it must be at most max_tokens (0).", param="min_tokens")
-    max_tokens = 1 if body.max_tokens == 0 else body.max_tokens
+    max_tokens = 1 if body.max_tokens == 0 else None if body.max_tokens == UNSET_NUMBER else body.max_tokens
     params = sampling_params(body, max_tokens=max_tokens, logprobs=body.logprobs)
     if body.max_tokens == 0:  # no candidates or beams, since there is nothing to choose from
         params = SamplingParams(

@@ -114,12 +114,10 @@ _OPENAI: Mapping[str, Rule] = {
 }  # fmt: skip
 
 _OTHER_ROUTES: Mapping[str, Rule] = {  # fields that act on another route
-    **_refused("messages", "tools", "chat_template_kwargs", "continue_final_message", note=_CHAT_TEMPLATE),
+    **_refused("tools", "chat_template_kwargs", "continue_final_message", note=_CHAT_TEMPLATE),
     **_accepted("it says something of `tools`", "parallel_tool_calls"),
     **_accepted("it says something of reasoning in chats", "include_reasoning"),
     **_accepted("nothing is read from the prefix cache", "cache_salt"),
-    **_refused("prompt", note="send messages to this route, or the prompt to /v1/completions"),
-    **_refused("input", note="send it to /v1/embeddings"),
     **_refused("echo"),
     "add_generation_prompt": _refused_but(True),
     "add_special_tokens": _refused_but(False, note="leave it out: the template writes special tokens"),
@@ -213,7 +211,7 @@ _OTHER_SERVERS: Mapping[str, Rule] = {  # SGLang, TGI, Mistral, Qwen, DeepSeek, 
     **dict.fromkeys(("enable_thinking", "thinking"), _refused_but(note=_IN_KWARGS)),
     "max_new_tokens": _refused_but(note="send max_tokens"),
     "min_new_tokens": _refused_but(0, note="send min_tokens"),
-    "reasoning": _refused_but(note="send reasoning_effort"),
+    "reasoning": _refused_but(note=_CHAT_TEMPLATE),
     "separate_reasoning": _refused_but(True, note="start the server with --reasoning-parser none"),
     "thinking_budget": _refused_but(-1, note=_BUDGET),
     "truncate": _refused_but(False, "NONE"),

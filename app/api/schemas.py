@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from app.api.any_body import AnyBody
-from app.api.chat_fields import Message, ReasoningEffort, ToolChoice, Tools
+from app.api.chat_fields import Message, ReasoningEffort, ReasoningOptions, ToolChoice, Tools
 from app.api.field_table import OFF, Fate, is_one_of, rule_of
 from app.api.invalid_field import invalid_field
 from app.api.response_format import UNSUPPORTED_OUTPUTS, StructuredOutputFields, VllmOutputs
@@ -87,6 +87,7 @@ class ChatBody(SamplingBody, kw_only=True):
     top_logprobs: int | None = None
     parallel_tool_calls: bool | None = None
     include_reasoning: bool | None = None
+    reasoning: ReasoningOptions | None = None
 
 
 _IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
@@ -108,14 +109,20 @@ class CompletionBody(SamplingBody, kw_only=True):
 
 
 TEXT_PARTS = ("text", "refusal")
-_UNSUPPORTED_IN_MESSAGE = {"function_call": "send tool_calls", "audio": "leave it out",
-                           "prefix": "send continue_final_message"}  # fmt: skip
+_UNSUPPORTED_IN_MESSAGE = {
+    "function_call": "send tool_calls",
+    "audio": "leave it out",
+    **dict.fromkeys(("prefix", "partial"), "send continue_final_message"),
+}
 _SAMPLING_FIELDS = frozenset(field.name for field in dataclasses.fields(SamplingParams)) - {
     "logprobs",
     "max_tokens",
     "structured_outputs",
 }
-_OPTIONS = ("stream_options", "response_format", "structured_outputs")
+# llama.cpp's and vLLM's clients send this number where there is no limit, or no seed.
+UNSET_NUMBER = -1
+_UNSET_BY_MINUS_ONE = ("seed", "thinking_token_budget")
+_OPTIONS = ("stream_options", "reasoning", "response_format", "structured_outputs")
 
 
 def learn_body_types(kinds: Iterable[type[AnyBody]]) -> None:
@@ -142,6 +149,8 @@ def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool)
         raise invalid_field(str(error), fields, kind) from None
     if isinstance(body, SamplingBody):
         _check_values(body)
+    if isinstance(body, ChatBody) and body.reasoning is not None:
+        _spread(body, body.reasoning)
     unknown = [*ignored, *(_unknown_inside(fields, body) if isinstance(body, SamplingBody) else ())]
     if unknown and is_strict:
         path, name, known = unknown[0]
@@ -156,6 +165,9 @@ def sampling_params(body: SamplingBody, *, max_tokens: int | None, logprobs: int
         InvalidValue, UnsupportedParameter: see `SamplingParams`.
     """
     given = {name: value for name in _SAMPLING_FIELDS if (value := getattr(body, name)) is not None}
+    for name in _UNSET_BY_MINUS_ONE:
+        if given.get(name) == UNSET_NUMBER:
+            del given[name]
     requested = requested_outputs(body)
     outputs = None if requested is None else requested.outputs
     return SamplingParams(**given, max_tokens=max_tokens, logprobs=logprobs, structured_outputs=outputs)
@@ -184,7 +196,7 @@ def _without_effect(fields: dict[str, object], kind: type[AnyBody]) -> list[_Unk
 def _unknown_inside(fields: dict[str, object], body: SamplingBody) -> Iterator[_Unknown]:
     """Yield the unknown fields of objects with options, and of definitions of tools."""
     for name in _OPTIONS:
-        yield from _unknown_of(fields.get(name), getattr(body, name), name)
+        yield from _unknown_of(fields.get(name), getattr(body, name, None), name)
     if isinstance(body, ChatBody):
         yield from (_Unknown(*found) for found in unknown_fields(body.tools))
 
@@ -229,6 +241,14 @@ def _reject_in_outputs(outputs: object) -> None:
             f"structured_outputs has only {unknown[0][:100]!r}, which is unknown; set one of {', '.join(known)}.",
             param="structured_outputs",
         )
+
+
+def _spread(body: ChatBody, reasoning: ReasoningOptions) -> None:
+    """Set the fields that say the same as `reasoning`."""
+    for name, value in reasoning.as_fields():
+        if getattr(body, name) not in (None, value):
+            raise InvalidValue(f"reasoning and {name} contradict each other; send one of them.", param="reasoning")
+        setattr(body, name, value)
 
 
 def _check_values(body: SamplingBody) -> None:

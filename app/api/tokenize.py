@@ -106,7 +106,8 @@ def tokenized(request: RequestContext) -> Answer:
     if isinstance(body, TokenizeMessages):
         if body.add_special_tokens:
             raise UnsupportedParameter(
-                "add_special_tokens is not supported with messages: the template adds them.", param="add_special_tokens"
+                "add_special_tokens is not supported with messages, whose template writes them; leave it out.",
+                param="add_special_tokens",
             )
         token_ids = ChatPrompt(request, body).token_ids()
     else:

@@ -78,6 +78,8 @@ class Chunks:
         self._format = format
         self._framing = framing
         self._answer = request.new_parsers()
+        has_tools = request.answer is not None and request.answer.schemas is not None
+        self._first_fields = format.first_fields_before_calls if has_tools else format.first_fields
         head = framing.before + dump_line(_head(request, format.chunk_object))[:-1] + b',"choices":[{"index":'
         self._befores = [head + b"%d," % choice for choice in range(request.num_choices)]
         self._text_befores = [before + format.before_text for before in self._befores]
@@ -101,7 +103,7 @@ class Chunks:
     def _first_of(self, choice: int, scores: Logprobs | None) -> Iterator[bytes]:
         """Yield the first chunk of a choice; that of a prompt's first choice has the fields of the prompt."""
         format, request = self._format, self._request
-        echo, fields = request.echo_of(choice), format.first_fields
+        echo, fields = request.echo_of(choice), self._first_fields
         if echo is not None:
             fields = format.before_text + dump_line(echo.text) + format.after_text
         prompt = b"".join(self._prompt_ids(choice))

@@ -165,7 +165,7 @@ def check_fits(
 ) -> None:
     """Reject a request that could not be completed even as the only one; `params.max_tokens` is set. Any thread.
 
-    The error is that of the smallest limit, and names the largest number that passes all of them.
+    The error names the largest number that passes all limits.
 
     Raises:
         InvalidValue: the prompt is empty, there are more sequences than `max_num_seqs`, or more output than `output`
@@ -193,8 +193,9 @@ def check_fits(
         raise output.error(name, value)
     times = f"{num_sequences} x " if num_sequences > 1 else ""
     given = f"{num_prompt} prompt tokens + {times}{name} {value}"
-    cure = f"lower {name} to {room}, or shorten the prompt" if room >= 1 else "shorten the prompt"
-    if room == left:
+    held = ", which the KV cache can hold" if most < left else ""
+    cure = f"lower {name} to {room}{held}, or shorten the prompt" if room >= 1 else "shorten the prompt"
+    if value > left:  # also if the KV cache is smaller: clients know what to do with a full context
         raise ContextLengthExceeded(
             f"{CONTEXT_WORDS.format(max_model_len)} {given} exceed it; {cure}.{CONTEXT_END}", param=name
         )

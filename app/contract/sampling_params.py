@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -25,16 +24,15 @@ MAX_LENGTH = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The range of a parameter: integers or finite numbers, without `low` itself if it `is_above`."""
+    """The range of a parameter: integers or finite numbers."""
 
     low: float
     high: float
     is_integer: bool = True
-    is_above: bool = False
 
     def keywords(self) -> dict[str, float]:
         """Return the range as keywords of JSON Schema."""
-        return {"exclusiveMinimum" if self.is_above else "minimum": self.low, "maximum": self.high}
+        return {"minimum": self.low, "maximum": self.high}
 
 
 BOUNDS: Mapping[str, Bounds] = {
@@ -43,7 +41,7 @@ BOUNDS: Mapping[str, Bounds] = {
     "beam_width": Bounds(1, MAX_SEQUENCES),
     "length_penalty": Bounds(-10.0, 10.0, is_integer=False),
     "temperature": Bounds(0.0, 2.0, is_integer=False),
-    "top_p": Bounds(0.0, 1.0, is_integer=False, is_above=True),
+    "top_p": Bounds(0.0, 1.0, is_integer=False),
     "min_p": Bounds(0.0, 1.0, is_integer=False),
     "presence_penalty": Bounds(-2.0, 2.0, is_integer=False),
     "frequency_penalty": Bounds(-2.0, 2.0, is_integer=False),
@@ -78,12 +76,12 @@ class SamplingParams:
     returned. `use_beam_search` searches for the `n` most likely sequences instead, with `beam_width` beams (default
     `n`, at least 2), scored by log-probability / length ** `length_penalty`; `early_stopping` True ends when
     `beam_width` sequences are complete, False when a better one is unlikely, "never" when a better one is impossible.
-    `top_k` 0 or -1 and `top_p` 1 disable the filter; `temperature` 0 is greedy. `stop` strings and `stop_token_ids` end
-    the output and are not part of it; nothing ends it before `min_tokens` tokens, and stop strings in the text of those
-    are text. `logprobs` = k returns the log-probabilities of the sampled token and of the k most likely tokens;
-    `prompt_logprobs` = k returns them for the tokens of the prompt. `structured_outputs` says what the answer must be;
-    it cannot be combined with `min_tokens`, `ignore_eos` or beam search. `thinking_token_budget` is the most tokens
-    that the model may reason, where its reasoning stands between marks; then the closing mark comes next.
+    `top_k` 0 or -1 and `top_p` 1 disable the filter; `temperature` 0 and `top_p` 0 are greedy. `stop` strings and
+    `stop_token_ids` end the output and are not part of it; nothing ends it before `min_tokens` tokens, and stop strings
+    in the text of those are text. `logprobs` = k returns the log-probabilities of the sampled token and of the k most
+    likely tokens; `prompt_logprobs` = k returns them for the tokens of the prompt. `structured_outputs` says what the
+    answer must be; it cannot be combined with `min_tokens`, `ignore_eos` or beam search. `thinking_token_budget` is the
+    most tokens that the model may reason, where its reasoning stands between marks; then the closing mark comes next.
 
     Raises:
         InvalidValue: a value is out of range; `param` names it.
@@ -221,10 +219,9 @@ def _check_float(name: str, value: float | None, bounds: Bounds) -> None:
     """Reject anything but a finite number within `bounds`."""
     if value is None:
         return
-    low, high, above = bounds.low, bounds.high, bounds.is_above
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not low <= value <= high or (above and value == low):
-        span = f"above {low:g} and at most {high:g}" if above else f"between {low:g} and {high:g}"
+    if not is_number or not bounds.low <= value <= bounds.high:  # which no NaN is
+        span = f"between {bounds.low:g} and {bounds.high:g}"
         raise InvalidValue(f"{name} is {value!r}; it must be a number {span}.", param=name)
 
 

@@ -13,6 +13,7 @@ from app.text.tools import (
     with_arguments_as_objects,
     with_arguments_as_text,
     with_definitions,
+    with_named_ids,
     with_short_ids,
 )
 
@@ -31,6 +32,7 @@ class MessageForm:
         self._no_content = None if _ASKS_FOR_NONE.search(source) else ""
         row = choose_format(source)
         self._id_chars = None if row is None else row.id_chars
+        self._has_named_ids = row is not None and row.has_named_ids
 
     def formed(
         self, messages: Messages, tools: Sequence[Mapping[str, Any]]
@@ -42,6 +44,8 @@ class MessageForm:
             messages = [self._with_calls(message) for message in messages]
             if self._id_chars is not None:
                 messages = with_short_ids(messages, self._id_chars)
+            if self._has_named_ids:
+                messages = with_named_ids(messages)
             if not self._knows_tools:
                 return with_definitions(messages, tools), None
         return messages, list(tools) or None

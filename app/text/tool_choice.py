@@ -17,18 +17,34 @@ from app.text.parsing.formats import CallFormat
 from app.text.parsing.tool_schemas import ToolSchemas, Unwritable
 from app.text.tools import check_tools, to_json
 
-NONE, AUTO, REQUIRED = "none", "auto", "required"
+NONE, AUTO, REQUIRED, NAMED = "none", "auto", "required", "named"
+_NAMED_SCHEMA: Mapping[str, object] = {
+    "type": "object",
+    "properties": {
+        "type": {"const": "function"},
+        "function": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+    },
+    "required": ["type", "function"],
+}
 # What `choose_tools` accepts as the choice, for the OpenAPI document.
 CHOICE_SCHEMA: Mapping[str, object] = {
     "anyOf": [
         {"enum": [NONE, AUTO, REQUIRED]},
+        _NAMED_SCHEMA,
         {
             "type": "object",
             "properties": {
-                "type": {"const": "function"},
-                "function": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+                "type": {"const": "allowed_tools"},
+                "allowed_tools": {
+                    "type": "object",
+                    "properties": {
+                        "mode": {"enum": [AUTO, REQUIRED]},
+                        "tools": {"type": "array", "items": _NAMED_SCHEMA, "minItems": 1},
+                    },
+                    "required": ["mode", "tools"],
+                },
             },
-            "required": ["type", "function"],
+            "required": ["type", "allowed_tools"],
         },
     ]
 }
@@ -43,12 +59,14 @@ class ToolUse:
         called: the definitions among which the answer must choose; empty if it need not call any.
         strict: the names of the tools whose schemas an optional call must satisfy.
         is_parallel: whether it may call several.
+        names: those of all tools of the request, in its order.
     """
 
     definitions: tuple[dict[str, Any], ...] = ()
     called: tuple[dict[str, Any], ...] = ()
     strict: frozenset[str] = frozenset()
     is_parallel: bool = True
+    names: tuple[str, ...] = ()
 
     @property
     def schemas(self) -> ToolSchemas | None:
@@ -136,8 +154,7 @@ class ToolUse:
             ) from None
 
     def _path_of(self, name: str) -> str:
-        index = [_name_of(tool) for tool in self.definitions].index(name)
-        return f"tools[{index}].function.parameters"
+        return f"tools[{self.names.index(name)}].function.parameters"
 
 
 NO_TOOLS = ToolUse()
@@ -151,16 +168,19 @@ def choose_tools(tools: object, choice: object, is_parallel: bool | None, calls:
     """
     given: list[Any] = tools if isinstance(tools, list) else []
     definitions = tuple(check_tools(tools)) if tools not in (None, []) else ()
-    name = _named(choice)
-    if not definitions and choice not in (None, NONE, AUTO):
+    names = tuple(map(_name_of, definitions))
+    mode, chosen = _read_choice(choice)
+    if not definitions and mode not in (NONE, AUTO):
         raise InvalidValue("tool_choice needs tools; send tools, or leave it out.", param="tool_choice")
-    if choice == NONE or not definitions:
+    if mode == NONE or not definitions:
         return NO_TOOLS
-    called = definitions if choice == REQUIRED else ()
-    if name is not None:
-        called = tuple(tool for tool in definitions if tool["function"]["name"] == name)
-        if not called:
+    for name in chosen:
+        if name not in names:
             raise InvalidValue(f"tool_choice names {name[:100]!r}, which is not in tools.", param="tool_choice")
+    among = tuple(tool for tool in definitions if _name_of(tool) in chosen) if chosen else definitions
+    called = () if mode == AUTO else among
+    if mode != NAMED:
+        definitions = among
     if called and calls is None:
         raise UnsupportedParameter(
             "tool_choice: the format of this model's calls is not known, so none can be required; "
@@ -168,7 +188,7 @@ def choose_tools(tools: object, choice: object, is_parallel: bool | None, calls:
             param="tool_choice",
         )
     strict = frozenset(_name_of(tool) for tool in given if tool["function"].get("strict"))
-    return ToolUse(definitions, called, strict, is_parallel is not False and name is None)
+    return ToolUse(definitions, called, strict, is_parallel is not False and mode != NAMED, names)
 
 
 def _name_of(tool: Mapping[str, Any]) -> str:
@@ -190,15 +210,32 @@ def _with_parameters(tool: Mapping[str, Any], schema: Any) -> dict[str, Any]:
     return {**tool, "function": {**tool["function"], "parameters": schema}}
 
 
-def _named(choice: object) -> str | None:
-    """Return the name of the tool that the answer must call, if `tool_choice` names one."""
-    if choice in (None, NONE, AUTO, REQUIRED):
-        return None
-    function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
-    name = function.get("name") if isinstance(function, dict) else None
-    if isinstance(name, str):
-        return name
+def _read_choice(choice: object) -> tuple[str, list[str]]:
+    """Return the mode of `tool_choice`, and the names of the tools that it is limited to; none if it is not."""
+    if choice is None or choice in (NONE, AUTO, REQUIRED):
+        return AUTO if choice is None else str(choice), []
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed = choice.get("allowed_tools")
+        mode, tools = (allowed.get("mode"), allowed.get("tools")) if isinstance(allowed, dict) else (None, None)
+        names = [_named(tool) for tool in tools] if isinstance(tools, list) else []
+        if mode not in (AUTO, REQUIRED) or not names or None in names:
+            raise InvalidValue(
+                'tool_choice.allowed_tools must have a mode, "auto" or "required", and a list of tools such as '
+                '{"type": "function", "function": {"name": "..."}}.',
+                param="tool_choice",
+            )
+        return str(mode), [name for name in names if name is not None]
+    if (name := _named(choice)) is not None:
+        return NAMED, [name]
     raise InvalidValue(
-        'tool_choice must be \'none\', \'auto\', \'required\' or {"type": "function", "function": {"name": "..."}}.',
+        'tool_choice must be \'none\', \'auto\', \'required\', {"type": "function", "function": {"name": "..."}} or '
+        '{"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [...]}}.',
         param="tool_choice",
     )
+
+
+def _named(choice: object) -> str | None:
+    """Return the name of the function that an object names; None if it names none."""
+    function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else None

@@ -23,8 +23,9 @@ from app.text.parsing.tool_schemas import Parameters
 MAX_TOOLS = 128
 MAX_TOOLS_BYTES = 256 * 2**10
 MAX_DEPTH = 64  # of the JSON of definitions and arguments
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_NAME_RULE = "it must have 1 to 64 letters, digits, '_' or '-'"
+# As MCP allows them. All formats of calls write and read such names; OpenAI's API has no dots and slashes.
+_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+_NAME_RULE = "it must have 1 to 128 letters, digits, '_', '-', '.' or '/'"
 # What `check_tools` accepts, for the OpenAPI document: templates need fields that no struct has.
 TOOLS_SCHEMA: Mapping[str, object] = {
     "type": "array",
@@ -152,6 +153,25 @@ def with_short_ids(messages: Sequence[Mapping[str, Any]], num_chars: int) -> Mes
     return changed
 
 
+def with_named_ids(messages: Sequence[Mapping[str, Any]]) -> Messages:
+    """Return messages whose ids of calls are the function's name and the call's number in the conversation."""
+    changed: Messages = []
+    ids: dict[str, str] = {}
+    number = 0
+    for message in messages:
+        fields, calls = dict(message), []
+        for call in fields.get("tool_calls") or ():
+            ids[call["id"]] = f"functions.{call['function']['name']}:{number}"
+            calls.append({**call, "id": ids[call["id"]]})
+            number += 1
+        if calls:
+            fields["tool_calls"] = calls
+        if "tool_call_id" in fields:
+            fields["tool_call_id"] = ids.get(fields["tool_call_id"], fields["tool_call_id"])
+        changed.append(fields)
+    return changed
+
+
 def in_plain_messages(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> Messages:
     """Return messages for a template without tools: the definitions are in the system message, in the form of Hermes.
 
@@ -226,7 +246,8 @@ def _check_tool(path: str, tool: object) -> dict[str, Any]:
     kind, function = tool.get("type"), tool.get("function")
     if kind not in (None, "function"):
         raise UnsupportedParameter(
-            f"{path}.type is {str(kind)[:100]!r}; only 'function' is supported.", param=f"{path}.type"
+            f"{path}.type is {str(kind)[:100]!r}; only 'function' is supported: define the tool as a function.",
+            param=f"{path}.type",
         )
     path = f"{path}.function"
     if not isinstance(function, dict):

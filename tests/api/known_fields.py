@@ -1,9 +1,13 @@
 """The fields that other servers and stock SDKs have in the bodies of our routes."""
 
-from huggingface_hub.inference._generated.types.chat_completion import ChatCompletionInput
+from huggingface_hub import ChatCompletionInput
 from openai.types import completion_create_params as completions
 from openai.types import embedding_create_params as embeddings
+from openai.types.chat import ChatCompletionStreamOptionsParam
 from openai.types.chat import completion_create_params as chats
+
+STREAM_OPTIONS = {*ChatCompletionStreamOptionsParam.__annotations__, "continuous_usage_stats"}
+"""Of the installed openai package, and vLLM's."""
 
 OPENAI = {
     *chats.CompletionCreateParamsNonStreaming.__annotations__, *chats.CompletionCreateParamsBase.__annotations__,

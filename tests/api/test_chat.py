@@ -66,6 +66,16 @@ async def test_max_tokens_and_max_completion_tokens_are_synonyms(context):
         assert (await parse(raw(BODY | {name: 7}), context, parse_chat)).request.params.max_tokens == 7
 
 
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "thinking_token_budget", "seed"])
+async def test_minus_one_is_no_limit_and_no_seed(context, name):
+    """As llama.cpp's and vLLM's clients send it."""
+    request = (await parse(raw(BODY | {name: -1}), context, parse_chat)).request
+    assert request.params.max_tokens == MODEL_INFO.max_model_len - len(request.prompt_token_ids)
+    assert request.params.thinking_token_budget is None
+    again = (await parse(raw(BODY | {name: -1}), context, parse_chat)).request
+    assert request.params.seed != again.params.seed
+
+
 @pytest.mark.parametrize(
     ("fields", "logprobs"),
     [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 4}, 4)],
@@ -259,7 +269,7 @@ async def test_top_logprobs_0_is_accepted_without_logprobs(context, fields):
         ({"max_tokens": 0}, "max_tokens is 0; it must be an integer between 1 and"),
         ({"max_tokens": 4, "max_completion_tokens": 5}, "max_tokens and max_completion_tokens differ"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs is 21; it must be an integer between 0 and 20"),
-        ({"seed": 2**64}, "seed has more than 64 bits"),
+        ({"seed": 2**64}, "seed has more than 64 bits; it must be an integer of at most 64 bits."),
         ({"seed": -(2**70)}, "seed has more than 64 bits"),
         ({"stop_token_ids": [1, 2**70]}, "stop_token_ids[1] has more than 64 bits"),
         ({"logit_bias": {"7": 101}}, "logit_bias of token 7 is 101; it must be a number between -100 and 100"),

@@ -33,6 +33,12 @@ async def test_token_ids_are_not_tokenized(context, prompt):
     assert (await parse(raw({"prompt": prompt}), context, parse_completion)).request.prompt_token_ids == (5, 6)
 
 
+async def test_minus_one_is_no_limit(context):
+    """As llama.cpp's clients send it."""
+    request = (await parse(raw({"prompt": "x", "max_tokens": -1}), context, parse_completion)).request
+    assert request.params.max_tokens == MODEL_INFO.max_model_len - len(request.prompt_token_ids)
+
+
 async def test_the_default_max_tokens_is_16(context):
     assert (
         await parse(raw({"prompt": "x"}), context, parse_completion)

@@ -11,9 +11,9 @@ from app.api.completions import parse_completion
 from app.api.embeddings import EmbeddingsBody, parse_embeddings
 from app.api.field_table import FIELDS, OFF, Fate, is_one_of, rule_of
 from app.api.parse_request import parse
-from app.api.schemas import ChatBody, CompletionBody, read_fields
+from app.api.schemas import ChatBody, CompletionBody, StreamOptions, read_fields
 from app.contract.errors import InvalidValue, UnsupportedParameter
-from tests.api.known_fields import HUGGING_FACE, KNOWN, OPENAI
+from tests.api.known_fields import HUGGING_FACE, KNOWN, OPENAI, STREAM_OPTIONS
 from tests.api.serving import make_app, raw
 from tools.fields_table import KINDS, all_names
 
@@ -46,8 +46,8 @@ BESIDE = {
     "tool_choice": {"tools": TOOLS}, "parallel_tool_calls": {"tools": TOOLS}, "top_logprobs": {"logprobs": True},
 }  # fmt: skip
 # These need a template or tokenizer that knows them, and have tests of their own.
-ELSEWHERE = {"model", "chat_template_kwargs", "reasoning_effort", "include_reasoning", "add_special_tokens",
-             "thinking_token_budget"}  # fmt: skip
+ELSEWHERE = {"model", "chat_template_kwargs", "reasoning_effort", "reasoning", "include_reasoning",
+             "add_special_tokens", "thinking_token_budget"}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(KNOWN))
@@ -59,6 +59,10 @@ def test_every_known_field_is_decided(name):
 def test_the_fields_of_the_sdks_are_found():
     assert {"verbosity", "prompt_cache_key", "suffix", "dimensions", "stream"} < OPENAI
     assert {"messages", "tool_prompt"} < HUGGING_FACE
+
+
+def test_the_options_of_streams_are_known():
+    assert set(StreamOptions.__struct_fields__) >= STREAM_OPTIONS
 
 
 def test_the_table_has_no_row_that_never_applies():

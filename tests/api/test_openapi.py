@@ -27,7 +27,8 @@ TOOL_FIELDS = {
         [{"function": {"name": "f", "parameters": None, "further": 1}}], [{"type": None, "function": {"name": "f"}}],
         {}, "weather", [3], [{}], [{"type": "function"}], [{"type": "web", "function": {"name": "f"}}],
         [{"function": {}}], [{"function": {"name": ""}}], [{"function": {"name": "a b"}}],
-        [{"function": {"name": "f" * 65}}], [{"function": {"name": 3}}], [{"function": {"name": "f", "strict": 1}}],
+        [{"function": {"name": "f" * 128}}], [{"function": {"name": "f" * 129}}], [{"function": {"name": "a.b/c"}}],
+        [{"function": {"name": 3}}], [{"function": {"name": "f", "strict": 1}}],
         [{"function": {"name": "f", "description": 3}}], [{"function": {"name": "f", "parameters": []}}],
         [{"function": {"name": f"f{number}"}} for number in range(128)],
         [{"function": {"name": f"f{number}"}} for number in range(129)],
@@ -37,6 +38,11 @@ TOOL_FIELDS = {
         "weather", "", 3, {}, [], {"type": "function"}, {"type": "function", "function": {}},
         {"function": {"name": "weather"}}, {"type": "web", "function": {"name": "weather"}},
         {"type": "function", "function": {"name": 3}},
+        *({"type": "allowed_tools", "allowed_tools": allowed} for allowed in (
+            {"mode": "auto", "tools": [NAMED]}, {"mode": "required", "tools": [NAMED]}, {}, [], None,
+            {"mode": "auto"}, {"mode": "auto", "tools": []}, {"mode": "none", "tools": [NAMED]},
+            {"mode": "auto", "tools": [{"type": "function"}]}, {"mode": "auto", "tools": [NAMED, "weather"]},
+        )), {"type": "allowed_tools"}, {"type": "custom", "custom": {"name": "weather"}},
     ],
 }  # fmt: skip
 LONG = "a" * (MAX_SOURCE_BYTES + 1)
@@ -128,11 +134,11 @@ def test_the_bounds_in_the_document_are_those_of_the_checks(name):
     schema = document(OPERATIONS, has_keys=False)["components"]["schemas"][body]["properties"][name]
     (kind,) = [one for one in schema["anyOf"] if one["type"] != "null"]
     bounds = BOUNDS[name]
-    low = kind["exclusiveMinimum" if bounds.is_above else "minimum"]
+    low = kind["minimum"]
     assert (low, kind["maximum"]) == (bounds.low, bounds.high)
     beams = {"use_beam_search": True} if name in ("beam_width", "length_penalty") else {}
     kinds = {field.name for field in dataclasses.fields(SamplingParams)}
-    for value in (bounds.low - 1, bounds.high + 1, *([bounds.low] if bounds.is_above else [])):
+    for value in (bounds.low - 1, bounds.high + 1):
         assert name in kinds
         with pytest.raises(InvalidValue) as caught:
             SamplingParams(**{name: value}, **beams)

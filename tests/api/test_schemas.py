@@ -142,13 +142,14 @@ def test_function_calls_in_messages_are_rejected_unless_null():
     assert caught.value.param == "messages[0].function_call"
 
 
-def test_the_beginning_of_an_answer_needs_the_field_of_the_body():
-    """`prefix` of a message, of DeepSeek and Mistral, would change the answer."""
+@pytest.mark.parametrize("name", ["prefix", "partial"])
+def test_the_beginning_of_an_answer_needs_the_field_of_the_body(name):
+    """These fields of a message, of DeepSeek, Mistral and Moonshot, would change the answer."""
     message = {"role": "assistant", "content": "x"}
-    read_chat(messages=[message | {"prefix": False}])
+    read_chat(messages=[message | {name: False}])
     with pytest.raises(UnsupportedParameter, match="send continue_final_message") as caught:
-        read_chat(messages=[message | {"prefix": True}])
-    assert caught.value.param == "messages[0].prefix"
+        read_chat(messages=[message | {name: True}])
+    assert caught.value.param == f"messages[0].{name}"
 
 
 def test_unknown_fields_are_named():
@@ -216,6 +217,28 @@ def test_scheduling_fields_have_bounds(name, allowed, rejected):
 def test_stream_options_need_a_stream():
     with pytest.raises(InvalidValue):
         read_chat(stream_options={"include_usage": True})
+
+
+@pytest.mark.parametrize(("reasoning", "fields"), [
+    ({"effort": "low"}, {"reasoning_effort": "low"}),
+    ({"enabled": False, "effort": "high"}, {"reasoning_effort": "none"}),
+    ({"enabled": True}, {}),
+    ({}, {}),
+    ({"max_tokens": 5, "exclude": True}, {"thinking_token_budget": 5, "include_reasoning": False}),
+])  # fmt: skip
+def test_reasoning_as_routers_send_it_is_the_same_as_fields_of_a_chat(reasoning, fields):
+    body, ignored = read_chat(reasoning=reasoning)
+    names = ("reasoning_effort", "thinking_token_budget", "include_reasoning")
+    assert {name: value for name in names if (value := getattr(body, name)) is not None} == fields
+    assert ignored == ()
+
+
+def test_reasoning_is_checked_like_other_fields():
+    assert read_chat(reasoning={"effort": "low", "loud": 1})[1] == ("reasoning.loud",)
+    for fields in ({"reasoning": {"effort": "low"}, "reasoning_effort": "high"}, {"reasoning": {"effort": "huge"}}):
+        with pytest.raises(InvalidValue) as caught:
+            read_chat(**fields)
+        assert caught.value.param.startswith("reasoning")
 
 
 def test_null_means_the_default():

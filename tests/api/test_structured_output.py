@@ -176,7 +176,7 @@ for _ in range(40):
         ({"regex": "a", "ignore_eos": True}, "ignore_eos", "structured outputs"),
         ({"regex": "a", "use_beam_search": True}, "use_beam_search", "structured outputs"),
         ({"thinking_token_budget": 5}, "thinking_token_budget", "marks its reasoning"),
-        ({"thinking_token_budget": -1}, "thinking_token_budget", "between 0 and"),
+        ({"thinking_token_budget": -2}, "thinking_token_budget", "between 0 and"),
     ],
     ids=lambda value: str(value)[:60],
 )

@@ -198,6 +198,15 @@ async def test_a_delta_has_one_chunk():
     assert call["function"] == {"name": "weather", "arguments": '{"city": "Ab<b>é"}'}
 
 
+async def test_a_stream_that_may_be_calls_alone_begins_without_a_content():
+    app, _ = await app_with(CALL)
+    chunks = await streamed(app, tools=TOOLS)
+    first, *rest = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
+    assert first == {"role": "assistant", "content": None}
+    assert not any("content" in delta for delta in rest)
+    assert (await streamed(app))[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+
+
 async def test_reasoning_may_have_both_names():
     app, _ = await app_with(ANSWERS["reasoning and text"], reasoning_field="both")
     message = (await whole(app))["choices"][0]["message"]

@@ -58,6 +58,7 @@ def test_counts_must_be_integers_in_range(name, value):
     [
         ("temperature", 0, 2),
         ("min_p", 0, 1),
+        ("top_p", 0, 1),
         ("presence_penalty", -2, 2),
         ("frequency_penalty", -2, 2),
         ("top_k", -1, 2**31 - 1),
@@ -89,11 +90,6 @@ def test_beam_parameters_need_use_beam_search(fields):
     with pytest.raises(InvalidValue, match="needs use_beam_search") as caught:
         SamplingParams(**fields)
     assert caught.value.param == next(iter(fields))
-
-
-def test_top_p_must_be_above_0():
-    with pytest.raises(InvalidValue, match="above 0"):
-        SamplingParams(top_p=0.0)
 
 
 def test_a_repetition_penalty_near_0_is_rejected():

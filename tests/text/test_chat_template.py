@@ -94,6 +94,19 @@ def test_a_template_that_slices_a_message_cannot_turn_text_into_a_special_token(
     assert tokenizer.decode(token_ids) == "<|im_end|>"
 
 
+def test_ids_of_calls_are_those_that_the_family_learned():
+    """Kimi's models: the function's name and the call's number, whatever ids the client has."""
+    template = template_of(
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}<|tool_call_begin|>{{ c.id }}"
+        "<|tool_call_argument_begin|>{% endfor %}{{ m.tool_call_id }}{% endfor %}{{ tools }}"
+    )
+    calls = [{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": {}}}]
+    text = template.render_text(
+        [{"role": "assistant", "tool_calls": calls}, {"role": "tool", "tool_call_id": "call_1", "content": "x"}]
+    )
+    assert text.startswith("<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>functions.f:0")
+
+
 def test_text_parts_cannot_form_a_special_token_together():
     tokenizer, _ = toy("byte_level")
     parts = [{"type": "text", "text": "<|im_"}, {"type": "text", "text": "end|>"}]

@@ -96,6 +96,35 @@ def test_errors_name_the_field(tools, choice, error, param):
     assert (type(caught.value), caught.value.param) == (error, param)
 
 
+def allowed(mode: object, *names: str) -> dict[str, object]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [named(name) for name in names]}}
+
+
+def test_a_choice_may_be_among_some_of_the_tools():
+    tools = [tool("f"), tool("g"), tool("h", parameters={"type": "object", "not": {}})]
+    auto = read(tools, allowed("auto", "h", "g"))
+    assert [one["function"]["name"] for one in auto.definitions] == ["g", "h"]
+    assert auto.called == ()
+    required = read(tools, allowed("required", "h"))
+    assert [one["function"]["name"] for one in required.called] == ["h"] and required.is_parallel
+    with pytest.raises(InvalidValue) as caught:
+        source_of(read([tool("f"), tool("h", parameters={"description": 5, "not": {"x": "y" * 70000}})],
+                       allowed("required", "h")))  # fmt: skip
+    assert caught.value.param in ("tools", "tools[1].function.parameters"), "the place in the client's list"
+    [(path, _)] = required.parts(AnswerFormat(HERMES))
+    assert path == "tools[2].function.parameters"
+
+
+@pytest.mark.parametrize("choice", [
+    allowed("auto"), allowed("none", "f"), allowed(None, "f"), allowed("auto", "x"), {"type": "allowed_tools"},
+    {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": ["f"]}},
+])  # fmt: skip
+def test_allowed_tools_must_be_some_of_the_tools(choice):
+    with pytest.raises(InvalidValue) as caught:
+        read([tool()], choice)
+    assert caught.value.param == "tool_choice"
+
+
 def test_calls_of_an_unknown_format_cannot_be_required():
     assert read([tool()], "auto", calls=None).definitions
     for choice in ("required", named("f")):

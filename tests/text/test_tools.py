@@ -18,6 +18,7 @@ from app.text.tools import (
     check_tools,
     in_plain_messages,
     unknown_fields,
+    with_named_ids,
     with_short_ids,
 )
 from tests.text.parsing.answers import calls_of, parse_calls
@@ -195,7 +196,8 @@ def function(**fields: Any) -> list[Any]:
         ([{"type": "web_search"}], "tools[0].type"),
         ([{"type": "function"}], "tools[0].function"),
         (function(name="a b"), "tools[0].function.name"),
-        (function(name="x" * 65), "tools[0].function.name"),
+        (function(name="x" * 129), "tools[0].function.name"),
+        (function(name="a:b"), "tools[0].function.name"),
         (function(name=None), "tools[0].function.name"),
         (function() * 2, "tools[1].function.name"),
         (function(description=1), "tools[0].function.description"),
@@ -286,7 +288,7 @@ def test_definitions_may_have_integers_that_only_python_writes():
 
 
 def test_a_missing_name_is_called_missing():
-    with pytest.raises(RequestError, match=r"tools\[0\]\.function\.name is missing; it must have 1 to 64"):
+    with pytest.raises(RequestError, match=r"tools\[0\]\.function\.name is missing; it must have 1 to 128"):
         check_tools([{"type": "function", "function": {}}])
 
 
@@ -294,3 +296,30 @@ def test_unknown_fields_are_named():
     tools = [*function(x=1), {"type": "function", "cache": 2, "function": {"name": "g", "parameters": {"y": 3}}}, 7]
     assert [path for path, _, _ in unknown_fields(tools)] == ["tools[0].function.x", "tools[1].cache"]
     assert list(unknown_fields(None)) == []
+
+
+@pytest.mark.parametrize("name", ["files.read", "github/create-issue", "a.b/c-d_1", "x" * 128])
+def test_names_that_mcp_allows_are_allowed(name):
+    assert check_tools(function(name=name))[0]["function"]["name"] == name
+
+
+def test_ids_of_calls_can_be_the_names_of_functions_and_numbers_in_the_conversation():
+    def call(call_id: str, name: str) -> dict[str, object]:
+        return {"id": call_id, "type": "function", "function": {"name": name, "arguments": {}}}
+
+    messages = [
+        {"role": "assistant", "content": "", "tool_calls": [call("call_a", "f"), call("call_b", "g")]},
+        {"role": "tool", "tool_call_id": "call_b", "content": "2"},
+        {"role": "tool", "tool_call_id": "call_a", "content": "1"},
+        {"role": "assistant", "content": "", "tool_calls": [call("functions.f:2", "f")]},
+        {"role": "tool", "tool_call_id": "functions.f:2", "content": "3"},
+        {"role": "tool", "tool_call_id": "nothing", "content": "4"},
+    ]
+    changed = with_named_ids(messages)
+    assert [one["id"] for message in changed for one in message.get("tool_calls", ())] == [
+        "functions.f:0", "functions.g:1", "functions.f:2",
+    ]  # fmt: skip
+    assert [message["tool_call_id"] for message in changed if message["role"] == "tool"] == [
+        "functions.g:1", "functions.f:0", "functions.f:2", "nothing",
+    ]  # fmt: skip
+    assert messages[0]["tool_calls"][0]["id"] == "call_a", "the client's messages are not changed"

@@ -45,6 +45,8 @@ class RowSampling:
     def of(cls, params: SamplingParams, constraint: Constraint | None = None, account: str = "") -> RowSampling:
         """Resolve `params`, of a request of `account`; a model-dependent field that is None is neutral."""
         temperature = 1.0 if params.temperature is None else params.temperature
+        if params.top_p == 0.0:  # which only the most likely token passes
+            temperature = 0.0
         return cls(
             seed=(params.seed or 0) & 0xFFFF_FFFF_FFFF_FFFF,
             temperature=max(temperature, MIN_TEMPERATURE) if temperature else 0.0,

@@ -5,7 +5,6 @@
  * @property {string} name the request's field
  * @property {"number" | "integer" | "text" | "lines" | "choice"} kind
  * @property {number} [min]
- * @property {number} [above] instead of `min`: this number itself is not allowed
  * @property {number} [max] of "lines": their number
  * @property {string[]} [choices]
  */

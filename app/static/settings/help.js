@@ -53,7 +53,7 @@ export const UNSET = {
  * @param {import("./field_types.js").Field} field
  * @param {string} text
  */
-export function complaint({ name, kind, min, above, max }, text) {
+export function complaint({ name, kind, min, max }, text) {
   const label = LABELS[name];
   if (kind === "lines") {
     const lines = text.split("\n").filter(Boolean);
@@ -62,6 +62,5 @@ export function complaint({ name, kind, min, above, max }, text) {
     return `${label}: “${[...long].slice(0, 20).join("")}…” has ${long.length} characters; at most ${MAX_STOP_LENGTH} are allowed.`;
   }
   const number = kind === "integer" ? "a whole number" : "a number";
-  const range = above === undefined ? `from ${min} to ${max}` : `above ${above}, at most ${max}`;
-  return `${label} is “${text.trim()}”; enter ${number} ${range}.`;
+  return `${label} is “${text.trim()}”; enter ${number} from ${min} to ${max}.`;
 }

@@ -5,7 +5,7 @@
 export const FIELDS = [
   { name: "system", kind: "text" },
   { name: "temperature", kind: "number", min: 0, max: 2 },
-  { name: "top_p", kind: "number", above: 0, max: 1 },
+  { name: "top_p", kind: "number", min: 0, max: 1 },
   { name: "top_k", kind: "integer", min: 0, max: 1000000 },
   { name: "min_p", kind: "number", min: 0, max: 1 },
   { name: "repetition_penalty", kind: "number", min: 0.1, max: 2 },
@@ -41,12 +41,12 @@ function valueOf({ kind }, text) {
 }
 
 /** @param {import("./field_types.js").Field} field @param {any} value */
-function isAllowed({ kind, min, above, max, choices }, value) {
+function isAllowed({ kind, min, max, choices }, value) {
   if (kind === "text") return true;
   if (kind === "choice") return choices.includes(value);
   if (kind === "lines") return value.length <= max && value.every((line) => line.length <= MAX_STOP_LENGTH);
   const isNumber = kind === "integer" ? Number.isInteger(value) : Number.isFinite(value);
-  return isNumber && !(value < min || value <= above || value > max);
+  return isNumber && !(value < min || value > max);
 }
 
 /** A setting's value as the text of its input. */

@@ -26,12 +26,14 @@ class CallFormat:
         form: its marks; `form.machine` reads its calls.
         is_told_by: whether a template's source tells this family; the first row that says so counts.
         id_chars: the exact number of letters and digits that the template wants in a call's id, if it does.
+        has_named_ids: whether a call's id, in a prompt, is the function's name and the call's number.
     """
 
     name: str
     form: CallForm
     is_told_by: Callable[[str], bool]
     id_chars: int | None = None
+    has_named_ids: bool = False
 
     def narrowed(self, source: str) -> CallFormat:
         """Return the format with those of its opening marks that a template's source has, and their closing ones."""
@@ -91,6 +93,7 @@ FORMATS = {
                 path="functions.",
             ),
             _has("<|tool_call_argument_begin|>"),
+            has_named_ids=True,
         ),
         CallFormat(
             "minimax",

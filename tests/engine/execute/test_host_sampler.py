@@ -167,6 +167,12 @@ def test_temperature_zero_ignores_filters_and_seed():
     assert len({sample_one(logits_V, start(temperature=0, seed=seed, top_p=0.5, top_k=9)) for seed in range(20)}) == 1
 
 
+def test_top_p_zero_leaves_the_most_likely_token():
+    logits_V = logits_of(3)
+    best = sample_one(logits_V, start(temperature=0))
+    assert {sample_one(logits_V, start(temperature=1, seed=seed, top_p=0)) for seed in range(20)} == {best}
+
+
 def test_repetition_penalty_counts_the_prompt_and_presence_does_not():
     logits_V = torch.zeros(VOCAB)
     logits_V[5], logits_V[8] = 3.0, 2.0

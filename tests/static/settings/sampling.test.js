@@ -22,8 +22,8 @@ test("numbers are checked, with the range in the message", () => {
   assert.match(said("seed", "x"), /“x”/);
 });
 
-test("top-p 0, which would leave no token, is refused as by the server", () => {
-  assert.equal(said("top_p", "0"), "Top-p is “0”; enter a number above 0, at most 1.");
+test("top-p 0, which leaves the most likely token alone, is allowed as by the server", () => {
+  assert.deepEqual(parseField(field("top_p"), "0"), { value: 0 });
   assert.deepEqual(parseField(field("top_p"), "0.01"), { value: 0.01 });
   assert.deepEqual(parseField(field("min_p"), "0"), { value: 0 });
 });
@@ -45,7 +45,7 @@ test("unknown names and wrong values of imported settings are dropped", () => {
     seed: 1,
     stop: ["a"],
   });
-  assert.deepEqual(cleanSettings({ reasoning_effort: "x", thinking: "maybe", top_p: 0 }), {});
+  assert.deepEqual(cleanSettings({ reasoning_effort: "x", thinking: "maybe", top_p: -1 }), {});
   assert.deepEqual(cleanSettings({ reasoning_effort: "high", thinking: "on" }), { reasoning_effort: "high", thinking: "on" });
   assert.equal(formatField(["a", "b"]), "a\nb");
 });
