@@ -101,16 +101,12 @@ def allowed(mode: object, *names: str) -> dict[str, object]:
 
 
 def test_a_choice_may_be_among_some_of_the_tools():
-    tools = [tool("f"), tool("g"), tool("h", parameters={"type": "object", "not": {}})]
+    tools = [tool("f"), tool("g"), tool("h", parameters={"type": "object", "properties": {"a": {}}})]
     auto = read(tools, allowed("auto", "h", "g"))
     assert [one["function"]["name"] for one in auto.definitions] == ["g", "h"]
     assert auto.called == ()
     required = read(tools, allowed("required", "h"))
     assert [one["function"]["name"] for one in required.called] == ["h"] and required.is_parallel
-    with pytest.raises(InvalidValue) as caught:
-        source_of(read([tool("f"), tool("h", parameters={"description": 5, "not": {"x": "y" * 70000}})],
-                       allowed("required", "h")))  # fmt: skip
-    assert caught.value.param in ("tools", "tools[1].function.parameters"), "the place in the client's list"
     [(path, _)] = required.parts(AnswerFormat(HERMES))
     assert path == "tools[2].function.parameters"
 
