@@ -38,6 +38,7 @@ class _Rules:
     def __init__(self, root: Any) -> None:
         self._root = root
         self._waiting = [ROOT]
+        self._known: dict[int, Part] = {}  # by id; references lead to one schema by many names, or into each other
         self.rules: dict[str, Part] = {}
         while self._waiting:
             place = self._waiting.pop()
@@ -48,7 +49,9 @@ class _Rules:
         """Return the parts of a schema; the library itself finds what no value satisfies for other reasons."""
         if not isinstance(schema, dict) or depth > 2 * MAX_SCHEMA_DEPTH:
             return FREE
-        return sequence(list(self._limits(schema, depth + 1)))
+        if (part := self._known.get(id(schema))) is None:
+            part = self._known[id(schema)] = sequence(list(self._limits(schema, depth + 1)))
+        return part
 
     def _limits(self, schema: Mapping[str, Any], depth: int) -> Iterator[Part]:
         """Yield all that a value must satisfy; what limits it otherwise is left to the library."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 
 from app.contract.errors import InvalidValue
 from app.contract.grammar import StructuredOutputs
+from app.text.grammar import schema_parts
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.grammar_sources import grammar_of
+from app.text.grammar.rule_parts import Part, sequence
 from app.text.grammar.schema_parts import endless_place
 from benchmarks.schemas.cases import cases
 from tests.text.grammar.made_schemas import make_schema
@@ -82,3 +85,20 @@ def test_what_has_a_value_that_ends_has_no_such_place(schema: dict[str, Any]):
 def test_ordinary_schemas_have_no_such_place():
     assert [case.name for case in cases() if endless_place(case.schema) is not None] == []
     assert [seed for seed in range(300) if endless_place(make_schema(seed)) is not None] == []
+
+
+def test_what_is_shared_by_many_values_is_looked_at_once():
+    shared: dict[str, Any] = {"type": "string"}
+    for _ in range(30):
+        shared = {"type": "object", "required": ["a", "b"], "additionalProperties": shared}
+    assert endless_place({"allOf": [shared, SELF]}) == "#"
+
+
+def test_a_schema_with_many_names_is_read_once(monkeypatch: pytest.MonkeyPatch):
+    read: list[Part] = []
+    monkeypatch.setattr(schema_parts, "sequence", lambda parts: read.append(sequence(parts)) or read[-1])
+    large = {"anyOf": [{"type": "object"} for _ in range(100)]}
+    names = ["".join(name) for name in product(("~", "~0", "%7E"), repeat=4)]
+    schema = {"$defs": {"~~~~": {"allOf": [large]}}, "anyOf": [{"$ref": f"#/$defs/{name}/allOf/0"} for name in names]}
+    assert endless_place(schema) is None
+    assert len(read) < 1000
