@@ -78,7 +78,7 @@ def test_a_value_that_excludes_nothing_is_dropped(given: dict[str, Any]):
 def test_items_that_may_be_anything_are_contained_in_an_array_that_has_enough(limits: dict[str, Any]):
     array = {"type": "array", "contains": True, **limits}
     assert "contains" not in effective(array)
-    with pytest.raises(InvalidValue, match="^#/contains is true"):
+    with pytest.raises(InvalidValue, match=r"^#/contains is true"):
         effective({**array, "minContains": 4})
 
 
