@@ -19,10 +19,10 @@ TAKEN = {
     "CHATML": AS_GIVEN,
     "PYTHONIC": AS_GIVEN,
     "LFM2": AS_GIVEN,
-    "MISTRAL": Turns(False, False, False, False),
-    "GEMMA_2": Turns(False, False, False, False),
-    "GEMMA_3": Turns(True, False, False, False),
-    "MISTRAL_3": Turns(True, False, False, False),
+    "MISTRAL": Turns(False, False, False, False, False),
+    "GEMMA_2": Turns(False, False, False, False, False),
+    "GEMMA_3": Turns(True, False, False, False, False),
+    "MISTRAL_3": Turns(True, False, False, False, False),
     "PHI_3": Turns(False, False, False, True),
     "QWEN_FIRST": Turns(True, False, False, True),
 }
@@ -57,6 +57,20 @@ def test_every_text_is_in_the_prompt(name, roles):
 
 
 UNCHANGED = [(name, roles) for name, roles in product(TAKEN, SEQUENCES) if TAKEN[name].fit(chat(roles)) == chat(roles)]
+
+
+CALL = {"id": "c23456789", "type": "function", "function": {"name": "f", "arguments": '{"text": "<cut'}}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+@pytest.mark.parametrize("results", [[], [{"role": "tool", "content": "<result>", "tool_call_id": CALL["id"]}]])
+def test_a_question_may_follow_a_call_or_its_result(name, results):
+    """As when an answer was cut in a call, and its user asks on."""
+    messages = [*chat("u"), {"role": "assistant", "content": None, "tool_calls": [CALL]}, *results, *chat("uu")[1:]]
+    source = getattr(templates, name)
+    template = template_of(source).taking(Findings(turns=found(source)))
+    text = template.render_text(messages)
+    assert all(message["content"] in text for message in [*messages[:1], *results, messages[-1]])
 
 
 @pytest.mark.parametrize(("name", "roles"), UNCHANGED)
@@ -119,6 +133,7 @@ def fitted(turns: Turns, roles: str) -> str:
         (Turns(False, False, False, False), "ssus", "u0123"),
         (Turns(False, False, False, False), "s", "u0"),
         (Turns(False, False, False, False), "ua", "u0 a1"),
+        (Turns(False, False, False, False, False), "ua", "u0 a1"),
     ],
 )
 def test_turns_are_fitted(turns, roles, expected):
