@@ -33,6 +33,7 @@ class Turns(NamedTuple):
         has_systems: several system messages at the beginning; else they are one.
         has_later_systems: a system message anywhere; else it becomes one of the user.
         has_equal_roles: several messages of the user or the assistant in a row; else they are one.
+        has_late_question: a beginning without a question, behind system messages; else an empty one is there.
         has_open_calls: calls or their results in front of a message of the user; else an empty answer is between.
     """
 
@@ -40,6 +41,7 @@ class Turns(NamedTuple):
     has_systems: bool = True
     has_later_systems: bool = True
     has_equal_roles: bool = True
+    has_late_question: bool = True
     has_open_calls: bool = True
 
     def fit(self, messages: Sequence[Message]) -> list[Message]:
@@ -62,6 +64,10 @@ class Turns(NamedTuple):
         fitted = [*first, *later]
         if not self.has_equal_roles:
             fitted = list(_without_equal_roles(fitted))
+        if not self.has_late_question:
+            num_systems = sum(1 for _ in takewhile(_is_system, fitted))
+            if not fitted[num_systems:] or _role(fitted[num_systems]) != "user":
+                fitted.insert(num_systems, {"role": "user", "content": ""})
         return fitted if self.has_open_calls else list(_with_answers(fitted))
 
 
@@ -77,11 +83,13 @@ def turns_of(shows: Callable[[Sequence[Message]], bool]) -> Turns:
     system, user, answer = (partial(_sample, role) for role in ("system", "user", "assistant"))
     if not shows([user(1), answer(2), user(3)]):
         return AS_GIVEN
+    has_system = shows([system(1), user(2)])
     return Turns(
-        has_system=shows([system(1), user(2)]),
+        has_system=has_system,
         has_systems=shows([system(1), system(2), user(3)]),
         has_later_systems=shows([system(1), user(2), system(3)]) and shows([user(1), answer(2), system(3), user(4)]),
         has_equal_roles=shows([user(1), user(2)]) and shows([user(1), answer(2), answer(3), user(4)]),
+        has_late_question=shows([answer(1), user(2)]) and (shows([system(1)]) or not has_system),
         has_open_calls=all(
             shows([user(1), *called, user(4)]) or not shows([user(1), *called, answer(3), user(4)])
             for called in ([_CALL], [_CALL, _RESULT])
