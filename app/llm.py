@@ -30,6 +30,7 @@ from app.contract.grammar import Grammar
 from app.contract.requests import EngineRequest, Pooling, PoolingKind, Submit
 from app.contract.sampling_params import MAX_SEQUENCES, SamplingParams
 from app.engine.build import build_engine
+from app.llm_messages import Message, checked_messages
 from app.llm_outputs import (
     EmbeddingOutput,
     EmbeddingRequestOutput,
@@ -48,10 +49,10 @@ from app.text.grammar.cache import GrammarCache
 from app.text.opened_model import OpenedModel
 from app.text.parsing.whole_answer import call_id, client_reason, parse_whole
 from app.text.reasoning_marks import reasoning_start
+from app.text.template_variables import check_names
 from app.text.tokenizer import Tokenizer
 from app.text.tool_choice import NO_TOOLS, ToolUse, choose_tools
 
-Message = Mapping[str, object]
 _log = logging.getLogger("quire")
 
 
@@ -138,8 +139,9 @@ class LLM:
         use = choose_tools(
             None if tools is None else list(tools), tool_choice, parallel_tool_calls, self._text.answers.calls
         )
+        check_names(chat_template_kwargs or {}, self._text.tokenizer)
         options = RenderOptions(variables=dict(chat_template_kwargs or {}), tools=use.definitions)
-        encoded = [template.render([dict(one) for one in each], options) for each in many]
+        encoded = [template.render(checked_messages(each), options) for each in many]
         results = self._run(
             encoded, [None] * len(encoded), sampling_params or SamplingParams(max_tokens=None), use_tqdm, tools=use
         )

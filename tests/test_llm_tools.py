@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.contract.errors import InvalidValue
+from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.grammar import StructuredOutputs
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
@@ -157,3 +157,12 @@ def test_required_calls_of_a_template_that_takes_one_are_taken_as_history(tmp_pa
         short = SamplingParams(max_tokens=2)
         assert llm.chat([QUESTION, calling, answered], short, use_tqdm=False, tools=TOOLS)[0].outputs
     llm.close()
+
+
+def test_messages_and_variables_are_checked_as_those_of_the_server_are(llm: LLM):
+    image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}
+    with pytest.raises(UnsupportedParameter, match="only text is supported"):
+        llm.chat([image])
+    for name in ("self", "namespace", "messages"):
+        with pytest.raises(UnsupportedParameter, match=f"^chat_template_kwargs.{name} "):
+            llm.chat([{"role": "user", "content": "Hi"}], chat_template_kwargs={name: 1})

@@ -53,6 +53,9 @@ def parse_completion(request: RequestContext) -> ApiRequest:
     default = None if body.max_tokens == UNSET_NUMBER else DEFAULT_MAX_TOKENS
     with renaming(scores):
         output = output_limit(params, len(prompts), num_shown)
+    longest = max(range(len(encoded)), key=lambda index: len(encoded[index]))
+    with renaming({"prompt": names[longest], **scores}):  # first, so that an error names a number that works for all
+        request.admit(encoded[longest], params, output=output, default_max_tokens=default)
     with renaming({"prompt": names[0], **scores}):
         parsed = request.engine_request(
             "cmpl",

@@ -195,7 +195,9 @@ _LLAMA_CPP: Mapping[str, Rule] = {
     "repeat_penalty": _refused_but(1, note="send repetition_penalty"),
 }  # fmt: skip
 
-_OTHER_SERVERS: Mapping[str, Rule] = {  # SGLang, TGI, Mistral, Qwen, DeepSeek, OpenRouter
+_IN_BODY = "send its fields in the body itself"
+
+_OTHER_SERVERS: Mapping[str, Rule] = {  # SGLang, TGI, Mistral, Qwen, DeepSeek, OpenRouter, Ollama, KoboldAI, Jina
     **_ignored("send the header x-request-id", "rid"),
     **_ignored("usage has the cached tokens", "return_cached_tokens_details", "return_meta_info"),
     **_ignored("reasoning is sent as it comes", "stream_reasoning", neutral=(True,)),
@@ -205,6 +207,25 @@ _OTHER_SERVERS: Mapping[str, Rule] = {  # SGLang, TGI, Mistral, Qwen, DeepSeek, 
         "session_params", "custom_params", "custom_logit_processor", "bootstrap_host", "bootstrap_port",
         "bootstrap_room", "tool_prompt", "safe_prompt", "input_type", "prompt_name",
     ),
+    **_refused(
+        "adapter_id", "banned_strings", "banned_tokens", "custom_token_bans", "decoder_input_details", "instruction",
+        "late_chunking", "negative_prompt", "task", "watermark",
+    ),
+    **_refused("extra_body", "options", note=_IN_BODY),
+    **_refused("stopping_strings", "until", note="send stop"),
+    **_refused("ban_eos_token", note="send ignore_eos"),
+    **_refused("format", note="send response_format"),
+    **_refused("output_dimension", note="send dimensions"),
+    **_refused("return_full_text", note="send echo to /v1/completions"),
+    **dict.fromkeys(
+        ("epsilon_cutoff", "eta_cutoff", "no_repeat_ngram_size", "penalty_alpha", "smoothing_factor"), _refused_but(0)
+    ),
+    **dict.fromkeys(("encoder_repetition_penalty", "guidance_scale", "num_beams", "tfs", "typical"), _refused_but(1)),
+    **dict.fromkeys(("embedding_type", "output_dtype"), _refused_but("float")),
+    "do_sample": _refused_but(True, note="send temperature 0"),
+    "normalized": _refused_but(True, note="send normalize"),
+    "rep_pen": _refused_but(1, note="send repetition_penalty"),
+    "think": _refused_but(note=_IN_KWARGS),
     **_refused("input_ids", note="send token ids as prompt to /v1/completions"),
     **_refused("extra_key", note="send cache_salt"),
     **dict.fromkeys(("sampling_seed", "random_seed"), _refused_but(note="send seed")),

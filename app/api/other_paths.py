@@ -37,6 +37,7 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
     "/api/generate": ("Ollama's API", _TEXT),
     **dict.fromkeys(("/api/embed", "/api/embeddings"), ("Ollama's API", _VECTORS)),
     **dict.fromkeys(("/api/tags", "/api/ps", "/api/show"), ("Ollama's API", _MODELS)),
+    "/api/version": ("Ollama's API", "/version"),
     **dict.fromkeys(
         ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs"),
         ("Ollama's API", "`quire pull` and `quire models` on the server's machine"),
@@ -48,6 +49,14 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(
         ("/generate", "/generate_stream"), ("the APIs of Text Generation Inference and SGLang", _TEXT)
     ),
+    **dict.fromkeys(
+        ("/info", "/get_model_info", "/server_info"), ("the APIs of Text Generation Inference and SGLang", _MODELS)
+    ),
+    "/embed": ("Text Embeddings Inference's API", _VECTORS),
+    **dict.fromkeys(("/v1/embed", "/v2/embed"), ("Cohere's API", _VECTORS)),
+    "/v2/chat": ("Cohere's API", _CHAT),
+    **dict.fromkeys(("/pooling", "/v1/pooling", "/classify", "/v1/classify"), ("vLLM's pooling APIs", _VECTORS)),
+    **dict.fromkeys(("/healthz", "/ping"), ("other servers' checks of health", "/health")),
     "/invocations": ("the API of SageMaker", _CHAT),
 }  # fmt: skip
 

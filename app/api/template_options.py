@@ -6,30 +6,20 @@ marked by the template's renderer, names and keys may not contain the text of a 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
 import orjson
 
 from app.api.schemas import ChatBody
-from app.contract.errors import InvalidValue, UnsupportedParameter
+from app.contract.errors import InvalidValue
 from app.text.chat_template import RenderOptions
-from app.text.template_sandbox import TEMPLATE_NAMES
+from app.text.template_variables import FIELD, check_names
 from app.text.tokenizer import Tokenizer
 
 MAX_KWARGS_BYTES = 16 * 2**10  # as JSON
 MAX_KWARGS_KEYS = 128  # of all objects together
 MAX_KEY_LENGTH = 64
-# Variables that the server sets, and options of transformers' `apply_chat_template`.
-RESERVED = frozenset(
-    {
-        "messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template",
-        "tokenize", "return_dict", "return_tensors", "padding", "truncation", "max_length",
-    }
-)  # fmt: skip
 NO_THINKING = frozenset({"none", "minimal"})
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_KWARGS = "chat_template_kwargs"
 
 
 def render_options(body: ChatBody, tokenizer: Tokenizer) -> RenderOptions:
@@ -57,23 +47,10 @@ def render_options(body: ChatBody, tokenizer: Tokenizer) -> RenderOptions:
 def _variables(body: ChatBody, tokenizer: Tokenizer) -> Mapping[str, object]:
     given = body.chat_template_kwargs or {}
     _check_size(given)
-    for name in given:
-        if name in TEMPLATE_NAMES:
-            raise UnsupportedParameter(
-                f"{_KWARGS}.{name} has a meaning of its own in templates; give the variable another name.",
-                param=f"{_KWARGS}.{name}",
-            )
-        if name in RESERVED or name in tokenizer.named_tokens:
-            raise UnsupportedParameter(
-                f"{_KWARGS}.{name} is set by the server; leave it out.", param=f"{_KWARGS}.{name}"
-            )
-        if not _NAME.fullmatch(name):
-            raise InvalidValue(
-                f"{_KWARGS} has the key {name[:100]!r}; a variable needs a name such as a_b1.", param=_KWARGS
-            )
+    check_names(given, tokenizer)
     _check_keys(_keys(given), tokenizer.special_tokens)
     if not isinstance(given.get("enable_thinking", False), bool):
-        raise InvalidValue(f"{_KWARGS}.enable_thinking must be true or false.", param=f"{_KWARGS}.enable_thinking")
+        raise InvalidValue(f"{FIELD}.enable_thinking must be true or false.", param=f"{FIELD}.enable_thinking")
     effort = body.reasoning_effort
     ours: dict[str, object] = {} if effort is None else {"reasoning_effort": effort}
     if effort in NO_THINKING:
@@ -83,7 +60,7 @@ def _variables(body: ChatBody, tokenizer: Tokenizer) -> Mapping[str, object]:
     for name, value in ours.items():
         if given.get(name, value) != value:
             raise InvalidValue(
-                f"reasoning_effort {effort!r} and {_KWARGS}.{name} contradict each other; send one of them.",
+                f"reasoning_effort {effort!r} and {FIELD}.{name} contradict each other; send one of them.",
                 param="reasoning_effort",
             )
     return given | ours
@@ -92,11 +69,9 @@ def _variables(body: ChatBody, tokenizer: Tokenizer) -> Mapping[str, object]:
 def _check_size(given: Mapping[str, object]) -> None:
     size, num_keys = len(orjson.dumps(given)), sum(1 for _ in _keys(given))
     if size > MAX_KWARGS_BYTES:
-        raise InvalidValue(
-            f"{_KWARGS} has {size} bytes as JSON; at most {MAX_KWARGS_BYTES} are allowed.", param=_KWARGS
-        )
+        raise InvalidValue(f"{FIELD} has {size} bytes as JSON; at most {MAX_KWARGS_BYTES} are allowed.", param=FIELD)
     if num_keys > MAX_KWARGS_KEYS:
-        raise InvalidValue(f"{_KWARGS} has {num_keys} keys; at most {MAX_KWARGS_KEYS} are allowed.", param=_KWARGS)
+        raise InvalidValue(f"{FIELD} has {num_keys} keys; at most {MAX_KWARGS_KEYS} are allowed.", param=FIELD)
 
 
 def _check_keys(keys: Iterator[str], special_tokens: Iterable[str]) -> None:
@@ -104,11 +79,11 @@ def _check_keys(keys: Iterator[str], special_tokens: Iterable[str]) -> None:
     for key in keys:
         if len(key) > MAX_KEY_LENGTH:
             raise InvalidValue(
-                f"{_KWARGS} has a key of {len(key)} characters; at most {MAX_KEY_LENGTH} are allowed.", param=_KWARGS
+                f"{FIELD} has a key of {len(key)} characters; at most {MAX_KEY_LENGTH} are allowed.", param=FIELD
             )
         if any(token in key for token in special_tokens if token):
             raise InvalidValue(
-                f"{_KWARGS} has the key {key!r}, which contains a special token; use another key.", param=_KWARGS
+                f"{FIELD} has the key {key!r}, which contains a special token; use another key.", param=FIELD
             )
 
 

@@ -24,7 +24,7 @@ class ToolCall(msgspec.Struct, kw_only=True):
 
     function: FunctionCall
     id: str | None = None
-    type: str = "function"
+    type: str | None = "function"
     index: int | None = None  # some clients send back what they have accumulated from a stream
 
 
@@ -69,7 +69,7 @@ def _calls(path: str, calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
 
 
 def _call(path: str, call: ToolCall) -> dict[str, Any]:
-    if call.type != "function":
+    if call.type not in ("function", None):
         raise UnsupportedParameter(
             f"{path}.type is {call.type[:100]!r}; only 'function' is supported.", param=f"{path}.type"
         )

@@ -56,7 +56,11 @@ no_stop_trim stop_regex separate_reasoning stream_reasoning return_hidden_states
 return_cached_tokens_details return_meta_info lora_path session_params custom_params custom_logit_processor input_ids
 bootstrap_host bootstrap_port bootstrap_room data_parallel_rank extra_key rid sampling_seed max_new_tokens
 min_new_tokens regex ebnf json_schema random_seed safe_prompt enable_thinking thinking thinking_budget reasoning
-input_type truncate prompt_name stop_sequences num_predict top_a
+input_type truncate prompt_name stop_sequences num_predict top_a adapter_id ban_eos_token banned_strings banned_tokens
+custom_token_bans decoder_input_details do_sample embedding_type encoder_repetition_penalty epsilon_cutoff eta_cutoff
+extra_body format guidance_scale instruction late_chunking negative_prompt no_repeat_ngram_size normalized num_beams
+options output_dimension output_dtype penalty_alpha rep_pen return_full_text smoothing_factor stopping_strings task tfs
+think typical until watermark
 """
 """SGLang's entrypoints/openai/protocol.py and sampling_params.py, and fields of Mistral, Qwen, DeepSeek, OpenRouter,
 TEI and Ollama."""

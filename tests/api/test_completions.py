@@ -33,6 +33,12 @@ async def test_token_ids_are_not_tokenized(context, prompt):
     assert (await parse(raw({"prompt": prompt}), context, parse_completion)).request.prompt_token_ids == (5, 6)
 
 
+@pytest.mark.parametrize("prompt", [[[5], [6] * 9], [[6] * 9, [5]]], ids=str)
+async def test_the_largest_max_tokens_that_an_error_names_works_for_all_prompts(context, prompt):
+    with pytest.raises(ContextLengthExceeded, match=f"lower max_tokens to {MODEL_INFO.max_model_len - 9},"):
+        await parse(raw({"prompt": prompt, "max_tokens": 10**6}), context, parse_completion)
+
+
 async def test_minus_one_is_no_limit(context):
     """As llama.cpp's clients send it."""
     request = (await parse(raw({"prompt": "x", "max_tokens": -1}), context, parse_completion)).request

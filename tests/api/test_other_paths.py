@@ -29,6 +29,13 @@ from tests.api.serving import client_of, make_app
         ("/v1/batches", "stored files and jobs, .*; use another server"),
         ("/completion", "llama.cpp's own API, .*; use /v1/completions"),
         ("/generate_stream", "Text Generation Inference and SGLang"),
+        ("/info", "Text Generation Inference and SGLang, .*; use /v1/models"),
+        ("/api/version", "Ollama's API, .*; use /version.$"),
+        ("/embed", "Text Embeddings Inference's API, .*; use /v1/embeddings"),
+        ("/v2/embed", "Cohere's API, .*; use /v1/embeddings"),
+        ("/v2/chat", "Cohere's API, .*; use /v1/chat/completions"),
+        ("/classify", "vLLM's pooling APIs, .*; use /v1/embeddings"),
+        ("/ping", "other servers' checks of health, .*; use /health"),
         ("/v1beta/models/gemini:generateContent", "Google's Gemini API"),
         # a wrong base URL
         ("/chat/completions", "nothing at /chat/completions; use /v1/chat/completions; the base URL .* one /v1"),
@@ -43,7 +50,7 @@ from tests.api.serving import client_of, make_app
         ("/openai/deployments/x/chat/completions", "use /v1/chat/completions"),
         ("/v1/engines/x/completions", "use /v1/completions"),
         ("/v1/tokenize", "nothing at /v1/tokenize; use /tokenize.$"),
-        ("/api/version", "use /version.$"),
+        ("/api/v1/version", "use /version.$"),
         # anything else
         ("/nope", "nothing at /nope; the routes are listed in the documentation"),
         ("/v1/responsesx", "nothing at /v1/responsesx; the routes"),

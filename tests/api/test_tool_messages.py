@@ -25,6 +25,7 @@ def test_calls_are_passed_on():
     }
     without_id = {**CALL, "id": None}
     assert fields_of(role="assistant", tool_calls=[without_id])["tool_calls"] == [{**CALL, "id": ""}]
+    assert fields_of(role="assistant", tool_calls=[{**CALL, "type": None}]) == {"tool_calls": [CALL]}
 
 
 def test_an_answer_may_have_more_calls_than_a_request_has_tools():

@@ -19,16 +19,35 @@ TAKEN = {
     "CHATML": AS_GIVEN,
     "PYTHONIC": AS_GIVEN,
     "LFM2": AS_GIVEN,
-    "MISTRAL": Turns(False, False, False, False),
-    "GEMMA_2": Turns(False, False, False, False),
-    "GEMMA_3": Turns(True, False, False, False),
-    "MISTRAL_3": Turns(True, False, False, False),
+    "MISTRAL": Turns(False, False, False, False, False, False),
+    "GEMMA_2": Turns(False, False, False, False, False, False),
+    "GEMMA_3": Turns(True, False, False, False, False, False),
+    "MISTRAL_3": Turns(True, False, False, False, False, False),
     "PHI_3": Turns(False, False, False, True),
     "QWEN_FIRST": Turns(True, False, False, True),
 }
 ROLES = {"s": "system", "u": "user", "a": "assistant"}
 # Codex begins with two developer messages and two of the user; other agents put a system line behind each question.
-SEQUENCES = ["u", "su", "uau", "suau", "ssuu", "ssuuau", "sus", "susau", "suasuasu", "uuu", "uaau", "usu", "uasa"]
+SEQUENCES = [
+    "u",
+    "su",
+    "uau",
+    "suau",
+    "ssuu",
+    "ssuuau",
+    "sus",
+    "susau",
+    "suasuasu",
+    "uuu",
+    "uaau",
+    "usu",
+    "uasa",
+    "s",
+    "au",
+    "sau",
+    "ss",
+    "aau",
+]
 
 
 def chat(roles: str) -> list[dict[str, str]]:
@@ -57,6 +76,20 @@ def test_every_text_is_in_the_prompt(name, roles):
 
 
 UNCHANGED = [(name, roles) for name, roles in product(TAKEN, SEQUENCES) if TAKEN[name].fit(chat(roles)) == chat(roles)]
+
+
+CALL = {"id": "c23456789", "type": "function", "function": {"name": "f", "arguments": '{"text": "<cut'}}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+@pytest.mark.parametrize("results", [[], [{"role": "tool", "content": "<result>", "tool_call_id": CALL["id"]}]])
+def test_a_question_may_follow_a_call_or_its_result(name, results):
+    """As when an answer was cut in a call, and its user asks on."""
+    messages = [*chat("u"), {"role": "assistant", "content": None, "tool_calls": [CALL]}, *results, *chat("uu")[1:]]
+    source = getattr(templates, name)
+    template = template_of(source).taking(Findings(turns=found(source)))
+    text = template.render_text(messages)
+    assert all(message["content"] in text for message in [*messages[:1], *results, messages[-1]])
 
 
 @pytest.mark.parametrize(("name", "roles"), UNCHANGED)
@@ -119,6 +152,10 @@ def fitted(turns: Turns, roles: str) -> str:
         (Turns(False, False, False, False), "ssus", "u0123"),
         (Turns(False, False, False, False), "s", "u0"),
         (Turns(False, False, False, False), "ua", "u0 a1"),
+        (Turns(has_late_question=False), "ssau", "s0 s1 u a2 u3"),
+        (Turns(has_late_question=False), "s", "s0 u"),
+        (Turns(has_late_question=False), "sua", "s0 u1 a2"),
+        (Turns(False, has_late_question=False), "sau", "u0 a1 u2"),
     ],
 )
 def test_turns_are_fitted(turns, roles, expected):
@@ -209,5 +246,5 @@ def test_a_chat_is_shown_when_all_its_texts_are():
         shown.append([message["role"] for message in messages])
         return shown[-1][-1] != "system"
 
-    assert turns_of(shows) == Turns(True, True, False, True)
+    assert turns_of(shows) == Turns(True, True, False, True, False)
     assert ["system", "system", "user"] in shown and ["user", "user"] in shown

@@ -93,9 +93,12 @@ def _parts(rule: Part, known: Mapping[int, int]) -> Iterator[Part]:
 
 def _needed(rule: Part) -> Iterator[str]:
     """Yield the rules that a part of a rule has in it and does not leave out."""
-    pending = [rule]
+    pending, seen = [rule], set[int]()
     while pending:
         part = pending.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
         if part.name is not None:
             yield part.name
         if part.num_needed:

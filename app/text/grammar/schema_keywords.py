@@ -103,8 +103,10 @@ class _Reduction:
         return {name: self.of(each, f"{path}/{name}", depth + 2) for name, each in value.items()}
 
     def _ends(self, schema: Mapping[str, Any], path: str, depth: int) -> list[Any]:
-        """Return what a condition leads to."""
-        return [self.of(schema.get(key, True), f"{path}/{key}", depth + 1) for key in ("then", "else")]
+        """Return what a condition leads to; one that is always or never true has one end."""
+        condition = self.of(schema["if"], f"{path}/if", depth + 1)
+        ends = ["then"] if _allows_everything(condition) else ["else"] if condition is False else ["then", "else"]
+        return [self.of(schema.get(key, True), f"{path}/{key}", depth + 1) for key in ends]
 
 
 def _allows_everything(schema: Any) -> bool:
@@ -116,6 +118,14 @@ def _allows_all_strings(schema: Any) -> bool:
         types = schema["type"]
         return "string" in (types if isinstance(types, list) else [types])
     return _allows_everything(schema)
+
+
+def _has_enough(inner: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether an array has as many items as it must contain, whatever they are."""
+    fewest, needed = schema.get("minItems", 0), schema.get("minContains", 1)
+    return needed == 0 or (
+        _allows_everything(inner) and isinstance(fewest, int) and isinstance(needed, int) and fewest >= needed
+    )
 
 
 def _depends_on_nothing(dependencies: Any, schema: Mapping[str, Any]) -> bool:
@@ -152,7 +162,7 @@ _JUDGED: Mapping[str, _Test] = {
     "propertyNames": lambda inner, schema: _allows_all_strings(inner),
     "unevaluatedProperties": lambda inner, schema: _allows_everything(inner) or "additionalProperties" in schema,
     "unevaluatedItems": lambda inner, schema: _allows_everything(inner) or isinstance(schema.get("items"), dict | bool),
-    "contains": lambda inner, schema: schema.get("minContains") == 0 and "maxContains" not in schema,
+    "contains": lambda inner, schema: "maxContains" not in schema and _has_enough(inner, schema),
     "if": lambda inner, schema: all(map(_allows_everything, inner)),
     "dependentRequired": _depends_on_nothing,
     "dependentSchemas": _depends_on_nothing,

@@ -37,7 +37,9 @@ class _Rules:
 
     def __init__(self, root: Any) -> None:
         self._root = root
+        self._named = dict(_named(root))
         self._waiting = [ROOT]
+        self._known: dict[int, Part] = {}  # by id; references lead to one schema by many names, or into each other
         self.rules: dict[str, Part] = {}
         while self._waiting:
             place = self._waiting.pop()
@@ -48,7 +50,9 @@ class _Rules:
         """Return the parts of a schema; the library itself finds what no value satisfies for other reasons."""
         if not isinstance(schema, dict) or depth > 2 * MAX_SCHEMA_DEPTH:
             return FREE
-        return sequence(list(self._limits(schema, depth + 1)))
+        if (part := self._known.get(id(schema))) is None:
+            part = self._known[id(schema)] = sequence(list(self._limits(schema, depth + 1)))
+        return part
 
     def _limits(self, schema: Mapping[str, Any], depth: int) -> Iterator[Part]:
         """Yield all that a value must satisfy; what limits it otherwise is left to the library."""
@@ -65,9 +69,8 @@ class _Rules:
             yield choice([parts[kind](schema, depth) for kind in sorted(kinds)])
 
     def _reference(self, target: str) -> Part:
-        place = unquote(target).rstrip("/") or ROOT
-        if not place.startswith(ROOT):
-            return FREE
+        identifier, _, rest = target.partition(ROOT)
+        place = f"{identifier}{ROOT}{unquote(rest).rstrip('/')}"
         self._waiting.append(place)
         return reference(place)
 
@@ -76,11 +79,15 @@ class _Rules:
         properties = {
             name: self._part(each, depth + 1) for name, each in (given if isinstance(given, dict) else {}).items()
         }
-        others = FREE if "patternProperties" in schema else self._part(schema.get("additionalProperties"), depth)
+        additional, patterns = schema.get("additionalProperties"), schema.get("patternProperties")
+        unnamed = [self._part(each, depth + 1) for each in (patterns.values() if isinstance(patterns, dict) else ())]
+        if additional is not False:
+            unnamed.append(self._part(additional, depth))
+        others = choice(unnamed) if unnamed else FREE
         names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
         needed = [properties.pop(name, others) for name in dict.fromkeys(names)]
         num_more, listed = max(_count(schema.get("minProperties")) - len(needed), 0), list(properties.values())
-        if schema.get("additionalProperties") is False:
+        if not unnamed:
             return sequence([*needed, Part(listed, min(num_more, len(listed)))])
         return sequence([*needed, choice([others, Part(listed, num_more)])]) if num_more else sequence(needed)
 
@@ -97,15 +104,32 @@ class _Rules:
         return [self._part(each, depth + 1) for each in branches] if isinstance(branches, list) else []
 
     def _at(self, place: str) -> Any:
-        """Return what a place such as `#/$defs/a` has; True if nothing."""
-        found = self._root
-        for part in place.split("/")[1:]:
+        """Return what a place has, such as `#/$defs/a`, `#anchor` or `id#/$defs/a`; True if nothing."""
+        identifier, _, rest = place.partition(ROOT)
+        found = self._named.get(identifier, True) if identifier else self._root
+        if rest and not rest.startswith("/"):
+            return self._named.get(f"{ROOT}{rest}", True)
+        for part in rest.split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
             if isinstance(found, list):
                 found = found[int(key)] if key.isdecimal() and len(key) < 9 and int(key) < len(found) else True
             else:
                 found = found.get(key, True) if isinstance(found, dict) else True
-        return found if place == ROOT or place.startswith(f"{ROOT}/") else True
+        return found
+
+
+def _named(root: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the schemas that have a name, with it: an identifier, or `#` and an anchor."""
+    pending = [root]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += value
+        elif isinstance(value, dict):
+            pending += value.values()
+            for key, mark in (("$id", ""), ("id", ""), ("$anchor", ROOT)):
+                if isinstance(name := value.get(key), str):
+                    yield f"{mark}{name.removesuffix(ROOT)}", value
 
 
 def _count(value: Any) -> int:

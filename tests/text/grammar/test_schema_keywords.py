@@ -19,8 +19,14 @@ INTEGER = {"type": "integer"}
 JUDGED: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
     "not": ([{"not": False}, {"not": {"not": {}}}], [{"not": INTEGER}]),
     "if": (
-        [{"if": True}, {"if": INTEGER}, {"if": INTEGER, "then": True, "else": {"title": "a"}}],
-        [{"if": True, "then": INTEGER}, {"if": INTEGER, "else": False}],
+        [
+            {"if": True},
+            {"if": INTEGER},
+            {"if": INTEGER, "then": True, "else": {"title": "a"}},
+            {"if": {}, "then": True, "else": False},
+            {"if": False, "then": False},
+        ],
+        [{"if": True, "then": INTEGER}, {"if": INTEGER, "else": False}, {"if": False, "then": True, "else": INTEGER}],
     ),
     "contains": (
         [{"contains": INTEGER, "minContains": 0}],
@@ -66,6 +72,14 @@ def test_a_value_that_excludes_nothing_is_dropped(given: dict[str, Any]):
     kept = {"$anchor", "additionalProperties", "items", "maxItems", "required"}
     assert effective({**INTEGER, **given}).keys() <= {"type"} | kept
     assert accepts(schema({"anyOf": [given, {"const": 0}]}), "[]")
+
+
+@pytest.mark.parametrize("limits", [{"minItems": 1}, {"minItems": 3, "minContains": 2}], ids=str)
+def test_items_that_may_be_anything_are_contained_in_an_array_that_has_enough(limits: dict[str, Any]):
+    array = {"type": "array", "contains": True, **limits}
+    assert "contains" not in effective(array)
+    with pytest.raises(InvalidValue, match=r"^#/contains is true"):
+        effective({**array, "minContains": 4})
 
 
 @pytest.mark.parametrize(
