@@ -41,7 +41,7 @@ from app.llm_outputs import (
     error_of,
     new_outputs,
 )
-from app.llm_prompts import Prompt, Prompts, each_prompt, params_of_each, text_of, token_ids_of
+from app.llm_prompts import Prompt, Prompts, check_continued, each_prompt, params_of_each, text_of, token_ids_of
 from app.runtime.clock import monotonic
 from app.text.chat_template import RenderOptions
 from app.text.grammar.answer_rules import answer_rules
@@ -115,6 +115,8 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
         *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         chat_template_kwargs: Mapping[str, object] | None = None,
         tools: Sequence[Mapping[str, object]] | None = None,
         tool_choice: str | Mapping[str, object] = "auto",
@@ -124,6 +126,8 @@ class LLM:
 
         Without `sampling_params`, answers may be as long as the context allows. Messages, `tools`, `tool_choice` and
         `parallel_tool_calls` are those of OpenAI's API; `chat_template_kwargs` are variables of the template.
+        `continue_final_message` continues the last message, of the assistant, with `add_generation_prompt=False`.
+        The results have the rendered text as `prompt`.
 
         Raises:
             NoChatTemplate: the model has none.
@@ -140,11 +144,14 @@ class LLM:
             None if tools is None else list(tools), tool_choice, parallel_tool_calls, self._text.answers.calls
         )
         check_names(chat_template_kwargs or {}, self._text.tokenizer)
-        options = RenderOptions(variables=dict(chat_template_kwargs or {}), tools=use.definitions)
+        if continue_final_message:
+            check_continued(many, add_generation_prompt=add_generation_prompt)
+        variables = dict(chat_template_kwargs or {})
+        options = RenderOptions(add_generation_prompt, continue_final_message, variables, use.definitions)
         encoded = [template.render(checked_messages(each), options) for each in many]
-        results = self._run(
-            encoded, [None] * len(encoded), sampling_params or SamplingParams(max_tokens=None), use_tqdm, tools=use
-        )
+        texts = [self.tokenizer.decode(ids, skip_special_tokens=False) for ids in encoded]
+        params = sampling_params or SamplingParams(max_tokens=None)
+        results = self._run(encoded, texts, params, use_tqdm, tools=use)
         for result in results:
             self._parse(result, use)
         return results
@@ -190,6 +197,7 @@ class LLM:
         pooling: str | None = None,
         dimensions: int | None = None,
         normalize: bool = True,
+        use_tqdm: bool = False,
     ) -> list[EmbeddingRequestOutput]:
         """Return a vector for each prompt: its pooled hidden states, `mean` (default, unless the model says) or `last`.
 
@@ -214,7 +222,11 @@ class LLM:
         params = SamplingParams(max_tokens=1, temperature=0)
         encoded = [self._encode_plain(each) for each in batch]
         requests = [replace(self._request(ids, params, None), pooling=how) for ids in encoded]
-        found = {event.request_id: event for events in self._events_of(requests) for event in events}
+        found: dict[str, EngineEvent] = {}
+        with tqdm(total=len(requests), desc="embedding", unit="prompt", disable=not use_tqdm) as bar:
+            for events in self._events_of(requests):
+                found |= {event.request_id: event for event in events}
+                bar.update(len(events))
         results = []
         for request in requests:
             event = found[request.id]

@@ -47,6 +47,26 @@ def token_ids_of(prompt: Prompt) -> list[int]:
         ) from None
 
 
+def check_continued(chats: Sequence[Sequence[Mapping[str, object]]], *, add_generation_prompt: bool) -> None:
+    """Check that the last messages of `chats` can be continued.
+
+    Raises:
+        InvalidValue: an answer is to begin behind them, or one of them is not the assistant's.
+    """
+    if add_generation_prompt:
+        raise InvalidValue(
+            "continue_final_message and add_generation_prompt are both true; set add_generation_prompt to False.",
+            param="continue_final_message",
+        )
+    for messages in chats:
+        role = messages[-1].get("role") if messages else None
+        if role != "assistant":
+            raise InvalidValue(
+                f"The last message has the role {role!r:.100}; continue_final_message needs assistant.",
+                param="continue_final_message",
+            )
+
+
 def params_of_each(
     params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
 ) -> Sequence[SamplingParams]:

@@ -215,3 +215,38 @@ def test_the_log_format_can_be_set_in_the_environment(monkeypatch):
 def test_the_model_can_be_given_without_an_option():
     assert parsed("some/model", model="some/model").model.model == "some/model"
     assert parsed().model.model == "guide"
+
+
+@pytest.mark.parametrize("argument", ["--max_num_seqs=5", "--max-num_seqs=5"])
+def test_options_may_be_spelt_with_underscores(argument):
+    assert parsed(argument).scheduler.max_num_seqs == 5
+    assert parsed("--tensor_parallel_size", "1", "--enable_prefix_caching=True", "a_b").cache.enable_prefix_caching
+
+
+def test_only_options_lose_their_underscores():
+    assert parsed("--served_model_name", "a_b").model.served_model_name == "a_b"
+    parser = options.Parser("quire generate", "")
+    parser.add_argument("--max-tokens", type=int)
+    parser.add_argument("prompt")
+    assert parser.parse(["--max_tokens", "5", "--", "--max_tokens"]).prompt == "--max_tokens"
+
+
+@pytest.mark.parametrize("word", ["maybe", "", "1"])
+def test_a_value_of_a_flag_is_rejected_in_a_sentence(capsys, word):
+    code, _, err = run(capsys, "serve", f"--enable-prefix-caching={word}")
+    assert (code, err) == (
+        2,
+        f"quire: error: --enable-prefix-caching is {word!r}; it needs no value (see quire serve --help)\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "option"),
+    [
+        ("--enable-auto-tool-choise", "--enable-auto-tool-choice"),
+        ("--disable-log-request", "--disable-log-requests"),
+        ("--max_num_seq", "--max-num-seqs"),
+    ],
+)
+def test_a_misspelt_option_of_vllm_has_a_suggestion(capsys, word, option):
+    assert f"did you mean '{option}'" in run(capsys, "serve", word)[2]

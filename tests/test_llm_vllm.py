@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from app import LLM, SamplingParams
-from app.contract.errors import ConfigurationError
+from app.contract.errors import ConfigurationError, InvalidValue
 from tests.checkpoints import tiny
 
 MODEL = str(tiny("Llama"))
+GREEDY = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +100,29 @@ def test_vectors_are_in_outputs_embedding(llm):
     (output,) = llm.embed("the quick")
     assert len(output.outputs.embedding) == llm.engine.model_info.hidden_size
     assert output.prompt_token_ids == llm.tokenizer.encode("the quick")
+
+
+def test_the_rendered_text_of_a_chat_is_the_prompt_of_its_result(llm):
+    (output,) = llm.chat([{"role": "user", "content": "Hello"}], GREEDY, use_tqdm=False)
+    assert output.prompt == llm.tokenizer.decode(output.prompt_token_ids, skip_special_tokens=False)
+    assert "Hello" in output.prompt
+
+
+def test_a_chat_continues_its_last_message(llm):
+    begun = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "The quick"}]
+    (output,) = llm.chat(begun, GREEDY, use_tqdm=False, add_generation_prompt=False, continue_final_message=True)
+    assert output.prompt.endswith("The quick")
+
+
+def test_a_last_message_that_cannot_be_continued_is_rejected(llm):
+    asked = [{"role": "user", "content": "Hello"}]
+    with pytest.raises(InvalidValue, match="add_generation_prompt to False"):
+        llm.chat(asked, GREEDY, use_tqdm=False, continue_final_message=True)
+    for chat in (asked, []):
+        with pytest.raises(InvalidValue, match="needs assistant"):
+            llm.chat([chat], GREEDY, use_tqdm=False, add_generation_prompt=False, continue_final_message=True)
+
+
+def test_embed_takes_a_bar_as_the_other_methods(llm, capsys):
+    assert len(llm.embed(["the quick", "brown"], use_tqdm=True)) == 2
+    assert "2/2" in capsys.readouterr().err

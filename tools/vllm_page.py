@@ -6,29 +6,43 @@ from collections.abc import Iterable
 
 from app.config.vllm_option import VllmOption
 from app.config.vllm_options import OFF, SECTIONS
+from app.contract.vllm_params import VLLM_PARAMS
 
 _HEAD = """# Coming from vLLM
 
 `quire serve` accepts the options of `vllm serve` in these tables, and `LLM(...)` the same names as keywords. Each one
 acts here as it does there, or is accepted with one line in the log that says what is different, or is refused with what
 to do instead (exit code 2, `ConfigurationError`). Short forms are `-tp`, `-pp`, `-dp` and `-O`; a flag may have `--no-`
-in front. Other options of vLLM are unknown.
+in front, and underscores are read as hyphens. Other options of vLLM are unknown.
 
 """
+
+
+def _list(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def _sampling_params() -> str:
+    """Return what becomes of keywords that are not built."""
+    free = _list(name for name, param in VLLM_PARAMS.items() if param.same is None)
+    bound = "; ".join(f"`{name}` ({param.instead})" for name, param in VLLM_PARAMS.items() if param.same is not None)
+    return f"the same; {free} change nothing; these are accepted with vLLM's default and refused with others: {bound}"
+
 
 _METHODS = {
     "`generate(prompts, sampling_params, use_tqdm)`": (
         'the same; prompts are texts, token ids, `{"prompt": text}` or `{"prompt_token_ids": ids}`'
     ),
-    "`chat(messages, sampling_params, use_tqdm, chat_template_kwargs, tools)`": (
+    "`chat(messages, sampling_params, use_tqdm, add_generation_prompt, continue_final_message, tools, "
+    "chat_template_kwargs)`": (
         "the same, also `tool_choice` and `parallel_tool_calls`; another template is the setting `chat_template`"
     ),
-    "`embed(prompts)`": "the same, on CPUs; `pooling`, `dimensions` and `normalize` are keywords",
+    "`embed(prompts, use_tqdm)`": "the same, on CPUs; `pooling`, `dimensions` and `normalize` are keywords",
     "`beam_search(prompts, params)`": "the parameters are keywords, such as `beam_width=4`",
     "`get_tokenizer()`": "`encode` and `decode`, and none of transformers' other methods",
     "`get_default_sampling_params()`": "the same, but parameters do not change: use `dataclasses.replace`",
     "`score`, `classify`, `encode`, `reward`": "not built; `score_prompt` has the probabilities of a text's tokens",
-    "`SamplingParams`": "fields that are not supported are a `TypeError`",
+    "`SamplingParams`": _sampling_params(),
     "`StructuredOutputsParams`, `GuidedDecodingParams`": "`StructuredOutputs`, with the same fields",
     "`RequestOutput`": (
         "`request_id`, `prompt`, `prompt_token_ids`, `prompt_logprobs`, `outputs`, `finished`, `num_cached_tokens`; "
@@ -79,7 +93,3 @@ def _by_meaning(row: VllmOption) -> dict[str, list[str]]:
 def _shown(row: VllmOption) -> list[str]:
     """Return the values that ask for what is so; a flag that is off, and an empty value, need no word."""
     return [word for word in row.same if word not in OFF and word not in ("{}", "[]")]
-
-
-def _list(words: Iterable[str]) -> str:
-    return ", ".join(f"`{word}`" for word in words)

@@ -120,6 +120,16 @@ def readable(path: Path) -> Iterator[None]:
         raise rejected(f"Cannot read {error.filename or path}: {error.strerror}.") from None
 
 
+def check_no_pointer(file: Path, begin: bytes) -> None:
+    """Check that a file, which begins with `begin`, is not what Git leaves in its place without Git LFS. Any thread.
+
+    Raises:
+        ModelRefused: it is.
+    """
+    if begin.startswith(LFS_POINTER):
+        raise rejected(f"{file} {LFS_ADVICE}.")
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """Read one JSON object.
 
@@ -133,7 +143,9 @@ def read_json(file: Path) -> dict[str, Any]:
             raise rejected(
                 f"{file} is larger than {MAX_JSON_BYTES} bytes, the limit for JSON files; download the model again."
             )
-        value = json.loads(file.read_bytes())
+        content = file.read_bytes()
+        check_no_pointer(file, content)
+        value = json.loads(content)
     except FileNotFoundError:
         raise rejected(f"{file.parent} has no {file.name}; give a Hugging Face checkpoint folder.") from None
     except OSError as error:
@@ -191,12 +203,12 @@ def _read_header(file: Path) -> tuple[dict[str, TensorEntry], FileState]:
         with file.open("rb") as stream:
             state = FileState.of(stream)
             size = state.num_bytes
-            begin = stream.read(8)
-            if begin == LFS_POINTER[:8]:
-                raise rejected(f"{file} {LFS_ADVICE}.")
-            length = int.from_bytes(begin, "little")
+            begin = stream.read(len(LFS_POINTER))
+            check_no_pointer(file, begin)
+            length = int.from_bytes(begin[:8], "little")
             if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
                 raise _damaged(file, "it is truncated, or not a safetensors file")
+            stream.seek(8)
             header = stream.read(length)
     except OSError as error:
         raise rejected(f"Cannot read {file}: {error.strerror}.") from None

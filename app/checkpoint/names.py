@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from app.checkpoint.file_parts import without_part
-from app.checkpoint.folder import EMBEDDED, readable, rejected
+from app.checkpoint.folder import EMBEDDED, LFS_POINTER, check_no_pointer, readable, rejected
 from app.checkpoint.gguf_header import begins_as_gguf
 from app.checkpoint.hub.hub_cache import HubName
 from app.checkpoint.hub.repo_files import GGUF, RepoFile, choose, variants
@@ -94,8 +94,13 @@ def _local(model: str) -> Path:
             return path.absolute()
         if path.suffix in (".safetensors", ".json") and path.exists():
             raise rejected(f"{model} is one file of a checkpoint; give its folder, {path.absolute().parent}.")
+        if path.is_file():
+            with path.open("rb") as stream:
+                check_no_pointer(path, stream.read(len(LFS_POINTER)))
         if path.exists():
             raise rejected(f"{model} is a file that is no GGUF file; {_FORMS}.")
+        if path.is_symlink():
+            raise rejected(f"{model} is a link that leads to nothing; {_FORMS}.")
     raise rejected(f"There is no folder or file {model}; {_FORMS}.")
 
 

@@ -46,24 +46,36 @@ class Parser(argparse.ArgumentParser):
         Raises:
             ConfigurationError: an unknown option (with a suggestion), a missing or a superfluous argument.
         """
-        args, unknown = self.parse_known_args([self._flag_alone(argument) for argument in arguments])
+        num_options = list(arguments).index("--") if "--" in arguments else len(arguments)
+        options = [self._flag_alone(self._with_hyphens(argument)) for argument in arguments[:num_options]]
+        args, unknown = self.parse_known_args([*options, *arguments[num_options:]])
         if unknown:
             word = unknown[0].partition("=")[0]
             shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
             known = [option for action in shown for option in action.option_strings]
             what = "option" if word.startswith("-") else "argument"
-            advice = nearest(word, known)
+            advice = nearest(word, known) or nearest(word, list(self._option_string_actions))  # those of vLLM, too
             if word.partition(" ")[0] in known:  # in a list of arguments, as containers have it
                 advice = "; an option and its value are two arguments"
             raise ConfigurationError(f"unknown {what} {word!r}{advice} (see {self.prog} --help)")
         return args
 
+    def _with_hyphens(self, argument: str) -> str:
+        """Return `--max-tokens` for `--max_tokens`, as vLLM and configuration files spell it."""
+        option, equals, value = argument.partition("=")
+        spelt = option.replace("_", "-")
+        return f"{spelt}{equals}{value}" if spelt in self._option_string_actions else argument
+
     def _flag_alone(self, argument: str) -> str:
         """Return `--x` for `--x=True` and `--no-x` for `--x=False`, as command lines for vLLM have them."""
-        option, _, value = argument.partition("=")
-        flag = {"true": option, "false": option.replace("--", "--no-", 1)}.get(value.lower(), "")
+        option, equals, value = argument.partition("=")
         known = self._option_string_actions
-        return flag if option in known and known[option].nargs == 0 and flag in known else argument
+        if not equals or option not in known or known[option].nargs != 0:
+            return argument
+        flag = {"true": option, "false": option.replace("--", "--no-", 1)}.get(value.lower(), "")
+        if flag not in known:
+            raise ConfigurationError(f"{option} is {value!r}; it needs no value (see {self.prog} --help)")
+        return flag
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage and exiting."""

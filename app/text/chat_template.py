@@ -16,7 +16,7 @@ from typing import Any
 
 from jinja2 import TemplateError, TemplateSyntaxError
 
-from app.checkpoint.folder import read_json
+from app.checkpoint.folder import check_no_pointer, read_json
 from app.checkpoint.gguf_files import GgufMetadata
 from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.gguf_tokenizer import chat_templates
@@ -228,7 +228,9 @@ def _find_template(source: Path | GgufMetadata, override: Path | None) -> tuple[
 def _read(file: Path) -> str:
     if file.stat().st_size > MAX_TEMPLATE_BYTES:
         raise ValueError(f"{file} is larger than {MAX_TEMPLATE_BYTES} bytes")
-    return file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
+    check_no_pointer(file, text.encode())
+    return text
 
 
 def _normal(message: dict[str, object]) -> dict[str, object]:

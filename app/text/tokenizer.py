@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import tokenizers
 
-from app.checkpoint.folder import read_json
+from app.checkpoint.folder import check_no_pointer, read_json
 from app.contract.admission import too_long
 from app.contract.errors import NOT_OURS, InvalidValue, ModelRefused
 from app.text.detokenizer import Detokenizer, PieceDetokenizer, ShowingDetokenizer, WindowDetokenizer
@@ -239,6 +239,7 @@ def _read_backend(file: Path) -> tuple[bytes, tokenizers.Tokenizer]:
                 param="model",
             )
         data = file.read_bytes()
+        check_no_pointer(file, data)
         return data, tokenizers.Tokenizer.from_buffer(data)
     except FileNotFoundError:
         raise ModelRefused(

@@ -136,6 +136,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
         lambda f: (f / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
         ("git lfs pull",),
     ),
+    **{
+        f"pointer of Git LFS as {name}": (
+            lambda f, name=name: (f / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+            (name, "git lfs pull"),
+        )
+        for name in ("config.json", "generation_config.json", "model.safetensors.index.json")
+    },
     "index that breaks the line": (lambda f: shard(f, "a\nb.safetensors"), (r"a\nb.safetensors", "lacks")),
     "header is no JSON": (lambda f: write(f / WEIGHTS, b"{nonsense", b""), (WEIGHTS, "header is damaged")),
     "header is a list": (lambda f: write(f / WEIGHTS, [], b""), (WEIGHTS, "header is damaged")),

@@ -46,10 +46,17 @@ def test_the_error_for_a_missing_model_lists_the_accepted_forms(name: str):
     assert "owner/name:QUANT" in refusal.value.message
 
 
-def test_a_link_that_leads_to_itself_is_refused(tmp_path: Path):
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(ModelRefused, match="There is no folder"):
-        resolve(str(tmp_path / "loop"))
+@pytest.mark.parametrize("target", ["link", "blobs/nothing"])
+def test_a_link_that_leads_to_nothing_is_refused_as_one(tmp_path: Path, target: str):
+    (tmp_path / "link").symlink_to(tmp_path / target)
+    with pytest.raises(ModelRefused, match="link that leads to nothing"):
+        resolve(str(tmp_path / "link"))
+
+
+def test_a_pointer_of_git_lfs_is_named_whatever_its_name_is(tmp_path: Path):
+    (tmp_path / "blob").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(ModelRefused, match="git lfs pull"):
+        resolve(str(tmp_path / "blob"))
 
 
 def test_a_gguf_file_is_its_own_path_also_as_a_link_to_a_blob(tmp_path: Path):

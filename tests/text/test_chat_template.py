@@ -257,3 +257,13 @@ def test_the_pattern_for_special_tokens_finds_the_longest_at_each_position(words
             expected.append((position, position + length))
         position += length or 1
     assert found == expected
+
+
+def test_a_pointer_of_git_lfs_is_no_template(tmp_path):
+    write_folder(tmp_path)
+    tokenizer = Tokenizer.load(tmp_path)
+    file = tmp_path / "chat_template.jinja"
+    file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    for override in (None, file):
+        with pytest.raises(ModelRefused, match="git lfs pull"):
+            ChatTemplate.load(tmp_path, tokenizer, override)

@@ -199,3 +199,10 @@ def test_the_decoder_decides_the_detokenizer(tmp_path):
     assert [kind for kind, decoder in kinds.items() if decoder is None] == ["words"]
     assert type(toy("word_pieces")[0].new_detokenizer()).__name__ == "WindowDetokenizer"
     assert type(toy("sentencepiece")[0].new_detokenizer()).__name__ == "PieceDetokenizer"
+
+
+def test_a_pointer_of_git_lfs_is_no_tokenizer(tmp_path):
+    write_folder(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(ModelRefused, match=r"tokenizer\.json is only a pointer .*git lfs pull"):
+        Tokenizer.load(tmp_path)
