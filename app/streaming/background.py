@@ -107,7 +107,10 @@ class Background:
             raise Draining("The server is shutting down.")
         work = asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
         work.add_done_callback(self._end)
-        return await asyncio.shield(work)
+        try:
+            return await asyncio.shield(work)
+        finally:
+            del work  # an exception has this frame, and the arguments in it, which may be large; it is in the future
 
     def close(self) -> None:
         """Reject waiting calls; the threads end after their current calls. Does not block. Idempotent."""
