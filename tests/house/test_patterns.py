@@ -37,7 +37,7 @@ PATTERNS = {
     "app.api.page._NO_WEIGHT": ("fullmatch", CLIENT),
     "app.api.page._OWN_ADDRESS": ("sub", OWN),
     "app.api.page._VERSIONED": ("fullmatch", OWN),
-    "app.api.template_options._NAME": ("fullmatch", CLIENT),
+    "app.text.template_variables._NAME": ("fullmatch", CLIENT),
     "app.checkpoint.file_parts._PART": ("search", OPERATOR),
     "app.checkpoint.hub.download._ERRNO": ("sub", OPERATOR),
     "app.checkpoint.hub.hub_models._DIGEST": ("fullmatch", OPERATOR),
