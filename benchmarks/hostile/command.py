@@ -1,6 +1,6 @@
 """What the costliest grammars cost others, where a search has made them.
 
-`python -m benchmarks hostile [--languages schema,regex,gbnf,lark] [--requests N] [--seed N] [--model NAME]`. A small
+`python -m benchmarks hostile [--languages schema,regex,gbnf,lark] [--requests N] [--seed N] [--model long]`. A small
 generator writes schemas, regular expressions, GBNF and Lark at random; those that took the server longest, or most
 memory, are changed, combined and sent again. Three clients send them, each request from another address, so that no
 account's allowance stops them. Beside them the good client of `isolation` reads a stream, asks for `/livez`, and sends
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import tempfile
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import NamedTuple
 from app.commands.options import Parser
 from app.loadgen.table import number, table
 from app.observe.terminal import own_terminal
+from benchmarks.checkpoints import CHANGES, write_checkpoint
 from benchmarks.figures import write_json
 from benchmarks.hostile.search import Search, Tried
 from benchmarks.hostile.sources import LANGUAGES
@@ -61,7 +63,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--languages", help=f"some of {','.join(LANGUAGES)}; default all")
     parser.add_argument("--requests", type=int, default=200, help="of each language, default 200")
     parser.add_argument("--seed", type=int, default=0, help="of the search, default 0")
-    parser.add_argument("--model", default="guide", help="what is served, default guide")
+    parser.add_argument("--model", choices=CHANGES, default="long", help="of isolation's models, default long")
     parser.add_argument("--out", type=Path, help="write the figures and the genes of the costliest requests as JSON")
 
 
@@ -69,15 +71,17 @@ def run(args: argparse.Namespace) -> int:
     """Search in each language, and print; 1 if a limit is missed."""
     found: dict[str, Result] = {}
     faults: list[str] = []
-    for language in chosen(args.languages, list(LANGUAGES), "languages"):
-        options = [args.model, "--kv-cache-memory", str(KV_CACHE_BYTES), "--drain-timeout", str(DRAIN_S)]
-        with serving(*options) as server:
-            try:
-                found[language] = result = search(server, language, args.requests, args.seed)
-            except FAILURES as error:
-                faults.append("; ".join([f"{language}: {why(server, error)}", *getattr(error, "__notes__", [])]))
-            else:
-                print(f"{language}: {result.row}", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="quire-hostile-") as folder:
+        model = write_checkpoint(args.model, Path(folder) / args.model)
+        options = [str(model), "--load-format", "dummy", "--kv-cache-memory", str(KV_CACHE_BYTES)]
+        for language in chosen(args.languages, list(LANGUAGES), "languages"):
+            with serving(*options, "--drain-timeout", str(DRAIN_S)) as server:
+                try:
+                    found[language] = result = search(server, language, args.requests, args.seed)
+                except FAILURES as error:
+                    faults.append("; ".join([f"{language}: {why(server, error)}", *getattr(error, "__notes__", [])]))
+                else:
+                    print(f"{language}: {result.row}", file=sys.stderr, flush=True)
     if args.out is not None:
         write_json(args.out, {language: result.as_json() for language, result in found.items()})
     return report(found, faults)

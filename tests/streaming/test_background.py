@@ -32,6 +32,25 @@ async def test_exceptions_are_raised_to_the_caller(background: Background):
         await background.run(int, "x")
 
 
+async def test_the_arguments_of_a_call_that_raises_are_released_with_its_exception(background: Background):
+    """Without a collection of cycles, which comes after many requests: each may have megabytes."""
+
+    def fail(argument: LargeArgument) -> None:
+        raise ValueError
+
+    argument = LargeArgument()
+    alive = weakref.ref(argument)
+    gc.disable()
+    try:
+        with pytest.raises(ValueError):
+            await background.run(fail, argument)
+        del argument
+        await turn_loop()
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
 async def test_a_full_queue_rejects_calls_until_one_ends(background: Background):
     gate = threading.Event()
     first = asyncio.create_task(background.run(gate.wait, 30))

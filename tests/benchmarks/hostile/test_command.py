@@ -20,6 +20,7 @@ FINE = QUIET._replace(answers={"400": 2}, kept_bytes=0, back_s=0.0, exit_s=1.0)
 @pytest.fixture
 def without_servers(monkeypatch):
     monkeypatch.setattr(command, "serving", lambda *options: nullcontext())
+    monkeypatch.setattr(command, "write_checkpoint", lambda name, folder: folder)
     results = {"regex": Result(QUIET, FINE, [Tried((1, 2), 0.5, 100, 400)], [])}
     monkeypatch.setattr(command, "search", lambda server, language, num_requests, seed: results[language])
     return results
