@@ -11,9 +11,10 @@ import { FORMULA, formulaExtensions, mask } from "./formulas.js";
 const escapeHtml = (text) =>
   text.replace(/[&<>"]/g, (char) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[char]);
 
-// Beside punctuation ** opens and closes next to a blank, which Chinese, Japanese and Korean lack: "x**「" and "：**x".
-const OPENS = /^(?:[\u2e80-\ud7af\uf900-\uffef]\*|[^*]\*+[\u2e80-\ud7af\uf900-\uffef])/u;
-const CLOSES = /(?![*_])[\p{P}\p{S}](?=\*+[\u2e80-\ud7af\uf900-\uffef])|[\u2e80-\ud7af\uf900-\uffef](?=\*)/gu;
+// Beside punctuation marks open and close next to a blank, which Chinese, Japanese and Korean lack: "x**「" and "：~~x".
+const OPENS = /^(?:[\u2e80-\ud7af\uf900-\uffef][*~]|[^*~][*~]+[\u2e80-\ud7af\uf900-\uffef])/u;
+const CLOSES = /(?![*_~])[\p{P}\p{S}](?=[*~]+[\u2e80-\ud7af\uf900-\uffef])|[\u2e80-\ud7af\uf900-\uffef](?=[*~])/gu;
+const openedBy = (src, before) => (OPENS.test(before + src.slice(0, 4)) ? "" : before);
 
 const marked = new Marked({
   gfm: true,
@@ -24,7 +25,11 @@ const marked = new Marked({
     html: () => undefined,
     tag: () => undefined,
     emStrong(src, masked, before) {
-      return Tokenizer.prototype.emStrong.call(this, src, masked, OPENS.test(before + src.slice(0, 4)) ? "" : before);
+      return Tokenizer.prototype.emStrong.call(this, src, masked, openedBy(src, before));
+    },
+    del(src, masked, before) {
+      if (!src.startsWith("~~")) return undefined; // one ~ is a range: 3~5 days
+      return Tokenizer.prototype.del.call(this, src, masked, openedBy(src, before));
     },
   },
   renderer: {
@@ -114,5 +119,7 @@ export function completeTail(tail) {
     // Between blanks, and behind a letter or digit (2**3), a mark opens nothing; behind a blank it closes nothing.
     isOpen = isOpen ? /\s/.test(text[index - 1]) : /[^\\\w]..\S/.test(text.slice(index - 1, index + 3));
   }
-  return isOpen && !text.endsWith("*") ? `${tail.trimEnd()}**` : tail;
+  if (!isOpen || text.endsWith("*")) return tail;
+  // A backslash at the end would take the first mark: what it escapes is still to come.
+  return `${tail.trimEnd().replace(/(?<!\\)((?:\\\\)*)\\$/, "$1")}**`;
 }
