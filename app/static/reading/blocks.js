@@ -11,7 +11,7 @@ import { FORMULA, formulaExtensions, mask } from "./formulas.js";
 const escapeHtml = (text) =>
   text.replace(/[&<>"]/g, (char) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[char]);
 
-// Beside punctuation marks open and close next to a blank, which Chinese, Japanese and Korean lack: "x**「" and "：~~x".
+// Beside punctuation marks open and close at blanks, which Chinese, Japanese and Korean lack: "x**「" and "：~~x".
 const OPENS = /^(?:[\u2e80-\ud7af\uf900-\uffef][*~]|[^*~][*~]+[\u2e80-\ud7af\uf900-\uffef])/u;
 const CLOSES = /(?![*_~])[\p{P}\p{S}](?=[*~]+[\u2e80-\ud7af\uf900-\uffef])|[\u2e80-\ud7af\uf900-\uffef](?=[*~])/gu;
 const openedBy = (src, before) => (OPENS.test(before + src.slice(0, 4)) ? "" : before);
