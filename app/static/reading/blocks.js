@@ -11,10 +11,14 @@ import { FORMULA, formulaExtensions, mask } from "./formulas.js";
 const escapeHtml = (text) =>
   text.replace(/[&<>"]/g, (char) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[char]);
 
-// Beside punctuation marks open and close at blanks, which Chinese, Japanese and Korean lack: "x**「" and "：~~x".
+// Beside punctuation, marks open and close at blanks, which Chinese, Japanese and Korean lack.
 const OPENS = /^(?:[\u2e80-\ud7af\uf900-\uffef][*~]|[^*~][*~]+[\u2e80-\ud7af\uf900-\uffef])/u;
 const CLOSES = /(?![*_~])[\p{P}\p{S}](?=[*~]+[\u2e80-\ud7af\uf900-\uffef])|[\u2e80-\ud7af\uf900-\uffef](?=[*~])/gu;
-const openedBy = (src, before) => (OPENS.test(before + src.slice(0, 4)) ? "" : before);
+const opening = (name) =>
+  /** @this {Tokenizer} */
+  function (src, masked, before) {
+    return Tokenizer.prototype[name].call(this, src, masked, OPENS.test(before + src.slice(0, 4)) ? "" : before);
+  };
 
 const marked = new Marked({
   gfm: true,
@@ -24,13 +28,8 @@ const marked = new Marked({
     // Raw HTML is shown as text: these tokenizers match nothing, so that it becomes part of a paragraph.
     html: () => undefined,
     tag: () => undefined,
-    emStrong(src, masked, before) {
-      return Tokenizer.prototype.emStrong.call(this, src, masked, openedBy(src, before));
-    },
-    del(src, masked, before) {
-      if (!src.startsWith("~~")) return undefined; // one ~ is a range: 3~5 days
-      return Tokenizer.prototype.del.call(this, src, masked, openedBy(src, before));
-    },
+    emStrong: opening("emStrong"),
+    del: opening("del"),
   },
   renderer: {
     // An image would be loaded from another server.
@@ -119,7 +118,5 @@ export function completeTail(tail) {
     // Between blanks, and behind a letter or digit (2**3), a mark opens nothing; behind a blank it closes nothing.
     isOpen = isOpen ? /\s/.test(text[index - 1]) : /[^\\\w]..\S/.test(text.slice(index - 1, index + 3));
   }
-  if (!isOpen || text.endsWith("*")) return tail;
-  // A backslash at the end would take the first mark: what it escapes is still to come.
-  return `${tail.trimEnd().replace(/(?<!\\)((?:\\\\)*)\\$/, "$1")}**`;
+  return isOpen && !text.endsWith("*") ? `${tail.trimEnd()}**` : tail;
 }
