@@ -41,7 +41,16 @@ from app.llm_outputs import (
     error_of,
     new_outputs,
 )
-from app.llm_prompts import Prompt, Prompts, check_continued, each_prompt, params_of_each, text_of, token_ids_of
+from app.llm_prompts import (
+    Prompt,
+    Prompts,
+    check_continued,
+    each_chat,
+    each_prompt,
+    params_of_each,
+    text_of,
+    token_ids_of,
+)
 from app.runtime.clock import monotonic
 from app.text.chat_template import RenderOptions
 from app.text.grammar.answer_rules import answer_rules
@@ -138,8 +147,7 @@ class LLM:
             raise NoChatTemplate(
                 f"The model {self.engine.model_info.name} has no chat template; use generate, or set chat_template."
             )
-        single = [each for each in messages if isinstance(each, Mapping)]
-        many = [single] if single else [each for each in messages if not isinstance(each, Mapping)]
+        many = each_chat(messages)
         use = choose_tools(
             None if tools is None else list(tools), tool_choice, parallel_tool_calls, self._text.answers.calls
         )

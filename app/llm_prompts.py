@@ -47,6 +47,22 @@ def token_ids_of(prompt: Prompt) -> list[int]:
         ) from None
 
 
+def each_chat(messages: object) -> list[list[Mapping[str, object]]]:
+    """Return the conversations: `messages` are those of one or of several.
+
+    Raises:
+        InvalidValue: they are neither.
+    """
+    if isinstance(messages, Sequence) and not isinstance(messages, str):
+        chats = [messages] if any(isinstance(each, Mapping) for each in messages) else messages
+        if all(isinstance(chat, Sequence) and all(isinstance(each, Mapping) for each in chat) for chat in chats):
+            return [list(chat) for chat in chats]
+    raise InvalidValue(
+        f"messages is {str(messages)[:80]}; it must be a list of dicts with role and content, or a list of such lists.",
+        param="messages",
+    )
+
+
 def check_continued(chats: Sequence[Sequence[Mapping[str, object]]], *, add_generation_prompt: bool) -> None:
     """Check that the last messages of `chats` can be continued.
 

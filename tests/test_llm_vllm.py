@@ -126,3 +126,12 @@ def test_a_last_message_that_cannot_be_continued_is_rejected(llm):
 def test_embed_takes_a_bar_as_the_other_methods(llm, capsys):
     assert len(llm.embed(["the quick", "brown"], use_tqdm=True)) == 2
     assert "2/2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "messages", ["Hello", ["Hello"], {"role": "user"}, [{"role": "user", "content": "a"}, "b"], 5], ids=str
+)
+def test_what_is_no_conversation_is_rejected_in_a_sentence(llm, messages):
+    with pytest.raises(InvalidValue, match="must be a list of dicts") as caught:
+        llm.chat(messages, GREEDY, use_tqdm=False)
+    assert caught.value.param == "messages"

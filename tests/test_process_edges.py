@@ -23,17 +23,18 @@ COMMANDS = (
     ("serve", "--no-such-option"),
     ("pull",),
 )
-# Sends this process what Ctrl-C sends, as soon as `app.cli` is imported: at the same place on every machine.
-INTERRUPTED = """
+# Sends this process what Ctrl-C sends, as soon as a module is imported: at the same place on every machine.
+INTERRUPT = """
 import os, signal, sys
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
-        if name == "app.cli":
+        if name == "MODULE":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupt())
 from app.__main__ import run
 sys.exit(run())
 """
+INTERRUPTED = INTERRUPT.replace("MODULE", "app.cli")
 
 
 def run(*arguments: str, setup: Callable[[], object] | None = None, code: str | None = None, **options):
@@ -68,6 +69,14 @@ def test_all_streams_may_be_closed():
 def test_an_interrupt_while_modules_are_imported_ends_the_process_without_a_traceback():
     result = run("plan", "guide", code=INTERRUPTED)
     assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, b"", b"")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("doctor",), ("warm", "guide"), ("bench", "throughput", "--peer", "none")], ids=" ".join
+)
+def test_an_interrupt_while_torch_is_imported_ends_the_process_at_once(arguments):
+    result = run(*arguments, code=INTERRUPT.replace("MODULE", "torch._C"))
+    assert (result.returncode, result.stderr) == (-signal.SIGINT, b"")
 
 
 def test_an_interrupt_that_the_caller_ignores_stays_ignored():

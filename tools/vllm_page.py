@@ -13,7 +13,8 @@ _HEAD = """# Coming from vLLM
 `quire serve` accepts the options of `vllm serve` in these tables, and `LLM(...)` the same names as keywords. Each one
 acts here as it does there, or is accepted with one line in the log that says what is different, or is refused with what
 to do instead (exit code 2, `ConfigurationError`). Short forms are `-tp`, `-pp`, `-dp` and `-O`; a flag may have `--no-`
-in front, and underscores are read as hyphens. Other options of vLLM are unknown.
+in front, and underscores are read as hyphens. `--served-model-name` has one name, and `--api-key` one key each time it
+is given. Other options of vLLM are unknown.
 
 """
 

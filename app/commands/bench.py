@@ -16,7 +16,7 @@ from app.commands.options import Parser, add_settings, engine_settings, read_con
 from app.commands.workload import SHAPES, random_workload, write_shape
 from app.config.settings import Config, nearest, served_name
 from app.contract.errors import ConfigurationError
-from app.runtime.torch_needs import check_torch_can_load
+from app.runtime.torch_needs import load_torch
 
 BENCHMARKS = ("throughput", "serve")
 
@@ -81,7 +81,7 @@ def _throughput(args: argparse.Namespace, config: Config) -> int:
             "transformers, the peer, is not installed: run `.venv/bin/pip install transformers`, or measure Quire "
             "alone with --peer none"
         )
-    check_torch_can_load()
+    load_torch()
     from app.checkpoint.folder import Checkpoint
     from app.checkpoint.inspection import inspect
     from app.commands.throughput import machine, measure, quire_side, transformers_side

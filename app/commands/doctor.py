@@ -27,7 +27,7 @@ from app.config.devices import (
 from app.config.setting import GIB, MIB
 from app.config.settings import Config
 from app.contract.errors import CannotStart, QuireError
-from app.runtime.torch_needs import check_torch_can_load
+from app.runtime.torch_needs import load_torch
 
 FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
 MIN_DISK_BYTES = GIB
@@ -58,7 +58,7 @@ def add_options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one line per check; return 1 if a check failed."""
-    check_torch_can_load()
+    load_torch()
     config = read_config(args)
     marks = set()
     for finding in findings(config):

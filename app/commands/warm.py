@@ -13,7 +13,7 @@ from app.commands.options import Parser, add_settings, read_config
 from app.config.devices import CPU, CUDA, INSTALL_TRITON, MIN_CAPABILITY
 from app.config.settings import Config, settings
 from app.contract.errors import CannotStart, ConfigurationError
-from app.runtime.torch_needs import check_torch_can_load
+from app.runtime.torch_needs import load_torch
 
 SETTINGS = {
     "model", "dtype", "deterministic", "max_model_len", "block_size", "kv_cache_dtype", "swap_space",
@@ -54,7 +54,7 @@ def add_options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compile what is not in the caches; say what, for how long, and where it is."""
-    check_torch_can_load()
+    load_torch()
     capability, processors = _target(args)
     args.device = CPU if capability is None else CUDA
     config = read_config(args, model=args.served)

@@ -28,14 +28,15 @@ def setting(
     minimum: int | None = None,
     maximum: int | None = None,
     negated: str = "",
+    is_secret: bool = False,
 ) -> Any:
     """Declare one setting; `help` is its text on the command line and in the docs, with the unit.
 
     `kind` is by default that of the field's type in `KIND_OF_TYPE`. A flag that is on by default has an option
-    `--no-...`; `negated` is the help text of that option.
+    `--no-...`; `negated` is the help text of that option. Errors do not show the value of a secret.
     """
     about = {"help": help, "kind": kind, "choices": tuple(choices), "minimum": minimum, "maximum": maximum}
-    return dataclasses.field(default=default, metadata={**about, "negated": negated})
+    return dataclasses.field(default=default, metadata={**about, "negated": negated, "is_secret": is_secret})
 
 
 class Setting(NamedTuple):
@@ -50,6 +51,7 @@ class Setting(NamedTuple):
     minimum: int | None = None
     maximum: int | None = None
     negated: str = ""
+    is_secret: bool = False
 
     @property
     def option(self) -> str:
@@ -121,7 +123,7 @@ class Setting(NamedTuple):
 
     def _rejection(self, value: object, source: str) -> ConfigurationError:
         try:
-            given = repr(value)
+            given = "given" if value and self.is_secret else repr(value)
         except ValueError:  # an integer with more digits than Python converts to text
             given = "too large"
         given = given if len(given) <= MAX_SHOWN_CHARS else f"{given[:MAX_SHOWN_CHARS]}..."

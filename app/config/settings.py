@@ -220,7 +220,7 @@ class ServerConfig:
         "127.0.0.1", "Address to listen on; other addresses than loopback need an API key or `--insecure`."
     )
     port: int = setting(8000, "Port to listen on; 0 picks a free one.", minimum=0, maximum=65535)
-    api_key: tuple[str, ...] = setting((), "API key that clients must send; repeatable.")
+    api_key: tuple[str, ...] = setting((), "API key that clients must send; repeatable.", is_secret=True)
     insecure: bool = setting(False, "Allow listening on other addresses than loopback without an API key.")
     allowed_hosts: tuple[str, ...] = setting(
         (),

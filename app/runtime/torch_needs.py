@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
+from contextlib import suppress
+from importlib import import_module
 
 from app.contract.errors import CannotStart
 
@@ -27,3 +30,22 @@ def check_torch_can_load() -> None:
             f"this process may have {limit / 2**20:.0f} MiB of addresses, and torch needs at least "
             f"{MIN_ADDRESS_SPACE // 2**20}; raise the limit with `ulimit -v unlimited`"
         )
+
+
+def load_torch() -> None:
+    """Import torch, if it is installed; Ctrl-C ends the process at once meanwhile. Main thread only.
+
+    torch's libraries abort the process with a message of their own when Python raises KeyboardInterrupt in them.
+
+    Raises:
+        CannotStart: see `check_torch_can_load`.
+    """
+    check_torch_can_load()
+    interrupt = signal.getsignal(signal.SIGINT)
+    if interrupt is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        with suppress(ImportError, OSError):  # the next import says why
+            import_module("torch")
+    finally:
+        signal.signal(signal.SIGINT, interrupt)

@@ -229,3 +229,10 @@ def test_an_empty_list_is_rejected():
     for text in ("", " , "):
         with pytest.raises(ConfigurationError, match="QUIRE_API_KEY"):
             load_config({}, {"QUIRE_API_KEY": text})
+
+
+@pytest.mark.parametrize("value", ["hush", ("hush\udce9",), [1, "hush"]])
+def test_errors_do_not_show_keys(value):
+    with pytest.raises(ConfigurationError, match="api_key is given; it must be a list") as caught:
+        make_config({"api_key": value})
+    assert "hush" not in caught.value.message

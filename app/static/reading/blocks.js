@@ -11,9 +11,14 @@ import { FORMULA, formulaExtensions, mask } from "./formulas.js";
 const escapeHtml = (text) =>
   text.replace(/[&<>"]/g, (char) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[char]);
 
-// Beside punctuation ** opens and closes next to a blank, which Chinese, Japanese and Korean lack: "x**「" and "：**x".
-const OPENS = /^(?:[\u2e80-\ud7af\uf900-\uffef]\*|[^*]\*+[\u2e80-\ud7af\uf900-\uffef])/u;
-const CLOSES = /(?![*_])[\p{P}\p{S}](?=\*+[\u2e80-\ud7af\uf900-\uffef])|[\u2e80-\ud7af\uf900-\uffef](?=\*)/gu;
+// Beside punctuation, marks open and close at blanks, which Chinese, Japanese and Korean lack.
+const OPENS = /^(?:[\u2e80-\ud7af\uf900-\uffef][*~]|[^*~][*~]+[\u2e80-\ud7af\uf900-\uffef])/u;
+const CLOSES = /(?![*_~])[\p{P}\p{S}](?=[*~]+[\u2e80-\ud7af\uf900-\uffef])|[\u2e80-\ud7af\uf900-\uffef](?=[*~])/gu;
+const opening = (name) =>
+  /** @this {Tokenizer} */
+  function (src, masked, before) {
+    return Tokenizer.prototype[name].call(this, src, masked, OPENS.test(before + src.slice(0, 4)) ? "" : before);
+  };
 
 const marked = new Marked({
   gfm: true,
@@ -23,9 +28,8 @@ const marked = new Marked({
     // Raw HTML is shown as text: these tokenizers match nothing, so that it becomes part of a paragraph.
     html: () => undefined,
     tag: () => undefined,
-    emStrong(src, masked, before) {
-      return Tokenizer.prototype.emStrong.call(this, src, masked, OPENS.test(before + src.slice(0, 4)) ? "" : before);
-    },
+    emStrong: opening("emStrong"),
+    del: opening("del"),
   },
   renderer: {
     // An image would be loaded from another server.

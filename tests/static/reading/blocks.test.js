@@ -112,6 +112,9 @@ test("emphasis opens and closes beside Chinese, Japanese and Korean punctuation"
     ["他说：**重要**，**很重要**。", "他说：<strong>重要</strong>，<strong>很重要</strong>。"],
     ["`**重要：**内容`", "<code>**重要：**内容</code>"],
     ["2 ** 3：** 4", "2 ** 3：** 4"],
+    ["~~删除。~~内容", "<del>删除。</del>内容"],
+    ["内容~~「删除」~~内容", "内容<del>「删除」</del>内容"],
+    ["**注：**~~旧。~~新", "<strong>注：</strong><del>旧。</del>新"],
   ]) {
     assert.equal(renderBlock(text).trim(), `<p>${html}</p>`);
   }
@@ -124,6 +127,7 @@ test("emphasis beside other punctuation follows CommonMark", () => {
     ["**Note:** text", "<strong>Note:</strong> text"],
     ["**a*b*c", "**a<em>b</em>c"],
     ["snake_case_名", "snake_case_名"],
+    ["a ~~b~~ c", "a <del>b</del> c"],
   ]) {
     assert.equal(renderBlock(text).trim(), `<p>${html}</p>`);
   }
