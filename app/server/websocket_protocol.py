@@ -61,6 +61,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._guard.leave(self.client[0] if self.client else None)
         self._is_over = True
         self._unparsed = b""
+        # Parts of a message, perhaps megabytes: this object is in cycles, and may wait long for a collection.
+        self.frames = []
+        self.conn.reader.buffer.clear()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -173,12 +176,18 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         else:
             self._fail(_CLOSE_PINGS, "too many pings")
 
+    def handle_text(self, event: Frame) -> None:
+        """Begin a message of text."""
+        super().handle_text(event)
+        event.data = b""  # the library's parser keeps the last frame
+
     def handle_cont(self, event: Frame) -> None:
         """Add a fragment to a message, unless it has too many."""
         if self._is_over:
             return
         if len(self.frames) < self._limits.max_fragments:
             super().handle_cont(event)
+            event.data = b""
         else:
             self._fail(_CLOSE_FRAGMENTS, f"a message of more than {self._limits.max_fragments} fragments")
 
@@ -194,6 +203,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
                 self._fail(_CLOSE_UTF8, "the text is not UTF-8")
                 return
         super().send_receive_event_to_app()
+        self.frames = []  # the application has them
 
     def _fail(self, code: int, reason: str) -> None:
         self.conn.fail(code, reason)

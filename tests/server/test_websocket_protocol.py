@@ -10,7 +10,7 @@ import pytest
 from websockets.frames import Frame, Opcode
 
 from app.observe.log import ACCESS_LOGGER
-from app.server.websocket_protocol import text_frame
+from app.server.websocket_protocol import WebSocketProtocol, text_frame
 from tests.api.serving import HANG_S, until
 from tests.server.websocket_frames import QUIRE_V1, TEXT, frame
 from tests.server.wire import HOST, LIMITS, handshake, num_descriptors, on_uvloop, served
@@ -266,3 +266,44 @@ async def test_a_websocket_after_requests_on_the_same_connection_works():
 def test_a_text_frame_has_the_bytes_that_the_library_would_send(size: int):
     payload = b"x" * size
     assert text_frame(payload) == Frame(Opcode.TEXT, payload).serialize(mask=False)
+
+
+def num_kept() -> int:
+    """The bytes of messages that WebSockets of this process keep, open and lost ones."""
+    found = gc.get_objects()
+    protocols = [each for each in found if isinstance(each, WebSocketProtocol)]
+    frames = [each for each in found if isinstance(each, Frame)]
+    unread = sum(len(each.conn.reader.buffer) + sum(map(len, each.frames)) for each in protocols)
+    return unread + sum(len(each.data) for each in frames)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [frame(TEXT, b" " * MAX_BYTES), frame(TEXT, b" " * MAX_BYTES, fin=False), frame(TEXT, b" " * MAX_BYTES)[:-1]],
+    ids=["whole", "a fragment", "without its end"],
+)
+async def test_a_lost_connection_keeps_nothing_of_a_message(sent: bytes):
+    """Without a collection of cycles, which comes after many connections: each may have megabytes."""
+    async with served(max_request_bytes=MAX_BYTES) as server:
+        gc.collect()
+        gc.disable()
+        try:
+            _, writer = await open_websocket(server)
+            writer.write(sent)
+            await writer.drain()
+            await until(lambda: num_kept() > 0 or sent[0] & 0x80)
+            writer.transport.abort()
+            await until(lambda: server.num_connections == 0)
+            assert num_kept() == 0
+        finally:
+            gc.enable()
+
+
+async def test_an_open_connection_keeps_no_message_that_the_application_has():
+    async with served(max_request_bytes=MAX_BYTES) as server:
+        reader, writer = await open_websocket(server)
+        writer.write(frame(TEXT, b" " * MAX_BYTES) + frame(PING))
+        async with asyncio.timeout(HANG_S):
+            await reader.readexactly(2)
+        assert num_kept() == 0
+        writer.transport.abort()
