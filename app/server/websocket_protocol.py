@@ -203,7 +203,6 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
                 self._fail(_CLOSE_UTF8, "the text is not UTF-8")
                 return
         super().send_receive_event_to_app()
-        self.frames = []  # the application has them
 
     def _fail(self, code: int, reason: str) -> None:
         self.conn.fail(code, reason)

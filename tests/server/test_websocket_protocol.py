@@ -302,8 +302,11 @@ async def test_a_lost_connection_keeps_nothing_of_a_message(sent: bytes):
 async def test_an_open_connection_keeps_no_message_that_the_application_has():
     async with served(max_request_bytes=MAX_BYTES) as server:
         reader, writer = await open_websocket(server)
-        writer.write(frame(TEXT, b" " * MAX_BYTES) + frame(PING))
+        writer.write(
+            frame(TEXT, b'{"t":"hello","protocol":"quire.v1"}')
+            + frame(TEXT, b'{"t":"start","id":"a","x":"%b"}' % (b"x" * (MAX_BYTES // 2)))
+        )
         async with asyncio.timeout(HANG_S):
-            await reader.readexactly(2)
+            await reader.readuntil(b'"t":"error"')
         assert num_kept() == 0
         writer.transport.abort()
