@@ -50,8 +50,17 @@ def _proportional_bytes(pid: str) -> int:
 
 def memory_bytes() -> int:
     """Return the bytes of this process's address space; 0 where the system does not tell."""
+    return _statm_bytes(0)
+
+
+def resident_bytes() -> int:
+    """Return the bytes of this process that are in memory; 0 where the system does not tell."""
+    return _statm_bytes(1)
+
+
+def _statm_bytes(field: int) -> int:
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        pages = int(Path("/proc/self/statm").read_text().split()[field])
     except OSError:
         return 0
     return pages * resource.getpagesize()

@@ -18,15 +18,14 @@ import socket
 import sys
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from app.contract.errors import InvalidValue
-from app.contract.grammar import Grammar
 from app.runtime.process_limits import limit_memory
-from app.text.grammar.children.mask_jobs import Jobs, Lexer, Row
+from app.text.grammar.children.kept_grammars import KeptGrammars
+from app.text.grammar.children.mask_jobs import Jobs, Row
 from app.text.grammar.children.mask_memory import NUM_NOTES, MaskMemory
 from app.text.grammar.children.mask_messages import (
     LIMIT_S,
@@ -46,7 +45,6 @@ from app.text.grammar.children.mask_messages import (
 )
 from app.text.grammar.children.mask_writer import MaskWriter
 from app.text.grammar.compile import compile_grammar, error_of
-from app.text.grammar.grammar_sizes import MAX_BYTES
 from app.text.grammar.row_mask import RowMask
 from app.text.grammar.vocabulary import GrammarVocabulary
 
@@ -83,10 +81,7 @@ class MaskWorker:
         self._drafted: list[Drafted] = []
         self._began = 0.0  # when the oldest result that is not told was found
         self._sending = threading.Lock()
-        self._keeping = threading.Lock()  # of these three
-        self._prototypes: OrderedDict[Grammar, tuple[LLMatcher, int]] = OrderedDict()  # with its bytes
-        self._lexers: dict[Grammar, Lexer] = {}
-        self._num_bytes = 0
+        self._grammars = KeptGrammars()
         self._is_compiling = False
         self._calls = [0] * NUM_NOTES  # of each thread: counts what it has worked on
         self._threads: dict[int, threading.Thread] = {MAIN: threading.current_thread()}
@@ -117,10 +112,8 @@ class MaskWorker:
         for start in turn.starts:
             grammar = start.constraint.grammar
             assert grammar is not None
-            with self._keeping:
-                lexer = self._lexers.setdefault(grammar, Lexer())
-            row = self._rows[start.sequence_id] = Row(start, lexer)
-            if (prototype := self._prototype(grammar)) is not None:
+            row = self._rows[start.sequence_id] = Row(start, self._grammars.lexer(grammar))
+            if (prototype := self._grammars.get(grammar)) is not None:
                 self._jobs.begin(row, partial(self._begin, prototype))
             else:
                 self._jobs.compile_for(row)
@@ -250,32 +243,14 @@ class MaskWorker:
         assert grammar is not None
         if row.is_ended:
             return NOT_NEEDED
-        if (known := self._prototype(grammar)) is not None:
+        if (known := self._grammars.get(grammar)) is not None:
             return known
         try:
             prototype = compile_grammar(grammar, self._vocabulary)
         except InvalidValue as error:
             return error.message
-        self._keep(grammar, prototype, row.start.num_bytes)
+        self._grammars.keep(grammar, prototype, row.start.num_bytes)
         return prototype
-
-    def _keep(self, grammar: Grammar, prototype: LLMatcher, num_bytes: int) -> None:
-        """Keep a compiled grammar for the sequences that begin with it; drop those that none has begun with longest."""
-        with self._keeping:
-            self._prototypes[grammar] = prototype, num_bytes
-            self._num_bytes += num_bytes
-            while self._num_bytes > MAX_BYTES and len(self._prototypes) > 1:
-                oldest, (_, num_bytes) = self._prototypes.popitem(last=False)
-                self._lexers.pop(oldest, None)  # a sequence that has begun keeps its own
-                self._num_bytes -= num_bytes
-
-    def _prototype(self, grammar: Grammar) -> LLMatcher | None:
-        """Return a compiled grammar that is kept, from now on longer than all others; None if it is not kept."""
-        with self._keeping:
-            if grammar not in self._prototypes:
-                return None
-            self._prototypes.move_to_end(grammar)
-            return self._prototypes[grammar][0]
 
     # --- All threads ----------------------------------------------------------------------------------------------
 
@@ -327,6 +302,7 @@ class MaskWorker:
                 seen.clear()
                 self._jobs.begun.wait(IDLE_S)
             self._arm()
+            self._grammars.drop_grown()
             time.sleep(TICK_S)
             self._jobs.share()
             with self._sending:
