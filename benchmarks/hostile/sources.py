@@ -112,7 +112,7 @@ def _element(genes: Genes, num_rules: int, depth: int) -> str:
         return '"a"'
     match genes.below(6):
         case 0:
-            return json.dumps(genes.of(LETTERS))
+            return json.dumps(genes.of(LETTERS), ensure_ascii=False)
         case 1:
             return genes.of(("[a-z]", "[^q]", "[0-9a-f]", "[^\\x00-\\x1f]"))
         case 2:
@@ -148,7 +148,7 @@ def _lark_element(genes: Genes, count: int) -> str:
     number = genes.below(count)
     match genes.below(7):
         case 0:
-            return json.dumps(genes.of(LETTERS))
+            return json.dumps(genes.of(LETTERS), ensure_ascii=False)
         case 1 | 2:
             return f"T{number}"
         case 3:
