@@ -14,6 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.server import ServerProtocol
+from websockets.streams import StreamReader
 
 from app.server.http_protocol import HttpProtocol
 from app.server.lifecycle import Server
@@ -31,8 +32,8 @@ METHODS = {
     ),
     WebSocketsSansIOProtocol: (
         "connection_made", "connection_lost", "data_received", "receive", "send", "shutdown", "keepalive_timeout",
-        "handle_connect", "handle_close", "handle_ping", "handle_cont", "handle_parser_exception",
-        "send_receive_event_to_app", "stop_keepalive",
+        "handle_connect", "handle_close", "handle_ping", "handle_text", "handle_cont",
+        "handle_parser_exception", "send_receive_event_to_app", "stop_keepalive",
     ),
     ServerProtocol: ("reject", "fail", "data_to_send"),
     RequestResponseCycle: ("send", "receive"),
@@ -51,6 +52,8 @@ ATTRIBUTES = {
         "frames", "handshake_complete", "handshake_initiated", "initial_response", "queue", "read_paused", "response",
         "scope", "transport", "writable",
     ),
+    ServerProtocol: ("reader",),
+    StreamReader: ("buffer",),
 }  # fmt: skip
 
 
@@ -61,7 +64,9 @@ def test_private_methods_exist(kind):
 
 @pytest.mark.parametrize("kind", ATTRIBUTES, ids=lambda kind: kind.__name__)
 def test_private_attributes_exist(kind):
-    source = "".join(inspect.getsource(base) for base in kind.__mro__ if base.__module__.startswith("uvicorn"))
+    source = "".join(
+        inspect.getsource(base) for base in kind.__mro__ if base.__module__.startswith(("uvicorn", "websockets"))
+    )
     assert [name for name in ATTRIBUTES[kind] if not re.search(rf"\b{name}\b", source)] == []
 
 
