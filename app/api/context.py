@@ -14,6 +14,7 @@ from app.contract.errors import ModelNotFound
 from app.contract.ports import EngineClient
 from app.streaming.background import Background
 from app.streaming.drain import Drain
+from app.streaming.heap_trimmer import HeapTrimmer
 from app.streaming.streams import Streams
 from app.text.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
@@ -46,6 +47,7 @@ class ApiContext:
         grammar_trials: tries grammars in processes of their own, and leases them.
         threads: the threads that parse and tokenize request bodies.
         long_thread: the thread for long bodies, so that short ones do not wait for them.
+        heap: returns to the system what these have freed.
         timers: heartbeat intervals of streams.
         streams: the open streams.
         piece_lock: lets one part of a large JSON response be encoded per iteration of the loop, server-wide.
@@ -69,6 +71,7 @@ class ApiContext:
         self.threads = Background("text")
         self.grammar_trials = GrammarTrials(self.grammars, self.threads)
         self.long_thread = Background("long-text", num_threads=1, max_queue=MAX_LONG_WAITING)
+        self.heap = HeapTrimmer(self.long_thread)
         self.timers = timers
         self.streams = Streams(config.server.max_pending_bytes)
         self.piece_lock = asyncio.Lock()
@@ -87,6 +90,7 @@ class ApiContext:
     def close(self) -> None:
         """Reject calls that wait for a thread, and end the processes that try grammars. Idempotent."""
         self.grammar_trials.close()
+        self.heap.close()
         self.threads.close()
         self.long_thread.close()
 

@@ -269,7 +269,10 @@ async def parse(
     request = RequestContext(body, sender, always_streams, context, engine.model_info(), monotonic(), max_tokens)
     if len(body) <= MAX_SMALL_BYTES:
         return await context.threads.run(parser, request, account=sender.account)
-    return await context.long_thread.run(_parse_long, parser, request, account=sender.account)
+    try:
+        return await context.long_thread.run(_parse_long, parser, request, account=sender.account)
+    finally:
+        context.heap.note_large()
 
 
 async def parse_answer(
