@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import InitVar, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.grammar import StructuredOutputs
-from app.contract.vllm_params import VLLM_PARAMS
+from app.contract.vllm_params import takes_vllm_params
 
 MAX_LOGPROBS = 20
 MAX_SCORED_TOKENS = 4096
@@ -69,6 +69,7 @@ class SamplingDefaults:
     repetition_penalty: float = 1.0
 
 
+@takes_vllm_params
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """How tokens are sampled and when a sequence ends; `None` means the model's default.
@@ -114,24 +115,8 @@ class SamplingParams:
     early_stopping: bool | str = False
     structured_outputs: StructuredOutputs | None = None
     thinking_token_budget: int | None = None
-    # Of vLLM: not kept, since only values that ask for what is so are accepted.
-    skip_special_tokens: InitVar[object] = True
-    spaces_between_special_tokens: InitVar[object] = True
-    detokenize: InitVar[object] = True
-    include_stop_str_in_output: InitVar[object] = False
-    bad_words: InitVar[object] = None
-    allowed_token_ids: InitVar[object] = None
-    logits_processors: InitVar[object] = None
-    truncate_prompt_tokens: InitVar[object] = None
-    guided_decoding: InitVar[object] = None
-    output_kind: InitVar[object] = None
-    flat_logprobs: InitVar[object] = False
-    skip_reading_prefix_cache: InitVar[object] = None
-    extra_args: InitVar[object] = None
 
-    def __post_init__(self, *vllm_values: object) -> None:
-        for (name, param), value in zip(VLLM_PARAMS.items(), vllm_values, strict=True):
-            param.check(name, value)
+    def __post_init__(self) -> None:
         for name, bounds in BOUNDS.items():
             check = _check_int if bounds.is_integer else _check_float
             check(name, getattr(self, name), bounds)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar
 
 from app.contract.errors import UnsupportedParameter
 
+Kind = TypeVar("Kind")
 _MAX_SHOWN_CHARS = 40
 
 
@@ -50,4 +53,20 @@ VLLM_PARAMS: Mapping[str, VllmParam] = {
     "skip_reading_prefix_cache": VllmParam(None),
     "extra_args": VllmParam((None, {}), "nothing reads it"),
 }
-"""In the order in which `SamplingParams` has them."""
+
+
+def takes_vllm_params(kind: type[Kind]) -> type[Kind]:
+    """Let the constructor of a class take these keywords, too: they are checked and not kept.
+
+    They are no fields: what is not kept need not be sent to another process or compared.
+    """
+    make = kind.__init__
+
+    @wraps(make)
+    def init(self: Kind, *values: Any, **fields: Any) -> None:
+        for name in [name for name in fields if name in VLLM_PARAMS]:
+            VLLM_PARAMS[name].check(name, fields.pop(name))
+        make(self, *values, **fields)
+
+    setattr(kind, "__init__", init)  # noqa: B010  # mypy knows that it is a method
+    return kind

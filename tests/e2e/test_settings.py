@@ -64,7 +64,7 @@ async def test_a_wrong_value_is_named_and_not_sent(page: Page, server: ScriptedS
     await page.goto(server.url)
     await open_settings(page)
     await page.get_by_label("Top-p").fill("7")
-    await expect(page.get_by_role("alert")).to_have_text("Top-p is “7”; enter a number above 0, at most 1.")
+    await expect(page.get_by_role("alert")).to_have_text("Top-p is “7”; enter a number from 0 to 1.")
     await page.keyboard.press("Escape")
     await ask(page, "Why?")
     assert set((await server.next_stream()).request) == {"messages"}
