@@ -104,7 +104,8 @@ def check_history(data: st.DataObject) -> EngineStats:
     num_prompt = data.draw(st.sampled_from((1, 2, 7, 31, 33, 127, 128, 129, 150)), label="prompt tokens")
     others = data.draw(st.lists(st.integers(1, 140), max_size=10), label="prompt tokens of the others")
     block_size = data.draw(st.sampled_from((8, 16, 32, 64, 128)), label="block size")
-    num_tokens = data.draw(st.sampled_from((448, 640, 4096)), label="pool in tokens")
+    scale = 4 if block_size == 128 else 1  # of all memory, or it would have too few blocks
+    num_tokens = scale * data.draw(st.sampled_from((448, 640, 4096)), label="pool in tokens")
     # Two consecutive faults at the same token would fail a request that runs alone.
     faults = data.draw(st.sets(st.sampled_from((2, 17, 33, 50))), label="steps that raise")
     engine = engine_for(
@@ -116,7 +117,7 @@ def check_history(data: st.DataObject) -> EngineStats:
         max_num_batched_tokens=data.draw(st.sampled_from((16, 17, 24, 61, 96, 512)), label="token budget"),
         max_num_seqs=data.draw(st.sampled_from((4, 6, 16)), label="seats"),
         enable_prefix_caching=data.draw(st.booleans(), label="prefix cache"),
-        swap_space=data.draw(st.sampled_from((0, 2**18, 2**23)), label="host memory"),
+        swap_space=scale * data.draw(st.sampled_from((0, 2**18, 2**23)), label="host memory"),
     )
     recorder = LogitRecorder(engine)
     rng = random.Random(num_prompt)
