@@ -146,8 +146,10 @@ def _run_together(commands: list[list[str]], folder: Path, watch: Watch) -> None
             with log.open("wb") as stream:
                 # A group of its own: Ctrl-C is for this process to handle, it must not look like a compiler that fails.
                 started.append(subprocess.Popen(command, stdout=stream, stderr=stream, process_group=0))
-        while (done := sum(process.poll() is not None for process in started)) < len(started):
-            watch(done, len(started))
+        while True:
+            watch(done := sum(process.poll() is not None for process in started), len(started))
+            if done == len(started):
+                break
             with suppress(subprocess.TimeoutExpired):
                 next(process for process in started if process.returncode is None).wait(_LOOK_S)
     finally:
