@@ -95,15 +95,13 @@ def _more(genes: Genes) -> object:
 def gbnf(genes: Genes) -> str:
     """Return a grammar in GBNF."""
     count = genes.of(SMALL)
-    lines = [f"root ::= {_alternatives(genes, count, 0)}"]
-    return "\n".join([*lines, *(f"r{number} ::= {_alternatives(genes, count, 0)}" for number in range(count))])
+    names = ("root", *(f"r{number}" for number in range(count)))
+    return "\n".join(f"{name} ::= {_alternatives(genes, lambda: _element(genes, count, 0))}" for name in names)
 
 
-def _alternatives(genes: Genes, num_rules: int, depth: int) -> str:
-    parts = [
-        " ".join(_element(genes, num_rules, depth) for _ in range(min(genes.of(SMALL), 6)))
-        for _ in range(min(genes.of(SMALL), 10))
-    ]
+def _alternatives(genes: Genes, element: Callable[[], str]) -> str:
+    """Return some alternatives of some elements each, as GBNF and Lark write them."""
+    parts = [" ".join(element() for _ in range(min(genes.of(SMALL), 6))) for _ in range(min(genes.of(SMALL), 10))]
     return " | ".join(parts)
 
 
@@ -118,7 +116,8 @@ def _element(genes: Genes, num_rules: int, depth: int) -> str:
         case 2:
             return f"r{genes.below(num_rules)}"
         case 3:
-            return f"({_alternatives(genes, num_rules, depth + 2)}){genes.of(('*', '+', '?', ''))}"
+            inner = _alternatives(genes, lambda: _element(genes, num_rules, depth + 2))
+            return f"({inner}){genes.of(('*', '+', '?', ''))}"
         case 4:
             return f"({_element(genes, num_rules, depth + 1)}){_repeated(genes)}"
         case _:
@@ -128,20 +127,12 @@ def _element(genes: Genes, num_rules: int, depth: int) -> str:
 def lark(genes: Genes) -> str:
     """Return a grammar in Lark."""
     count = genes.of(SMALL)
-    lines = [f"start: {_lark_alternatives(genes, count)}"]
-    lines += [f"r{number}: {_lark_alternatives(genes, count)}" for number in range(count)]
+    lines = [f"start: {_alternatives(genes, lambda: _lark_element(genes, count))}"]
+    lines += [f"r{number}: {_alternatives(genes, lambda: _lark_element(genes, count))}" for number in range(count)]
     lines += [f"T{number}: {_terminal(genes)}" for number in range(count)]
     if genes.below(3) == 0:
         lines.append("%ignore /[ \\t]+/")
     return "\n".join(lines)
-
-
-def _lark_alternatives(genes: Genes, count: int) -> str:
-    parts = [
-        " ".join(_lark_element(genes, count) for _ in range(min(genes.of(SMALL), 6)))
-        for _ in range(min(genes.of(SMALL), 10))
-    ]
-    return " | ".join(parts)
 
 
 def _lark_element(genes: Genes, count: int) -> str:
