@@ -145,6 +145,7 @@ class ModelAnswer(msgspec.Struct):
     format: str
     quantization: str | None
     default_sampling_params: dict[str, float]
+    default_sampling_sources: dict[str, str]
     capabilities: dict[str, bool]
 
 

@@ -63,6 +63,7 @@ def parse_chat(request: RequestContext) -> ApiRequest:
             body,
             ignored,
             output=output_limit(params, num_shown_tokens=num_shown),
+            default_max_tokens=request.model_info.defaults.max_tokens if _says_no_length(body) else None,
             reasoning=start,
             tools=prompt.tools,
         )
@@ -155,6 +156,11 @@ def _max_tokens(body: ChatBody) -> int | None:
         message = "max_tokens and max_completion_tokens differ; send one of them."
         raise InvalidValue(message, param="max_completion_tokens")
     return None if given == UNSET_NUMBER else given
+
+
+def _says_no_length(body: ChatBody) -> bool:
+    """Whether a body says nothing of the length of its answer, not even -1."""
+    return body.max_tokens is None and body.max_completion_tokens is None
 
 
 def _logprobs(body: ChatBody) -> int | None:

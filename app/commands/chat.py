@@ -37,7 +37,7 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument("--system", metavar="TEXT", help="System message of the conversation.")
     add_sampling(parser)
-    add_settings(parser, "model", "cache", "scheduler", without=SAMPLING_NAMES)
+    add_settings(parser, "model", "sampling", "cache", "scheduler", without=SAMPLING_NAMES)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("prompt", metavar="PROMPT", help="The prompt; `-` reads it from standard input.")
     parser.add_argument("--raw", action="store_true", help="Complete PROMPT as plain text, without the chat template.")
     add_sampling(parser)
-    add_settings(parser, "model", "cache", "scheduler", without=SAMPLING_NAMES)
+    add_settings(parser, "model", "sampling", "cache", "scheduler", without=SAMPLING_NAMES)
 
 
 def run(args: argparse.Namespace) -> int:

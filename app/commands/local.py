@@ -76,7 +76,7 @@ class LocalModel:
 
     def _answer(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> TextStream:
         model_info = self._engine.model_info()
-        resolved = admit(prompt_token_ids, params, model_info)
+        resolved = admit(prompt_token_ids, params, model_info, default_max_tokens=model_info.defaults.max_tokens)
         request = EngineRequest(uuid.uuid4().hex, tuple(prompt_token_ids), resolved, monotonic())
         return iterate(self._runner, self._stream(request))
 

@@ -17,7 +17,10 @@ from app.config.vllm_options import translate, vllm_options
 from app.contract.errors import ConfigurationError
 
 _SHORT = {"quiet": ("-q",)}
-_METAVARS = {"text": "TEXT", "integer": "N", "seconds": "SECONDS", "share": "SHARE", "bytes": "SIZE", "list": "TEXT"}
+_METAVARS = {
+    "text": "TEXT", "integer": "N", "seconds": "SECONDS", "share": "SHARE", "number": "N", "bytes": "SIZE",
+    "list": "TEXT",
+}  # fmt: skip
 _SAMPLING: dict[str, tuple[type, str]] = {
     "max_tokens": (int, "Maximum number of output tokens; by default as many as fit."),
     "temperature": (float, "Sampling temperature; 0 is greedy. By default the model's own."),
@@ -186,8 +189,8 @@ def _value(item: Setting, given: str | list[str]) -> object:
 
 
 def engine_settings(config: Config) -> dict[str, Any]:
-    """Return the settings of model, cache and scheduler as keyword arguments of `LLM`."""
-    sections = (config.model, config.cache, config.scheduler)
+    """Return the settings of model, sampling, cache and scheduler as keyword arguments of `LLM`."""
+    sections = (config.model, config.sampling, config.cache, config.scheduler)
     return {field.name: getattr(section, field.name) for section in sections for field in dataclasses.fields(section)}
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.grammar import StructuredOutputs
+from app.contract.sampling_defaults import DEFAULT_NAMES, SamplingDefaults
 from app.contract.vllm_params import takes_vllm_params
 
 MAX_LOGPROBS = 20
@@ -56,17 +57,6 @@ BOUNDS: Mapping[str, Bounds] = {
     "thinking_token_budget": Bounds(0, MAX_TOKENS),
 }
 _TOKEN_ID = Bounds(0, MAX_TOKENS)
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingDefaults:
-    """A model's values for parameters that are `None`: its `generation_config.json`, else neutral values."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
 
 
 @takes_vllm_params
@@ -174,7 +164,7 @@ class SamplingParams:
         """Return a copy in which every `None` of a model-dependent field is the model's default (neutral for beams)."""
         if self.use_beam_search:
             defaults = SamplingDefaults(temperature=0.0)
-        missing = [field.name for field in fields(SamplingDefaults) if getattr(self, field.name) is None]
+        missing = [name for name in DEFAULT_NAMES if getattr(self, name) is None]
         return replace(self, **{name: getattr(defaults, name) for name in missing})
 
     def _check_beams(self) -> None:

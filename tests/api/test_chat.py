@@ -16,7 +16,7 @@ from app.contract.admission import num_blocks_needed
 from app.contract.engine_status import EngineStats
 from app.contract.errors import ContextLengthExceeded, InvalidValue, Overloaded, RequestError
 from app.contract.overload_levels import MAX_LEVEL, effects
-from app.contract.sampling_params import SamplingDefaults
+from app.contract.sampling_defaults import SamplingDefaults
 from app.text.chat_template import ChatTemplate
 from tests.api.serving import HANG_S, client_of, make_app, parse, raw, until
 from tests.fakes import MODEL_INFO, FakeEngine

@@ -5,11 +5,11 @@ import math
 import pytest
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
+from app.contract.sampling_defaults import SamplingDefaults
 from app.contract.sampling_params import (
     MAX_LOGIT_BIAS,
     MAX_STOP_LENGTH,
     MAX_STOP_STRINGS,
-    SamplingDefaults,
     SamplingParams,
 )
 

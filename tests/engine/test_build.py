@@ -13,7 +13,8 @@ import torch
 from app.config.settings import make_config
 from app.contract.errors import CannotStart, ConfigurationError, ModelRefused
 from app.contract.requests import EngineRequest
-from app.contract.sampling_params import SamplingDefaults, SamplingParams
+from app.contract.sampling_defaults import SamplingDefaults
+from app.contract.sampling_params import SamplingParams
 from app.engine import build as module
 from app.engine.build import build_engine
 from app.runtime.startup_timings import StartTimings
