@@ -26,11 +26,17 @@ async def open_settings(page: Page) -> None:
 
 
 async def test_settings_are_sent_and_belong_to_their_conversation(page: Page, server: ScriptedServer) -> None:
-    server.details = {"default_sampling_params": {"temperature": 0.6, "top_p": 0.95}}
+    server.details = {
+        "default_sampling_params": {"temperature": 0.6, "top_p": 0.95},
+        "default_sampling_sources": {"temperature": "recommended by its publisher"},
+    }
     await page.goto(server.url)
     await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
     await open_settings(page)
     await expect(page.get_by_label("Temperature")).to_have_attribute("placeholder", "0.6")
+    said = re.compile("vary more. Default 0.6: recommended by its publisher.$")
+    await expect(page.get_by_label("Temperature")).to_have_accessible_description(said)
+    await expect(page.get_by_label("Top-p")).to_have_accessible_description(re.compile("1 allows all.$"))
     await expect(page.get_by_label("Seed")).to_have_attribute("placeholder", "random")
     await page.get_by_label("System prompt").fill("Be brief.")
     await page.get_by_label("Temperature").fill("0.2")
