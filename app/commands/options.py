@@ -22,7 +22,7 @@ _METAVARS = {
     "list": "TEXT",
 }  # fmt: skip
 _SAMPLING: dict[str, tuple[type, str]] = {
-    "max_tokens": (int, "Maximum number of output tokens; by default as many as fit."),
+    "max_tokens": (int, "Maximum number of output tokens; by default `--default-max-tokens`, else as many as fit."),
     "temperature": (float, "Sampling temperature; 0 is greedy. By default the model's own."),
     "top_p": (float, "Sample from the most likely tokens that together have this probability; 1 disables."),
     "top_k": (int, "Sample from this many most likely tokens; 0 disables."),
