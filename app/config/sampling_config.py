@@ -15,7 +15,7 @@ def _default(name: str, what: str) -> Any:
     low, high = (int(end) if end == int(end) else end for end in (bounds.low, bounds.high))
     return setting(
         None,
-        f"Default of `{name}`, {what}",
+        f"`{name}` of requests that name none{what}",
         kind="integer" if bounds.is_integer else "number",
         minimum=low,
         maximum=None if high == MAX_LENGTH else high,
@@ -28,19 +28,16 @@ class SamplingConfig:
 
     default_temperature: float | None = _default(
         "temperature",
-        "for requests without one; 0 is greedy. Like the following ones, where it is not set the model's files say it, "
-        "else the recommendation of its publisher, else for GGUF files llama.cpp's default.",
+        "; 0 is greedy. What neither this nor the following settings say is what the model's files say, else what its "
+        "publisher recommends, else for GGUF files llama.cpp's default.",
     )
-    default_top_p: float | None = _default("top_p", "for requests without one; 1 allows all tokens.")
-    default_top_k: int | None = _default("top_k", "for requests without one; 0 allows all tokens.")
-    default_min_p: float | None = _default("min_p", "for requests without one; 0 allows all tokens.")
-    default_repetition_penalty: float | None = _default(
-        "repetition_penalty", "for requests without one; 1 is no penalty."
-    )
+    default_top_p: float | None = _default("top_p", "; 1 allows all tokens.")
+    default_top_k: int | None = _default("top_k", "; 0 allows all tokens.")
+    default_min_p: float | None = _default("min_p", "; 0 allows all tokens.")
+    default_repetition_penalty: float | None = _default("repetition_penalty", "; 1 is no penalty.")
     default_max_tokens: int | None = _default(
         "max_tokens",
-        "for requests without one. Where it is not set, an answer may be as long as fits, and a completion over HTTP "
-        "16 tokens.",
+        "; without it an answer may be as long as fits, and a completion over HTTP 16 tokens.",
     )
     generation_config: str = setting(
         "auto",
