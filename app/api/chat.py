@@ -63,6 +63,7 @@ def parse_chat(request: RequestContext) -> ApiRequest:
             body,
             ignored,
             output=output_limit(params, num_shown_tokens=num_shown),
+            default_max_tokens=_default_max_tokens(body),
             reasoning=start,
             tools=prompt.tools,
         )
@@ -155,6 +156,14 @@ def _max_tokens(body: ChatBody) -> int | None:
         message = "max_tokens and max_completion_tokens differ; send one of them."
         raise InvalidValue(message, param="max_completion_tokens")
     return None if given == UNSET_NUMBER else given
+
+
+def _default_max_tokens(body: ChatBody) -> int | None:
+    if body.default_max_tokens is not None and body.default_max_tokens < 1:
+        raise InvalidValue(
+            f"default_max_tokens is {body.default_max_tokens}; it must be at least 1.", param="default_max_tokens"
+        )
+    return body.default_max_tokens
 
 
 def _logprobs(body: ChatBody) -> int | None:
