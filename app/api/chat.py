@@ -63,7 +63,7 @@ def parse_chat(request: RequestContext) -> ApiRequest:
             body,
             ignored,
             output=output_limit(params, num_shown_tokens=num_shown),
-            default_max_tokens=_default_max_tokens(body),
+            default_max_tokens=_share_of_context(body, request.model_info.max_model_len),
             reasoning=start,
             tools=prompt.tools,
         )
@@ -158,12 +158,16 @@ def _max_tokens(body: ChatBody) -> int | None:
     return None if given == UNSET_NUMBER else given
 
 
-def _default_max_tokens(body: ChatBody) -> int | None:
-    if body.default_max_tokens is not None and body.default_max_tokens < 1:
+def _share_of_context(body: ChatBody, max_model_len: int) -> int | None:
+    """Return how many tokens `context_share` allows an answer without `max_tokens`."""
+    share = body.context_share
+    if share is None:
+        return None
+    if not 0 < share <= 1:
         raise InvalidValue(
-            f"default_max_tokens is {body.default_max_tokens}; it must be at least 1.", param="default_max_tokens"
+            f"context_share is {share}; it must be a number above 0 and at most 1.", param="context_share"
         )
-    return body.default_max_tokens
+    return max(1, int(max_model_len * share))
 
 
 def _logprobs(body: ChatBody) -> int | None:

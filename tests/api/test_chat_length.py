@@ -11,6 +11,7 @@ from app.contract.overload_levels import MAX_LEVEL, effects
 from tests.api.serving import make_app, parse, raw
 from tests.fakes import MODEL_INFO, FakeEngine
 
+QUARTER = MODEL_INFO.max_model_len // 4
 BODY = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
@@ -23,8 +24,8 @@ async def context():
     ("level", "fields", "max_tokens"),
     [
         (MAX_LEVEL, {}, effects(MAX_LEVEL).default_max_tokens),
-        (MAX_LEVEL, {"default_max_tokens": 1000}, effects(MAX_LEVEL).default_max_tokens),
-        (MAX_LEVEL, {"default_max_tokens": 7}, 7),
+        (MAX_LEVEL, {"context_share": 0.5}, effects(MAX_LEVEL).default_max_tokens),
+        (MAX_LEVEL, {"context_share": 7 / MODEL_INFO.max_model_len}, 7),
         (MAX_LEVEL, {"max_tokens": 1000}, 1000),
         (MAX_LEVEL, {"max_completion_tokens": 1000}, 1000),
         (MAX_LEVEL, {"min_tokens": 700}, 700),
@@ -41,23 +42,32 @@ async def test_overload_lowers_the_default_max_tokens_and_no_given_one(level, fi
 @pytest.mark.parametrize(
     ("fields", "max_tokens"),
     [
-        ({"default_max_tokens": 12}, 12),
-        ({"default_max_tokens": 100_000_000}, None),  # the rest of the context, and no error
-        ({"default_max_tokens": 12, "max_tokens": 40}, 40),
-        ({"default_max_tokens": 12, "max_completion_tokens": 40}, 40),
-        ({"default_max_tokens": 12, "max_tokens": -1}, 12),
-        ({"default_max_tokens": 12, "min_tokens": 15}, 15),
+        ({"context_share": 0.25}, QUARTER),
+        ({"context_share": 1}, None),  # the rest of the context, and no error
+        ({"context_share": 1e-9}, 1),
+        ({"context_share": 0.25, "max_tokens": QUARTER + 1}, QUARTER + 1),
+        ({"context_share": 0.25, "max_completion_tokens": 40}, 40),
+        ({"context_share": 0.25, "max_tokens": -1}, QUARTER),
+        ({"context_share": 0.25, "min_tokens": QUARTER + 1}, QUARTER + 1),
     ],
 )
-async def test_default_max_tokens_limits_an_answer_that_has_no_limit_of_its_own(context, fields, max_tokens):
+async def test_a_share_of_the_context_limits_an_answer_that_has_no_limit_of_its_own(context, fields, max_tokens):
     request = (await parse(raw(BODY | fields), context, parse_chat)).request
     assert request.params.max_tokens == (max_tokens or MODEL_INFO.max_model_len - len(request.prompt_token_ids))
 
 
-async def test_default_max_tokens_must_be_positive(context):
-    with pytest.raises(InvalidValue, match="default_max_tokens is 0; it must be at least 1") as caught:
-        await parse(raw(BODY | {"default_max_tokens": 0}), context, parse_chat)
-    assert caught.value.param == "default_max_tokens"
+async def test_a_conversation_that_leaves_less_than_the_share_is_answered(context):
+    long = {"messages": [{"role": "user", "content": "word " * 1400}]}
+    request = (await parse(raw(long | {"context_share": 0.5}), context, parse_chat)).request
+    assert request.params.max_tokens == MODEL_INFO.max_model_len - len(request.prompt_token_ids)
+    assert request.params.max_tokens < MODEL_INFO.max_model_len // 2
+
+
+@pytest.mark.parametrize("share", [0, -0.25, 1.01])
+async def test_the_share_is_above_0_and_at_most_1(context, share):
+    with pytest.raises(InvalidValue, match="it must be a number above 0 and at most 1") as caught:
+        await parse(raw(BODY | {"context_share": share}), context, parse_chat)
+    assert caught.value.param == "context_share"
 
 
 async def test_a_server_may_lower_max_tokens_instead():

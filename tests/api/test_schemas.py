@@ -33,7 +33,7 @@ def read_chat(*, is_strict: bool = False, **fields: object):
         ("ignore_eos", "no"),
         ("repetition_stop", "no"),
         ("repetition_stop", 1),
-        ("default_max_tokens", "many"),
+        ("context_share", "all"),
         ("stop_token_ids", [1.5]),
         ("stop_token_ids", "1"),
         ("messages", {}),
