@@ -24,6 +24,8 @@ from tests.api.serving import HANG_S
 
 STATIC = Path(app.__file__).parent / "static"
 WINDOW = 256
+LIMITS = {"context_share": 0.25, "repetition_stop": True}
+"""Of an answer, as the page sends them."""
 
 
 def content_security_policy(page: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from tests.e2e.browsing import ask, begin, last_answer, stored_answer, until_at_end, until_true
-from tests.e2e.scripted import ScriptedServer
+from tests.e2e.scripted import LIMITS, ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -34,8 +34,7 @@ HOSTILE = """<script>document.title = "owned"</script>
 
 async def test_an_answer_is_rendered_as_markdown_while_it_streams(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
-    limits = {"context_share": 0.25, "repetition_stop": True}
-    assert stream.request == {"messages": [{"role": "user", "content": "What is Quire?"}], **limits}
+    assert stream.request == {"messages": [{"role": "user", "content": "What is Quire?"}], **LIMITS}
     prose = last_answer(page).locator(".prose")
     await stream.delta("Quire is a **chat")
     await expect(prose.locator("strong")).to_have_text("chat")
