@@ -17,6 +17,7 @@ from app.api.stream_response import make_response
 from app.api.template_options import render_options
 from app.api.tool_messages import tool_fields
 from app.contract.admission import output_limit
+from app.contract.engine_status import ModelInfo
 from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
 from app.text.reasoning_marks import reasoning_start
 from app.text.tool_choice import choose_tools
@@ -63,7 +64,7 @@ def parse_chat(request: RequestContext) -> ApiRequest:
             body,
             ignored,
             output=output_limit(params, num_shown_tokens=num_shown),
-            default_max_tokens=request.model_info.defaults.max_tokens if _says_no_length(body) else None,
+            default_max_tokens=_default_length(body, request.model_info),
             reasoning=start,
             tools=prompt.tools,
         )
@@ -158,9 +159,17 @@ def _max_tokens(body: ChatBody) -> int | None:
     return None if given == UNSET_NUMBER else given
 
 
-def _says_no_length(body: ChatBody) -> bool:
-    """Whether a body says nothing of the length of its answer, not even -1."""
-    return body.max_tokens is None and body.max_completion_tokens is None
+def _default_length(body: ChatBody, model: ModelInfo) -> int | None:
+    """Return the most tokens of an answer whose body says nothing of its length, not even -1; None: what fits."""
+    share = body.context_share
+    if share is not None and not 0 < share <= 1:
+        raise InvalidValue(
+            f"context_share is {share}; it must be a number above 0 and at most 1.", param="context_share"
+        )
+    if body.max_tokens is not None or body.max_completion_tokens is not None:
+        return None
+    part = None if share is None else max(1, int(model.max_model_len * share))
+    return min((limit for limit in (part, model.defaults.max_tokens) if limit is not None), default=None)
 
 
 def _logprobs(body: ChatBody) -> int | None:

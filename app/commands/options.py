@@ -22,7 +22,11 @@ _METAVARS = {
     "list": "TEXT",
 }  # fmt: skip
 _SAMPLING: dict[str, tuple[type, str]] = {
-    "max_tokens": (int, "Maximum number of output tokens; by default `--default-max-tokens`, else as many as fit."),
+    "max_tokens": (
+        int,
+        "Maximum number of output tokens; by default `--default-max-tokens`, and a quarter of the context in a chat, "
+        "else as many as fit.",
+    ),
     "temperature": (float, "Sampling temperature; 0 is greedy. By default the model's own."),
     "top_p": (float, "Sample from the most likely tokens that together have this probability; 1 disables."),
     "top_k": (int, "Sample from this many most likely tokens; 0 disables."),
@@ -201,9 +205,14 @@ def add_sampling(parser: Parser) -> None:
         option = "--" + name.replace("_", "-")
         group.add_argument(option, dest=f"sampling_{name}", type=kind, metavar="N", help=text)
     group.add_argument("--stop", action="append", metavar="TEXT", help="End the output before this text; repeatable.")
+    group.add_argument(
+        "--no-repetition-stop", action="store_true", help="Do not end an answer in a chat that repeats itself."
+    )
 
 
 def read_sampling(args: argparse.Namespace) -> dict[str, Any]:
     """Return the given options, as fields of `SamplingParams` and of the API's request bodies."""
     given = {name: getattr(args, f"sampling_{name}") for name in _SAMPLING} | {"stop": args.stop}
+    if args.no_repetition_stop:
+        given["repetition_stop"] = False
     return {name: value for name, value in given.items() if value is not None}
