@@ -160,16 +160,19 @@ def _max_tokens(body: ChatBody) -> int | None:
 
 
 def _default_length(body: ChatBody, model: ModelInfo) -> int | None:
-    """Return the most tokens of an answer whose body says nothing of its length, not even -1; None: what fits."""
-    share = body.context_share
-    if share is not None and not 0 < share <= 1:
-        raise InvalidValue(
-            f"context_share is {share}; it must be a number above 0 and at most 1.", param="context_share"
-        )
-    if body.max_tokens is not None or body.max_completion_tokens is not None:
-        return None
-    part = None if share is None else max(1, int(model.max_model_len * share))
-    return min((limit for limit in (part, model.defaults.max_tokens) if limit is not None), default=None)
+    """Return the most tokens of an answer without a limit of its own; None: what fits."""
+    limits: list[int] = []
+    if body.context_share is not None:
+        if not 0 < body.context_share <= 1:
+            raise InvalidValue(
+                f"context_share is {body.context_share}; it must be a number above 0 and at most 1.",
+                param="context_share",
+            )
+        limits.append(max(1, int(model.max_model_len * body.context_share)))
+    says_unlimited = UNSET_NUMBER in (body.max_tokens, body.max_completion_tokens)
+    if model.defaults.max_tokens is not None and not says_unlimited:
+        limits.append(model.defaults.max_tokens)
+    return min(limits, default=None)
 
 
 def _logprobs(body: ChatBody) -> int | None:
