@@ -362,6 +362,19 @@ async def test_the_number_of_waiting_long_bodies_is_bounded(context, monkeypatch
     await asyncio.gather(*waiting)
 
 
+async def test_the_heap_is_trimmed_after_long_bodies_alone(context, monkeypatch):
+    trims = []
+    monkeypatch.setattr(context.heap, "_trim", lambda: trims.append(1))
+    monkeypatch.setattr(context.heap, "_delay_s", 0.0)
+    await parse(raw(BODY), context, parse_chat)
+    assert context.heap._timer is None
+    long = raw({"messages": [{"role": "user", "content": "x" * MAX_SMALL_BYTES}]})
+    for count in (1, 2):  # rejected too
+        with pytest.raises(ContextLengthExceeded):
+            await parse(long, context, parse_chat)
+        await until(lambda: len(trims) == count)  # noqa: B023
+
+
 async def test_the_output_size_of_one_request_is_bounded_first(context, monkeypatch):
     large_model_info = replace(MODEL_INFO, max_model_len=262_144, kv_capacity_tokens=10**7)
     monkeypatch.setattr(context.engine, "model_info", lambda: large_model_info)
