@@ -99,9 +99,7 @@ def admit(
 
 def too_long(max_model_len: int, what: str, *, param: str = "prompt") -> ContextLengthExceeded:
     """Return the error for a text or a prompt that is too long; `what` is a clause with its length. Any thread."""
-    return ContextLengthExceeded(
-        f"{CONTEXT_WORDS.format(max_model_len)} {what}; shorten it.{CONTEXT_END}", param=param
-    )
+    return ContextLengthExceeded(f"{CONTEXT_WORDS.format(max_model_len)} {what}; shorten it.{CONTEXT_END}", param=param)
 
 
 def output_limit(params: SamplingParams, num_prompts: int = 1, num_shown_tokens: int = 0) -> OutputLimit:

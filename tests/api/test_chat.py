@@ -362,6 +362,24 @@ async def test_the_number_of_waiting_long_bodies_is_bounded(context, monkeypatch
     await asyncio.gather(*waiting)
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"reasoning": {"max_tokens": 5}}, "reasoning.max_tokens"),  # `guide` does not reason
+        ({"reasoning": {"max_tokens": -5}}, "reasoning.max_tokens"),
+        ({"thinking_token_budget": 5}, "thinking_token_budget"),
+        ({"reasoning": {"effort": "low"}, "chat_template_kwargs": {"reasoning_effort": "high"}}, "reasoning.effort"),
+        ({"reasoning": {"enabled": False}, "chat_template_kwargs": {"enable_thinking": True}}, "reasoning.enabled"),
+        ({"reasoning_effort": "low", "chat_template_kwargs": {"reasoning_effort": "high"}}, "reasoning_effort"),
+    ],
+    ids=str,
+)
+async def test_an_error_about_reasoning_names_the_field_that_was_sent(context, fields, param):
+    with pytest.raises(RequestError) as caught:
+        await parse(raw(BODY | fields), context, parse_chat)
+    assert caught.value.param == param and caught.value.message.startswith(f"{param} ")
+
+
 async def test_the_heap_is_trimmed_after_long_bodies_alone(context, monkeypatch):
     trims = []
     monkeypatch.setattr(context.heap, "_trim", lambda: trims.append(1))
