@@ -12,7 +12,7 @@ from importlib import import_module
 
 from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
 from app.commands.streamed_text import TextStream
-from app.commands.unicode_text import as_unicode, keep_invalid_bytes
+from app.config.unicode_text import as_unicode, keep_invalid_bytes
 from app.contract.errors import ConfigurationError, QuireError
 from app.contract.sampling_params import SamplingParams
 

@@ -8,7 +8,7 @@ import contextlib
 import sys
 
 from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
-from app.commands.unicode_text import as_unicode, keep_invalid_bytes
+from app.config.unicode_text import as_unicode, keep_invalid_bytes
 from app.contract.sampling_params import SamplingParams
 
 
