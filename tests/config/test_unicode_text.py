@@ -6,8 +6,8 @@ import os
 import pytest
 
 from app import cli
-from app.config.unicode_text import as_unicode
 from app.config.settings import load_config
+from app.config.unicode_text import as_unicode
 from app.contract.errors import ConfigurationError
 from tests.checkpoints import tiny
 
