@@ -14,8 +14,8 @@ from types import ModuleType
 
 from app import __version__
 from app.commands.options import Parser
-from app.commands.unicode_text import as_unicode
 from app.config.settings import nearest
+from app.config.unicode_text import as_unicode
 from app.contract.errors import CannotStart, ConfigurationError, QuireError, error_line
 from app.runtime.standard_streams import open_standard_streams
 

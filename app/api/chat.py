@@ -39,7 +39,7 @@ async def chat_completions(request: Request) -> ASGIApp:
 def parse_chat(request: RequestContext) -> ApiRequest:
     """Check a chat body, render its template and tokenize (see `Parser`)."""
     body, ignored = request.read(ChatBody)
-    names = {"prompt": "messages"}
+    names = {"prompt": "messages", **body.paths_in_reasoning}
     if body.top_logprobs is not None:
         names["logprobs"] = "top_logprobs"
     if body.max_completion_tokens is not None:
@@ -99,7 +99,8 @@ class ChatPrompt:
         self._messages = [_check_message(index, message) for index, message in enumerate(body.messages)]
         calls = request.context.text.answers.calls
         self.tools = choose_tools(body.tools, body.tool_choice, is_parallel, calls)
-        options = render_options(body, request.context.text.tokenizer)
+        with renaming(body.paths_in_reasoning):
+            options = render_options(body, request.context.text.tokenizer)
         self._options = replace(options, tools=self.tools.definitions)
         self.continued = _text_of(body.messages[-1]) if body.continue_final_message else None
         self._max_tokens = request.model_info.max_model_len

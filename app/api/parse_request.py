@@ -26,7 +26,6 @@ from app.contract.overload_levels import effects
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.runtime.clock import monotonic
-from app.runtime.gc_tuning import trim_heap
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.openai_shapes import TokenBytes
 from app.text.grammar.cache import Lease
@@ -275,7 +274,7 @@ async def parse(
     if len(body) <= MAX_SMALL_BYTES:
         return await context.threads.run(parser, request, account=sender.account)
     try:
-        return await context.long_thread.run(_parse_long, parser, request, account=sender.account)
+        return await context.long_thread.run(parser, request, account=sender.account)
     finally:
         context.heap.note_large()
 
@@ -293,13 +292,6 @@ async def parse_answer(
     if grammar is None or parsed.origin is None:
         return parsed
     return replace(parsed, lease=await lease(grammar, parsed.origin, context, sender.account))
-
-
-def _parse_long(parser: Parser[Result], request: RequestContext) -> Result:
-    try:
-        return parser(request)
-    finally:
-        trim_heap()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from importlib import import_module
 from app.commands.answer_end import CHAT_LIMITS, end_words
 from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
 from app.commands.streamed_text import TextStream
-from app.commands.unicode_text import as_unicode, keep_invalid_bytes
+from app.config.unicode_text import as_unicode, keep_invalid_bytes
 from app.contract.errors import ConfigurationError, QuireError
 from app.contract.events import StopReason
 from app.contract.sampling_params import SamplingParams

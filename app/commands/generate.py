@@ -9,7 +9,7 @@ import sys
 
 from app.commands.answer_end import end_words
 from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
-from app.commands.unicode_text import as_unicode, keep_invalid_bytes
+from app.config.unicode_text import as_unicode, keep_invalid_bytes
 from app.contract.events import StopReason
 from app.contract.sampling_params import SamplingParams
 

@@ -102,12 +102,8 @@ def admit(
 
 
 def too_long(max_model_len: int, what: str, *, param: str = "prompt") -> ContextLengthExceeded:
-    """Return the error for a prompt that is longer than the context; `what` is a clause with its length. Any thread."""
-    return ContextLengthExceeded(
-        f"{CONTEXT_WORDS.format(max_model_len)} {what}, which leaves none for the output; shorten the prompt."
-        f"{CONTEXT_END}",
-        param=param,
-    )
+    """Return the error for a text or a prompt that is too long; `what` is a clause with its length. Any thread."""
+    return ContextLengthExceeded(f"{CONTEXT_WORDS.format(max_model_len)} {what}; shorten it.{CONTEXT_END}", param=param)
 
 
 def output_limit(params: SamplingParams, num_prompts: int = 1, num_shown_tokens: int = 0) -> OutputLimit:
@@ -234,7 +230,9 @@ def _check_prompt(prompt_token_ids: Sequence[int], model: ModelInfo) -> None:
     if num_prompt == 0:
         raise InvalidValue("The prompt is empty; it must have at least one token.", param="prompt")
     if num_prompt >= model.max_model_len:  # first, because the check of the ids takes long for millions of them
-        raise too_long(model.max_model_len, f"The prompt has {num_prompt} tokens")
+        raise too_long(
+            model.max_model_len, f"The prompt has {num_prompt} tokens, and may have at most {model.max_model_len - 1}"
+        )
     if min(prompt_token_ids) < 0 or max(prompt_token_ids) >= model.vocab_size:
         wrong = next(token_id for token_id in prompt_token_ids if not 0 <= token_id < model.vocab_size)
         raise InvalidValue(

@@ -106,7 +106,7 @@ class UnsupportedParameter(RequestError):
 
 
 class ContextLengthExceeded(RequestError):
-    """Prompt and output together are longer than the model's context."""
+    """The prompt, with its output if it has one, is longer than the model's context."""
 
     code = "context_length_exceeded"
 

@@ -86,7 +86,9 @@ def test_the_cache_must_hold_all_choices():
 
 
 def test_a_prompt_must_leave_space_for_a_token():
-    with pytest.raises(ContextLengthExceeded) as caught:
+    with pytest.raises(
+        ContextLengthExceeded, match="The prompt has 100 tokens, and may have at most 99; shorten it"
+    ) as caught:
         admit([1] * 100, SamplingParams(), LARGE_CACHE)
     assert caught.value.param == "prompt"
     with pytest.raises(KVCapacityExceeded, match="81 tokens exceeds the available context size, a KV cache of 80"):

@@ -16,7 +16,7 @@ from app.contract.errors import InvalidValue
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.grammar.grammar_sources import lark_of_regex, lark_source
 from app.text.grammar.json_schemas import checked_schema
-from app.text.grammar.lark_rules import check_lark
+from app.text.grammar.lark_rules import check_lark, checked_lark
 from app.text.grammar.vocabulary import GrammarVocabulary
 
 if TYPE_CHECKING:
@@ -99,7 +99,9 @@ def _body(grammar: Grammar) -> dict[str, Any]:
             choices = [orjson.dumps(choice).decode() for choice in orjson.loads(grammar.source)]
             # The library reads no such character in a text.
             return {"lark_grammar": f"start: {' | '.join(choices)}".replace("\x7f", r"\u007f")}
-        case GrammarKind.LARK | GrammarKind.CALLS:
+        case GrammarKind.LARK:
+            return {"lark_grammar": checked_lark(lark_source(grammar))}
+        case GrammarKind.CALLS:
             source = lark_source(grammar)
             check_lark(source)
             return {"lark_grammar": source}

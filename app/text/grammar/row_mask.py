@@ -16,14 +16,11 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from app.contract.grammar import Constraint, GrammarKind
+from app.contract.grammar import Constraint
 from app.text.grammar.number_digits import NumberDigits
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
-
-
-_OF_JSON = (GrammarKind.JSON_SCHEMA, GrammarKind.CALLS)
 
 
 class Phase(Enum):
@@ -92,7 +89,7 @@ class RowMask:
         self.place = self.gate.first
         self.failure: str | None = None
         self.end = b""
-        self._digits = digits if constraint.grammar is not None and constraint.grammar.kind in _OF_JSON else None
+        self._digits = digits if constraint.grammar is not None and constraint.grammar.has_json else None
         self._forced: deque[int] = deque()  # what the library has said must come next
         for token_id in output_token_ids:
             self.take(token_id)
