@@ -26,6 +26,7 @@ from app.runtime.token_bucket import TokenBuckets
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_workers import MaskWorkers
 from app.text.grammar.compile import compile_grammar
+from app.text.grammar.compiled import CompiledGrammar
 from app.text.grammar.grammar_sizes import MAX_BYTES, compiled_bytes, rejected_bytes
 from app.text.grammar.number_digits import NumberDigits
 from app.text.grammar.vocabulary import GrammarVocabulary, check_supported
@@ -61,7 +62,7 @@ class _Entry:
 
     num_bytes: int
     lock: threading.Lock
-    prototype: LLMatcher | None = None
+    compiled: CompiledGrammar | None = None
     plain: Grammar | None = None  # of a grammar whose trial was good
     rejection: Rejection | None = None
     leases: Counter[str] = field(default_factory=Counter)  # by account
@@ -69,7 +70,7 @@ class _Entry:
     @property
     def is_decided(self) -> bool:
         """Whether it is compiled, tried or rejected."""
-        return self.prototype is not None or self.plain is not None or self.rejection is not None
+        return self.compiled is not None or self.plain is not None or self.rejection is not None
 
 
 class Lease:
@@ -90,7 +91,7 @@ class Lease:
 
 
 class GrammarCache:
-    """The compiled grammars of one model. Any thread, but for `matcher`.
+    """The compiled grammars of one model. Any thread, but for `matcher` and `compiled`.
 
     `num_bytes` estimates the memory of the grammars. `failures` counts requests that failed because of a grammar, by
     reason: `refused` before they began, `limit` and `no_token` while they were answered. With `is_served` the grammars
@@ -233,8 +234,18 @@ class GrammarCache:
 
     def matcher(self, grammar: Grammar) -> LLMatcher | None:
         """Return a matcher at the beginning of a leased grammar; None if it is not compiled. Engine thread only."""
+        compiled = self.compiled(grammar)
+        return None if compiled is None else compiled.matcher()
+
+    def compiled(self, grammar: Grammar) -> CompiledGrammar | None:
+        """Return a leased grammar, compiled again if it is spent; None if it is not compiled. Engine thread only."""
         entry = self._entries.get(grammar)
-        return None if entry is None or entry.prototype is None else entry.prototype.deep_copy()
+        if entry is None or entry.compiled is None:
+            return None
+        if entry.compiled.is_spent:
+            assert isinstance(self._vocabulary, GrammarVocabulary)
+            entry.compiled = CompiledGrammar(compile_grammar(grammar, self._vocabulary))
+        return entry.compiled
 
     @property
     def digits(self) -> NumberDigits | None:
@@ -278,7 +289,7 @@ class GrammarCache:
     def _compile(self, grammar: Grammar, vocabulary: GrammarVocabulary, entry: _Entry) -> None:
         began = monotonic()
         try:
-            entry.prototype = compile_grammar(grammar, vocabulary)
+            entry.compiled = CompiledGrammar(compile_grammar(grammar, vocabulary))
         except InvalidValue as error:
             with self._lock:
                 self._reject(grammar, entry, Rejection(error.message, error.param))

@@ -75,6 +75,8 @@ class RowMask:
     """The state of one sequence's constraint; with `digits` the numbers of JSON end. One thread at a time.
 
     Attributes:
+        constraint: what limits it.
+        token_ids: the tokens that it has.
         matcher: its place in the grammar; None without one.
         failure: why the sequence cannot go on; None while it can.
         end: the end of its text in the grammar.
@@ -87,6 +89,8 @@ class RowMask:
         output_token_ids: Sequence[int],
         digits: NumberDigits | None = None,
     ) -> None:
+        self.constraint = constraint
+        self.token_ids: list[int] = []
         self.gate = Gate(constraint)
         self.matcher = matcher
         self.place = self.gate.first
@@ -99,6 +103,7 @@ class RowMask:
 
     def take(self, token_id: int) -> None:
         """Note the next token of the sequence."""
+        self.token_ids.append(token_id)
         is_thinking = self.place.phase is Phase.THINKING
         self.place = self.gate.after(self.place, token_id)
         if self.matcher is not None and not is_thinking and self.place.phase is Phase.ANSWERING:
@@ -128,6 +133,11 @@ class RowMask:
         if not self._forced:
             self._forced.extend(self.matcher.compute_ff_tokens())
         return tuple(self._forced)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether its matcher is in error, and it has not failed for that."""
+        return self.matcher is not None and self.failure is None and self.matcher.is_error()
 
     @property
     def is_complete(self) -> bool:

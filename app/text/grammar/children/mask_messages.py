@@ -84,7 +84,7 @@ class Took(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Drafted(msgspec.Struct, array_like=True, frozen=True):
-    """The masks behind the first `count` draft tokens of a sequence are there.
+    """The masks behind the first `count` draft tokens of a sequence are there; it is -1 where none could be made.
 
     With `is_complete` the answer ends with the next one; else its grammar forbids that, if there is one.
     """
