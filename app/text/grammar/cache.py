@@ -25,7 +25,6 @@ from app.runtime.process_limits import family_bytes
 from app.runtime.token_bucket import TokenBuckets
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_workers import MaskWorkers
-from app.text.grammar.compile import compile_grammar
 from app.text.grammar.compiled import CompiledGrammar
 from app.text.grammar.grammar_sizes import MAX_BYTES, compiled_bytes, rejected_bytes
 from app.text.grammar.number_digits import NumberDigits
@@ -238,13 +237,13 @@ class GrammarCache:
         return None if compiled is None else compiled.matcher()
 
     def compiled(self, grammar: Grammar) -> CompiledGrammar | None:
-        """Return a leased grammar, compiled again if it is spent; None if it is not compiled. Engine thread only."""
+        """Return a leased grammar, compiled again if it is not open; None if it is not compiled. Engine thread only."""
         entry = self._entries.get(grammar)
         if entry is None or entry.compiled is None:
             return None
-        if entry.compiled.is_spent:
+        if not entry.compiled.is_open:
             assert isinstance(self._vocabulary, GrammarVocabulary)
-            entry.compiled = CompiledGrammar(compile_grammar(grammar, self._vocabulary))
+            entry.compiled = CompiledGrammar.compile(grammar, self._vocabulary, is_again=True)
         return entry.compiled
 
     @property
@@ -289,7 +288,7 @@ class GrammarCache:
     def _compile(self, grammar: Grammar, vocabulary: GrammarVocabulary, entry: _Entry) -> None:
         began = monotonic()
         try:
-            entry.compiled = CompiledGrammar(compile_grammar(grammar, vocabulary))
+            entry.compiled = CompiledGrammar.compile(grammar, vocabulary)
         except InvalidValue as error:
             with self._lock:
                 self._reject(grammar, entry, Rejection(error.message, error.param))

@@ -1,9 +1,10 @@
 """A compiled grammar, and what a limit of its lexer means for the sequences that share it.
 
-The library's copies of a matcher share a lexer, which keeps the states that it has found, up to a limit. Once it is
-there, it is *spent*: no copy can go on, whoever has filled it, and some of what it says is wrong without an error. What
-becomes of a sequence must not depend on others, so each one that uses a spent lexer begins again, with its tokens, on
-the same grammar compiled anew. It fails only where a lexer is spent by it alone, from its tokens and the next mask:
+The library's copies of a matcher share a lexer, which keeps the states that it has found, up to a limit, and has a
+limit of work for each step. Once it comes to one, it is *spent*: no copy can go on, whoever has filled it, and some of
+what it says is wrong without an error. What becomes of a sequence must not depend on others, so each one that uses a
+spent lexer begins again, with its tokens, on the same grammar compiled anew. It fails only where it spends such a lexer
+alone, by its tokens and the next mask:
 
     a matcher is in error ──its lexer is in order──────────────────────────────▶ the sequence fails
         └──spent──▶ begins again on a new lexer ──error, nobody else used it──▶ the sequence fails
@@ -15,13 +16,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.text.grammar.compile import error_of
+from app.contract.grammar import Grammar
+from app.text.grammar.compile import AGAIN_FUEL, STEP_FUEL, compile_grammar, error_of
+from app.text.grammar.vocabulary import GrammarVocabulary
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 SPENT = "lexer error"
 """What the library's error begins with where a lexer is spent."""
+MAX_AGAIN = 16
+"""The most sequences that begin again with one lexer: with more it is soon spent again, with fewer there are more of
+them, of 20 MB and more each."""
 _ANY_TOKEN = 0
 
 
@@ -32,10 +38,25 @@ class CompiledGrammar:
         is_spent: whether a matcher has met the end of the lexer, which is of no use to any from then on.
     """
 
-    def __init__(self, prototype: LLMatcher) -> None:
+    def __init__(self, prototype: LLMatcher, *, is_again: bool = False) -> None:
         self.is_spent = False
         self._prototype: LLMatcher | None = prototype
+        self._is_again = is_again
         self._num_matchers = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether one more sequence may begin with it."""
+        return not self.is_spent and not (self._is_again and self._num_matchers >= MAX_AGAIN)
+
+    @classmethod
+    def compile(cls, grammar: Grammar, vocabulary: GrammarVocabulary, *, is_again: bool = False) -> CompiledGrammar:
+        """Compile a grammar, `is_again` for sequences that begin again. Any thread.
+
+        Raises:
+            InvalidValue: see `compile_grammar`.
+        """
+        return cls(compile_grammar(grammar, vocabulary, AGAIN_FUEL if is_again else STEP_FUEL), is_again=is_again)
 
     def matcher(self) -> LLMatcher:
         """Return a matcher at the beginning; not of a spent one."""
@@ -49,7 +70,7 @@ class CompiledGrammar:
         `is_new` says that the matcher has done nothing yet but to take its tokens, and one thing more.
         """
         self._look()
-        if self.is_spent and not (is_new and self._num_matchers == 1):
+        if self.is_spent and not (self._is_again and is_new and self._num_matchers == 1):
             return None
         return error_of(matcher)
 

@@ -98,8 +98,9 @@ class RowMask:
         self.end = b""
         self._digits = digits if constraint.grammar is not None and constraint.grammar.kind in _OF_JSON else None
         self._forced: deque[int] = deque()  # what the library has said must come next
+        replay = Replay(self)
         for token_id in output_token_ids:
-            self.take(token_id)
+            replay.take(token_id)
 
     def take(self, token_id: int) -> None:
         """Note the next token of the sequence."""
@@ -143,3 +144,32 @@ class RowMask:
     def is_complete(self) -> bool:
         """Whether the answer ends here, because its grammar allows nothing more."""
         return self.matcher is not None and self.matcher.is_stopped() and not self.matcher.is_error()
+
+
+class Replay:
+    """Lets a sequence take tokens again, one after the other, without their masks.
+
+    The library allows a lexer only so much work from one mask to the next, and all of these tokens may need more. So a
+    mask comes before each of them: again and again that of one place, whose states are known after the first time. It
+    is a place where nothing is forced, whose mask needs no lexer, and not the first one, whose mask is remembered.
+    """
+
+    def __init__(self, mask: RowMask) -> None:
+        self._mask = mask
+        self._place: LLMatcher | None = None
+        self._has_taken = False
+
+    def take(self, token_id: int) -> None:
+        """Take the next token."""
+        mask = self._mask
+        if (
+            self._has_taken
+            and self._place is None
+            and mask.matcher is not None
+            and not mask.matcher.compute_ff_tokens()
+        ):
+            self._place = mask.matcher.deep_copy()
+        if self._place is not None:
+            self._place.deep_copy().compute_bitmask()
+        mask.take(token_id)
+        self._has_taken = self._has_taken or mask.place.phase is Phase.ANSWERING

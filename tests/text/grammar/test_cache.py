@@ -12,7 +12,7 @@ import pytest
 
 from app.contract.errors import GrammarTooCostly, InvalidValue, Overloaded, UnsupportedParameter
 from app.contract.grammar import Grammar, GrammarKind
-from app.text.grammar import cache as cache_module
+from app.text.grammar import compiled as compiled_module
 from app.text.grammar import gbnf
 from app.text.grammar.cache import GrammarCache, Rejection
 from app.text.grammar.grammar_sizes import BYTES_PER_REJECTED_BYTE, BYTES_PER_SOURCE_BYTE, ENTRY_BYTES
@@ -50,8 +50,8 @@ class HeldCompiler:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.num_calls, self.go_on = 0, threading.Event()
-        self._compile = cache_module.compile_grammar
-        monkeypatch.setattr(cache_module, "compile_grammar", self)
+        self._compile = compiled_module.compile_grammar
+        monkeypatch.setattr(compiled_module, "compile_grammar", self)
 
     def __call__(self, *args: Any) -> object:
         self.num_calls += 1
@@ -153,7 +153,7 @@ def test_rejections_make_room():
 
 def test_an_error_of_the_compiler_leaves_nothing(monkeypatch: pytest.MonkeyPatch):
     cache = cache_of()
-    monkeypatch.setattr(cache_module, "compile_grammar", None)
+    monkeypatch.setattr(compiled_module, "compile_grammar", None)
     with pytest.raises(TypeError):
         cache.lease(regex(1))
     assert not cache._entries and cache.num_bytes == 0

@@ -6,7 +6,7 @@ import pytest
 
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.grammar import compile
-from app.text.grammar.compiled import SPENT, CompiledGrammar
+from app.text.grammar.compiled import MAX_AGAIN, SPENT, CompiledGrammar
 from app.text.grammar.vocabulary import GrammarVocabulary
 from tests.text import toys
 
@@ -15,11 +15,23 @@ VOCABULARY = GrammarVocabulary(TEXT, TEXT.vocab_size, (1,))
 A, B, X = (TEXT.encode(letter, add_special_tokens=False)[0] for letter in "abx")
 
 
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> CompiledGrammar:
-    """A grammar whose lexer is spent after a few letters."""
+MANY = Grammar(GrammarKind.REGEX, "(.*a.{10})+X")
+
+
+@pytest.fixture(autouse=True)
+def few_states(monkeypatch: pytest.MonkeyPatch):
+    """A lexer is spent after a few letters."""
     monkeypatch.setitem(compile.LIMITS, "max_lexer_states", 120)
-    return CompiledGrammar(compile.compile_grammar(Grammar(GrammarKind.REGEX, "(.*a.{10})+X"), VOCABULARY))
+
+
+@pytest.fixture
+def compiled() -> CompiledGrammar:
+    return CompiledGrammar.compile(MANY, VOCABULARY)
+
+
+@pytest.fixture
+def again() -> CompiledGrammar:
+    return CompiledGrammar.compile(MANY, VOCABULARY, is_again=True)
 
 
 def spend(compiled: CompiledGrammar):
@@ -32,7 +44,7 @@ def spend(compiled: CompiledGrammar):
 
 
 def test_an_error_of_its_own_fails_a_sequence_at_once():
-    abc = CompiledGrammar(compile.compile_grammar(Grammar(GrammarKind.CHOICE, '["ab"]'), VOCABULARY))
+    abc = CompiledGrammar.compile(Grammar(GrammarKind.CHOICE, '["ab"]'), VOCABULARY)
     matcher = abc.matcher()
     matcher.consume_token(X)
     failure = abc.failure_of(matcher, is_new=False)
@@ -48,12 +60,27 @@ def test_who_meets_a_spent_lexer_begins_again(compiled: CompiledGrammar):
     assert not other.consume_token(A) and compiled.failure_of(other, is_new=False) is None
 
 
-def test_who_has_spent_it_alone_begins_again_once(compiled: CompiledGrammar):
-    """What it has done before has filled the lexer, too; its tokens and one mask need not."""
-    spender = spend(compiled)
-    assert compiled.failure_of(spender, is_new=False) is None
-    failure = compiled.failure_of(spender, is_new=True)
+def test_who_has_spent_one_alone_by_all_that_it_has_done_begins_again(again: CompiledGrammar):
+    """Its tokens and one mask need not."""
+    assert again.failure_of(spend(again), is_new=False) is None and not again.is_open
+
+
+def test_who_has_spent_one_alone_when_it_began_again_fails(again: CompiledGrammar):
+    failure = again.failure_of(spend(again), is_new=True)
     assert failure is not None and "too complex" in failure
+
+
+def test_who_has_begun_again_beside_others_begins_again_once_more(again: CompiledGrammar):
+    again.matcher()
+    assert again.failure_of(spend(again), is_new=True) is None
+
+
+def test_only_so_many_begin_again_with_one(compiled: CompiledGrammar, again: CompiledGrammar):
+    for each in (compiled, again):
+        for _ in range(MAX_AGAIN):
+            assert each.is_open
+            each.matcher()
+    assert compiled.is_open and not again.is_open
 
 
 def test_the_library_says_in_its_words_that_a_lexer_is_spent(compiled: CompiledGrammar):

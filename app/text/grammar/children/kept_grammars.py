@@ -27,13 +27,14 @@ class KeptGrammars:
         self._num_bytes = 0
 
     def lexer(self, grammar: Grammar) -> Lexer:
-        """Return what sequences that begin with a grammar share, from now on kept longer than all others."""
+        """Return what a sequence that begins with a grammar shares with others; it is kept longest from now on."""
         with self._lock:
             lexer, num_bytes = self._lexers.pop(grammar, (Lexer(), 0))
-            if lexer.is_spent:
+            if not lexer.is_open:
                 self._num_bytes -= num_bytes
-                lexer, num_bytes = Lexer(), 0
+                lexer, num_bytes = Lexer(is_again=True), 0
             self._lexers[grammar] = lexer, num_bytes
+            lexer.num_rows += 1
             return lexer
 
     def keep(self, grammar: Grammar, lexer: Lexer, num_bytes: int) -> None:

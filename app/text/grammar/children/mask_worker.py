@@ -42,9 +42,8 @@ from app.text.grammar.children.mask_messages import (
 )
 from app.text.grammar.children.mask_writer import MaskWriter
 from app.text.grammar.children.work_times import TICK_S, WorkTimes
-from app.text.grammar.compile import compile_grammar
 from app.text.grammar.compiled import CompiledGrammar
-from app.text.grammar.row_mask import RowMask
+from app.text.grammar.row_mask import Replay, RowMask
 from app.text.grammar.vocabulary import GrammarVocabulary
 
 MEMORY_BYTES = 512 * 2**20
@@ -205,12 +204,12 @@ class MaskWorker:
         if compiled.is_spent:
             return row.job
         mask = row.mask = RowMask(constraint, compiled.matcher(), (), self._vocabulary.digits)
-        index = self._times.index()
+        index, replay = self._times.index(), Replay(mask)
         for token_id in token_ids:
             if row.is_ended:
                 break
             self._times.note(index, row.start.sequence_id)  # each token may cost what a step may
-            mask.take(token_id)
+            replay.take(token_id)
         self._times.note(index, row.start.sequence_id)
         row.is_stale, row.is_new = False, True
         rest = row.job(row) if self._may_go_on(row) else row.job
@@ -298,7 +297,7 @@ class MaskWorker:
             return NOT_NEEDED
         if lexer.compiled is None:
             try:
-                lexer.compiled = CompiledGrammar(compile_grammar(grammar, self._vocabulary))
+                lexer.compiled = CompiledGrammar.compile(grammar, self._vocabulary, is_again=lexer.is_again)
             except InvalidValue as error:
                 self._grammars.drop(grammar)
                 return error.message
@@ -330,7 +329,9 @@ class MaskWorker:
 
     def _other_lexer(self, row: Row) -> Lexer:
         """Return what a sequence begins again with."""
-        return self._grammars.lexer(row.grammar)
+        lexer = self._grammars.lexer(row.grammar)
+        lexer.is_again = lexer.is_again or lexer.compiled is None
+        return lexer
 
     # --- All threads ----------------------------------------------------------------------------------------------
 

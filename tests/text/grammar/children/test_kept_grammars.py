@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.grammar.children.kept_grammars import LOOK_S, MAX_GROWTH_BYTES, KeptGrammars
-from app.text.grammar.compiled import CompiledGrammar
+from app.text.grammar.compiled import MAX_AGAIN, CompiledGrammar
 from app.text.grammar.grammar_sizes import MAX_BYTES
 
 A, B, C = (Grammar(GrammarKind.REGEX, letter) for letter in "abc")
@@ -51,6 +51,18 @@ def test_a_spent_lexer_is_replaced_and_its_room_is_free():
     kept.keep(A, second, MAX_BYTES // 2)
     kept.keep(B, other, MAX_BYTES // 2)
     assert kept.lexer(A) is second and kept.lexer(B) is other
+
+
+def test_only_so_many_sequences_begin_again_with_one_lexer():
+    kept = KeptGrammars()
+    first = kept.lexer(A)
+    assert all(kept.lexer(A) is first for _ in range(2 * MAX_AGAIN)), "of those that begin for the first time"
+    first.compiled = CompiledGrammar(cast(Any, None))
+    first.compiled.is_spent = True
+    second = kept.lexer(A)
+    assert second.is_again
+    assert all(kept.lexer(A) is second for _ in range(MAX_AGAIN - 1))
+    assert kept.lexer(A) is not second and kept.lexer(A).is_again
 
 
 def test_all_are_dropped_where_the_process_has_grown():

@@ -299,6 +299,21 @@ def test_a_grammar_that_was_brought_to_its_limit_serves_who_begins_later(worker:
     assert worker.ready[-1].failure is None and Z in worker.mask(2)
 
 
+def test_a_sequence_may_begin_with_tokens_that_took_more_work_than_one_step_may(worker: Worker):
+    """As it does after a preemption or the end of a process: it fails no more than if it had begun here."""
+    grammar, rng = Grammar(GrammarKind.REGEX, "(.*a.{200})+WORD"), random.Random(1)
+    matcher, tokens = compile_grammar(grammar, GrammarVocabulary(TEXT, TEXT.vocab_size, (EOS,))), list[int]()
+    for _ in range(300):
+        mask = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+        tokens.append(rng.choice(np.flatnonzero(mask).tolist()))
+        assert matcher.consume_token(tokens[-1])
+    worker.say(starts=(worker.start(1, Constraint(grammar), tuple(tokens)),))
+    worker.wait(ready=1)
+    assert worker.ready[0].failure is None
+    mask = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+    assert worker.mask(1) == set(np.flatnonzero(mask).tolist())
+
+
 def test_masks_behind_tokens_that_may_come_fail_no_sequence(worker: Worker):
     """Where one comes to a limit there are none, and the sequence stays where it is."""
     tokens = (QUOTE, Z, Z)
