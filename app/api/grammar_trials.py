@@ -138,7 +138,7 @@ class GrammarTrials:
         plain = grammar
         if verdict is not None and verdict.lark is not None:
             plain = replace(grammar, source=verdict.lark, gbnf=None)
-        return self._cache.accept(grammar, plain, account, ended.num_bytes)
+        return self._cache.accept(grammar, plain, account, ended.num_bytes, ended.cpu_s)
 
     async def _outcome(self, grammar: Grammar, account: str, fork: Fork) -> tuple[Verdict | None, Ended]:
         """Return what a trial says and how it ended; one that somebody else has ended is repeated once."""

@@ -308,7 +308,7 @@ class RemoteSequences:
             sequence.account,
             sequence.constraint,
             tuple(sequence.tokens),
-            self._grammars.num_bytes_of(sequence.grammar),
+            *self._grammars.cost_of(sequence.grammar),
         )
         self._send(Turn(starts=(start,), takes=() if take is None else (take,)))
 

@@ -63,6 +63,7 @@ class _Entry:
     lock: threading.Lock
     compiled: CompiledGrammar | None = None
     plain: Grammar | None = None  # of a grammar whose trial was good
+    compile_s: float = 0.0  # what that took
     rejection: Rejection | None = None
     leases: Counter[str] = field(default_factory=Counter)  # by account
 
@@ -189,10 +190,12 @@ class GrammarCache:
                 self._reject(grammar, entry, rejection)
             self._leave(account, grammar)
 
-    def accept(self, grammar: Grammar, plain: Grammar, account: str = "", num_bytes: int = 0) -> Lease:
+    def accept(
+        self, grammar: Grammar, plain: Grammar, account: str = "", num_bytes: int = 0, compile_s: float = 0.0
+    ) -> Lease:
         """Lease a grammar for `account` whose trial was good; `plain` is the same without GBNF.
 
-        It takes `num_bytes` of memory, or what is estimated, if that is more.
+        It takes `num_bytes` of memory, or what is estimated, if that is more. Its trial took `compile_s`.
 
         Raises:
             InvalidValue, Overloaded: see `lease`.
@@ -200,7 +203,7 @@ class GrammarCache:
         entry = self._enter(grammar, account, num_bytes)
         with self._lock:
             if not entry.is_decided:
-                entry.plain = plain
+                entry.plain, entry.compile_s = plain, compile_s
         return self._lease_of(grammar, entry, account)
 
     def plain(self, grammar: Grammar) -> Grammar:
@@ -221,10 +224,10 @@ class GrammarCache:
         """Whether answers of an account have cost too much too often, so that it gets none with grammars for now."""
         return self.costly.seconds_left(account) > 0
 
-    def num_bytes_of(self, grammar: Grammar) -> int:
-        """Return about how much memory a grammar takes where it is compiled."""
+    def cost_of(self, grammar: Grammar) -> tuple[int, float]:
+        """Return about how much memory a grammar takes where it is compiled, and what its trial took, in seconds."""
         entry = self._entries.get(grammar)
-        return compiled_bytes(grammar) if entry is None else entry.num_bytes
+        return (compiled_bytes(grammar), 0.0) if entry is None else (entry.num_bytes, entry.compile_s)
 
     def why_condemned(self, grammar: Grammar) -> str | None:
         """Return why a leased grammar was rejected after its trial; None if it was not."""

@@ -208,7 +208,8 @@ def test_a_rejection_that_another_process_found_is_kept():
 def test_a_grammar_with_gbnf_is_known_as_lark_after_its_trial(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gbnf, "lark_of_gbnf", None)
     cache, grammar, plain = GrammarCache(is_served=True), lark('root ::= "a"'), Grammar(GrammarKind.LARK, 'start: "a"')
-    cache.accept(grammar, plain).release()
+    cache.accept(grammar, plain, compile_s=0.5).release()
+    assert cache.cost_of(grammar)[1] == 0.5
     assert cache.plain(grammar) == plain and cache.lease_decided(grammar) is not None
 
 

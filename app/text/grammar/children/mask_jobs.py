@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from app.contract.grammar import Grammar
-from app.text.grammar.children.account_turns import MAX_ACCOUNTS, AccountTurns
+from app.text.grammar.children.account_turns import MAX_ACCOUNTS, SHARE, AccountTurns
 from app.text.grammar.children.mask_messages import Start
 from app.text.grammar.compiled import MAX_AGAIN, CompiledGrammar
 from app.text.grammar.row_mask import RowMask
@@ -56,8 +56,8 @@ class Row:
     """
 
     __slots__ = (
-        "account", "ahead", "behind", "cost_s", "is_begun", "is_ended", "is_new", "is_stale", "job", "lexer", "mask",
-        "num_jobs", "num_taken", "num_tokens", "region", "start",
+        "account", "ahead", "asked_at", "behind", "cost_s", "is_begun", "is_ended", "is_new", "is_stale", "job", "lexer",
+        "mask", "num_jobs", "num_taken", "num_tokens", "region", "start",
     )  # fmt: skip
 
     def __init__(self, start: Start, lexer: Lexer, job: Job) -> None:
@@ -68,6 +68,7 @@ class Row:
         self.ahead = -1
         self.account = start.account
         self.num_tokens = len(start.token_ids)
+        self.asked_at = 0.0  # when its grammar was to be compiled
         self.num_taken = 0  # of the tokens that it is to take now
         self.mask: RowMask | None = None  # until it has begun
         self.num_jobs = 1  # its beginning
@@ -137,15 +138,28 @@ class Jobs:
     def compile_for(self, row: Row) -> None:
         """Let the grammar of a sequence be compiled before it begins."""
         with self._work:
-            self._uncompiled.append(row)
-            self._compiler.notify()
+            self._compile_for(row)
+
+    def _compile_for(self, row: Row) -> None:
+        row.asked_at = time.monotonic()
+        self._uncompiled.append(row)
+        self._compiler.notify()
 
     def next_to_compile(self) -> Row:
-        """Return the next sequence whose grammar is to be compiled, of the account that has cost least. Blocks."""
+        """Return the next sequence whose grammar is to be compiled, of the account that has cost least. Blocks.
+
+        A grammar that takes long lets others go first, each that comes within so many seconds: the longer it waits the
+        less it counts how long it takes.
+        """
         with self._work:
             while not self._uncompiled:
                 self._compiler.wait()
-            row = self._turns.next(self._uncompiled, lambda row: row.account)
+            now = time.monotonic()
+            row = self._turns.next(
+                self._uncompiled,
+                lambda row: row.account,
+                lambda row: row.start.compile_s - SHARE * (now - row.asked_at),
+            )
             self._uncompiled.remove(row)
             self.begun.set()
             return row
@@ -232,8 +246,7 @@ class Jobs:
             self._waiting.pop(row.lexer, None)
         row.lexer, row.job, row.is_begun = lexer, job, False
         row.behind[:0] = moved
-        self._uncompiled.append(row)
-        self._compiler.notify()
+        self._compile_for(row)
 
     def _stop(self, row: Row, seconds: float) -> None:
         row.cost_s = seconds

@@ -28,8 +28,8 @@ def nothing(row: Row) -> None:
     """A job."""
 
 
-def make_row(number: int, lexer: Lexer | None = None, account: str = "") -> Row:
-    return Row(Start(number, 0, account, CONSTRAINT, (), 1), lexer or Lexer(), nothing)
+def make_row(number: int, lexer: Lexer | None = None, account: str = "", compile_s: float = 0.0) -> Row:
+    return Row(Start(number, 0, account, CONSTRAINT, (), 1, compile_s), lexer or Lexer(), nothing)
 
 
 def named(names: list[str], name: str) -> Job:
@@ -139,6 +139,24 @@ def test_grammars_are_compiled_for_the_account_first_that_has_cost_least():
         jobs.end_compiling(row, 0.1)
         found.append(row.start.sequence_id)
     assert found == [0, 3, 1, 2] and not jobs.begun.is_set()
+
+
+def test_grammars_that_take_long_are_compiled_behind_those_that_do_not_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Not even where new accounts with short ones come without end."""
+    now = 100.0
+    monkeypatch.setattr(account_turns.time, "monotonic", lambda: now)
+    jobs, found = Jobs(), list[int]()
+    for number in (1, 2):
+        jobs.compile_for(make_row(number, account=f"long {number}", compile_s=0.8))
+    for number in range(10, 20):
+        jobs.compile_for(make_row(number, account=f"short {number}", compile_s=0.01))
+        now += 0.5
+        row = jobs.next_to_compile()
+        jobs.end_compiling(row, row.start.compile_s)
+        found.append(row.start.sequence_id)
+    assert found[:6] == [10, 11, 12, 13, 14, 15] and {1, 2} <= set(found)
 
 
 def test_who_goes_on_for_long_does_not_wait_for_accounts_that_come_later(monkeypatch: pytest.MonkeyPatch):
