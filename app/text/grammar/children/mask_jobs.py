@@ -56,8 +56,8 @@ class Row:
     """
 
     __slots__ = (
-        "account", "ahead", "asked_at", "behind", "cost_s", "is_begun", "is_ended", "is_new", "is_stale", "job", "lexer",
-        "mask", "num_jobs", "num_taken", "num_tokens", "region", "start",
+        "account", "ahead", "asked_at", "behind", "cost_s", "is_begun", "is_ended", "is_new", "is_stale", "job",
+        "lexer", "mask", "num_jobs", "num_taken", "num_tokens", "region", "start",
     )  # fmt: skip
 
     def __init__(self, start: Start, lexer: Lexer, job: Job) -> None:
