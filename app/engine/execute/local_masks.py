@@ -133,10 +133,10 @@ class LocalMasks:
 
     # --- Grammars -------------------------------------------------------------------------------------------------
 
-    def _begin(self, row: int, constraint: Constraint, token_ids: Sequence[int]) -> RowMask:
+    def _begin(self, row: int, constraint: Constraint, token_ids: Sequence[int], *, is_again: bool = False) -> RowMask:
         """Let a row begin, or begin again, with the tokens that it has."""
         assert constraint.grammar is not None
-        compiled = self._grammars.compiled(constraint.grammar)
+        compiled = self._grammars.compiled(constraint.grammar, is_again=is_again)
         matcher = None if compiled is None else compiled.matcher()
         mask = self.rows[row] = RowMask(constraint, matcher, token_ids, self._grammars.digits)
         if compiled is None:
@@ -147,7 +147,7 @@ class LocalMasks:
 
     def _again(self, row: int, draw: int | None) -> RowMask:
         """Let a row begin again, and make its next mask for a `draw`."""
-        mask = self._begin(row, self.rows[row].constraint, self.rows[row].token_ids)
+        mask = self._begin(row, self.rows[row].constraint, self.rows[row].token_ids, is_again=True)
         if draw is not None:
             self._fill_row(mask, draw, [])
             self._compute_noted()

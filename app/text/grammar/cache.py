@@ -25,7 +25,7 @@ from app.runtime.process_limits import family_bytes
 from app.runtime.token_bucket import TokenBuckets
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_workers import MaskWorkers
-from app.text.grammar.compiled import CompiledGrammar
+from app.text.grammar.compiled import MAX_AGAIN, CompiledGrammar
 from app.text.grammar.grammar_sizes import MAX_BYTES, compiled_bytes, rejected_bytes
 from app.text.grammar.number_digits import NumberDigits
 from app.text.grammar.vocabulary import GrammarVocabulary, check_supported
@@ -239,14 +239,18 @@ class GrammarCache:
         compiled = self.compiled(grammar)
         return None if compiled is None else compiled.matcher()
 
-    def compiled(self, grammar: Grammar) -> CompiledGrammar | None:
-        """Return a leased grammar, compiled again if it is not open; None if it is not compiled. Engine thread only."""
+    def compiled(self, grammar: Grammar, *, is_again: bool = False) -> CompiledGrammar | None:
+        """Return a leased grammar for one sequence, which may begin again; None if it is not compiled.
+
+        It is compiled again where it is spent, or many have begun again with it. Engine thread only.
+        """
         entry = self._entries.get(grammar)
         if entry is None or entry.compiled is None:
             return None
-        if not entry.compiled.is_open:
+        if entry.compiled.is_spent or (is_again and entry.compiled.num_again >= MAX_AGAIN):
             assert isinstance(self._vocabulary, GrammarVocabulary)
             entry.compiled = CompiledGrammar.compile(grammar, self._vocabulary, is_again=True)
+        entry.compiled.num_again += is_again
         return entry.compiled
 
     @property

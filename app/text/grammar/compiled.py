@@ -36,18 +36,15 @@ class CompiledGrammar:
 
     Attributes:
         is_spent: whether a matcher has met the end of the lexer, which is of no use to any from then on.
+        num_again: how many sequences have begun again with it.
     """
 
     def __init__(self, prototype: LLMatcher, *, is_again: bool = False) -> None:
         self.is_spent = False
+        self.num_again = 0
         self._prototype: LLMatcher | None = prototype
         self._is_again = is_again
         self._num_matchers = 0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether one more sequence may begin with it."""
-        return not self.is_spent and not (self._is_again and self._num_matchers >= MAX_AGAIN)
 
     @classmethod
     def compile(cls, grammar: Grammar, vocabulary: GrammarVocabulary, *, is_again: bool = False) -> CompiledGrammar:

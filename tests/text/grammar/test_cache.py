@@ -15,6 +15,7 @@ from app.contract.grammar import Grammar, GrammarKind
 from app.text.grammar import compiled as compiled_module
 from app.text.grammar import gbnf
 from app.text.grammar.cache import GrammarCache, Rejection
+from app.text.grammar.compiled import MAX_AGAIN
 from app.text.grammar.grammar_sizes import BYTES_PER_REJECTED_BYTE, BYTES_PER_SOURCE_BYTE, ENTRY_BYTES
 from app.text.grammar.grammar_sources import lark
 from tests.text import toys
@@ -167,6 +168,20 @@ def test_without_a_vocabulary_grammars_are_unsupported():
     assert [each.is_supported for each in (GrammarCache(), cache_of(kind="word_pieces"), cache_of())] == [
         False, False, True,
     ]  # fmt: skip
+
+
+def test_a_spent_grammar_is_compiled_again_and_one_that_many_begin_again_with():
+    cache = cache_of()
+    cache.lease(regex(1))
+    first = cache.compiled(regex(1))
+    assert first is not None and cache.compiled(regex(1)) is first
+    first.is_spent = True
+    second = cache.compiled(regex(1), is_again=True)
+    assert second is not None and second is not first and not second.is_spent
+    assert all(cache.compiled(regex(1), is_again=True) is second for _ in range(MAX_AGAIN - 1))
+    assert all(cache.compiled(regex(1)) is second for _ in range(2 * MAX_AGAIN)), "for the first time"
+    assert cache.compiled(regex(1), is_again=True) is not second
+    assert cache.compiled(regex(2)) is None
 
 
 def test_matchers_are_copies():

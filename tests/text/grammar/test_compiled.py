@@ -6,7 +6,7 @@ import pytest
 
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.grammar import compile
-from app.text.grammar.compiled import MAX_AGAIN, SPENT, CompiledGrammar
+from app.text.grammar.compiled import SPENT, CompiledGrammar
 from app.text.grammar.vocabulary import GrammarVocabulary
 from tests.text import toys
 
@@ -62,7 +62,7 @@ def test_who_meets_a_spent_lexer_begins_again(compiled: CompiledGrammar):
 
 def test_who_has_spent_one_alone_by_all_that_it_has_done_begins_again(again: CompiledGrammar):
     """Its tokens and one mask need not."""
-    assert again.failure_of(spend(again), is_new=False) is None and not again.is_open
+    assert again.failure_of(spend(again), is_new=False) is None and again.is_spent
 
 
 def test_who_has_spent_one_alone_when_it_began_again_fails(again: CompiledGrammar):
@@ -73,14 +73,6 @@ def test_who_has_spent_one_alone_when_it_began_again_fails(again: CompiledGramma
 def test_who_has_begun_again_beside_others_begins_again_once_more(again: CompiledGrammar):
     again.matcher()
     assert again.failure_of(spend(again), is_new=True) is None
-
-
-def test_only_so_many_begin_again_with_one(compiled: CompiledGrammar, again: CompiledGrammar):
-    for each in (compiled, again):
-        for _ in range(MAX_AGAIN):
-            assert each.is_open
-            each.matcher()
-    assert compiled.is_open and not again.is_open
 
 
 def test_the_library_says_in_its_words_that_a_lexer_is_spent(compiled: CompiledGrammar):

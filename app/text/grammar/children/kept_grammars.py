@@ -11,6 +11,7 @@ from app.runtime.clock import Clock, monotonic
 from app.runtime.gc_tuning import trim_heap
 from app.runtime.process_limits import resident_bytes
 from app.text.grammar.children.mask_jobs import Lexer
+from app.text.grammar.compiled import MAX_AGAIN
 from app.text.grammar.grammar_sizes import MAX_BYTES
 
 LOOK_S, MAX_GROWTH_BYTES = 20.0, 48 * 2**20
@@ -26,15 +27,15 @@ class KeptGrammars:
         self._lexers: OrderedDict[Grammar, tuple[Lexer, int]] = OrderedDict()  # with the bytes of compiled ones
         self._num_bytes = 0
 
-    def lexer(self, grammar: Grammar) -> Lexer:
-        """Return what a sequence that begins with a grammar shares with others; it is kept longest from now on."""
+    def lexer(self, grammar: Grammar, *, is_again: bool = False) -> Lexer:
+        """Return what a sequence that begins, perhaps again, shares with others; it is kept longest from now on."""
         with self._lock:
             lexer, num_bytes = self._lexers.pop(grammar, (Lexer(), 0))
-            if not lexer.is_open:
+            if lexer.is_spent or (is_again and lexer.num_again >= MAX_AGAIN):
                 self._num_bytes -= num_bytes
                 lexer, num_bytes = Lexer(is_again=True), 0
             self._lexers[grammar] = lexer, num_bytes
-            lexer.num_rows += 1
+            lexer.num_again += is_again
             return lexer
 
     def keep(self, grammar: Grammar, lexer: Lexer, num_bytes: int) -> None:

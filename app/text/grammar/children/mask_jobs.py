@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from app.contract.grammar import Grammar
 from app.text.grammar.children.account_turns import MAX_ACCOUNTS, SHARE, AccountTurns
 from app.text.grammar.children.mask_messages import Start
-from app.text.grammar.compiled import MAX_AGAIN, CompiledGrammar
+from app.text.grammar.compiled import CompiledGrammar
 from app.text.grammar.row_mask import RowMask
 
 SHARE_S = 0.001
@@ -29,12 +29,12 @@ class Lexer:
     its sequences begin again with another one (see text/grammar/compiled), which `is_again` says before it is compiled.
     """
 
-    __slots__ = ("compiled", "is_again", "is_busy", "jobs", "num_rows")
+    __slots__ = ("compiled", "is_again", "is_busy", "jobs", "num_again")
 
     def __init__(self, *, is_again: bool = False) -> None:
         self.compiled: CompiledGrammar | None = None
         self.is_again = is_again
-        self.num_rows = 0  # that it was given to
+        self.num_again = 0  # sequences that were to begin again with it
         self.is_busy = False
         self.jobs: deque[tuple[Row, Job]] = deque()
 
@@ -42,11 +42,6 @@ class Lexer:
     def is_spent(self) -> bool:
         """Whether no sequence can go on with it."""
         return self.compiled is not None and self.compiled.is_spent
-
-    @property
-    def is_open(self) -> bool:
-        """Whether one more sequence may begin with it."""
-        return not self.is_spent and not (self.is_again and self.num_rows >= MAX_AGAIN)
 
 
 class Row:

@@ -329,7 +329,7 @@ class MaskWorker:
 
     def _other_lexer(self, row: Row) -> Lexer:
         """Return what a sequence begins again with."""
-        lexer = self._grammars.lexer(row.grammar)
+        lexer = self._grammars.lexer(row.grammar, is_again=True)
         lexer.is_again = lexer.is_again or lexer.compiled is None
         return lexer
 

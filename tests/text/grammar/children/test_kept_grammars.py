@@ -56,13 +56,14 @@ def test_a_spent_lexer_is_replaced_and_its_room_is_free():
 def test_only_so_many_sequences_begin_again_with_one_lexer():
     kept = KeptGrammars()
     first = kept.lexer(A)
-    assert all(kept.lexer(A) is first for _ in range(2 * MAX_AGAIN)), "of those that begin for the first time"
     first.compiled = CompiledGrammar(cast(Any, None))
     first.compiled.is_spent = True
-    second = kept.lexer(A)
+    second = kept.lexer(A, is_again=True)
     assert second.is_again
-    assert all(kept.lexer(A) is second for _ in range(MAX_AGAIN - 1))
-    assert kept.lexer(A) is not second and kept.lexer(A).is_again
+    assert all(kept.lexer(A, is_again=True) is second for _ in range(MAX_AGAIN - 1))
+    assert all(kept.lexer(A) is second for _ in range(2 * MAX_AGAIN)), "of those that begin for the first time"
+    third = kept.lexer(A, is_again=True)
+    assert third is not second and third.is_again
 
 
 def test_all_are_dropped_where_the_process_has_grown():
