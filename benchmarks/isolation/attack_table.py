@@ -72,6 +72,9 @@ _GRAMMARS: Mapping[str, Attack] = {
     "ref_mask": Attack("the 24 patterns in a chain of references", grammars.ref_mask),
     "json_in_lark": Attack("the 24 patterns as JSON in Lark", grammars.json_in_lark),
     "counted_masks": Attack("n = 16 under an expression whose masks are slow", grammars.counted_masks, 4),
+    "shared_lexer": Attack(
+        "n = 16 four times under one expression, whose lexer comes to its limit", grammars.shared_lexer, 4
+    ),
     "ambiguous_grammar": Attack("n = 16 under an ambiguous grammar", grammars.ambiguous_grammar, 1),
     "forced_tokens": Attack(
         "n = 16, and a grammar that leaves one next token nearly everywhere", grammars.forced_tokens, 4
