@@ -56,10 +56,11 @@ function TitleField({ title, onEnd }) {
   };
   useLayoutEffect(() => field.current.select(), []);
   const onKeyDown = (event) => {
-    if (event.key === "Enter") end(event.target.value);
-    if (event.key !== "Escape") return;
+    if (event.key !== "Enter" && event.key !== "Escape") return;
+    // Else the title, which gets the focus now, would be pressed by Enter, and Escape would stop the answer.
+    event.preventDefault();
     event.stopPropagation();
-    end("");
+    end(event.key === "Enter" ? event.target.value : "");
   };
   return html`<input ref=${field} class="search" aria-label="Title" maxlength="200" value=${title} dir="auto"
     onKeyDown=${onKeyDown} onBlur=${(event) => end(event.target.value)} />`;
