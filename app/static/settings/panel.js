@@ -6,9 +6,7 @@ import { html } from "../shell/html.js";
 import { HELP, LABELS, UNSET, complaint } from "./help.js";
 import { PresetRow } from "./preset_row.js";
 import { FIELDS, formatField, parseField } from "./sampling.js";
-import { readTheme, setTheme } from "./theme.js";
-
-const THEMES = [["", "as the system"], ["light", "light"], ["dark", "dark"]];
+import { THEMES, readTheme, setTheme } from "./theme.js";
 
 /**
  * @param {{conversation: any, defaults: Record<string, any>, presets: any, onClose: () => void}} props

@@ -17,6 +17,11 @@ export function makeActions(latest) {
       closeDrawer();
     },
     ...messageActions(conversation, follow, focusField),
+    // By a real keyboard: one on the screen is there only for a field that has the focus already.
+    type() {
+      closeDrawer();
+      latest.current.field.current.focus({ preventScroll: true });
+    },
     ask(text) {
       follow();
       latest.current.desk.ask(text, conversation().draft.detachAll());

@@ -1,7 +1,9 @@
 // The bar above the conversation: the list, the model, settings and a new chat.
 
+import { useReducer } from "preact/hooks";
+import { THEMES, readTheme, setTheme } from "../settings/theme.js";
 import { html } from "./html.js";
-import { MenuIcon, NewChatIcon, Quire, SettingsIcon } from "./icons.js";
+import { MenuIcon, NewChatIcon, Quire, SettingsIcon, ThemeIcon } from "./icons.js";
 
 export function Header({ link, isListOpen, onList, onSettings, onModel, onNewChat }) {
   return html`
@@ -16,6 +18,7 @@ export function Header({ link, isListOpen, onList, onSettings, onModel, onNewCha
         <span class="model-name">${link.model ?? "…"}</span>
       </button>
       <div class="bar-end">
+        <${ThemeButton} />
         <button type="button" class="quiet icon" aria-label="Settings" title="Settings" onClick=${onSettings}>
           <${SettingsIcon} /></button>
         <button type="button" class="quiet new-chat" onClick=${onNewChat} title="New chat (Ctrl + Shift + O)">
@@ -23,5 +26,21 @@ export function Header({ link, isListOpen, onList, onSettings, onModel, onNewCha
         </button>
       </div>
     </header>
+  `;
+}
+
+/** Goes from theme to theme. */
+function ThemeButton() {
+  const [, redraw] = useReducer((count) => count + 1, 0);
+  const now = THEMES.findIndex(([theme]) => theme === readTheme());
+  const [theme, name] = THEMES[Math.max(now, 0)];
+  const [next] = THEMES[(now + 1) % THEMES.length];
+  const turn = () => {
+    setTheme(next);
+    redraw();
+  };
+  return html`
+    <button type="button" class="quiet icon" aria-label=${`Theme: ${name}`} title=${`Theme: ${name}`} onClick=${turn}>
+      <${ThemeIcon} theme=${theme} /></button>
   `;
 }

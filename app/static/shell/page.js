@@ -75,6 +75,7 @@ export function Page({ desk, library, link, presets }) {
     startNew: actions.startNew,
     help: () => show("shortcuts"),
     toggleList: actions.toggleList,
+    type: actions.type,
     search: () => {
       setListOpen(true);
       setNumSearches(numSearches + 1);
