@@ -200,7 +200,7 @@ class Tour:
         await expect(page.get_by_role("dialog")).to_have_count(0)
 
     async def sidebar(self, folder: Path) -> None:
-        """The list: with a menu, a field for a title, a selection, an empty search, a failed import, and an undo."""
+        """The list: with a menu, a field for a title, a selection, searches, a failed import, and an undo."""
         page = self.page
         if await page.locator(".sidebar").count() == 0:
             await page.get_by_role("button", name="Conversations", exact=True).click()
@@ -220,6 +220,9 @@ class Tour:
         await page.get_by_label("Search conversations").fill("glue")
         await expect(page.get_by_text("No conversation contains")).to_be_visible()
         await self.look("sidebar-nothing-found")
+        await page.get_by_label("Search conversations").fill("neighbours")
+        await expect(page.locator(".excerpt mark")).to_have_text(["neighbours"])
+        await self.look("sidebar-found")
         await page.get_by_label("Search conversations").fill("")
         (folder / "notes.json").write_text("no json")
         async with page.expect_file_chooser() as chooser:

@@ -26,7 +26,7 @@ export function Answer({ message, branch, isEditing, isLast, canAsk, conversatio
   const isBeingWritten = isOpen(message);
   useGrowth(conversation, isBeingWritten);
   const view = html`
-    <article class="answer" data-state=${message.state} aria-busy=${isBeingWritten}>
+    <article class="answer" data-message=${message.id} data-state=${message.state} aria-busy=${isBeingWritten}>
       <h2 class="unseen">Quire answered</h2>
       ${message.reasoning && html`
         <${Reasoning} text=${message.reasoning} ms=${message.reasoningMs} isOpen=${isBeingWritten && !message.text} />`}

@@ -79,10 +79,13 @@ export class Conversation {
   switchBranch(message, step) {
     const siblings = this.#tree.siblings(message);
     const next = siblings[siblings.indexOf(message) + step];
-    if (!next) return;
-    this.#head = this.#tree.leaf(next).id;
-    this.editing = null;
-    this.#save();
+    if (next) this.#show(next);
+  }
+
+  /** Show a branch with a message, unless the shown one has it. */
+  reveal(id) {
+    const message = this.#tree.get(id);
+    if (message && !this.messages.includes(message)) this.#show(message);
   }
 
   /** Set the settings. */
@@ -233,6 +236,13 @@ export class Conversation {
     if (!this.#tree.get(this.#head)) this.#head = this.#tree.newestLeaf()?.id ?? null;
     else if (isAtEnd && !this.#open) this.#head = this.#tree.leaf(shown).id;
     this.#services.onChange();
+  }
+
+  /** Show the newest branch with a message. */
+  #show(message) {
+    this.#head = this.#tree.leaf(message).id;
+    this.editing = null;
+    this.#save();
   }
 
   #refresh(message) {

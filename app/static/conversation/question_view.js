@@ -10,7 +10,7 @@ const Editor = lazy((again) => import("./editor.js" + again), "Editor", "parts.c
 
 export function Question({ message, branch, isEditing, actions, canAsk }) {
   const view = html`
-    <article class="question">
+    <article class="question" data-message=${message.id}>
       <h2 class="unseen">You asked</h2>
       ${message.files?.length && html`<${FileList} files=${message.files} />`}
       ${message.text && html`<p dir="auto">${message.text}</p>`}

@@ -3,7 +3,7 @@
 import { hasKeyboard } from "./composer.js";
 import { sayMissing } from "./lazy.js";
 
-/** @param {{current: {desk: any, field: any, follower: any, isListOpen: boolean, setListOpen: any, say: any}}} latest */
+/** @param {{current: {desk: any, field: any, follower: any, isListOpen: boolean, setListOpen: any, setPlace: any, say: any}}} latest */
 export function makeActions(latest) {
   const conversation = () => latest.current.desk.current;
   const focusField = () => hasKeyboard() && latest.current.field.current.focus({ preventScroll: true });
@@ -12,8 +12,14 @@ export function makeActions(latest) {
   return {
     focusField,
     toggleList: () => latest.current.setListOpen(!latest.current.isListOpen),
-    async open(id) {
-      await latest.current.desk.open(id);
+    /** `place` is where searched words were found, or null. */
+    async open(id, place = null) {
+      const { desk, setPlace } = latest.current;
+      await desk.open(id);
+      // Another conversation may have been asked for meanwhile.
+      if (place && desk.current.id === id) desk.current.reveal(place.message);
+      // Another object, each time: the user may have scrolled away.
+      setPlace(place && { ...place });
       closeDrawer();
     },
     ...messageActions(conversation, follow, focusField),

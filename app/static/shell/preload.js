@@ -22,6 +22,7 @@ import "../store/search.js";
 import "../stream/http_connection.js";
 import { fetchParts, loadStyle } from "./lazy.js";
 import "./drop_overlay.js";
+import "./found_place.js";
 import "./key_form.js";
 import "./loading.js";
 import "./model_sheet.js";

@@ -161,7 +161,7 @@ export class Library {
     await this.#reload();
   }
 
-  /** The conversations with all words of a query, in the order of the list. @param {string} query */
+  /** The conversations with all words of a query, in the order of the list, and places in them. @param {string} query */
   async search(query) {
     const search = await this.prepareSearch();
     return search.find(this.list, query);

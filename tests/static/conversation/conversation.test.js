@@ -53,6 +53,23 @@ function assertWhole({ id }) {
   for (const { parent, text } of stored) assert.ok(parent === null || stored.some((each) => each.id === parent), text);
 }
 
+test("a message of another branch is revealed at the end of the newest branch with it", () => {
+  const conversation = begin();
+  ask(conversation, "One?", "First.");
+  const [, first] = conversation.messages;
+  ask(conversation, "Two?", "Second.");
+  conversation.regenerate(first);
+  reply(conversation, "Again.");
+  conversation.edit(first.id);
+  conversation.reveal("nowhere");
+  conversation.reveal(conversation.messages[0].id);
+  assert.deepEqual(texts(conversation), ["One?", "Again."], "it is shown already");
+  conversation.reveal(first.id);
+  assert.deepEqual(texts(conversation), ["One?", "First.", "Two?", "Second."]);
+  assert.equal(conversation.editing, null);
+  assert.deepEqual(texts(reopened(conversation)), texts(conversation));
+});
+
 test("a question whose repeated answer was refused keeps its first answer when it is asked again", () => {
   const conversation = begin();
   ask(conversation, "One?", "First.");
