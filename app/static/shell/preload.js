@@ -12,6 +12,7 @@ import "../conversation/file_list.js";
 import "../conversation/files.js";
 import "../conversation/recovery.js";
 import "../conversation/standing.js";
+import "../conversation/titler.js";
 import "../reading/code_blocks.js";
 import "../reading/prose.js";
 import "../reading/reasoning.js";
