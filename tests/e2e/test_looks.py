@@ -133,6 +133,7 @@ async def test_the_bar_of_a_phone_has_room_for_every_button(
     for (left, _, width_before, _), (after, *_) in itertools.pairwise(sorted(parts)):
         assert left + width_before <= after
     assert max(left + own for left, _, own, _ in parts) <= width
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width
     await context.close()
 
 
