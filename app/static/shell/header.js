@@ -1,11 +1,11 @@
-// The bar above the conversation: the list, the model, settings and a new chat.
+// The bar above the conversation: the list, the model, the theme, settings and a new chat.
 
-import { useReducer } from "preact/hooks";
-import { THEMES, readTheme, setTheme } from "../settings/theme.js";
+import { cleanSettings } from "../settings/sampling.js";
+import { ThemeButton } from "../settings/theme_button.js";
 import { html } from "./html.js";
-import { MenuIcon, NewChatIcon, Quire, SettingsIcon, ThemeIcon } from "./icons.js";
+import { MenuIcon, NewChatIcon, Quire, SettingsIcon } from "./icons.js";
 
-export function Header({ link, isListOpen, onList, onSettings, onModel, onNewChat }) {
+export function Header({ link, settings, isListOpen, onList, onSettings, onModel, onNewChat }) {
   return html`
     <header class="bar">
       <div class="bar-start">
@@ -19,8 +19,7 @@ export function Header({ link, isListOpen, onList, onSettings, onModel, onNewCha
       </button>
       <div class="bar-end">
         <${ThemeButton} />
-        <button type="button" class="quiet icon" aria-label="Settings" title="Settings" onClick=${onSettings}>
-          <${SettingsIcon} /></button>
+        <${SettingsButton} settings=${cleanSettings(settings)} onClick=${onSettings} />
         <button type="button" class="quiet new-chat" onClick=${onNewChat} title="New chat (Ctrl + Shift + O)">
           <${NewChatIcon} /> <span>New chat</span>
         </button>
@@ -29,18 +28,16 @@ export function Header({ link, isListOpen, onList, onSettings, onModel, onNewCha
   `;
 }
 
-/** Goes from theme to theme. */
-function ThemeButton() {
-  const [, redraw] = useReducer((count) => count + 1, 0);
-  const now = THEMES.findIndex(([theme]) => theme === readTheme());
-  const [theme, name] = THEMES[Math.max(now, 0)];
-  const [next] = THEMES[(now + 1) % THEMES.length];
-  const turn = () => {
-    setTheme(next);
-    redraw();
-  };
+/** With the number of settings that the conversation has of its own. */
+function SettingsButton({ settings: { system, ...others }, onClick }) {
+  const numOthers = Object.keys(others).length;
+  const owned = [system && "a system prompt", numOthers && `${numOthers} ${numOthers === 1 ? "setting" : "settings"}`];
+  const words = owned.filter(Boolean).join(" and ");
   return html`
-    <button type="button" class="quiet icon" aria-label=${`Theme: ${name}`} title=${`Theme: ${name}`} onClick=${turn}>
-      <${ThemeIcon} theme=${theme} /></button>
+    <button type="button" class="quiet icon" aria-label="Settings" onClick=${onClick}
+      title=${words ? `Settings: this conversation has ${words} of its own` : "Settings"}>
+      <${SettingsIcon} />
+      ${words && html`<span class="badge" aria-hidden="true">${numOthers + (system ? 1 : 0)}</span>`}
+    </button>
   `;
 }
