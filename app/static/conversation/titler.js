@@ -3,7 +3,8 @@
 
 import { browserStorage } from "../store/web_storage.js";
 import { newId } from "../store/records.js";
-import { makeRequest } from "./request.js";
+import { isOpen } from "./answer.js";
+import { contentOf, makeRequest } from "./request.js";
 import { titleOf } from "./title.js";
 
 const NAME = "quire.titles";
@@ -12,6 +13,8 @@ const ASK = "Write a title for this conversation in at most five words, in its l
 const PRIORITY = 100;
 const MAX_TOKENS = 16;
 const MAX_LENGTH = 60;
+// What a conversation is about is said at the beginning of each message; the rest would only cost time.
+const MAX_SENT = 2000;
 
 /** Whether the user wants them. */
 export const areTitlesWanted = () => browserStorage.get(NAME) !== "off";
@@ -41,12 +44,13 @@ export class Titler {
   /** Ask for the title of a conversation whose answer has ended, if it should have one. */
   ask({ id, messages, settings }) {
     const [question, answer] = messages;
-    if (this.#open || !this.#isUnnamed(id, question) || answer?.state !== "done" || !answer.text) return;
+    if (this.#open || !this.#isUnnamed(id, question) || isOpen(answer) || !answer?.text) return;
     const { isReady, answersAnything, details } = this.#link;
     if (!isReady || !answersAnything || !areTitlesWanted() || this.#asked.has(id)) return;
     this.#asked.add(id);
-    // The server has the prompt's beginning in its prefix cache.
-    const request = makeRequest([question, answer, { role: "user", text: ASK }], { system: settings.system });
+    // The server has most of it in its prefix cache.
+    const begun = [question, answer].map((message) => ({ role: message.role, text: contentOf(message).slice(0, MAX_SENT) }));
+    const request = makeRequest([...begun, { role: "user", text: ASK }], { system: settings.system });
     Object.assign(request, { max_tokens: MAX_TOKENS, priority: PRIORITY, temperature: 0, stop: ["\n"] });
     if (details?.capabilities?.reasoning) request.chat_template_kwargs = { enable_thinking: false };
     const stream = newId();

@@ -53,6 +53,15 @@ test("a title is asked for with the lowest priority, few tokens, and the beginni
   assert.deepEqual(messages.map(({ role }) => role), ["system", "user", "assistant", "user"]);
 });
 
+test("of long messages the beginnings are sent", () => {
+  const conversation = answered({}, { text: "word ".repeat(1000) });
+  conversation.messages[0].files = [{ name: "large.txt", text: "line\n".repeat(10_000) }];
+  titler.ask(conversation);
+  const [, question, answer] = started[0].request.messages.map(({ content }) => content);
+  assert.match(question, /^large.txt:\n```\nline\n/);
+  assert.deepEqual([question.length, answer.length], [2000, 2000]);
+});
+
 test("a model that reasons is asked not to", () => {
   link.details = { capabilities: { reasoning: true } };
   titler.ask(answered());
@@ -73,7 +82,7 @@ test("what the model writes becomes the title, and stays the page's", () => {
 test("no title is asked for where none is wanted, or none can be had", () => {
   titler.ask(answered({ hasOwnTitle: true }));
   titler.ask(answered({ title: "Imported" }));
-  titler.ask(answered({}, { state: "stopped" }));
+  titler.ask(answered({}, { state: "streaming" }));
   titler.ask(answered({}, { text: "" }));
   titler.ask({ ...answered(), id: "deleted" });
   link.answersAnything = false;
