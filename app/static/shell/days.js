@@ -2,6 +2,10 @@
 
 import { useEffect, useState } from "preact/hooks";
 
+const MONTHS = [
+  "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+];
+
 /** When the day of a time began, or one that is so many days before. */
 function startOfDay(time, numBefore = 0) {
   const day = new Date(time);
@@ -14,8 +18,8 @@ export function nameOfDay(time, today) {
   if (time >= startOfDay(today)) return "Today";
   if (time >= startOfDay(today, 1)) return "Yesterday";
   if (time >= startOfDay(today, 7)) return "Previous 7 days";
-  const isThisYear = new Date(time).getFullYear() === new Date(today).getFullYear();
-  return new Date(time).toLocaleDateString("en", { month: "long", year: isThisYear ? undefined : "numeric" });
+  const [month, year] = [MONTHS[new Date(time).getMonth()], new Date(time).getFullYear()];
+  return year === new Date(today).getFullYear() ? month : `${month} ${year}`;
 }
 
 /** When today began; the component is rendered again at midnight. */
