@@ -95,6 +95,25 @@ async def test_a_conversation_is_renamed_and_pinned(page: Page, server: Scripted
     assert await page.title() == "Quire"
 
 
+async def test_the_menu_of_each_conversation_is_in_view(page: Page, server: ScriptedServer, tmp_path: Path) -> None:
+    conversations = [
+        {"id": f"c{number}", "title": f"Number {number}", "createdAt": number, "updatedAt": number, "messages": []}
+        for number in range(10, 60)
+    ]
+    archive = {"format": "quire.conversations", "version": 1, "conversations": conversations}
+    (tmp_path / "archive.json").write_text(json.dumps(archive))
+    await page.goto(server.url)
+    await open_list(page)
+    await import_file(page, tmp_path / "archive.json")
+    await expect(entries(page)).to_have_count(50)
+    for number in (59, 40, 10):
+        await page.get_by_role("button", name=f"Actions for Number {number}").click()
+        for name in ("Rename", "Delete"):
+            button = entries(page).get_by_role("button", name=name, exact=True)
+            await expect(button).to_be_in_viewport(ratio=1)
+        await page.keyboard.press("Escape")
+
+
 async def test_a_deleted_conversation_comes_back_with_undo(page: Page, server: ScriptedServer) -> None:
     await converse(page, server, ("One?", "1"), ("Two?", "2"))
     await page.get_by_role("button", name="Edit answer").click()

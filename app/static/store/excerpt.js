@@ -3,7 +3,7 @@
 const LENGTH = 96;
 const BEFORE = 32;
 // Marks of Markdown that only make a short piece harder to read.
-const MARKS = /\*\*|`+|^#{1,6} /gm;
+const MARKS = /\*\*|`+|^ *(?:#{1,6}|[-*+]) /gm;
 
 /** The words of a query, the longest first. @param {string} query */
 export const wordsOf = (query) =>

@@ -18,7 +18,7 @@ test("a long text is cut around the longest of its words, between words where it
 test("an excerpt has no halves of characters, no lines and no marks of Markdown", () => {
   const excerpt = excerptOf("😀".repeat(100) + "word" + "😀".repeat(100), ["word"]).join("");
   assert.ok(excerpt.isWellFormed());
-  assert.equal(excerptOf("## A **loaf**\n\nis `made`", ["loaf"]).join(""), "A loaf is made");
+  assert.equal(excerptOf("## A **loaf**\n\nis `made`\n- of\n  * flour", ["loaf"]).join(""), "A loaf is made of flour");
 });
 
 test("a text in which capital letters take another room is shown from its beginning", () => {
