@@ -21,6 +21,13 @@ NEW_YORK = "America/New_York"
 # The texts that are marked where words were found.
 MARKED = "JSON.stringify([...(CSS.highlights.get('found') ?? [])].map(String))"
 
+IS_MARK_IN_VIEW = """(() => {
+  const [mark] = CSS.highlights.get("found");
+  const { top, bottom } = mark.getBoundingClientRect();
+  const log = document.querySelector(".log").getBoundingClientRect();
+  return top >= log.top && bottom <= log.bottom;
+})()"""
+
 
 async def search(page: Page, query: str) -> None:
     """Type into the search."""
@@ -71,6 +78,18 @@ async def test_a_hit_in_another_branch_shows_that_branch(page: Page, server: Scr
     await page.locator(".excerpt").click()
     await expect(last_answer(page).locator(".prose")).to_have_text("The first needle.")
     await expect(last_answer(page).locator(".branches")).to_contain_text("1/2")
+
+
+async def test_a_hit_in_the_folded_part_of_a_question_unfolds_it(page: Page, server: ScriptedServer) -> None:
+    await (await begin(page, server, f"Where is it?\n\n{FILLER}\n\nThe needle.\n\n{FILLER}")).answer("There.")
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await page.reload()
+    await expect(page.locator(".question p")).not_to_contain_text("needle")
+    await search(page, "needle")
+    await page.locator(".excerpt").click()
+    await expect(page.locator(".question p")).to_contain_text("needle")
+    await until_true(page, f"{MARKED} === '[\"needle\"]'")
+    assert await page.evaluate(IS_MARK_IN_VIEW)
 
 
 async def test_words_in_a_title_alone_have_no_line(page: Page, server: ScriptedServer) -> None:

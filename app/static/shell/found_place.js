@@ -15,22 +15,32 @@ export function FoundPlace({ place, follower }) {
     const message = document.querySelector(`[data-message="${place.message}"]`);
     // The branch may have been left meanwhile.
     if (!message) return undefined;
-    const ranges = rangesOf(message, place.words);
-    const target = ranges[0]?.startContainer.parentElement ?? message;
-    for (let part = target.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
-    follower.goTo(target, { block: ranges.length ? "center" : "start" });
-    // Not in Firefox before 140.
-    if (!globalThis.CSS?.highlights) return undefined;
-    CSS.highlights.set(NAME, new Highlight(...ranges));
     const end = new AbortController();
     const forget = () => {
-      CSS.highlights.delete(NAME);
+      globalThis.CSS?.highlights?.delete(NAME);
       end.abort();
     };
     for (const name of ["keydown", "pointerdown"]) addEventListener(name, forget, end);
+    const show = () => end.signal.aborted || showIn(message, place.words, follower);
+    const unfold = /** @type {HTMLElement | null} */ (message.querySelector('.unfold[aria-expanded="false"]'));
+    if (!unfold || rangesOf(message, place.words).length) show();
+    else {
+      unfold.click();
+      // Preact renders it in a microtask, which was queued before this one.
+      queueMicrotask(show);
+    }
     return forget;
   }, [place]);
   return null;
+}
+
+function showIn(message, words, follower) {
+  const ranges = rangesOf(message, words);
+  const target = ranges[0]?.startContainer.parentElement ?? message;
+  for (let part = target.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
+  follower.goTo(target, { block: ranges.length ? "center" : "start" });
+  // Firefox has it since 140.
+  globalThis.CSS?.highlights?.set(NAME, new Highlight(...ranges));
 }
 
 function rangesOf(message, words) {
