@@ -41,7 +41,8 @@ export function Answer({ message, branch, isEditing, isLast, isSummary, isSent, 
         <${Figures} figures=${message.figures ?? message.watch?.read(performance.now())} isOpen=${isBeingWritten} />
         ${isBeingWritten && html`<${Standing} stream=${message.stream} isElsewhere=${!message.watch} />`}
         ${!isBeingWritten && html`<${Ending} message=${message} />`}
-        ${!isBeingWritten && html`<${Actions} message=${message} branch=${branch} canAsk=${canAsk} actions=${actions} />`}
+        ${!isBeingWritten && html`
+          <${Actions} message=${message} branch=${branch} isSummary=${isSummary} canAsk=${canAsk} actions=${actions} />`}
       </footer>
     </article>
   `;
@@ -58,9 +59,10 @@ function Ending({ message: { state, finish, isEdited } }) {
   return text && html`<span class="ending">${text}</span>`;
 }
 
-function Actions({ message, branch, canAsk, actions }) {
+function Actions({ message, branch, isSummary, canAsk, actions }) {
   const { text, state, finish } = message;
-  const deleting = branch.count > 1 ? "Delete this answer" : "Delete question and answer";
+  const turn = isSummary ? "Delete the summary" : "Delete question and answer";
+  const deleting = branch.count > 1 ? "Delete this answer" : turn;
   const isCut = state === "stopped" || (state === "done" && finish === "length");
   return html`
     <span class="actions">
