@@ -10,16 +10,21 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 
+from app.commands.answer_end import CHAT_LIMITS, end_words
 from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
 from app.commands.streamed_text import TextStream
 from app.commands.unicode_text import as_unicode, keep_invalid_bytes
 from app.contract.errors import ConfigurationError, QuireError
+from app.contract.events import StopReason
 from app.contract.sampling_params import SamplingParams
 
 Responder = Callable[[list[dict[str, str]]], TextStream]
-"""Takes the conversation and yields the next answer as text deltas."""
+"""Takes the conversation and yields the next answer as text deltas, or more of the answer that it ends with."""
 
-GREETING = "Ask a question. /new starts a new conversation, Ctrl-C stops an answer, /quit or Ctrl-D exits."
+GREETING = (
+    "Ask a question. /new starts a new conversation, Ctrl-C stops an answer, /continue goes on with it, "
+    "/quit or Ctrl-D exits."
+)
 
 
 def add_options(parser: Parser) -> None:
@@ -37,7 +42,7 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument("--system", metavar="TEXT", help="System message of the conversation.")
     add_sampling(parser)
-    add_settings(parser, "model", "cache", "scheduler", without=SAMPLING_NAMES)
+    add_settings(parser, "model", "sampling", "cache", "scheduler", without=SAMPLING_NAMES)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,17 +73,31 @@ def converse(responder: Responder, questions: Iterator[str], system: str | None 
         if question == "/new":
             messages = list(start)
             print("(new conversation)")
-        elif question.startswith("/"):
-            print(f"(unknown command {question.split()[0]}; use /new or /quit)")
+        elif question.startswith("/") and question != "/continue":
+            print(f"(unknown command {question.split()[0]}; use /continue, /new or /quit)")
         elif question:
-            conversation = [*messages, {"role": "user", "content": question}]
             try:
-                as_unicode(question, "the question")
-                messages = [*conversation, {"role": "assistant", "content": _print_answer(responder(conversation))}]
+                goes_on = question == "/continue"
+                messages = _go_on(responder, messages) if goes_on else _ask(responder, messages, question)
             except QuireError as error:
                 if not sys.stdin.isatty():
                     raise
                 print(f"quire: error: {error.message}", file=sys.stderr)
+
+
+def _ask(responder: Responder, messages: list[dict[str, str]], question: str) -> list[dict[str, str]]:
+    """Print the answer to a question; return the conversation with both."""
+    conversation = [*messages, {"role": "user", "content": as_unicode(question, "the question")}]
+    return [*conversation, {"role": "assistant", "content": _print_answer(responder(conversation))}]
+
+
+def _go_on(responder: Responder, messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Print more of the last answer; return the conversation with the longer one."""
+    if not messages or messages[-1]["role"] != "assistant":
+        print("(there is no answer to continue)")
+        return messages
+    *before, last = messages
+    return [*before, {**last, "content": last["content"] + _print_answer(responder(messages))}]
 
 
 def _print_answer(stream: TextStream) -> str:
@@ -99,6 +118,13 @@ def _note(text: str) -> None:
     """Print a note on a line below the answer, before the answer's line end. Only on a terminal."""
     if sys.stdin.isatty():
         print(f"\n({text})", end="", file=sys.stderr, flush=True)
+
+
+def _tell_end(reason: str | None, stop_reason: StopReason | None) -> None:
+    """Say why the answer is not complete, and that it can go on."""
+    words = end_words(reason, stop_reason)
+    if words is not None:
+        _note(f"{words}; /continue goes on")
 
 
 def _questions() -> Iterator[str]:
@@ -124,18 +150,18 @@ def _remote(args: argparse.Namespace, runner: asyncio.Runner) -> Responder:
     key = args.server_key or os.environ.get("QUIRE_API_KEY", "").partition(",")[0] or None
     if key is not None and not key.isascii():
         raise ConfigurationError("the API key has other characters than ASCII, which HTTP cannot send; correct it")
-    fields = read_sampling(args)
+    fields = CHAT_LIMITS | read_sampling(args)
     if args.ws:
-        return lambda messages: websocket_answer(runner, args.url, key, messages, fields, _note)
-    return lambda messages: sse_answer(args.url, key, messages, fields)
+        return lambda messages: websocket_answer(runner, args.url, key, messages, fields, _note, _tell_end)
+    return lambda messages: sse_answer(args.url, key, messages, fields, _tell_end)
 
 
 def _local(args: argparse.Namespace, runner: asyncio.Runner, stack: contextlib.ExitStack) -> Responder:
     if args.ws:
         raise ConfigurationError("--ws needs --url, the server to connect to")
     config = read_config(args)
-    params = SamplingParams(**{"max_tokens": None, **read_sampling(args)})
+    params = SamplingParams(**{"max_tokens": None, "repetition_stop": True, **read_sampling(args)})
     from app.commands.local import LocalModel
 
     model = stack.enter_context(contextlib.closing(LocalModel(config, runner)))
-    return lambda messages: model.chat(messages, params)
+    return lambda messages: model.chat(messages, params, _tell_end)

@@ -53,7 +53,7 @@ class Finding(NamedTuple):
 def add_options(parser: Parser) -> None:
     """Add the settings of the server to check for."""
     parser.usage = "quire doctor [OPTIONS]"
-    add_settings(parser, "model", "cache", "scheduler", "server")
+    add_settings(parser, "model", "sampling", "cache", "scheduler", "server")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator, Sequence
 
 from tqdm import tqdm
 
+from app.commands.answer_end import CONTEXT_SHARE, OnEnd, ignore_end
 from app.commands.streamed_text import Messages, TextStream, iterate
 from app.config.settings import Config
 from app.contract.admission import admit
 from app.contract.engine_status import EngineState
 from app.contract.errors import ConfigurationError, EngineFailed
-from app.contract.events import RequestFailed, TokenDelta
+from app.contract.events import Finished, RequestFailed, TokenDelta
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.thread import EngineThread
@@ -21,6 +22,7 @@ from app.runtime.clock import monotonic
 from app.runtime.torch_needs import check_torch_can_load
 from app.streaming.bridge import AsyncEngine
 from app.streaming.session import Session
+from app.text.chat_template import RenderOptions
 from app.text.opened_model import OpenedModel
 
 _POLL_S = 0.02
@@ -50,8 +52,10 @@ class LocalModel:
         """Whether the model has a chat template."""
         return self._text.chat_template is not None
 
-    def chat(self, messages: Messages, params: SamplingParams) -> TextStream:
-        """Yield the text deltas of the answer to a conversation.
+    def chat(self, messages: Messages, params: SamplingParams, on_end: OnEnd = ignore_end) -> TextStream:
+        """Yield the text deltas of the answer to a conversation, or of more of the answer that it ends with.
+
+        Without `max_tokens` the answer has at most a quarter of the context.
 
         Raises:
             ConfigurationError: the model has no chat template.
@@ -60,27 +64,33 @@ class LocalModel:
         template = self._text.chat_template
         if template is None:
             raise ConfigurationError("this model has no chat template; set one with --chat-template FILE")
-        return self._answer(template.render([dict(message) for message in messages]), params)
+        goes_on = messages[-1]["role"] == "assistant"
+        options = RenderOptions(add_generation_prompt=not goes_on, continue_final=goes_on)
+        most = int(self._engine.model_info().max_model_len * CONTEXT_SHARE)
+        return self._answer(template.render([dict(each) for each in messages], options), params, on_end, most)
 
-    def complete(self, prompt: str, params: SamplingParams) -> TextStream:
+    def complete(self, prompt: str, params: SamplingParams, on_end: OnEnd = ignore_end) -> TextStream:
         """Yield the text deltas of the completion of `prompt`.
 
         Raises:
             RequestError: the prompt does not fit the model.
         """
-        return self._answer([*self._text.chat_prefix(prompt), *self._text.tokenizer.encode(prompt)], params)
+        return self._answer([*self._text.chat_prefix(prompt), *self._text.tokenizer.encode(prompt)], params, on_end)
 
     def close(self) -> None:
         """End the engine."""
         self._runner.run(self._engine.close())
 
-    def _answer(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> TextStream:
-        model_info = self._engine.model_info()
-        resolved = admit(prompt_token_ids, params, model_info)
+    def _answer(
+        self, prompt_token_ids: Sequence[int], params: SamplingParams, on_end: OnEnd, most: int | None = None
+    ) -> TextStream:
+        model = self._engine.model_info()
+        limits = [limit for limit in (most, model.defaults.max_tokens) if limit is not None]
+        resolved = admit(prompt_token_ids, params, model, default_max_tokens=min(limits, default=None))
         request = EngineRequest(uuid.uuid4().hex, tuple(prompt_token_ids), resolved, monotonic())
-        return iterate(self._runner, self._stream(request))
+        return iterate(self._runner, self._stream(request, on_end))
 
-    async def _stream(self, request: EngineRequest) -> AsyncGenerator[str, None]:
+    async def _stream(self, request: EngineRequest, on_end: OnEnd) -> AsyncGenerator[str, None]:
         async with Session(self._engine, request) as session:
             async for events in session:
                 for event in events:
@@ -88,6 +98,8 @@ class LocalModel:
                         raise EngineFailed(event.error.message)
                     if isinstance(event, TokenDelta):
                         yield event.text
+                    if isinstance(event, Finished):
+                        on_end(event.reason, event.stop_reason)
 
     async def _load(self) -> None:
         self._engine.start()

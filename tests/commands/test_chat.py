@@ -47,6 +47,21 @@ def test_new_removes_all_but_the_system_message():
     assert roles(model.requests[1]) == [("system", "s"), ("user", "b")]
 
 
+def test_continue_sends_the_conversation_with_the_answer_and_makes_it_longer(capsys):
+    model = ScriptedModel(["one, "], ["two"], ["fine"])
+    converse(model, iter(["/continue", "a", "/continue", "b"]))
+    assert roles(model.requests[1]) == [("user", "a"), ("assistant", "one, ")]
+    assert roles(model.requests[2]) == [("user", "a"), ("assistant", "one, two"), ("user", "b")]
+    assert capsys.readouterr().out == "(there is no answer to continue)\none, \ntwo\nfine\n"
+
+
+def test_a_continuation_that_fails_leaves_the_answer_as_it_was(monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    model = ScriptedModel(["one"], [EngineFailed("It broke.")], ["fine"])
+    converse(model, iter(["a", "/continue", "b"]))
+    assert roles(model.requests[2]) == [("user", "a"), ("assistant", "one"), ("user", "b")]
+
+
 def test_quit_ends_the_chat():
     model = ScriptedModel()
     converse(model, iter(["/quit", "never sent"]))

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.e2e.browsing import ask, begin, last_answer, until_true
-from tests.e2e.scripted import ScriptedServer
+from tests.e2e.scripted import LIMITS, ScriptedServer
 
 # A storage that has no room for presets.
 FULL_STORAGE = """(method) => {
@@ -26,11 +26,17 @@ async def open_settings(page: Page) -> None:
 
 
 async def test_settings_are_sent_and_belong_to_their_conversation(page: Page, server: ScriptedServer) -> None:
-    server.details = {"default_sampling_params": {"temperature": 0.6, "top_p": 0.95}}
+    server.details = {
+        "default_sampling_params": {"temperature": 0.6, "top_p": 0.95},
+        "default_sampling_sources": {"temperature": "recommended by its publisher"},
+    }
     await page.goto(server.url)
     await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
     await open_settings(page)
     await expect(page.get_by_label("Temperature")).to_have_attribute("placeholder", "0.6")
+    said = re.compile("vary more. Default 0.6: recommended by its publisher.$")
+    await expect(page.get_by_label("Temperature")).to_have_accessible_description(said)
+    await expect(page.get_by_label("Top-p")).to_have_accessible_description(re.compile("1 allows all.$"))
     await expect(page.get_by_label("Seed")).to_have_attribute("placeholder", "random")
     await page.get_by_label("System prompt").fill("Be brief.")
     await page.get_by_label("Temperature").fill("0.2")
@@ -40,7 +46,7 @@ async def test_settings_are_sent_and_belong_to_their_conversation(page: Page, se
     await expect(page.get_by_role("button", name="Settings", exact=True)).to_be_focused()
     await ask(page, "Why?")
     stream = await server.next_stream()
-    assert stream.request == {
+    assert stream.request == LIMITS | {
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}],
         "temperature": 0.2,
         "stop": ["END", "STOP"],
@@ -57,7 +63,7 @@ async def test_settings_are_sent_and_belong_to_their_conversation(page: Page, se
     assert "temperature" not in (await server.next_stream()).request
     await page.get_by_role("button", name="New chat").click()
     await ask(page, "Other?")
-    assert set((await server.next_stream()).request) == {"messages"}
+    assert set((await server.next_stream()).request) == {"messages", *LIMITS}
 
 
 async def test_a_wrong_value_is_named_and_not_sent(page: Page, server: ScriptedServer) -> None:
@@ -67,7 +73,7 @@ async def test_a_wrong_value_is_named_and_not_sent(page: Page, server: ScriptedS
     await expect(page.get_by_role("alert")).to_have_text("Top-p is “7”; enter a number from 0 to 1.")
     await page.keyboard.press("Escape")
     await ask(page, "Why?")
-    assert set((await server.next_stream()).request) == {"messages"}
+    assert set((await server.next_stream()).request) == {"messages", *LIMITS}
 
 
 async def save_preset(page: Page, name: str) -> None:
@@ -168,7 +174,7 @@ async def test_each_field_is_reset_to_the_servers_default(page: Page, server: Sc
     await expect(page.get_by_role("alert")).to_have_count(0)
     await page.keyboard.press("Escape")
     await ask(page, "Why?")
-    assert set((await server.next_stream()).request) == {"messages"}
+    assert set((await server.next_stream()).request) == {"messages", *LIMITS}
 
 
 async def test_a_badge_tells_what_a_conversation_has_of_its_own(page: Page, server: ScriptedServer) -> None:

@@ -3,7 +3,7 @@
 import { CopyButton } from "../reading/copy_button.js";
 import { html } from "../shell/html.js";
 import { lazy } from "../shell/lazy.js";
-import { hasFailed, isOpen } from "./answer.js";
+import { hasFailed, isCut, isOpen } from "./answer.js";
 import { formatDuration, formatRate } from "./figures.js";
 import { useGrowth } from "./growth.js";
 
@@ -18,6 +18,7 @@ const Editor = lazy((again) => import("./editor.js" + again), "Editor", "parts.c
 
 const ENDINGS = {
   length: "Length limit reached.",
+  repetition: "Ended, because it repeated itself.",
   cancelled: "Stopped.",
   tool_calls: "The answer calls tools; this page runs none.",
 };
@@ -60,14 +61,13 @@ function Ending({ message: { state, finish, isEdited } }) {
 }
 
 function Actions({ message, branch, isSummary, canAsk, actions }) {
-  const { text, state, finish } = message;
+  const { text } = message;
   const turn = isSummary ? "Delete the summary" : "Delete question and answer";
   const deleting = branch.count > 1 ? "Delete this answer" : turn;
-  const isCut = state === "stopped" || (state === "done" && finish === "length");
   return html`
     <span class="actions">
       ${branch.count > 1 && html`<${Branches} branch=${branch} onStep=${(step) => actions.switchBranch(message, step)} />`}
-      ${isCut && text && html`
+      ${isCut(message) && text && html`
         <button type="button" class="copy" aria-label="Continue answer" disabled=${!canAsk}
           onClick=${() => actions.continueAnswer(message)}>Continue</button>`}
       ${!hasFailed(message) && html`

@@ -9,9 +9,10 @@ import { PresetRow } from "./preset_row.js";
 import { FIELDS, formatField, parseField } from "./sampling.js";
 
 /**
- * @param {{conversation: any, defaults: Record<string, any>, presets: any, onClose: () => void}} props
+ * @param {{conversation: any, defaults: Record<string, any>, sources: Record<string, string>, presets: any,
+ *   onClose: () => void}} props `sources` says who says each of the defaults
  */
-export function SettingsPanel({ conversation, defaults, presets, onClose }) {
+export function SettingsPanel({ conversation, defaults, sources, presets, onClose }) {
   // What the user sees is text, which may be wrong; only right values become settings.
   const [texts, setTexts] = useState(() => toTexts(conversation.settings));
   useEffect(() => void presets.read(), []);
@@ -32,7 +33,7 @@ export function SettingsPanel({ conversation, defaults, presets, onClose }) {
       <${PresetRow} presets=${presets} conversation=${conversation} onUse=${use} />
       <form onSubmit=${(event) => event.preventDefault()}>
         ${FIELDS.map((field) => html`
-          <${FieldRow} key=${field.name} field=${field} text=${texts[field.name]}
+          <${FieldRow} key=${field.name} field=${field} text=${texts[field.name]} source=${sources[field.name]}
             fallback=${defaults[field.name] ?? UNSET[field.name] ?? "the model's default"} onText=${(text) => set(field, text)} />`)}
       </form>
       <${PageSettings} />
@@ -42,7 +43,7 @@ export function SettingsPanel({ conversation, defaults, presets, onClose }) {
 
 const toTexts = (settings) => Object.fromEntries(FIELDS.map(({ name }) => [name, formatField(settings[name])]));
 
-function FieldRow({ field, text, fallback, onText }) {
+function FieldRow({ field, text, fallback, source, onText }) {
   const { isWrong } = parseField(field, text);
   const id = `setting-${field.name}`;
   const reset = () => {
@@ -67,7 +68,8 @@ function FieldRow({ field, text, fallback, onText }) {
       </span>
       <${Input} field=${field} common=${common} fallback=${fallback} />
       <span class="small soft" id=${`${id}-help`}>
-        ${isWrong ? html`<b class="failure" role="alert">${complaint(field, text)}</b>` : HELP[field.name]}</span>
+        ${isWrong ? html`<b class="failure" role="alert">${complaint(field, text)}</b>` : HELP[field.name]}
+        ${source && ` Default ${fallback}: ${source}.`}</span>
     </p>
   `;
 }

@@ -124,7 +124,8 @@ export function Page({ desk, library, link, presets }) {
         <${ModelSheet} link=${link} conversation=${conversation} ...${closing} />`}
       ${sheet?.name === "settings" && html`
         <${SettingsPanel} key=${conversation.id} conversation=${conversation} presets=${presets}
-          defaults=${link.details.default_sampling_params ?? {}} ...${closing} />`}
+          defaults=${link.details.default_sampling_params ?? {}}
+          sources=${link.details.default_sampling_sources ?? {}} ...${closing} />`}
     <//>
   `;
 }

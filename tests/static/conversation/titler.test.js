@@ -47,8 +47,8 @@ function end(stream, reason = "stop") {
 
 test("a title is asked for with the lowest priority, few tokens, and the beginning that the cache has", () => {
   titler.ask(answered());
-  const { messages, ...fields } = started[0].request;
-  assert.deepEqual(fields, { max_tokens: 16, priority: 100, temperature: 0, stop: ["\n"] });
+  const { messages, max_tokens, priority, temperature, stop } = started[0].request;
+  assert.deepEqual([max_tokens, priority, temperature, stop], [16, 100, 0, ["\n"]]);
   assert.deepEqual(messages.slice(0, 3).map(({ content }) => content), ["Be brief.", "How is bread made?", "With yeast."]);
   assert.deepEqual(messages.map(({ role }) => role), ["system", "user", "assistant", "user"]);
 });
