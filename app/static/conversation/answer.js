@@ -60,6 +60,13 @@ export function end(answer, state, { timings, usage } = /** @type {any} */ ({}),
   answer.version += 1;
 }
 
+/** Take over the fields of a message that another tab has stored. */
+export function refresh(message, stored) {
+  const fields = { error: undefined, code: undefined, ...stored };
+  const isSame = ([name, value]) => message[name] === value || JSON.stringify(message[name]) === JSON.stringify(value);
+  if (!Object.entries(fields).every(isSame)) Object.assign(message, fields, { version: message.version + 1 });
+}
+
 /** `{k, id, name}` begins call number k; `{k, a}` is a piece of its arguments. */
 function addToolPiece(answer, { k, id, name, a }) {
   const tools = [...(answer.tools ?? [])];

@@ -1,7 +1,7 @@
 // One conversation: its messages as a tree, the branch that is shown, and at most one answer that this page writes.
 // A question whose answer fails before its first token goes back into the draft, where it can be edited.
 
-import { append, end, endOf, isBlank, isOpen, newAnswer, newMessage } from "./answer.js";
+import { append, end, endOf, isBlank, isOpen, newAnswer, newMessage, refresh } from "./answer.js";
 import { isSummary } from "./cut.js";
 import { Draft } from "./draft.js";
 import { Keeper } from "./keeper.js";
@@ -263,7 +263,7 @@ export class Conversation {
     const known = messages.filter(({ id }) => this.#tree.get(id));
     const isGone = ({ id }) => !stored.has(id) && (removed.includes(id) || !this.#own.has(id));
     for (const message of this.#tree.all.filter(isGone)) this.#tree.remove(message.id);
-    for (const message of known) this.#refresh(message);
+    for (const message of known) if (message.id !== this.#open?.id) refresh(this.#tree.get(message.id), message);
     this.#tree.add(messages.filter(({ id }) => !this.#tree.get(id)).map((message) => ({ ...message, version: 0 })));
     this.#record = record;
     this.draft.merge(record);
@@ -281,14 +281,6 @@ export class Conversation {
     if (state !== "done") return this.draft.unqueue();
     this.draft.queued = null;
     this.ask(queued.text, queued.files);
-  }
-
-  #refresh(message) {
-    const known = this.#tree.get(message.id);
-    const fields = { error: undefined, code: undefined, ...message };
-    const isSame = ([name, value]) => known[name] === value || JSON.stringify(known[name]) === JSON.stringify(value);
-    if (known === this.#open || Object.entries(fields).every(isSame)) return;
-    Object.assign(known, fields, { version: known.version + 1 });
   }
 
   /** Ask at the end of the shown branch. */
