@@ -67,6 +67,10 @@ def test_the_lazy_parts_are_lazy() -> None:
         {
             "sidebar.js",
             "sidebar.css",
+            "titler.js",
+            "days.js",
+            "excerpt.js",
+            "found_place.js",
             "editor.js",
             "panel.js",
             "model_sheet.js",

@@ -21,8 +21,10 @@ export function newMessage(conversation, role, parent, text, now) {
  */
 export function newAnswer(conversation, parent, request, begun, now) {
   const message = newMessage(conversation, "assistant", parent, begun?.text ?? "", now);
-  const kept = begun && { reasoning: begun.reasoning, reasoningMs: begun.reasoningMs, tools: begun.tools };
-  return { ...message, ...kept, state: "waiting", request, stream: null, watch: new Stopwatch(performance.now()) };
+  const { reasoning, reasoningMs, tools, figures, usage } = begun ?? /** @type {any} */ ({});
+  const kept = begun && { reasoning, reasoningMs, tools, begunUsage: usage };
+  const watch = new Stopwatch(performance.now(), figures?.tokens);
+  return { ...message, ...kept, state: "waiting", request, stream: null, watch };
 }
 
 /** Why an answer has ended: of one that repeated itself this says more than the finish reason. */
@@ -56,6 +58,13 @@ export function end(answer, state, { timings, usage } = /** @type {any} */ ({}),
   answer.figures = answer.watch.read(now);
   if (usage) answer.usage = { prompt_tokens: usage.prompt_tokens, completion_tokens: usage.completion_tokens };
   answer.version += 1;
+}
+
+/** Take over the fields of a message that another tab has stored. */
+export function refresh(message, stored) {
+  const fields = { error: undefined, code: undefined, ...stored };
+  const isSame = ([name, value]) => message[name] === value || JSON.stringify(message[name]) === JSON.stringify(value);
+  if (!Object.entries(fields).every(isSame)) Object.assign(message, fields, { version: message.version + 1 });
 }
 
 /** `{k, id, name}` begins call number k; `{k, a}` is a piece of its arguments. */

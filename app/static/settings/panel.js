@@ -4,11 +4,9 @@ import { useEffect, useState } from "preact/hooks";
 import { Dialog } from "../shell/dialog.js";
 import { html } from "../shell/html.js";
 import { HELP, LABELS, UNSET, complaint } from "./help.js";
+import { PageSettings } from "./page_settings.js";
 import { PresetRow } from "./preset_row.js";
 import { FIELDS, formatField, parseField } from "./sampling.js";
-import { readTheme, setTheme } from "./theme.js";
-
-const THEMES = [["", "as the system"], ["light", "light"], ["dark", "dark"]];
 
 /**
  * @param {{conversation: any, defaults: Record<string, any>, sources: Record<string, string>, presets: any,
@@ -17,7 +15,6 @@ const THEMES = [["", "as the system"], ["light", "light"], ["dark", "dark"]];
 export function SettingsPanel({ conversation, defaults, sources, presets, onClose }) {
   // What the user sees is text, which may be wrong; only right values become settings.
   const [texts, setTexts] = useState(() => toTexts(conversation.settings));
-  const [theme, chooseTheme] = useState(readTheme());
   useEffect(() => void presets.read(), []);
   const set = (field, text) => {
     setTexts({ ...texts, [field.name]: text });
@@ -39,15 +36,7 @@ export function SettingsPanel({ conversation, defaults, sources, presets, onClos
           <${FieldRow} key=${field.name} field=${field} text=${texts[field.name]} source=${sources[field.name]}
             fallback=${defaults[field.name] ?? UNSET[field.name] ?? "the model's default"} onText=${(text) => set(field, text)} />`)}
       </form>
-      <p class="field">
-        <label for="theme">Theme of the page</label>
-        <select id="theme" value=${theme} onChange=${(event) => {
-          setTheme(event.target.value);
-          chooseTheme(event.target.value);
-        }}>
-          ${THEMES.map(([value, label]) => html`<option value=${value}>${label}</option>`)}
-        </select>
-      </p>
+      <${PageSettings} />
     <//>
   `;
 }

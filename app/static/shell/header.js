@@ -1,6 +1,7 @@
-// The bar above the conversation: the list, the model, settings and a new chat.
+// The bar above the conversation: the list, the model, the theme, settings and a new chat.
 
 import { cleanSettings } from "../settings/sampling.js";
+import { ThemeButton } from "../settings/theme_button.js";
 import { html } from "./html.js";
 import { MenuIcon, NewChatIcon, Quire, SettingsIcon } from "./icons.js";
 
@@ -17,6 +18,7 @@ export function Header({ link, settings, isListOpen, onList, onSettings, onModel
         <span class="model-name">${link.model ?? "…"}</span>
       </button>
       <div class="bar-end">
+        <${ThemeButton} />
         <${SettingsButton} settings=${cleanSettings(settings)} onClick=${onSettings} />
         <button type="button" class="quiet new-chat" onClick=${onNewChat} title="New chat (Ctrl + Shift + O)">
           <${NewChatIcon} /> <span>New chat</span>
@@ -33,9 +35,7 @@ function SettingsButton({ settings: { system, ...others }, onClick }) {
   const words = owned.filter(Boolean).join(" and ");
   return html`
     <button type="button" class="quiet icon" aria-label="Settings" onClick=${onClick}
-      title=${words ? `Settings: this conversation has ${words} of its own` : "Settings"}>
-      <${SettingsIcon} />
-      ${words && html`<span class="badge" aria-hidden="true">${numOthers + (system ? 1 : 0)}</span>`}
-    </button>
+      data-badge=${words ? numOthers + (system ? 1 : 0) : undefined}
+      title=${words ? `Settings: this conversation has ${words} of its own` : "Settings"}><${SettingsIcon} /></button>
   `;
 }

@@ -72,6 +72,23 @@ function assertWhole({ id }) {
   for (const { parent, text } of stored) assert.ok(parent === null || stored.some((each) => each.id === parent), text);
 }
 
+test("a message of another branch is revealed at the end of the newest branch with it", () => {
+  const conversation = begin();
+  ask(conversation, "One?", "First.");
+  const [, first] = conversation.messages;
+  ask(conversation, "Two?", "Second.");
+  conversation.regenerate(first);
+  reply(conversation, "Again.");
+  conversation.edit(first.id);
+  conversation.reveal("nowhere");
+  conversation.reveal(conversation.messages[0].id);
+  assert.deepEqual(texts(conversation), ["One?", "Again."], "it is shown already");
+  conversation.reveal(first.id);
+  assert.deepEqual(texts(conversation), ["One?", "First.", "Two?", "Second."]);
+  assert.equal(conversation.editing, null);
+  assert.deepEqual(texts(reopened(conversation)), texts(conversation));
+});
+
 test("a question whose repeated answer was refused keeps its first answer when it is asked again", () => {
   const conversation = begin();
   ask(conversation, "One?", "First.");
@@ -294,4 +311,35 @@ test("a conversation of 200,000 messages is opened", () => {
     id: `m${index}`, conversation: "c", parent: null, role: "user", text: "", createdAt: index,
   }));
   assert.equal(new Tree(messages).all.length, 200_000);
+});
+
+test("a question that waits for another tab is asked once its answer is whole, and put back if it is not", () => {
+  for (const state of ["done", "stopped"]) {
+    const writer = begin();
+    writer.ask("One?");
+    const other = reopened(writer);
+    other.ask("Two?");
+    assert.equal(other.open, undefined);
+    assert.equal(other.draft.queued.text, "Two?");
+    writer.receive(writer.open.stream, { t: "delta", k: 1, x: "First." });
+    if (state === "done") writer.receive(writer.open.stream, { t: "done" });
+    else writer.stop();
+    other.merge(library.get(writer.id), library.messages(writer.id));
+    assert.equal(other.draft.queued, null);
+    assert.deepEqual(texts(other), state === "done" ? ["One?", "First.", "Two?", "waiting"] : ["One?", "First."]);
+    assert.equal(other.draft.text, state === "done" ? "" : "Two?");
+  }
+});
+
+test("a message that this page has written goes when another tab says that it was removed", () => {
+  const writer = begin();
+  ask(writer, "One?", "First.");
+  ask(writer, "Two?", "Second.");
+  const [, , { id }, answer] = writer.messages;
+  const left = library.messages(writer.id).slice(0, 2);
+  // Without a word it may only be not stored yet.
+  writer.merge(library.get(writer.id), left);
+  assert.equal(writer.messages.length, 4);
+  writer.merge(library.get(writer.id), left, [id, answer.id]);
+  assert.deepEqual(texts(writer), ["One?", "First."]);
 });
