@@ -86,7 +86,7 @@ class BuildHook(BuildHookInterface[Any]):
 
 
 def compress_page(static: Path) -> None:
-    """Replace `static`/compressed by a Brotli and a gzip copy of every file that becomes smaller; fonts are compressed."""
+    """Replace `static`/compressed by a Brotli and a gzip copy of every file that becomes smaller; fonts do not."""
     target = static / "compressed"
     shutil.rmtree(target, ignore_errors=True)
     files = [path for path in sorted(static.rglob("*")) if path.is_file() and path.suffix not in COMPRESSED_KINDS]

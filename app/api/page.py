@@ -25,7 +25,7 @@ _OWN_ADDRESS = re.compile(rb'"/static/(?!vendor/)')
 _FOREVER = "public, max-age=31536000, immutable"
 _CSP = (
     "default-src 'none'; script-src 'self'{import_map}; style-src 'self'; img-src 'self' data:; font-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types dompurify"
 )
 

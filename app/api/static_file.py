@@ -1,7 +1,7 @@
 """A file that is served from memory with fixed headers, compressed for browsers that accept it.
 
-The wheel contains compressed copies, made by hatch_build.py and named by the hash of what they contain, so that none can
-be stale; where one is missing (a checkout), the file is compressed here with gzip. Fonts are compressed in themselves.
+The wheel contains compressed copies, made by hatch_build.py and named by the hash of what they contain, so that none
+can be stale; where one is missing (a checkout), the file is compressed here with gzip. Fonts are compressed already.
 """
 
 from __future__ import annotations

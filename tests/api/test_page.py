@@ -27,9 +27,8 @@ async def test_the_content_security_policy_has_the_hash_of_the_import_map(client
     digest = base64.b64encode(hashlib.sha256(import_map[1].encode()).digest()).decode()
     assert answer.headers["content-security-policy"] == (
         f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self'; img-src 'self' data:; "
-        "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'; "
-        "require-trusted-types-for 'script'; trusted-types dompurify"
+        "font-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types dompurify"
     )
 
 

@@ -159,7 +159,8 @@ def test_the_import_map_is_the_only_inline_script_and_there_is_no_inline_style()
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)
 def test_only_markdown_js_makes_html_from_text(path: Path) -> None:
-    if path.name != "markdown.js":
+    """But for the frame of previews, whose document is of no origin."""
+    if path.name not in ("markdown.js", "preview.html"):
         text = path.read_text()
         makers = r"innerHTML|outerHTML|insertAdjacentHTML|dangerouslySetInnerHTML|document\.write|\beval\(|new Function"
         assert re.findall(makers, text) == []
