@@ -108,6 +108,90 @@ async def test_what_was_emptied_in_a_new_chat_does_not_come_back_from_the_preset
     assert "seed" not in (await server.next_stream()).request
 
 
+async def test_the_window_names_the_preset_whose_values_it_shows(page: Page, server: ScriptedServer) -> None:
+    chosen = page.get_by_label("Preset", exact=True).locator("option:checked")
+    await page.goto(server.url)
+    await save_preset(page, "fixed")
+    await page.keyboard.press("Escape")
+    await open_settings(page)
+    await expect(chosen).to_have_text("fixed")
+    await expect(page.get_by_label("Name of the preset")).to_have_value("fixed")
+    await page.get_by_label("Seed").fill("8")
+    await expect(chosen).to_have_text("This conversation's own")
+    await page.reload()
+    await open_settings(page)
+    await expect(chosen).to_have_text("This conversation's own")
+    await page.get_by_label("Preset", exact=True).select_option(label="fixed")
+    await expect(page.get_by_label("Seed")).to_have_value("7")
+    await page.get_by_label("Preset", exact=True).select_option(label="This conversation's own")
+    await expect(page.get_by_label("Seed")).to_have_value("8")
+    await page.get_by_label("Seed").fill("7")
+    await page.get_by_role("button", name="Delete", exact=True).click()
+    await expect(chosen).to_have_text("This conversation's own")
+    await expect(page.get_by_label("Seed")).to_have_value("7")
+
+
+async def test_new_chats_are_switched_to_the_preset_of_the_window_and_back(page: Page, server: ScriptedServer) -> None:
+    await page.goto(server.url)
+    await save_preset(page, "fixed")
+    await page.keyboard.press("Escape")
+    await open_settings(page)
+    box, words = page.get_by_label("Use for new chats"), page.locator("#for-new")
+    await expect(box).to_be_checked()
+    await expect(words).to_have_text("New chats begin with “fixed”.")
+    await page.get_by_label("Seed").fill("8")
+    await expect(box).to_be_disabled()
+    await expect(words).to_contain_text("New chats begin with “fixed”. To begin them with these settings, save these")
+    await page.get_by_label("Seed").fill("7")
+    await box.uncheck()
+    await expect(words).to_have_text("New chats begin with the server's defaults.")
+    await page.keyboard.press("Escape")
+    await open_settings(page)
+    await page.get_by_label("Use for new chats").check()
+    await page.keyboard.press("Escape")
+    await page.reload()
+    await ask(page, "Why?")
+    assert (await server.next_stream()).request["seed"] == 7
+
+
+async def test_each_field_is_reset_to_the_servers_default(page: Page, server: ScriptedServer) -> None:
+    await page.goto(server.url)
+    await open_settings(page)
+    await expect(page.get_by_role("button", name="Reset")).to_have_count(0)
+    await page.get_by_label("Temperature", exact=True).fill("0.2")
+    await page.get_by_label("Top-p", exact=True).fill("7")
+    await page.get_by_label("Thinking", exact=True).select_option("on")
+    for name in ("Temperature", "Top-p", "Thinking"):
+        await page.get_by_role("button", name=f"Reset {name}", exact=True).click()
+        await expect(page.get_by_label(name, exact=True)).to_have_value("")
+        await expect(page.get_by_label(name, exact=True)).to_be_focused()
+    await expect(page.get_by_role("alert")).to_have_count(0)
+    await page.keyboard.press("Escape")
+    await ask(page, "Why?")
+    assert set((await server.next_stream()).request) == {"messages"}
+
+
+async def test_a_badge_tells_what_a_conversation_has_of_its_own(page: Page, server: ScriptedServer) -> None:
+    button = page.get_by_role("button", name="Settings", exact=True)
+    await page.goto(server.url)
+    await expect(button.locator(".badge")).to_have_count(0)
+    await open_settings(page)
+    await page.get_by_label("System prompt", exact=True).fill("Be brief.")
+    await page.keyboard.press("Escape")
+    await expect(button).to_have_attribute("title", "Settings: this conversation has a system prompt of its own")
+    await open_settings(page)
+    await page.get_by_label("Seed", exact=True).fill("7")
+    await page.get_by_label("Top-k", exact=True).fill("5")
+    await page.keyboard.press("Escape")
+    await expect(button).to_have_attribute(
+        "title", "Settings: this conversation has a system prompt and 2 settings of its own"
+    )
+    await expect(button.locator(".badge")).to_have_text("3")
+    await (await begin(page, server)).answer("So.")
+    await page.get_by_role("button", name="New chat").click()
+    await expect(button.locator(".badge")).to_have_count(0)
+
+
 @pytest.mark.parametrize(("method", "done"), [("put", "saved"), ("delete", "deleted")])
 async def test_a_preset_that_cannot_be_stored_says_so(
     page: Page, server: ScriptedServer, method: str, done: str

@@ -56,6 +56,11 @@ const toTexts = (settings) => Object.fromEntries(FIELDS.map(({ name }) => [name,
 function FieldRow({ field, text, fallback, onText }) {
   const { isWrong } = parseField(field, text);
   const id = `setting-${field.name}`;
+  const reset = () => {
+    onText("");
+    // The button goes.
+    document.getElementById(id).focus();
+  };
   const common = {
     id,
     value: text,
@@ -65,7 +70,12 @@ function FieldRow({ field, text, fallback, onText }) {
   };
   return html`
     <p class="field" data-wide=${field.kind === "text"}>
-      <label for=${id}>${LABELS[field.name]}</label>
+      <span class="field-head">
+        <label for=${id}>${LABELS[field.name]}</label>
+        ${text && html`
+          <button type="button" class="copy" onClick=${reset}>
+            Reset<span class="unseen"> ${LABELS[field.name]}</span></button>`}
+      </span>
       <${Input} field=${field} common=${common} fallback=${fallback} />
       <span class="small soft" id=${`${id}-help`}>
         ${isWrong ? html`<b class="failure" role="alert">${complaint(field, text)}</b>` : HELP[field.name]}</span>
