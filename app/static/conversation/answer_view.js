@@ -11,6 +11,7 @@ import { useGrowth } from "./growth.js";
 export const Prose = lazy((again) => import("../reading/prose.js" + again), "Prose");
 const Reasoning = lazy((again) => import("../reading/reasoning.js" + again), "Reasoning", "parts.css");
 const ToolCalls = lazy((again) => import("../reading/tool_calls.js" + again), "ToolCalls", "parts.css");
+const ResultsForm = lazy((again) => import("./results_form.js" + again), "ResultsForm", "parts.css");
 const Standing = lazy((again) => import("./standing.js" + again), "Standing", "parts.css");
 const Failure = lazy((again) => import("./failure.js" + again), "Failure", "parts.css");
 const Branches = lazy((again) => import("./branches.js" + again), "Branches", "parts.css");
@@ -33,6 +34,9 @@ export function Answer({ message, branch, isEditing, isLast, canAsk, conversatio
       <${Prose} fallback=${html`<div class="prose plain" dir="auto">${message.text}</div>`} text=${message.text}
         version=${message.version} isOpen=${isBeingWritten} />
       ${message.tools?.length && html`<${ToolCalls} tools=${message.tools} />`}
+      ${message.tools?.length && isLast && message.state === "done" && html`
+        <${ResultsForm} message=${message} calls=${message.tools} canAsk=${canAsk}
+          onSend=${(results) => actions.giveResults(message, results)} />`}
       ${message.error && html`
         <${Failure} fallback=${html`<p class="failure" role="alert">${message.error}</p>`} message=${message}
           canRetry=${isLast && canAsk} actions=${actions} />`}

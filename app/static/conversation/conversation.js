@@ -2,7 +2,7 @@
 // A question whose answer fails before its first token goes back into the draft, where it can be edited.
 
 import { append, end, isBlank, isOpen, newAnswer, newMessage } from "./answer.js";
-import { isSummary } from "./cut.js";
+import { isTyped } from "./cut.js";
 import { Draft } from "./draft.js";
 import { Keeper } from "./keeper.js";
 import { INTERRUPTION, lossOf } from "./losses.js";
@@ -109,6 +109,13 @@ export class Conversation {
     this.#askAt(question.parent, text, question);
   }
 
+  /** Go on with the results of the calls of an answer, or with others in the place of such, on a branch of their own. */
+  giveResults(message, results) {
+    this.stop();
+    this.editing = null;
+    this.#askAt(message.results ? message.parent : message.id, "", { results });
+  }
+
   /** Write another answer in the place of one, on a branch of its own. */
   editAnswer(answer, text) {
     this.stop();
@@ -140,7 +147,7 @@ export class Conversation {
   /** Put a question without any answer text back into the draft, before the text in it. */
   takeBack(answer) {
     const question = this.#tree.get(answer.parent);
-    if (isSummary(question)) return this.edit(question.id);
+    if (!isTyped(question)) return this.edit(question.id);
     this.draft.putBack(question);
     this.update(answer, { isReturned: true });
   }
@@ -249,9 +256,9 @@ export class Conversation {
     return isOpen(head) ? (this.#tree.get(head.parent)?.parent ?? null) : this.#head;
   }
 
-  #askAt(parent, text, { files = [], keeps }, removed = [], moved = []) {
+  #askAt(parent, text, { files = [], keeps = undefined, results = undefined }, removed = [], moved = []) {
     const question = newMessage(this.id, "user", parent, text, Date.now());
-    Object.assign(question, files.length && { files }, keeps !== undefined && { keeps });
+    Object.assign(question, files.length && { files }, keeps !== undefined && { keeps }, results && { results });
     this.#add(question);
     this.#answer([...moved, question], removed);
   }
@@ -307,7 +314,7 @@ export class Conversation {
     Object.assign(answer, { error, code });
     this.#end(state);
     // Only into an empty draft: text that the user has typed meanwhile is not changed.
-    if (isBlank(answer) && !this.draft.text && !isSummary(this.#tree.get(answer.parent))) this.takeBack(answer);
+    if (isBlank(answer) && !this.draft.text && isTyped(this.#tree.get(answer.parent))) this.takeBack(answer);
   }
 
   #end(state, frame = undefined) {

@@ -10,6 +10,8 @@ import { Question } from "./question_view.js";
 
 const CutMark = lazy((again) => import("./cut_mark.js" + again), "CutMark", "context.css");
 
+const Results = lazy((again) => import("./results_view.js" + again), "Results", "parts.css");
+
 /**
  * @param {{conversation: import("./conversation.js").Conversation, actions: any, canAsk: boolean}} props
  *   `actions` are functions of a message, the same ones in each rendering
@@ -42,6 +44,7 @@ class Message extends Component {
   }
 
   render({ message, ...props }) {
-    return html`<${message.role === "user" ? Question : Answer} message=${message} ...${props} />`;
+    const View = message.results ? Results : message.role === "user" ? Question : Answer;
+    return html`<${View} message=${message} ...${props} />`;
   }
 }

@@ -11,9 +11,10 @@ import { readTheme, setTheme } from "./theme.js";
 const THEMES = [["", "as the system"], ["light", "light"], ["dark", "dark"]];
 
 /**
- * @param {{conversation: any, defaults: Record<string, any>, presets: any, onClose: () => void}} props
+ * @param {{conversation: any, defaults: Record<string, any>, capabilities: Record<string, boolean>, presets: any,
+ *   onClose: () => void}} props
  */
-export function SettingsPanel({ conversation, defaults, presets, onClose }) {
+export function SettingsPanel({ conversation, defaults, capabilities, presets, onClose }) {
   // What the user sees is text, which may be wrong; only right values become settings.
   const [texts, setTexts] = useState(() => toTexts(conversation.settings));
   const [theme, chooseTheme] = useState(readTheme());
@@ -34,7 +35,7 @@ export function SettingsPanel({ conversation, defaults, presets, onClose }) {
       <p class="small soft">For this conversation. An empty field means the server's default.</p>
       <${PresetRow} presets=${presets} conversation=${conversation} onUse=${use} />
       <form onSubmit=${(event) => event.preventDefault()}>
-        ${FIELDS.map((field) => html`
+        ${FIELDS.filter(({ name, needs }) => !needs || capabilities[needs] || texts[name]).map((field) => html`
           <${FieldRow} key=${field.name} field=${field} text=${texts[field.name]}
             fallback=${defaults[field.name] ?? UNSET[field.name] ?? "the model's default"} onText=${(text) => set(field, text)} />`)}
       </form>
@@ -69,7 +70,7 @@ function FieldRow({ field, text, fallback, onText }) {
     onInput: (event) => onText(event.target.value),
   };
   return html`
-    <p class="field" data-wide=${field.kind === "text"}>
+    <p class="field" data-wide=${field.kind === "text" || field.kind === "json"}>
       <span class="field-head">
         <label for=${id}>${LABELS[field.name]}</label>
         ${text && html`
@@ -94,6 +95,11 @@ function Input({ field, common, fallback }) {
   }
   if (field.kind === "text" || field.kind === "lines") {
     return html`<textarea ...${common} rows=${field.kind === "text" ? 4 : 2} dir="auto" placeholder=${fallback}></textarea>`;
+  }
+  if (field.kind === "json") {
+    return html`
+      <textarea ...${common} class="code" rows="3" dir="ltr" spellcheck="false" autocapitalize="off"
+        placeholder=${fallback}></textarea>`;
   }
   return html`<input ...${common} inputmode="decimal" autocomplete="off" placeholder=${String(fallback)} />`;
 }

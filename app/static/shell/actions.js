@@ -78,6 +78,11 @@ function messageActions(conversation, follow, focusField) {
       conversation().editAnswer(message, text);
       focusField();
     },
+    giveResults(message, results) {
+      follow();
+      conversation().giveResults(message, results);
+      focusField();
+    },
     regenerate(message) {
       follow();
       conversation().regenerate(message);

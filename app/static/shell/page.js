@@ -120,7 +120,8 @@ export function Page({ desk, library, link, presets }) {
         <${ModelSheet} link=${link} conversation=${conversation} ...${closing} />`}
       ${sheet?.name === "settings" && html`
         <${SettingsPanel} key=${conversation.id} conversation=${conversation} presets=${presets}
-          defaults=${link.details.default_sampling_params ?? {}} ...${closing} />`}
+          defaults=${link.details.default_sampling_params ?? {}} capabilities=${link.details.capabilities ?? {}}
+          ...${closing} />`}
     <//>
   `;
 }

@@ -11,6 +11,8 @@ import "../conversation/failure.js";
 import "../conversation/file_list.js";
 import "../conversation/files.js";
 import "../conversation/recovery.js";
+import "../conversation/results_form.js";
+import "../conversation/results_view.js";
 import "../conversation/standing.js";
 import "../reading/code_blocks.js";
 import "../reading/prose.js";
