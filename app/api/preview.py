@@ -3,8 +3,9 @@
 What runs there is as untrusted as a download. Its policy allows its own text and nothing else: no address of a server,
 no form, no frame of another page. The sandbox gives it an origin of its own, also where it is opened without the page,
 so that it has no storage, no cookies, and no access to the page or the server. Where the frame itself may go is up to
-the policy of the page around it: `frame-src 'self'`. No policy covers WebRTC; the empty list of connections does, in
-browsers that know it (Chromium 156 does), and also keeps the frame from going to other addresses of this server.
+the policy of the page around it: `frame-src 'self'`. No policy covers WebRTC and hints to look up a name; the empty
+list of connections does, in browsers that know it (Chromium 156 does), and also keeps the frame from going to other
+addresses of this server.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _CSP = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'self'; sandbox allow-scripts"
 )
-_CONNECTIONS = {"connection-allowlist": "()"}
+_NO_CONNECTIONS = {"connection-allowlist": "()", "x-dns-prefetch-control": "off"}
 
 
 class Preview:
@@ -27,7 +28,7 @@ class Preview:
 
     def __init__(self) -> None:
         content = (STATIC_DIR / _FILE).read_bytes()
-        self._file = StaticFile.prepare(_FILE, content, _CSP, STATIC_DIR / COMPRESSED, _CONNECTIONS)
+        self._file = StaticFile.prepare(_FILE, content, _CSP, STATIC_DIR / COMPRESSED, _NO_CONNECTIONS)
 
     async def show(self, request: Request) -> Response:
         """Answer `GET /preview`."""

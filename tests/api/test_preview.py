@@ -27,6 +27,7 @@ async def test_the_frame_may_run_its_own_text_and_reach_nothing(client):
         "sandbox": "allow-scripts",
     }
     assert answer.headers["connection-allowlist"] == "()"
+    assert answer.headers["x-dns-prefetch-control"] == "off"
 
 
 async def test_the_frame_is_asked_for_again_and_sent_once(client):

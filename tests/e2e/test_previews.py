@@ -361,7 +361,9 @@ async def still_works(page: Page, server: ScriptedServer) -> None:
     await expect(last_answer(page).locator(".prose")).to_have_text("As before.")
 
 
-async def test_a_preview_does_not_take_the_focus_and_gets_it_by_a_click(page: Page, server: ScriptedServer) -> None:
+async def test_a_preview_does_not_take_the_focus_of_a_field_and_gets_it_by_a_click(
+    page: Page, server: ScriptedServer
+) -> None:
     shown = await previewed(page, server, TAKING)
     field = page.get_by_label("Your question")
     await field.focus()
@@ -369,12 +371,21 @@ async def test_a_preview_does_not_take_the_focus_and_gets_it_by_a_click(page: Pa
     await expect(field).to_be_focused()
     await page.keyboard.type("What I type is mine.")
     await expect(field).to_have_value("What I type is mine.")
+    assert await violations(page) == []
+    await page.get_by_role("button", name="Use the preview").click()
     await shown.locator("input").click()
     await page.keyboard.type("And this is for it.")
     await expect(shown.locator("input")).to_have_value("And this is for it.")
-    await field.focus()
-    await page.keyboard.press("Shift+Tab")
-    await until_true(page, "document.activeElement.localName !== 'textarea'")
+    await expect(field).to_have_value("What I type is mine.")
+
+
+async def test_a_preview_gets_the_focus_by_the_tab_key(page: Page, server: ScriptedServer) -> None:
+    shown = await previewed(page, server, "<input id='first'>")
+    await page.get_by_label("Your question").focus()
+    await page.get_by_role("button", name="Copy code").focus()
+    await page.keyboard.press("Tab")
+    await page.keyboard.type("By keyboard.")
+    await expect(shown.locator("input")).to_have_value("By keyboard.")
 
 
 async def test_the_frame_alone_is_of_no_origin_and_takes_nothing(hostile: Page, server: ScriptedServer) -> None:

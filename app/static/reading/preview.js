@@ -48,7 +48,7 @@ function makeView(text, close) {
   };
   // Its origin is none that could be named. What it loads later gets nothing.
   frame.addEventListener("load", () => frame.contentWindow.postMessage(text, "*", [theirs]), { once: true });
-  view.append(frame, note);
+  view.append(frame, makeCover(frame), note);
   guardFocus();
   // A frame does not tell whether it has loaded what was asked for.
   fetch(ADDRESS, { method: "HEAD" }).then(({ ok }) => ok || Promise.reject()).catch(() => {
@@ -65,21 +65,42 @@ function fit(frame, height) {
   frame.style.height = `${Math.min(Math.max(height, MIN_HEIGHT), innerHeight * MAX_SHARE_OF_WINDOW)}px`;
 }
 
+/** What lies over a frame while the user writes on the page; a click gives the frame the focus. */
+function makeCover(frame) {
+  const cover = document.createElement("button");
+  cover.type = "button";
+  cover.className = "cover";
+  cover.hidden = true;
+  cover.title = "Use the preview";
+  cover.addEventListener("click", () => {
+    cover.hidden = true;
+    frame.focus();
+  });
+  return cover;
+}
+
 let isGuarded = false;
 
-/** Give the focus back that a preview takes by itself, and not by a click or the Tab key: what is typed is not for it. */
+/**
+ * What the user types on the page is not for a preview: one that is covered gets the focus by its cover or by the Tab key,
+ * and what it takes by itself is given back. Where the pointer is over a frame, no browser tells.
+ */
 function guardFocus() {
   if (isGuarded) return;
   isGuarded = true;
   let last = /** @type {any} */ (document.activeElement);
   let key = "";
-  addEventListener("focusin", ({ target }) => (last = target));
   addEventListener("keydown", (event) => (key = event.key), true);
+  addEventListener("focusin", ({ target }) => {
+    last = target;
+    if (!(/** @type {Element} */ (target).matches("textarea, input"))) return;
+    for (const cover of document.querySelectorAll(".preview .cover")) /** @type {HTMLElement} */ (cover).hidden = false;
+  });
   // Not at once: Chromium changes no focus while it is changing it.
   addEventListener("blur", () => setTimeout(() => {
     const frame = /** @type {HTMLElement | null} */ (document.activeElement);
-    if (!frame?.matches(".preview iframe:not(:hover)") || key === "Tab") return;
+    if (!frame?.matches(".preview iframe:has(+ .cover:not([hidden]))") || key === "Tab") return;
     frame.blur();
-    last?.focus({ preventScroll: true });
+    last.focus({ preventScroll: true });
   }));
 }
