@@ -39,7 +39,7 @@ async function start() {
     onLost: (code) => desk.lose(code),
   });
   const library = new Library(draw, {
-    onSaved: (id) => desk.onSaved(id),
+    onSaved: (id, removed) => desk.onSaved(id, removed),
     onRemoved: (ids) => desk.onRemoved(ids),
     isWriting: (message) => desk.isWritingAnswer(message),
   });

@@ -50,7 +50,7 @@ async def test_every_view_is_accessible_and_fits_the_window(
         await page.screenshot(path=shots / f"{view}-{size}-{scheme}.png")
 
     server.details = {
-        "max_model_len": 256,
+        "max_model_len": 2048,
         "format": "safetensors",
         "quantization": "int8",
         "capabilities": {"structured_output": True, "tools": True},

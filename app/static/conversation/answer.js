@@ -21,8 +21,10 @@ export function newMessage(conversation, role, parent, text, now) {
  */
 export function newAnswer(conversation, parent, request, begun, now) {
   const message = newMessage(conversation, "assistant", parent, begun?.text ?? "", now);
-  const kept = begun && { reasoning: begun.reasoning, reasoningMs: begun.reasoningMs, tools: begun.tools };
-  return { ...message, ...kept, state: "waiting", request, stream: null, watch: new Stopwatch(performance.now()) };
+  const { reasoning, reasoningMs, tools, figures, usage } = begun ?? /** @type {any} */ ({});
+  const kept = begun && { reasoning, reasoningMs, tools, begunUsage: usage };
+  const watch = new Stopwatch(performance.now(), figures?.tokens);
+  return { ...message, ...kept, state: "waiting", request, stream: null, watch };
 }
 
 /** Add the text, reasoning and tool calls of one `delta` frame. */

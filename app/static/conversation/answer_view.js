@@ -23,12 +23,12 @@ const ENDINGS = {
   tool_calls: "The answer calls tools; this page runs none.",
 };
 
-export function Answer({ message, branch, isEditing, isLast, canAsk, conversation, actions }) {
+export function Answer({ message, branch, isEditing, isLast, isSummary, isSent, canTakeBack, canAsk, conversation, actions }) {
   const isBeingWritten = isOpen(message);
   useGrowth(conversation, isBeingWritten);
   const view = html`
-    <article class="answer" data-state=${message.state} aria-busy=${isBeingWritten}>
-      <h2 class="unseen">Quire answered</h2>
+    <article class="answer" data-state=${message.state} data-sent=${isSent} aria-busy=${isBeingWritten}>
+      <h2 class="unseen">Quire answered${!isSent && ", not sent any more"}</h2>
       ${message.reasoning && html`
         <${Reasoning} text=${message.reasoning} ms=${message.reasoningMs} isOpen=${isBeingWritten && !message.text} />`}
       <${Prose} fallback=${html`<div class="prose plain" dir="auto">${message.text}</div>`} text=${message.text}
@@ -39,12 +39,13 @@ export function Answer({ message, branch, isEditing, isLast, canAsk, conversatio
           onSend=${(results) => actions.giveResults(message, results)} />`}
       ${message.error && html`
         <${Failure} fallback=${html`<p class="failure" role="alert">${message.error}</p>`} message=${message}
-          canRetry=${isLast && canAsk} actions=${actions} />`}
+          canRetry=${isLast && canAsk} canTakeBack=${canTakeBack} actions=${actions} />`}
       <footer class="figures" aria-live="off">
         <${Figures} figures=${message.figures ?? message.watch?.read(performance.now())} isOpen=${isBeingWritten} />
         ${isBeingWritten && html`<${Standing} stream=${message.stream} isElsewhere=${!message.watch} />`}
         ${!isBeingWritten && html`<${Ending} message=${message} />`}
-        ${!isBeingWritten && html`<${Actions} message=${message} branch=${branch} canAsk=${canAsk} actions=${actions} />`}
+        ${!isBeingWritten && html`
+          <${Actions} message=${message} branch=${branch} isSummary=${isSummary} canAsk=${canAsk} actions=${actions} />`}
       </footer>
     </article>
   `;
@@ -61,8 +62,10 @@ function Ending({ message: { state, finish, isEdited } }) {
   return text && html`<span class="ending">${text}</span>`;
 }
 
-function Actions({ message, branch, canAsk, actions }) {
+function Actions({ message, branch, isSummary, canAsk, actions }) {
   const { text, state, finish } = message;
+  const turn = isSummary ? "Delete the summary" : "Delete question and answer";
+  const deleting = branch.count > 1 ? "Delete this answer" : turn;
   const isCut = state === "stopped" || (state === "done" && finish === "length");
   return html`
     <span class="actions">
@@ -77,6 +80,8 @@ function Actions({ message, branch, canAsk, actions }) {
         <button type="button" class="copy" aria-label="Edit answer" data-edit=${message.id}
           onClick=${() => actions.edit(message)}>Edit</button>
         <${CopyButton} read=${() => text} label="Copy answer" />`}
+      <button type="button" class="copy" aria-label=${deleting} title=${deleting}
+        onClick=${() => actions.delete(message)}>Delete</button>
     </span>
   `;
 }

@@ -139,12 +139,12 @@ export class Desk {
     this.#hasRecovered = true;
   }
 
-  /** Another tab has changed a conversation. */
-  async onSaved(id) {
+  /** Another tab has changed a conversation, and removed messages. */
+  async onSaved(id, removed) {
     const { library } = this.#services;
     if (!this.#find(id)) return;
     const messages = await library.messages(id);
-    if (messages && library.get(id)) this.#find(id)?.merge(library.get(id), messages);
+    if (messages && library.get(id)) this.#find(id)?.merge(library.get(id), messages, removed);
   }
 
   /** Conversations were deleted, in this tab or another one. */

@@ -6,11 +6,11 @@ import { Branches } from "./branches.js";
 import { contentOf } from "./request.js";
 import { ResultsForm } from "./results_form.js";
 
-export function Results({ message, branch, isEditing, actions, canAsk }) {
+export function Results({ message, branch, isEditing, isSent, actions, canAsk }) {
   const { results } = message;
   return html`
-    <article class="question">
-      <h2 class="unseen">Results of tools</h2>
+    <article class="question" data-sent=${isSent}>
+      <h2 class="unseen">Results of tools${!isSent && ", not sent any more"}</h2>
       ${isEditing ? html`
         <${ResultsForm} message=${message} calls=${results} canAsk=${canAsk} onCancel=${() => actions.cancelEdit(message)}
           onSend=${(given) => actions.giveResults(message, given)} />` : html`

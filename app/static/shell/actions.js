@@ -1,14 +1,19 @@
 // What the user can do. The functions stay the same between renderings; `latest` holds what they work on.
 
+import { isSummary } from "../conversation/cut.js";
 import { hasKeyboard } from "./composer.js";
 import { sayMissing } from "./lazy.js";
 
-/** @param {{current: {desk: any, field: any, follower: any, isListOpen: boolean, setListOpen: any, say: any}}} latest */
+/** @param {{current: {desk: any, library: any, field: any, follower: any, isListOpen: boolean, setListOpen: any, say: any}}} latest */
 export function makeActions(latest) {
   const conversation = () => latest.current.desk.current;
   const focusField = () => hasKeyboard() && latest.current.field.current.focus({ preventScroll: true });
   const follow = () => latest.current.follower.current.follow();
   const closeDrawer = () => !matchMedia("(min-width: 56rem)").matches && latest.current.setListOpen(false);
+  const deleteMessage = async (message) => {
+    const module = await import("./delete.js").catch(sayMissing);
+    if (module) module.deleteMessage(latest.current, message);
+  };
   return {
     focusField,
     toggleList: () => latest.current.setListOpen(!latest.current.isListOpen),
@@ -16,7 +21,7 @@ export function makeActions(latest) {
       await latest.current.desk.open(id);
       closeDrawer();
     },
-    ...messageActions(conversation, follow, focusField),
+    ...messageActions(conversation, follow, focusField, deleteMessage),
     ask(text) {
       follow();
       latest.current.desk.ask(text, conversation().draft.detachAll());
@@ -59,9 +64,9 @@ export function makeActions(latest) {
   };
 }
 
-function messageActions(conversation, follow, focusField) {
+function messageActions(conversation, follow, focusField, deleteMessage) {
   const editLast = () => {
-    const question = conversation().messages.findLast(({ role }) => role === "user");
+    const question = conversation().messages.findLast((message) => message.role === "user" && !isSummary(message));
     if (!question || conversation().open) return false;
     conversation().edit(question.id);
     return true;
@@ -97,6 +102,7 @@ function messageActions(conversation, follow, focusField) {
       conversation().takeBack(message);
       focusField();
     },
+    delete: deleteMessage,
     switchBranch: (message, step) => conversation().switchBranch(message, step),
   };
   // Until a conversation is rendered, the buttons are those of the one before.

@@ -47,7 +47,7 @@ export function Page({ desk, library, link, presets }) {
   const closeSheet = () => setSheet((now) => (now === sheet ? null : now));
   const say = (text, action, run) => setToast({ text, action, run });
   const closing = { onClose: closeSheet, onMissing: closeSheet };
-  const parts = { desk, field, follower, isListOpen, setListOpen, say };
+  const parts = { desk, library, field, follower, isListOpen, setListOpen, say };
   const latest = useRef(parts);
   latest.current = parts;
   const actions = useMemo(() => makeActions(latest), []);
