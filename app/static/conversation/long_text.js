@@ -3,8 +3,8 @@
 import { useState } from "preact/hooks";
 import { html } from "../shell/html.js";
 
-const MAX_CHARACTERS = 1500;
-const MAX_LINES = 20;
+const MAX_CHARACTERS = 700;
+const MAX_LINES = 12;
 
 /** @param {{text: string}} props a text for which `isLong` */
 export function LongText({ text }) {

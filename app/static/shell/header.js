@@ -33,9 +33,7 @@ function SettingsButton({ settings: { system, ...others }, onClick }) {
   const words = owned.filter(Boolean).join(" and ");
   return html`
     <button type="button" class="quiet icon" aria-label="Settings" onClick=${onClick}
-      title=${words ? `Settings: this conversation has ${words} of its own` : "Settings"}>
-      <${SettingsIcon} />
-      ${words && html`<span class="badge" aria-hidden="true">${numOthers + (system ? 1 : 0)}</span>`}
-    </button>
+      data-badge=${words ? numOthers + (system ? 1 : 0) : undefined}
+      title=${words ? `Settings: this conversation has ${words} of its own` : "Settings"}><${SettingsIcon} /></button>
   `;
 }
