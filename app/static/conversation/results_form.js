@@ -37,10 +37,10 @@ export function ResultsForm({ message, calls, canAsk, onSend, onCancel }) {
         <label key=${id}><span>Result of <code>${name || "a tool"}</code></span>
           <textarea rows="2" dir="auto" spellcheck="false" value=${texts[at]}
             onInput=${(event) => write(at, event.target.value)}></textarea></label>`)}
-      <p class="editor-row">
+      <div class="editor-row">
         ${onCancel && html`<button type="button" class="quiet" onClick=${() => finish(onCancel)}>Cancel</button>`}
         <button type="submit" class="solid" disabled=${!canSend}>${calls.length > 1 ? "Send results" : "Send result"}</button>
-      </p>
+      </div>
     </form>
   `;
 }
