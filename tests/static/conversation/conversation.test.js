@@ -277,6 +277,37 @@ test("a conversation of 200,000 messages is opened", () => {
   assert.equal(new Tree(messages).all.length, 200_000);
 });
 
+test("a question that waits for another tab is asked once its answer is whole, and put back if it is not", () => {
+  for (const state of ["done", "stopped"]) {
+    const writer = begin();
+    writer.ask("One?");
+    const other = reopened(writer);
+    other.ask("Two?");
+    assert.equal(other.open, undefined);
+    assert.equal(other.draft.queued.text, "Two?");
+    writer.receive(writer.open.stream, { t: "delta", k: 1, x: "First." });
+    if (state === "done") writer.receive(writer.open.stream, { t: "done" });
+    else writer.stop();
+    other.merge(library.get(writer.id), library.messages(writer.id));
+    assert.equal(other.draft.queued, null);
+    assert.deepEqual(texts(other), state === "done" ? ["One?", "First.", "Two?", "waiting"] : ["One?", "First."]);
+    assert.equal(other.draft.text, state === "done" ? "" : "Two?");
+  }
+});
+
+test("a message that this page has written goes when another tab says that it was removed", () => {
+  const writer = begin();
+  ask(writer, "One?", "First.");
+  ask(writer, "Two?", "Second.");
+  const [, , { id }, answer] = writer.messages;
+  const left = library.messages(writer.id).slice(0, 2);
+  // Without a word it may only be not stored yet.
+  writer.merge(library.get(writer.id), left);
+  assert.equal(writer.messages.length, 4);
+  writer.merge(library.get(writer.id), left, [id, answer.id]);
+  assert.deepEqual(texts(writer), ["One?", "First."]);
+});
+
 /** Ask a question that is answered by the call of a tool; return the answer. */
 function askForCall(conversation) {
   conversation.ask("How is it?");
