@@ -11,7 +11,7 @@ from app import __version__
 from tests.api.serving import client_of, make_app
 from tests.fakes import MODEL_INFO, FakeEngine
 
-OPEN = {"/", "/static/{name:path}", "/livez", "/readyz", "/health"}
+OPEN = {"/", "/static/{name:path}", "/preview", "/livez", "/readyz", "/health"}
 
 
 def test_importing_the_application_loads_no_model_library():

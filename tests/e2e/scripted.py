@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 import app
+from app.api.preview import Preview
 from tests.api.serving import HANG_S
 
 STATIC = Path(app.__file__).parent / "static"
@@ -35,8 +36,8 @@ def content_security_policy(page: str) -> str:
     digest = base64.b64encode(hashlib.sha256(match[1].encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self'; img-src 'self' data:; "
-        "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-        "require-trusted-types-for 'script'; trusted-types dompurify"
+        "font-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types dompurify"
     )
 
 
@@ -120,6 +121,7 @@ class ScriptedServer:
         return Starlette(
             routes=[
                 Route("/", self._page),
+                Route("/preview", Preview().show),
                 Route("/readyz", self._readyz),
                 Route("/v1/models", self._models),
                 WebSocketRoute("/ws", self._ws),

@@ -282,6 +282,16 @@ class Tour:
         await expect(page.get_by_role("button", name="Show all")).to_be_visible()
         await self.look("long-question")
 
+    async def preview(self) -> None:
+        """A document of an answer, shown beside its code."""
+        page = self.page
+        await page.get_by_role("button", name="New chat").click()
+        await ask(page, "Show a heading.")
+        await (await self.server.next_stream()).answer("```html\n<h1>A heading</h1>\n```", size=100)
+        await last_answer(page).get_by_role("button", name="Preview").click()
+        await expect(page.frame_locator(".preview iframe").get_by_role("heading")).to_be_visible()
+        await self.look("preview")
+
     async def storage(self) -> None:
         """A storage that is full, an answer that another tab writes, and what a reload has left of it."""
         page = self.page

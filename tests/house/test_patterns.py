@@ -34,7 +34,7 @@ PATTERNS = {
     "app.api.openapi._CONVERTER": ("sub", OWN),
     "app.api.openapi._IN_PATH": ("findall", OWN),
     "app.api.page._IMPORT_MAP": ("search", OWN),
-    "app.api.page._NO_WEIGHT": ("fullmatch", CLIENT),
+    "app.api.static_file._NO_WEIGHT": ("fullmatch", CLIENT),
     "app.api.page._OWN_ADDRESS": ("sub", OWN),
     "app.api.page._VERSIONED": ("fullmatch", OWN),
     "app.text.template_variables._NAME": ("fullmatch", CLIENT),

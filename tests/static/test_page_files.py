@@ -147,6 +147,14 @@ def test_the_import_map_names_the_locked_versions_and_their_files() -> None:
         assert (ROOT / "app" / address.lstrip("/")).is_file()
 
 
+def test_the_font_of_formulas_is_the_locked_one() -> None:
+    (address,) = re.findall(r'url\("([^"]+)"\)', (STATIC / "reading" / "maths.css").read_text())
+    version = json.loads((ROOT / "package.json").read_text())["dependencies"]["@fontsource/stix-two-math"]
+    assert address == f"/static/vendor/stix-two-math-{version}.woff2"
+    font = (ROOT / "app" / address.lstrip("/")).read_bytes()
+    assert font.startswith(b"wOF2") and len(font) < 450_000
+
+
 def test_the_import_map_is_the_only_inline_script_and_there_is_no_inline_style() -> None:
     page = (STATIC / "index.html").read_text()
     assert re.findall(r"<script(?![^>]*src=)[^>]*>", page) == ['<script type="importmap">']
@@ -155,7 +163,8 @@ def test_the_import_map_is_the_only_inline_script_and_there_is_no_inline_style()
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)
 def test_only_markdown_js_makes_html_from_text(path: Path) -> None:
-    if path.name != "markdown.js":
+    """But for the frame of previews, whose document is of no origin."""
+    if path.name not in ("markdown.js", "preview.html"):
         text = path.read_text()
         makers = r"innerHTML|outerHTML|insertAdjacentHTML|dangerouslySetInnerHTML|document\.write|\beval\(|new Function"
         assert re.findall(makers, text) == []

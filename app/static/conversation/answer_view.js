@@ -11,6 +11,7 @@ import { useGrowth } from "./growth.js";
 export const Prose = lazy((again) => import("../reading/prose.js" + again), "Prose");
 const Reasoning = lazy((again) => import("../reading/reasoning.js" + again), "Reasoning", "parts.css");
 const ToolCalls = lazy((again) => import("../reading/tool_calls.js" + again), "ToolCalls", "parts.css");
+const ResultsForm = lazy((again) => import("./results_form.js" + again), "ResultsForm", "parts.css");
 const Standing = lazy((again) => import("./standing.js" + again), "Standing", "parts.css");
 const Failure = lazy((again) => import("./failure.js" + again), "Failure", "parts.css");
 const Branches = lazy((again) => import("./branches.js" + again), "Branches", "parts.css");
@@ -23,7 +24,7 @@ const ENDINGS = {
   tool_calls: "The answer calls tools; this page runs none.",
 };
 
-export function Answer({ message, branch, isEditing, isLast, isSummary, isSent, canAsk, conversation, actions }) {
+export function Answer({ message, branch, isEditing, isLast, isSummary, isSent, canTakeBack, canAsk, conversation, actions }) {
   const isBeingWritten = isOpen(message);
   useGrowth(conversation, isBeingWritten);
   const view = html`
@@ -35,9 +36,12 @@ export function Answer({ message, branch, isEditing, isLast, isSummary, isSent, 
       <${Prose} fallback=${html`<div class="prose plain" dir="auto">${message.text}</div>`} text=${message.text}
         version=${message.version} isOpen=${isBeingWritten} />
       ${message.tools?.length && html`<${ToolCalls} tools=${message.tools} />`}
+      ${message.tools?.length && isLast && message.state === "done" && html`
+        <${ResultsForm} message=${message} calls=${message.tools} canAsk=${canAsk}
+          onSend=${(results) => actions.giveResults(message, results)} />`}
       ${message.error && html`
         <${Failure} fallback=${html`<p class="failure" role="alert">${message.error}</p>`} message=${message}
-          canRetry=${isLast && canAsk} canTakeBack=${!isSummary} actions=${actions} />`}
+          canRetry=${isLast && canAsk} canTakeBack=${canTakeBack} actions=${actions} />`}
       <footer class="figures" aria-live="off">
         <${Figures} figures=${message.figures ?? message.watch?.read(performance.now())} isOpen=${isBeingWritten} />
         ${isBeingWritten && html`<${Standing} stream=${message.stream} isElsewhere=${!message.watch} />`}

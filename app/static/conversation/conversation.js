@@ -2,7 +2,7 @@
 // A question whose answer fails before its first token goes back into the draft, where it can be edited.
 
 import { append, end, endOf, isBlank, isOpen, newAnswer, newMessage, refresh } from "./answer.js";
-import { isSummary } from "./cut.js";
+import { isSummary, isTyped } from "./cut.js";
 import { Draft } from "./draft.js";
 import { Keeper } from "./keeper.js";
 import { INTERRUPTION, lossOf } from "./losses.js";
@@ -145,6 +145,13 @@ export class Conversation {
     this.stop();
     this.editing = null;
     this.#askAt(question.parent, text, question);
+  }
+
+  /** Go on with the results of the calls of an answer, or with others in the place of such, on a branch of their own. */
+  giveResults(message, results) {
+    this.stop();
+    this.editing = null;
+    this.#askAt(message.results ? message.parent : message.id, "", { results });
   }
 
   /** Write another answer in the place of one, on a branch of its own. */
@@ -290,9 +297,9 @@ export class Conversation {
     this.#askAt(head, text, { files, keeps }, changed, removed);
   }
 
-  #askAt(parent, text, { files = [], keeps = undefined }, changed = [], removed = []) {
+  #askAt(parent, text, { files = [], keeps = undefined, results = undefined }, changed = [], removed = []) {
     const question = newMessage(this.id, "user", parent, text, Date.now());
-    Object.assign(question, files.length && { files }, keeps !== undefined && { keeps });
+    Object.assign(question, files.length && { files }, keeps !== undefined && { keeps }, results && { results });
     this.#add(question);
     this.#answer([...changed, question], removed);
   }
@@ -348,7 +355,7 @@ export class Conversation {
     Object.assign(answer, { error, code });
     this.#end(state);
     // Only into an empty draft: text that the user has typed meanwhile is not changed.
-    if (isBlank(answer) && !this.draft.text && !isSummary(this.#tree.get(answer.parent))) this.takeBack(answer);
+    if (isBlank(answer) && !this.draft.text && isTyped(this.#tree.get(answer.parent))) this.takeBack(answer);
   }
 
   #end(state, frame = undefined) {

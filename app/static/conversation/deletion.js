@@ -20,9 +20,17 @@ import { isSummary } from "./cut.js";
 export function deletedWith(tree, message) {
   const question = message.role === "user" ? message : tree.get(message.parent);
   if (question?.role !== "user") return [message];
-  const answers = tree.childrenOf(question.id).filter(({ role }) => role === "assistant");
-  if (message !== question && answers.length > 1) return subtree(tree, message);
-  return [question, ...answers];
+  if (message !== question && answersOf(tree, question).length > 1) return subtree(tree, message);
+  return turnOf(tree, question);
+}
+
+const answersOf = (tree, { id }) => tree.childrenOf(id).filter(({ role }) => role === "assistant");
+
+/** A question and its answers, with the results of the tools that they call, and the answers to these. */
+function turnOf(tree, question) {
+  const answers = answersOf(tree, question);
+  const results = answers.flatMap(({ id }) => tree.childrenOf(id).filter((child) => child.results));
+  return [question, ...answers, ...results.flatMap((each) => turnOf(tree, each))];
 }
 
 function subtree(tree, message) {

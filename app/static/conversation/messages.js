@@ -5,10 +5,11 @@ import { useLayoutEffect } from "preact/hooks";
 import { html } from "../shell/html.js";
 import { lazy } from "../shell/lazy.js";
 import { Answer } from "./answer_view.js";
-import { cutInForce, cutsOf, isSummary } from "./cut.js";
+import { cutInForce, cutsOf, isSummary, isTyped } from "./cut.js";
 import { Question } from "./question_view.js";
 
 const SummaryAsk = lazy((again) => import("./summary_ask.js" + again), "SummaryAsk", "context.css");
+const Results = lazy((again) => import("./results_view.js" + again), "Results", "parts.css");
 const CutMark = lazy((again) => import("./cut_mark.js" + again), "CutMark", "context.css");
 
 /**
@@ -30,7 +31,8 @@ export function Messages({ conversation, actions, canAsk }) {
     const isSent = index >= firstSent;
     const look = [message.version, number, count, isEditing, message === last, canAsk, message.state, isSent].join(" ");
     return html`<${Message} key=${message.id} look=${look} message=${message} branch=${{ number, count }} isSent=${isSent}
-      isEditing=${isEditing} isLast=${message === last} isSummary=${isSummary(messages[index - 1])} canAsk=${canAsk}
+      isEditing=${isEditing} isLast=${message === last} isSummary=${isSummary(messages[index - 1])}
+      canTakeBack=${isTyped(messages[index - 1])} canAsk=${canAsk}
       conversation=${conversation} actions=${actions} />`;
   });
   for (const cut of cutsOf(messages).reverse()) {
@@ -46,7 +48,12 @@ class Message extends Component {
   }
 
   render({ message, ...props }) {
-    const View = message.role === "assistant" ? Answer : isSummary(message) ? SummaryAsk : Question;
-    return html`<${View} message=${message} ...${props} />`;
+    return html`<${viewOf(message)} message=${message} ...${props} />`;
   }
+}
+
+function viewOf(message) {
+  if (message.role === "assistant") return Answer;
+  if (message.results) return Results;
+  return isSummary(message) ? SummaryAsk : Question;
 }

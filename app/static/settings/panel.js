@@ -9,10 +9,11 @@ import { PresetRow } from "./preset_row.js";
 import { FIELDS, formatField, parseField } from "./sampling.js";
 
 /**
- * @param {{conversation: any, defaults: Record<string, any>, sources: Record<string, string>, presets: any,
- *   onClose: () => void}} props `sources` says who says each of the defaults
+ * @param {{conversation: any, defaults: Record<string, any>, sources: Record<string, string>,
+ *   capabilities: Record<string, boolean>, presets: any, onClose: () => void}} props
+ *   `sources` says who says each of the defaults
  */
-export function SettingsPanel({ conversation, defaults, sources, presets, onClose }) {
+export function SettingsPanel({ conversation, defaults, sources, capabilities, presets, onClose }) {
   // What the user sees is text, which may be wrong; only right values become settings.
   const [texts, setTexts] = useState(() => toTexts(conversation.settings));
   useEffect(() => void presets.read(), []);
@@ -32,7 +33,7 @@ export function SettingsPanel({ conversation, defaults, sources, presets, onClos
       <p class="small soft">For this conversation. An empty field means the server's default.</p>
       <${PresetRow} presets=${presets} conversation=${conversation} onUse=${use} />
       <form onSubmit=${(event) => event.preventDefault()}>
-        ${FIELDS.map((field) => html`
+        ${FIELDS.filter(({ name, needs }) => !needs || capabilities[needs] || texts[name]).map((field) => html`
           <${FieldRow} key=${field.name} field=${field} text=${texts[field.name]} source=${sources[field.name]}
             fallback=${defaults[field.name] ?? UNSET[field.name] ?? "the model's default"} onText=${(text) => set(field, text)} />`)}
       </form>
@@ -59,7 +60,7 @@ function FieldRow({ field, text, fallback, source, onText }) {
     onInput: (event) => onText(event.target.value),
   };
   return html`
-    <p class="field" data-wide=${field.kind === "text"}>
+    <p class="field" data-wide=${field.kind === "text" || field.kind === "json"}>
       <span class="field-head">
         <label for=${id}>${LABELS[field.name]}</label>
         ${text && html`
@@ -85,6 +86,11 @@ function Input({ field, common, fallback }) {
   }
   if (field.kind === "text" || field.kind === "lines") {
     return html`<textarea ...${common} rows=${field.kind === "text" ? 4 : 2} dir="auto" placeholder=${fallback}></textarea>`;
+  }
+  if (field.kind === "json") {
+    return html`
+      <textarea ...${common} class="code" rows="3" dir="ltr" spellcheck="false" autocapitalize="off"
+        placeholder=${fallback}></textarea>`;
   }
   return html`<input ...${common} inputmode="decimal" autocomplete="off" placeholder=${String(fallback)} />`;
 }

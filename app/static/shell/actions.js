@@ -97,6 +97,11 @@ function messageActions(conversation, follow, focusField, deleteMessage) {
       conversation().editAnswer(message, text);
       focusField();
     },
+    giveResults(message, results) {
+      follow();
+      conversation().giveResults(message, results);
+      focusField();
+    },
     regenerate(message) {
       follow();
       conversation().regenerate(message);

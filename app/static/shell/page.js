@@ -125,7 +125,8 @@ export function Page({ desk, library, link, presets }) {
       ${sheet?.name === "settings" && html`
         <${SettingsPanel} key=${conversation.id} conversation=${conversation} presets=${presets}
           defaults=${link.details.default_sampling_params ?? {}}
-          sources=${link.details.default_sampling_sources ?? {}} ...${closing} />`}
+          sources=${link.details.default_sampling_sources ?? {}}
+          capabilities=${link.details.capabilities ?? {}} ...${closing} />`}
     <//>
   `;
 }

@@ -12,6 +12,8 @@ import "../conversation/file_list.js";
 import "../conversation/files.js";
 import "../conversation/long_text.js";
 import "../conversation/recovery.js";
+import "../conversation/results_form.js";
+import "../conversation/results_view.js";
 import "../conversation/standing.js";
 import "../conversation/summary_ask.js";
 import "../conversation/titler.js";

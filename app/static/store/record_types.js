@@ -29,6 +29,7 @@
  * @property {number} [reasoningMs]
  * @property {ToolCall[]} [tools]
  * @property {TextFile[]} [files] of a question
+ * @property {{id: string, name: string, text: string}[]} [results] of the calls of the answer before, instead of a text
  * @property {{tokens: number, firstTokenMs: number | null, waitedMs: number, rate: number | null}} [figures]
  * @property {{prompt_tokens: number, completion_tokens: number}} [usage]
  * @property {string} [model]

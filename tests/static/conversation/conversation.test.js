@@ -343,3 +343,39 @@ test("a message that this page has written goes when another tab says that it wa
   writer.merge(library.get(writer.id), left, [id, answer.id]);
   assert.deepEqual(texts(writer), ["One?", "First."]);
 });
+
+/** Ask a question that is answered by the call of a tool; return the answer. */
+function askForCall(conversation) {
+  conversation.ask("How is it?");
+  const { stream } = conversation.open;
+  conversation.receive(stream, { t: "delta", k: 1, tool: [{ k: 0, id: "a", name: "weather" }, { k: 0, a: "{}" }] });
+  conversation.receive(stream, { t: "done" });
+  return conversation.messages.at(-1);
+}
+
+const result = (text) => [{ id: "a", name: "weather", text }];
+
+test("a conversation goes on with the results of calls, and with other results on a branch of its own", () => {
+  const conversation = begin();
+  conversation.giveResults(askForCall(conversation), result("sun"));
+  assert.deepEqual(conversation.open.request.messages.at(-1), { role: "tool", tool_call_id: "a", content: "sun" });
+  reply(conversation, "Fine.");
+  const given = conversation.messages.at(-2);
+  assert.deepEqual(reopened(conversation).messages.at(-2).results, result("sun"));
+  conversation.edit(given.id);
+  conversation.giveResults(given, result("rain"));
+  assert.equal(conversation.editing, null);
+  assert.equal(conversation.open.request.messages.at(-1).content, "rain");
+  assert.deepEqual(conversation.branches(conversation.messages.at(-2)), { number: 2, count: 2 });
+});
+
+test("results that the server refuses stay, and do not go into the field", () => {
+  const conversation = begin();
+  conversation.giveResults(askForCall(conversation), result("sun"));
+  refuse(conversation);
+  assert.equal(conversation.draft.text, "");
+  const refused = conversation.messages.at(-1);
+  assert.equal(refused.isReturned, undefined);
+  conversation.regenerate(refused);
+  assert.equal(conversation.open.request.messages.at(-1).content, "sun");
+});

@@ -91,3 +91,11 @@ test("a message without its question goes alone", () => {
   const tree = makeTree(["a1", null], ["q2", "a1"], ["a2", "q2"]);
   assert.deepEqual(ids(tree, remove(tree, "a2", "a1").head), ["q2", "a2"]);
 });
+
+test("results of tools go with the turn that calls them", () => {
+  const tree = makeTree(["q1", null], ["a1", "q1"], ["q2", "a1", { results: [] }], ["a2", "q2"], ["q3", "a2"], ["a3", "q3"]);
+  const { head, deletion } = remove(tree, "a3", "q1");
+  assert.deepEqual(ids(tree, head), ["q3", "a3"]);
+  assert.deepEqual(ids(tree, restoreIn(tree, head, deletion).head), ["q1", "a1", "q2", "a2", "q3", "a3"]);
+  assert.deepEqual(ids(tree, remove(tree, "a3", "q2").head), ["q1", "a1", "q3", "a3"]);
+});
