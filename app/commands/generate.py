@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import sys
 
+from app.commands.dialog.screens import plain_screen
 from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
 from app.commands.unicode_text import as_unicode, keep_invalid_bytes
 from app.contract.sampling_params import SamplingParams
@@ -33,10 +34,11 @@ def run(args: argparse.Namespace) -> int:
             stream = model.complete(prompt, params)
         else:
             stream = model.chat([{"role": "user", "content": prompt}], params)
+        screen = plain_screen()
         with contextlib.closing(stream):
             for delta in stream:
-                print(delta, end="", flush=True)
-        print()
+                screen.write(delta)
+        screen.end()
     return 0
 
 

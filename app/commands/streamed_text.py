@@ -1,18 +1,31 @@
 """A streamed answer as an ordinary generator of text deltas, from a local model or from a server.
 
-Closing the generator early (`contextlib.closing`) stops the generation of the answer.
+Closing the generator early (`contextlib.closing`) stops the generation of the answer. At its end it returns what is
+known about the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Sequence
+from dataclasses import dataclass
 
 Messages = Sequence[dict[str, str]]
-TextStream = Generator[str, None, None]
 
 
-def iterate(runner: asyncio.Runner, deltas: AsyncGenerator[str, None]) -> TextStream:
+@dataclass(slots=True)
+class AnswerEnd:
+    """How an answer ended, and its tokens; a server may leave each of them out."""
+
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+TextStream = Generator[str, None, AnswerEnd]
+
+
+def iterate(runner: asyncio.Runner, deltas: AsyncGenerator[str, None]) -> Generator[str, None, None]:
     """Yield from an asynchronous generator outside of its event loop; close it when the iteration ends."""
 
     async def next_delta() -> str:

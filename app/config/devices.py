@@ -63,7 +63,7 @@ def check_wanted_gpu(wanted: str, root: Path = Path("/")) -> None:
 
 
 def missing_gpu(root: Path = Path("/")) -> str:
-    """Return why torch will find no GPU; empty if it may find one. The engine has words of its own for a torch of AMD."""
+    """Return why torch will find no GPU; empty if it may find one. The engine has its own words for AMD's torch."""
     if _torch_has("libtorch_hip.so"):
         return ""
     if not has_nvidia_driver(root):
