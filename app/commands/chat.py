@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         dialog = Dialog(responder, new_screen(), Conversation(args.system or ""), is_interactive=is_interactive)
         if is_interactive:
             dialog.greet(GREETING)
-            dialog.run(typed_questions(History(), dialog.say))
+            dialog.run(stack.enter_context(contextlib.closing(typed_questions(History(), dialog.say))))
         else:
             dialog.run(piped_questions())
     return 0

@@ -26,12 +26,26 @@ TextStream = Generator[str, None, AnswerEnd]
 
 
 def iterate(runner: asyncio.Runner, deltas: AsyncGenerator[str, None]) -> Generator[str, None, None]:
-    """Yield from an asynchronous generator outside of its event loop; close it when the iteration ends."""
+    """Yield from an asynchronous generator outside of its event loop; close it when the iteration ends.
+
+    Ctrl-C ends the iteration wherever it arrives: the runner may have begun a task by then that it no longer waits for.
+    """
+    begun: set[asyncio.Task[str]] = set()
 
     async def next_delta() -> str:
-        return await anext(deltas)
+        task: asyncio.Task[str] | None = asyncio.current_task()
+        assert task is not None
+        begun.add(task)
+        try:
+            return await anext(deltas)
+        finally:
+            begun.discard(task)
 
-    async def close() -> None:
+    async def close() -> None:  # runs after all tasks that were begun before
+        left = list(begun)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
         await deltas.aclose()
 
     try:

@@ -10,13 +10,12 @@ from pathlib import Path
 
 from app.commands.dialog.conversation import Conversation
 from app.commands.dialog.responder import Responder
-from app.commands.dialog.screens import Screen
+from app.commands.dialog.screens import Screen, print_wrapped
 from app.commands.dialog.slash_commands import execute
 from app.commands.streamed_text import AnswerEnd, Messages, TextStream
 from app.commands.unicode_text import as_unicode
 from app.contract.errors import QuireError, error_line
 from app.runtime.clock import Clock, monotonic
-from app.runtime.visible_text import visible
 
 
 @dataclass(slots=True)
@@ -27,6 +26,13 @@ class AnswerFigures:
     num_pieces: int = 0
     first_s: float | None = None
     total_s: float = 0.0
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens a second after the first one; None if all came at once."""
+        rest_s = self.total_s - (self.first_s or 0.0)
+        count = (self.end.completion_tokens or self.num_pieces) - 1
+        return count / rest_s if self.num_pieces > 1 and rest_s > 0 else None
 
 
 class Dialog:
@@ -85,11 +91,11 @@ class Dialog:
         """Print which model answers, and how to use the dialog."""
         model = self.responder.model
         context = f", context {model.context:,} tokens" if model.context else ""
-        print(f"{visible(model.name)}{context}\n{text}", flush=True)
+        print_wrapped(f"{model.name}{context}\n{text}")
 
     def say(self, text: str) -> None:
         """Print a note to the user, in brackets, so that it cannot be taken for an answer."""
-        print(f"({visible(text)})", flush=True)
+        print_wrapped(f"({text})")
 
     def ask(self, question: str) -> None:
         """Ask a question, and add it and its answer to the conversation.
@@ -111,7 +117,7 @@ class Dialog:
     def show_last_turn(self) -> None:
         """Show the last question and its answer again. Only with one."""
         question, answer = self.conversation.turns[-2:]
-        print(visible("> " + question["content"].replace("\n", "\n... ")))
+        print_wrapped("> " + question["content"].replace("\n", "\n... "))
         screen = self._new_screen()
         screen.write(answer["content"])
         screen.end()

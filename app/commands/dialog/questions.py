@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from app.commands.dialog.history import History
 from app.commands.unicode_text import keep_invalid_bytes
@@ -17,7 +17,7 @@ QUOTES = '"""'
 PROMPT, MORE = "> ", "... "
 
 
-def typed_questions(history: History, say: Callable[[str], None]) -> Iterator[str]:
+def typed_questions(history: History, say: Callable[[str], None]) -> Generator[str, None, None]:
     """Yield the texts that are typed on a terminal until Ctrl-D, or Ctrl-C twice on empty lines; save the history.
 
     Ctrl-C with something typed drops that.

@@ -84,6 +84,13 @@ def plain_screen(stream: TextIO | None = None) -> Screen:
     return WrappedScreen(stream, shutil.get_terminal_size().columns - 1) if stream.isatty() else RawScreen(stream)
 
 
+def print_wrapped(text: str) -> None:
+    """Print a text of Quire's own on standard output, with control characters of names in it written out."""
+    screen = plain_screen()
+    screen.write(visible(text))
+    screen.end()
+
+
 def new_screen(stream: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> Callable[[], Screen]:
     """Return what makes the screen of an answer, as the stream (by default standard output) and the environment allow.
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.commands.dialog.conversation_file import read_file, write_file
+from app.commands.dialog.screens import print_wrapped
 from app.config.nearest import nearest
 from app.contract.errors import ConfigurationError
-from app.runtime.visible_text import visible
 
 if TYPE_CHECKING:
-    from app.commands.dialog.dialog import Dialog
+    from app.commands.dialog.dialog import AnswerFigures, Dialog
 
 
 class SlashCommand(NamedTuple):
@@ -44,8 +44,8 @@ def execute(dialog: Dialog, line: str) -> None:
 def _help(dialog: Dialog, argument: str) -> None:
     heads = {f"{name} {command.argument}".rstrip(): command.summary for name, command in COMMANDS.items()}
     width = max(map(len, heads))
-    print("\n".join(f"{head:<{width}}  {summary}" for head, summary in heads.items()))
-    print("\n" + "\n".join(TYPING))
+    lines = [f"{head:<{width}}  {summary}" for head, summary in heads.items()]
+    print_wrapped("\n".join([*lines, "", *TYPING]))
 
 
 def _system(dialog: Dialog, argument: str) -> None:
@@ -100,32 +100,33 @@ def _model(dialog: Dialog, argument: str) -> None:
     current = dialog.responder.model.name
     for name, context in dialog.responder.models():
         about = f", context {context:,} tokens" if context else ""
-        print(f"{'*' if name == current else ' '} {visible(name)}{about}")
+        print_wrapped(f"{'*' if name == current else ' '} {name}{about}")
     dialog.say("/model NAME changes to another one")
 
 
 def _stats(dialog: Dialog, argument: str) -> None:
-    model, last = dialog.responder.model, dialog.last
+    model = dialog.responder.model
     context = f", context {model.context:,} tokens" if model.context else ""
-    print(f"model      {visible(model.name)}{context}")
-    print(f"turns      {len(dialog.conversation.turns) // 2}, {dialog.num_tokens:,} tokens of answers so far")
-    if last is None:
-        return
+    lines = [
+        f"model      {model.name}{context}",
+        f"turns      {len(dialog.conversation.turns) // 2}, {dialog.num_tokens:,} tokens of answers so far",
+    ]
+    print_wrapped("\n".join(lines + (_lines_of(dialog.last, model.context) if dialog.last else [])))
+
+
+def _lines_of(last: AnswerFigures, context: int | None) -> list[str]:
+    """Return what is known of the last answer."""
     end, count = last.end, last.end.completion_tokens or last.num_pieces
     unit = "tokens" if end.completion_tokens is not None else "pieces (the tokens were not counted)"
-    print(f"last       {count:,} {unit} in {last.total_s:.1f} s")
+    lines = [f"last       {count:,} {unit} in {last.total_s:.1f} s"]
     if last.first_s is not None:
-        rate = f", then {(count - 1) / (last.total_s - last.first_s):,.1f} a second" if _has_rate(dialog) else ""
-        print(f"speed      the first after {last.first_s:.2f} s{rate}")
+        rate = f", then {last.rate:,.1f} a second" if last.rate else ""
+        lines.append(f"speed      the first after {last.first_s:.2f} s{rate}")
     if end.prompt_tokens is not None and end.completion_tokens is not None:
         used = end.prompt_tokens + end.completion_tokens
-        share = f" of {model.context:,} ({used / model.context:.0%})" if model.context else ""
-        print(f"context    {used:,} tokens used{share}")
-
-
-def _has_rate(dialog: Dialog) -> bool:
-    last = dialog.last
-    return last is not None and last.num_pieces > 1 and last.first_s is not None and last.total_s > last.first_s
+        share = f" of {context:,} ({used / context:.0%})" if context else ""
+        lines.append(f"context    {used:,} tokens used{share}")
+    return lines
 
 
 def _quit(dialog: Dialog, argument: str) -> None:
