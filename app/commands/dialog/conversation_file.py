@@ -25,6 +25,7 @@ MAX_BYTES = 50 * 2**20
 TITLE_CHARS = 60
 _MARK = re.compile(r"<!-- quire: (?:(conversation|user|assistant)|cut \d{1,6}) -->")
 _ESCAPED = re.compile(r"\\+<!-- quire: ")
+_FENCES = re.compile(r"`{3,}")
 _HEADINGS = {"user": "## Question", "assistant": "## Answer"}
 
 
@@ -114,7 +115,7 @@ def _content(message: dict[str, Any]) -> str:
 
 
 def _fenced(text: str) -> str:
-    longest = max((len(marks) for marks in re.findall("`{3,}", text)), default=2)
+    longest = max((len(marks) for marks in _FENCES.findall(text)), default=2)
     marks = "`" * (longest + 1)
     return f"{marks}\n{text.removesuffix(chr(10))}\n{marks}"
 

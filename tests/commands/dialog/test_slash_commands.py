@@ -1,11 +1,14 @@
 """The commands of the chat: what each shows and changes."""
 
+import re
+
 import pytest
 
 from app.commands.dialog.slash_commands import COMMANDS
 from app.commands.streamed_text import AnswerEnd
 from tests.commands.dialog.scripted_model import ScriptedModel
 from tests.commands.dialog.test_dialog import roles, talk
+from tests.house.source import ROOT
 
 
 def test_help_lists_every_command_and_how_to_type(capsys):
@@ -100,3 +103,9 @@ def test_stats_has_tokens_speed_and_context(capsys):
 def test_stats_without_counts_of_the_server_say_so(capsys):
     talk(ScriptedModel(["one", "two"]), "a", "/stats")
     assert "last       2 pieces (the tokens were not counted)" in capsys.readouterr().out
+
+
+def test_the_page_about_the_terminal_has_every_command_and_no_other():
+    page = (ROOT / "docs/terminal.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(/\w+)(?: ([^`]+))?` \|", page, re.MULTILINE)
+    assert dict(rows) == {name: command.argument for name, command in COMMANDS.items()}
