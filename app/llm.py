@@ -87,7 +87,7 @@ class LLM:
         for item in fields(ServerConfig):
             if item.name in values:
                 raise ConfigurationError(
-                    f"{item.name} is a setting of the server; LLM accepts the settings of model, cache and scheduler.",
+                    f"{item.name} is a setting of the server; LLM accepts those of model, sampling, cache, scheduler.",
                     param=item.name,
                 )
         self.config = make_config(values)
@@ -118,7 +118,8 @@ class LLM:
         """
         batch = each_prompt(prompts)
         encoded = [self._encode(prompt) for prompt in batch]
-        return self._run(encoded, [text_of(prompt) for prompt in batch], sampling_params, use_tqdm)
+        params = self._unnamed() if sampling_params is None else sampling_params
+        return self._run(encoded, [text_of(prompt) for prompt in batch], params, use_tqdm)
 
     def chat(
         self,
@@ -285,7 +286,12 @@ class LLM:
 
     def get_default_sampling_params(self) -> SamplingParams:
         """Return parameters with the model's defaults."""
-        return SamplingParams().with_defaults(self.engine.model_info.defaults)
+        return self._unnamed().with_defaults(self.engine.model_info.defaults)
+
+    def _unnamed(self) -> SamplingParams:
+        """Return the parameters of completions for which none are given."""
+        has_default = self.engine.model_info.defaults.max_tokens is not None
+        return SamplingParams(max_tokens=None) if has_default else SamplingParams()
 
     def close(self) -> None:
         """Drop the engine and its memory; the object cannot be used afterwards. Idempotent."""
@@ -355,8 +361,8 @@ class LLM:
         grammar: Grammar | None = None,
     ) -> EngineRequest:
         """Return the request for one prompt, whose answer satisfies `grammar`; without `tools` it is no chat."""
-        answers = self._text.answers
-        resolved = admit(prompt_token_ids, params, self.engine.model_info)
+        answers, info = self._text.answers, self.engine.model_info
+        resolved = admit(prompt_token_ids, params, info, default_max_tokens=info.defaults.max_tokens)
         now, queue_timeout = monotonic(), self.config.scheduler.queue_timeout
         start_deadline = now + queue_timeout if queue_timeout else None
         style = None if tools is None else answers.reasoning

@@ -171,10 +171,15 @@ class RequestContext:
             InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `contract.admission.admit`.
         """
         is_clamped = self.context.config.server.clamp_max_tokens
-        resolved = admit(prompt_token_ids, params, self.model_info, output, is_clamped=is_clamped)
-        if params.max_tokens is None:
-            resolved = _limit_max_tokens(resolved, default_max_tokens, self.brownout_max_tokens)
-        return resolved
+        limits = [limit for limit in (default_max_tokens, self.brownout_max_tokens) if limit is not None]
+        return admit(
+            prompt_token_ids,
+            params,
+            self.model_info,
+            output,
+            is_clamped=is_clamped,
+            default_max_tokens=min(limits, default=None),
+        )
 
     def engine_request(
         self,
@@ -295,13 +300,6 @@ def _parse_long(parser: Parser[Result], request: RequestContext) -> Result:
         return parser(request)
     finally:
         trim_heap()
-
-
-def _limit_max_tokens(params: SamplingParams, *limits: int | None) -> SamplingParams:
-    """Return `params` with a max_tokens of at most each of `limits`, but at least min_tokens."""
-    assert params.max_tokens is not None
-    lowest = min([params.max_tokens, *(limit for limit in limits if limit is not None)])
-    return replace(params, max_tokens=max(lowest, params.min_tokens))
 
 
 @contextmanager

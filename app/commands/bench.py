@@ -52,7 +52,7 @@ def add_options(parser: Parser) -> None:
         help="Run only the first N requests on the peer, which is slow. Default all.",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="Write the results to FILE as JSON.")
-    add_settings(parser, "model", "cache", "scheduler")
+    add_settings(parser, "model", "sampling", "cache", "scheduler")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ import os
 import sys
 from functools import partial
 
+from app.commands.answer_end import CHAT_LIMITS
 from app.commands.dialog.conversation import Conversation
 from app.commands.dialog.dialog import Dialog
 from app.commands.dialog.history import History
@@ -43,7 +44,7 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument("--system", metavar="TEXT", help="System message of the conversation.")
     add_sampling(parser)
-    add_settings(parser, "model", "cache", "scheduler", without=SAMPLING_NAMES)
+    add_settings(parser, "model", "sampling", "cache", "scheduler", without=SAMPLING_NAMES)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,14 +76,14 @@ def _remote(args: argparse.Namespace, runner: asyncio.Runner) -> Responder:
     if key is not None and not key.isascii():
         raise ConfigurationError("the API key has other characters than ASCII, which HTTP cannot send; correct it")
     answer = partial(websocket_answer, runner, url, key, note=_note) if args.ws else partial(sse_answer, url, key)
-    return RemoteModels(url, key, answer, read_sampling(args), args.served or vars(args).get("model"))
+    return RemoteModels(url, key, answer, CHAT_LIMITS | read_sampling(args), args.served or vars(args).get("model"))
 
 
 def _local(args: argparse.Namespace, runner: asyncio.Runner, stack: contextlib.ExitStack) -> Responder:
     if args.ws:
         raise ConfigurationError("--ws needs --url, the server to connect to")
     config = read_config(args, model=args.served)
-    params = SamplingParams(**{"max_tokens": None, **read_sampling(args)})
+    params = SamplingParams(**{"max_tokens": None, "repetition_stop": True, **read_sampling(args)})
     from app.commands.local import LocalModels
 
     return stack.enter_context(contextlib.closing(LocalModels(config, runner, params)))

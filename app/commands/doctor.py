@@ -55,7 +55,7 @@ def add_options(parser: Parser) -> None:
     """Add the model and the settings of the server to check for."""
     parser.usage = "quire doctor [MODEL] [OPTIONS]"
     parser.add_argument("served", nargs="?", metavar="MODEL", help="Same as --model.")
-    add_settings(parser, "model", "cache", "scheduler", "server")
+    add_settings(parser, "model", "sampling", "cache", "scheduler", "server")
 
 
 def run(args: argparse.Namespace) -> int:

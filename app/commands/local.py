@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from tqdm import tqdm
 
+from app.commands.answer_end import CONTEXT_SHARE
 from app.commands.dialog.responder import ModelChoice
 from app.commands.streamed_text import AnswerEnd, Messages, TextStream, iterate
 from app.config.devices import check_wanted_gpu
@@ -61,8 +62,10 @@ class LocalModel:
         """The most tokens of a prompt and its output."""
         return self._engine.model_info().max_model_len
 
-    def chat(self, messages: Messages, params: SamplingParams, *, is_continued: bool = False) -> TextStream:
-        """Yield the text deltas of the answer to a conversation, or of the rest of its last message.
+    def chat(self, messages: Messages, params: SamplingParams) -> TextStream:
+        """Yield the text deltas of the answer to a conversation, or of more of the answer that it ends with.
+
+        Without `max_tokens` the answer has at most a quarter of the context.
 
         Raises:
             ConfigurationError: the model has no chat template.
@@ -71,8 +74,10 @@ class LocalModel:
         template = self._text.chat_template
         if template is None:
             raise ConfigurationError("this model has no chat template; set one with --chat-template FILE")
-        options = RenderOptions(add_generation_prompt=not is_continued, continue_final=is_continued)
-        return self._answer(template.render([dict(message) for message in messages], options), params)
+        goes_on = messages[-1]["role"] == "assistant"
+        options = RenderOptions(add_generation_prompt=not goes_on, continue_final=goes_on)
+        most = int(self.context * CONTEXT_SHARE)
+        return self._answer(template.render([dict(message) for message in messages], options), params, most)
 
     def complete(self, prompt: str, params: SamplingParams) -> TextStream:
         """Yield the text deltas of the completion of `prompt`.
@@ -86,9 +91,10 @@ class LocalModel:
         """End the engine."""
         self._runner.run(self._engine.close())
 
-    def _answer(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> TextStream:
-        model_info = self._engine.model_info()
-        resolved = admit(prompt_token_ids, params, model_info)
+    def _answer(self, prompt_token_ids: Sequence[int], params: SamplingParams, most: int | None = None) -> TextStream:
+        model = self._engine.model_info()
+        limits = [limit for limit in (most, model.defaults.max_tokens) if limit is not None]
+        resolved = admit(prompt_token_ids, params, model, default_max_tokens=min(limits, default=None))
         request = EngineRequest(uuid.uuid4().hex, tuple(prompt_token_ids), resolved, monotonic())
         return self._read(request)
 
@@ -105,7 +111,7 @@ class LocalModel:
                         raise EngineFailed(event.error.message)
                     if isinstance(event, TokenDelta):
                         yield event.text
-            end.finish_reason = session.finish_reasons.get(0)
+            end.finish_reason, end.stop_reason = session.finish_reasons.get(0), session.stop_reasons.get(0)
             end.completion_tokens = session.usage.completion_tokens if session.usage else None
 
     async def _load(self) -> None:
@@ -133,9 +139,9 @@ class LocalModels:
         """See Responder.model."""
         return ModelChoice(served_name(self._config.model), self._model.context)
 
-    def answer(self, messages: Messages, *, is_continued: bool = False) -> TextStream:
+    def answer(self, messages: Messages) -> TextStream:
         """See Responder.answer."""
-        return self._model.chat(messages, self._params, is_continued=is_continued)
+        return self._model.chat(messages, self._params)
 
     def models(self) -> Sequence[ModelChoice]:
         """See Responder.models: those that are stored on this machine and can be served."""

@@ -18,9 +18,16 @@ from app.config.vllm_options import translate, vllm_options
 from app.contract.errors import ConfigurationError
 
 _SHORT = {"quiet": ("-q",)}
-_METAVARS = {"text": "TEXT", "integer": "N", "seconds": "SECONDS", "share": "SHARE", "bytes": "SIZE", "list": "TEXT"}
+_METAVARS = {
+    "text": "TEXT", "integer": "N", "seconds": "SECONDS", "share": "SHARE", "number": "N", "bytes": "SIZE",
+    "list": "TEXT",
+}  # fmt: skip
 _SAMPLING: dict[str, tuple[type, str]] = {
-    "max_tokens": (int, "Maximum number of output tokens; by default as many as fit."),
+    "max_tokens": (
+        int,
+        "Maximum number of output tokens; by default `--default-max-tokens`, and a quarter of the context in a chat, "
+        "else as many as fit.",
+    ),
     "temperature": (float, "Sampling temperature; 0 is greedy. By default the model's own."),
     "top_p": (float, "Sample from the most likely tokens that together have this probability; 1 disables."),
     "top_k": (int, "Sample from this many most likely tokens; 0 disables."),
@@ -187,8 +194,8 @@ def _value(item: Setting, given: str | list[str]) -> object:
 
 
 def engine_settings(config: Config) -> dict[str, Any]:
-    """Return the settings of model, cache and scheduler as keyword arguments of `LLM`."""
-    sections = (config.model, config.cache, config.scheduler)
+    """Return the settings of model, sampling, cache and scheduler as keyword arguments of `LLM`."""
+    sections = (config.model, config.sampling, config.cache, config.scheduler)
     return {field.name: getattr(section, field.name) for section in sections for field in dataclasses.fields(section)}
 
 
@@ -199,9 +206,14 @@ def add_sampling(parser: Parser) -> None:
         option = "--" + name.replace("_", "-")
         group.add_argument(option, dest=f"sampling_{name}", type=kind, metavar="N", help=text)
     group.add_argument("--stop", action="append", metavar="TEXT", help="End the output before this text; repeatable.")
+    group.add_argument(
+        "--no-repetition-stop", action="store_true", help="Do not end an answer in a chat that repeats itself."
+    )
 
 
 def read_sampling(args: argparse.Namespace) -> dict[str, Any]:
     """Return the given options, as fields of `SamplingParams` and of the API's request bodies."""
     given = {name: getattr(args, f"sampling_{name}") for name in _SAMPLING} | {"stop": args.stop}
+    if args.no_repetition_stop:
+        given["repetition_stop"] = False
     return {name: value for name, value in given.items() if value is not None}

@@ -1,7 +1,7 @@
 """Answers of a running server, for `quire chat`: over server-sent events or over quire.v1.
 
-Both are ordinary iterators of text deltas. Leaving the iteration (Ctrl-C) closes the connection or cancels the stream,
-and the server stops generating.
+Both are ordinary iterators of text deltas. A conversation that ends with an answer gets more of it. Leaving the
+iteration (Ctrl-C) closes the connection or cancels the stream, and the server stops generating.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ TIMEOUT_S = 600
 FIRST_TIMEOUT_S = 10
 _CHUNK = 16384
 _KEY_STATUSES = (401, 403)
-CONTINUED = {"continue_final_message": True, "add_generation_prompt": False}
 
 Answer = Callable[[Messages, dict[str, Any]], TextStream]
 """Takes a conversation and the other fields of a request, and yields the answer."""
@@ -54,10 +53,10 @@ class RemoteModels:
         """See Responder.model."""
         return self._model
 
-    def answer(self, messages: Messages, *, is_continued: bool = False) -> TextStream:
+    def answer(self, messages: Messages) -> TextStream:
         """See Responder.answer."""
         named = {"model": self._model.name} if self._models else {}
-        return self._answer(messages, {**named, **self._fields, **(CONTINUED if is_continued else {})})
+        return self._answer(messages, named | self._fields)
 
     def models(self) -> Sequence[ModelChoice]:
         """See Responder.models: those that the server lists now."""
@@ -107,7 +106,7 @@ def sse_answer(url: BaseUrl, key: str | None, messages: Messages, fields: dict[s
     connection = _connection(url, TIMEOUT_S)
     headers = {"content-type": "application/json", **_authorization(key)}
     streaming = {"stream": True, "stream_options": {"include_usage": True}}
-    body = json.dumps({"messages": list(messages), **streaming, **fields})
+    body = json.dumps({"messages": list(messages), **streaming, **fields, **_continuing(messages)})
     try:
         connection.request("POST", f"{url.path}/v1/chat/completions", body, headers)
         response = connection.getresponse()
@@ -143,10 +142,11 @@ def websocket_answer(
     end = AnswerEnd()
 
     async def deltas() -> AsyncGenerator[str, None]:
-        async with connect(str(url), key) as client, await client.chat(messages, **fields) as answer:
+        sent = {**fields, **_continuing(messages)}
+        async with connect(str(url), key) as client, await client.chat(messages, **sent) as answer:
             async for delta in answer:
                 yield delta
-            end.finish_reason = answer.finish_reasons.get(0)
+            end.finish_reason, end.stop_reason = answer.finish_reasons.get(0), answer.stop_reasons.get(0)
             _count_usage(end, answer.usage)
             if client.is_draining:
                 note("the server is shutting down and accepts no new questions")
@@ -156,6 +156,12 @@ def websocket_answer(
         return end
     except OSError as error:
         raise _unreachable(url, error) from None
+
+
+def _continuing(messages: Messages) -> dict[str, bool]:
+    """Return the fields that continue the answer at the end of a conversation, if there is one."""
+    goes_on = messages[-1]["role"] == "assistant"
+    return {"continue_final_message": True, "add_generation_prompt": False} if goes_on else {}
 
 
 def _connection(url: BaseUrl, timeout_s: float) -> http.client.HTTPConnection:
@@ -179,6 +185,7 @@ def _deltas(response: http.client.HTTPResponse, end: AnswerEnd) -> Generator[str
             _count_usage(end, fields.get("usage"))
             for choice in fields["choices"]:
                 end.finish_reason = choice.get("finish_reason") or end.finish_reason
+                end.stop_reason = choice.get("stop_reason") or end.stop_reason
                 yield choice["delta"].get("content") or ""
     if end.finish_reason is None:
         raise ServerRefused("the connection to the server was lost before the end of the answer")

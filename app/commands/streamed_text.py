@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Generator, Sequence
 from dataclasses import dataclass
 
+from app.contract.events import StopReason
+
 Messages = Sequence[dict[str, str]]
 
 
@@ -18,6 +20,7 @@ class AnswerEnd:
     """How an answer ended, and its tokens; a server may leave each of them out."""
 
     finish_reason: str | None = None
+    stop_reason: StopReason | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 

@@ -25,8 +25,8 @@ def setting(
     *,
     kind: str = "",
     choices: Sequence[object] = (),
-    minimum: int | None = None,
-    maximum: int | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
     negated: str = "",
     is_secret: bool = False,
 ) -> Any:
@@ -48,8 +48,8 @@ class Setting(NamedTuple):
     help: str
     kind: str  # a key of `_KINDS`
     choices: tuple[object, ...] = ()
-    minimum: int | None = None
-    maximum: int | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     negated: str = ""
     is_secret: bool = False
 
@@ -90,7 +90,7 @@ class Setting(NamedTuple):
             return None
         if self.kind in ("bytes", "seconds") and isinstance(value, str):
             value = self.parse(value, source)
-        if self.kind in ("seconds", "share") and type(value) is int and abs(value) <= MAX_INTEGER:
+        if self.kind in ("seconds", "share", "number") and type(value) is int and abs(value) <= MAX_INTEGER:
             value = float(value)
         if self.kind == "list" and isinstance(value, list):
             value = tuple(value)
@@ -189,6 +189,7 @@ _KINDS = {
     "integer": _Kind(int, int, "an integer"),
     "seconds": _Kind(float, _parse_seconds, "a number of seconds (or, for example, 50ms)"),
     "share": _Kind(float, float, "a number"),
+    "number": _Kind(float, float, "a number"),
     "bytes": _Kind(int, _parse_bytes, "a number of bytes, or a size with the unit KiB, MiB or GiB (for example 4MiB)"),
     "flag": _Kind(bool, _parse_flag, "true or false"),
     "list": _Kind(tuple, _parse_list, "a list of strings in UTF-8, separated by commas"),

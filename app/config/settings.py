@@ -16,6 +16,7 @@ from app.checkpoint.names import default_served_name
 from app.config.checks import check_together
 from app.config.devices import CUDA, resolve_device
 from app.config.nearest import nearest
+from app.config.sampling_config import SamplingConfig
 from app.config.setting import KIB, KIND_OF_TYPE, MIB, Setting, setting
 from app.config.toml_file import read_toml
 from app.contract.errors import ConfigurationError
@@ -93,14 +94,6 @@ class ModelConfig:
         "auto",
         "Marks of reasoning; `auto` tells them from the chat template, `none` leaves reasoning in the text.",
         choices=("auto", "none", *REASONING_PARSERS),
-    )
-    generation_config: str = setting(
-        "auto",
-        "Sampling defaults of requests: `auto` takes the model's own, `vllm` temperature 1 without a filter.",
-        choices=("auto", "vllm"),
-    )
-    override_generation_config: str | None = setting(
-        None, 'Sampling defaults that replace others, as a JSON object: `{"temperature": 0.7, "top_p": 0.9}`.'
     )
     seed: int = setting(0, "Seed of the random weights with `--load-format dummy`.", minimum=0)
 
@@ -307,6 +300,7 @@ class Config:
     """All settings of one process."""
 
     model: ModelConfig = ModelConfig()
+    sampling: SamplingConfig = SamplingConfig()
     cache: CacheConfig = CacheConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
     server: ServerConfig = ServerConfig()

@@ -61,11 +61,13 @@ def admit(
     output: OutputLimit = NO_OUTPUT_LIMIT,
     *,
     is_clamped: bool = False,
+    default_max_tokens: int | None = None,
 ) -> SamplingParams:
     """Return `params` resolved for this model and prompt: defaults, `max_tokens` and `seed` are set.
 
-    `max_tokens` None means the rest of the context or, if smaller, of the KV cache or of `output`; with `is_clamped` a
-    larger one is lowered to that. Lists and dicts are copied, so the caller may change the originals later. Any thread.
+    `max_tokens` None means `default_max_tokens`, and at most the rest of the context or, if smaller, of the KV cache or
+    of `output`; with `is_clamped` a larger one is lowered to that. Lists and dicts are copied, so the caller may change
+    the originals later. Any thread.
 
     Raises:
         InvalidValue: an empty prompt, a token id outside the vocabulary, too many tokens to score, or more output than
@@ -82,6 +84,8 @@ def admit(
     num_prompt, num_blocks = len(prompt_token_ids), model.kv_capacity_tokens // model.block_size
     most = _most_tokens(num_prompt, params.num_sequences, num_blocks, model.block_size)
     room = min(model.max_model_len - num_prompt, most, output.most)
+    if params.max_tokens is None and default_max_tokens is not None:
+        room = min(room, default_max_tokens)
     if params.max_tokens is None or (is_clamped and params.max_tokens > room):
         params = replace(params, max_tokens=max(1, params.min_tokens, room))
     check_fits(

@@ -210,10 +210,15 @@ def uvicorn_config(
 
 
 def ready_line(model_info: ModelInfo, urls: Sequence[str]) -> str:
-    """Return the ready line with model, limits and URLs; on a GPU, lines with the uses of its memory come before it."""
+    """Return the ready line with model, limits and URLs.
+
+    Lines with the uses of a GPU's memory and with the sampling defaults come before it.
+    """
     line = (
         f"Ready: {model_info.name}, context {model_info.max_model_len:,} tokens, "
         f"KV cache {model_info.kv_capacity_tokens:,} tokens, {process_age():.1f} s after the start, "
         f"on {' and '.join(urls)}"
     )
-    return "\n".join([*(f"  {row}" for row in model_info.memory), line])
+    defaults = str(model_info.defaults)
+    rows = [*model_info.memory, *([f"sampling defaults: {defaults}"] if defaults else [])]
+    return "\n".join([*(f"  {row}" for row in rows), line])

@@ -101,6 +101,7 @@ _ANSWERS: Mapping[str, Attack] = {
     "usage_in_chunks": Attack("n = 16 with usage in every chunk", answers.usage_in_chunks, 4),
     "flat_top_p": Attack("n = 16 with penalties and a flat top-p", answers.flat_top_p, 1),
     "biases": Attack("n = 16 with 300 biases and min_tokens", answers.biases, 1),
+    "loops": Attack("n = 16 with repetition_stop, in circles that break just before they count", answers.loops, 1),
     "beams": Attack("beams", answers.beams, 1),
     "many_answers": Attack("64 answers at once", answers.many_answers, 64),
     "starts": Attack("1,000 starts over 32 sockets", answers.starts, 32),

@@ -13,10 +13,8 @@ from app.api.context import MAX_LONG_WAITING
 from app.api.parse_request import MAX_SMALL_BYTES
 from app.api.schemas import ChatBody
 from app.contract.admission import num_blocks_needed
-from app.contract.engine_status import EngineStats
 from app.contract.errors import ContextLengthExceeded, InvalidValue, Overloaded, RequestError
-from app.contract.overload_levels import MAX_LEVEL, effects
-from app.contract.sampling_params import SamplingDefaults
+from app.contract.sampling_defaults import SamplingDefaults
 from app.text.chat_template import ChatTemplate
 from tests.api.serving import HANG_S, client_of, make_app, parse, raw, until
 from tests.fakes import MODEL_INFO, FakeEngine
@@ -155,23 +153,6 @@ async def test_the_default_max_tokens_leaves_cache_for_every_choice():
     max_slots = num_prompt + request.params.max_tokens - 1
     assert num_blocks_needed(num_prompt, max_slots, 4, 16) == 40
     assert num_blocks_needed(num_prompt, max_slots + 1, 4, 16) > 40
-
-
-@pytest.mark.parametrize(
-    ("level", "fields", "max_tokens"),
-    [
-        (MAX_LEVEL, {}, effects(MAX_LEVEL).default_max_tokens),
-        (MAX_LEVEL, {"max_tokens": 1000}, 1000),
-        (MAX_LEVEL, {"max_completion_tokens": 1000}, 1000),
-        (MAX_LEVEL, {"min_tokens": 700}, 700),
-        (1, {"n": 1}, None),
-    ],
-)
-async def test_overload_lowers_the_default_max_tokens_and_no_given_one(level, fields, max_tokens):
-    engine = FakeEngine()
-    engine.stats = lambda: EngineStats(brownout_level=level)  # type: ignore[method-assign]
-    request = (await parse(raw(BODY | fields), (await make_app(engine)).state.context, parse_chat)).request
-    assert request.params.max_tokens == (max_tokens or MODEL_INFO.max_model_len - len(request.prompt_token_ids))
 
 
 async def test_template_errors_name_the_field_messages(context, monkeypatch):
@@ -315,14 +296,6 @@ async def test_the_advice_for_a_length_that_does_not_fit_works(context, field):
     [number] = re.findall(rf"lower {field} to (\d+)", caught.value.message)
     await parse(raw(BODY | {field: int(number)}), context, parse_chat)
     assert caught.value.param == field
-
-
-async def test_a_server_may_lower_max_tokens_instead():
-    context = (await make_app(clamp_max_tokens=True)).state.context
-    for field in ("max_tokens", "max_completion_tokens"):
-        request = (await parse(raw(BODY | {field: 100_000_000}), context, parse_chat)).request
-        assert request.params.max_tokens == MODEL_INFO.max_model_len - len(request.prompt_token_ids)
-    assert (await parse(raw(BODY | {"max_tokens": 3}), context, parse_chat)).request.params.max_tokens == 3
 
 
 async def test_long_bodies_are_parsed_one_by_one_on_a_thread_and_short_ones_do_not_wait(context, monkeypatch):

@@ -82,7 +82,7 @@ def test_an_answer_that_was_cut_can_be_continued(model):
     whole = "".join(model.chat(MESSAGES, SamplingParams(temperature=0, max_tokens=12)))
     begin = "".join(model.chat(MESSAGES, SamplingParams(temperature=0, max_tokens=6)))
     messages = [*MESSAGES, {"role": "assistant", "content": begin}]
-    assert begin + "".join(model.chat(messages, PARAMS, is_continued=True)) == whole
+    assert begin + "".join(model.chat(messages, PARAMS)) == whole
 
 
 def test_another_model_is_loaded_anew_and_one_that_is_refused_changes_nothing(tmp_path):

@@ -80,7 +80,7 @@ def test_an_answer_ends_with_its_reason_and_counts_and_can_be_continued(server: 
         expected, _ = read(whole.answer(MESSAGES))
         begin, end = read(cut.answer(MESSAGES))
         assert (end.finish_reason, end.completion_tokens) == ("length", 6) and end.prompt_tokens
-        rest, _ = read(cut.answer([*MESSAGES, {"role": "assistant", "content": begin}], is_continued=True))
+        rest, _ = read(cut.answer([*MESSAGES, {"role": "assistant", "content": begin}]))
         assert begin and rest and begin + rest == expected
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from app.contract.admission import MAX_OUTPUT, MAX_SHOWN, admit, num_blocks_needed, output_limit
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded, QuireError
-from app.contract.sampling_params import SamplingDefaults, SamplingParams
+from app.contract.sampling_defaults import SamplingDefaults
+from app.contract.sampling_params import SamplingParams
 
 MODEL_INFO = ModelInfo("m", "r", 100, 80, 50, defaults=SamplingDefaults(temperature=0.5))
 LARGE_CACHE = ModelInfo("m", "r", 100, 1000, 50)

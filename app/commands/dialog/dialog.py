@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.commands.answer_end import end_words
 from app.commands.dialog.conversation import Conversation
 from app.commands.dialog.responder import Responder
 from app.commands.dialog.screens import Screen, print_wrapped
@@ -112,7 +113,7 @@ class Dialog:
         Raises:
             QuireError: the continuation failed, or the model cannot continue. What had arrived is kept.
         """
-        self._receive(self.conversation.messages(), self.conversation.extend_answer, is_continued=True)
+        self._receive(self.conversation.messages(), self.conversation.extend_answer)
 
     def show_last_turn(self) -> None:
         """Show the last question and its answer again. Only with one."""
@@ -130,18 +131,18 @@ class Dialog:
         elif text:
             self.ask(text)
 
-    def _receive(self, messages: Messages, keep: Callable[[str], None], *, is_continued: bool = False) -> None:
+    def _receive(self, messages: Messages, keep: Callable[[str], None]) -> None:
         """Show an answer while it is generated, and `keep` it, however it ends."""
         shown = _ShownAnswer(self._new_screen(), self._clock)
         try:
-            end = shown.read(self.responder.answer(messages, is_continued=is_continued))
+            end = shown.read(self.responder.answer(messages))
         finally:
             if shown.text:
                 keep(shown.text)
             self.last = shown.figures
             self.num_tokens += shown.figures.end.completion_tokens or shown.figures.num_pieces
-        if end.finish_reason == "length" and self._is_interactive:
-            self.say("the answer was cut at its limit of tokens; /continue goes on")
+        if self._is_interactive and (words := end_words(end)) is not None:
+            self.say(f"{words}; /continue goes on")
 
 
 class _ShownAnswer:

@@ -22,8 +22,8 @@ class Responder(Protocol):
     def model(self) -> ModelChoice:
         """The model that answers."""
 
-    def answer(self, messages: Messages, *, is_continued: bool = False) -> TextStream:
-        """Yield the next answer, or the rest of the last message with `is_continued`.
+    def answer(self, messages: Messages) -> TextStream:
+        """Yield the next answer, or more of the answer that the conversation ends with.
 
         Raises:
             QuireError: there is no answer, or it broke off; the same or another one may be asked for.

@@ -25,6 +25,14 @@ export function newAnswer(conversation, parent, request, begun, now) {
   return { ...message, ...kept, state: "waiting", request, stream: null, watch: new Stopwatch(performance.now()) };
 }
 
+/** Why an answer has ended: of one that repeated itself this says more than the finish reason. */
+export const endOf = ({ finish_reason, stop_reason }) =>
+  finish_reason === "length" && stop_reason === "repetition" ? stop_reason : finish_reason;
+
+/** Whether an answer has ended before it was complete. */
+export const isCut = ({ state, finish }) =>
+  state === "stopped" || (state === "done" && ["length", "repetition"].includes(finish));
+
 /** Add the text, reasoning and tool calls of one `delta` frame. */
 export function append(answer, { k, x = "", r, tool }, now) {
   answer.state = "streaming";

@@ -1,14 +1,14 @@
 // One answer: reasoning, tool calls, Markdown, its figures, and what can be done with it.
 
-import { Component, createRef } from "preact";
 import { CopyButton } from "../reading/copy_button.js";
-import { MarkdownView } from "../reading/markdown.js";
 import { html } from "../shell/html.js";
 import { lazy } from "../shell/lazy.js";
-import { hasFailed, isOpen } from "./answer.js";
+import { hasFailed, isCut, isOpen } from "./answer.js";
 import { formatDuration, formatRate } from "./figures.js";
 import { useGrowth } from "./growth.js";
 
+/** Until it is there, an answer is shown with its marks. */
+export const Prose = lazy((again) => import("../reading/prose.js" + again), "Prose");
 const Reasoning = lazy((again) => import("../reading/reasoning.js" + again), "Reasoning", "parts.css");
 const ToolCalls = lazy((again) => import("../reading/tool_calls.js" + again), "ToolCalls", "parts.css");
 const Standing = lazy((again) => import("./standing.js" + again), "Standing", "parts.css");
@@ -18,6 +18,7 @@ const Editor = lazy((again) => import("./editor.js" + again), "Editor", "parts.c
 
 const ENDINGS = {
   length: "Length limit reached.",
+  repetition: "Ended, because it repeated itself.",
   cancelled: "Stopped.",
   tool_calls: "The answer calls tools; this page runs none.",
 };
@@ -30,7 +31,8 @@ export function Answer({ message, branch, isEditing, isLast, canAsk, conversatio
       <h2 class="unseen">Quire answered</h2>
       ${message.reasoning && html`
         <${Reasoning} text=${message.reasoning} ms=${message.reasoningMs} isOpen=${isBeingWritten && !message.text} />`}
-      <${Prose} text=${message.text} version=${message.version} isOpen=${isBeingWritten} />
+      <${Prose} fallback=${html`<div class="prose plain" dir="auto">${message.text}</div>`} text=${message.text}
+        version=${message.version} isOpen=${isBeingWritten} />
       ${message.tools?.length && html`<${ToolCalls} tools=${message.tools} />`}
       ${message.error && html`
         <${Failure} fallback=${html`<p class="failure" role="alert">${message.error}</p>`} message=${message}
@@ -57,12 +59,11 @@ function Ending({ message: { state, finish, isEdited } }) {
 }
 
 function Actions({ message, branch, canAsk, actions }) {
-  const { text, state, finish } = message;
-  const isCut = state === "stopped" || (state === "done" && finish === "length");
+  const { text } = message;
   return html`
     <span class="actions">
       ${branch.count > 1 && html`<${Branches} branch=${branch} onStep=${(step) => actions.switchBranch(message, step)} />`}
-      ${isCut && text && html`
+      ${isCut(message) && text && html`
         <button type="button" class="copy" aria-label="Continue answer" disabled=${!canAsk}
           onClick=${() => actions.continueAnswer(message)}>Continue</button>`}
       ${!hasFailed(message) && html`
@@ -74,30 +75,6 @@ function Actions({ message, branch, canAsk, actions }) {
         <${CopyButton} read=${() => text} label="Copy answer" />`}
     </span>
   `;
-}
-
-class Prose extends Component {
-  #root = createRef();
-  #view = null;
-
-  shouldComponentUpdate({ version }) {
-    return version !== this.props.version;
-  }
-
-  componentDidMount() {
-    this.#view = new MarkdownView(this.#root.current);
-    this.componentDidUpdate();
-  }
-
-  componentDidUpdate() {
-    const { text, isOpen: isBeingWritten } = this.props;
-    if (isBeingWritten) this.#view.stream(text);
-    else this.#view.finish(text);
-  }
-
-  render() {
-    return html`<div class="prose" ref=${this.#root}></div>`;
-  }
 }
 
 function Figures({ figures, isOpen: isBeingWritten }) {

@@ -1,7 +1,7 @@
 // One conversation: its messages as a tree, the branch that is shown, and at most one answer that this page writes.
 // A question whose answer fails before its first token goes back into the draft, where it can be edited.
 
-import { append, end, isBlank, isOpen, newAnswer, newMessage } from "./answer.js";
+import { append, end, endOf, isBlank, isOpen, newAnswer, newMessage } from "./answer.js";
 import { isSummary } from "./cut.js";
 import { Draft } from "./draft.js";
 import { Keeper } from "./keeper.js";
@@ -182,7 +182,7 @@ export class Conversation {
     const answer = this.#open;
     if (answer?.stream !== stream) return;
     if (frame.t === "delta") this.#append(frame);
-    else if (frame.t === "finish") answer.finish = frame.finish_reason;
+    else if (frame.t === "finish") answer.finish = endOf(frame);
     else if (frame.t === "done") this.#end("done", frame);
     else if (frame.t === "error") this.#reject(frame);
     else this.#services.onGrowth();

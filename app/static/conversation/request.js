@@ -3,6 +3,8 @@
 import { toFields } from "../settings/sampling.js";
 import { sentOf } from "./cut.js";
 
+// An answer must leave room for what follows, and not go in circles until it has filled its own.
+const LIMITS = { context_share: 0.25, repetition_stop: true };
 // Sent as a question where the server cannot continue an answer itself.
 const GO_ON = "Continue exactly where you stopped. Repeat nothing.";
 
@@ -17,7 +19,7 @@ export function makeRequest(path, settings, { canContinue = true } = {}) {
   const messages = [];
   if (system) messages.push({ role: "system", content: system });
   messages.push(...asked(sentOf(path)).map((message) => ({ role: message.role, content: contentOf(message) })));
-  const request = { messages, ...fields };
+  const request = { messages, ...LIMITS, ...fields };
   if (messages.at(-1)?.role !== "assistant") return request;
   if (canContinue) return { ...request, continue_final_message: true, add_generation_prompt: false };
   messages.push({ role: "user", content: GO_ON });

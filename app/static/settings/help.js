@@ -42,7 +42,7 @@ export const UNSET = {
   presence_penalty: "0",
   frequency_penalty: "0",
   seed: "random",
-  max_tokens: "the rest of the context",
+  max_tokens: "a quarter of the context",
   stop: "none",
   thinking: "the model's default",
   reasoning_effort: "the model's default",

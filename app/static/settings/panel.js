@@ -11,9 +11,10 @@ import { readTheme, setTheme } from "./theme.js";
 const THEMES = [["", "as the system"], ["light", "light"], ["dark", "dark"]];
 
 /**
- * @param {{conversation: any, defaults: Record<string, any>, presets: any, onClose: () => void}} props
+ * @param {{conversation: any, defaults: Record<string, any>, sources: Record<string, string>, presets: any,
+ *   onClose: () => void}} props `sources` says who says each of the defaults
  */
-export function SettingsPanel({ conversation, defaults, presets, onClose }) {
+export function SettingsPanel({ conversation, defaults, sources, presets, onClose }) {
   // What the user sees is text, which may be wrong; only right values become settings.
   const [texts, setTexts] = useState(() => toTexts(conversation.settings));
   const [theme, chooseTheme] = useState(readTheme());
@@ -35,7 +36,7 @@ export function SettingsPanel({ conversation, defaults, presets, onClose }) {
       <${PresetRow} presets=${presets} conversation=${conversation} onUse=${use} />
       <form onSubmit=${(event) => event.preventDefault()}>
         ${FIELDS.map((field) => html`
-          <${FieldRow} key=${field.name} field=${field} text=${texts[field.name]}
+          <${FieldRow} key=${field.name} field=${field} text=${texts[field.name]} source=${sources[field.name]}
             fallback=${defaults[field.name] ?? UNSET[field.name] ?? "the model's default"} onText=${(text) => set(field, text)} />`)}
       </form>
       <p class="field">
@@ -53,9 +54,14 @@ export function SettingsPanel({ conversation, defaults, presets, onClose }) {
 
 const toTexts = (settings) => Object.fromEntries(FIELDS.map(({ name }) => [name, formatField(settings[name])]));
 
-function FieldRow({ field, text, fallback, onText }) {
+function FieldRow({ field, text, fallback, source, onText }) {
   const { isWrong } = parseField(field, text);
   const id = `setting-${field.name}`;
+  const reset = () => {
+    onText("");
+    // The button goes.
+    document.getElementById(id).focus();
+  };
   const common = {
     id,
     value: text,
@@ -65,10 +71,16 @@ function FieldRow({ field, text, fallback, onText }) {
   };
   return html`
     <p class="field" data-wide=${field.kind === "text"}>
-      <label for=${id}>${LABELS[field.name]}</label>
+      <span class="field-head">
+        <label for=${id}>${LABELS[field.name]}</label>
+        ${text && html`
+          <button type="button" class="copy" onClick=${reset}>
+            Reset<span class="unseen"> ${LABELS[field.name]}</span></button>`}
+      </span>
       <${Input} field=${field} common=${common} fallback=${fallback} />
       <span class="small soft" id=${`${id}-help`}>
-        ${isWrong ? html`<b class="failure" role="alert">${complaint(field, text)}</b>` : HELP[field.name]}</span>
+        ${isWrong ? html`<b class="failure" role="alert">${complaint(field, text)}</b>` : HELP[field.name]}
+        ${source && ` Default ${fallback}: ${source}.`}</span>
     </p>
   `;
 }

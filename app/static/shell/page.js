@@ -84,8 +84,8 @@ export function Page({ desk, library, link, presets }) {
 
   const notice = html`<${Notice} phase=${link.phase} onKey=${(key) => link.unlock(key)} />`;
   return html`
-    <${Header} link=${link} isListOpen=${isListOpen} onList=${actions.toggleList} onModel=${() => show("model")}
-      onSettings=${() => show("settings")} onNewChat=${actions.startNew} />
+    <${Header} link=${link} settings=${conversation.settings} isListOpen=${isListOpen} onList=${actions.toggleList}
+      onModel=${() => show("model")} onSettings=${() => show("settings")} onNewChat=${actions.startNew} />
     <div class="body" data-list=${isListOpen} aria-busy=${!library.isOpen}>
       ${isListOpen && html`
         <${Sidebar} library=${library} desk=${desk} actions=${actions} say=${say} numSearches=${numSearches}
@@ -120,7 +120,8 @@ export function Page({ desk, library, link, presets }) {
         <${ModelSheet} link=${link} conversation=${conversation} ...${closing} />`}
       ${sheet?.name === "settings" && html`
         <${SettingsPanel} key=${conversation.id} conversation=${conversation} presets=${presets}
-          defaults=${link.details.default_sampling_params ?? {}} ...${closing} />`}
+          defaults=${link.details.default_sampling_params ?? {}}
+          sources=${link.details.default_sampling_sources ?? {}} ...${closing} />`}
     <//>
   `;
 }

@@ -13,6 +13,7 @@ import "../conversation/files.js";
 import "../conversation/recovery.js";
 import "../conversation/standing.js";
 import "../reading/code_blocks.js";
+import "../reading/prose.js";
 import "../reading/reasoning.js";
 import "../reading/tool_calls.js";
 import "../settings/panel.js";

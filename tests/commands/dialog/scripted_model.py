@@ -13,13 +13,11 @@ class ScriptedModel:
     def __init__(self, *answers: Sequence[str | BaseException | AnswerEnd]) -> None:
         self.answers = list(answers)
         self.requests: list[list[dict[str, str]]] = []
-        self.are_continued: list[bool] = []
         self.model = ModelChoice("scripted", 100)
 
-    def answer(self, messages: Messages, *, is_continued: bool = False) -> TextStream:
+    def answer(self, messages: Messages) -> TextStream:
         """See Responder.answer."""
         self.requests.append(list(messages))
-        self.are_continued.append(is_continued)
         for piece in self.answers.pop(0):
             if isinstance(piece, BaseException):
                 raise piece

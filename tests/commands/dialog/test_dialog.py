@@ -9,6 +9,7 @@ from app.commands.dialog.dialog import Dialog
 from app.commands.dialog.screens import RawScreen
 from app.commands.streamed_text import AnswerEnd
 from app.contract.errors import EngineFailed
+from app.contract.events import REPETITION
 from tests.commands.dialog.scripted_model import ScriptedModel
 
 
@@ -69,7 +70,6 @@ def test_what_arrived_before_a_failure_is_kept_and_can_be_continued(capsys):
     model = ScriptedModel(["one ", EngineFailed("It broke.")], ["two"], ["three"])
     dialog = talk(model, "a", "/continue", "b")
     assert roles(model.requests[1]) == [("user", "a"), ("assistant", "one ")]
-    assert model.are_continued == [False, True, False]
     assert roles(model.requests[2]) == [("user", "a"), ("assistant", "one two"), ("user", "b")]
     assert dialog.conversation.last_answer == "three"
     assert capsys.readouterr().out == "one \ntwo\nthree\n"
@@ -86,10 +86,14 @@ def test_internal_errors_are_raised():
 
 
 def test_an_answer_that_was_cut_says_how_to_go_on(capsys):
-    talk(ScriptedModel(["cut", AnswerEnd("length")], ["whole", AnswerEnd("stop")]), "a", "b")
+    model = ScriptedModel(
+        ["cut", AnswerEnd("length")], ["circle", AnswerEnd("length", REPETITION)], ["whole", AnswerEnd("stop", "x")]
+    )
+    talk(model, "a", "b", "c")
     assert capsys.readouterr().out == (
-        "cut\n(the answer was cut at its limit of tokens; /continue goes on)\nwhole\n"
-    )  # fmt: skip
+        "cut\n(the answer has reached its limit of tokens; /continue goes on)\n"
+        "circle\n(the answer repeated itself and was ended; /continue goes on)\nwhole\n"
+    )
 
 
 def test_bytes_that_are_no_text_are_not_sent(capsys):

@@ -92,7 +92,7 @@ def test_models_are_listed_and_changed(capsys):
 
 
 def test_stats_has_tokens_speed_and_context(capsys):
-    talk(ScriptedModel(["one", "two", AnswerEnd("stop", 20, 5)]), "/stats", "a", "/stats")
+    talk(ScriptedModel(["one", "two", AnswerEnd("stop", None, 20, 5)]), "/stats", "a", "/stats")
     out = capsys.readouterr().out
     assert "model      scripted, context 100 tokens" in out
     assert "turns      1, 5 tokens of answers so far" in out

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import test, { beforeEach, mock } from "node:test";
+import { isCut } from "../../../app/static/conversation/answer.js";
 import { Conversation } from "../../../app/static/conversation/conversation.js";
 import { Tree } from "../../../app/static/conversation/tree.js";
 import { newConversation } from "../../../app/static/store/records.js";
@@ -46,6 +47,24 @@ function askDraft(conversation) {
   conversation.draft.write("");
   conversation.ask(text);
 }
+
+test("an answer that repeated itself says so after a reload, and can go on", () => {
+  for (const [finish_reason, stop_reason, finish, goesOn] of [
+    ["length", "repetition", "repetition", true],
+    ["length", undefined, "length", true],
+    ["stop", "repetition", "stop", false], // a stop string of this text
+    ["stop", undefined, "stop", false],
+  ]) {
+    const conversation = begin();
+    conversation.ask("Again?");
+    const { stream } = conversation.open;
+    conversation.receive(stream, { t: "delta", k: 1, x: "no no" });
+    conversation.receive(stream, { t: "finish", finish_reason, stop_reason });
+    conversation.receive(stream, { t: "done" });
+    const answer = reopened(conversation).messages.at(-1);
+    assert.deepEqual([answer.finish, isCut(answer)], [finish, goesOn]);
+  }
+});
 
 /** Each stored message but the first of a branch has its parent. */
 function assertWhole({ id }) {

@@ -2,16 +2,18 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { makeRequest } from "../../../app/static/conversation/request.js";
 
+const LIMITS = { context_share: 0.25, repetition_stop: true };
 const user = (text, files) => ({ role: "user", text, files });
 const assistant = (text) => ({ role: "assistant", text });
 
-test("a request without settings holds the messages only", () => {
+test("a request without settings holds the messages and the limits of an answer", () => {
   assert.deepEqual(makeRequest([user("One?"), assistant("1"), user("Two?")], {}), {
     messages: [
       { role: "user", content: "One?" },
       { role: "assistant", content: "1" },
       { role: "user", content: "Two?" },
     ],
+    ...LIMITS,
   });
 });
 
@@ -19,6 +21,7 @@ test("settings become fields, and the system prompt the first message", () => {
   const settings = { system: "Be brief.", temperature: 0.2, stop: ["END"], thinking: "off", reasoning_effort: "low", seed: 7 };
   assert.deepEqual(makeRequest([user("Why?")], settings), {
     messages: [{ role: "system", content: "Be brief." }, { role: "user", content: "Why?" }],
+    ...LIMITS,
     temperature: 0.2,
     seed: 7,
     stop: ["END"],
