@@ -9,7 +9,7 @@ import pytest
 
 from app.cli import main
 from tests.commands.dialog.emulator import Emulator
-from tests.commands.dialog.typist import CTRL_C, CTRL_D, UP, typing
+from tests.commands.dialog.typist import CTRL_C, UP, typing
 from tests.server.processes import serving
 
 # The end token is in the prompt, so the penalty prevents it.
@@ -46,8 +46,7 @@ def seen_at(columns: int) -> list[str]:
         user.wait_for("> ")
         user.type("/stats\n")
         user.wait_for("tokens used of 2,048")
-        user.type(CTRL_D)
-        assert user.end() == 0
+        assert user.leave() == 0
         emulator = Emulator(columns)
         emulator.feed(BRACKETED_PASTE.sub("", user.seen[user.seen.index("guide, context") :]))
     return emulator.shown.split("What is Quire?\n")[1].split("\n> ")[0].splitlines()
@@ -68,8 +67,7 @@ def test_an_answer_can_be_saved(tmp_path):
         user.wait_for("> ")
         user.type(f"/save {file}\n")
         user.wait_for("(saved in ")
-        user.type(CTRL_D)
-        assert user.end() == 0
+        assert user.leave() == 0
     messages = json.loads(file.read_text())["conversations"][0]["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant"]
     assert messages[1]["text"].startswith("Quire is a streaming chat server")
@@ -105,6 +103,7 @@ def test_the_arrow_key_brings_back_a_line_of_the_last_chat(tmp_path):
         user.wait_for("> ")
         user.type("/system Be kind.\n")
         user.wait_for("(the system message is set")
+        user.wait_for("> ")
         user.type("/quit\n")
         assert user.end() == 0
     history = tmp_path / "state/quire/chat_history"
@@ -113,8 +112,7 @@ def test_the_arrow_key_brings_back_a_line_of_the_last_chat(tmp_path):
         user.wait_for("> ")
         user.type(UP + UP + "\n")
         user.wait_for("(the system message is set")
-        user.type(CTRL_D)
-        assert user.end() == 0
+        assert user.leave() == 0
 
 
 def test_a_server_that_ends_loses_no_conversation(tmp_path):
@@ -131,8 +129,7 @@ def test_a_server_that_ends_loses_no_conversation(tmp_path):
             user.wait_for("quire: error: cannot reach ")
             user.type(f"/save {tmp_path}/talk.md\n")
             user.wait_for("(saved in ")
-            user.type(CTRL_D)
-            assert user.end() == 0
+            assert user.leave() == 0
     assert "## Answer\n\nQuire" in (tmp_path / "talk.md").read_text()
 
 
@@ -142,7 +139,5 @@ def test_without_colours_nothing_but_text_is_sent(environment):
         user.wait_for("> ")
         user.type("What is Quire?\n")
         user.wait_for("Quire is")
-        user.wait_for("> ")
-        user.type(CTRL_D)
-        assert user.end() == 0
+        assert user.leave() == 0
         assert "\x1b" not in BRACKETED_PASTE.sub("", user.seen)

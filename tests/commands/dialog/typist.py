@@ -47,6 +47,12 @@ class Typist:
             assert time.monotonic() < deadline and self._read(), f"{text!r} is not shown: {self.seen!r}"
         self._read_to = at + len(text)
 
+    def leave(self) -> int:
+        """Press Ctrl-D at the next prompt, and return the exit code: before it, the key would be lost."""
+        self.wait_for("> ")
+        self.type(CTRL_D)
+        return self.end()
+
     def end(self) -> int:
         """Wait for the end of the process, and return its exit code."""
         while self._read():
