@@ -11,6 +11,7 @@ from itertools import count
 
 from tqdm import tqdm
 
+from app.config.devices import check_wanted_gpu
 from app.config.settings import ServerConfig, make_config
 from app.config.vllm_options import translate
 from app.contract.admission import admit
@@ -90,6 +91,7 @@ class LLM:
                     param=item.name,
                 )
         self.config = make_config(values)
+        check_wanted_gpu(self.config.model.device)
         opened = OpenedModel.open(self.config.model)
         self._text = opened.text
         self.tokenizer = self._text.tokenizer

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.cli import report_failures
 from app.commands.options import Parser
-from app.config.settings import nearest
+from app.config.nearest import nearest
 from app.contract.errors import ConfigurationError
 
 BENCHMARKS = {

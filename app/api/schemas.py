@@ -19,7 +19,7 @@ from app.api.field_table import OFF, Fate, is_one_of, rule_of
 from app.api.invalid_field import invalid_field
 from app.api.response_format import UNSUPPORTED_OUTPUTS, StructuredOutputFields, VllmOutputs
 from app.api.structured_output import requested_outputs
-from app.config.settings import nearest
+from app.config.nearest import nearest
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.sampling_params import SamplingParams
 from app.text.tools import unknown_fields

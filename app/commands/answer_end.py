@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from app.contract.events import REPETITION, FinishReason, StopReason
-
-OnEnd = Callable[[str | None, StopReason | None], None]
-"""Is called at the end of an answer with its finish reason and its stop reason."""
+from app.commands.streamed_text import AnswerEnd
+from app.contract.events import REPETITION, FinishReason
 
 CONTEXT_SHARE = 0.25
 """Of an answer that has no limit of its own: what follows needs room, too."""
@@ -16,14 +13,10 @@ CHAT_LIMITS: dict[str, Any] = {"context_share": CONTEXT_SHARE, "repetition_stop"
 """Fields of a body, as a chat in the terminal sends them."""
 
 
-def end_words(reason: str | None, stop_reason: StopReason | None) -> str | None:
+def end_words(end: AnswerEnd) -> str | None:
     """Return why an answer is not complete; None if it is."""
-    if reason != FinishReason.LENGTH:
+    if end.finish_reason != FinishReason.LENGTH:
         return None
-    if stop_reason == REPETITION:
+    if end.stop_reason == REPETITION:
         return "the answer repeated itself and was ended"
     return "the answer has reached its limit of tokens"
-
-
-def ignore_end(reason: str | None, stop_reason: StopReason | None) -> None:
-    """Tell nobody how an answer has ended."""

@@ -8,9 +8,9 @@ import contextlib
 import sys
 
 from app.commands.answer_end import end_words
+from app.commands.dialog.screens import plain_screen, show
 from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
 from app.config.unicode_text import as_unicode, keep_invalid_bytes
-from app.contract.events import StopReason
 from app.contract.sampling_params import SamplingParams
 
 
@@ -32,22 +32,14 @@ def run(args: argparse.Namespace) -> int:
 
     with asyncio.Runner() as runner, contextlib.closing(LocalModel(config, runner)) as model:
         if args.raw or not model.can_chat:
-            stream = model.complete(prompt, SamplingParams(**sampling), _tell_end)
+            stream = model.complete(prompt, SamplingParams(**sampling))
         else:
             params = SamplingParams(**{"repetition_stop": True, **sampling})
-            stream = model.chat([{"role": "user", "content": prompt}], params, _tell_end)
-        with contextlib.closing(stream):
-            for delta in stream:
-                print(delta, end="", flush=True)
-        print()
-    return 0
-
-
-def _tell_end(reason: str | None, stop_reason: StopReason | None) -> None:
-    """Tell on standard error why the answer is not complete, below it on a terminal."""
-    words = end_words(reason, stop_reason)
+            stream = model.chat([{"role": "user", "content": prompt}], params)
+        words = end_words(show(stream, plain_screen()))
     if words is not None and sys.stderr.isatty():
-        print(f"\n({words})", end="", file=sys.stderr, flush=True)
+        print(f"({words})", file=sys.stderr)
+    return 0
 
 
 def _read_prompt() -> str:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from app.config.nearest import nearest
 from app.config.setting import KIB, MIB, Setting
-from app.config.settings import Config, load_config, nearest, settings
+from app.config.settings import Config, load_config, settings
 from app.config.vllm_option import VllmOption
 from app.config.vllm_options import translate, vllm_options
 from app.contract.errors import ConfigurationError

@@ -7,8 +7,7 @@ fields below. Precedence: option > environment > file > default. To add a settin
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from app.checkpoint.names import default_served_name
 from app.config.checks import check_together
 from app.config.devices import CUDA, resolve_device
+from app.config.nearest import nearest
 from app.config.sampling_config import SamplingConfig
 from app.config.setting import KIB, KIND_OF_TYPE, MIB, Setting, setting
 from app.config.toml_file import read_toml
@@ -376,12 +376,6 @@ def tenants(server: ServerConfig) -> tuple[str | None, ...]:
     A tenant's name contains nothing of its key: `key-2` is the second.
     """
     return tuple(f"key-{number + 1}" for number in range(len(server.api_key))) or (None,)
-
-
-def nearest(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
-    """Return `; did you mean '...'` for a misspelt name, or an empty string."""
-    matches = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {matches[0]!r}" if matches else ""
 
 
 _SECTIONS: dict[str, Any] = {field.name: type(field.default) for field in dataclasses.fields(Config)}

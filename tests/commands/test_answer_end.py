@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from app.commands import chat
-from app.commands.answer_end import CHAT_LIMITS, OnEnd, end_words
+from app.commands.answer_end import CHAT_LIMITS, end_words
 from app.commands.local import LocalModel
 from app.commands.remote import sse_answer, websocket_answer
-from app.commands.streamed_text import Messages, TextStream
+from app.commands.streamed_text import AnswerEnd, Messages, TextStream
+from app.config.base_url import read_base_url
 from app.config.settings import make_config
 from app.contract.sampling_params import SamplingParams
 from tests.checkpoints import tiny
@@ -23,7 +23,7 @@ QUESTION = [{"role": "user", "content": "the quick brown fox"}]
 TOKEN = 60
 ENDLESS: dict[str, Any] = {"temperature": 0, "logit_bias": {str(TOKEN): 100.0}}
 MAX_MODEL_LEN = 1200
-Answer = Callable[[Messages, dict[str, Any], OnEnd], TextStream]
+Answer = Callable[[Messages, dict[str, Any]], TextStream]
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +42,26 @@ def server(model: Path) -> Iterator[RunningServer]:
 @pytest.fixture(params=["local", "sse", "websocket"])
 def answer(request: pytest.FixtureRequest, model: Path, server: RunningServer) -> Iterator[Answer]:
     """Answers as the terminal gets them: from a model in this process, and from a server in both ways."""
+    url = read_base_url(server.url, "--url")
     with asyncio.Runner() as runner:
         if request.param == "sse":
-            yield lambda messages, fields, on_end: sse_answer(server.url, None, messages, CHAT_LIMITS | fields, on_end)
+            yield lambda messages, fields: sse_answer(url, None, messages, CHAT_LIMITS | fields)
         elif request.param == "websocket":
-            yield lambda messages, fields, on_end: websocket_answer(
-                runner, server.url, None, messages, CHAT_LIMITS | fields, on_end=on_end
-            )
+            yield lambda messages, fields: websocket_answer(runner, url, None, messages, CHAT_LIMITS | fields)
         else:
             local = LocalModel(make_config({"model": str(model), "num_kv_blocks": 128}), runner)
-            yield lambda messages, fields, on_end: local.chat(messages, params_of(fields), on_end)
+            yield lambda messages, fields: local.chat(messages, params_of(fields))
             local.close()
+
+
+def read(stream: TextStream) -> tuple[str, AnswerEnd]:
+    """The text of an answer, and its end."""
+    text = ""
+    while True:
+        try:
+            text += next(stream)
+        except StopIteration as stop:
+            return text, stop.value
 
 
 def params_of(fields: dict[str, Any]) -> SamplingParams:
@@ -71,33 +80,16 @@ def params_of(fields: dict[str, Any]) -> SamplingParams:
     ],
 )
 def test_an_answer_ends_within_a_quarter_of_the_context_and_says_why(answer, fields, num_tokens, words):
-    ends: list[str | None] = []
-    text = "".join(answer(QUESTION, ENDLESS | fields, lambda *end: ends.append(end_words(*end))))
-    one = "".join(answer(QUESTION, ENDLESS | {"max_tokens": 1}, lambda *end: None))
-    assert (text, ends) == (one * num_tokens, [words])
+    text, end = read(answer(QUESTION, ENDLESS | fields))
+    one, _ = read(answer(QUESTION, ENDLESS | {"max_tokens": 1}))
+    assert (text, end_words(end)) == (one * num_tokens, words)
 
 
 def test_a_conversation_that_ends_with_an_answer_gets_more_of_it(answer):
     """The answer is part of the prompt, so that what follows is not how an answer begins."""
     said = "one two three "
     greedy = {"temperature": 0, "logit_bias": {}, "max_tokens": 12}
-    more = "".join(answer([*QUESTION, {"role": "assistant", "content": said}], greedy, lambda *end: None))
-    again = "".join(answer([*QUESTION, {"role": "assistant", "content": said + more}], greedy, lambda *end: None))
-    first = "".join(answer(QUESTION, greedy, lambda *end: None))
+    more = "".join(answer([*QUESTION, {"role": "assistant", "content": said}], greedy))
+    again = "".join(answer([*QUESTION, {"role": "assistant", "content": said + more}], greedy))
+    first = "".join(answer(QUESTION, greedy))
     assert more and more not in (first, again)
-
-
-@pytest.mark.parametrize(
-    ("end", "note"),
-    [
-        (("length", "repetition"), "\n(the answer repeated itself and was ended; /continue goes on)"),
-        (("length", None), "\n(the answer has reached its limit of tokens; /continue goes on)"),
-        (("stop", "repetition"), ""),  # a stop string of this text
-        (("stop", None), ""),
-        ((None, None), ""),
-    ],
-)
-def test_a_chat_says_below_the_answer_that_it_can_go_on(end, note, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    chat._tell_end(*end)
-    assert capsys.readouterr().err == note
