@@ -197,6 +197,12 @@ def test_lists_are_extended_by_repetition_and_by_commas():
     assert parsed("--api-key", "a", "--api-key", "b,c").server.api_key == ("a", "b", "c")
 
 
+@pytest.mark.parametrize(("argument", "is_on"), [("--speculative-grammar", True), ("--no-speculative-grammar", False)])
+def test_what_is_on_by_default_can_be_asked_for(monkeypatch, argument, is_on):
+    monkeypatch.setenv("QUIRE_SPECULATIVE_GRAMMAR", "false" if is_on else "true")
+    assert parsed(argument).scheduler.speculative_grammar is is_on
+
+
 def test_flags_need_no_value():
     assert parsed("--strict").server.strict is True
     assert parsed().server.strict is False

@@ -182,6 +182,9 @@ def _add_option(group: argparse._ArgumentGroup, item: Setting) -> None:
     if item.kind == "flag":
         const = "false" if item.default else "true"
         group.add_argument(*_SHORT.get(item.name, ()), item.option, action="store_const", const=const, **about)
+        if item.default:  # as it is by default, or, where a device has another default, as it would not be
+            positive = f"--{item.name.replace('_', '-')}"
+            group.add_argument(positive, action="store_const", const="true", **about | {"help": argparse.SUPPRESS})
     else:
         action = "append" if item.kind == "list" else "store"
         group.add_argument(item.option, action=action, metavar=_METAVARS[item.kind], **about)

@@ -184,7 +184,8 @@ class SchedulerConfig:
         True,
         "Compute in one step the tokens that a grammar leaves no choice about, such as the keys of a JSON object: "
         "outputs take fewer steps and stay the same. By default not on a GPU.",
-        negated="Disable forced tokens: what a grammar leaves no choice about is computed token by token.",
+        negated="Disable forced tokens: what a grammar leaves no choice about is computed token by token, as on a GPU "
+        "without `--speculative-grammar`.",
     )
     run_ahead: int | None = setting(
         None,
