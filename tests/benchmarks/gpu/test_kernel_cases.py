@@ -3,6 +3,7 @@
 import inspect
 import time
 from importlib import import_module
+from unittest.mock import create_autospec
 
 import pytest
 import torch
@@ -184,6 +185,13 @@ def test_a_failed_case_does_not_affect_others():
 
 
 SMALL = stress.Sizes(max_rows=4, max_context=200, dtype=torch.float32)
+
+
+def test_the_calls_of_the_stress_fit_the_kernel(monkeypatch):
+    kernel = create_autospec(stress.decode_attention, side_effect=lambda *given, out, **options: out.zero_())
+    monkeypatch.setattr(stress, "decode_attention", kernel)
+    assert stress.stress(DEVICE, 3, (HEADS,), SMALL, time.monotonic() + 100).values == (0.0,)
+    assert kernel.call_count == 3 * (stress.REPEATS + 1)
 
 
 @pytest.mark.long
