@@ -17,6 +17,7 @@ from benchmarks.gpu.figures import Figure
 
 NO_EOS = -1
 GENERATING_S = 18.0  # of continuous batching; what it has by then counts. Its row needs as much again to start.
+STOPPING_S = 2.0  # longer than any step
 WARM_PROMPT, WARM_NEW = 32, 4
 NUM_ONE_BY_ONE, NEW_ONE_BY_ONE = 4, 64
 MAX_BATCH_TOKENS = 2048  # as Quire has them
@@ -74,10 +75,13 @@ def _continuous(name: str, model: Any, load: Workload, seconds: float, notes: Se
     lengths = [len(prompt) + new for prompt, new in zip(load.prompts, load.num_new_tokens, strict=True)]
     blocks = [-(-(length + 1) // block) for length in lengths]
     sizes.num_blocks = sum(blocks) + len(blocks)  # room for all at once
-    with model.continuous_batching_context_manager(config, continuous_batching_config=sizes, timeout=2) as manager:
+    with model.continuous_batching_context_manager(
+        config, continuous_batching_config=sizes, timeout=STOPPING_S
+    ) as manager:
         attention = model.config._attn_implementation
         manager.add_request(list(load.prompts[-1][:WARM_PROMPT]), max_new_tokens=WARM_NEW, eos_token_id=NO_EOS)
-        _collect(manager, 1, time.perf_counter() + seconds)
+        if not _collect(manager, 1, time.perf_counter() + GENERATING_S)[1]:
+            raise RuntimeError(f"no answer of {WARM_NEW} tokens within {GENERATING_S:.0f} s")
         began = time.perf_counter()
         for prompt, new in zip(load.prompts, load.num_new_tokens, strict=True):
             manager.add_request(list(prompt), max_new_tokens=new, eos_token_id=NO_EOS)
@@ -99,7 +103,8 @@ def _continuous(name: str, model: Any, load: Workload, seconds: float, notes: Se
             "note": f"attention {attention}" + ("" if is_whole else f"; stopped after {taken:.0f} s of it"),
         }
         if not is_whole:
-            manager.stop(block=False, hard_stop=True) if _can_stop_hard(manager) else manager.stop(block=False)
+            # Waits for the step under way: what its thread computes with is dropped as soon as this returns.
+            manager.stop(timeout=STOPPING_S, **({"hard_stop": True} if _can_stop_hard(manager) else {}))
     if not count:
         raise RuntimeError(f"no token within {taken:.0f} s")
     return Figure(name, "tok/s", (count / taken,), about=about)

@@ -36,9 +36,12 @@ def _setup(num_rows: int, vocab: int, is_penalized: bool, copies: int, place: to
         state_SW[1:, row_layout.FLAGS] = row_layout.CHANGES_LOGITS | row_layout.PENALIZES
         state_SW[1:, row_layout.PRESENCE] = row_layout.float_bits(0.5)
     seen_SV = torch.randint(0, 3, (num_rows + 1, vocab), dtype=torch.int16, device=place)
+    # Masks as the kernel gets them in every step; no row has one.
+    masks = (torch.zeros(1, -(-vocab // 32), dtype=torch.int32, device=place), integers([0] * num_rows, place))
     rows = (integers(range(1, num_rows + 1), place), integers(range(num_rows), place), integers([9] * num_rows, place))
+    given = (state_SW, seen_SV, *masks, *rows)
     calls: list[Call] = []
     for _ in range(copies):
         logits_RV = randn(num_rows, vocab, place=place, dtype=torch.float32)
-        calls.append(partial(apply_penalties, logits_RV, state_SW, seen_SV, *rows, out=torch.empty_like(logits_RV)))
+        calls.append(partial(apply_penalties, logits_RV, *given, out=torch.empty_like(logits_RV)))
     return calls

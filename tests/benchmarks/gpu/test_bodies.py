@@ -8,7 +8,7 @@ import pytest
 
 from app.commands.workload import Workload
 from benchmarks.gpu import decode, offline, peers, serving
-from benchmarks.gpu.bounds import Shape, Work
+from benchmarks.gpu.bounds import Shape, Work, decode_work
 from benchmarks.gpu.clients import percentiles, summary
 from benchmarks.gpu.engines import engine, run_load
 from benchmarks.gpu.figures import Figure, Results
@@ -16,8 +16,6 @@ from benchmarks.gpu.offline import measure_load, settings_for
 from benchmarks.gpu.sections import SECTIONS, WARM_UP
 from benchmarks.gpu.tasks import Task
 from tests.checkpoints import tiny
-
-pytestmark = pytest.mark.long
 
 SETTINGS = {"device": "cpu", "max_model_len": 128, "num_kv_blocks": 64, "max_num_seqs": 4}
 LOAD = Workload(((1, 2, 3, 4, 5), (6, 7, 8), (9,) * 20), (4, 9, 2))
@@ -110,7 +108,10 @@ def test_the_engine_loop_decodes_all_batches_after_one_prefill(monkeypatch):
     # 6 warm-up steps and 32 timed ones for each batch; all prompts are computed in one step.
     assert 20 + 6 + 16 <= four.about["context"] <= 20 + 6 + 16 + 6
     assert one.about["context"] == pytest.approx(four.about["context"] + 6 + 32, abs=2)
-    assert four.work[0].num_bytes > one.work[0].num_bytes
+    assert one.work == decode_work(shape, [one.about["context"]])
+    products, attention = four.work
+    assert products == decode_work(shape, [1, 1, 1, 1])[0]
+    assert attention.num_bytes == pytest.approx(4 * four.about["context"] * shape.kv_bytes(), rel=0.02)
 
 
 def test_a_loop_whose_sequences_end_is_an_error(monkeypatch):
@@ -121,6 +122,7 @@ def test_a_loop_whose_sequences_end_is_an_error(monkeypatch):
         decode.Loop(llm, 2, 8).steps(16)
 
 
+@pytest.mark.long
 def test_transformers_generates_one_by_one(monkeypatch):
     monkeypatch.setattr(peers, "NEW_ONE_BY_ONE", 6)
     figure = peers.one_by_one("x", tiny("Qwen3"), LOAD, device="cpu")
@@ -130,16 +132,33 @@ def test_transformers_generates_one_by_one(monkeypatch):
 
 
 @pytest.mark.parametrize("seconds", [60.0, 0.0], ids=["to the end", "stopped"])
-def test_transformers_batches_continuously_and_reports_the_attention(seconds, monkeypatch):
+def test_transformers_batches_continuously_and_reports_the_attention(seconds, monkeypatch, caplog):
     load = LOAD if seconds else Workload(((5, 6, 7),), (120,))
-    if not seconds:  # the deadline passes while it generates
-        monkeypatch.setattr(peers, "_tokens_under_way", lambda manager: 7)
+    count = peers._tokens_under_way
+
+    def seven(manager) -> int:
+        """As if the deadline had passed while it generates."""
+        assert count(manager) >= 0
+        return 7
+
+    monkeypatch.setattr(peers, "_tokens_under_way", seven)
+    monkeypatch.setattr(peers, "GENERATING_S", 60.0)
+    monkeypatch.setattr(peers, "STOPPING_S", 60.0)
     figure = peers.continuous("x", tiny("Qwen3"), load, device="cpu", seconds=seconds)
     assert figure.about["attention"] in ATTENTIONS
-    assert figure.about["is_complete"] is bool(seconds)
+    assert figure.about["failed_before"] == []
+    assert "Error in generation loop" not in caplog.text
+    assert figure.about["is_whole"] is bool(seconds)
     assert figure.about["tokens_out"] == (15 if seconds else 7)
     assert f"attention {figure.about['attention']}" in figure.about["note"]
     assert ("stopped after" in figure.about["note"]) is not bool(seconds)
+
+
+def test_a_warm_up_without_an_answer_is_an_error(monkeypatch):
+    monkeypatch.setattr(peers, "GENERATING_S", 0.0)
+    monkeypatch.setattr(peers, "STOPPING_S", 60.0)
+    with pytest.raises(RuntimeError, match="no answer of 4 tokens within 0 s"):
+        peers.continuous("x", tiny("Qwen3"), LOAD, device="cpu")
 
 
 @pytest.mark.filterwarnings("ignore:The `paged:FutureWarning")
@@ -158,6 +177,7 @@ def test_another_attention_is_tried_if_the_first_fails(monkeypatch):
     assert "no kernels from the hub" in figure.about["notes"][0]
 
 
+@pytest.mark.long
 def test_a_server_is_started_and_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(serving, "RATES", (0.5,))
     monkeypatch.setattr(serving, "POISSON_S", 0.5)
@@ -198,6 +218,7 @@ def test_a_server_whose_graphs_could_not_be_captured_is_not_measured(tmp_path, m
         next(figures)
 
 
+@pytest.mark.long
 def test_a_server_that_exits_before_it_is_ready_is_an_error_at_once(tmp_path, monkeypatch):
     options = ["--num-kv-blocks", "99999999", "--max-model-len", "64"]  # the server listens, and then has no memory
     task = Task("x", tmp_path, Results(), time.monotonic() + 60)
@@ -207,6 +228,7 @@ def test_a_server_that_exits_before_it_is_ready_is_an_error_at_once(tmp_path, mo
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.long
 def test_a_server_that_does_not_start_reports_the_cause(tmp_path):
     options = ["--device", "cpu", "--max-model-len", "100000"]
     task = Task("x", tmp_path, Results(), time.monotonic() + 60)

@@ -1,13 +1,14 @@
 """Measured kernels: every kernel has cases, and each kind of case runs with small sizes in the interpreter."""
 
+import inspect
 import time
 from importlib import import_module
-from pathlib import Path
+from unittest.mock import create_autospec
 
 import pytest
 import torch
 
-from benchmarks.gpu import stress
+from benchmarks.gpu import stress, sweep
 from benchmarks.gpu.bounds import Work
 from benchmarks.gpu.cases import Case, Heads
 from benchmarks.gpu.kernel_cases import (
@@ -29,28 +30,35 @@ from benchmarks.gpu.models import SHAPES
 from benchmarks.gpu.sections import find_section
 from benchmarks.gpu.tasks import CannotMeasure
 from benchmarks.gpu.timing import num_copies, time_calls
-from tests.house.source import APP, ROOT
-
-pytestmark = pytest.mark.long
+from tests.house.source import APP, ROOT, imports, modules
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HEADS = Heads(4, 2, 32)
-# Modules whose kernels are measured as parts of others, or that have no kernel.
-PARTS = {
-    "attention", "attention_configs", "attention_tile", "fusing_ops", "grids", "interpreter", "noise", "row_layout",
-    "triton_ops", "work",
-}  # fmt: skip
-
-
-def stems(folder: Path) -> set[str]:
-    """The modules of a folder."""
-    return {file.stem for file in folder.glob("*.py")} - {"__init__"}
+KERNELS = "app.kernels.triton."
+CASES = {
+    **{row.name: import_module(f"benchmarks.gpu.kernel_cases.{row.name}").cases for row in find_section("S2").rows},
+    **sweep.CASES,
+}
 
 
 def test_every_kernel_has_cases_and_a_row():
-    measured = stems(ROOT / "benchmarks/gpu/kernel_cases")
-    assert measured == stems(APP / "kernels/triton") - PARTS
-    assert measured == {row.name for row in find_section("S2").rows}
+    # Every launch passes these options; see tests/kernels/triton/test_dependent.py.
+    launching = {
+        module.name.removeprefix(KERNELS)
+        for module in modules(APP / "kernels/triton")
+        if f"{KERNELS}dependent.launch_options" in imports(module.tree)
+    }
+    files = {file.stem for file in (ROOT / "benchmarks/gpu/kernel_cases").glob("*.py")} - {"__init__"}
+    assert files == launching == {row.name for row in find_section("S2").rows}
+
+
+@pytest.mark.parametrize("row", CASES)
+def test_every_call_fits_the_kernel(row):
+    """With the sizes of a GPU, over tensors of no memory."""
+    for case in CASES[row]():
+        call = case.setup(torch.device("meta"))[0]
+        if not inspect.isbuiltin(call.func):  # torch's own
+            inspect.signature(call.func).bind(*call.args, **call.keywords)
 
 
 def test_cases_can_be_listed_without_a_gpu():
@@ -86,7 +94,9 @@ def test_the_matrices_of_a_layer_are_those_of_the_model():
     [
         pytest.param(prefill_attention.case(2, 24, HEADS, dtype=torch.float32), id="prefill_attention"),
         pytest.param(prefill_attention.case(2, 24, HEADS, "torch SDPA", torch.float32), id="SDPA"),
-        pytest.param(piece_attention.case(2, 600, 3, HEADS, torch.float32), id="piece_attention"),
+        pytest.param(
+            piece_attention.case(2, 600, 3, HEADS, torch.float32), id="piece_attention", marks=pytest.mark.long
+        ),
         pytest.param(matmul.case("x", 3, 32, 64, matmul.CUBLAS, torch.float32), id="cuBLAS"),
         pytest.param(matvec.case("x", 1, 32, 64, is_gated=True, dtype=torch.float32), id="matvec gated"),
         pytest.param(matvec.case("x", 8, 32, 64, is_gated=False, dtype=torch.float32), id="matvec"),
@@ -94,7 +104,10 @@ def test_the_matrices_of_a_layer_are_those_of_the_model():
         pytest.param(silu_mul.case(2, 64, torch.float32), id="silu_mul"),
         pytest.param(rotate.case(2, HEADS, torch.float32), id="rotate"),
         *(pytest.param(sample.case(2, way, 300), id=f"sample {way}") for way in sample.WAYS),
-        pytest.param(penalties.case(2, is_penalized=True, vocab=300), id="penalties"),
+        *(
+            pytest.param(penalties.case(2, is_penalized=each, vocab=300), id=f"penalties {each}")
+            for each in (True, False)
+        ),
         pytest.param(logprobs.case(2, 5, 300), id="logprobs"),
         pytest.param(blocks.case(2, 2, 2, 16, torch.float32), id="blocks"),
     ],
@@ -117,6 +130,7 @@ def test_every_kind_of_case_runs(case, monkeypatch):
     assert all(seconds > 0 for seconds in time_calls(calls[:2]))
 
 
+@pytest.mark.long
 def test_decode_attention_runs_as_in_the_engine(monkeypatch):
     monkeypatch.setattr(decode_attention, "num_copies", lambda num_bytes: 2)
     monkeypatch.setitem(decode_attention.DTYPES, "bf16", torch.float32)
@@ -173,12 +187,21 @@ def test_a_failed_case_does_not_affect_others():
 SMALL = stress.Sizes(max_rows=4, max_context=200, dtype=torch.float32)
 
 
+def test_the_calls_of_the_stress_fit_the_kernel(monkeypatch):
+    kernel = create_autospec(stress.decode_attention, side_effect=lambda *given, out, **options: out.zero_())
+    monkeypatch.setattr(stress, "decode_attention", kernel)
+    assert stress.stress(DEVICE, 3, (HEADS,), SMALL, time.monotonic() + 100).values == (0.0,)
+    assert kernel.call_count == 3 * (stress.REPEATS + 1)
+
+
+@pytest.mark.long
 def test_decode_attention_has_equal_bits_in_one_launch_and_in_two():
     figure = stress.stress(DEVICE, 4, (HEADS,), SMALL, time.monotonic() + 100)
     assert figure.values == (0.0,)
     assert figure.about["batches"] == 4
 
 
+@pytest.mark.long
 def test_different_bits_are_counted(monkeypatch):
     count = iter(range(100))
     real = stress.decode_attention

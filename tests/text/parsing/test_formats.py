@@ -39,7 +39,8 @@ JSON = st.recursive(
     max_leaves=6,
 )
 NAMES = st.sampled_from(["search", "get-time", "a_1"])
-PLACES = st.lists(st.integers(0, 2**16), max_size=12)
+PLACE = st.integers(0, 2**16)
+PLACES = st.lists(PLACE, max_size=12)
 PLAIN = st.sampled_from(["", "I will look.", "Two  words\nand lines", "<b>x</b> [1] {2}", "a < b"])
 
 
@@ -56,21 +57,35 @@ def free_calls(keys: st.SearchStrategy[str]) -> st.SearchStrategy[list]:
     return st.lists(st.tuples(NAMES, st.dictionaries(keys, JSON, max_size=3)), min_size=1, max_size=4)
 
 
+def way_of(name: str) -> str:
+    """How a family writes calls: names a strategy of CALLS."""
+    return "with parameters" if name in WITH_PARAMETERS else "as Python" if name in AS_PYTHON else "as JSON"
+
+
+CALLS = {
+    "with parameters": typed_calls(WORDS.filter(lambda text: not any(char in "<\n" for char in text))),
+    "as Python": free_calls(st.sampled_from(["a", "b_2", "from"])),
+    "as JSON": free_calls(SPELLED),
+}
+TEXT_CALLS = typed_calls(st.just("some text"))
+
+
 @pytest.mark.parametrize("name", WRITERS)
 @settings(max_examples=40)
 @given(data=st.data())
 def test_calls_are_read_as_they_were_written(name, data):
-    plain = WORDS.filter(lambda text: not any(char in "<\n" for char in text))
-    keys = st.sampled_from(["a", "b_2", "from"]) if name in AS_PYTHON else SPELLED
-    calls = data.draw(typed_calls(plain) if name in WITH_PARAMETERS else free_calls(keys))
-    before, after = data.draw(PLAIN), data.draw(PLAIN)
+    check_calls(name, *map(data.draw, (CALLS[way_of(name)], PLAIN, PLAIN, PLACES)))
+
+
+def check_calls(name: str, calls: list, before: str, after: str, places: list[int]) -> None:
+    """Calls between two texts are read as they were written, whole, in pieces and by characters."""
     text = before + WRITERS[name](calls) + after
     events = parse_calls(name, text)
     if name == "deepseek":
         calls = [*calls[::2], *calls[1::2]]
     assert calls_of(events) == calls
     assert text_of(events) == before + after
-    assert parse_calls(name, *cut(text, data.draw(PLACES))) == events
+    assert parse_calls(name, *cut(text, places)) == events
     assert parse_calls(name, *text) == events
 
 
@@ -98,11 +113,15 @@ def test_every_cut_of_any_text_gives_the_same_events(name, data):
 @settings(max_examples=30)
 @given(data=st.data())
 def test_a_truncated_answer_begins_as_the_whole_one(name, data):
-    calls = data.draw(typed_calls(st.just("some text")))
+    check_truncated(name, data.draw(TEXT_CALLS), data.draw(PLACE))
+
+
+def check_truncated(name: str, calls: list, place: int) -> None:
+    """An answer that ends at a place (modulo its length) begins with the events of the whole one."""
     text = "Well. " + WRITERS[name](calls)
     whole = parse_calls(name, text)
     names = [event.name for event in whole if isinstance(event, CallBegin)]
-    size = data.draw(st.integers(0, len(text)))
+    size = place % (len(text) + 1)
     events = parse_calls(name, text[:size])
     found = [event.name for event in events if isinstance(event, CallBegin)]
     assert found == names[: len(found)]

@@ -7,26 +7,56 @@ from hypothesis import strategies as st
 from app.text.parsing.formats import FORMATS
 from tests.text.parsing import test_formats, test_json_span, test_reasoning
 from tests.text.parsing.answers import WRITERS
+from tests.text.parsing.test_formats import (
+    CALLS,
+    PLACE,
+    PLACES,
+    PLAIN,
+    TEXT_CALLS,
+    check_calls,
+    check_truncated,
+    way_of,
+)
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(4 * 3600)]  # a minute each on a free core
+pytestmark = [pytest.mark.long, pytest.mark.timeout(4 * 3600)]  # some minutes each on a free core
 many = settings(max_examples=10_000)
-OF_FAMILIES = [
-    (test_formats.test_calls_are_read_as_they_were_written, WRITERS),
-    (test_formats.test_every_cut_of_any_text_gives_the_same_events, FORMATS),
-    (test_formats.test_a_truncated_answer_begins_as_the_whole_one, WRITERS),
-]
 OTHERS = [
     (test_reasoning.test_every_cut_gives_the_same_events, test_reasoning.BLOCKS),
     (test_json_span.test_the_end_is_found_in_every_cut, test_json_span.VALUES),
 ]
 
 
-@pytest.mark.parametrize(("test", "name"), [(test, name) for test, names in OF_FAMILIES for name in names])
-def test_a_family(test, name):
+# To make up calls takes longer than to read them, so each example is one of every family that can write it.
+@pytest.mark.parametrize("way", CALLS)
+def test_calls_of_families(way):
+    names = [name for name in WRITERS if way_of(name) == way]
+    assert names
+
+    @many
+    @given(CALLS[way], PLAIN, PLAIN, PLACES)
+    def check(calls, before, after, places):
+        for name in names:
+            check_calls(name, calls, before, after, places)
+
+    check()
+
+
+def test_truncated_answers_of_families():
+    @many
+    @given(TEXT_CALLS, PLACE)
+    def check(calls, place):
+        for name in WRITERS:
+            check_truncated(name, calls, place)
+
+    check()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_cuts_of_a_family(name):
     @many
     @given(data=st.data())
     def check(data):
-        test.hypothesis.inner_test(name=name, data=data)
+        test_formats.test_every_cut_of_any_text_gives_the_same_events.hypothesis.inner_test(name=name, data=data)
 
     check()
 

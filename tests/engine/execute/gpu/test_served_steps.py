@@ -48,6 +48,7 @@ def test_an_hour_of_mixed_requests_in_short_compiles_nothing(model, name):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)  # a minute each on a free core
 @pytest.mark.parametrize("name", SETTINGS)
 def test_an_hour_of_mixed_requests_compiles_nothing(model, name):
     check(run_program("served_steps", model, json.dumps({**SMALL, **SETTINGS[name]}), MANY_STEPS), "blocks swapped")
