@@ -4,7 +4,8 @@ A corpus file is a list of topics:
 
     @@ name            a new topic
     + phrase, phrase   its keyword line (may be repeated)
-    ! social           a mark: `social` topics have no keywords, `unknown` is the refusal
+    ! social           a mark: `social` topics have no keywords
+    ! denies NAME      a mark: a sentence of the answer denies something about this name (product_names.py)
     - wording          one question that this topic answers
     >>                 the answer is everything from here to the next topic
 
@@ -49,6 +50,7 @@ class Topic:
     wordings: tuple[str, ...]
     keywords: tuple[str, ...] = ()
     is_social: bool = False
+    denies: frozenset[str] = frozenset()
 
 
 class HeldOut(NamedTuple):
@@ -117,7 +119,10 @@ def load_corpus(folder: Path = CORPUS) -> Corpus:
             held_out += [HeldOut(name, "known", question) for question in chosen]
             wordings = [question for question in wordings if question not in chosen]
         answer = fill_placeholders("\n".join(draft.answer).strip())
-        topics.append(Topic(name, answer, tuple(wordings), tuple(draft.keywords), bool(draft.marks)))
+        denies = frozenset(mark.removeprefix("denies ").lower() for mark in draft.marks if mark.startswith("denies "))
+        topics.append(
+            Topic(name, answer, tuple(wordings), tuple(draft.keywords), bool(draft.marks & {"social", UNKNOWN}), denies)
+        )
     return Corpus(tuple(topics), tuple(held_out))
 
 
