@@ -1,6 +1,6 @@
-"""Build hook: puts the chat page's JavaScript libraries into app/static/vendor, and compiles the CPU kernels.
+"""Build hook: puts the chat page's libraries and font into app/static/vendor, and compiles the CPU kernels.
 
-The page has no bundler, and loads nothing from other servers, so the wheel contains the libraries.
+The page has no bundler, and loads nothing from other servers, so the wheel contains the libraries and the font.
 `package-lock.json` pins version and SHA-512 of each npm archive, and `npm ci` verifies them.
 `manifest.json` beside the copies contains the SHA-256 of each copy and of the lock file, so that a
 build with all files in place needs neither npm nor a network. npm is taken from PATH, else from
@@ -55,7 +55,9 @@ LIBRARIES = (
     Library("idb", "build/index.js", "idb"),
     Library("@highlightjs/cdn-assets", "es/highlight.min.js", "highlight"),
     Library("temml", "dist/temml.min.js", "temml", value="temml"),
+    Library("@fontsource/stix-two-math", "files/stix-two-math-latin-400-normal.woff2", "stix-two-math"),
 )
+COMPRESSED_KINDS = (".woff2",)
 
 
 class BuildHook(BuildHookInterface[Any]):
@@ -84,10 +86,11 @@ class BuildHook(BuildHookInterface[Any]):
 
 
 def compress_page(static: Path) -> None:
-    """Replace `static`/compressed by a Brotli and a gzip copy of every file that becomes smaller."""
+    """Replace `static`/compressed by a Brotli and a gzip copy of every file that becomes smaller; fonts do not."""
     target = static / "compressed"
     shutil.rmtree(target, ignore_errors=True)
-    contents = [path.read_bytes() for path in sorted(static.rglob("*")) if path.is_file()]
+    files = [path for path in sorted(static.rglob("*")) if path.is_file() and path.suffix not in COMPRESSED_KINDS]
+    contents = [path.read_bytes() for path in files]
     target.mkdir(parents=True)
     for content in contents:
         copies = {".gz": gzip.compress(content, 9, mtime=0), ".br": compress_brotli(content)}
@@ -193,9 +196,13 @@ def copy_libraries(modules: Path, vendor: Path, lock_sha256: str) -> None:
     vendor.mkdir(parents=True)
     files = {}
     for library in LIBRARIES:
-        target = vendor / f"{library.name}-{version_of(modules, library.package)}.mjs"
-        source = (modules / library.package / library.source).read_text(encoding="utf-8")
-        target.write_text(as_module(source, library.value) if library.value else source, encoding="utf-8")
+        source = modules / library.package / library.source
+        kind = source.suffix if source.suffix in COMPRESSED_KINDS else ".mjs"
+        target = vendor / f"{library.name}-{version_of(modules, library.package)}{kind}"
+        if library.value:
+            target.write_text(as_module(source.read_text(encoding="utf-8"), library.value), encoding="utf-8")
+        else:
+            shutil.copyfile(source, target)
         files[target.name] = digest(target)
     licences = vendor / "THIRD_PARTY_LICENSES"
     licences.write_text(licence_texts(modules), encoding="utf-8")

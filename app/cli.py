@@ -14,8 +14,8 @@ from types import ModuleType
 
 from app import __version__
 from app.commands.options import Parser
-from app.commands.unicode_text import as_unicode
-from app.config.settings import nearest
+from app.config.nearest import nearest
+from app.config.unicode_text import as_unicode
 from app.contract.errors import CannotStart, ConfigurationError, QuireError, error_line
 from app.runtime.standard_streams import open_standard_streams
 
@@ -35,7 +35,7 @@ COMMANDS = {
     "plan": "Show how much GPU memory or RAM a model needs, and how many sequences fit.",
     "doctor": "Check whether this machine can run a server with the given settings.",
     "warm": "Compile a model's kernels into the caches, for images and first starts; needs no GPU.",
-    "bench": "Measure the offline throughput (`quire bench throughput`).",
+    "bench": "Measure the offline throughput (`quire bench throughput`), or a server (`quire bench serve`).",
     "bench serve": "Send load to a running server with an OpenAI-compatible API, and measure latency and throughput.",
 }
 """Each command is a module of `app/commands` (a blank becomes `_`): `add_options(parser)` and `run(args) -> int`."""

@@ -11,6 +11,7 @@ from itertools import count
 
 from tqdm import tqdm
 
+from app.config.devices import check_wanted_gpu
 from app.config.settings import ServerConfig, make_config
 from app.config.vllm_options import translate
 from app.contract.admission import admit
@@ -30,7 +31,7 @@ from app.contract.grammar import Grammar
 from app.contract.requests import EngineRequest, Pooling, PoolingKind, Submit
 from app.contract.sampling_params import MAX_SEQUENCES, SamplingParams
 from app.engine.build import build_engine
-from app.llm_messages import Message, checked_messages
+from app.llm_messages import Message, checked_messages, text_of_message
 from app.llm_outputs import (
     EmbeddingOutput,
     EmbeddingRequestOutput,
@@ -57,8 +58,8 @@ from app.text.grammar.answer_rules import answer_rules
 from app.text.grammar.cache import GrammarCache
 from app.text.opened_model import OpenedModel
 from app.text.parsing.whole_answer import call_id, client_reason, parse_whole
-from app.text.reasoning_marks import reasoning_start
-from app.text.template_variables import check_names
+from app.text.reasoning_marks import ReasoningStart, reasoning_start
+from app.text.template_variables import check_names, with_both_switches
 from app.text.tokenizer import Tokenizer
 from app.text.tool_choice import NO_TOOLS, ToolUse, choose_tools
 
@@ -86,10 +87,11 @@ class LLM:
         for item in fields(ServerConfig):
             if item.name in values:
                 raise ConfigurationError(
-                    f"{item.name} is a setting of the server; LLM accepts the settings of model, cache and scheduler.",
+                    f"{item.name} is a setting of the server; LLM accepts those of model, sampling, cache, scheduler.",
                     param=item.name,
                 )
         self.config = make_config(values)
+        check_wanted_gpu(self.config.model.device)
         opened = OpenedModel.open(self.config.model)
         self._text = opened.text
         self.tokenizer = self._text.tokenizer
@@ -116,7 +118,8 @@ class LLM:
         """
         batch = each_prompt(prompts)
         encoded = [self._encode(prompt) for prompt in batch]
-        return self._run(encoded, [text_of(prompt) for prompt in batch], sampling_params, use_tqdm)
+        params = self._unnamed() if sampling_params is None else sampling_params
+        return self._run(encoded, [text_of(prompt) for prompt in batch], params, use_tqdm)
 
     def chat(
         self,
@@ -154,14 +157,21 @@ class LLM:
         check_names(chat_template_kwargs or {}, self._text.tokenizer)
         if continue_final_message:
             check_continued(many, add_generation_prompt=add_generation_prompt)
-        variables = dict(chat_template_kwargs or {})
+        variables = with_both_switches(chat_template_kwargs or {})
         options = RenderOptions(add_generation_prompt, continue_final_message, variables, use.definitions)
-        encoded = [template.render(checked_messages(each), options) for each in many]
+        chats = [checked_messages(each) for each in many]
+        encoded = [template.render(each, options) for each in chats]
         texts = [self.tokenizer.decode(ids, skip_special_tokens=False) for ids in encoded]
+        continued = [text_of_message(each[-1]) if continue_final_message else None for each in chats]
+        is_asked_for = template.findings.asks_for_reasoning(variables)
+        starts = [
+            reasoning_start(self._text.answers.reasoning, ids, self.tokenizer, text, is_asked_for=is_asked_for)
+            for ids, text in zip(encoded, continued, strict=True)
+        ]
         params = sampling_params or SamplingParams(max_tokens=None)
-        results = self._run(encoded, texts, params, use_tqdm, tools=use)
-        for result in results:
-            self._parse(result, use)
+        results = self._run(encoded, texts, params, use_tqdm, tools=use, starts=starts)
+        for result, start in zip(results, starts, strict=True):
+            self._parse(result, use, start)
         return results
 
     def beam_search(
@@ -283,7 +293,12 @@ class LLM:
 
     def get_default_sampling_params(self) -> SamplingParams:
         """Return parameters with the model's defaults."""
-        return SamplingParams().with_defaults(self.engine.model_info.defaults)
+        return self._unnamed().with_defaults(self.engine.model_info.defaults)
+
+    def _unnamed(self) -> SamplingParams:
+        """Return the parameters of completions for which none are given."""
+        has_default = self.engine.model_info.defaults.max_tokens is not None
+        return SamplingParams(max_tokens=None) if has_default else SamplingParams()
 
     def close(self) -> None:
         """Drop the engine and its memory; the object cannot be used afterwards. Idempotent."""
@@ -298,12 +313,15 @@ class LLM:
         use_tqdm: bool,
         *,
         tools: ToolUse | None = None,
+        starts: Sequence[ReasoningStart | None] | None = None,
     ) -> list[RequestOutput]:
+        """Return the answers to prompts; those of chats have `tools`, and `starts` say how their reasoning begins."""
         each = params_of_each(params, len(encoded))
         different = {id(one): one for one in each}  # mostly all prompts have the same parameters
         grammars = {key: self._grammar(one, tools) for key, one in different.items()}
         requests = [
-            self._request(ids, chosen, tools, grammars[id(chosen)]) for ids, chosen in zip(encoded, each, strict=True)
+            self._request(ids, chosen, tools, grammars[id(chosen)], start)
+            for ids, chosen, start in zip(encoded, each, starts or [None] * len(encoded), strict=True)
         ]
         outputs = {
             request.id: RequestOutput(request.id, text, list(request.prompt_token_ids), new_outputs(request.params))
@@ -324,12 +342,10 @@ class LLM:
             raise error_of(failures[0].error)
         return list(outputs.values())
 
-    def _parse(self, result: RequestOutput, tools: ToolUse) -> None:
+    def _parse(self, result: RequestOutput, tools: ToolUse, start: ReasoningStart | None) -> None:
         """Separate the reasoning and the calls of answers to a chat from their text."""
-        answers = self._text.answers
-        start = reasoning_start(answers.reasoning, result.prompt_token_ids, self.tokenizer)
         for output in result.outputs:
-            parser = answers.new_parser(tools.schemas, is_inside=start is not None and start.is_inside)
+            parser = self._text.answers.new_parser(tools.schemas, is_inside=start is not None and start.is_inside)
             if parser is None:
                 return
             whole = parse_whole(parser, output.text)
@@ -351,17 +367,14 @@ class LLM:
         params: SamplingParams,
         tools: ToolUse | None,
         grammar: Grammar | None = None,
+        start: ReasoningStart | None = None,
     ) -> EngineRequest:
         """Return the request for one prompt, whose answer satisfies `grammar`; without `tools` it is no chat."""
-        answers = self._text.answers
-        resolved = admit(prompt_token_ids, params, self.engine.model_info)
+        info = self.engine.model_info
+        resolved = admit(prompt_token_ids, params, info, default_max_tokens=info.defaults.max_tokens)
         now, queue_timeout = monotonic(), self.config.scheduler.queue_timeout
         start_deadline = now + queue_timeout if queue_timeout else None
-        style = None if tools is None else answers.reasoning
-        template = self._text.chat_template
-        is_asked_for = template is None or template.findings.asks_for_reasoning({})
-        start = reasoning_start(style, prompt_token_ids, self.tokenizer, is_asked_for=is_asked_for)
-        rules = answer_rules(grammar, resolved, start)
+        rules, shown = answer_rules(grammar, resolved, start), self._text.answers.shown_token_ids
         return EngineRequest(
             f"llm-{next(self._ids)}",
             tuple(prompt_token_ids),
@@ -370,7 +383,7 @@ class LLM:
             start_deadline,
             grammar=rules.grammar,
             reasoning=rules.reasoning,
-            shown_token_ids=frozenset() if tools is None else answers.shown_token_ids(bool(tools.definitions)),
+            shown_token_ids=frozenset() if tools is None else shown(bool(tools.definitions)),
         )
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:

@@ -16,7 +16,7 @@ from app.contract.errors import (
     QueueTimeout,
     QuireError,
 )
-from app.contract.events import EngineEvent, Finished, PromptScored, RequestFailed, TokenDelta, Usage
+from app.contract.events import EngineEvent, Finished, PromptScored, RequestFailed, StopReason, TokenDelta, Usage
 from app.contract.packed_logprobs import TokenLogprobs
 from app.contract.sampling_params import SamplingParams
 
@@ -48,14 +48,15 @@ class CompletionOutput:
 
     Tokens that ended the completion are in `logprobs`, but not in `token_ids`; `cumulative_logprob` is the sum over the
     tokens of `logprobs`. A character that the end cuts is not in `text`; a completion of all token ids begins with it.
-    An answer to a chat has its reasoning in
-    `reasoning` and its calls in `tool_calls`, and the rest in `text`.
+    `stop_reason` is the id of the stop token or the stop string that ended it, or "repetition"; None at EOS and at the
+    limit. An answer to a chat has its reasoning in `reasoning` and its calls in `tool_calls`, and the rest in `text`.
     """
 
     index: int
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
+    stop_reason: StopReason | None = None
     logprobs: list[dict[int, Logprob]] | None = None
     cumulative_logprob: float | None = None
     reasoning: str = ""
@@ -139,7 +140,7 @@ def apply_events(
                     (entry.logprob for entry in event.logprobs or ()), output.cumulative_logprob or 0.0
                 )
         elif isinstance(event, Finished):
-            output.finish_reason = str(event.reason)
+            output.finish_reason, output.stop_reason = str(event.reason), event.stop_reason
             num_before = 0 if request.usage is None else request.usage.completion_tokens
             request.usage = replace(event.usage, completion_tokens=num_before + event.usage.completion_tokens)
             if all(each.finish_reason for each in request.outputs):

@@ -14,8 +14,21 @@ Prompts = str | Mapping[str, str | Sequence[int]] | Sequence[Prompt]
 
 
 def each_prompt(prompts: Prompts) -> list[Prompt]:
-    """Return the prompts as a list."""
-    return [prompts] if isinstance(prompts, (str, Mapping)) else list(prompts)
+    """Return the prompts as a list.
+
+    Raises:
+        InvalidValue: they are neither a prompt nor several.
+    """
+    if isinstance(prompts, (str, Mapping)):
+        return [prompts]
+    try:
+        return list(prompts)
+    except TypeError:
+        raise InvalidValue(
+            f"prompts is {str(prompts)[:80]}; it must be a prompt, as a text, "
+            '{"prompt": text} or {"prompt_token_ids": [...]}, or a list of prompts.',
+            param="prompts",
+        ) from None
 
 
 def text_of(prompt: Prompt) -> str | None:
@@ -93,6 +106,11 @@ def params_of_each(
     """
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * num_prompts
+    if not isinstance(params, Sequence) or not all(isinstance(each, SamplingParams) for each in params):
+        raise InvalidValue(
+            f"sampling_params is {params!r:.80}; it must be a SamplingParams, or a list with one for each prompt.",
+            param="sampling_params",
+        )
     if len(params) != num_prompts:
         raise InvalidValue(
             f"{len(params)} sampling_params were given for {num_prompts} prompts; give one, or one per prompt.",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.cli import report_failures
 from app.commands.options import Parser
-from app.config.settings import nearest
+from app.config.nearest import nearest
 from app.contract.errors import ConfigurationError
 
 BENCHMARKS = {
@@ -32,6 +32,7 @@ BENCHMARKS = {
     "grammar": "what schemas and grammars cost a decode, and hostile ones before they are rejected",
     "forced_tokens": "steps and time that tokens without a choice save under schemas",
     "schemas": "whether a real model's answers under a hundred schemas end and validate, and its calls of tools",
+    "defaults": "whether a small real model answers forty plain questions best at its sampling defaults",
     "memory": "how much KV memory is wasted, and how many blocks sharing saves, beside the PagedAttention paper",
     "prefix": "time to the first token of a second turn, with the prefix cache and without",
     "answer_memory": "memory for the largest answer, and for readers that never read",

@@ -85,7 +85,7 @@ def measure(llm: LLM, case: Case, seed: int) -> Turn:
         request(
             llm,
             f"{seed} {i}",
-            SamplingParams(temperature=1.0, seed=seed + i, max_tokens=MAX_TOKENS),
+            SamplingParams(temperature=1.0, top_p=1.0, seed=seed + i, max_tokens=MAX_TOKENS),
             grammars[i % len(grammars)],
         )
         for i in range(max(4, 2 * case.batch))

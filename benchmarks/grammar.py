@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,7 +144,8 @@ def lost_share(llm: LLM, case: Case, seed: int) -> float:
     leases = [llm.engine.grammars.lease(grammar) for grammar in grammars]
     count = max(len(schemas), 2 * case.batch)
     params = {
-        f"{seed}-{i}": SamplingParams(temperature=1.0, seed=seed + i, max_tokens=MAX_TOKENS) for i in range(count)
+        f"{seed}-{i}": SamplingParams(temperature=1.0, top_p=1.0, seed=seed + i, max_tokens=MAX_TOKENS)
+        for i in range(count)
     }
     with_s, lengths = generate(
         llm,
@@ -151,9 +153,7 @@ def lost_share(llm: LLM, case: Case, seed: int) -> float:
         [request(llm, name, one, grammars[i % len(grammars)]) for i, (name, one) in enumerate(params.items())],
     )
     plain = [
-        request(
-            llm, name, SamplingParams(temperature=1.0, seed=one.seed, max_tokens=lengths[name], ignore_eos=True), None
-        )
+        request(llm, name, replace(one, max_tokens=lengths[name], ignore_eos=True), None)
         for name, one in params.items()
     ]
     without_s, _ = generate(llm, case.batch, plain)

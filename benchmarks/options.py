@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.config.settings import nearest
+from app.config.nearest import nearest
 from app.contract.errors import ConfigurationError
 
 

@@ -40,7 +40,7 @@ from app.loadgen.table import number, table
 from app.observe.metrics import Metrics
 from app.observe.terminal import own_terminal
 from app.server.run import raise_file_limit, uvicorn_config
-from app.server.sockets import listen, reset_at_close, url_of
+from app.server.sockets import listen, reset_at_close, urls_of
 from app.streaming.bridge import AsyncEngine
 from app.text.frontend import TextFrontend
 from benchmarks.limits import conclude, judge
@@ -103,7 +103,7 @@ async def running() -> AsyncIterator[tuple[WatchedEngine, str]]:
     engine.start()
     await until(lambda: engine.health().state is EngineState.READY, START_S)
     try:
-        yield engine, url_of(listener)
+        yield engine, urls_of(listener)[0]
     finally:
         await engine.close()
         server.should_exit = True

@@ -83,6 +83,14 @@ def test_version(capsys):
         (("--verison",), "unknown option"),
         (("serve", "--prot", "80"), "'--port'"),
         (("serve", "--max-model", "80"), "'--max-model-len'"),
+        (("generate", "hi", "--temp", "1"), "did you mean '--temperature'"),
+        (("bench", "throughput", "--tokenizer", "x"), "'--tokenizer' (see"),
+        (("generate", "hi", "--model", "smollm"), "did you mean 'smollm2'"),
+        (("pull", "smollm"), "did you mean 'smollm2'"),
+        (("models", "rm", "smollm"), "did you mean 'smollm2'"),
+        (("serve", "--api-key", ""), "--api-key is empty; give a list of strings"),
+        (("serve", "--model", ""), "--model is empty; give"),
+        (("doctor", "a", "--model", "b"), "twice"),
         (("serve", "--port"), "--port"),
         (("serve", "--port", "x"), "between 0 and 65535"),
         (("serve", "--port", "70000"), "between 0 and 65535"),
@@ -99,9 +107,10 @@ def test_version(capsys):
         (("generate", "x", "--temperature", "hot"), "--temperature"),
         (("generate", "x", "--temperature", "3"), "temperature"),
         (("chat", "--ws"), "--url"),
-        (("chat", "--url", "x", "--model", "y"), "cannot be used together"),
+        (("chat", "--url", ""), "--url is ''; it must look like http://127.0.0.1:8000"),
+        (("chat", "a", "--model", "b"), "twice"),
         (("bench",), "BENCHMARK"),
-        (("bench", "thruput"), "'throughput'"),
+        (("bench", "thruput"), "one of throughput, serve"),
         (("bench", "throughput", "--shape", "s13"), "'s135'"),
         (("bench", "throughput", "--repeat", "0"), "--repeat"),
     ],
@@ -119,6 +128,19 @@ def test_the_error_of_an_invalid_variable_names_the_variable(capsys, monkeypatch
     monkeypatch.setenv("QUIRE_PORT", "x")
     code, _, err = run(capsys, "serve")
     assert (code, err) == (2, "quire: error: QUIRE_PORT is 'x'; it must be an integer between 0 and 65535.\n")
+
+
+@pytest.mark.parametrize("variable", ["QUIRE_API_KEY", "QUIRE_PORT", "QUIRE_MODEL", "QUIRE_ALLOWED_HOSTS"])
+def test_an_empty_variable_is_called_empty(capsys, monkeypatch, variable):
+    monkeypatch.setenv(variable, " ")
+    code, _, err = run(capsys, "serve")
+    assert code == 2
+    assert err.startswith(f"quire: error: {variable} is empty; set it to ") and err.endswith(", or unset it.\n")
+
+
+def test_the_help_of_bench_shows_both_benchmarks(capsys):
+    out = run(capsys, "bench", "--help")[1]
+    assert out.startswith("usage: quire bench throughput [OPTIONS]\n       quire bench serve URL [OPTIONS]\n")
 
 
 @pytest.mark.parametrize("line", ["api_key = [1]", "allowed_hosts = [1]", "allowed_origins = [[]]"])
@@ -173,6 +195,12 @@ def test_options_override_the_environment_and_the_file(tmp_path, monkeypatch):
 
 def test_lists_are_extended_by_repetition_and_by_commas():
     assert parsed("--api-key", "a", "--api-key", "b,c").server.api_key == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(("argument", "is_on"), [("--speculative-grammar", True), ("--no-speculative-grammar", False)])
+def test_what_is_on_by_default_can_be_asked_for(monkeypatch, argument, is_on):
+    monkeypatch.setenv("QUIRE_SPECULATIVE_GRAMMAR", "false" if is_on else "true")
+    assert parsed(argument).scheduler.speculative_grammar is is_on
 
 
 def test_flags_need_no_value():

@@ -148,6 +148,7 @@ def test_a_wheel_contains_the_page_compressed_and_an_editable_install_does_not(
     static.mkdir(parents=True)
     (static / "app.js").write_text("one();\n" * 100)
     (static / "tiny.js").write_text("1")
+    (static / "font.woff2").write_bytes(b"0" * 1000)
     build(hook, root, version="editable")
     assert not (static / "compressed").exists()
     (static / "compressed").mkdir()

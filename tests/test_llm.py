@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -280,6 +281,23 @@ def test_invalid_prompts_are_rejected_and_leave_no_request(llm: LLM, prompts, pa
         llm.generate(["fine", *prompts] if params is None else prompts, params, use_tqdm=False)
     assert not llm.engine.has_ready_work
     assert llm.engine.stats().num_free_blocks == 64
+
+
+@pytest.mark.parametrize("prompts", [None, 5])
+@pytest.mark.parametrize("name", ["generate", "beam_search", "embed", "score_prompt"])
+def test_what_is_no_prompt_is_rejected_by_all_methods(llm: LLM, name: str, prompts: Any):
+    with pytest.raises(InvalidValue, match=rf"^prompts is {prompts}; it must be a prompt, .* or a list of prompts\.$"):
+        getattr(llm, name)(prompts)
+    with pytest.raises(InvalidValue, match=r"^A prompt is None; it must be a text"):
+        getattr(llm, name)([None])
+
+
+@pytest.mark.parametrize("params", [5, "x", {"max_tokens": 1}, [None]])
+def test_what_is_no_sampling_params_is_rejected(llm: LLM, params: Any):
+    with pytest.raises(InvalidValue, match=r"^sampling_params is .*; it must be a SamplingParams, or a list"):
+        llm.generate(["a"], params)
+    with pytest.raises(InvalidValue, match=r"^sampling_params is "):
+        llm.chat([{"role": "user", "content": "a"}], params)
 
 
 def test_unknown_settings_and_models_are_rejected_by_name(tmp_path: Path):

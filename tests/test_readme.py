@@ -49,6 +49,9 @@ SUBSTITUTES = {
     "make serve": Substitute("make -n serve", "installs from the network, and does not end"),
     "make test": Substitute("make -n test", "takes up to half an hour"),
     "quire serve Qwen/Qwen3-0.6B": Substitute("quire serve --help", "loads 1.5 GB from the network, and does not end"),
+    "QUIRE_API_KEY=choose-one quire serve --host 0.0.0.0": Substitute(
+        "quire serve --help", "does not end, and listens to the network; tests of the server do it"
+    ),
     "quire serve smollm2": Substitute("quire serve --help", "loads 93 MB from the network, and does not end"),
     "quire pull owner/name:Q4_K_M": Substitute("quire pull guide", "needs the network"),
     "quire models rm owner/name": Substitute("quire models rm --help", "deletes a model"),

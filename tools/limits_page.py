@@ -15,7 +15,7 @@ from app.streaming import chat_protocol
 from app.text import chat_template, json_text, template_allowance, template_trial, tokenizer, tools
 from app.text.grammar import gbnf, number_digits, schema_keywords
 from app.text.grammar import grammar_sources as sources
-from app.text.grammar.children.mask_worker import LIMIT_S as NEXT_TOKEN_S
+from app.text.grammar.children.mask_messages import LIMIT_S as NEXT_TOKEN_S
 from app.text.grammar.children.trial import TrialLimits
 
 _HEAD = """# Limits

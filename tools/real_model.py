@@ -37,6 +37,7 @@ _MODULES = {
 _TOP = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
 _PERMUTED = {"attn_q": NUM_HEADS, "attn_k": NUM_KV_HEADS}
 _CONFIG = {
+    "_name_or_path": "HuggingFaceTB/SmolLM2-135M-Instruct",
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "vocab_size": 49152,

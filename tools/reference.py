@@ -25,6 +25,7 @@ from tools import fields_table
 from tools.examples_page import examples_page
 from tools.limits_page import limits_page
 from tools.marked_part import with_part
+from tools.sampling_page import sampling_page
 from tools.vllm_page import vllm_page
 from tools.websocket_page import websocket_page
 
@@ -50,7 +51,7 @@ _SETTINGS_HEAD = """# Settings
 Every setting is a command-line option, an environment variable and a key of the `--config` file. Options take
 precedence over the environment, the environment over the file, the file over the defaults. Sizes accept the units
 `KiB`, `MiB` and `GiB`. A list is a repeated option, a comma-separated variable, or a list in the file. Unknown options
-and keys are errors. `LLM(...)` accepts the settings of the first three sections.
+and keys are errors. `LLM(...)` accepts the settings of the first four sections.
 
 ```toml
 # quire.toml, for `quire serve --config quire.toml`
@@ -194,6 +195,12 @@ def all_vllm_page() -> str:
     return MADE.format(source="app/config/vllm_options.py and tools/vllm_page.py") + vllm_page()
 
 
+def all_sampling_page() -> str:
+    """Return the page of sampling defaults."""
+    source = "app/config/publisher_defaults.py and tools/sampling_page.py"
+    return MADE.format(source=source) + sampling_page()
+
+
 def http_page() -> str:
     """Return the page of HTTP, written by hand, with its table of fields."""
     return with_part((FOLDER / "http.md").read_text(encoding="utf-8"), fields_table.BEGIN, fields_table.fields_table())
@@ -208,6 +215,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "limits.md": all_limits_page,
     "examples.md": all_examples_page,
     "vllm.md": all_vllm_page,
+    "sampling-defaults.md": all_sampling_page,
     "http.md": http_page,
 }
 """The pages, and the functions that make them."""

@@ -50,7 +50,7 @@ _METHODS = {
         "`usage` instead of `metrics`"
     ),
     "`CompletionOutput`": (
-        "`index`, `text`, `token_ids`, `logprobs`, `cumulative_logprob` (with `logprobs`), `finish_reason`; no "
+        "`index`, `text`, `token_ids`, `logprobs`, `cumulative_logprob` (with `logprobs`), `finish_reason`, "
         "`stop_reason`"
     ),
 }

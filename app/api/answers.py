@@ -82,6 +82,7 @@ class ChatChoice(msgspec.Struct):
     message: AnswerMessage
     logprobs: dict[str, Any] | None
     finish_reason: Literal["stop", "length", "tool_calls"]
+    stop_reason: int | str | UnsetType = UNSET
     token_ids: list[int] | UnsetType = UNSET
 
 
@@ -114,6 +115,7 @@ class CompletionChoice(msgspec.Struct):
     text: str
     logprobs: dict[str, Any] | None
     finish_reason: Literal["stop", "length"]
+    stop_reason: int | str | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
     prompt_logprobs: list[dict[str, PromptTokenAnswer] | None] | UnsetType = UNSET
     token_ids: list[int] | UnsetType = UNSET
@@ -145,6 +147,7 @@ class ModelAnswer(msgspec.Struct):
     format: str
     quantization: str | None
     default_sampling_params: dict[str, float]
+    default_sampling_sources: dict[str, str]
     capabilities: dict[str, bool]
 
 

@@ -19,6 +19,7 @@ from app.api.middleware import METRICS_PATH, RequestChecks, Trace, allowed_hosts
 from app.api.openapi import OpenApiPage
 from app.api.operations import OPERATIONS, Operation, body_kinds
 from app.api.page import Page
+from app.api.preview import Preview
 from app.api.schemas import learn_body_types
 from app.api.websocket import websocket_endpoint
 from app.config.settings import Config
@@ -59,6 +60,7 @@ def create_app(
         routes=[
             Route("/", page.file),
             Route("/static/{name:path}", page.file),
+            Route("/preview", Preview().show),
             *(Route(one.path, one.handler, methods=[one.method]) for one in operations),
             WebSocketRoute("/ws", websocket_endpoint),
         ],

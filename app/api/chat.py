@@ -17,6 +17,7 @@ from app.api.stream_response import make_response
 from app.api.template_options import render_options
 from app.api.tool_messages import tool_fields
 from app.contract.admission import output_limit
+from app.contract.engine_status import ModelInfo
 from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
 from app.text.reasoning_marks import reasoning_start
 from app.text.tool_choice import choose_tools
@@ -38,7 +39,7 @@ async def chat_completions(request: Request) -> ASGIApp:
 def parse_chat(request: RequestContext) -> ApiRequest:
     """Check a chat body, render its template and tokenize (see `Parser`)."""
     body, ignored = request.read(ChatBody)
-    names = {"prompt": "messages"}
+    names = {"prompt": "messages", **body.paths_in_reasoning}
     if body.top_logprobs is not None:
         names["logprobs"] = "top_logprobs"
     if body.max_completion_tokens is not None:
@@ -63,6 +64,7 @@ def parse_chat(request: RequestContext) -> ApiRequest:
             body,
             ignored,
             output=output_limit(params, num_shown_tokens=num_shown),
+            default_max_tokens=_default_length(body, request.model_info),
             reasoning=start,
             tools=prompt.tools,
         )
@@ -97,7 +99,8 @@ class ChatPrompt:
         self._messages = [_check_message(index, message) for index, message in enumerate(body.messages)]
         calls = request.context.text.answers.calls
         self.tools = choose_tools(body.tools, body.tool_choice, is_parallel, calls)
-        options = render_options(body, request.context.text.tokenizer)
+        with renaming(body.paths_in_reasoning):
+            options = render_options(body, request.context.text.tokenizer)
         self._options = replace(options, tools=self.tools.definitions)
         self.continued = _text_of(body.messages[-1]) if body.continue_final_message else None
         self._max_tokens = request.model_info.max_model_len
@@ -155,6 +158,22 @@ def _max_tokens(body: ChatBody) -> int | None:
         message = "max_tokens and max_completion_tokens differ; send one of them."
         raise InvalidValue(message, param="max_completion_tokens")
     return None if given == UNSET_NUMBER else given
+
+
+def _default_length(body: ChatBody, model: ModelInfo) -> int | None:
+    """Return the most tokens of an answer without a limit of its own; None: what fits."""
+    limits: list[int] = []
+    if body.context_share is not None:
+        if not 0 < body.context_share <= 1:
+            raise InvalidValue(
+                f"context_share is {body.context_share}; it must be a number above 0 and at most 1.",
+                param="context_share",
+            )
+        limits.append(max(1, int(model.max_model_len * body.context_share)))
+    says_unlimited = UNSET_NUMBER in (body.max_tokens, body.max_completion_tokens)
+    if model.defaults.max_tokens is not None and not says_unlimited:
+        limits.append(model.defaults.max_tokens)
+    return min(limits, default=None)
 
 
 def _logprobs(body: ChatBody) -> int | None:

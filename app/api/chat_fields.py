@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,14 @@ from app.text.tools import TOOLS_SCHEMA
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
+class SameField(NamedTuple):
+    """A field that another one says the same as: its name and value, and the path of the other one."""
+
+    name: str
+    value: object
+    path: str
+
+
 class ReasoningOptions(msgspec.Struct, kw_only=True):
     """OpenRouter's `reasoning`, which routers send: the same as three fields of a chat."""
 
@@ -22,15 +30,16 @@ class ReasoningOptions(msgspec.Struct, kw_only=True):
     exclude: bool | None = None
     enabled: bool | None = None
 
-    def as_fields(self) -> Iterator[tuple[str, object]]:
-        """Yield the fields of a chat that say the same, with their values."""
-        effort = "none" if self.enabled is False else self.effort
-        given = {
-            "reasoning_effort": effort,
-            "thinking_token_budget": self.max_tokens,
-            "include_reasoning": False if self.exclude else None,
-        }
-        return ((name, value) for name, value in given.items() if value is not None)
+    def as_fields(self) -> Iterator[SameField]:
+        """Yield the fields of a chat that say the same."""
+        if self.enabled is False:
+            yield SameField("reasoning_effort", "none", "reasoning.enabled")
+        elif self.effort is not None:
+            yield SameField("reasoning_effort", self.effort, "reasoning.effort")
+        if self.max_tokens is not None:
+            yield SameField("thinking_token_budget", self.max_tokens, "reasoning.max_tokens")
+        if self.exclude:
+            yield SameField("include_reasoning", False, "reasoning.exclude")
 
 
 class TextPart(msgspec.Struct, tag_field="type", tag="text", kw_only=True):

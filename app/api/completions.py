@@ -50,7 +50,8 @@ def parse_completion(request: RequestContext) -> ApiRequest:
     is_shown = body.echo or params.prompt_logprobs is not None
     num_shown = sum(map(len, encoded)) if is_shown else 0
     scores = {} if body.prompt_logprobs is not None else {"prompt_logprobs": "echo"}
-    default = None if body.max_tokens == UNSET_NUMBER else DEFAULT_MAX_TOKENS
+    of_model = request.model_info.defaults.max_tokens or DEFAULT_MAX_TOKENS
+    default = None if body.max_tokens == UNSET_NUMBER else of_model
     with renaming(scores):
         output = output_limit(params, len(prompts), num_shown)
     longest = max(range(len(encoded)), key=lambda index: len(encoded[index]))

@@ -138,10 +138,11 @@ _VLLM: Mapping[str, Rule] = {
     **_ignored("no experts are reported", "routed_experts_prompt_start", neutral=(0,)),
     **_refused(
         "chat_template", "documents", "prompt_embeds", "truncate_prompt_tokens", "bad_words", "allowed_token_ids",
-        "include_stop_str_in_output", "watermarking", "logprob_token_ids", "repetition_detection",
-        "kv_transfer_params", "ec_transfer_params", "vllm_xargs", "structural_tag", "logits_processors",
+        "include_stop_str_in_output", "watermarking", "logprob_token_ids", "kv_transfer_params",
+        "ec_transfer_params", "vllm_xargs", "structural_tag", "logits_processors",
     ),
     **_refused("return_tokens_as_token_ids", note="send return_token_ids"),
+    **_refused("repetition_detection", note="send repetition_stop"),
     **_refused("return_prompt_text", note="send the body to /apply-template"),
     **dict.fromkeys(("skip_special_tokens", "spaces_between_special_tokens"), _refused_but(True)),
     "embed_dtype": _refused_but("float32"),

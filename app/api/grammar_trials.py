@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from math import ceil
@@ -13,7 +14,6 @@ from app.contract.errors import CannotStart, Draining, EngineFailed, RateLimitEx
 from app.contract.grammar import Grammar
 from app.streaming.background import Background, FairSemaphore
 from app.text.grammar.cache import EXPENSIVE_A_MINUTE, GrammarCache, Lease, Rejection
-from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.trial import Ended, Verdict, encode_grammar, read_trial
 
 MAX_WAITING = 256
@@ -24,20 +24,25 @@ _SIMPLER = (
     "Send a simpler one: with smaller repetitions, lengths and multipleOf, or fewer patterns that one text must match."
 )
 
+Fork = Callable[[], socket.socket]
+"""Has a process forked for a trial."""
+
 _log = logging.getLogger("quire.grammars")
 
 
 class GrammarTrials:
     """Leases grammars for clients. Loop only.
 
-    One trial runs at a time; accounts take turns. Requests of an account for the same grammar share its trial. An
-    account whose trials were expensive too often must wait before it may send another new grammar.
+    A grammar has a short trial first, and a whole one if that was not enough. One of each kind runs at a time, so that
+    nobody's ordinary grammar waits for long trials, and these for none but each other; accounts take turns in both.
+    Requests of an account for the same grammar share its trials. An account whose trials were expensive too often must
+    wait before it may send another new grammar.
     """
 
     def __init__(self, cache: GrammarCache, threads: Background) -> None:
         self._cache = cache
         self._threads = threads
-        self._permit = FairSemaphore(1, MAX_WAITING)
+        self._short, self._whole = (FairSemaphore(1, MAX_WAITING) for _ in range(2))
         self._trials: dict[tuple[Grammar, str], asyncio.Task[None]] = {}
         self._is_closed = False
 
@@ -66,7 +71,8 @@ class GrammarTrials:
     def close(self) -> None:
         """End all trials, and the process that forks them. Idempotent."""
         self._is_closed = True
-        self._permit.release_all()
+        self._short.release_all()
+        self._whole.release_all()
         self._cache.close()
 
     def _begin(self, grammar: Grammar, account: str) -> asyncio.Task[None]:
@@ -97,18 +103,27 @@ class GrammarTrials:
         if children is None:  # one that is no client's, or there are none for this model
             (await self._threads.run(self._cache.lease, grammar, account, account=account)).release()
             return
-        await self._permit.acquire(account)
-        try:
-            if (lease := self._cache.lease_decided(grammar, account)) is None:  # no other account has sent it meanwhile
-                self._check_allowance(account)
-                lease = await self._try(grammar, account, children)
-            lease.release()
-        finally:
-            self._permit.release()
+        lease = await self._in_turn(self._short, grammar, account, children.fork_short)
+        lease = lease or await self._in_turn(self._whole, grammar, account, children.fork)
+        assert lease is not None
+        lease.release()
 
-    async def _try(self, grammar: Grammar, account: str, children: ForkClient) -> Lease:
-        """Try a grammar; keep its rejection, or lease it."""
-        verdict, ended = await self._outcome(grammar, account, children)
+    async def _in_turn(self, permit: FairSemaphore, grammar: Grammar, account: str, fork: Fork) -> Lease | None:
+        """Try a grammar when it is its account's turn; None if it needs a longer trial."""
+        await permit.acquire(account)
+        try:
+            if (lease := self._cache.lease_decided(grammar, account)) is not None:
+                return lease  # another account has sent it meanwhile
+            self._check_allowance(account)
+            return await self._try(grammar, account, fork)
+        finally:
+            permit.release()
+
+    async def _try(self, grammar: Grammar, account: str, fork: Fork) -> Lease | None:
+        """Try a grammar; keep its rejection, or lease it; None if it needs a longer trial."""
+        verdict, ended = await self._outcome(grammar, account, fork)
+        if ended.needs_longer:
+            return None
         self._cache.note_compiled(ended.cpu_s)
         if ended.cpu_s >= EXPENSIVE_S or ended.limit is not None:
             self._cache.expensive.take(account)
@@ -123,30 +138,31 @@ class GrammarTrials:
         plain = grammar
         if verdict is not None and verdict.lark is not None:
             plain = replace(grammar, source=verdict.lark, gbnf=None)
-        return self._cache.accept(grammar, plain, account, ended.num_bytes)
+        return self._cache.accept(grammar, plain, account, ended.num_bytes, ended.cpu_s)
 
-    async def _outcome(self, grammar: Grammar, account: str, children: ForkClient) -> tuple[Verdict | None, Ended]:
+    async def _outcome(self, grammar: Grammar, account: str, fork: Fork) -> tuple[Verdict | None, Ended]:
         """Return what a trial says and how it ended; one that somebody else has ended is repeated once."""
         for _ in range(NUM_TRIES):
             if self._is_closed:
                 raise Draining("The server is shutting down.")
             try:
-                data = await _exchange(await self._fork(account, children), encode_grammar(grammar))
+                data = await _exchange(await self._forked(account, fork), encode_grammar(grammar))
             except CannotStart as error:
                 _log.error("%s", error.message)
                 continue
             verdict, ended = read_trial(data)
-            if verdict is not None or ended.limit is not None:
+            if verdict is not None or ended.limit is not None or ended.needs_longer:
                 return verdict, ended
             _log.warning("the trial of a grammar has ended without a result (%s)", ended)
         raise EngineFailed("The grammar could not be tried; see the server log. Try again.")
 
-    async def _fork(self, account: str, children: ForkClient) -> socket.socket:
+    async def _forked(self, account: str, fork: Fork) -> socket.socket:
         """Have a process forked, by one that is started where none runs."""
+        assert self._cache.children is not None
         with suppress(CannotStart):
-            return children.fork()
-        await self._threads.run(children.start, account=account)
-        return children.fork()
+            return fork()
+        await self._threads.run(self._cache.children.start, account=account)
+        return fork()
 
 
 async def _exchange(connection: socket.socket, line: bytes) -> bytes:

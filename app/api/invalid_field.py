@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from app.config.settings import nearest
+from app.config.nearest import nearest
 from app.contract.errors import InvalidValue
 from app.contract.sampling_params import check_bias
 

@@ -101,6 +101,7 @@ class JsonResponse:
                 self._message(choice, "".join(texts[choice])),
                 self._logprobs(choice, Logprobs(num_top, bytes(rows[choice]))) if self._has_logprobs else None,
                 self._reason(choice, reason),
+                session.stop_reasons.get(choice),
                 token_ids[choice] if token_ids else None,
                 self._scores_of(choice) if self._request.shown.has_logprobs else None,
             )

@@ -24,7 +24,7 @@ from app.contract.engine_status import EngineState
 from app.contract.errors import Draining, EngineFailed, HostNotAllowed, HttpInvalid, InvalidApiKey, QuireError
 from app.runtime.clock import Clock
 
-OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/health"})
+OPEN_PATHS = frozenset({"/", "/preview", "/livez", "/readyz", "/health"})
 OPEN_PREFIX = "/static/"
 METRICS_PATH = "/metrics"
 # A probe gets these states again and again from a healthy server.

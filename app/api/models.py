@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -47,6 +45,7 @@ def _model(context: ApiContext) -> dict[str, object]:
         "kv_capacity_tokens": model_info.kv_capacity_tokens,
         "format": model_info.format,
         "quantization": model_info.quantization,
-        "default_sampling_params": dataclasses.asdict(model_info.defaults),
+        "default_sampling_params": model_info.defaults.values(),
+        "default_sampling_sources": dict(model_info.defaults.sources),
         "capabilities": capabilities_of(context.text, model_info, context.grammars).fields(),
     }

@@ -26,7 +26,6 @@ from app.contract.overload_levels import effects
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.runtime.clock import monotonic
-from app.runtime.gc_tuning import trim_heap
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.openai_shapes import TokenBytes
 from app.text.grammar.cache import Lease
@@ -171,10 +170,15 @@ class RequestContext:
             InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `contract.admission.admit`.
         """
         is_clamped = self.context.config.server.clamp_max_tokens
-        resolved = admit(prompt_token_ids, params, self.model_info, output, is_clamped=is_clamped)
-        if params.max_tokens is None:
-            resolved = _limit_max_tokens(resolved, default_max_tokens, self.brownout_max_tokens)
-        return resolved
+        limits = [limit for limit in (default_max_tokens, self.brownout_max_tokens) if limit is not None]
+        return admit(
+            prompt_token_ids,
+            params,
+            self.model_info,
+            output,
+            is_clamped=is_clamped,
+            default_max_tokens=min(limits, default=None),
+        )
 
     def engine_request(
         self,
@@ -270,7 +274,7 @@ async def parse(
     if len(body) <= MAX_SMALL_BYTES:
         return await context.threads.run(parser, request, account=sender.account)
     try:
-        return await context.long_thread.run(_parse_long, parser, request, account=sender.account)
+        return await context.long_thread.run(parser, request, account=sender.account)
     finally:
         context.heap.note_large()
 
@@ -288,20 +292,6 @@ async def parse_answer(
     if grammar is None or parsed.origin is None:
         return parsed
     return replace(parsed, lease=await lease(grammar, parsed.origin, context, sender.account))
-
-
-def _parse_long(parser: Parser[Result], request: RequestContext) -> Result:
-    try:
-        return parser(request)
-    finally:
-        trim_heap()
-
-
-def _limit_max_tokens(params: SamplingParams, *limits: int | None) -> SamplingParams:
-    """Return `params` with a max_tokens of at most each of `limits`, but at least min_tokens."""
-    assert params.max_tokens is not None
-    lowest = min([params.max_tokens, *(limit for limit in limits if limit is not None)])
-    return replace(params, max_tokens=max(lowest, params.min_tokens))
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from app.api.field_table import OFF, Fate, is_one_of, rule_of
 from app.api.invalid_field import invalid_field
 from app.api.response_format import UNSUPPORTED_OUTPUTS, StructuredOutputFields, VllmOutputs
 from app.api.structured_output import requested_outputs
-from app.config.settings import nearest
+from app.config.nearest import nearest
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.sampling_params import SamplingParams
 from app.text.tools import unknown_fields
@@ -62,6 +62,7 @@ class SamplingBody(StructuredOutputFields, kw_only=True):
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
     min_tokens: int | None = None
+    repetition_stop: bool | None = None
     max_tokens: int | None = None
     prompt_logprobs: int | None = None
     priority: int | None = None
@@ -83,11 +84,17 @@ class ChatBody(SamplingBody, kw_only=True):
     tools: Tools = None
     tool_choice: ToolChoice = None
     max_completion_tokens: int | None = None
+    context_share: float | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
     parallel_tool_calls: bool | None = None
     include_reasoning: bool | None = None
     reasoning: ReasoningOptions | None = None
+
+    @property
+    def paths_in_reasoning(self) -> dict[str, str]:
+        """The paths of the options in `reasoning` that say the same as other fields, by the names of these."""
+        return {} if self.reasoning is None else {each.name: each.path for each in self.reasoning.as_fields()}
 
 
 _IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
@@ -143,6 +150,7 @@ def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool)
     _reject_in_messages(fields.get("messages"))
     if issubclass(kind, SamplingBody):
         _reject_in_outputs(fields.get("structured_outputs"))
+        _reject_misplaced_schema(fields.get("response_format"))
     try:
         body = msgspec.convert(fields, kind, str_keys=True)
     except msgspec.ValidationError as error:
@@ -243,9 +251,23 @@ def _reject_in_outputs(outputs: object) -> None:
         )
 
 
+def _reject_misplaced_schema(given: object) -> None:
+    """Reject a schema that is not where OpenAI has it, but directly in `response_format` or in `json_schema`."""
+    if not isinstance(given, dict) or given.get("type") != "json_schema":
+        return
+    path, named = "response_format.json_schema", given.get("json_schema")
+    if isinstance(named, dict):
+        path, named = f"{path}.schema", named.get("schema")
+    if named is None:
+        raise InvalidValue(
+            f'{path} is missing; send the schema there: {{"type": "json_schema", "json_schema": {{"schema": ...}}}}.',
+            param=path,
+        )
+
+
 def _spread(body: ChatBody, reasoning: ReasoningOptions) -> None:
     """Set the fields that say the same as `reasoning`."""
-    for name, value in reasoning.as_fields():
+    for name, value, _ in reasoning.as_fields():
         if getattr(body, name) not in (None, value):
             raise InvalidValue(f"reasoning and {name} contradict each other; send one of them.", param="reasoning")
         setattr(body, name, value)

@@ -13,7 +13,7 @@ import orjson
 from app.api.schemas import ChatBody
 from app.contract.errors import InvalidValue
 from app.text.chat_template import RenderOptions
-from app.text.template_variables import FIELD, check_names
+from app.text.template_variables import FIELD, check_names, with_both_switches
 from app.text.tokenizer import Tokenizer
 
 MAX_KWARGS_BYTES = 16 * 2**10  # as JSON
@@ -49,21 +49,17 @@ def _variables(body: ChatBody, tokenizer: Tokenizer) -> Mapping[str, object]:
     _check_size(given)
     check_names(given, tokenizer)
     _check_keys(_keys(given), tokenizer.special_tokens)
-    if not isinstance(given.get("enable_thinking", False), bool):
-        raise InvalidValue(f"{FIELD}.enable_thinking must be true or false.", param=f"{FIELD}.enable_thinking")
     effort = body.reasoning_effort
     ours: dict[str, object] = {} if effort is None else {"reasoning_effort": effort}
     if effort in NO_THINKING:
         ours["enable_thinking"] = False
-    if "enable_thinking" in (both := given | ours) and "thinking" not in given:
-        ours["thinking"] = both["enable_thinking"]  # DeepSeek's name
     for name, value in ours.items():
         if given.get(name, value) != value:
             raise InvalidValue(
                 f"reasoning_effort {effort!r} and {FIELD}.{name} contradict each other; send one of them.",
                 param="reasoning_effort",
             )
-    return given | ours
+    return with_both_switches(given | ours)
 
 
 def _check_size(given: Mapping[str, object]) -> None:

@@ -6,7 +6,8 @@ Bodies are checked, bounded and encoded as those of completions and chats, on th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import orjson
@@ -23,6 +24,8 @@ from app.contract.admission import too_long
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.text.spelled_tokens import encode_as_text
 from app.text.tokenizer import Tokenizer
+
+ITEMS_AT_ONCE = 1024  # of a list that is written as JSON
 
 
 class TokenizePrompt(AnyBody, kw_only=True):
@@ -115,7 +118,7 @@ def tokenized(request: RequestContext) -> Answer:
         request.check_num_chars(len(body.prompt))
         is_added = body.add_special_tokens is not False
         token_ids = tokenizer.encode(body.prompt, add_special_tokens=is_added, max_tokens=limit)
-    strings = [tokenizer.token_string(token_id) for token_id in token_ids] if body.return_token_strs else None
+    strings = _json_list(map(tokenizer.token_string, token_ids)) if body.return_token_strs else None
     counts = {"count": len(token_ids), "max_model_len": limit}
     return Answer(orjson.dumps({**counts, "tokens": token_ids, "token_strs": strings}), ignored)
 
@@ -147,7 +150,7 @@ def counted(request: RequestContext) -> Answer:
     return Answer(orjson.dumps({"input_tokens": len(ChatPrompt(request, body).token_ids())}), ignored)
 
 
-def _tokens_of_content(request: RequestContext, body: TokenizeContent) -> Sequence[object]:
+def _tokens_of_content(request: RequestContext, body: TokenizeContent) -> Sequence[int] | orjson.Fragment:
     tokenizer, limit = request.context.text.tokenizer, request.model_info.max_model_len
     request.check_num_chars(len(body.content))
     if body.parse_special is False:
@@ -156,7 +159,13 @@ def _tokens_of_content(request: RequestContext, body: TokenizeContent) -> Sequen
         token_ids = tokenizer.encode(body.content, add_special_tokens=bool(body.add_special), max_tokens=limit)
     if not body.with_pieces:
         return token_ids
-    return [{"id": token_id, "piece": _piece(tokenizer, token_id)} for token_id in token_ids]
+    return _json_list({"id": token_id, "piece": _piece(tokenizer, token_id)} for token_id in token_ids)
+
+
+def _json_list(items: Iterator[object]) -> orjson.Fragment:
+    """Return a list as JSON. It is written in pieces: the objects of a long one would take tens of megabytes."""
+    pieces = iter(lambda: [*islice(items, ITEMS_AT_ONCE)], [])
+    return orjson.Fragment(b"[%b]" % b",".join(orjson.dumps(piece)[1:-1] for piece in pieces))
 
 
 def _piece(tokenizer: Tokenizer, token_id: int) -> str | list[int]:

@@ -82,6 +82,14 @@ class Checkpoint:
         return int((self.folder / "config.json").stat().st_mtime)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What the model may be called: as config.json, the hub's cache and its folder name it, without its owner."""
+        given = self.config.get("_name_or_path")
+        in_hub = self.folder.parents[1].name if self.folder.parent.name == "snapshots" else ""
+        found = (given if isinstance(given, str) else "", in_hub.replace("--", "/"), self.folder.name)
+        return tuple(name.rstrip("/").rpartition("/")[2] for name in found if name)
+
+    @property
     def text_source(self) -> Path:
         """What tokenizer and chat template are read from."""
         return self.folder

@@ -70,6 +70,12 @@ class GgufFiles:
         return cls(GgufMetadata(first.file, first.fields), tensors, _revision(headers), created, states)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What the model may be called: by its metadata, and by its file."""
+        given = (self.metadata.fields.get(f"general.{key}") for key in ("name", "basename"))
+        return (*(name for name in given if isinstance(name, str)), self.metadata.file.name)
+
+    @property
     def text_source(self) -> GgufMetadata:
         """What tokenizer and chat template are read from."""
         return self.metadata

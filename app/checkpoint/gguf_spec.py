@@ -5,8 +5,9 @@ Without torch, so that an unsupported model is rejected before slow imports.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from app.checkpoint.fields import Fields
 from app.checkpoint.folder import rejected
@@ -20,7 +21,7 @@ from app.checkpoint.tensor_names import TensorNames, find_tensors
 from app.checkpoint.tensor_types import ADVICE
 from app.contract.errors import InvalidValue
 from app.contract.requests import PoolingKind
-from app.contract.sampling_params import SamplingDefaults, SamplingParams
+from app.contract.sampling_params import SamplingParams
 
 MAX_VOCABULARY = 2**20
 
@@ -260,16 +261,18 @@ def _read_end_ids(metadata: GgufMetadata, vocab_size: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _read_defaults(metadata: GgufMetadata) -> SamplingDefaults:
+def _read_defaults(metadata: GgufMetadata) -> Mapping[str, float]:
     """Read the keys general.sampling.*, if there are some."""
     names = {name: f"general.sampling.{key}" for name, key in _SAMPLING.items()}
     given = {name: metadata.fields[key] for name, key in names.items() if key in metadata.fields}
-    values = {name: _short(value) if isinstance(value, float) else value for name, value in given.items()}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        values[name] = _short(value) if isinstance(value, float) else value
     try:
-        SamplingParams(**values)  # type: ignore[arg-type]  # it checks the types too
+        SamplingParams(**values)  # it checks the types too
     except InvalidValue as error:
         raise rejected(f"{metadata.file}: general.sampling: {error.message} Take another file.") from None
-    return SamplingDefaults(**values)  # type: ignore[arg-type]
+    return values
 
 
 def _dtype(files: GgufFiles) -> str:

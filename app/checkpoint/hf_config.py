@@ -7,6 +7,7 @@ own, in specs/.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from app.checkpoint.fields import Fields
 from app.checkpoint.folder import Checkpoint, TensorEntry, rejected
@@ -15,8 +16,9 @@ from app.checkpoint.specs.family import Given
 from app.checkpoint.specs.registry import find_family
 from app.checkpoint.tensor_names import TensorNames, find_tensors
 from app.contract.errors import InvalidValue
-from app.contract.sampling_params import SamplingDefaults, SamplingParams
+from app.contract.sampling_params import SamplingParams
 
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 
@@ -77,17 +79,16 @@ def _read_eos(checkpoint: Checkpoint, vocab_size: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _read_defaults(checkpoint: Checkpoint) -> SamplingDefaults:
+def _read_defaults(checkpoint: Checkpoint) -> Mapping[str, float]:
     """Read the sampling defaults of generation_config.json; `do_sample: false` means greedy."""
     given = checkpoint.generation_config
-    names = [field.name for field in dataclasses.fields(SamplingDefaults) if given.get(field.name) is not None]
+    values = {name: given[name] for name in _SAMPLING if given.get(name) is not None}
     try:
-        SamplingParams(**{name: given[name] for name in names})
+        SamplingParams(**values)
     except InvalidValue as error:
         file = checkpoint.folder / "generation_config.json"
         raise rejected(f"{file}: {error.message} Correct or remove it.") from None
-    defaults = SamplingDefaults(**{name: given[name] for name in names})
-    return dataclasses.replace(defaults, temperature=0.0) if given.get("do_sample") is False else defaults
+    return {**values, "temperature": 0.0} if given.get("do_sample") is False else values
 
 
 def _find_tensors(spec: ModelSpec, names: TensorNames, checkpoint: Checkpoint) -> dict[str, TensorEntry]:

@@ -22,6 +22,7 @@ from app.checkpoint.folder import EMBEDDED, LFS_POINTER, check_no_pointer, reada
 from app.checkpoint.gguf_header import begins_as_gguf
 from app.checkpoint.hub.hub_cache import HubName
 from app.checkpoint.hub.repo_files import GGUF, RepoFile, choose, variants
+from app.config.nearest import nearest
 from app.contract.errors import ConfigurationError
 from app.observe.console import Console
 
@@ -101,7 +102,7 @@ def _local(model: str) -> Path:
             raise rejected(f"{model} is a file that is no GGUF file; {_FORMS}.")
         if path.is_symlink():
             raise rejected(f"{model} is a link that leads to nothing; {_FORMS}.")
-    raise rejected(f"There is no folder or file {model}; {_FORMS}.")
+    raise rejected(f"There is no folder or file {model}{nearest(model, (EMBEDDED, SMOLLM2))}; {_FORMS}.")
 
 
 def _in_folder(model: str, folder: Path) -> Path:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from app.contract.sampling_params import SamplingDefaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,8 @@ class ModelSpec:
     """One decoder-only model.
 
     Embeddings are multiplied by `embedding_scale`, what layers add to the residual by `residual_multiplier`, logits by
-    `logit_scale`. `attention_scale` multiplies the products of queries and keys; None: 1 / sqrt(head_dim).
+    `logit_scale`. `attention_scale` multiplies the products of queries and keys; None: 1 / sqrt(head_dim). `defaults`
+    are the parameters of sampling that the files name.
     """
 
     architecture: str
@@ -68,7 +68,7 @@ class ModelSpec:
     layers: tuple[LayerSpec, ...]
     dtype: str
     eos_token_ids: tuple[int, ...]
-    defaults: SamplingDefaults
+    defaults: Mapping[str, float]
     embedding_scale: float = 1.0
     residual_multiplier: float = 1.0
     attention_scale: float | None = None

@@ -26,6 +26,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from app.client.protocol import PROTOCOL, ChatEvent, ClientProtocol, ClientState, ClientStream, Frame
+from app.config.base_url import read_base_url
 from app.contract.errors import QuireError
 from app.runtime.clock import monotonic
 
@@ -233,11 +234,12 @@ async def connect(url: str, key: str | None = None) -> AsyncIterator[ChatClient]
     """Connect to a server (`http://host:port`, or the `ws://` URL of its WebSocket) for the duration of a block.
 
     Raises:
+        ConfigurationError: `url` is no URL of a server.
         ServerRefused: the server rejected the WebSocket (with its status and error code).
         ConnectionLost: the server closed the connection at once (4401: wrong key).
         OSError: the server cannot be reached.
     """
-    address = url.rstrip("/").replace("http", "ws", 1) + "/ws" if url.startswith("http") else url
+    address = str(read_base_url(url, "url")).replace("http", "ws", 1) + "/ws"
     opening = open_websocket(
         address,
         subprotocols=[Subprotocol(PROTOCOL)],

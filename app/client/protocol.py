@@ -60,6 +60,7 @@ class ClientStream:
         stream_id, model: the server's id and the model's name, once the request is accepted.
         progress: the last `progress` frame; None while the answer is generating tokens.
         finish_reasons: the finish reasons of the choices that have ended.
+        stop_reasons: the stop reasons of those that have one.
         usage, timings: the server's counts and times, once the stream is done.
         failure: the `error` frame that ended the stream.
     """
@@ -73,6 +74,7 @@ class ClientStream:
         self.model: str | None = None
         self.progress: Frame | None = None
         self.finish_reasons: dict[int, str] = {}
+        self.stop_reasons: dict[int, int | str] = {}
         self.usage: dict[str, Any] | None = None
         self.timings: dict[str, float] | None = None
         self.failure: Frame | None = None
@@ -105,6 +107,8 @@ class ClientStream:
             self.state = ClientState.STREAMING if any(self._received) else ClientState.WAITING
         elif kind == "finish":
             self.finish_reasons[frame["i"]] = frame["finish_reason"]
+            if "stop_reason" in frame:
+                self.stop_reasons[frame["i"]] = frame["stop_reason"]
         elif kind == "done":
             self.usage, self.timings = frame["usage"], frame["timings"]
             self._end(ClientState.DONE)

@@ -14,7 +14,8 @@ from typing import Any
 
 from app.commands.options import Parser, add_settings, engine_settings, read_config
 from app.commands.workload import SHAPES, random_workload, write_shape
-from app.config.settings import Config, nearest, served_name
+from app.config.nearest import nearest
+from app.config.settings import Config, served_name
 from app.contract.errors import ConfigurationError
 from app.runtime.torch_needs import load_torch
 
@@ -23,9 +24,12 @@ BENCHMARKS = ("throughput", "serve")
 
 def add_options(parser: Parser) -> None:
     """Add the benchmark's name and its options."""
-    parser.usage = "quire bench throughput [OPTIONS]"
+    parser.usage = "quire bench throughput [OPTIONS]\n       quire bench serve URL [OPTIONS]"
     parser.add_argument(
-        "benchmark", metavar="BENCHMARK", help="throughput: offline tokens per second, compared with a peer."
+        "benchmark",
+        metavar="BENCHMARK",
+        help="throughput: offline tokens per second, compared with a peer, with the options below. serve: latency and "
+        "throughput of a running server (see quire bench serve --help).",
     )
     parser.add_argument(
         "--shape",
@@ -48,7 +52,7 @@ def add_options(parser: Parser) -> None:
         help="Run only the first N requests on the peer, which is slow. Default all.",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="Write the results to FILE as JSON.")
-    add_settings(parser, "model", "cache", "scheduler")
+    add_settings(parser, "model", "sampling", "cache", "scheduler")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,7 +62,9 @@ def run(args: argparse.Namespace) -> int:
             f"the options of `quire bench {name}` come after the name (see quire bench {name} --help)"
         )
     if args.benchmark not in BENCHMARKS:
-        raise ConfigurationError(f"unknown benchmark {args.benchmark!r}{nearest(args.benchmark, BENCHMARKS)}")
+        raise ConfigurationError(
+            f"unknown benchmark {name!r}{nearest(name, BENCHMARKS)}; it must be one of {', '.join(BENCHMARKS)}"
+        )
     for name in ("num_requests", "repeat", "peer_requests"):
         if (value := getattr(args, name)) is not None and value < 1:
             raise ConfigurationError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")

@@ -25,7 +25,7 @@ from app.loadgen.figures import rate_text
 from app.loadgen.files import Result, to_csv, to_json
 from app.loadgen.load import Load
 from app.loadgen.load_client import Client
-from app.loadgen.report import report, sweep_report
+from app.loadgen.report import prompt_length, report, sweep_report
 from app.loadgen.sweep import sweep
 from app.loadgen.target import Target, find_target, first_model
 from app.observe.terminal import Terminal, own_terminal
@@ -74,9 +74,7 @@ class Results:
             "settings": dataclasses.asdict(load) | {"rates": [rate_text(rate) for rate in rates]},
             **describe_run(),
         }
-        lengths = f"lengths as in {load.lengths}" if load.lengths else f"{load.input_len} in, {load.output_len} out"
-        kind = "words" if load.vocab_size is None else "token ids"
-        self._title = f"{load.model}, {load.endpoint}, prompts of random {kind}, {lengths}"
+        self._title = f"{load.model}, {load.endpoint}, {load.describe()}"
         print(f"{target.url}: {self._title}", flush=True)
 
     def add(self, result: Result) -> None:
@@ -87,7 +85,9 @@ class Results:
             (self._output / "serve.json").write_text(to_json(self._about, self._results))
             (self._output / "serve.csv").write_text(to_csv(self._results))
             title = f"{self._load.model} under load, measured by its clients"
-            picture = chart([each.figures for each in self._results], title, f"{self._title}; {cpu_name()}")
+            counted = prompt_length(result.figures)
+            about = f"{self._title}{f' ({counted})' if counted else ''}; {cpu_name()}"
+            picture = chart([each.figures for each in self._results], title, about)
             plots.save(picture, self._output / "serve.svg")
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from app.commands.options import Parser
-from app.config.settings import nearest
+from app.config.nearest import nearest
 from app.contract.errors import ConfigurationError
 from app.loadgen.lengths import MODELS
 from app.loadgen.load import PATHS, Load

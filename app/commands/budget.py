@@ -20,8 +20,9 @@ from app.checkpoint.quantized_rows import quantized_bytes
 from app.checkpoint.sizes import StoredType, decoded, item_bytes, kept_bytes, kv_bytes_per_token
 from app.checkpoint.spec import ModelSpec
 from app.config.devices import CAPABILITIES, gpu_rejection
+from app.config.nearest import nearest
 from app.config.setting import KIB, MIB
-from app.config.settings import Config, nearest
+from app.config.settings import Config
 from app.contract.errors import CannotStart, ConfigurationError
 from app.engine.execute.memory_plan import plan_num_blocks, plan_num_host_blocks
 from app.kernels.cpu.compiling import supported_sets

@@ -1,4 +1,4 @@
-"""`quire chat [--url URL | --model M] [--ws]`: a conversation in the terminal."""
+"""`quire chat [MODEL] [--url URL] [--ws]`: a conversation in the terminal."""
 
 from __future__ import annotations
 
@@ -7,26 +7,33 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
-from importlib import import_module
+from functools import partial
 
+from app.commands.answer_end import CHAT_LIMITS
+from app.commands.dialog.conversation import Conversation
+from app.commands.dialog.dialog import Dialog
+from app.commands.dialog.history import History
+from app.commands.dialog.questions import piped_questions, typed_questions
+from app.commands.dialog.responder import Responder
+from app.commands.dialog.screens import new_screen
 from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
-from app.commands.streamed_text import TextStream
-from app.commands.unicode_text import as_unicode, keep_invalid_bytes
-from app.contract.errors import ConfigurationError, QuireError
+from app.config.base_url import read_base_url
+from app.contract.errors import ConfigurationError
 from app.contract.sampling_params import SamplingParams
 
-Responder = Callable[[list[dict[str, str]]], TextStream]
-"""Takes the conversation and yields the next answer as text deltas."""
-
-GREETING = "Ask a question. /new starts a new conversation, Ctrl-C stops an answer, /quit or Ctrl-D exits."
+GREETING = "Ask a question. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the chat."
 
 
 def add_options(parser: Parser) -> None:
     """Add the server or the model, and the sampling options."""
-    parser.usage = "quire chat [--url URL | --model M] [--ws] [OPTIONS]"
+    parser.usage = "quire chat [MODEL] [--url URL] [--ws] [OPTIONS]"
     parser.add_argument(
-        "--url", metavar="URL", help="URL of a running server; by default the model is loaded in this process."
+        "served", nargs="?", metavar="MODEL", help="Same as --model; with --url, a model of the server."
+    )
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        help="URL of a running server, with or without /v1; by default the model is loaded in this process.",
     )
     parser.add_argument("--ws", action="store_true", help="Use the server's WebSocket instead of server-sent events.")
     parser.add_argument(
@@ -37,62 +44,22 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument("--system", metavar="TEXT", help="System message of the conversation.")
     add_sampling(parser)
-    add_settings(parser, "model", "cache", "scheduler", without=SAMPLING_NAMES)
+    add_settings(parser, "model", "sampling", "cache", "scheduler", without=SAMPLING_NAMES)
 
 
 def run(args: argparse.Namespace) -> int:
     """Chat until the user ends the conversation."""
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
-        responder = _remote(args, runner) if args.url else _local(args, runner, stack)
-        if sys.stdin.isatty():
-            print(GREETING)
-        converse(responder, _questions(), args.system)
+        responder = _local(args, runner, stack) if args.url is None else _remote(args, runner)
+        is_interactive = sys.stdin.isatty()
+        dialog = Dialog(responder, new_screen(), Conversation(args.system or ""), is_interactive=is_interactive)
+        if is_interactive:
+            dialog.greet(GREETING)
+            dialog.run(stack.enter_context(contextlib.closing(typed_questions(History(), dialog.say))))
+        else:
+            dialog.run(piped_questions())
     return 0
-
-
-def converse(responder: Responder, questions: Iterator[str], system: str | None = None) -> None:
-    """Answer `questions` one after the other on standard output, each with the conversation so far.
-
-    A failed answer prints one line and leaves the conversation as it was before the question. If standard input is not
-    a terminal, a failed answer ends the conversation.
-
-    Raises:
-        QuireError: an answer failed and standard input is not a terminal.
-    """
-    start = [{"role": "system", "content": system}] if system else []
-    messages = list(start)
-    for question in questions:
-        if question == "/quit":
-            return
-        if question == "/new":
-            messages = list(start)
-            print("(new conversation)")
-        elif question.startswith("/"):
-            print(f"(unknown command {question.split()[0]}; use /new or /quit)")
-        elif question:
-            conversation = [*messages, {"role": "user", "content": question}]
-            try:
-                as_unicode(question, "the question")
-                messages = [*conversation, {"role": "assistant", "content": _print_answer(responder(conversation))}]
-            except QuireError as error:
-                if not sys.stdin.isatty():
-                    raise
-                print(f"quire: error: {error.message}", file=sys.stderr)
-
-
-def _print_answer(stream: TextStream) -> str:
-    """Print an answer while it is generated, and return it; an interrupt ends it early."""
-    answer = ""
-    try:
-        with contextlib.closing(stream):
-            for delta in stream:
-                answer += delta
-                print(delta, end="", flush=True)
-        print()
-    except KeyboardInterrupt:
-        print(" (stopped)")
-    return answer
 
 
 def _note(text: str) -> None:
@@ -101,41 +68,22 @@ def _note(text: str) -> None:
         print(f"\n({text})", end="", file=sys.stderr, flush=True)
 
 
-def _questions() -> Iterator[str]:
-    """Yield the user's lines until the input ends."""
-    if sys.stdin.isatty():
-        with contextlib.suppress(ImportError):
-            import_module("readline")  # makes input() editable
-    keep_invalid_bytes()
-    while True:
-        try:
-            yield input("> " if sys.stdin.isatty() else "").strip()
-        except EOFError:
-            return
-        except KeyboardInterrupt:
-            print()
-
-
 def _remote(args: argparse.Namespace, runner: asyncio.Runner) -> Responder:
-    from app.commands.remote import sse_answer, websocket_answer
+    from app.commands.remote import RemoteModels, sse_answer, websocket_answer
 
-    if "model" in vars(args):
-        raise ConfigurationError("--url and --model cannot be used together; give a server or a model")
+    url = read_base_url(args.url, "--url")
     key = args.server_key or os.environ.get("QUIRE_API_KEY", "").partition(",")[0] or None
     if key is not None and not key.isascii():
         raise ConfigurationError("the API key has other characters than ASCII, which HTTP cannot send; correct it")
-    fields = read_sampling(args)
-    if args.ws:
-        return lambda messages: websocket_answer(runner, args.url, key, messages, fields, _note)
-    return lambda messages: sse_answer(args.url, key, messages, fields)
+    answer = partial(websocket_answer, runner, url, key, note=_note) if args.ws else partial(sse_answer, url, key)
+    return RemoteModels(url, key, answer, CHAT_LIMITS | read_sampling(args), args.served or vars(args).get("model"))
 
 
 def _local(args: argparse.Namespace, runner: asyncio.Runner, stack: contextlib.ExitStack) -> Responder:
     if args.ws:
         raise ConfigurationError("--ws needs --url, the server to connect to")
-    config = read_config(args)
-    params = SamplingParams(**{"max_tokens": None, **read_sampling(args)})
-    from app.commands.local import LocalModel
+    config = read_config(args, model=args.served)
+    params = SamplingParams(**{"max_tokens": None, "repetition_stop": True, **read_sampling(args)})
+    from app.commands.local import LocalModels
 
-    model = stack.enter_context(contextlib.closing(LocalModel(config, runner)))
-    return lambda messages: model.chat(messages, params)
+    return stack.enter_context(contextlib.closing(LocalModels(config, runner, params)))

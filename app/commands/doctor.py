@@ -22,6 +22,7 @@ from app.config.devices import (
     describe_capability,
     gpu_rejection,
     has_nvidia_driver,
+    missing_gpu,
     resolve_device,
 )
 from app.config.setting import GIB, MIB
@@ -51,15 +52,16 @@ class Finding(NamedTuple):
 
 
 def add_options(parser: Parser) -> None:
-    """Add the settings of the server to check for."""
-    parser.usage = "quire doctor [OPTIONS]"
-    add_settings(parser, "model", "cache", "scheduler", "server")
+    """Add the model and the settings of the server to check for."""
+    parser.usage = "quire doctor [MODEL] [OPTIONS]"
+    parser.add_argument("served", nargs="?", metavar="MODEL", help="Same as --model.")
+    add_settings(parser, "model", "sampling", "cache", "scheduler", "server")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print one line per check; return 1 if a check failed."""
     load_torch()
-    config = read_config(args)
+    config = read_config(args, model=args.served)
     marks = set()
     for finding in findings(config):
         marks.add(finding.mark)
@@ -131,7 +133,7 @@ def _gpu(config: Config) -> tuple[Mark, str]:
         return (Mark.FAIL if config.model.device == CUDA else Mark.WARN), NO_ROCM
     if not torch.cuda.is_available():
         if config.model.device == CUDA:
-            return Mark.FAIL, "--device cuda is set, but torch finds no GPU"
+            return Mark.FAIL, f"--device cuda is set, but {missing_gpu() or 'torch finds no GPU'}"
         has_driver = has_nvidia_driver()
         text = "an NVIDIA driver is installed, but torch finds no GPU" if has_driver else "none"
         return (Mark.WARN if has_driver else Mark.OK), f"{text}; the model runs on the CPU"

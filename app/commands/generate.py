@@ -7,8 +7,10 @@ import asyncio
 import contextlib
 import sys
 
+from app.commands.answer_end import end_words
+from app.commands.dialog.screens import plain_screen, show
 from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
-from app.commands.unicode_text import as_unicode, keep_invalid_bytes
+from app.config.unicode_text import as_unicode, keep_invalid_bytes
 from app.contract.sampling_params import SamplingParams
 
 
@@ -18,25 +20,25 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("prompt", metavar="PROMPT", help="The prompt; `-` reads it from standard input.")
     parser.add_argument("--raw", action="store_true", help="Complete PROMPT as plain text, without the chat template.")
     add_sampling(parser)
-    add_settings(parser, "model", "cache", "scheduler", without=SAMPLING_NAMES)
+    add_settings(parser, "model", "sampling", "cache", "scheduler", without=SAMPLING_NAMES)
 
 
 def run(args: argparse.Namespace) -> int:
     """Stream the answer to standard output."""
     config = read_config(args)
-    params = SamplingParams(**{"max_tokens": None, **read_sampling(args)})
+    sampling = {"max_tokens": None, **read_sampling(args)}
     prompt = _read_prompt() if args.prompt == "-" else args.prompt
     from app.commands.local import LocalModel
 
     with asyncio.Runner() as runner, contextlib.closing(LocalModel(config, runner)) as model:
         if args.raw or not model.can_chat:
-            stream = model.complete(prompt, params)
+            stream = model.complete(prompt, SamplingParams(**sampling))
         else:
+            params = SamplingParams(**{"repetition_stop": True, **sampling})
             stream = model.chat([{"role": "user", "content": prompt}], params)
-        with contextlib.closing(stream):
-            for delta in stream:
-                print(delta, end="", flush=True)
-        print()
+        words = end_words(show(stream, plain_screen()))
+    if words is not None and sys.stderr.isatty():
+        print(f"({words})", file=sys.stderr)
     return 0
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 
 from tqdm import tqdm
 
-from app.commands.streamed_text import Messages, TextStream, iterate
-from app.config.settings import Config
+from app.commands.answer_end import CONTEXT_SHARE
+from app.commands.dialog.responder import ModelChoice
+from app.commands.streamed_text import AnswerEnd, Messages, TextStream, iterate
+from app.config.devices import check_wanted_gpu
+from app.config.settings import Config, served_name
 from app.contract.admission import admit
 from app.contract.engine_status import EngineState
 from app.contract.errors import ConfigurationError, EngineFailed
@@ -21,6 +25,7 @@ from app.runtime.clock import monotonic
 from app.runtime.torch_needs import check_torch_can_load
 from app.streaming.bridge import AsyncEngine
 from app.streaming.session import Session
+from app.text.chat_template import RenderOptions
 from app.text.opened_model import OpenedModel
 
 _POLL_S = 0.02
@@ -29,12 +34,14 @@ _POLL_S = 0.02
 class LocalModel:
     """A loaded model; its answers are ordinary iterators. One thread, one answer at a time.
 
-    Interrupting the iteration (Ctrl-C) aborts the answer; the model can still be used.
+    Interrupting the iteration (Ctrl-C) aborts the answer; the model can still be used. `model` is the model of
+    `config`, if it is open already.
     """
 
-    def __init__(self, config: Config, runner: asyncio.Runner) -> None:
+    def __init__(self, config: Config, runner: asyncio.Runner, model: OpenedModel | None = None) -> None:
         check_torch_can_load()
-        model = OpenedModel.open(config.model)
+        check_wanted_gpu(config.model.device)
+        model = model or OpenedModel.open(config.model)
         self._text = model.text
         self._runner = runner
         self._thread = EngineThread(config, model=model)
@@ -50,17 +57,27 @@ class LocalModel:
         """Whether the model has a chat template."""
         return self._text.chat_template is not None
 
+    @property
+    def context(self) -> int:
+        """The most tokens of a prompt and its output."""
+        return self._engine.model_info().max_model_len
+
     def chat(self, messages: Messages, params: SamplingParams) -> TextStream:
-        """Yield the text deltas of the answer to a conversation.
+        """Yield the text deltas of the answer to a conversation, or of more of the answer that it ends with.
+
+        Without `max_tokens` the answer has at most a quarter of the context.
 
         Raises:
             ConfigurationError: the model has no chat template.
-            RequestError: the conversation does not fit the model.
+            RequestError: the conversation does not fit the model, or its template cannot continue a message.
         """
         template = self._text.chat_template
         if template is None:
             raise ConfigurationError("this model has no chat template; set one with --chat-template FILE")
-        return self._answer(template.render([dict(message) for message in messages]), params)
+        goes_on = messages[-1]["role"] == "assistant"
+        options = RenderOptions(add_generation_prompt=not goes_on, continue_final=goes_on)
+        most = int(self.context * CONTEXT_SHARE)
+        return self._answer(template.render([dict(message) for message in messages], options), params, most)
 
     def complete(self, prompt: str, params: SamplingParams) -> TextStream:
         """Yield the text deltas of the completion of `prompt`.
@@ -74,13 +91,19 @@ class LocalModel:
         """End the engine."""
         self._runner.run(self._engine.close())
 
-    def _answer(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> TextStream:
-        model_info = self._engine.model_info()
-        resolved = admit(prompt_token_ids, params, model_info)
+    def _answer(self, prompt_token_ids: Sequence[int], params: SamplingParams, most: int | None = None) -> TextStream:
+        model = self._engine.model_info()
+        limits = [limit for limit in (most, model.defaults.max_tokens) if limit is not None]
+        resolved = admit(prompt_token_ids, params, model, default_max_tokens=min(limits, default=None))
         request = EngineRequest(uuid.uuid4().hex, tuple(prompt_token_ids), resolved, monotonic())
-        return iterate(self._runner, self._stream(request))
+        return self._read(request)
 
-    async def _stream(self, request: EngineRequest) -> AsyncGenerator[str, None]:
+    def _read(self, request: EngineRequest) -> TextStream:
+        end = AnswerEnd(prompt_tokens=len(request.prompt_token_ids))
+        yield from iterate(self._runner, self._stream(request, end))
+        return end
+
+    async def _stream(self, request: EngineRequest, end: AnswerEnd) -> AsyncGenerator[str, None]:
         async with Session(self._engine, request) as session:
             async for events in session:
                 for event in events:
@@ -88,6 +111,8 @@ class LocalModel:
                         raise EngineFailed(event.error.message)
                     if isinstance(event, TokenDelta):
                         yield event.text
+            end.finish_reason, end.stop_reason = session.finish_reasons.get(0), session.stop_reasons.get(0)
+            end.completion_tokens = session.usage.completion_tokens if session.usage else None
 
     async def _load(self) -> None:
         self._engine.start()
@@ -98,3 +123,47 @@ class LocalModel:
                 await asyncio.sleep(_POLL_S)
         if health.state is EngineState.FAILED:
             raise self._thread.failure or EngineFailed(health.message)
+
+
+class LocalModels:
+    """Implements `Responder` for models in this process, one at a time."""
+
+    def __init__(self, config: Config, runner: asyncio.Runner, params: SamplingParams) -> None:
+        self._config = config
+        self._runner = runner
+        self._params = params
+        self._model = LocalModel(config, runner)
+
+    @property
+    def model(self) -> ModelChoice:
+        """See Responder.model."""
+        return ModelChoice(served_name(self._config.model), self._model.context)
+
+    def answer(self, messages: Messages) -> TextStream:
+        """See Responder.answer."""
+        return self._model.chat(messages, self._params)
+
+    def models(self) -> Sequence[ModelChoice]:
+        """See Responder.models: those that are stored on this machine and can be served."""
+        from app.commands.stored_models import stored_models  # reads the folders of the hub's library
+
+        return [ModelChoice(stored.name) for stored in stored_models() if stored.reason is None]
+
+    def use(self, name: str) -> None:
+        """See Responder.use: the model is loaded anew, after the one before has ended."""
+        named = dataclasses.replace(
+            self._config.model, model=name, revision=None, served_model_name=None, chat_template=None
+        )
+        config = dataclasses.replace(self._config, model=named)
+        opened = OpenedModel.open(named)  # one that is refused changes nothing
+        self._model.close()
+        try:
+            self._model = LocalModel(config, self._runner, opened)
+        except BaseException:  # also Ctrl-C
+            self._model = LocalModel(self._config, self._runner)
+            raise
+        self._config = config
+
+    def close(self) -> None:
+        """End the engine."""
+        self._model.close()

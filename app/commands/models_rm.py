@@ -16,6 +16,7 @@ from app.checkpoint.hub.hub_cache import HubName, Snapshot, cache_root, leftover
 from app.checkpoint.hub.repo_files import choose, matching, variants
 from app.checkpoint.names import hub_name
 from app.commands.options import Parser
+from app.config.nearest import nearest
 from app.contract.errors import ConfigurationError
 from app.observe.download_progress import size_text
 
@@ -69,7 +70,9 @@ def plan(model: str, revision: str | None = None) -> Deletion:
     name = hub_name(base)
     if name is None:
         raise ConfigurationError(
-            f"{model} is no model of the hub's cache; your own files are yours to delete.", param="name"
+            f"{model} is no model of the hub's cache{nearest(model, (smollm2.NAME,))}; your own files are yours to "
+            "delete.",
+            param="name",
         )
     return _of_hub(name, revision or shown)
 

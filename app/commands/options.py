@@ -10,16 +10,24 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from app.config.nearest import nearest
 from app.config.setting import KIB, MIB, Setting
-from app.config.settings import Config, load_config, nearest, settings
+from app.config.settings import Config, load_config, settings
 from app.config.vllm_option import VllmOption
 from app.config.vllm_options import translate, vllm_options
 from app.contract.errors import ConfigurationError
 
 _SHORT = {"quiet": ("-q",)}
-_METAVARS = {"text": "TEXT", "integer": "N", "seconds": "SECONDS", "share": "SHARE", "bytes": "SIZE", "list": "TEXT"}
+_METAVARS = {
+    "text": "TEXT", "integer": "N", "seconds": "SECONDS", "share": "SHARE", "number": "N", "bytes": "SIZE",
+    "list": "TEXT",
+}  # fmt: skip
 _SAMPLING: dict[str, tuple[type, str]] = {
-    "max_tokens": (int, "Maximum number of output tokens; by default as many as fit."),
+    "max_tokens": (
+        int,
+        "Maximum number of output tokens; by default `--default-max-tokens`, and a quarter of the context in a chat, "
+        "else as many as fit.",
+    ),
     "temperature": (float, "Sampling temperature; 0 is greedy. By default the model's own."),
     "top_p": (float, "Sample from the most likely tokens that together have this probability; 1 disables."),
     "top_k": (int, "Sample from this many most likely tokens; 0 disables."),
@@ -174,6 +182,9 @@ def _add_option(group: argparse._ArgumentGroup, item: Setting) -> None:
     if item.kind == "flag":
         const = "false" if item.default else "true"
         group.add_argument(*_SHORT.get(item.name, ()), item.option, action="store_const", const=const, **about)
+        if item.default:  # as it is by default, or, where a device has another default, as it would not be
+            positive = f"--{item.name.replace('_', '-')}"
+            group.add_argument(positive, action="store_const", const="true", **about | {"help": argparse.SUPPRESS})
     else:
         action = "append" if item.kind == "list" else "store"
         group.add_argument(item.option, action=action, metavar=_METAVARS[item.kind], **about)
@@ -186,8 +197,8 @@ def _value(item: Setting, given: str | list[str]) -> object:
 
 
 def engine_settings(config: Config) -> dict[str, Any]:
-    """Return the settings of model, cache and scheduler as keyword arguments of `LLM`."""
-    sections = (config.model, config.cache, config.scheduler)
+    """Return the settings of model, sampling, cache and scheduler as keyword arguments of `LLM`."""
+    sections = (config.model, config.sampling, config.cache, config.scheduler)
     return {field.name: getattr(section, field.name) for section in sections for field in dataclasses.fields(section)}
 
 
@@ -198,9 +209,14 @@ def add_sampling(parser: Parser) -> None:
         option = "--" + name.replace("_", "-")
         group.add_argument(option, dest=f"sampling_{name}", type=kind, metavar="N", help=text)
     group.add_argument("--stop", action="append", metavar="TEXT", help="End the output before this text; repeatable.")
+    group.add_argument(
+        "--no-repetition-stop", action="store_true", help="Do not end an answer in a chat that repeats itself."
+    )
 
 
 def read_sampling(args: argparse.Namespace) -> dict[str, Any]:
     """Return the given options, as fields of `SamplingParams` and of the API's request bodies."""
     given = {name: getattr(args, f"sampling_{name}") for name in _SAMPLING} | {"stop": args.stop}
+    if args.no_repetition_stop:
+        given["repetition_stop"] = False
     return {name: value for name, value in given.items() if value is not None}

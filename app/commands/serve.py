@@ -21,7 +21,7 @@ def add_options(parser: Parser) -> None:
     """Add the model and every setting."""
     parser.usage = "quire serve [MODEL] [OPTIONS]"
     parser.add_argument("served", nargs="?", metavar="MODEL", help="Same as --model.")
-    add_settings(parser, "model", "cache", "scheduler", "server")
+    add_settings(parser, "model", "sampling", "cache", "scheduler", "server")
     add_vllm_options(parser)
     parser.epilog = "The options of `vllm serve` are accepted, too; docs/reference/vllm.md says what becomes of each."
 

@@ -1,24 +1,54 @@
 """A streamed answer as an ordinary generator of text deltas, from a local model or from a server.
 
-Closing the generator early (`contextlib.closing`) stops the generation of the answer.
+Closing the generator early (`contextlib.closing`) stops the generation of the answer. At its end it returns what is
+known about the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Sequence
+from dataclasses import dataclass
+
+from app.contract.events import StopReason
 
 Messages = Sequence[dict[str, str]]
-TextStream = Generator[str, None, None]
 
 
-def iterate(runner: asyncio.Runner, deltas: AsyncGenerator[str, None]) -> TextStream:
-    """Yield from an asynchronous generator outside of its event loop; close it when the iteration ends."""
+@dataclass(slots=True)
+class AnswerEnd:
+    """How an answer ended, and its tokens; a server may leave each of them out."""
+
+    finish_reason: str | None = None
+    stop_reason: StopReason | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+TextStream = Generator[str, None, AnswerEnd]
+
+
+def iterate(runner: asyncio.Runner, deltas: AsyncGenerator[str, None]) -> Generator[str, None, None]:
+    """Yield from an asynchronous generator outside of its event loop; close it when the iteration ends.
+
+    Ctrl-C ends the iteration wherever it arrives: the runner may have begun a task by then that it no longer waits for.
+    """
+    begun: set[asyncio.Task[str]] = set()
 
     async def next_delta() -> str:
-        return await anext(deltas)
+        task: asyncio.Task[str] | None = asyncio.current_task()
+        assert task is not None
+        begun.add(task)
+        try:
+            return await anext(deltas)
+        finally:
+            begun.discard(task)
 
-    async def close() -> None:
+    async def close() -> None:  # runs after all tasks that were begun before
+        left = list(begun)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
         await deltas.aclose()
 
     try:

@@ -6,8 +6,8 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
+from app.config.chosen_defaults import read_settings
 from app.config.devices import CUDA, resolve_device
-from app.config.sampling_defaults import read_override
 from app.contract.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def check_together(config: Config) -> None:
                 "or http://localhost:5173.",
                 param="allowed_origins",
             )
-    read_override(config.model.override_generation_config)
+    read_settings(config.sampling)
     check_device(config, resolve_device(config.model.device))
     if scheduler.max_num_batched_tokens < scheduler.max_num_seqs:
         raise ConfigurationError(

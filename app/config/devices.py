@@ -7,6 +7,8 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
+from app.contract.errors import CannotStart
+
 CPU, CUDA = "cpu", "cuda"
 _LIBCUDA = "libcuda.so.1"
 MIN_CAPABILITY = (8, 0)
@@ -46,7 +48,29 @@ def resolve_device(wanted: str, root: Path = Path("/")) -> str:
     """Return `cpu` or `cuda`: `wanted`, or for `auto` a GPU if there is one that torch can use."""
     if wanted != "auto":
         return wanted
-    return CUDA if has_nvidia_driver(root) and _shows_a_gpu() and _torch_has_cuda() else CPU
+    return CUDA if has_nvidia_driver(root) and _shows_a_gpu() and _torch_has("libtorch_cuda.so") else CPU
+
+
+def check_wanted_gpu(wanted: str, root: Path = Path("/")) -> None:
+    """Check that `--device cuda` can be meant on this machine, as far as files tell: torch loads for seconds.
+
+    Raises:
+        CannotStart: there is no GPU that torch could find.
+    """
+    reason = missing_gpu(root) if wanted == CUDA else ""
+    if reason:
+        raise CannotStart(f"--device cuda is set, but {reason}; use --device cpu, or run `quire doctor` for details.")
+
+
+def missing_gpu(root: Path = Path("/")) -> str:
+    """Return why torch will find no GPU; empty if it may find one. The engine has its own words for AMD's torch."""
+    if _torch_has("libtorch_hip.so"):
+        return ""
+    if not has_nvidia_driver(root):
+        return "this machine has no driver of an NVIDIA GPU"
+    if not _shows_a_gpu():
+        return f"CUDA_VISIBLE_DEVICES is {os.environ['CUDA_VISIBLE_DEVICES']!r}, which hides all GPUs"
+    return "" if _torch_has("libtorch_cuda.so") else "this torch is built without CUDA"
 
 
 def describe_capability(capability: tuple[int, int]) -> str:
@@ -98,9 +122,9 @@ def _shows_a_gpu() -> bool:
     return shown is None or shown.strip() not in ("", "-1")
 
 
-def _torch_has_cuda() -> bool:
-    """Whether the installed torch was built for GPUs."""
+def _torch_has(library: str) -> bool:
+    """Whether the installed torch was built with a library, as that for GPUs."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return False
-    return (Path(spec.origin).parent / "lib" / "libtorch_cuda.so").exists()
+    return (Path(spec.origin).parent / "lib" / library).exists()

@@ -25,8 +25,8 @@ def setting(
     *,
     kind: str = "",
     choices: Sequence[object] = (),
-    minimum: int | None = None,
-    maximum: int | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
     negated: str = "",
     is_secret: bool = False,
 ) -> Any:
@@ -48,8 +48,8 @@ class Setting(NamedTuple):
     help: str
     kind: str  # a key of `_KINDS`
     choices: tuple[object, ...] = ()
-    minimum: int | None = None
-    maximum: int | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     negated: str = ""
     is_secret: bool = False
 
@@ -90,7 +90,7 @@ class Setting(NamedTuple):
             return None
         if self.kind in ("bytes", "seconds") and isinstance(value, str):
             value = self.parse(value, source)
-        if self.kind in ("seconds", "share") and type(value) is int and abs(value) <= MAX_INTEGER:
+        if self.kind in ("seconds", "share", "number") and type(value) is int and abs(value) <= MAX_INTEGER:
             value = float(value)
         if self.kind == "list" and isinstance(value, list):
             value = tuple(value)
@@ -113,7 +113,7 @@ class Setting(NamedTuple):
         if self.choices and value not in self.choices:
             return False
         if isinstance(value, str):
-            return _is_unicode(value)
+            return _is_unicode(value) and not _is_empty(value)
         if isinstance(value, tuple):
             return all(isinstance(item, str) and _is_unicode(item) for item in value)
         if isinstance(value, (int, float)) and self.kind != "flag":
@@ -122,12 +122,26 @@ class Setting(NamedTuple):
         return True
 
     def _rejection(self, value: object, source: str) -> ConfigurationError:
+        if _is_empty(value):
+            return ConfigurationError(f"{source} is empty; {self._instead(source)}.", param=self.name)
         try:
             given = "given" if value and self.is_secret else repr(value)
         except ValueError:  # an integer with more digits than Python converts to text
             given = "too large"
         given = given if len(given) <= MAX_SHOWN_CHARS else f"{given[:MAX_SHOWN_CHARS]}..."
         return ConfigurationError(f"{source} is {given}; it must be {self.allowed()}.", param=self.name)
+
+    def _instead(self, source: str) -> str:
+        """Return what to do about an empty value, as a shell makes one of a variable that is not set."""
+        if source == self.variable:
+            return f"set it to {self.allowed()}, or unset it"
+        if source == self.option:
+            return f"give {self.allowed()}, or leave the option out"
+        return f"it must be {self.allowed()}"
+
+
+def _is_empty(value: object) -> bool:
+    return isinstance(value, str) and not value.strip()
 
 
 def _is_unicode(text: str) -> bool:
@@ -175,7 +189,8 @@ _KINDS = {
     "integer": _Kind(int, int, "an integer"),
     "seconds": _Kind(float, _parse_seconds, "a number of seconds (or, for example, 50ms)"),
     "share": _Kind(float, float, "a number"),
+    "number": _Kind(float, float, "a number"),
     "bytes": _Kind(int, _parse_bytes, "a number of bytes, or a size with the unit KiB, MiB or GiB (for example 4MiB)"),
     "flag": _Kind(bool, _parse_flag, "true or false"),
-    "list": _Kind(tuple, _parse_list, "a list of strings in UTF-8"),
+    "list": _Kind(tuple, _parse_list, "a list of strings in UTF-8, separated by commas"),
 }

@@ -7,8 +7,7 @@ fields below. Precedence: option > environment > file > default. To add a settin
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from typing import Any
 from app.checkpoint.names import default_served_name
 from app.config.checks import check_together
 from app.config.devices import CUDA, resolve_device
+from app.config.nearest import nearest
+from app.config.sampling_config import SamplingConfig
 from app.config.setting import KIB, KIND_OF_TYPE, MIB, Setting, setting
 from app.config.toml_file import read_toml
 from app.contract.errors import ConfigurationError
@@ -93,14 +94,6 @@ class ModelConfig:
         "auto",
         "Marks of reasoning; `auto` tells them from the chat template, `none` leaves reasoning in the text.",
         choices=("auto", "none", *REASONING_PARSERS),
-    )
-    generation_config: str = setting(
-        "auto",
-        "Sampling defaults of requests: `auto` takes the model's own, `vllm` temperature 1 without a filter.",
-        choices=("auto", "vllm"),
-    )
-    override_generation_config: str | None = setting(
-        None, 'Sampling defaults that replace others, as a JSON object: `{"temperature": 0.7, "top_p": 0.9}`.'
     )
     seed: int = setting(0, "Seed of the random weights with `--load-format dummy`.", minimum=0)
 
@@ -191,7 +184,8 @@ class SchedulerConfig:
         True,
         "Compute in one step the tokens that a grammar leaves no choice about, such as the keys of a JSON object: "
         "outputs take fewer steps and stay the same. By default not on a GPU.",
-        negated="Disable forced tokens: what a grammar leaves no choice about is computed token by token.",
+        negated="Disable forced tokens: what a grammar leaves no choice about is computed token by token, as on a GPU "
+        "without `--speculative-grammar`.",
     )
     run_ahead: int | None = setting(
         None,
@@ -307,6 +301,7 @@ class Config:
     """All settings of one process."""
 
     model: ModelConfig = ModelConfig()
+    sampling: SamplingConfig = SamplingConfig()
     cache: CacheConfig = CacheConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
     server: ServerConfig = ServerConfig()
@@ -382,12 +377,6 @@ def tenants(server: ServerConfig) -> tuple[str | None, ...]:
     A tenant's name contains nothing of its key: `key-2` is the second.
     """
     return tuple(f"key-{number + 1}" for number in range(len(server.api_key))) or (None,)
-
-
-def nearest(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
-    """Return `; did you mean '...'` for a misspelt name, or an empty string."""
-    matches = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {matches[0]!r}" if matches else ""
 
 
 _SECTIONS: dict[str, Any] = {field.name: type(field.default) for field in dataclasses.fields(Config)}

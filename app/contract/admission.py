@@ -61,11 +61,13 @@ def admit(
     output: OutputLimit = NO_OUTPUT_LIMIT,
     *,
     is_clamped: bool = False,
+    default_max_tokens: int | None = None,
 ) -> SamplingParams:
     """Return `params` resolved for this model and prompt: defaults, `max_tokens` and `seed` are set.
 
-    `max_tokens` None means the rest of the context or, if smaller, of the KV cache or of `output`; with `is_clamped` a
-    larger one is lowered to that. Lists and dicts are copied, so the caller may change the originals later. Any thread.
+    `max_tokens` None means `default_max_tokens`, and at most the rest of the context or, if smaller, of the KV cache or
+    of `output`; with `is_clamped` a larger one is lowered to that. Lists and dicts are copied, so the caller may change
+    the originals later. Any thread.
 
     Raises:
         InvalidValue: an empty prompt, a token id outside the vocabulary, too many tokens to score, or more output than
@@ -82,6 +84,8 @@ def admit(
     num_prompt, num_blocks = len(prompt_token_ids), model.kv_capacity_tokens // model.block_size
     most = _most_tokens(num_prompt, params.num_sequences, num_blocks, model.block_size)
     room = min(model.max_model_len - num_prompt, most, output.most)
+    if params.max_tokens is None and default_max_tokens is not None:
+        room = min(room, default_max_tokens)
     if params.max_tokens is None or (is_clamped and params.max_tokens > room):
         params = replace(params, max_tokens=max(1, params.min_tokens, room))
     check_fits(
@@ -98,12 +102,8 @@ def admit(
 
 
 def too_long(max_model_len: int, what: str, *, param: str = "prompt") -> ContextLengthExceeded:
-    """Return the error for a prompt that is longer than the context; `what` is a clause with its length. Any thread."""
-    return ContextLengthExceeded(
-        f"{CONTEXT_WORDS.format(max_model_len)} {what}, which leaves none for the output; shorten the prompt."
-        f"{CONTEXT_END}",
-        param=param,
-    )
+    """Return the error for a text or a prompt that is too long; `what` is a clause with its length. Any thread."""
+    return ContextLengthExceeded(f"{CONTEXT_WORDS.format(max_model_len)} {what}; shorten it.{CONTEXT_END}", param=param)
 
 
 def output_limit(params: SamplingParams, num_prompts: int = 1, num_shown_tokens: int = 0) -> OutputLimit:
@@ -230,7 +230,9 @@ def _check_prompt(prompt_token_ids: Sequence[int], model: ModelInfo) -> None:
     if num_prompt == 0:
         raise InvalidValue("The prompt is empty; it must have at least one token.", param="prompt")
     if num_prompt >= model.max_model_len:  # first, because the check of the ids takes long for millions of them
-        raise too_long(model.max_model_len, f"The prompt has {num_prompt} tokens")
+        raise too_long(
+            model.max_model_len, f"The prompt has {num_prompt} tokens, and may have at most {model.max_model_len - 1}"
+        )
     if min(prompt_token_ids) < 0 or max(prompt_token_ids) >= model.vocab_size:
         wrong = next(token_id for token_id in prompt_token_ids if not 0 <= token_id < model.vocab_size)
         raise InvalidValue(

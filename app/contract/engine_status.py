@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from app.contract.events import EngineEvent
 from app.contract.requests import PoolingKind
-from app.contract.sampling_params import SamplingDefaults
+from app.contract.sampling_defaults import SamplingDefaults
 
 
 class EngineState(StrEnum):

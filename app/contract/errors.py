@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.runtime.visible_text import visible
+
 # Code that contains the failure of one request catches every exception except these. It catches BaseException because
 # a panic inside a native library (tokenizers) is one, and must not end the thread that serves all requests.
 NOT_OURS = (KeyboardInterrupt, SystemExit)
@@ -106,7 +108,7 @@ class UnsupportedParameter(RequestError):
 
 
 class ContextLengthExceeded(RequestError):
-    """Prompt and output together are longer than the model's context."""
+    """The prompt, with its output if it has one, is longer than the model's context."""
 
     code = "context_length_exceeded"
 
@@ -288,4 +290,4 @@ class EngineFailed(QuireError):
 
 def error_line(program: str, message: str) -> str:
     """Return the line on stderr with which `program` reports an expected failure, without a line end."""
-    return f"{program}: error: {' '.join(message.split())}"
+    return f"{program}: error: {visible(' '.join(message.split()))}"

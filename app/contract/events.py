@@ -20,6 +20,11 @@ class FinishReason(StrEnum):
     CANCELLED = "cancelled"
 
 
+StopReason = int | str
+"""What ended a choice, beyond its finish reason: a stop token's id, a stop string, or `REPETITION`."""
+REPETITION = "repetition"
+
+
 class TokenDelta(NamedTuple):
     """New tokens of one choice and the text that they complete (possibly none).
 
@@ -63,7 +68,7 @@ class Finished:
     """The end of one choice; exactly one per choice unless the request failed.
 
     `usage.completion_tokens` counts the choice's tokens; the other counts are those of the request, the same for each
-    choice. `params` are the request's parameters.
+    choice. `params` are the request's parameters. `stop_reason` is None if EOS, the limit or the client has ended it.
     """
 
     request_id: str
@@ -72,6 +77,7 @@ class Finished:
     usage: Usage
     timings: Timings
     params: SamplingParams | None = None
+    stop_reason: StopReason | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,12 @@ class Grammar:
     block: str = ""
     param: str | None = field(default=None, compare=False)
 
+    @property
+    def has_json(self) -> bool:
+        """Whether values of JSON are in the texts, whose numbers must end; in Lark they are behind `%json`."""
+        is_lark = self.kind is GrammarKind.LARK
+        return "%json" in self.source if is_lark else self.kind in (GrammarKind.JSON_SCHEMA, GrammarKind.CALLS)
+
 
 @dataclass(frozen=True, slots=True)
 class ReasoningMarks:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.grammar import StructuredOutputs
+from app.contract.sampling_defaults import DEFAULT_NAMES, SamplingDefaults
 from app.contract.vllm_params import takes_vllm_params
 
 MAX_LOGPROBS = 20
@@ -58,17 +59,6 @@ BOUNDS: Mapping[str, Bounds] = {
 _TOKEN_ID = Bounds(0, MAX_TOKENS)
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingDefaults:
-    """A model's values for parameters that are `None`: its `generation_config.json`, else neutral values."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-
-
 @takes_vllm_params
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
@@ -84,6 +74,8 @@ class SamplingParams:
     likely tokens; `prompt_logprobs` = k returns them for the tokens of the prompt. `structured_outputs` says what the
     answer must be; it cannot be combined with `min_tokens`, `ignore_eos` or beam search. `thinking_token_budget` is the
     most tokens that the model may reason, where its reasoning stands between marks; then the closing mark comes next.
+    `repetition_stop` ends an output whose last 256 tokens or more are one period of at most 64 tokens, at least eight
+    times, with the finish reason `length`; it cannot be combined with beam search.
     Other keywords of vLLM's are accepted where they ask for what is so anyway (`app.contract.vllm_params`).
 
     Raises:
@@ -115,6 +107,7 @@ class SamplingParams:
     early_stopping: bool | str = False
     structured_outputs: StructuredOutputs | None = None
     thinking_token_budget: int | None = None
+    repetition_stop: bool = False
 
     def __post_init__(self) -> None:
         for name, bounds in BOUNDS.items():
@@ -122,6 +115,7 @@ class SamplingParams:
             check(name, getattr(self, name), bounds)
         if self.best_of is not None and self.best_of < self.n:
             raise InvalidValue(f"best_of is {self.best_of}; it must be at least n ({self.n}).", param="best_of")
+        _check_bool("repetition_stop", self.repetition_stop)
         self._check_beams()
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InvalidValue(
@@ -174,14 +168,11 @@ class SamplingParams:
         """Return a copy in which every `None` of a model-dependent field is the model's default (neutral for beams)."""
         if self.use_beam_search:
             defaults = SamplingDefaults(temperature=0.0)
-        missing = [field.name for field in fields(SamplingDefaults) if getattr(self, field.name) is None]
+        missing = [name for name in DEFAULT_NAMES if getattr(self, name) is None]
         return replace(self, **{name: getattr(defaults, name) for name in missing})
 
     def _check_beams(self) -> None:
-        if not isinstance(self.use_beam_search, bool):
-            raise InvalidValue(
-                f"use_beam_search is {self.use_beam_search!r:.40}; it must be true or false.", param="use_beam_search"
-            )
+        _check_bool("use_beam_search", self.use_beam_search)
         if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
             raise InvalidValue(
                 f'early_stopping is {self.early_stopping!r:.40}; it must be true, false or "never".',
@@ -208,6 +199,7 @@ class SamplingParams:
             ("presence_penalty", self.presence_penalty),
             ("frequency_penalty", self.frequency_penalty),
             ("stop", self.stop),
+            ("repetition_stop", self.repetition_stop),
             ("temperature", self.temperature),
             ("top_p", self.top_p not in (None, 1.0)),
             ("top_k", self.top_k not in (None, 0, -1)),
@@ -216,6 +208,11 @@ class SamplingParams:
         ):
             if value:
                 raise UnsupportedParameter(f"{name} cannot be combined with beam search; leave it out.", param=name)
+
+
+def _check_bool(name: str, value: bool) -> None:
+    if not isinstance(value, bool):
+        raise InvalidValue(f"{name} is {value!r:.40}; it must be true or false.", param=name)
 
 
 def _check_float(name: str, value: float | None, bounds: Bounds) -> None:

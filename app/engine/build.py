@@ -15,11 +15,12 @@ from app.checkpoint.inspection import ModelFiles, stored_type_of
 from app.checkpoint.pooling_config import default_pooling
 from app.checkpoint.sizes import decoded, weight_bytes
 from app.checkpoint.spec import ModelSpec
+from app.config.chosen_defaults import SampledModel, sampling_defaults
 from app.config.devices import CPU, resolve_device
-from app.config.sampling_defaults import sampling_defaults
 from app.config.settings import Config, served_name, tenants
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import CannotStart
+from app.contract.sampling_defaults import SamplingDefaults
 from app.engine.engine import Engine
 from app.engine.execute.gpu.kv_calibration import ListingOps, calibrate, calibration_ids
 from app.engine.execute.interfaces import Backend, Runner
@@ -108,7 +109,7 @@ def build_engine(
     # Last, while a thread clears the first pages of the cache, for which it needs no interpreter.
     _load_grammars(grammars, tokenizer, spec, eos_token_ids)
     timings.end("read the vocabulary for grammars")
-    model_info = replace(_model_info(config, files, spec, limits, eos_token_ids, backend), memory=memory)
+    model_info = replace(_model_info(config, model, limits, backend), memory=memory)
     engine = Engine(
         model_info,
         scheduler,
@@ -264,22 +265,16 @@ def _make_cache(config: Config, backend: Backend, max_model_len: int) -> KVCache
     return cache
 
 
-def _model_info(
-    config: Config,
-    files: ModelFiles,
-    spec: ModelSpec,
-    limits: SchedulerLimits,
-    eos_token_ids: tuple[int, ...],
-    backend: Backend,
-) -> ModelInfo:
+def _model_info(config: Config, model: OpenedModel, limits: SchedulerLimits, backend: Backend) -> ModelInfo:
+    files, spec = model.files, model.spec
     return ModelInfo(
         name=served_name(config.model),
         revision=files.revision,
         max_model_len=limits.max_model_len,
         kv_capacity_tokens=limits.num_blocks * limits.block_size,
         vocab_size=spec.vocab_size,
-        eos_token_ids=eos_token_ids,
-        defaults=sampling_defaults(config.model, spec.defaults),
+        eos_token_ids=model.eos_token_ids,
+        defaults=_sampling_defaults(config, model),
         created=files.created,
         block_size=limits.block_size,
         max_num_seqs=limits.max_running,
@@ -288,3 +283,14 @@ def _model_info(
         hidden_size=spec.hidden_size if backend.is_on_host else 0,
         pooling=default_pooling(files),
     )
+
+
+def _sampling_defaults(config: Config, model: OpenedModel) -> SamplingDefaults:
+    known = SampledModel(
+        model.spec.architecture,
+        model.files.names,
+        model.spec.defaults,
+        is_gguf=isinstance(model.files, GgufFiles),
+        can_chat=model.text.chat_template is not None,
+    )
+    return sampling_defaults(config.sampling, known)

@@ -5,6 +5,7 @@ What a choice's deltas hold:
   A token that a stop string begins in is the last one, its text cut where the stop string begins.
 - The log-probabilities of every generated token, of those that are not sent too: clients count them.
 - Nothing ends the choice before `min_tokens`: stop strings are searched for in the text of the tokens behind them.
+- The token at which the rule of repetition.py holds first ends the choice, and is its last one.
 - A token is sent with its text as soon as none of that text can be part of a stop string; until then the token is held
   back. A token that adds no text (the start of a character, a special token) does not wait, except behind one that
   does.
@@ -18,8 +19,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from app.contract.events import EngineEvent, Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.events import (
+    REPETITION,
+    EngineEvent,
+    Finished,
+    FinishReason,
+    StopReason,
+    Timings,
+    TokenDelta,
+    Usage,
+)
 from app.contract.packed_logprobs import Logprobs, pack_row
+from app.engine.repetition import Repetition
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.step_plan import Sample
 from app.text.detokenizer import complete_rest
@@ -47,6 +58,7 @@ class Choice:
     __slots__ = (
         "_detokenizer",
         "_end_ids",
+        "_eos_ids",
         "_first_token_time",
         "_group",
         "_held",
@@ -58,6 +70,7 @@ class Choice:
         "_num_logprobs",
         "_num_released",
         "_num_sent",
+        "_repetition",
         "_request_id",
         "_rows",
         "_text",
@@ -65,6 +78,7 @@ class Choice:
         "choice",
         "is_touched",
         "reason",
+        "stop_reason",
     )
 
     def __init__(self, group: SequenceGroup, choice: int, tokenizer: Tokenizer, eos_token_ids: frozenset[int]) -> None:
@@ -72,12 +86,14 @@ class Choice:
         assert params.max_tokens is not None, "admission sets max_tokens"
         self.choice = choice
         self.reason: FinishReason | None = None
+        self.stop_reason: StopReason | None = None
         self.is_touched = False  # has samples that were not reported; set by the output processor
         self._group = group
         self._request_id = group.request.id
         self._detokenizer = tokenizer.new_detokenizer(group.request.shown_token_ids, group.request.prompt_token_ids)
         self._matcher = StopMatcher(params.stop_strings) if params.stop_strings else None
-        self._end_ids = _NO_IDS if params.ignore_eos else eos_token_ids
+        self._repetition = Repetition(params.min_tokens) if params.repetition_stop else None
+        self._end_ids = self._eos_ids = _NO_IDS if params.ignore_eos else eos_token_ids
         if params.stop_token_ids:
             self._end_ids = self._end_ids.union(params.stop_token_ids)
         self._min_tokens = params.min_tokens
@@ -101,7 +117,7 @@ class Choice:
         self._num_generated += 1
         row = None if self._num_logprobs is None else self._pack(sample, self._num_logprobs)
         if token_id in self._end_ids and self._num_generated > self._min_tokens:
-            self.end(FinishReason.STOP)
+            self.end(FinishReason.STOP, None if token_id in self._eos_ids else token_id)
             self._note(row)
             return
         text = self._detokenizer.append(token_id)
@@ -112,20 +128,22 @@ class Choice:
         if self.reason is None:
             if sample.ends:
                 self.end(FinishReason.STOP)
+            elif self._repetition is not None and self._repetition.append(token_id):
+                self.end(FinishReason.LENGTH, REPETITION)
             elif self._num_generated >= self._max_tokens:
                 self.end(FinishReason.LENGTH)
 
-    def end(self, reason: FinishReason) -> None:
+    def end(self, reason: FinishReason, stop_reason: StopReason | None = None) -> None:
         """End the choice and release the text that was held back."""
-        self.reason = reason
+        self.reason, self.stop_reason = reason, stop_reason
         tail = complete_rest(self._detokenizer)
         matcher = self._matcher
         if matcher is not None:
             self._num_released += len(matcher.append(tail)) + len(matcher.flush())
             self._send_released()
             tail = tail[: max(0, self._num_released - self._num_chars)]
-            if matcher.is_matched:
-                self._stop()
+            if matcher.matched is not None:
+                self._stop(matcher.matched)
         self._text += tail
 
     def report(self, events: list[EngineEvent], now: float) -> None:
@@ -142,7 +160,8 @@ class Choice:
         if self.reason is not None:
             params = self._group.request.params
             usage, timings = self._usage(), self._timings(now)
-            events.append(Finished(self._request_id, self.choice, self.reason, usage, timings, params))
+            stop_reason = None if self.reason is FinishReason.CANCELLED else self.stop_reason
+            events.append(Finished(self._request_id, self.choice, self.reason, usage, timings, params, stop_reason))
 
     def _send(self, token_id: int, text: str, row: bytes | None) -> None:
         self._token_ids.append(token_id)
@@ -158,17 +177,17 @@ class Choice:
         self._num_chars += len(token.text)
         self._num_released += len(matcher.append(token.text))
         self._send_released()
-        if matcher.is_matched:
-            self._stop()
+        if matcher.matched is not None:
+            self._stop(matcher.matched)
 
     def _send_released(self) -> None:
         while self._held and self._held[0].start + len(self._held[0].text) <= self._num_released:
             token = self._held.pop(0)
             self._send(token.token_id, token.text, token.row)
 
-    def _stop(self) -> None:
+    def _stop(self, matched: str) -> None:
         """End at a stop string: of the tokens that wait, only the first one's text before the stop string is sent."""
-        self.reason = FinishReason.STOP
+        self.reason, self.stop_reason = FinishReason.STOP, matched
         for token in self._held:
             if token.start < self._num_released:
                 self._send(token.token_id, token.text[: self._num_released - token.start], token.row)

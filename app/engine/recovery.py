@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 
 from app.contract.errors import EngineFailed
 from app.contract.requests import EngineRequest
-from app.contract.sampling_params import SamplingDefaults, SamplingParams
+from app.contract.sampling_defaults import SamplingDefaults
+from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import FINISHED

@@ -152,9 +152,13 @@ class EngineThread:
             self._end_with(error)
 
     def _end_with(self, error: BaseException) -> None:
-        """Report why the engine ended: in full in the log and in `failure`, to clients only texts meant for them."""
+        """Report why the engine ended: in full in the log and in `failure`, to clients only texts meant for them.
+
+        What is meant for users and prevents a start is not logged: whoever started the thread says it, once.
+        """
         if isinstance(error, QuireError):
-            _log.error("the engine ended: %s", error)
+            if self._health.state is not EngineState.LOADING:
+                _log.error("the engine ended: %s", error)
             self._conclude(error, error.message)
         else:
             _log.error("the engine ended: %s", error, exc_info=error)

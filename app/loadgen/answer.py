@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import httptools
 import orjson
 
+from app.runtime.visible_text import visible
 from app.streaming.sse_format import SseDecoder
 
 DONE = "[DONE]"
@@ -200,10 +201,10 @@ def read_rejection(status: int, body: bytes) -> Rejection:
         fields = {}
     error = fields.get("error", fields) if isinstance(fields, dict) else {}
     if not isinstance(error, dict):  # {"error": "a sentence"}
-        return Rejection(str(status), str(error))
+        return Rejection(str(status), visible(str(error)))
     code = error.get("code") or error.get("type") or ""
     name = str(status) if code in ("", status, str(status)) else f"{status} {code}"
-    return Rejection(name, str(error.get("message") or error.get("detail") or text))
+    return Rejection(visible(name), visible(str(error.get("message") or error.get("detail") or text)))
 
 
 def _has_text(choice: Mapping[str, Any]) -> bool:

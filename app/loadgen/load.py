@@ -70,6 +70,13 @@ class Load:
     timeout_s: float = 600.0
     seed: int = 0
 
+    def describe(self) -> str:
+        """Return what is sent in the units of this client: how many tokens words are, only the server knows."""
+        kind = "words" if self.vocab_size is None else "token ids"
+        if self.lengths:
+            return f"prompts of random {kind}, as many as {MODELS[self.lengths].name} prompts have tokens"
+        return f"prompts of {self.input_len:,} random {kind}, at most {self.output_len:,} tokens out"
+
     def count(self, rate: float) -> int | None:
         """Return the number of requests at `rate`; None if only the duration limits it."""
         if self.duration_s is None:

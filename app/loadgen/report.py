@@ -62,10 +62,15 @@ def warnings(found: Figures) -> list[str]:
     return lines
 
 
+def prompt_length(found: Figures) -> str:
+    """Return how many tokens a prompt had by the server's count; empty if it does not count."""
+    return f"{found.prompt_tokens / found.completed:,.0f} tokens each" if found.has_usage else ""
+
+
 def _tokens(found: Figures) -> str:
     each = max(found.completed, 1)
     source = "counted by the server" if found.has_usage else "chunks"
-    counts = f"{found.prompt_tokens:,} in ({found.prompt_tokens / each:,.0f} each), "
+    counts = f"{found.prompt_tokens:,} in ({found.prompt_tokens / each:,.0f} each), " if found.has_usage else ""
     counts += f"{found.output_tokens:,} out ({found.output_tokens / each:,.0f} each), {source}"
     return counts + (f"; {found.cancelled_tokens:,} of cancelled answers" if found.cancelled else "")
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-import urllib.parse
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple
 
 import orjson
 
+from app.config.base_url import read_base_url
 from app.contract.errors import CannotStart, ConfigurationError
 from app.loadgen.answer import read_rejection
 
 MODELS_TIMEOUT_S = 30.0
 MAX_BODY_BYTES = 4 << 20
-PORTS = {"http": 80, "https": 443}
 
 
 class Target(NamedTuple):
@@ -59,27 +58,17 @@ def find_target(url: str, key: str | None = None) -> Target:
         ConfigurationError: `url` is not an HTTP URL or contains a password, or `key` cannot be sent in a header.
         CannotStart: the name cannot be resolved.
     """
-    parts = urllib.parse.urlsplit(url if "//" in url else f"http://{url}")
-    try:
-        port = parts.port
-    except ValueError:
-        port = 0
-    if parts.scheme not in PORTS or not parts.hostname or port == 0 or parts.query or parts.fragment:
-        raise ConfigurationError(f"URL is {url!r}; it must look like http://127.0.0.1:8000", param="url")
-    if "@" in parts.netloc:
-        raise ConfigurationError("a URL must not contain a password; use --api-key", param="url")
+    base = read_base_url(url, "URL")
     if key is not None and not (key.isascii() and key.isprintable()):
         raise ConfigurationError("--api-key must be printable ASCII", param="api_key")
-    host, port = parts.hostname, port or PORTS[parts.scheme]
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(base.host, base.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise CannotStart(f"cannot find {host}: {getattr(error, 'strerror', error)}", param="url") from None
+        raise CannotStart(f"cannot find {base.host}: {getattr(error, 'strerror', error)}", param="url") from None
     addresses = [str(each[4][0]) for each in found]
     address = next((each for each in addresses if ":" not in each), addresses[0])  # most servers listen on IPv4
-    tls = ssl.create_default_context() if parts.scheme == "https" else None
-    path = parts.path.rstrip("/").removesuffix("/v1")
-    return Target(f"{parts.scheme}://{parts.netloc}{path}", host, port, path, address, tls, key)
+    tls = ssl.create_default_context() if base.scheme == "https" else None
+    return Target(str(base), base.host, base.port, base.path, address, tls, key)
 
 
 def first_model(target: Target) -> str:

@@ -16,6 +16,7 @@ import uvloop  # noqa: F401  # uvicorn would load it later, and wait for torch's
 
 from app import __version__
 from app.api.app import create_app
+from app.config.devices import check_wanted_gpu
 from app.config.settings import Config, served_name
 from app.contract.engine_status import ModelInfo, StepReport
 from app.contract.errors import EngineFailed, error_line
@@ -33,7 +34,7 @@ from app.server.guard import ConnectionLimits, Guard
 from app.server.http_protocol import HttpProtocol
 from app.server.lifecycle import SHUTDOWN_S, Server
 from app.server.process_end import ProcessEnd
-from app.server.sockets import BACKLOG, listen, unacknowledged_timeout_s, url_of
+from app.server.sockets import BACKLOG, listen, unacknowledged_timeout_s, urls_of
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.server.websocket_protocol import WebSocketProtocol
 from app.streaming.bridge import AsyncEngine
@@ -69,6 +70,7 @@ def serve(
         CannotStart: the port is in use.
     """
     check_torch_can_load()
+    check_wanted_gpu(config.model.device)
     timings = timings or StartTimings(process_age())
     quiet = Console(sys.stderr, is_quiet=config.server.quiet)
     model = OpenedModel.open(config.model, quiet, begin_preload)  # not for a refused model, which needs no torch
@@ -86,7 +88,7 @@ def serve(
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         grammars = GrammarCache(is_served=True)
         thread = EngineThread(config, model=model, grammars=grammars, faults=faults, timings=timings)
-        server = make_server(config, thread, model.text, console, writer, url_of(listener), timings, grammars)
+        server = make_server(config, thread, model.text, console, writer, urls_of(listener), timings, grammars)
         del model  # its headers can be large; the engine drops them too, once it is built
         server.run(sockets=[listener])
         server.process_end.finish(_report_outcome(server, thread))
@@ -109,7 +111,7 @@ def make_server(
     text: TextFrontend,
     console: Console,
     writer: LogWriter,
-    url: str,
+    urls: Sequence[str],
     timings: StartTimings,
     grammars: GrammarCache | None = None,
 ) -> Server:
@@ -139,8 +141,8 @@ def make_server(
         drain=drain,
         drain_timeout_s=config.server.drain_timeout,
         console=console,
-        listening_line=f"Quire {__version__} on {url} (loading {config.model.model})",
-        ready_line=lambda: ready_line(engine.model_info(), url),
+        listening_line=f"Quire {__version__} on {' and '.join(urls)} (loading {config.model.model})",
+        ready_line=lambda: ready_line(engine.model_info(), urls),
         timings=timings if config.server.timings else None,
     )
 
@@ -207,10 +209,16 @@ def uvicorn_config(
     )
 
 
-def ready_line(model_info: ModelInfo, url: str) -> str:
-    """Return the ready line with model, limits and URL; on a GPU, lines with the uses of its memory come before it."""
+def ready_line(model_info: ModelInfo, urls: Sequence[str]) -> str:
+    """Return the ready line with model, limits and URLs.
+
+    Lines with the uses of a GPU's memory and with the sampling defaults come before it.
+    """
     line = (
         f"Ready: {model_info.name}, context {model_info.max_model_len:,} tokens, "
-        f"KV cache {model_info.kv_capacity_tokens:,} tokens, {process_age():.1f} s after the start, on {url}"
+        f"KV cache {model_info.kv_capacity_tokens:,} tokens, {process_age():.1f} s after the start, "
+        f"on {' and '.join(urls)}"
     )
-    return "\n".join([*(f"  {row}" for row in model_info.memory), line])
+    defaults = str(model_info.defaults)
+    rows = [*model_info.memory, *([f"sampling defaults: {defaults}"] if defaults else [])]
+    return "\n".join([*(f"  {row}" for row in rows), line])

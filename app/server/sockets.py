@@ -15,6 +15,7 @@ import sys
 import termios
 from typing import Any
 
+from app.config.checks import is_loopback
 from app.config.settings import ServerConfig
 from app.contract.errors import CannotStart, ConfigurationError
 
@@ -29,6 +30,8 @@ STALL_MARGIN_S = 10
 # The kernel accepts no more bytes while this many are unsent: pending deltas should stay here, where they are merged.
 UNSENT_BYTES = 16 * 1024
 _MAX_INT = 2**31 - 1
+_ANY_IPV4, _ANY_IPV6 = "0.0.0.0", "::"
+_ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}  # addresses for documentation: nobody's
 _RESET_AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 seconds
 
 
@@ -106,11 +109,29 @@ def listen(host: str, port: int, server: ServerConfig | None = None) -> socket.s
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
-    """Return the URL of the server for a browser on this machine."""
+def urls_of(listener: socket.socket) -> list[str]:
+    """Return the URLs of the server: for a browser on this machine, then for those on others, if they can reach it."""
     host, port = listener.getsockname()[:2]
-    if host in ("0.0.0.0", "::"):
-        host = "127.0.0.1"
+    if host not in (_ANY_IPV4, _ANY_IPV6):
+        return [_url(host, port)]
+    hosts = ["127.0.0.1", *own_addresses(socket.AF_INET)]
+    if host == _ANY_IPV6:
+        if listener.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY):
+            hosts = ["::1"]
+        hosts += own_addresses(socket.AF_INET6)
+    return [_url(host, port) for host in hosts]
+
+
+def own_addresses(family: socket.AddressFamily) -> list[str]:
+    """Return this machine's address in its network: the one that packets to others are sent from. Sends none."""
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((_ELSEWHERE[family], 9))  # of a datagram's socket: only chooses the route
+        if not is_loopback(address := probe.getsockname()[0]):
+            return [address]
+    return []  # no network of this family
+
+
+def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

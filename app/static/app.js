@@ -1,6 +1,7 @@
 // Starts the page: its state, and one rendering after every change of it.
 
 import { render } from "preact";
+import { Prose } from "./conversation/answer_view.js";
 import { Desk } from "./conversation/desk.js";
 import { Presets } from "./settings/presets.js";
 import { applyTheme } from "./settings/theme.js";
@@ -38,7 +39,7 @@ async function start() {
     onLost: (code) => desk.lose(code),
   });
   const library = new Library(draw, {
-    onSaved: (id) => desk.onSaved(id),
+    onSaved: (id, removed) => desk.onSaved(id, removed),
     onRemoved: (ids) => desk.onRemoved(ids),
     isWriting: (message) => desk.isWritingAnswer(message),
   });
@@ -53,12 +54,16 @@ async function start() {
   addEventListener("keydown", keepFrom, true);
   applyTheme();
   draw();
+  // Of no use to the first view; a page that cannot load it shows answers with their marks, and says so.
+  const reading = Prose.load().catch(() => {});
   await library.open();
   // What cannot be taken over now is there for the next page.
   await desk.recover().catch(() => {});
   await presets.read();
   // What the user has set stays as it is.
   if (desk.current.isEmpty && !desk.current.isConfigured) desk.current.settings = presets.newSettings;
+  // The answers of a stored conversation are not shown with their marks first.
+  if (location.hash) await reading;
   await desk.openAddress();
   // Only now: what is asked earlier would be asked in another conversation, without the settings of new chats.
   link.run();

@@ -16,8 +16,8 @@ DELAY_S = 2.0
 class HeapTrimmer:
     """Trims the heap on a thread, `delay_s` after the first large request since it last did. Loop only.
 
-    While a request is parsed the thread that does it trims the heap, too, but then its values, or the exception that
-    rejects it, are still there.
+    Not right after each: then its values, or the exception that rejects it, are still there, and the next one takes
+    the same memory again.
     """
 
     def __init__(self, threads: Background, delay_s: float = DELAY_S, trim: Callable[[], object] = trim_heap) -> None:
@@ -41,5 +41,5 @@ class HeapTrimmer:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        with suppress(Draining, Overloaded):  # then there are large requests, which trim
+        with suppress(Draining, Overloaded):  # then there are large requests, each of which is noted
             await self._threads.run(self._trim)

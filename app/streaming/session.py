@@ -16,7 +16,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from app.contract.errors import Draining, ErrorInfo, Overloaded
-from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
+from app.contract.events import (
+    EngineEvent,
+    Finished,
+    FinishReason,
+    RequestFailed,
+    StopReason,
+    Timings,
+    TokenDelta,
+    Usage,
+)
 from app.contract.ports import EngineClient, EventSink
 from app.contract.requests import EngineRequest
 from app.runtime.clock import Clock, monotonic
@@ -37,6 +46,7 @@ class Session(EventReader):
     Attributes:
         request: the request.
         finish_reasons: the finish reasons of the choices whose ends were read.
+        stop_reasons: the stop reasons of those that have one.
         usage: the token counts, once the end of a choice was read; generated tokens are those of the ended choices.
         error: the error of a failed request.
         num_tokens: the number of tokens read so far, of all choices.
@@ -74,6 +84,7 @@ class Session(EventReader):
         self._is_open = self._is_aborted = False
         # What was read of it.
         self.finish_reasons: dict[int, FinishReason] = {}
+        self.stop_reasons: dict[int, StopReason] = {}
         self.usage: Usage | None = None
         self.error: ErrorInfo | None = None
         self.num_tokens = 0
@@ -223,6 +234,8 @@ class Session(EventReader):
                 self._stopwatch.note_tokens(len(event.token_ids), self._clock())
         elif isinstance(event, Finished):
             self.finish_reasons[event.choice] = event.reason
+            if event.stop_reason is not None:
+                self.stop_reasons[event.choice] = event.stop_reason
             # Counts of the request are those of the last end; generated tokens are counted by choice.
             num_before = 0 if self.usage is None else self.usage.completion_tokens
             self.usage = replace(event.usage, completion_tokens=num_before + event.usage.completion_tokens)

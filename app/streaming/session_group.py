@@ -13,7 +13,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.contract.errors import ErrorInfo
-from app.contract.events import EngineEvent, Finished, FinishReason, PromptScored, Timings, TokenDelta, Usage
+from app.contract.events import (
+    EngineEvent,
+    Finished,
+    FinishReason,
+    PromptScored,
+    StopReason,
+    Timings,
+    TokenDelta,
+    Usage,
+)
 from app.contract.ports import EngineClient
 from app.contract.requests import EngineRequest
 from app.streaming.event_reader import EventReader
@@ -118,6 +127,15 @@ class SessionGroup(EventReader):
             index * self._num_choices + choice: reason
             for index, session in enumerate(self._sessions)
             for choice, reason in session.finish_reasons.items()
+        }
+
+    @property
+    def stop_reasons(self) -> dict[int, StopReason]:
+        """The stop reasons of those that have one."""
+        return {
+            index * self._num_choices + choice: reason
+            for index, session in enumerate(self._sessions)
+            for choice, reason in session.stop_reasons.items()
         }
 
     @property

@@ -18,6 +18,7 @@ from jinja2 import TemplateError, TemplateSyntaxError
 
 from app.checkpoint.folder import check_no_pointer, read_json
 from app.checkpoint.gguf_files import GgufMetadata
+from app.config.unicode_text import read_unicode
 from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.gguf_tokenizer import chat_templates
 from app.text.message_form import MessageForm
@@ -228,7 +229,7 @@ def _find_template(source: Path | GgufMetadata, override: Path | None) -> tuple[
 def _read(file: Path) -> str:
     if file.stat().st_size > MAX_TEMPLATE_BYTES:
         raise ValueError(f"{file} is larger than {MAX_TEMPLATE_BYTES} bytes")
-    text = file.read_text(encoding="utf-8")
+    text = read_unicode(file)
     check_no_pointer(file, text.encode())
     return text
 

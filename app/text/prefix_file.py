@@ -7,6 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from app.config.settings import CacheConfig
+from app.config.unicode_text import read_unicode
 from app.contract.errors import ConfigurationError
 from app.text.frontend import TextFrontend
 
@@ -33,16 +34,15 @@ def prefix_rejection(message: str) -> ConfigurationError:
 
 def _read(file: Path) -> str:
     try:
-        content = file.read_bytes()
-        prompt = content[: MAX_PROMPT_BYTES + 1].decode().strip()
-    except (OSError, ValueError) as error:
-        raise prefix_rejection(f"The prefix file {file} cannot be read: {error}.") from None
+        if (size := file.stat().st_size) > MAX_PROMPT_BYTES:
+            raise prefix_rejection(f"The prefix file {file} has {size} bytes; at most {MAX_PROMPT_BYTES} are allowed.")
+        prompt = read_unicode(file).strip()
+    except OSError as error:
+        raise prefix_rejection(f"Cannot read the prefix file {file}: {error.strerror}.") from None
+    except ValueError as error:
+        raise prefix_rejection(f"The prefix file {error}.") from None
     if not prompt:
         raise prefix_rejection(f"The prefix file {file} is empty; it must contain the text of a system prompt.")
-    if len(content) > MAX_PROMPT_BYTES:
-        raise prefix_rejection(
-            f"The prefix file {file} has {len(content)} bytes; at most {MAX_PROMPT_BYTES} are allowed."
-        )
     return prompt
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from io import StringIO
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -42,19 +43,21 @@ class SpelledTokens:
         if pattern is None or not any(any(_matches(pattern, text, longest)) for text in strings(values)):
             return values, ""
         marks = unused_characters(strings(values), 2)
+        start, end = tuple(marks)
         num_marked = 0
 
         def put_marks(text: str) -> str:
             nonlocal num_marked
-            parts: list[str] = []
+            marked = StringIO()  # a list of the parts would take 200 bytes for each text that is found
             position = 0
             for match in _matches(pattern, text, longest):
-                parts += (text[position : match.start()], marks[0], match[0], marks[1])
+                marked.write(f"{text[position : match.start()]}{start}{match[0]}{end}")
                 position = match.end()
                 num_marked += 1
                 if max_tokens is not None and num_marked > max_tokens:
                     raise too_long(max_tokens, f"The prompt has more than {max_tokens} tokens")
-            return "".join([*parts, text[position:]])
+            marked.write(text[position:])
+            return marked.getvalue()
 
         marked: Value = _map_strings(values, put_marks)
         return marked, marks

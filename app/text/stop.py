@@ -25,16 +25,16 @@ def _prefixes(stop_strings: tuple[str, ...]) -> dict[str, int]:
 class StopMatcher:
     """Searches for stop strings in one growing text. Not thread-safe: one owner."""
 
-    __slots__ = ("_held", "_prefixes", "is_matched")
+    __slots__ = ("_held", "_prefixes", "matched")
 
     def __init__(self, stop_strings: Iterable[str]) -> None:
         self._prefixes = _prefixes(tuple(stop_strings))
         self._held = ""
-        self.is_matched = False
+        self.matched: str | None = None  # the stop string that was found
 
     def append(self, text: str) -> str:
         """Add text, and return the released text; after a match nothing is released."""
-        if self.is_matched:
+        if self.matched is not None:
             return ""
         prefixes, held = self._prefixes, self._held
         if not held and prefixes.keys().isdisjoint(text):  # most text has no first character of a stop string
@@ -45,7 +45,7 @@ class StopMatcher:
             while (num_matched := prefixes.get(held)) is None:
                 held = held[1:]
             if num_matched:
-                self.is_matched = True
+                self.matched = held[-num_matched:]
                 self._held = ""
                 return pending[: num_read - num_matched]
         self._held = held

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.text.template_sandbox import TEMPLATE_NAMES
@@ -37,3 +37,17 @@ def check_names(names: Iterable[object], tokenizer: Tokenizer) -> None:
             raise UnsupportedParameter(f"{FIELD}.{name} is set by the server; leave it out.", param=f"{FIELD}.{name}")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidValue(f"{FIELD} has the key {name!r:.100}; a variable needs a name such as a_b1.", param=FIELD)
+
+
+def with_both_switches(variables: Mapping[str, object]) -> dict[str, object]:
+    """Return variables in which `enable_thinking` also has the name that DeepSeek and Granite give it. Any thread.
+
+    Raises:
+        InvalidValue: it is neither true nor false.
+    """
+    given = variables.get("enable_thinking", False)
+    if not isinstance(given, bool):
+        raise InvalidValue(
+            f"{FIELD}.enable_thinking is {given!r:.80}; it must be true or false.", param=f"{FIELD}.enable_thinking"
+        )
+    return {"thinking": given, **variables} if "enable_thinking" in variables else dict(variables)

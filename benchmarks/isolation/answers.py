@@ -81,6 +81,12 @@ async def biases(client: Client) -> None:
     await client.post(CHAT, chat(n=16, max_tokens=1900, stream=True, **fields))
 
 
+async def loops(client: Client) -> None:
+    """Read 16 choices of one token again and again, which another one interrupts about every 250 tokens."""
+    fields = {"logit_bias": {"10": 100, "11": 94.5}, "temperature": 1, "repetition_stop": True}
+    await client.post(CHAT, chat(n=16, max_tokens=1900, stream=True, **fields))
+
+
 async def beams(client: Client) -> None:
     """Ask for 1,000 tokens of beam search."""
     await client.post(CHAT, chat(use_beam_search=True, n=8, temperature=0, max_tokens=1000))

@@ -72,6 +72,9 @@ _GRAMMARS: Mapping[str, Attack] = {
     "ref_mask": Attack("the 24 patterns in a chain of references", grammars.ref_mask),
     "json_in_lark": Attack("the 24 patterns as JSON in Lark", grammars.json_in_lark),
     "counted_masks": Attack("n = 16 under an expression whose masks are slow", grammars.counted_masks, 4),
+    "shared_lexer": Attack(
+        "n = 16 four times under one expression, whose lexer comes to its limit", grammars.shared_lexer, 4
+    ),
     "ambiguous_grammar": Attack("n = 16 under an ambiguous grammar", grammars.ambiguous_grammar, 1),
     "forced_tokens": Attack(
         "n = 16, and a grammar that leaves one next token nearly everywhere", grammars.forced_tokens, 4
@@ -101,6 +104,7 @@ _ANSWERS: Mapping[str, Attack] = {
     "usage_in_chunks": Attack("n = 16 with usage in every chunk", answers.usage_in_chunks, 4),
     "flat_top_p": Attack("n = 16 with penalties and a flat top-p", answers.flat_top_p, 1),
     "biases": Attack("n = 16 with 300 biases and min_tokens", answers.biases, 1),
+    "loops": Attack("n = 16 with repetition_stop, in circles that break just before they count", answers.loops, 1),
     "beams": Attack("beams", answers.beams, 1),
     "many_answers": Attack("64 answers at once", answers.many_answers, 64),
     "starts": Attack("1,000 starts over 32 sockets", answers.starts, 32),

@@ -90,6 +90,11 @@ async def counted_masks(client: Client) -> None:
     await client.post(CHAT, question(regex=f"(.*a.{{200}})+{_word()}", n=16, max_tokens=400, temperature=1))
 
 
+async def shared_lexer(client: Client) -> None:
+    """Ask for 16 answers under an expression with many states, which all requests have: none of them may fail."""
+    await client.post(CHAT, question(regex="(.*a.{100})+WORD", n=16, max_tokens=60, temperature=1))
+
+
 async def new_schemas(client: Client) -> None:
     """Ask for one token under a small ordinary schema that no request has had."""
     schema = {"type": "object", "properties": {f"field{_word()}": {"type": "boolean"}}}

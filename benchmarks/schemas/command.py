@@ -26,7 +26,7 @@ from benchmarks.schemas.checks import fault_of_json, faults_of_calls, leaked_mar
 from benchmarks.schemas.conversations import Conversation, conversations
 from benchmarks.server_process import serving
 
-SAMPLING = {"model": SMOLLM2, "temperature": 0.7, "max_tokens": 1024}
+SAMPLING = {"model": SMOLLM2, "temperature": 0.7, "top_p": 1, "max_tokens": 1024}
 CONTEXT = 4096
 SEEDS_PER_ROUND = 1000
 

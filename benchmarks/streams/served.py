@@ -20,7 +20,7 @@ from app.observe.log_output import JSON, configure_logging
 from app.observe.log_writer import LogWriter
 from app.runtime.startup_timings import StartTimings
 from app.server.run import SWITCH_INTERVAL_S, make_server
-from app.server.sockets import listen, url_of
+from app.server.sockets import listen, urls_of
 from app.text.frontend import TextFrontend
 from benchmarks.streams.bare import BareServer
 from benchmarks.streams.control import Rejected
@@ -110,7 +110,7 @@ async def serve_quire(*, is_scripted: bool, stall_timeout_s: float) -> Served:
     # The server uses only those methods of an engine thread that `ScriptedEngine` has.
     engine = cast("EngineThread", source) if source is not None else EngineThread(config)
     console = Console(writer.stream(sys.stderr))
-    server = make_server(config, engine, text, console, writer, url_of(listener), StartTimings())
+    server = make_server(config, engine, text, console, writer, urls_of(listener), StartTimings())
     served = Served(listener.getsockname()[1], source, lambda: thread_cpu_s(ENGINE_THREAD))
     served.health = server.health
     served.task = asyncio.create_task(server.serve(sockets=[listener]))

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 from unittest.mock import patch
 
 import httpx
+import pytest
 import uvicorn
 from starlette.applications import Starlette
 
@@ -22,11 +23,13 @@ from app.api.app import create_app
 from app.api.context import ApiContext, StreamTimers
 from app.api.page import Page
 from app.api.parse_request import ApiRequest, Parser
+from app.api.socket_stream import SocketStream
 from app.checkpoint.names import resolve
 from app.config.settings import Config, ModelConfig, make_config, served_name
 from app.observe.metrics import Metrics
 from app.server.run import uvicorn_config
 from app.server.sockets import listen
+from app.streaming.flow.ack_monitor import AckMonitor
 from app.text.frontend import TextFrontend
 from tests.fakes import FakeEngine
 
@@ -111,6 +114,26 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
+def looks(monkeypatch: pytest.MonkeyPatch, kind: type[AckMonitor | SocketStream]) -> Callable[[], Awaitable[None]]:
+    """Count how often objects of a class look for stalls; return a function that waits for the next time.
+
+    So tests last for so many looks, whatever time a busy machine takes for them.
+    """
+    found: list[float] = []
+    has_stalled = kind.has_stalled
+
+    def counted(watched: Any, now: float) -> bool:
+        found.append(now)
+        return has_stalled(watched, now)
+
+    async def next_look() -> None:
+        num_before = len(found)
+        await until(lambda: len(found) > num_before)
+
+    monkeypatch.setattr(kind, "has_stalled", counted)
+    return next_look
+
+
 class Connection:
     """A raw HTTP connection: what goes over the wire, byte by byte."""
 
@@ -120,14 +143,17 @@ class Connection:
 
     @classmethod
     async def open(cls, url: str, *, receive_buffer: int | None = None) -> Connection:
-        """Connect to a served application; with a small `receive_buffer` (bytes) the server's writes block early."""
+        """Connect to a served application; with a small `receive_buffer` (bytes) the server's writes block early.
+
+        Then this end does not read ahead either.
+        """
         host, _, port = url.removeprefix("http://").partition(":")
         peer = socket.socket()
         peer.setblocking(False)
         if receive_buffer is not None:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         await asyncio.get_running_loop().sock_connect(peer, (host, int(port)))
-        return cls(*await asyncio.open_connection(sock=peer))
+        return cls(*await asyncio.open_connection(sock=peer, limit=receive_buffer or 2**16))
 
     async def post(self, path: str, body: dict[str, Any], **headers: str) -> None:
         """Send a request; nothing is read."""

@@ -11,7 +11,7 @@ from app import __version__
 from tests.api.serving import client_of, make_app
 from tests.fakes import MODEL_INFO, FakeEngine
 
-OPEN = {"/", "/static/{name:path}", "/livez", "/readyz", "/health"}
+OPEN = {"/", "/static/{name:path}", "/preview", "/livez", "/readyz", "/health"}
 
 
 def test_importing_the_application_loads_no_model_library():
@@ -80,6 +80,7 @@ async def test_the_model_object_has_the_context_length():
         "default_sampling_params": {
             "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0,
         },
+        "default_sampling_sources": {},
         "capabilities": {
             "chat": True, "tools": True, "reasoning": False, "structured_output": False, "embeddings": True,
         },

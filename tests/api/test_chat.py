@@ -1,24 +1,18 @@
 """From a chat body to an engine request."""
 
-import asyncio
 import re
-import threading
 from dataclasses import replace
 
 import pytest
 
 from app.api.accounts import Sender
 from app.api.chat import parse_chat
-from app.api.context import MAX_LONG_WAITING
-from app.api.parse_request import MAX_SMALL_BYTES
 from app.api.schemas import ChatBody
 from app.contract.admission import num_blocks_needed
-from app.contract.engine_status import EngineStats
-from app.contract.errors import ContextLengthExceeded, InvalidValue, Overloaded, RequestError
-from app.contract.overload_levels import MAX_LEVEL, effects
-from app.contract.sampling_params import SamplingDefaults
+from app.contract.errors import ContextLengthExceeded, InvalidValue, RequestError
+from app.contract.sampling_defaults import SamplingDefaults
 from app.text.chat_template import ChatTemplate
-from tests.api.serving import HANG_S, client_of, make_app, parse, raw, until
+from tests.api.serving import client_of, make_app, parse, raw
 from tests.fakes import MODEL_INFO, FakeEngine
 from tests.text.templates import GEMMA_2
 
@@ -155,23 +149,6 @@ async def test_the_default_max_tokens_leaves_cache_for_every_choice():
     max_slots = num_prompt + request.params.max_tokens - 1
     assert num_blocks_needed(num_prompt, max_slots, 4, 16) == 40
     assert num_blocks_needed(num_prompt, max_slots + 1, 4, 16) > 40
-
-
-@pytest.mark.parametrize(
-    ("level", "fields", "max_tokens"),
-    [
-        (MAX_LEVEL, {}, effects(MAX_LEVEL).default_max_tokens),
-        (MAX_LEVEL, {"max_tokens": 1000}, 1000),
-        (MAX_LEVEL, {"max_completion_tokens": 1000}, 1000),
-        (MAX_LEVEL, {"min_tokens": 700}, 700),
-        (1, {"n": 1}, None),
-    ],
-)
-async def test_overload_lowers_the_default_max_tokens_and_no_given_one(level, fields, max_tokens):
-    engine = FakeEngine()
-    engine.stats = lambda: EngineStats(brownout_level=level)  # type: ignore[method-assign]
-    request = (await parse(raw(BODY | fields), (await make_app(engine)).state.context, parse_chat)).request
-    assert request.params.max_tokens == (max_tokens or MODEL_INFO.max_model_len - len(request.prompt_token_ids))
 
 
 async def test_template_errors_name_the_field_messages(context, monkeypatch):
@@ -317,49 +294,22 @@ async def test_the_advice_for_a_length_that_does_not_fit_works(context, field):
     assert caught.value.param == field
 
 
-async def test_a_server_may_lower_max_tokens_instead():
-    context = (await make_app(clamp_max_tokens=True)).state.context
-    for field in ("max_tokens", "max_completion_tokens"):
-        request = (await parse(raw(BODY | {field: 100_000_000}), context, parse_chat)).request
-        assert request.params.max_tokens == MODEL_INFO.max_model_len - len(request.prompt_token_ids)
-    assert (await parse(raw(BODY | {"max_tokens": 3}), context, parse_chat)).request.params.max_tokens == 3
-
-
-async def test_long_bodies_are_parsed_one_by_one_on_a_thread_and_short_ones_do_not_wait(context, monkeypatch):
-    gate, threads = threading.Event(), []
-    encode_parts = type(context.text.tokenizer).encode_parts
-
-    def slow(self, parts, **options):
-        parts = list(parts)
-        if sum(len(part.text) for part in parts) > 50_000:
-            threads.append(threading.get_ident())
-            gate.wait(HANG_S)
-        return encode_parts(self, parts, **options)
-
-    monkeypatch.setattr(type(context.text.tokenizer), "encode_parts", slow)
-    monkeypatch.setitem(vars(context.text.tokenizer), "max_token_chars", 10**9)
-    long = raw({"messages": [{"role": "user", "content": " " * MAX_SMALL_BYTES}], "max_tokens": 1})
-    waiting = [asyncio.create_task(parse(long, context, parse_chat)) for _ in range(4)]
-    await until(lambda: threads)
-    for _ in range(3):
-        assert (await parse(raw(BODY), context, parse_chat)).request.prompt_token_ids
-    assert len(threads) == 1
-    gate.set()
-    await asyncio.gather(*waiting, return_exceptions=True)
-    assert len(threads) == 4 and len(set(threads)) == 1
-
-
-async def test_the_number_of_waiting_long_bodies_is_bounded(context, monkeypatch):
-    gate = threading.Event()
-    monkeypatch.setattr(ChatTemplate, "render", lambda self, messages, options, **limits: gate.wait(HANG_S) and [5])
-    long = raw({"messages": [{"role": "user", "content": "x" * MAX_SMALL_BYTES}], "x": "y" * MAX_SMALL_BYTES})
-    monkeypatch.setitem(vars(context.text.tokenizer), "max_token_chars", 10**9)
-    waiting = [asyncio.create_task(parse(long, context, parse_chat)) for _ in range(1 + MAX_LONG_WAITING)]
-    await asyncio.sleep(0)
-    with pytest.raises(Overloaded):
-        await parse(long, context, parse_chat)
-    gate.set()
-    await asyncio.gather(*waiting)
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"reasoning": {"max_tokens": 5}}, "reasoning.max_tokens"),  # `guide` does not reason
+        ({"reasoning": {"max_tokens": -5}}, "reasoning.max_tokens"),
+        ({"thinking_token_budget": 5}, "thinking_token_budget"),
+        ({"reasoning": {"effort": "low"}, "chat_template_kwargs": {"reasoning_effort": "high"}}, "reasoning.effort"),
+        ({"reasoning": {"enabled": False}, "chat_template_kwargs": {"enable_thinking": True}}, "reasoning.enabled"),
+        ({"reasoning_effort": "low", "chat_template_kwargs": {"reasoning_effort": "high"}}, "reasoning_effort"),
+    ],
+    ids=str,
+)
+async def test_an_error_about_reasoning_names_the_field_that_was_sent(context, fields, param):
+    with pytest.raises(RequestError) as caught:
+        await parse(raw(BODY | fields), context, parse_chat)
+    assert caught.value.param == param and caught.value.message.startswith(f"{param} ")
 
 
 async def test_the_output_size_of_one_request_is_bounded_first(context, monkeypatch):

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,17 @@ def test_chat_events_have_exactly_these_bytes():
     assert encoder.delta(delta(' "ü')) == event('"delta":{"content":" \\"ü"},"logprobs":null,"finish_reason":null')
     assert encoder.finish(FINISHED) == event('"delta":{},"logprobs":null,"finish_reason":"stop"')
     assert encoder.last(FINISHED.usage, FINISHED.timings) == b""
+
+
+@pytest.mark.parametrize(("reason", "shown"), [("repetition", '"repetition"'), ("\n", '"\\n"'), (7, "7"), (0, "0")])
+def test_an_end_has_its_stop_reason(reason, shown):
+    end = replace(FINISHED, stop_reason=reason)
+    assert chunks(request(), SSE).finish(end) == event(
+        f'"delta":{{}},"logprobs":null,"finish_reason":"stop","stop_reason":{shown}'
+    )
+    choice = JsonChoice(ChatFormat(bytes).text_fields("Hi"), None, FinishReason.STOP, reason)
+    [found] = orjson.loads(json_of(request(), [choice], FINISHED.usage))["choices"]
+    assert found["stop_reason"] == reason
 
 
 def test_every_choice_has_a_role_its_text_and_an_end():

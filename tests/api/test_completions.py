@@ -8,6 +8,7 @@ from app.api.completions import DEFAULT_MAX_TOKENS, parse_completion
 from app.contract.engine_status import EngineStats
 from app.contract.errors import ContextLengthExceeded
 from app.contract.overload_levels import MAX_LEVEL
+from app.contract.sampling_defaults import SamplingDefaults
 from app.text.tokenizer import Tokenizer
 from tests.api.serving import client_of, make_app, parse, raw
 from tests.fakes import MODEL_INFO, FakeEngine
@@ -52,6 +53,16 @@ async def test_the_default_max_tokens_is_16(context):
     assert (
         await parse(raw({"prompt": "x", "max_tokens": 99}), context, parse_completion)
     ).request.params.max_tokens == 99
+
+
+@pytest.mark.parametrize(
+    ("fields", "max_tokens"), [({}, 90), ({"max_tokens": 7}, 7), ({"max_tokens": -1}, MODEL_INFO.max_model_len - 1)]
+)
+async def test_the_models_default_max_tokens_comes_before_16(context, fields, max_tokens):
+    info = replace(MODEL_INFO, defaults=SamplingDefaults(max_tokens=90))
+    context.engine.model_info = lambda: info
+    request = (await parse(raw({"prompt": [5]} | fields), context, parse_completion)).request
+    assert request.params.max_tokens == max_tokens
 
 
 async def test_the_default_max_tokens_is_limited_by_the_context(context):

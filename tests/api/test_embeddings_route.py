@@ -86,7 +86,9 @@ BAD = [
 async def test_a_bad_body_is_rejected_by_name(body, code, param):
     engine = FakeEngine()
     async with client_of(await make_app(engine)) as client:
-        check_error(await client.post(PATH, json=body), 400, code, param)
+        answer = await client.post(PATH, json=body)
+    check_error(answer, 400, code, param)
+    assert "output" not in answer.text
     assert engine.requests == []
 
 

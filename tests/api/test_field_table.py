@@ -29,6 +29,7 @@ ACTING = {
     "beam_width": 3, "length_penalty": 2.0, "early_stopping": True, "temperature": 0.5, "top_p": 0.5, "top_k": 5,
     "min_p": 0.5, "presence_penalty": 1, "frequency_penalty": 1, "repetition_penalty": 1.5, "logit_bias": {"5": 1},
     "seed": 8, "stop": "x", "stop_token_ids": [5], "ignore_eos": True, "min_tokens": 2, "max_tokens": 5,
+    "repetition_stop": True, "context_share": 0.25,
     "prompt_logprobs": 1, "priority": 5, "cache_salt": "x", "queue_timeout": 5, "timeout": 5, "return_token_ids": True,
     "timings": True, "response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"},
     "guided_json": {"type": "string"}, "guided_regex": "a", "guided_choice": ["a"], "guided_grammar": 'root ::= "a"',

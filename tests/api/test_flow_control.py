@@ -8,13 +8,16 @@ from contextlib import asynccontextmanager
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from app.api.socket_stream import SocketStream
 from app.api.stream_response import StreamResponse
 from app.config.settings import make_config
 from app.contract.requests import Pause, Resume
 from app.observe.log import JsonFormatter
+from app.runtime.stall_detector import MIN_OBSERVATIONS
 from app.streaming.chat_protocol import ChatLimits
+from app.streaming.flow.ack_monitor import AckMonitor
 from tests.api.chat_client import ChatClient, StuckTransport, body, open_chat, text
-from tests.api.serving import SLOW, Connection, connected, make_app, serving, until
+from tests.api.serving import HANG_S, SLOW, Connection, connected, looks, make_app, serving, until
 from tests.fakes import FakeEngine, Script, text_of
 
 CHAT = "/v1/chat/completions"
@@ -92,14 +95,19 @@ async def test_the_stall_timeout_resets_the_connection_and_aborts_the_request(fr
     assert not any(record.exc_info for record in caplog.records)
 
 
-async def test_a_client_that_reads_a_little_at_a_time_is_not_disconnected():
-    engine = FakeEngine()
+async def test_a_client_that_reads_a_little_at_a_time_is_not_disconnected(monkeypatch):
+    engine, next_look = FakeEngine(Script(answer=["so slowly " * 8] * LONG)), looks(monkeypatch, AckMonitor)
     async with unread(engine, stall_timeout=0.5) as connection:
         await connection.head()
         stream = b""
-        while b"\ndata: [DONE]\n" not in stream:
-            await asyncio.sleep(0.005)
+        for _ in range(3 * MIN_OBSERVATIONS):
+            await next_look()
             stream += await connection.reader.read(2048)
+        assert b"[DONE]" not in stream
+        while b"\ndata: [DONE]\n" not in stream:
+            piece = await asyncio.wait_for(connection.reader.read(65536), HANG_S)
+            assert piece, f"disconnected after {len(stream)} bytes"
+            stream += piece
     assert engine.aborted == []
 
 
@@ -219,23 +227,24 @@ async def test_a_stall_without_credit_closes_the_socket_with_4499():
         await until(lambda: chat.app.state.context.streams.num_open == 0)
 
 
-async def test_a_client_that_keeps_granting_credit_is_not_disconnected():
-    engine = FakeEngine()
-    async with open_chat(engine, limits=ChatLimits(stall_timeout_s=1.0)) as chat:
-        await chat.send(t="start", id="a", request=body(max_tokens=60), credit=0)
+async def test_a_client_that_keeps_granting_credit_is_not_disconnected(monkeypatch):
+    engine, next_look = FakeEngine(), looks(monkeypatch, SocketStream)
+    async with open_chat(engine, limits=ChatLimits(stall_timeout_s=0.5)) as chat:
+        await chat.send(t="start", id="a", request=body(max_tokens=120), credit=0)
         await chat.receive_until("accepted")
-        for number in range(4, 61, 4):
-            await asyncio.sleep(0.1)
+        for number in range(4, 121, 4):
+            await next_look()
             await chat.send(t="credit", id="a", upto=[number])
         await chat.receive_until("done")
 
 
-async def test_a_socket_with_nothing_to_send_is_not_disconnected():
-    engine = FakeEngine(held=True)
+async def test_a_socket_with_nothing_to_send_is_not_disconnected(monkeypatch):
+    engine, next_look = FakeEngine(held=True), looks(monkeypatch, AckMonitor)
     async with open_chat(engine, limits=ChatLimits(stall_timeout_s=0.05)) as chat:
         await chat.start()
         await chat.receive_until("accepted")
-        await asyncio.sleep(0.2)
+        for _ in range(2 * MIN_OBSERVATIONS):
+            await next_look()
         await chat.send(t="ping", ts=1)
         assert (await chat.receive())["t"] == "pong"
 

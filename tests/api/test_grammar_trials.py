@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -50,8 +51,8 @@ class Counted(ForkClient):
 
     num_forks = 0
 
-    def fork(self):
-        connection = super().fork()
+    def _fork(self, order: bytes, *descriptors: int) -> socket.socket:
+        connection = super()._fork(order, *descriptors)
         self.num_forks += 1
         return connection
 
@@ -133,7 +134,7 @@ async def killing(trials: Trials, times: int) -> None:
 async def test_a_trial_that_somebody_has_ended_is_repeated(trials: Trials):
     trials.limit(TrialLimits(cpu_s=2, wall_s=600))
     error, _ = await asyncio.gather(trials.error(ENDLESS), killing(trials, 1))
-    assert isinstance(error, GrammarTooCostly) and trials.children.num_forks == 2
+    assert isinstance(error, GrammarTooCostly) and trials.children.num_forks == 3, "two short ones, and a whole one"
 
 
 async def test_a_grammar_whose_trials_were_ended_is_not_rejected_for_good(trials: Trials):
@@ -178,14 +179,36 @@ async def test_a_grammar_of_two_accounts_waits_for_the_turn_of_each(trials: Tria
     assert order.index("one") <= 1 and trials.children.num_forks == 4
 
 
-async def test_one_trial_runs_at_a_time(trials: Trials):
+async def test_one_trial_of_each_kind_runs_at_a_time(trials: Trials):
     trials.limit(TrialLimits(cpu_s=0.5, wall_s=600))
     tasks = [asyncio.create_task(trials.error(endless(number), str(number))) for number in range(3)]
     most = 0
     while not all(task.done() for task in tasks):
         most = max(most, len(forked_by(trials.children)) if trials.children.pid else 0)
         await asyncio.sleep(0.001)
-    assert most == 1 and trials.children.num_forks == 3
+    assert most <= 2 and trials.children.num_forks == 6, "a short one and a whole one of each"
+
+
+async def test_no_ordinary_grammar_waits_for_those_that_take_long(trials: Trials):
+    """Of always new accounts: these have their turns before it, but short ones."""
+    trials.limit(TrialLimits(cpu_s=5, wall_s=600))
+    long = [asyncio.create_task(trials.error(endless(number), f"new {number}")) for number in range(3)]
+    await until(lambda: trials.children.num_forks == 3 + 1)
+    for number in range(10):
+        assert await trials.error(regex(number), "good") is None
+    assert not any(task.done() for task in long) and trials.children.num_forks == 3 + 1 + 10
+    trials.close()
+    await asyncio.gather(*long)
+
+
+async def test_a_grammar_that_takes_long_is_accepted_while_short_ones_come_without_end(trials: Trials):
+    trials.limit(TrialLimits(cpu_s=60, wall_s=600, short_s=0.01))
+    slow = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"integer","multipleOf":99991}')
+    task, number = asyncio.create_task(trials.error(slow, "slow")), 0
+    while not task.done():
+        assert await trials.error(regex(number), f"new {number}") is None
+        number += 1
+    assert await task is None and trials.children.num_forks >= number + 2
 
 
 async def test_requests_share_a_trial_and_one_that_leaves_does_not_end_it(trials: Trials):

@@ -254,7 +254,7 @@ def test_the_default_hosts_are_the_local_names_and_the_address_bound_to():
 async def test_only_the_public_paths_need_no_key():
     guarded = RequestChecks(hello_app, [CHECK_KEY])
     async with client_of(guarded) as client:
-        for path in ("/", "/livez", "/readyz", "/health", "/static/app.js"):
+        for path in ("/", "/preview", "/livez", "/readyz", "/health", "/static/app.js"):
             assert (await client.get(path)).status_code == 200, path
         for path in ("/metrics", "/v1/models", "/nope", "/static", "/livez/", "/LIVEZ", "/livez;x", "/ws"):
             assert (await client.get(path)).status_code == 401, path

@@ -8,13 +8,14 @@ import socket
 
 import pytest
 
+from app.runtime.stall_detector import MIN_OBSERVATIONS
 from app.streaming.flow.ack_monitor import AckMonitor
 from tests.api.chat_client import HELLO, body, open_chat, text
-from tests.api.serving import HANG_S, SLOW, make_app, serving
+from tests.api.serving import HANG_S, SLOW, looks, make_app, serving
 from tests.fakes import FakeEngine, Script
 
 NUM_TOKENS = 1900
-NUM_SLOW_BYTES = 80_000  # are read slowly, for longer than the stall timeout
+SLOW_PIECE_BYTES = 2048
 TEXTS = {"chinese": "猫在垫子上" * 12, "emoji": "🙂👩‍👩‍👧🏳️‍🌈" * 4, "ascii": "the cat " * 20}
 
 
@@ -73,17 +74,20 @@ async def test_every_byte_sent_is_counted(kind: str, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-async def test_a_slow_reader_is_not_disconnected(kind: str):
+async def test_a_slow_reader_is_not_disconnected(kind: str, monkeypatch):
     engine = FakeEngine(Script(answer=[TEXTS[kind]] * NUM_TOKENS))
+    next_look = looks(monkeypatch, AckMonitor)
     app = await make_app(engine, None, SLOW, stall_timeout=0.5)
     async with serving(app) as url:
         reader, taken = await RawSocket.open(url), b""
         while b'"t":"done"' not in taken[-1000:]:
-            is_slow = len(taken) < NUM_SLOW_BYTES
-            piece = await reader.read(256 if is_slow else 65536)
+            is_slow = len(taken) < 3 * MIN_OBSERVATIONS * SLOW_PIECE_BYTES
+            if is_slow:
+                await next_look()
+            piece = await reader.read(SLOW_PIECE_BYTES if is_slow else 65536)
             assert piece, f"disconnected after {len(taken)} bytes"
             taken += piece
-            await asyncio.sleep(0.004 if is_slow else 0)
+            await asyncio.sleep(0)
         reader.close()
     assert engine.aborted == []
     assert taken.count(TEXTS[kind].encode()) == NUM_TOKENS

@@ -1,16 +1,14 @@
 """The chat page and its files."""
 
 import base64
-import gzip
 import hashlib
 import re
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from app.api.page import STATIC_DIR, Page, content_security_policy
+from app.api.page import Page, content_security_policy
+from app.api.static_file import STATIC_DIR
 from tests.api.serving import client_of, make_app
 
 
@@ -29,48 +27,13 @@ async def test_the_content_security_policy_has_the_hash_of_the_import_map(client
     digest = base64.b64encode(hashlib.sha256(import_map[1].encode()).digest()).decode()
     assert answer.headers["content-security-policy"] == (
         f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self'; img-src 'self' data:; "
-        "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-        "require-trusted-types-for 'script'; trusted-types dompurify"
+        "font-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types dompurify"
     )
 
 
 def test_a_page_without_an_import_map_allows_no_inline_script():
     assert "script-src 'self'; " in content_security_policy(b"<!doctype html>")
-
-
-class CountedGzip:
-    """Counts the bytes that are compressed, and at which levels."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.num_bytes, self.levels = 0, set[int]()
-        self._compress = gzip.compress
-        monkeypatch.setattr(gzip, "compress", self)
-
-    def __call__(self, data: bytes, level: int, **options: Any) -> bytes:
-        self.num_bytes += len(data)
-        self.levels.add(level)
-        return self._compress(data, level, **options)
-
-
-def test_a_checkout_compresses_little_at_startup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """At level 6, a megabyte takes about 40 ms."""
-    folder = tmp_path / "static"
-    shutil.copytree(STATIC_DIR, folder, ignore=shutil.ignore_patterns("compressed"))
-    counted = CountedGzip(monkeypatch)
-    Page(folder)
-    assert 0 < counted.num_bytes < 1_500_000 and counted.levels == {6}
-
-
-def test_what_a_wheel_has_compressed_is_not_compressed_at_startup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    folder = copied(tmp_path)
-    (folder / "compressed").mkdir()
-    content = (folder / "app.js").read_bytes()
-    counted = CountedGzip(monkeypatch)
-    Page(folder)
-    of_all = counted.num_bytes
-    (folder / "compressed" / f"{hashlib.sha256(content).hexdigest()}.gz").write_bytes(b"by gzip")
-    Page(folder)
-    assert counted.num_bytes == 2 * of_all - len(content)
 
 
 async def test_every_static_file_is_served_unchanged(client):
@@ -86,19 +49,11 @@ async def test_every_static_file_is_served_unchanged(client):
 @pytest.mark.parametrize(
     ("name", "media_type"),
     [("app.js", "text/javascript; charset=utf-8"), ("shell/page.css", "text/css; charset=utf-8"),
-     ("quire.svg", "image/svg+xml"), ("vendor/THIRD_PARTY_LICENSES", "text/plain; charset=utf-8")],
+     ("quire.svg", "image/svg+xml"), ("vendor/THIRD_PARTY_LICENSES", "text/plain; charset=utf-8"),
+     ("vendor/stix-two-math-5.3.0.woff2", "font/woff2")],
 )  # fmt: skip
 async def test_files_have_their_content_type(client, name, media_type):
     assert (await client.get(f"/static/{name}")).headers["content-type"] == media_type
-
-
-async def test_an_unchanged_file_is_not_sent_again(client):
-    first = await client.get("/static/app.js")
-    again = await client.get("/static/app.js", headers={"if-none-match": first.headers["etag"]})
-    assert (again.status_code, again.content) == (304, b"")
-    assert again.headers["etag"] == first.headers["etag"]
-    other = await client.get("/static/app.js", headers={"if-none-match": '"other"'})
-    assert other.status_code == 200
 
 
 async def test_own_files_are_immutable_below_the_hash_of_all_of_them_and_index_is_revalidated(client):
@@ -133,41 +88,6 @@ def test_the_hash_changes_with_any_own_file_and_not_with_libraries(tmp_path: Pat
     assert Page(folder).version == first
     (folder / "app.js").write_text("two();\n" * 100)
     assert Page(folder).version != first
-
-
-@pytest.mark.parametrize(
-    ("accepted", "encoding"),
-    [("gzip, deflate, br", "gzip"), ("gzip;q=0", None), ("*", "gzip"), ("*;q=0.0", None), ("identity", None),
-     ("", None), ("GZIP ; q=0.5", "gzip"), ("br;q=1, *;q=0", None)],
-)  # fmt: skip
-async def test_files_are_compressed_for_browsers_that_accept_it(client, accepted, encoding):
-    plain = await client.get("/static/app.js", headers={"accept-encoding": "identity"})
-    answer = await client.get("/static/app.js", headers={"accept-encoding": accepted})
-    assert answer.headers.get("content-encoding") == encoding
-    assert answer.headers["vary"] == "Accept-Encoding"
-    assert answer.content == plain.content  # httpx has decoded it
-    assert (answer.headers["etag"] == plain.headers["etag"]) == (encoding is None)
-    if encoding:
-        assert int(answer.headers["content-length"]) < int(plain.headers["content-length"])
-
-
-def test_a_compressed_copy_is_used_for_exactly_its_content_only(tmp_path: Path):
-    folder = copied(tmp_path)
-    content = (folder / "app.js").read_bytes()
-    (folder / "compressed").mkdir()
-    (folder / "compressed" / f"{hashlib.sha256(content).hexdigest()}.br").write_bytes(b"by brotli")
-    asked = ("gzip, br", "", "no-cache")
-    assert page_file(folder, "app.js").response(*asked).body == b"by brotli"
-    (folder / "app.js").write_bytes(content + b"three();")
-    changed = page_file(folder, "app.js").response(*asked)
-    assert changed.headers["content-encoding"] == "gzip"
-    assert gzip.decompress(bytes(changed.body)) == content + b"three();"
-    assert page_file(folder, "compressed") is None
-
-
-def page_file(folder: Path, name: str) -> Any:
-    """A file of the page in a folder, or None."""
-    return Page(folder)._files.get(name)
 
 
 @pytest.mark.parametrize(

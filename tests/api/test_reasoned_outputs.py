@@ -6,6 +6,7 @@ import pytest
 
 from app.api.chat import parse_chat
 from app.contract.errors import UnsupportedParameter
+from app.contract.grammar import StructuredOutputs
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
 from tests.api.serving import client_of, make_app, parse, raw
@@ -72,12 +73,47 @@ async def test_the_capabilities_are_those_of_the_model(template):
     assert model["capabilities"]["reasoning"] and model["capabilities"]["tools"]
 
 
-def test_answers_offline_satisfy_what_they_must_be(template):
+@pytest.fixture
+def llm(template):
+    loaded = LLM("guide", chat_template=str(template), max_model_len=1024, num_kv_blocks=64)
+    yield loaded
+    loaded.close()
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "is_asked"),
+    [(None, False), ({"thinking": False}, False), ({"thinking": True}, True), ({"enable_thinking": True}, True)],
+)
+def test_an_answer_offline_reasons_first_only_where_the_template_asks_for_it(llm, kwargs, is_asked):
+    likely = {llm.tokenizer.encode("<", add_special_tokens=False)[0]: 100.0}
+    asked = SamplingParams(max_tokens=20, logit_bias=likely, structured_outputs=StructuredOutputs(regex="a{3}"))
+    [result] = llm.chat([USER], asked, use_tqdm=False, chat_template_kwargs=kwargs)
+    [output] = result.outputs
+    assert (output.text, output.reasoning[:3]) == (("", "<<<") if is_asked else ("aaa", ""))
+
+
+@pytest.mark.parametrize(
+    ("begun", "is_inside"),
+    [("<think> They say hello.", True), ("<think> Hello. </think> Well", False), ("Well", False)],
+)
+@pytest.mark.parametrize("as_parts", [False, True])
+def test_an_answer_offline_goes_on_with_the_reasoning_of_the_message_that_it_continues(llm, begun, is_inside, as_parts):
+    content = [{"type": "text", "text": begun}] if as_parts else begun
+    [result] = llm.chat(
+        [USER, {"role": "assistant", "content": content}],
+        SamplingParams(max_tokens=8, logit_bias={llm.tokenizer.encode("a", add_special_tokens=False)[0]: 100.0}),
+        use_tqdm=False,
+        add_generation_prompt=False,
+        continue_final_message=True,
+    )
+    [output] = result.outputs
+    assert (bool(output.reasoning), bool(output.text)) == (is_inside, not is_inside)
+
+
+def test_answers_offline_satisfy_what_they_must_be(llm):
     """The embedded model writes one; what it would write after a thought is tested with the grammar alone."""
-    llm = LLM("guide", chat_template=str(template), max_model_len=1024, num_kv_blocks=64)
     wanted = SamplingParams(max_tokens=200, seed=1)
     [required] = llm.chat([USER], wanted, use_tqdm=False, tools=TOOLS, tool_choice="required")
     [output] = required.outputs
     assert output.finish_reason == "tool_calls" and output.reasoning == output.text == ""
     assert all(json.loads(call.arguments) == {} for call in output.tool_calls)
-    llm.close()

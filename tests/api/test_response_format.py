@@ -47,6 +47,21 @@ async def test_a_text_is_not_limited(app: Starlette):
         ({"type": "text", "schema": {}}, "response_format.schema", "Expected `null`"),
         ({"type": "json_object", "a": None}, "response_format.a", "Fields here are never ignored"),
         ({**schema_format({}), "schema": {}}, "response_format.schema", "Expected `null`"),
+        *(
+            (given, "response_format.json_schema", 'missing; send the schema there: {"type": "json_schema", "json_sch')
+            for given in (
+                {"type": "json_schema"},
+                {"type": "json_schema", "schema": SCHEMA},
+                {"type": "json_schema", "name": "answer", "strict": True, "schema": SCHEMA},
+                {"type": "json_schema", "value": SCHEMA, "json_schema": None},
+            )
+        ),
+        (
+            {"type": "json_schema", "json_schema": SCHEMA},
+            "response_format.json_schema.schema",
+            'missing; send the schema there: {"type": "json_schema", "json_schema": {"schema": ...}}.',
+        ),
+        ({"type": "json_schema", "json_schema": 5}, "response_format.json_schema", "Expected `object`"),
         (
             {"type": "json_schema", "json_schema": {"schema": {}, "schem": {}}},
             "response_format.json_schema.schem",

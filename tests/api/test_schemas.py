@@ -31,6 +31,9 @@ def read_chat(*, is_strict: bool = False, **fields: object):
         ("stop", [1]),
         ("logprobs", 1),
         ("ignore_eos", "no"),
+        ("repetition_stop", "no"),
+        ("repetition_stop", 1),
+        ("context_share", "all"),
         ("stop_token_ids", [1.5]),
         ("stop_token_ids", "1"),
         ("messages", {}),
@@ -252,7 +255,7 @@ def test_all_sampling_fields_reach_the_parameters():
     given = {
         "temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "presence_penalty": 0.5, "frequency_penalty": -1,
         "repetition_penalty": 1.1, "logit_bias": {"5": -100}, "seed": 7, "stop": ["a"], "stop_token_ids": [3],
-        "ignore_eos": True, "min_tokens": 2, "n": 2, "best_of": 3,
+        "ignore_eos": True, "min_tokens": 2, "n": 2, "best_of": 3, "repetition_stop": True,
     }  # fmt: skip
     body, _ = read_fields({"prompt": "x"} | given, CompletionBody, is_strict=True)
     params = sampling_params(body, max_tokens=9, logprobs=3)

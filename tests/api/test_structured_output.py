@@ -26,7 +26,7 @@ from app.contract.grammar import Grammar, GrammarKind
 from app.engine.thread import EngineThread
 from app.observe.metrics import Metrics
 from app.streaming.bridge import AsyncEngine
-from app.text.grammar import cache, gbnf
+from app.text.grammar import compiled, gbnf
 from app.text.grammar.cache import GrammarCache
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.vocabulary import GrammarVocabulary
@@ -206,13 +206,13 @@ async def test_the_loop_serves_others_while_a_grammar_is_compiled(app: Starlette
     begun, go_on = threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
 
-    def held(grammar: Grammar, vocabulary: GrammarVocabulary) -> object:
+    def held(grammar: Grammar, vocabulary: GrammarVocabulary, step_fuel: int) -> object:
         threads.append(threading.current_thread())
         begun.set()
         go_on.wait(HANG_S)
-        return compile_grammar(grammar, vocabulary)
+        return compile_grammar(grammar, vocabulary, step_fuel)
 
-    monkeypatch.setattr(cache, "compile_grammar", held)
+    monkeypatch.setattr(compiled, "compile_grammar", held)
     async with client_of(app) as client:
         task = asyncio.create_task(client.post(CHAT, json={"messages": MESSAGES, "regex": "a+"}))
         try:

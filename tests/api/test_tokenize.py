@@ -1,11 +1,14 @@
 """Routes that tokenize without generating: the shapes of vLLM and llama.cpp, bounds, and the same ids as prompts."""
 
 import shutil
+import tracemalloc
 
+import orjson
 import pytest
 
 from app.api.chat import parse_chat
 from app.api.completions import parse_completion
+from app.api.tokenize import _json_list
 from app.checkpoint.folder import EMBEDDED
 from app.checkpoint.names import resolve
 from app.contract.engine_status import EngineState
@@ -77,6 +80,28 @@ async def test_content_is_answered_in_the_shape_of_llama_cpp(client, tokenizer):
     pieces = [piece["piece"] for piece in answer["tokens"]]
     assert pieces[0] == "a" and all(isinstance(piece, (str, list)) for piece in pieces)
     assert b"".join(bytes(p) if isinstance(p, list) else p.encode() for p in pieces).decode() == "a猫"
+
+
+async def test_long_lists_of_tokens_are_whole(client, tokenizer, monkeypatch):
+    monkeypatch.setattr("app.api.tokenize.ITEMS_AT_ONCE", 4)
+    text = "one two three four five six seven eight nine"
+    token_ids = tokenizer.encode(text, add_special_tokens=False)
+    assert len(token_ids) > 2 * 4
+    answer = await answer_to(client, "/tokenize", content=text, with_pieces=True)
+    assert answer["tokens"] == [{"id": each, "piece": tokenizer.decode([each])} for each in token_ids]
+    answer = await answer_to(client, "/tokenize", prompt=text, add_special_tokens=False, return_token_strs=True)
+    assert answer["token_strs"] == [tokenizer.token_string(each) for each in token_ids]
+    assert await answer_to(client, "/tokenize", content="", with_pieces=True) == {"tokens": []}
+
+
+def test_a_long_list_is_written_without_an_object_for_each_item():
+    tracemalloc.start()
+    try:
+        written = orjson.dumps(_json_list({"id": number, "piece": str(number)} for number in range(50_000)))
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(written)
+    finally:
+        tracemalloc.stop()
+    assert orjson.loads(written)[-1] == {"id": 49_999, "piece": "49999"}
 
 
 async def test_special_tokens_in_content_are_tokens_unless_they_are_not_parsed(client, tokenizer):
@@ -157,7 +182,9 @@ BAD = [
     ("path", "body", "status", "code", "param"), [case[1:] for case in BAD], ids=[c[0] for c in BAD]
 )
 async def test_a_bad_body_is_rejected_by_name(client, path, body, status, code, param):
-    check_error(await client.post(path, json=body), status, code, param)
+    answer = await client.post(path, json=body)
+    check_error(answer, status, code, param)
+    assert "output" not in answer.text
 
 
 @pytest.mark.parametrize("path", ["/tokenize", "/detokenize", TEMPLATE, COUNT])

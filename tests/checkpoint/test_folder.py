@@ -263,6 +263,21 @@ def test_the_revision_changes_with_config_and_weights(tmp_path: Path):
     assert Checkpoint.open(folder).revision in revisions
 
 
+@pytest.mark.parametrize(
+    ("folder", "config", "names"),
+    [
+        ("Qwen3-0.6B", {}, ("Qwen3-0.6B",)),
+        ("models--Qwen--Qwen3-0.6B/snapshots/c0ffee", {}, ("Qwen3-0.6B", "c0ffee")),
+        ("bf16", {"_name_or_path": "HuggingFaceTB/SmolLM2-135M-Instruct/"}, ("SmolLM2-135M-Instruct", "bf16")),
+        ("m", {"_name_or_path": 7}, ("m",)),
+    ],
+)
+def test_a_model_is_called_as_its_config_the_hub_and_its_folder_say(folder, config, names, tmp_path: Path):
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "config.json").write_text(json.dumps(config))
+    assert Checkpoint.open(tmp_path / folder, with_weights=False).names == names
+
+
 def test_a_configuration_of_gigabytes_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "MAX_JSON_BYTES", 100)
     (tmp_path / "config.json").write_text("{" + " " * 100 + "}")

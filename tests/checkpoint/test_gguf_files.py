@@ -40,6 +40,12 @@ def test_a_whole_file_is_one_whatever_its_name_is(tmp_path: Path, name: str, fie
     assert list(GgufFiles.open(resolve(str(file))).tensors) == ["a"]
 
 
+def test_a_model_is_called_as_its_metadata_and_its_file_say(tmp_path: Path):
+    fields = {"general.architecture": "llama", "general.name": "Smollm2 135M", "general.basename": 7}
+    file = write_gguf(tmp_path / "m.gguf", fields, {"a": ("F32", ROW)})
+    assert GgufFiles.open(file).names == ("Smollm2 135M", "m.gguf")
+
+
 def test_a_missing_part_is_named_whichever_is_given(tmp_path: Path):
     parts = [write_part(tmp_path, number, 3, str(number)) for number in (1, 2, 3)]
     parts[1].unlink()

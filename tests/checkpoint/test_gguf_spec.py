@@ -17,7 +17,6 @@ from app.checkpoint.spec import NO_ROPE, LayerSpec, ModelSpec, RopeSpec
 from app.checkpoint.tensor_types import TENSOR_TYPES
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
-from app.contract.sampling_params import SamplingDefaults
 from tests.checkpoints import tiny
 from tests.gguf_writer import GGUF_MODELS, model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
 
@@ -159,11 +158,13 @@ def test_end_ids_are_those_of_the_file_and_of_known_tokens(tmp_path: Path):
 
 
 def test_sampling_defaults_are_those_of_the_file(tmp_path: Path):
-    assert read(tmp_path).defaults == SamplingDefaults()
+    assert read(tmp_path).defaults == {}
     keys = gguf.Keys.General
     fields = {keys.SAMPLING_TEMP: 0.6, keys.SAMPLING_TOP_P: 0.95, keys.SAMPLING_TOP_K: 20, keys.SAMPLING_MIN_P: 0.1,
               keys.SAMPLING_PENALTY_REPEAT: 1.1}  # fmt: skip
-    assert read(tmp_path, fields).defaults == SamplingDefaults(0.6, 0.95, 20, 0.1, 1.1)
+    assert read(tmp_path, fields).defaults == {
+        "temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.1, "repetition_penalty": 1.1,
+    }  # fmt: skip
 
 
 def test_a_sliding_window_is_that_of_all_layers_of_a_llama_only(tmp_path: Path):

@@ -17,7 +17,6 @@ from app.checkpoint.inspection import inspect
 from app.checkpoint.spec import RopeSpec
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
-from app.contract.sampling_params import SamplingDefaults
 from tests.checkpoint.reading import assert_rejected, spec_of, version_5, windows
 from tests.checkpoints import ARCHITECTURES, config_json, damaged_copy, tiny
 
@@ -137,9 +136,9 @@ def test_eos_ids_and_defaults_come_from_both_files():
                   "repetition_penalty": 1.05, "do_sample": True, "pad_token_id": 3}  # fmt: skip
     spec = spec_of(QWEN_2_5, generation=generation)
     assert spec.eos_token_ids == (151643, 151645)
-    assert spec.defaults == SamplingDefaults(0.7, 0.8, 20, 0.0, 1.05)
-    assert spec_of(QWEN_2_5).defaults == SamplingDefaults()
-    assert spec_of(QWEN_2_5, generation={"do_sample": False}).defaults.temperature == 0.0
+    assert spec.defaults == {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.05}
+    assert spec_of(QWEN_2_5).defaults == {}
+    assert spec_of(QWEN_2_5, generation={"do_sample": False, "top_k": 5}).defaults == {"top_k": 5, "temperature": 0.0}
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ class ScenarioPlayer:
         found: dict[str, Any] = {
             "texts": texts,
             "finish": [stream.finish_reasons.get(choice) for choice in range(len(texts))],
+            **({"stop": [stream.stop_reasons.get(i) for i in range(len(texts))]} if stream.stop_reasons else {}),
             "state": stream.state.value,
         }
         if stream.progress is not None:

@@ -107,7 +107,7 @@ async def test_without_usage_chunks_are_counted(capsys):
     async with serving(chunked(text(), text(), FINISH)) as server:
         assert await bench(server.url, "--num-requests", "3") == 0
     captured = capsys.readouterr().out
-    assert "0 in (0 each), 6 out (2 each), chunks" in captured
+    assert "tokens                  6 out (2 each), chunks" in captured
     assert "Warning: the server does not report token counts" in captured
 
 

@@ -1,83 +1,33 @@
-"""The terminal chat: messages sent, text shown, and interrupts."""
+"""`quire chat` as a user has it: on a pseudo terminal, and with pipes."""
 
 import io
+import json
+import re
+import stat
 
 import pytest
 
 from app.cli import main
-from app.commands.chat import converse
-from app.contract.errors import EngineFailed
+from tests.commands.dialog.emulator import Emulator
+from tests.commands.dialog.typist import CTRL_C, UP, typing
+from tests.server.processes import serving
+
+# The end token is in the prompt, so the penalty prevents it.
+BRACKETED_PASTE = re.compile(r"\x1b\[\?2004[hl]")  # readline's own
+ENDLESS = ("--temperature", "0", "--repetition-penalty", "2")
 
 
-class ScriptedModel:
-    """Answers with scripted pieces and keeps the messages of each request."""
-
-    def __init__(self, *answers):
-        self.answers = list(answers)
-        self.requests: list[list[dict[str, str]]] = []
-
-    def __call__(self, messages):
-        self.requests.append(messages)
-        for piece in self.answers.pop(0):
-            if isinstance(piece, BaseException):
-                raise piece
-            yield piece
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch):
+    """A state folder of the test's own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def roles(messages):
-    """Roles and contents, as pairs."""
-    return [(message["role"], message["content"]) for message in messages]
-
-
-def test_each_request_contains_the_conversation_so_far(capsys):
-    model = ScriptedModel(["Hel", "lo"], ["Bye"])
-    converse(model, iter(["Hi", "And now?"]), system="Be brief.")
-    assert roles(model.requests[1]) == [
-        ("system", "Be brief."),
-        ("user", "Hi"),
-        ("assistant", "Hello"),
-        ("user", "And now?"),
-    ]
-    assert capsys.readouterr().out == "Hello\nBye\n"
-
-
-def test_new_removes_all_but_the_system_message():
-    model = ScriptedModel(["one"], ["two"])
-    converse(model, iter(["a", "/new", "b"]), system="s")
-    assert roles(model.requests[1]) == [("system", "s"), ("user", "b")]
-
-
-def test_quit_ends_the_chat():
-    model = ScriptedModel()
-    converse(model, iter(["/quit", "never sent"]))
-    assert model.requests == []
-
-
-def test_empty_lines_and_unknown_commands_are_not_sent(capsys):
-    model = ScriptedModel()
-    converse(model, iter(["", "/help me"]))
-    assert model.requests == []
-    assert "/help" in capsys.readouterr().out
-
-
-def test_an_interrupt_ends_the_answer_and_keeps_its_text(capsys):
-    model = ScriptedModel(["so far", KeyboardInterrupt()], ["next"])
-    converse(model, iter(["a", "b"]))
-    assert roles(model.requests[1]) == [("user", "a"), ("assistant", "so far"), ("user", "b")]
-    assert "(stopped)" in capsys.readouterr().out
-
-
-def test_a_failed_answer_does_not_change_the_conversation(capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    model = ScriptedModel([EngineFailed("It broke.")], ["fine"])
-    converse(model, iter(["a", "b"]))
-    assert roles(model.requests[1]) == [("user", "b")]
-    assert capsys.readouterr().err == "quire: error: It broke.\n"
-
-
-def test_without_a_terminal_a_failed_answer_is_raised():
-    with pytest.raises(EngineFailed):
-        converse(ScriptedModel([EngineFailed("It broke.")], ["fine"]), iter(["a", "b"]))
+@pytest.fixture(scope="module")
+def server():
+    with serving() as running:
+        running.wait_until_ready()
+        yield running
 
 
 def test_a_conversation_with_the_embedded_model_needs_no_server(capsys, monkeypatch):
@@ -86,6 +36,108 @@ def test_a_conversation_with_the_embedded_model_needs_no_server(capsys, monkeypa
     assert "Quire" in capsys.readouterr().out
 
 
-def test_internal_errors_are_raised():
-    with pytest.raises(ZeroDivisionError):
-        converse(ScriptedModel([ZeroDivisionError()]), iter(["a"]))
+def seen_at(columns: int) -> list[str]:
+    """The lines of an answer on a terminal of so many columns."""
+    with typing("chat", "guide", "--temperature", "0", columns=columns) as user:
+        user.wait_for("guide, context 2,048 tokens")
+        user.wait_for("> ")
+        user.type("What is Quire?\n")
+        user.wait_for("Quire is a streaming chat server")
+        user.wait_for("> ")
+        user.type("/stats\n")
+        user.wait_for("tokens used of 2,048")
+        assert user.leave() == 0
+        emulator = Emulator(columns)
+        emulator.feed(BRACKETED_PASTE.sub("", user.seen[user.seen.index("guide, context") :]))
+    return emulator.shown.split("What is Quire?\n")[1].split("\n> ")[0].splitlines()
+
+
+def test_an_answer_wraps_between_words():
+    narrow, wide = seen_at(50), seen_at(2000)
+    assert len(wide) < len(narrow) > 3
+    assert " ".join(narrow) == " ".join(wide)
+
+
+def test_an_answer_can_be_saved(tmp_path):
+    file = tmp_path / "talk.json"
+    with typing("chat", "--temperature", "0", columns=500) as user:
+        user.wait_for("> ")
+        user.type("What is Quire?\n")
+        user.wait_for("Quire is a streaming chat server")
+        user.wait_for("> ")
+        user.type(f"/save {file}\n")
+        user.wait_for("(saved in ")
+        assert user.leave() == 0
+    messages = json.loads(file.read_text())["conversations"][0]["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant"]
+    assert messages[1]["text"].startswith("Quire is a streaming chat server")
+
+
+@pytest.mark.parametrize("ways", [(), ("--url",), ("--ws", "--url")])
+def test_ctrl_c_stops_the_answer_and_not_the_program(ways, server):
+    where = (*ways, f"{server.url}/v1/") if ways else ways
+    with typing("chat", *where, *ENDLESS) as user:
+        user.wait_for("> ")
+        user.type("What is Quire?\n")
+        user.wait_for("Quire is")
+        user.type(CTRL_C)
+        user.wait_for("(stopped)")
+        user.wait_for("> ")
+        user.type("/continue\n")
+        user.wait_for("/continue\r\n")
+        user.type(CTRL_C)
+        user.wait_for("> ")
+        user.type("/stats\n")
+        user.wait_for("turns      1, ")
+        user.wait_for("> ")
+        user.type(CTRL_C)
+        user.wait_for("(Ctrl-C once more ends the chat, and so does Ctrl-D)")
+        user.wait_for("> ")
+        user.type(CTRL_C)
+        assert user.end() == 0
+        assert "Traceback" not in user.seen
+
+
+def test_the_arrow_key_brings_back_a_line_of_the_last_chat(tmp_path):
+    with typing("chat") as user:
+        user.wait_for("> ")
+        user.type("/system Be kind.\n")
+        user.wait_for("(the system message is set")
+        user.wait_for("> ")
+        user.type("/quit\n")
+        assert user.end() == 0
+    history = tmp_path / "state/quire/chat_history"
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+    with typing("chat") as user:
+        user.wait_for("> ")
+        user.type(UP + UP + "\n")
+        user.wait_for("(the system message is set")
+        assert user.leave() == 0
+
+
+def test_a_server_that_ends_loses_no_conversation(tmp_path):
+    with serving() as running:
+        running.wait_until_ready()
+        with typing("chat", "--url", running.url, "--max-tokens", "8", columns=500) as user:
+            user.wait_for("> ")
+            user.type("What is Quire?\n")
+            user.wait_for("/continue goes on")
+            user.wait_for("> ")
+            running.process.kill()
+            running.end()
+            user.type("And now?\n")
+            user.wait_for("quire: error: cannot reach ")
+            user.type(f"/save {tmp_path}/talk.md\n")
+            user.wait_for("(saved in ")
+            assert user.leave() == 0
+    assert "## Answer\n\nQuire" in (tmp_path / "talk.md").read_text()
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_without_colours_nothing_but_text_is_sent(environment):
+    with typing("chat", "--temperature", "0", **environment) as user:
+        user.wait_for("> ")
+        user.type("What is Quire?\n")
+        user.wait_for("Quire is")
+        assert user.leave() == 0
+        assert "\x1b" not in BRACKETED_PASTE.sub("", user.seen)

@@ -33,6 +33,11 @@ def test_the_embedded_model_is_fine():
     assert "KV cache" in found["memory"].text
 
 
+def test_the_model_is_named_as_for_other_commands(capsys):
+    assert cli.main(["doctor", "/nowhere/at/all", "--port", "0"]) == 1
+    assert "FAIL  model    There is no folder or file /nowhere/at/all" in capsys.readouterr().out
+
+
 def test_a_missing_model_fails_and_other_checks_run():
     found = by_name(model="/nowhere/at/all")
     assert found["model"].mark is Mark.FAIL

@@ -1,6 +1,7 @@
 """The terminal commands with the embedded model: in this process, over SSE and over WebSocket."""
 
 import asyncio
+import contextlib
 import signal
 import subprocess
 import sys
@@ -8,9 +9,11 @@ import threading
 
 import pytest
 
+from app.checkpoint.names import resolve
 from app.client.client import ServerRefused
-from app.commands.local import LocalModel
+from app.commands.local import LocalModel, LocalModels
 from app.commands.remote import sse_answer, websocket_answer
+from app.config.base_url import read_base_url
 from app.config.settings import make_config
 from app.contract.errors import CannotStart, ConfigurationError, ContextLengthExceeded
 from app.contract.sampling_params import SamplingParams
@@ -19,7 +22,13 @@ from tests.server.processes import HANG_S, quire, serving
 
 MESSAGES = [{"role": "user", "content": "What is Quire?"}]
 FIELDS = {"temperature": 0, "max_tokens": 6, "ignore_eos": True}
+DEAD = read_base_url("http://127.0.0.1:9", "--url")
 PARAMS = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+
+
+def base(server):
+    """The parts of a server's URL."""
+    return read_base_url(server.url, "--url")
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +78,26 @@ def test_an_answer_closed_early_is_aborted_and_the_next_one_works(model):
     assert "".join(model.complete("Quire", PARAMS))
 
 
+def test_an_answer_that_was_cut_can_be_continued(model):
+    whole = "".join(model.chat(MESSAGES, SamplingParams(temperature=0, max_tokens=12)))
+    begin = "".join(model.chat(MESSAGES, SamplingParams(temperature=0, max_tokens=6)))
+    messages = [*MESSAGES, {"role": "assistant", "content": begin}]
+    assert begin + "".join(model.chat(messages, PARAMS)) == whole
+
+
+def test_another_model_is_loaded_anew_and_one_that_is_refused_changes_nothing(tmp_path):
+    with asyncio.Runner() as runner, contextlib.closing(
+        LocalModels(make_config({"num_kv_blocks": 128}), runner, PARAMS)
+    ) as models:  # fmt: skip
+        assert models.model == ("guide", 2048)
+        assert "guide" in [each.name for each in models.models()]
+        with pytest.raises(ConfigurationError, match="no folder or file"):
+            models.use(str(tmp_path / "nowhere"))
+        first = "".join(models.answer(MESSAGES))
+        models.use(str(resolve("guide")))
+        assert models.model.name == "guide" and "".join(models.answer(MESSAGES)) == first
+
+
 def test_a_prompt_beyond_the_context_is_rejected(model):
     with pytest.raises(ContextLengthExceeded):
         list(model.complete("word " * 3000, PARAMS))
@@ -76,33 +105,28 @@ def test_a_prompt_beyond_the_context_is_rejected(model):
 
 def test_local_sse_and_websocket_answers_are_the_same(model, server):
     expected = "".join(model.chat(MESSAGES, PARAMS))
-    assert "".join(sse_answer(server.url, "secret", MESSAGES, FIELDS)) == expected
+    assert "".join(sse_answer(base(server), "secret", MESSAGES, FIELDS)) == expected
     with asyncio.Runner() as runner:
-        assert "".join(websocket_answer(runner, server.url, "secret", MESSAGES, FIELDS)) == expected
+        assert "".join(websocket_answer(runner, base(server), "secret", MESSAGES, FIELDS)) == expected
 
 
 def test_a_wrong_key_raises_the_servers_error(server):
     with pytest.raises(ServerRefused) as caught:
-        list(sse_answer(server.url, "wrong", MESSAGES, FIELDS))
+        list(sse_answer(base(server), "wrong", MESSAGES, FIELDS))
     assert caught.value.code == "invalid_api_key"
 
 
 def test_a_rejected_request_raises_the_servers_error(server):
     with pytest.raises(ServerRefused) as caught:
-        list(sse_answer(server.url, "secret", MESSAGES, {"temperature": 9}))
+        list(sse_answer(base(server), "secret", MESSAGES, {"temperature": 9}))
     assert (caught.value.code, caught.value.param) == ("invalid_value", "temperature")
-
-
-def test_an_invalid_url_is_rejected():
-    with pytest.raises(ConfigurationError, match="--url"):
-        list(sse_answer("ftp://x", None, MESSAGES, {}))
 
 
 def test_an_unreachable_server_is_an_error_with_advice():
     with pytest.raises(CannotStart, match="quire serve"):
-        list(sse_answer("http://127.0.0.1:9", None, MESSAGES, {}))
+        list(sse_answer(DEAD, None, MESSAGES, {}))
     with asyncio.Runner() as runner, pytest.raises(CannotStart, match="quire serve"):
-        list(websocket_answer(runner, "http://127.0.0.1:9", None, MESSAGES, {}))
+        list(websocket_answer(runner, DEAD, None, MESSAGES, {}))
 
 
 def test_generate_writes_the_answer_and_nothing_else():

@@ -8,14 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
 from app.client.protocol import WINDOW
-from app.commands.remote import sse_answer, websocket_answer
-from app.contract.errors import QuireError
+from app.commands.remote import RemoteModels, sse_answer, websocket_answer
+from app.commands.streamed_text import AnswerEnd, TextStream
+from app.config.base_url import BaseUrl, read_base_url
+from app.contract.errors import ConfigurationError, QuireError
 from tests.server.processes import HANG_S, RunningServer, serving
 
 MESSAGES = [{"role": "user", "content": "What is Quire?"}]
@@ -37,12 +40,79 @@ def expected(server: RunningServer) -> str:
     return complete_answer(server, FIELDS)
 
 
+def base(url: str) -> BaseUrl:
+    """The parts of a URL."""
+    return read_base_url(url, "--url")
+
+
 def complete_answer(server: RunningServer, fields: dict[str, Any]) -> str:
     """Request one JSON body; asserts that the answer has more tokens than two windows."""
     body = {"messages": MESSAGES, **fields}
     answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=HANG_S).json()
     assert answer["usage"]["completion_tokens"] > 2 * WINDOW
     return str(answer["choices"][0]["message"]["content"])
+
+
+def remote(
+    server: RunningServer, name: str | None = None, *, runner: asyncio.Runner | None = None, **fields: Any
+) -> RemoteModels:
+    """The models of a server, over the WebSocket if there is a runner."""
+    url = base(server.url)
+    answer = partial(websocket_answer, runner, url, None) if runner else partial(sse_answer, url, None)
+    return RemoteModels(url, None, answer, {"temperature": 0, **fields}, name)
+
+
+def read(stream: TextStream) -> tuple[str, AnswerEnd]:
+    """The text of an answer, and its end."""
+    text = ""
+    while True:
+        try:
+            text += next(stream)
+        except StopIteration as stop:
+            return text, stop.value
+
+
+@pytest.mark.parametrize("is_ws", [False, True])
+def test_an_answer_ends_with_its_reason_and_counts_and_can_be_continued(server: RunningServer, is_ws: bool) -> None:
+    with asyncio.Runner() as loop:
+        runner = loop if is_ws else None
+        whole, cut = (remote(server, runner=runner, max_tokens=count) for count in (12, 6))
+        expected, _ = read(whole.answer(MESSAGES))
+        begin, end = read(cut.answer(MESSAGES))
+        assert (end.finish_reason, end.completion_tokens) == ("length", 6) and end.prompt_tokens
+        rest, _ = read(cut.answer([*MESSAGES, {"role": "assistant", "content": begin}]))
+        assert begin and rest and begin + rest == expected
+
+
+def test_the_models_of_a_server_are_listed_and_chosen_by_name(server: RunningServer) -> None:
+    models = remote(server)
+    assert (models.model.name, models.model.context) == ("guide", 2048)
+    assert [model.name for model in models.models()] == ["guide"]
+    models.use("guide")
+    with pytest.raises(ConfigurationError, match="no model 'giude'; did you mean 'guide'; it lists guide"):
+        models.use("giude")
+    assert models.model.name == "guide"
+    with pytest.raises(ConfigurationError, match="no model 'other'"):
+        remote(server, "other")
+
+
+def test_a_wrong_key_is_told_before_the_first_question() -> None:
+    with serving("--api-key", "secret") as running:
+        running.wait_until_ready()
+        result = subprocess.run(
+            [sys.executable, "-m", "app", "chat", "--url", f"{running.url}/v1/", "--api-key", "wrong"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_S,
+        )  # fmt: skip
+        assert result.returncode != 0 and "key" in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_a_dead_server_is_told_before_the_first_question() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "app", "chat", "--url", "127.0.0.1:9/v1"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_S,
+    )  # fmt: skip
+    assert result.returncode == 75
+    assert result.stderr.startswith("quire: error: cannot reach http://127.0.0.1:9 (")
 
 
 def until_draining(server: RunningServer) -> None:
@@ -54,9 +124,9 @@ def until_draining(server: RunningServer) -> None:
 
 
 def test_an_answer_of_several_windows_is_complete_over_sse_and_websocket(server: RunningServer, expected: str) -> None:
-    assert "".join(sse_answer(server.url, None, MESSAGES, FIELDS)) == expected
+    assert "".join(sse_answer(base(server.url), None, MESSAGES, FIELDS)) == expected
     with asyncio.Runner() as runner:
-        assert "".join(websocket_answer(runner, server.url, None, MESSAGES, FIELDS)) == expected
+        assert "".join(websocket_answer(runner, base(server.url), None, MESSAGES, FIELDS)) == expected
 
 
 def test_chat_prints_a_complete_answer_of_several_windows(server: RunningServer) -> None:
@@ -79,12 +149,12 @@ def test_a_draining_server_finishes_the_answer_and_a_note_is_shown(expected: str
     notes: list[str] = []
     with serving("--drain-timeout", str(HANG_S)) as running, asyncio.Runner() as runner:
         running.wait_until_ready()
-        pieces = websocket_answer(runner, running.url, None, MESSAGES, FIELDS, notes.append)
+        pieces = websocket_answer(runner, base(running.url), None, MESSAGES, FIELDS, notes.append)
         answer = next(pieces)
         running.process.send_signal(signal.SIGTERM)
         until_draining(running)
         assert answer + "".join(pieces) == expected
         assert notes == ["the server is shutting down and accepts no new questions"]
         with pytest.raises(QuireError):
-            list(websocket_answer(runner, running.url, None, MESSAGES, FIELDS))
+            list(websocket_answer(runner, base(running.url), None, MESSAGES, FIELDS))
         assert running.end() == 0

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.config.checks import is_loopback
-from app.config.settings import Config, ModelConfig, load_config, make_config, nearest, served_name, settings
+from app.config.settings import Config, ModelConfig, load_config, make_config, served_name, settings
 from app.contract.errors import ConfigurationError
 
 NAMES = [item.name for item in settings()]
@@ -50,10 +50,6 @@ def test_options_override_the_environment_the_file_and_defaults(tmp_path):
 def test_an_unknown_name_is_rejected_with_the_nearest():
     with pytest.raises(ConfigurationError, match=r"Unknown setting 'max_model_length'.*'max_model_len'"):
         make_config({"max_model_length": 1})
-
-
-def test_a_name_without_a_similar_one_has_no_suggestion():
-    assert nearest("zzz", NAMES) == ""
 
 
 @pytest.mark.parametrize(

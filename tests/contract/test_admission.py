@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from app.contract.admission import MAX_OUTPUT, MAX_SHOWN, admit, num_blocks_needed, output_limit
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded, QuireError
-from app.contract.sampling_params import SamplingDefaults, SamplingParams
+from app.contract.sampling_defaults import SamplingDefaults
+from app.contract.sampling_params import SamplingParams
 
 MODEL_INFO = ModelInfo("m", "r", 100, 80, 50, defaults=SamplingDefaults(temperature=0.5))
 LARGE_CACHE = ModelInfo("m", "r", 100, 1000, 50)
@@ -85,7 +86,9 @@ def test_the_cache_must_hold_all_choices():
 
 
 def test_a_prompt_must_leave_space_for_a_token():
-    with pytest.raises(ContextLengthExceeded) as caught:
+    with pytest.raises(
+        ContextLengthExceeded, match="The prompt has 100 tokens, and may have at most 99; shorten it"
+    ) as caught:
         admit([1] * 100, SamplingParams(), LARGE_CACHE)
     assert caught.value.param == "prompt"
     with pytest.raises(KVCapacityExceeded, match="81 tokens exceeds the available context size, a KV cache of 80"):

@@ -5,11 +5,11 @@ import math
 import pytest
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
+from app.contract.sampling_defaults import SamplingDefaults
 from app.contract.sampling_params import (
     MAX_LOGIT_BIAS,
     MAX_STOP_LENGTH,
     MAX_STOP_STRINGS,
-    SamplingDefaults,
     SamplingParams,
 )
 
@@ -154,6 +154,8 @@ def test_numbers_of_sequences_and_logprobs_of_each_kind_of_request(fields, num_s
         ({"early_stopping": "soon"}, "early_stopping"),
         ({"early_stopping": 1}, "early_stopping"),
         ({"early_stopping": None}, "early_stopping"),
+        ({"repetition_stop": 1}, "repetition_stop"),
+        ({"repetition_stop": None}, "repetition_stop"),
     ],
 )
 def test_conflicting_choices_and_beams_are_rejected_by_name(fields, param):
@@ -176,6 +178,7 @@ def test_early_stopping_has_three_values(early_stopping):
         ("presence_penalty", 0.5),
         ("frequency_penalty", -0.5),
         ("stop", "x"),
+        ("repetition_stop", True),
         ("temperature", 0.5),
         ("top_p", 0.5),
         ("top_k", 5),

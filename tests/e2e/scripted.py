@@ -20,10 +20,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 import app
+from app.api.preview import Preview
 from tests.api.serving import HANG_S
 
 STATIC = Path(app.__file__).parent / "static"
 WINDOW = 256
+LIMITS = {"context_share": 0.25, "repetition_stop": True}
+"""Of an answer, as the page sends them."""
 
 
 def content_security_policy(page: str) -> str:
@@ -33,8 +36,8 @@ def content_security_policy(page: str) -> str:
     digest = base64.b64encode(hashlib.sha256(match[1].encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self'; img-src 'self' data:; "
-        "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-        "require-trusted-types-for 'script'; trusted-types dompurify"
+        "font-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types dompurify"
     )
 
 
@@ -58,10 +61,13 @@ class Stream:
         await self.send("delta", i=0, n=self.sent + 1, k=tokens, x=text)
         self.sent += tokens
 
-    async def done(self, reason: str = "stop", timings: dict[str, float] | None = None) -> None:
-        """End the stream; without `timings` the frame has none."""
+    async def done(
+        self, reason: str = "stop", timings: dict[str, float] | None = None, *, stop_reason: str | None = None
+    ) -> None:
+        """End the stream; without `timings` or `stop_reason` the frames have none."""
         usage = {"prompt_tokens": 9, "completion_tokens": self.sent, "total_tokens": 9 + self.sent}
-        await self.send("finish", i=0, n=self.sent, finish_reason=reason)
+        ended = {"finish_reason": reason} | ({} if stop_reason is None else {"stop_reason": stop_reason})
+        await self.send("finish", i=0, n=self.sent, **ended)
         await self.send("done", usage=usage, timings=timings or {})
 
     async def error(self, code: str, status: int, message: str) -> None:
@@ -115,6 +121,7 @@ class ScriptedServer:
         return Starlette(
             routes=[
                 Route("/", self._page),
+                Route("/preview", Preview().show),
                 Route("/readyz", self._readyz),
                 Route("/v1/models", self._models),
                 WebSocketRoute("/ws", self._ws),

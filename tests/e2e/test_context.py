@@ -11,8 +11,8 @@ from tests.e2e.scripted import ScriptedServer, Stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-CONTEXT = 100
-TOO_LONG = "The request has 130 tokens; the model's context has 100."
+CONTEXT = 1000
+TOO_LONG = "The request has 1300 tokens; the model's context has 1000."
 
 
 def choice(page: Page) -> Locator:
@@ -39,11 +39,11 @@ async def finish(page: Page, stream: Stream, text: str, tokens: int) -> None:
     await expect(last_answer(page).locator(".prose")).to_have_text(text)
 
 
-async def fill(page: Page, server: ScriptedServer, tokens: int = 90) -> None:
+async def fill(page: Page, server: ScriptedServer, tokens: int = 900) -> None:
     """Three turns that take `tokens` together."""
     server.details = {"max_model_len": CONTEXT}
-    await finish(page, await begin(page, server, "One?"), "First", 30)
-    for question, text, count in (("Two?", "Other", 60), ("End?", "Third", tokens)):
+    await finish(page, await begin(page, server, "One?"), "First", 300)
+    for question, text, count in (("Two?", "Other", 600), ("End?", "Third", tokens)):
         await ask(page, question)
         await finish(page, await server.next_stream(), text, count)
 
@@ -57,7 +57,7 @@ async def test_dropped_turns_stay_and_are_not_sent_until_they_are_sent_again(
     await choice(page).get_by_role("button", name="Drop").click()
     await expect(choice(page)).to_have_count(0)
     await expect(cut(page)).to_contain_text("not sent to the model any more")
-    await expect(page.locator(".context")).to_contain_text("30 of 100 tokens")
+    await expect(page.locator(".context")).to_contain_text("300 of 1,000 tokens")
     await page.reload()
     await expect(cut(page)).to_be_visible()
     await expect(page.locator(".cut ~ .question")).to_have_count(1)
@@ -65,7 +65,7 @@ async def test_dropped_turns_stay_and_are_not_sent_until_they_are_sent_again(
     await ask(page, "Four?")
     stream = await server.next_stream()
     assert contents(stream) == ["End?", "Third", "Four?"]
-    await finish(page, stream, "Fourth", 40)
+    await finish(page, stream, "Fourth", 400)
     await cut(page).get_by_role("button", name="Send them again").click()
     await expect(cut(page)).to_contain_text("sent to the model again")
     await page.reload()
@@ -76,6 +76,98 @@ async def test_dropped_turns_stay_and_are_not_sent_until_they_are_sent_again(
     ]
 
 
+async def test_what_is_not_sent_any_more_is_shown_so(page: Page, server: ScriptedServer) -> None:
+    await fill(page, server)
+    left_out = page.locator("[data-sent=false]")
+    await expect(left_out).to_have_count(0)
+    await choice(page).get_by_role("button", name="Drop").click()
+    await expect(left_out).to_have_count(4)
+    await expect(left_out.first.get_by_role("heading")).to_have_text("You asked, not sent any more")
+    colour = "element => getComputedStyle(element).color"
+    assert await left_out.nth(1).locator("p").evaluate(colour) != await last_answer(page).locator("p").evaluate(colour)
+    await cut(page).get_by_role("button", name="Send them again").click()
+    await expect(left_out).to_have_count(0)
+
+
+async def test_the_choice_comes_while_the_next_answer_has_room(page: Page, server: ScriptedServer) -> None:
+    await fill(page, server, tokens=740)
+    await expect(choice(page)).to_have_count(0)
+    await ask(page, "More?")
+    await finish(page, await server.next_stream(), "More", 760)
+    await expect(choice(page).get_by_role("button", name="Summarize")).to_be_enabled()
+
+
+async def test_a_summary_is_not_offered_where_it_cannot_fit(page: Page, server: ScriptedServer) -> None:
+    server.details = {"max_model_len": CONTEXT}
+    await finish(page, await begin(page, server, "Tell a long story."), "Once upon a time", 999)
+    await expect(choice(page)).to_contain_text("There is no room to let the model summarize it.")
+    await expect(choice(page).get_by_role("button")).to_have_text(["Drop"])
+    await choice(page).get_by_role("button", name="Drop").click()
+    await expect(choice(page)).to_have_count(0)
+
+
+async def test_a_summary_that_the_server_refused_as_too_long_is_not_offered_again_and_goes_with_the_drop(
+    page: Page, server: ScriptedServer
+) -> None:
+    await fill(page, server)
+    await choice(page).get_by_role("button", name="Summarize").click()
+    await (await server.next_stream()).error("context_length_exceeded", 400, TOO_LONG)
+    await expect(choice(page)).to_contain_text("The summary does not fit the model's context.")
+    await expect(choice(page).get_by_role("button")).to_have_text(["Drop"])
+    await expect(page.get_by_role("alert").get_by_role("button")).to_have_text(["Try again"])
+    await choice(page).get_by_role("button", name="Drop").click()
+    await expect(page.get_by_role("alert")).to_have_count(0)
+    await expect(page.locator(".summary-ask")).to_have_count(0)
+    await ask(page, "Four?")
+    assert contents(await server.next_stream()) == ["End?", "Third", "Four?"]
+
+
+async def test_the_words_of_a_summary_are_not_shown_as_the_users(page: Page, server: ScriptedServer) -> None:
+    await fill(page, server)
+    await choice(page).get_by_role("button", name="Summarize").click()
+    stream = await server.next_stream()
+    await expect(page.locator(".question")).to_have_count(3)
+    words = page.get_by_text("Summarize our conversation")
+    await expect(words).to_be_hidden()
+    await page.locator(".summary-ask summary").click()
+    await expect(words).to_be_visible()
+    await finish_summary(stream)
+    await expect(cut(page)).to_be_visible()
+    await page.get_by_label("Your question").focus()
+    await page.keyboard.press("ArrowUp")
+    await expect(page.get_by_label("Edit your question")).to_have_value("End?")
+
+
+async def test_a_refused_message_goes_back_without_its_box_when_turns_are_dropped(
+    page: Page, server: ScriptedServer
+) -> None:
+    await fill(page, server)
+    await ask(page, "A long question")
+    await (await server.next_stream()).error("context_length_exceeded", 400, TOO_LONG)
+    await expect(page.get_by_role("alert")).to_contain_text("back in the field")
+    await choice(page).get_by_role("button", name="Drop").click()
+    await expect(page.get_by_role("alert")).to_have_count(0)
+    await expect(page.get_by_label("Your question")).to_have_value("A long question")
+
+
+async def test_the_meter_counts_an_answer_that_is_continued_with_its_prompt(page: Page, server: ScriptedServer) -> None:
+    server.details = {"max_model_len": CONTEXT}
+    stream = await begin(page, server, "One?")
+    await stream.delta("Half an", tokens=40)
+    await stream.done("length")
+    await expect(page.locator(".context")).to_contain_text("49 of 1,000 tokens")
+    await page.get_by_role("button", name="Continue answer").click()
+    stream = await server.next_stream()
+    await stream.delta(" answer", tokens=3)
+    await expect(page.locator(".context")).to_contain_text("52 of 1,000 tokens")
+    await expect(last_answer(page).locator(".tokens")).to_have_text("43 tokens")
+    await page.get_by_role("button", name="Stop").click()
+    await expect(page.locator(".context")).to_contain_text("52 of 1,000 tokens")
+    await page.get_by_role("button", name="Continue answer").click()
+    await (await server.next_stream()).delta(" at last", tokens=2)
+    await expect(last_answer(page).locator(".tokens")).to_have_text("45 tokens")
+
+
 async def test_a_branch_from_before_a_cut_has_all_turns(page: Page, server: ScriptedServer) -> None:
     await fill(page, server)
     await choice(page).get_by_role("button", name="Drop").click()
@@ -83,7 +175,7 @@ async def test_a_branch_from_before_a_cut_has_all_turns(page: Page, server: Scri
     await last_answer(page).get_by_role("button", name="Answer again").click()
     stream = await server.next_stream()
     assert contents(stream) == ["One?", "First", "Two?", "Other", "End?"]
-    await finish(page, stream, "Again", 60)
+    await finish(page, stream, "Again", 600)
     await expect(cut(page)).to_have_count(0)
     await last_answer(page).get_by_role("button", name="Previous branch").click()
     await expect(cut(page)).to_be_visible()
@@ -103,21 +195,21 @@ async def test_a_summary_stands_in_for_the_older_turns_and_can_be_undone(
     stream = await server.next_stream()
     kept = [instruction, "In short", "End?", "Third"]
     assert contents(stream) == [*kept, "Four?"]
-    await finish(page, stream, "Fourth", 40)
+    await finish(page, stream, "Fourth", 400)
     await expect(cut(page)).to_contain_text("the summary below is sent in their place")
     await page.reload()
     await expect(cut(page)).to_contain_text("the summary below is sent in their place")
     await ask(page, "Five?")
     stream = await server.next_stream()
     assert contents(stream) == [*kept, "Four?", "Fourth", "Five?"]
-    await finish(page, stream, "Fifth", 50)
+    await finish(page, stream, "Fifth", 500)
     await cut(page).get_by_role("button", name="Send them again").click()
     await expect(cut(page)).to_contain_text("sent to the model again")
     await ask(page, "Six?")
     stream = await server.next_stream()
     assert contents(stream)[:6] == ["One?", "First", "Two?", "Other", "End?", "Third"]
     assert instruction not in contents(stream)
-    await finish(page, stream, "Sixth", 60)
+    await finish(page, stream, "Sixth", 600)
     await cut(page).get_by_role("button", name="Leave them out").click()
     await expect(cut(page)).to_contain_text("in their place")
     await check_export(page, tmp_path)
@@ -126,7 +218,7 @@ async def test_a_summary_stands_in_for_the_older_turns_and_can_be_undone(
 async def finish_summary(stream: Stream) -> None:
     await stream.delta("In short")
     await stream.send("finish", i=0, n=1, finish_reason="stop")
-    await stream.send("done", usage={"prompt_tokens": 70, "completion_tokens": 2, "total_tokens": 72})
+    await stream.send("done", usage={"prompt_tokens": 700, "completion_tokens": 20, "total_tokens": 720})
 
 
 async def check_export(page: Page, folder: Path) -> None:
@@ -188,7 +280,7 @@ async def test_a_reload_while_the_summary_is_written_leaves_all_turns(page: Page
 async def test_a_message_that_is_too_long_goes_back_and_is_sent_after_older_turns_are_dropped(
     page: Page, server: ScriptedServer
 ) -> None:
-    await fill(page, server, tokens=66)
+    await fill(page, server, tokens=660)
     await expect(choice(page)).to_have_count(0)
     await ask(page, "A long question")
     await (await server.next_stream()).error("context_length_exceeded", 400, TOO_LONG)

@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.e2e.browsing import begin, last_answer
+from tests.e2e.browsing import ask, begin, last_answer
 from tests.e2e.scripted import ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -32,6 +32,25 @@ async def test_after_a_renaming_it_is_on_the_title(page: Page, server: ScriptedS
     await expect(page.get_by_label("Title", exact=True)).to_be_focused()
     await page.keyboard.press(key)
     await expect(page.locator(".conversation-title")).to_be_focused()
+
+
+@pytest.mark.parametrize("key", ["Enter", "Escape"])
+async def test_a_renaming_opens_no_conversation_and_stops_no_answer(
+    page: Page, server: ScriptedServer, key: str
+) -> None:
+    await open_list(page, server)
+    await page.get_by_role("button", name="New chat").click()
+    await ask(page, "Two?")
+    stream = await server.next_stream()
+    await stream.delta("Half")
+    await choose(page, "Rename")
+    await page.get_by_label("Title", exact=True).fill("First")
+    await page.keyboard.press(key)
+    await expect(page.locator(".conversation-title bdi").last).to_have_text("First" if key == "Enter" else "One?")
+    await stream.answer(" and whole")
+    await expect(last_answer(page).locator(".prose")).to_have_text("Half and whole")
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await expect(page.locator(".question p")).to_have_text("Two?")
 
 
 async def test_after_a_deletion_it_is_in_the_list_and_after_its_undoing_in_the_field(

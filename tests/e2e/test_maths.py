@@ -87,11 +87,20 @@ async def test_the_library_is_loaded_with_the_first_formula(page: Page, server: 
     stream = await begin(page, server)
     await stream.delta("It costs $5 and $10, `$x$`.\n\n")
     await expect(last_answer(page).locator("code")).to_have_text("$x$")
-    assert not [url for url in asked if "temml" in url or "maths" in url]
-    async with page.expect_request("**/temml-*"):
+    assert not [url for url in asked if "temml" in url or "maths" in url or "math-" in url]
+    async with page.expect_request("**/temml-*"), page.expect_request_finished(lambda one: "stix-two-math" in one.url):
         await stream.delta("But $x$ ")
     await stream.done()
     await expect(last_answer(page).locator("math")).to_have_count(1)
+    await until_true(page, "document.fonts.check('1em \"STIX Two Math\"')")
+
+
+async def test_without_the_font_formulas_are_shown_in_another(page: Page, server: ScriptedServer) -> None:
+    await page.route("**/stix-two-math-*", lambda route: route.abort())
+    stream = await begin(page, server)
+    async with page.expect_event("requestfailed"):
+        await stream.answer("So $x$ it is.")
+    await expect(last_answer(page).locator("math")).to_have_text("x")
 
 
 async def test_without_the_library_formulas_stay_as_their_sources(page: Page, server: ScriptedServer) -> None:

@@ -1,8 +1,11 @@
 """Parts of the page that are loaded later than the page: the server may be away by then, or of another version."""
 
-import pytest
-from playwright.async_api import Page, expect
+import asyncio
 
+import pytest
+from playwright.async_api import Page, Route, expect
+
+from tests.api.serving import HANG_S
 from tests.e2e.browsing import begin, last_answer, until_true
 from tests.e2e.scripted import ScriptedServer
 from tests.e2e.tour import DROP
@@ -107,3 +110,34 @@ async def test_why_an_answer_failed_is_told_before_its_part_is_loaded(page: Page
     await last_answer(page).get_by_role("button", name="Continue", exact=True).click()
     await (await server.next_stream()).answer(" a time.")
     await expect(last_answer(page).locator(".prose")).to_have_text("Once upon a time.")
+
+
+async def test_the_page_answers_before_markdown_is_loaded(page: Page, server: ScriptedServer) -> None:
+    asked, loaded = asyncio.Event(), asyncio.Event()
+
+    async def wait(route: Route) -> None:
+        asked.set()
+        await loaded.wait()
+        await route.continue_()
+
+    await page.route("**/markdown.js", wait)
+    stream = await begin(page, server)
+    await asyncio.wait_for(asked.wait(), HANG_S)
+    await stream.delta("It is **bold")
+    await expect(last_answer(page).locator(".prose")).to_have_text("It is **bold")
+    loaded.set()
+    await expect(last_answer(page).locator("strong")).to_have_text("bold")
+    await stream.answer("**.")
+    await expect(last_answer(page).locator(".prose")).to_have_text("It is bold.")
+
+
+async def test_answers_are_shown_with_their_marks_when_markdown_cannot_be_loaded(
+    page: Page, server: ScriptedServer
+) -> None:
+    await page.route("**/prose.js*", lambda route: route.abort())
+    await (await begin(page, server)).answer("It is **bold**.\n\n<b>So.</b>")
+    await expect(page.locator(".toast")).to_contain_text(MISSING)
+    await expect(last_answer(page).locator(".prose")).to_have_text("It is **bold**.\n\n<b>So.</b>")
+    await page.unroute_all()
+    await page.reload()
+    await expect(last_answer(page).locator("strong")).to_have_text("bold")

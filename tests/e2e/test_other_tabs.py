@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.e2e.browsing import begin, last_answer, stored_answer, until_last
+from tests.e2e.browsing import ask, begin, last_answer, stored_answer, until_last
 from tests.e2e.scripted import ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -25,6 +25,42 @@ async def test_the_loss_of_an_answer_is_told_in_the_tab_that_shows_it(page: Page
     await expect(page.get_by_role("alert")).to_contain_text("The rest was not received.")
     assert (await stored_answer(page))["state"] == "interrupted"
     await expect(page.get_by_role("button", name="Continue")).to_be_visible()
+
+
+async def test_a_question_waits_for_the_answer_that_another_tab_writes(page: Page, server: ScriptedServer) -> None:
+    writer = await page.context.new_page()
+    stream = await begin(writer, server, "One?")
+    await stream.delta("Half an")
+    await until_last(writer, "messages", state="streaming")
+    await page.goto(writer.url)
+    await expect(last_answer(page).locator(".standing")).to_have_text("being written in another tab")
+    await ask(page, "Two?")
+    await expect(page.locator(".queued")).to_contain_text("Two?")
+    await stream.delta(" answer")
+    await stream.done()
+    stream = await server.next_stream()
+    assert [message["content"] for message in stream.request["messages"]] == ["One?", "Half an answer", "Two?"]
+    await stream.answer("Second.")
+    for tab in (page, writer):
+        await expect(tab.locator(".question p")).to_have_text(["One?", "Two?"])
+        await expect(tab.locator(".prose")).to_have_text(["Half an answer", "Second."])
+    await writer.close()
+
+
+async def test_a_question_that_waits_for_another_tab_goes_back_when_that_tab_ends(
+    page: Page, server: ScriptedServer
+) -> None:
+    writer = await page.context.new_page()
+    await (await begin(writer, server, "One?")).delta("Half an")
+    await until_last(writer, "messages", state="streaming")
+    await page.goto(writer.url)
+    await expect(last_answer(page).locator(".standing")).to_have_text("being written in another tab")
+    await ask(page, "Two?")
+    await expect(page.locator(".queued")).to_contain_text("Two?")
+    await writer.close()
+    await expect(last_answer(page)).to_have_attribute("data-state", "interrupted")
+    await expect(page.locator(".queued")).to_have_count(0)
+    await expect(page.get_by_label("Your question")).to_have_value("Two?")
 
 
 async def test_an_answer_that_ends_in_another_tab_is_never_shown_as_lost(page: Page, server: ScriptedServer) -> None:

@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from tests.e2e.browsing import ask, begin, last_answer, stored_answer, until_at_end, until_true
-from tests.e2e.scripted import ScriptedServer
+from tests.e2e.scripted import LIMITS, ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -34,7 +34,7 @@ HOSTILE = """<script>document.title = "owned"</script>
 
 async def test_an_answer_is_rendered_as_markdown_while_it_streams(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
-    assert stream.request == {"messages": [{"role": "user", "content": "What is Quire?"}]}
+    assert stream.request == {"messages": [{"role": "user", "content": "What is Quire?"}], **LIMITS}
     prose = last_answer(page).locator(".prose")
     await stream.delta("Quire is a **chat")
     await expect(prose.locator("strong")).to_have_text("chat")
@@ -198,6 +198,19 @@ async def test_an_answer_at_its_length_limit_shows_it(page: Page, server: Script
     await stream.delta("Cut")
     await stream.done("length")
     await expect(last_answer(page).locator(".ending")).to_have_text("Length limit reached.")
+
+
+async def test_an_answer_that_repeated_itself_says_so_and_offers_to_go_on(page: Page, server: ScriptedServer) -> None:
+    stream = await begin(page, server)
+    await stream.delta("no no no")
+    await stream.done("length", stop_reason="repetition")
+    await expect(last_answer(page).locator(".ending")).to_have_text("Ended, because it repeated itself.")
+    await page.reload()
+    await expect(last_answer(page).locator(".ending")).to_have_text("Ended, because it repeated itself.")
+    await last_answer(page).get_by_role("button", name="Continue answer").click()
+    stream = await server.next_stream()
+    assert stream.request["messages"][-1] == {"role": "assistant", "content": "no no no"}
+    assert stream.request["continue_final_message"] is stream.request["repetition_stop"] is True
 
 
 async def test_a_reload_keeps_the_conversation(page: Page, server: ScriptedServer) -> None:

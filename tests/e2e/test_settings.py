@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.e2e.browsing import ask, begin, last_answer, until_true
-from tests.e2e.scripted import ScriptedServer
+from tests.e2e.scripted import LIMITS, ScriptedServer
 
 # A storage that has no room for presets.
 FULL_STORAGE = """(method) => {
@@ -26,11 +26,17 @@ async def open_settings(page: Page) -> None:
 
 
 async def test_settings_are_sent_and_belong_to_their_conversation(page: Page, server: ScriptedServer) -> None:
-    server.details = {"default_sampling_params": {"temperature": 0.6, "top_p": 0.95}}
+    server.details = {
+        "default_sampling_params": {"temperature": 0.6, "top_p": 0.95},
+        "default_sampling_sources": {"temperature": "recommended by its publisher"},
+    }
     await page.goto(server.url)
     await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
     await open_settings(page)
     await expect(page.get_by_label("Temperature")).to_have_attribute("placeholder", "0.6")
+    said = re.compile("vary more. Default 0.6: recommended by its publisher.$")
+    await expect(page.get_by_label("Temperature")).to_have_accessible_description(said)
+    await expect(page.get_by_label("Top-p")).to_have_accessible_description(re.compile("1 allows all.$"))
     await expect(page.get_by_label("Seed")).to_have_attribute("placeholder", "random")
     await page.get_by_label("System prompt").fill("Be brief.")
     await page.get_by_label("Temperature").fill("0.2")
@@ -40,7 +46,7 @@ async def test_settings_are_sent_and_belong_to_their_conversation(page: Page, se
     await expect(page.get_by_role("button", name="Settings", exact=True)).to_be_focused()
     await ask(page, "Why?")
     stream = await server.next_stream()
-    assert stream.request == {
+    assert stream.request == LIMITS | {
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}],
         "temperature": 0.2,
         "stop": ["END", "STOP"],
@@ -57,7 +63,7 @@ async def test_settings_are_sent_and_belong_to_their_conversation(page: Page, se
     assert "temperature" not in (await server.next_stream()).request
     await page.get_by_role("button", name="New chat").click()
     await ask(page, "Other?")
-    assert set((await server.next_stream()).request) == {"messages"}
+    assert set((await server.next_stream()).request) == {"messages", *LIMITS}
 
 
 async def test_a_wrong_value_is_named_and_not_sent(page: Page, server: ScriptedServer) -> None:
@@ -67,7 +73,7 @@ async def test_a_wrong_value_is_named_and_not_sent(page: Page, server: ScriptedS
     await expect(page.get_by_role("alert")).to_have_text("Top-p is “7”; enter a number from 0 to 1.")
     await page.keyboard.press("Escape")
     await ask(page, "Why?")
-    assert set((await server.next_stream()).request) == {"messages"}
+    assert set((await server.next_stream()).request) == {"messages", *LIMITS}
 
 
 async def save_preset(page: Page, name: str) -> None:
@@ -106,6 +112,90 @@ async def test_what_was_emptied_in_a_new_chat_does_not_come_back_from_the_preset
     await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
     await ask(page, "Why?")
     assert "seed" not in (await server.next_stream()).request
+
+
+async def test_the_window_names_the_preset_whose_values_it_shows(page: Page, server: ScriptedServer) -> None:
+    chosen = page.get_by_label("Preset", exact=True).locator("option:checked")
+    await page.goto(server.url)
+    await save_preset(page, "fixed")
+    await page.keyboard.press("Escape")
+    await open_settings(page)
+    await expect(chosen).to_have_text("fixed")
+    await expect(page.get_by_label("Name of the preset")).to_have_value("fixed")
+    await page.get_by_label("Seed").fill("8")
+    await expect(chosen).to_have_text("This conversation's own")
+    await page.reload()
+    await open_settings(page)
+    await expect(chosen).to_have_text("This conversation's own")
+    await page.get_by_label("Preset", exact=True).select_option(label="fixed")
+    await expect(page.get_by_label("Seed")).to_have_value("7")
+    await page.get_by_label("Preset", exact=True).select_option(label="This conversation's own")
+    await expect(page.get_by_label("Seed")).to_have_value("8")
+    await page.get_by_label("Seed").fill("7")
+    await page.get_by_role("button", name="Delete", exact=True).click()
+    await expect(chosen).to_have_text("This conversation's own")
+    await expect(page.get_by_label("Seed")).to_have_value("7")
+
+
+async def test_new_chats_are_switched_to_the_preset_of_the_window_and_back(page: Page, server: ScriptedServer) -> None:
+    await page.goto(server.url)
+    await save_preset(page, "fixed")
+    await page.keyboard.press("Escape")
+    await open_settings(page)
+    box, words = page.get_by_label("Use for new chats"), page.locator("#for-new")
+    await expect(box).to_be_checked()
+    await expect(words).to_have_text("New chats begin with “fixed”.")
+    await page.get_by_label("Seed").fill("8")
+    await expect(box).to_be_disabled()
+    await expect(words).to_contain_text("New chats begin with “fixed”. To begin them with these settings, save these")
+    await page.get_by_label("Seed").fill("7")
+    await box.uncheck()
+    await expect(words).to_have_text("New chats begin with the server's defaults.")
+    await page.keyboard.press("Escape")
+    await open_settings(page)
+    await page.get_by_label("Use for new chats").check()
+    await page.keyboard.press("Escape")
+    await page.reload()
+    await ask(page, "Why?")
+    assert (await server.next_stream()).request["seed"] == 7
+
+
+async def test_each_field_is_reset_to_the_servers_default(page: Page, server: ScriptedServer) -> None:
+    await page.goto(server.url)
+    await open_settings(page)
+    await expect(page.get_by_role("button", name="Reset")).to_have_count(0)
+    await page.get_by_label("Temperature", exact=True).fill("0.2")
+    await page.get_by_label("Top-p", exact=True).fill("7")
+    await page.get_by_label("Thinking", exact=True).select_option("on")
+    for name in ("Temperature", "Top-p", "Thinking"):
+        await page.get_by_role("button", name=f"Reset {name}", exact=True).click()
+        await expect(page.get_by_label(name, exact=True)).to_have_value("")
+        await expect(page.get_by_label(name, exact=True)).to_be_focused()
+    await expect(page.get_by_role("alert")).to_have_count(0)
+    await page.keyboard.press("Escape")
+    await ask(page, "Why?")
+    assert set((await server.next_stream()).request) == {"messages", *LIMITS}
+
+
+async def test_a_badge_tells_what_a_conversation_has_of_its_own(page: Page, server: ScriptedServer) -> None:
+    button = page.get_by_role("button", name="Settings", exact=True)
+    await page.goto(server.url)
+    await expect(button).not_to_have_attribute("data-badge", re.compile("."))
+    await open_settings(page)
+    await page.get_by_label("System prompt", exact=True).fill("Be brief.")
+    await page.keyboard.press("Escape")
+    await expect(button).to_have_attribute("title", "Settings: this conversation has a system prompt of its own")
+    await open_settings(page)
+    await page.get_by_label("Seed", exact=True).fill("7")
+    await page.get_by_label("Top-k", exact=True).fill("5")
+    await page.keyboard.press("Escape")
+    await expect(button).to_have_attribute(
+        "title", "Settings: this conversation has a system prompt and 2 settings of its own"
+    )
+    await expect(button).to_have_attribute("data-badge", "3")
+    await (await begin(page, server)).answer("So.")
+    await page.get_by_role("button", name="New chat").click()
+    await expect(button).not_to_have_attribute("data-badge", re.compile("."))
 
 
 @pytest.mark.parametrize(("method", "done"), [("put", "saved"), ("delete", "deleted")])

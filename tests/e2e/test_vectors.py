@@ -24,9 +24,13 @@ PLAY = """async (steps) => {
   let now = 0;
   const protocol = new Protocol((frame) => sent.push(structuredClone(frame)));
   const streams = {};
-  const heard = {};  // the text of each choice, and the error, by stream
+  const heard = {};  // the text of each choice, its stop reason, and the error, by stream
   const hear = (stream, frame) => {
     if (frame.t === "delta") heard[stream.id].texts[frame.i] += frame.x;
+    if (frame.stop_reason !== undefined) {
+      heard[stream.id].stop ??= heard[stream.id].texts.map(() => null);
+      heard[stream.id].stop[frame.i] = frame.stop_reason;
+    }
     if (frame.t === "error") heard[stream.id].error = frame.code;
   };
   const start = ({ id, request }) => {

@@ -49,7 +49,12 @@ async def test_every_view_is_accessible_and_fits_the_window(
         found.extend(f"{view}: {line}" for line in await violations(page))
         await page.screenshot(path=shots / f"{view}-{size}-{scheme}.png")
 
-    server.details = {"max_model_len": 256, "format": "safetensors", "quantization": "int8"}
+    server.details = {
+        "max_model_len": 2048,
+        "format": "safetensors",
+        "quantization": "int8",
+        "capabilities": {"structured_output": True, "tools": True},
+    }
     tour = Tour(page, server, look)
     await tour.start()
     await tour.answer()
@@ -58,6 +63,7 @@ async def test_every_view_is_accessible_and_fits_the_window(
     await tour.sheets()
     await tour.sidebar(tmp_path)
     await tour.branches()
+    await tour.preview()
     await tour.storage()
     await tour.waiting()
     await tour.failures()

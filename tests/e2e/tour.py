@@ -135,7 +135,7 @@ class Tour:
         await self.look("queue-of-one")
         await page.get_by_role("button", name="Edit the waiting question").click()
         await page.get_by_label("Your question").fill("")
-        await stream.delta(RICH[300:], tokens=130)
+        await stream.delta(RICH[300:], tokens=1700)
         await stream.done()
         await expect(last_answer(page)).to_have_attribute("data-state", "done")
         await expect(last_answer(page).locator("pre [class^='hljs-']").first).to_be_visible()
@@ -200,7 +200,7 @@ class Tour:
         await expect(page.get_by_role("dialog")).to_have_count(0)
 
     async def sidebar(self, folder: Path) -> None:
-        """The list: with a menu, a field for a title, a selection, an empty search, a failed import, and an undo."""
+        """The list: with a menu, a field for a title, a selection, searches, a failed import, and an undo."""
         page = self.page
         if await page.locator(".sidebar").count() == 0:
             await page.get_by_role("button", name="Conversations", exact=True).click()
@@ -220,6 +220,9 @@ class Tour:
         await page.get_by_label("Search conversations").fill("glue")
         await expect(page.get_by_text("No conversation contains")).to_be_visible()
         await self.look("sidebar-nothing-found")
+        await page.get_by_label("Search conversations").fill("neighbours")
+        await expect(page.locator(".excerpt mark")).to_have_text(["neighbours"])
+        await self.look("sidebar-found")
         await page.get_by_label("Search conversations").fill("")
         (folder / "notes.json").write_text("no json")
         async with page.expect_file_chooser() as chooser:
@@ -260,12 +263,34 @@ class Tour:
         await self.look("branches")
         await ask(page, "Briefly?")
         stream = await self.server.next_stream()
-        await stream.delta("In short.", tokens=230)
+        await stream.delta("In short.", tokens=1600)
         await stream.done()
         await page.locator(".context-choice").get_by_role("button", name="Summarize").click()
         await (await self.server.next_stream()).answer("The server is started with quire serve.", size=100)
         await expect(page.locator(".cut")).to_contain_text("the summary below")
         await self.look("summary")
+        await page.locator(".answer").first.get_by_role("button", name="Delete this answer").click()
+        await expect(page.locator(".toast")).to_contain_text("was deleted")
+        await self.look("deleted")
+        await page.get_by_role("button", name="Undo").click()
+        await page.get_by_role("button", name="New chat").click()
+        await page.get_by_role("button", name="Settings", exact=True).click()
+        await page.get_by_label("Seed", exact=True).fill("7")
+        await page.keyboard.press("Escape")
+        await ask(page, "A long question. " * 200)
+        await (await self.server.next_stream()).answer("It is long.", size=100)
+        await expect(page.get_by_role("button", name="Show all")).to_be_visible()
+        await self.look("long-question")
+
+    async def preview(self) -> None:
+        """A document of an answer, shown beside its code."""
+        page = self.page
+        await page.get_by_role("button", name="New chat").click()
+        await ask(page, "Show a heading.")
+        await (await self.server.next_stream()).answer("```html\n<h1>A heading</h1>\n```", size=100)
+        await last_answer(page).get_by_role("button", name="Preview").click()
+        await expect(page.frame_locator(".preview iframe").get_by_role("heading")).to_be_visible()
+        await self.look("preview")
 
     async def storage(self) -> None:
         """A storage that is full, an answer that another tab writes, and what a reload has left of it."""
@@ -353,8 +378,8 @@ class Tour:
         await self.look("failed")
         await page.get_by_role("button", name="Try again").click()
         stream = await server.next_stream()
-        await stream.error("context_length_exceeded", 400, "The request has 310 tokens; the model's context has 256.")
-        await expect(page.get_by_role("alert")).to_contain_text("310 tokens")
+        await stream.error("context_length_exceeded", 400, "The request has 2310 tokens; the model's context has 2048.")
+        await expect(page.get_by_role("alert")).to_contain_text("2310 tokens")
         await self.look("full")
         await page.get_by_label("Your question").fill("Shorter?")
         await page.keyboard.press("Enter")

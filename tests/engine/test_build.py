@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from app.checkpoint.names import resolve
 from app.config.settings import make_config
 from app.contract.errors import CannotStart, ConfigurationError, ModelRefused
 from app.contract.requests import EngineRequest
-from app.contract.sampling_params import SamplingDefaults, SamplingParams
+from app.contract.sampling_defaults import SamplingDefaults
+from app.contract.sampling_params import SamplingParams
 from app.engine import build as module
 from app.engine.build import build_engine
 from app.runtime.startup_timings import StartTimings
@@ -36,6 +38,24 @@ def test_model_info_has_limits_defaults_and_eos_ids(tmp_path: Path):
     assert model_info.defaults == SamplingDefaults(temperature=0.6, top_k=9)
     assert len(model_info.revision) == 32 and model_info.created > 0
     assert build(folder, served_model_name="other").model_info.name == "other"
+
+
+def test_sampling_defaults_are_those_of_the_models_files_and_name(tmp_path: Path):
+    """A folder and a GGUF file of one model have the same; without a chat template it is not the recommended model."""
+    folder = damaged_copy(tiny("Llama"), tmp_path / "SmolLM2-135M-Instruct")
+    file = tiny_gguf(tmp_path / "SmolLM2-135M-Instruct.Q8_0.gguf", kind="Q8_0")
+    publisher = "temperature 0.2, top-p 0.9 (recommended by its publisher)"
+    openai = "temperature 1, top-p 1 (OpenAI's default)"
+    llama_cpp = "temperature 0.8, top-p 0.95, top-k 40, min-p 0.05 (llama.cpp's default)"
+    for model, wanted in (
+        (folder, publisher),
+        (file, publisher),
+        (damaged_copy(tiny("Llama", template=False), tmp_path / "SmolLM2-360M"), openai),
+        (tiny_gguf(tmp_path / "m.gguf"), llama_cpp),
+        (tiny("Llama"), openai),
+        (resolve("guide"), "temperature 0 (from the model's files)"),
+    ):
+        assert str(build(model, num_kv_blocks=20).model_info.defaults) == wanted, model
 
 
 def test_model_info_has_the_format_of_the_files_and_the_quantization(tmp_path: Path):

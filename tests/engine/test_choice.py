@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.contract.events import Finished, FinishReason, TokenDelta
+from app.contract.events import REPETITION, Finished, FinishReason, TokenDelta
 from app.engine.choice import Choice
 from tests.engine.sequence_groups import BYTES, EOS, IDS, TEXT_IDS, TOKENIZER, decode_complete, make_group, make_sample
 
@@ -233,3 +233,62 @@ def test_logprobs_have_the_sampled_token_and_the_most_likely_ones():
     (event,) = run([token_id], logprobs=2)[0]
     (entry,) = event.logprobs
     assert entry == (token_id, -0.5, 2, (token_id + 1, token_id), (-0.25, -0.5))
+
+
+def end_of(token_ids: list[int], **params) -> tuple:
+    """Why a choice ended, and after how many tokens."""
+    events = [event for step in run(token_ids, **params) for event in step]
+    finished = next(event for event in events if isinstance(event, Finished))
+    return finished.reason, finished.stop_reason, finished.usage.completion_tokens
+
+
+LOOP = [IDS[b"a"], IDS[b" "]] * 400
+
+
+@pytest.mark.parametrize(
+    ("params", "end"),
+    [
+        ({"max_tokens": 800}, (FinishReason.LENGTH, None, 800)),  # without the field nothing ends it
+        ({"repetition_stop": True}, (FinishReason.LENGTH, REPETITION, 256)),
+        ({"repetition_stop": True, "ignore_eos": True}, (FinishReason.LENGTH, REPETITION, 256)),
+        ({"repetition_stop": True, "min_tokens": 301}, (FinishReason.LENGTH, REPETITION, 301)),
+        ({"repetition_stop": True, "max_tokens": 256}, (FinishReason.LENGTH, REPETITION, 256)),
+        ({"repetition_stop": True, "max_tokens": 255}, (FinishReason.LENGTH, None, 255)),
+        ({"repetition_stop": True, "stop": "a a a"}, (FinishReason.STOP, "a a a", 5)),
+    ],
+)
+def test_an_answer_that_repeats_itself_ends_where_the_rule_holds_first(params, end):
+    assert end_of(LOOP, **{"max_tokens": 800, **params}) == end
+
+
+def test_a_repeated_answer_has_all_its_tokens_with_text_and_logprobs():
+    """Those too that waited, since they may have been the beginning of a stop string."""
+    steps = run(LOOP, max_tokens=800, repetition_stop=True, stop="a b", logprobs=1)
+    received = collect([step for step in steps if step])
+    assert received == (LOOP[:256], "a " * 128, FinishReason.LENGTH, 256)
+    entries = [entry for step in steps for event in step if isinstance(event, TokenDelta) for entry in event.logprobs]
+    assert [entry.token_id for entry in entries] == LOOP[:256]
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "params", "stop_reason"),
+    [
+        ([IDS[b"a"], EOS], {}, None),
+        ([IDS[b"a"], EOS], {"stop_token_ids": [EOS]}, None),  # as in vLLM: the model's own end is no reason
+        ([IDS[b"a"], EOS], {"stop_token_ids": [EOS], "ignore_eos": True}, EOS),
+        ([IDS[b"a"], IDS[b" "]], {"stop_token_ids": [IDS[b" "]]}, IDS[b" "]),
+        ([IDS[b"a"], IDS[b" "], IDS[b"a"]], {"stop": ["x", " a"]}, " a"),
+        ([IDS[b"a"], IDS[b" "]], {"max_tokens": 2}, None),
+    ],
+)
+def test_the_stop_reason_is_the_stop_token_or_the_stop_string(token_ids, params, stop_reason):
+    assert end_of(token_ids, **params)[1] == stop_reason
+
+
+def test_a_cancelled_choice_has_no_stop_reason():
+    choice = Choice(make_group(stop="a"), 0, TOKENIZER, frozenset({EOS}))
+    choice.append(make_sample(make_group().sequences[0], IDS[b"a"]))
+    choice.reason = FinishReason.CANCELLED  # as a ranking does with candidates that had ended
+    events: list = []
+    choice.report(events, now=20.0)
+    assert events[-1].stop_reason is None

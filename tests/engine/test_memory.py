@@ -146,7 +146,7 @@ def chat_with(system: str) -> list[int]:
 @pytest.mark.parametrize(
     "content, settings, message",
     [
-        (None, {}, "cannot be read"),
+        (None, {}, "Cannot read the prefix file .*: No such file or directory"),
         (" \n", {}, "is empty"),
         ("too long " * 30, {"num_kv_blocks": 16}, "at most 50% may be pinned"),
         ("longer than the context " * 200, {"num_kv_blocks": 600}, "maximum context length is 512 tokens"),

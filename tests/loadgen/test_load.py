@@ -137,3 +137,10 @@ def test_random_words_have_the_given_number_and_are_known():
 
 def test_words_are_unique():
     assert len(set(WORDS)) == len(WORDS)
+
+
+def test_a_load_is_described_in_the_units_of_what_is_sent():
+    """How many tokens words are depends on the model: only the server knows."""
+    assert Load().describe() == "prompts of 256 random words, at most 128 tokens out"
+    assert Load(vocab_size=10, input_len=8).describe() == "prompts of 8 random token ids, at most 128 tokens out"
+    assert Load(lengths="alpaca").describe() == "prompts of random words, as many as Alpaca-like prompts have tokens"

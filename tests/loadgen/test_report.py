@@ -2,7 +2,7 @@
 
 import math
 
-from app.loadgen.report import report, sweep_report, warnings
+from app.loadgen.report import prompt_length, report, sweep_report, warnings
 from app.observe.terminal import Terminal
 from tests.loadgen.fakes import make_answer, make_figures
 
@@ -20,6 +20,12 @@ def test_the_report_has_every_figure():
     assert times["time to first token"] == ["100"] * 4
     assert times["between chunks"] == ["150", "150", "200", "200"]
     assert "Warning" not in lines and "failed:" not in lines and "wait" not in lines
+
+
+def test_without_the_servers_count_no_length_of_prompts_is_claimed():
+    counted, uncounted = make_figures(2.0, make_answer()), make_figures(2.0, make_answer(output_tokens=None))
+    assert (prompt_length(counted), prompt_length(uncounted)) == ("10 tokens each", "")
+    assert not any(" in (" in line for line in report(uncounted, PLAIN))
 
 
 def test_failures_are_counted_by_their_name():

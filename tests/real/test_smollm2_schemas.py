@@ -40,6 +40,7 @@ def test_llm_gives_the_answers_of_the_server(url: str):
     params = [
         SamplingParams(
             temperature=SAMPLING["temperature"],
+            top_p=SAMPLING["top_p"],
             max_tokens=SAMPLING["max_tokens"],
             seed=index,
             structured_outputs=StructuredOutputs(json=case.schema),

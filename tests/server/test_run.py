@@ -1,10 +1,12 @@
 """The settings that uvicorn and the process get before the server runs."""
 
 import resource
+from dataclasses import replace
 
 import pytest
 
 from app.config.settings import make_config
+from app.contract.sampling_defaults import DefaultSource, SamplingDefaults
 from app.server.guard import ConnectionLimits
 from app.server.run import raise_file_limit, ready_line, uvicorn_config
 from tests.fakes import MODEL_INFO
@@ -49,8 +51,19 @@ def test_the_file_limit_is_raised_to_the_hard_limit():
 
 
 def test_the_ready_line_names_the_model_its_limits_and_the_address():
-    line = ready_line(MODEL_INFO, "http://127.0.0.1:8000")
+    line = ready_line(MODEL_INFO, ["http://127.0.0.1:8000"])
     assert "fake" in line
     assert "2,048" in line
     assert "65,536" in line
+    assert "\n" not in line
     assert line.endswith(" on http://127.0.0.1:8000"), "the address is last, where it is easy to find"
+    both = ready_line(MODEL_INFO, ["http://127.0.0.1:8000", "http://10.1.2.3:8000"])
+    assert both.endswith(" on http://127.0.0.1:8000 and http://10.1.2.3:8000")
+
+
+def test_a_line_before_it_has_the_sampling_defaults_and_who_says_them():
+    sources = {"temperature": DefaultSource.FILE, "top_p": DefaultSource.SETTING}
+    defaults = SamplingDefaults(temperature=0.6, top_p=0.9, sources=sources)
+    first, last = ready_line(replace(MODEL_INFO, defaults=defaults), ["http://127.0.0.1:8000"]).splitlines()
+    assert first == "  sampling defaults: top-p 0.9 (a setting); temperature 0.6 (from the model's files)"
+    assert last.startswith("Ready: ")

@@ -264,6 +264,24 @@ def test_a_damaged_model_folder_is_rejected_in_one_line(tmp_path, damage, says):
     assert_one_line(result.stderr, says)
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--device", "cuda"), "--device cuda is set, but "),
+        (("--kv-cache-memory", "5"), "--kv-cache-memory is 5 bytes, and one KV block takes"),
+    ],
+)
+def test_what_prevents_the_start_is_said_once(options, says):
+    result = quire("serve", "--port", "0", *options, CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 75
+    assert (result.stdout + result.stderr).count(says) == 1
+
+
+def test_a_missing_gpu_is_told_before_the_server_listens():
+    result = quire("serve", "--port", "0", "--device", "cuda", CUDA_VISIBLE_DEVICES="")
+    assert (result.stdout, result.stderr.count("\n")) == ("", 1)
+
+
 def test_too_little_memory_exits_with_75():
     """Found while the model loads, on the engine thread."""
     result = quire("serve", "--port", "0", "--kv-cache-memory", "1KiB")

@@ -6,10 +6,11 @@ import time
 
 import pytest
 
+from app.config.checks import is_loopback
 from app.config.settings import ServerConfig
 from app.contract.errors import CannotStart, ConfigurationError
 from app.server import sockets
-from app.server.sockets import UNSENT_BYTES, listen, unacknowledged_timeout_s, url_of
+from app.server.sockets import UNSENT_BYTES, listen, own_addresses, unacknowledged_timeout_s, urls_of
 
 HANG_S = 60.0
 
@@ -88,10 +89,46 @@ def test_an_invalid_host_is_a_configuration_error():
         listen("not a host", 0)
 
 
-@pytest.mark.parametrize(("host", "url"), [("127.0.0.1", "http://127.0.0.1:"), ("0.0.0.0", "http://127.0.0.1:")])
-def test_the_url_of_any_address_names_the_loopback(host, url):
-    with listen(host, 0) as listener:
-        assert url_of(listener) == f"{url}{listener.getsockname()[1]}"
+def test_the_url_of_the_loopback_is_the_only_one():
+    with listen("127.0.0.1", 0) as listener:
+        assert urls_of(listener) == [f"http://127.0.0.1:{listener.getsockname()[1]}"]
+
+
+def test_any_address_has_the_url_of_the_loopback_and_those_for_other_machines(monkeypatch):
+    own = {socket.AF_INET: ["10.1.2.3"], socket.AF_INET6: ["fd00::7"]}
+    monkeypatch.setattr("app.server.sockets.own_addresses", own.get)
+    with listen("0.0.0.0", 0) as listener:
+        port = listener.getsockname()[1]
+        assert urls_of(listener) == [f"http://127.0.0.1:{port}", f"http://10.1.2.3:{port}"]
+
+
+@pytest.mark.parametrize(
+    ("is_only_ipv6", "hosts"), [(0, ["127.0.0.1", "10.1.2.3", "[fd00::7]"]), (1, ["[::1]", "[fd00::7]"])]
+)
+def test_any_ipv6_address_has_the_urls_that_reach_it(is_only_ipv6, hosts, monkeypatch):
+    own = {socket.AF_INET: ["10.1.2.3"], socket.AF_INET6: ["fd00::7"]}
+    monkeypatch.setattr("app.server.sockets.own_addresses", own.get)
+    try:
+        listener = socket.socket(socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with listener:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, is_only_ipv6)
+        listener.bind(("::", 0))
+        port = listener.getsockname()[1]
+        assert urls_of(listener) == [f"http://{host}:{port}" for host in hosts]
+
+
+def test_own_addresses_are_found_without_a_packet_and_never_the_loopback():
+    assert not any(is_loopback(each) for family in (socket.AF_INET, socket.AF_INET6) for each in own_addresses(family))
+
+
+def test_a_machine_without_a_network_has_no_own_address(monkeypatch):
+    def connect(self, address):
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr("app.server.sockets.socket.socket", type("Probe", (socket.socket,), {"connect": connect}))
+    assert own_addresses(socket.AF_INET) == []
 
 
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
@@ -101,4 +138,4 @@ def test_ipv6_urls_have_brackets(host):
     except CannotStart:
         pytest.skip("this machine has no IPv6")
     with listener:
-        assert url_of(listener) == f"http://[::1]:{listener.getsockname()[1]}"
+        assert urls_of(listener) == [f"http://[::1]:{listener.getsockname()[1]}"]

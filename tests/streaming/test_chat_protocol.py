@@ -1,6 +1,7 @@
 """quire.v1: the reply to every frame, the numbers of tokens, and the errors of invalid frames."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -191,6 +192,15 @@ def test_pings_above_the_rate_close_the_connection():
 
 
 # --- Streams ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_end_has_its_stop_reason():
+    protocol = greeted()
+    start(protocol)
+    protocol.accept("a", "chatcmpl-1", "guide", 1)
+    assert json.loads(protocol.send("a", replace(finished(), stop_reason="\n"))) == {
+        "t": "finish", "id": "a", "i": 0, "n": 0, "finish_reason": "stop", "stop_reason": "\n",
+    }  # fmt: skip
 
 
 def test_a_stream_has_its_frames_from_start_to_done():

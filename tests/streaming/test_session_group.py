@@ -6,7 +6,7 @@ import pytest
 
 from app.config.settings import make_config
 from app.contract.errors import Overloaded
-from app.contract.events import Finished, PromptScored, TokenDelta
+from app.contract.events import Finished, FinishReason, PromptScored, Timings, TokenDelta, Usage
 from app.contract.requests import Submit
 from app.streaming.flow.mailbox import Mailbox
 from app.streaming.session_group import SessionGroup
@@ -20,6 +20,13 @@ PROMPTS = [(1, 2, 3), (4, 5), (6,)]
 def group_of(engine, streams=None, **params):
     requests = [make_request(f"r-{index}", prompt=prompt, **params) for index, prompt in enumerate(PROMPTS)]
     return SessionGroup(engine, requests, streams=streams)
+
+
+async def test_stop_reasons_have_the_numbers_of_the_answers_choices():
+    async with group_of(FakeEngine(), n=2) as group:
+        for session, reason in zip(group._sessions, ("x", 7, None), strict=True):
+            session._note(Finished("r", 1, FinishReason.STOP, Usage(1, 1), Timings(0, 0, 0), None, reason))
+        assert group.stop_reasons == {1: "x", 3: 7}
 
 
 async def test_choices_of_all_requests_are_numbered_and_complete():

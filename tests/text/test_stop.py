@@ -32,7 +32,7 @@ def test_any_split_releases_the_text_before_the_first_stop_string(stops, text, d
     parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     released = "".join(matcher.append(part) for part in parts)
     expected = text_before_stop(text, stops)
-    assert matcher.is_matched == (expected is not None)
+    assert (matcher.matched is not None) == (expected is not None)
     assert released + matcher.flush() == (text if expected is None else expected)
 
 
@@ -42,7 +42,7 @@ def test_only_the_longest_suffix_that_can_begin_a_stop_string_is_held_back(stops
     released = ""
     for num_read, char in enumerate(text, start=1):
         released += matcher.append(char)
-        if matcher.is_matched:
+        if matcher.matched is not None:
             break
         assert released == text[: num_read - longest_prefix(text[:num_read], stops)]
 
@@ -66,7 +66,7 @@ def test_no_stop_string_is_ever_released(stops, text):
 def test_the_first_and_longest_of_several_stop_strings_matches(stops, text, released):
     matcher = StopMatcher(stops)
     assert matcher.append(text) == released
-    assert matcher.is_matched
+    assert matcher.matched is not None
 
 
 def test_nothing_is_released_after_a_match():

@@ -3,7 +3,7 @@
 import pytest
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
-from app.text.template_variables import check_names
+from app.text.template_variables import check_names, with_both_switches
 from tests.text.toys import toy
 
 
@@ -22,3 +22,16 @@ def test_a_name_with_a_meaning_of_its_own_is_rejected(name: str):
 def test_what_is_no_name_is_rejected(name: object):
     with pytest.raises(InvalidValue, match="a variable needs a name such as a_b1"):
         check_names([name], toy("byte_level")[0])
+
+
+def test_reasoning_is_switched_under_both_names_unless_both_are_given():
+    assert with_both_switches({"enable_thinking": False, "a": 1}) == {
+        "enable_thinking": False, "thinking": False, "a": 1
+    }  # fmt: skip
+    for given in ({"enable_thinking": True, "thinking": False}, {"thinking": True}, {"a": 1}, {}):
+        assert with_both_switches(given) == given
+
+
+def test_a_switch_that_is_neither_true_nor_false_is_rejected():
+    with pytest.raises(InvalidValue, match=r"^chat_template_kwargs.enable_thinking is 'no'; it must be true or false"):
+        with_both_switches({"enable_thinking": "no"})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from app.checkpoint.fields import Fields
 from app.checkpoint.spec import ModelSpec
 from app.checkpoint.tensor_names import TensorNames
-from app.contract.sampling_params import SamplingDefaults
 
 
 class Given(NamedTuple):
@@ -15,7 +15,7 @@ class Given(NamedTuple):
 
     dtype: str
     eos_token_ids: tuple[int, ...]
-    defaults: SamplingDefaults
+    defaults: Mapping[str, float]
     max_model_len: int | None = None
 
 

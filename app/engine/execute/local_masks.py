@@ -1,7 +1,8 @@
 """Masks that are made in this process, for grammars of its own user, as in the offline LLM.
 
 An error of a grammar looks like its end: only the end of the answer is allowed, and nothing raises. So each mask and
-each token is followed by a test for errors.
+each token is followed by a test for errors. One that others may have caused lets a row begin again (see
+text/grammar/compiled).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from app.contract.grammar import Constraint
 from app.engine.execute.masks import (
     NOT_COMPILED,
     NOTHING_LEFT,
@@ -23,9 +25,9 @@ from app.engine.execute.masks import (
     draws_of,
     set_bit,
 )
-from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, RowStart, StepPlan
+from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, NOT_DRAWN, RowStart, StepPlan
 from app.text.grammar.cache import GrammarCache
-from app.text.grammar.compile import error_of
+from app.text.grammar.compiled import CompiledGrammar
 from app.text.grammar.row_mask import Phase, RowMask
 
 if TYPE_CHECKING:
@@ -53,9 +55,11 @@ class LocalMasks:
         num_threads: int,
     ) -> None:
         self.rows: dict[int, RowMask] = {}
+        self._compiled: dict[int, CompiledGrammar] = {}  # what the matcher of a row is of
         self._grammars = grammars
         self._masks = masks
         self._draws: list[Draws] = []  # of the rows with constraints, in the present step
+        self._undrafted: list[int] = []  # draws whose draft tokens have no masks
         self._calls: list[list[_Call]] = [[], []]  # a row may need two, one after the other
         self._num_threads = max(1, min(num_threads, MAX_THREADS))
         self._executor: LLExecutor | None = None
@@ -70,20 +74,19 @@ class LocalMasks:
 
     def start(self, start: RowStart) -> None:
         """See Masks.start."""
-        self.rows.pop(start.row, None)
+        self.release(start.row)
         constraint = start.sampling.constraint
         if constraint is None:
             return
-        matcher = None if constraint.grammar is None else self._grammars.matcher(constraint.grammar)
-        if matcher is None and constraint.grammar is not None:
-            self.rows[start.row] = missing = RowMask(constraint, None, ())
-            missing.failure = NOT_COMPILED
-            return
-        self.rows[start.row] = RowMask(constraint, matcher, start.output_token_ids, self._grammars.digits)
+        if constraint.grammar is None:
+            self.rows[start.row] = RowMask(constraint, None, start.output_token_ids)
+        else:
+            self._begin(start.row, constraint, start.output_token_ids)
 
     def release(self, row: int) -> None:
         """See Masks.release."""
         self.rows.pop(row, None)
+        self._compiled.pop(row, None)
 
     def forced(self, row: int) -> Sequence[int]:
         """See Masks.forced."""
@@ -92,16 +95,14 @@ class LocalMasks:
     def fill(self, plan: StepPlan) -> bool:
         """See Masks.fill."""
         self._masks.clear()
+        self._draws, self._undrafted = [], []
         if not self.rows:
-            self._draws = []
             return False
-        self._draws = list(draws_of(plan, self.rows))
+        self._draws += draws_of(plan, self.rows)
         for draws in self._draws:
             self._fill_row(self.rows[draws.row], draws.first, draws.guess)
-        for calls in self._calls:
-            if calls:
-                self._compute(calls)
-                calls.clear()
+        self._compute_noted()
+        self._settle_all()
         self._allow_open_marks()
         return self._masks.has_any
 
@@ -113,8 +114,10 @@ class LocalMasks:
     def accept(self, token_ids: list[int]) -> Accepted:
         """See Masks.accept."""
         accepted = Accepted(token_ids, [False] * len(token_ids), {})
+        for first in self._undrafted:
+            token_ids[first + 1] = NOT_DRAWN
         for draws in self._draws:
-            self._accept_row(self.rows[draws.row], draws, accepted)
+            self._accept_row(draws, accepted)
         return accepted
 
     def allowed(self, draw: int) -> Tensor | None:
@@ -127,6 +130,59 @@ class LocalMasks:
     def take_complete(self) -> Sequence[tuple[int, int]]:
         """See Masks.take_complete: all was known."""
         return ()
+
+    # --- Grammars -------------------------------------------------------------------------------------------------
+
+    def _begin(self, row: int, constraint: Constraint, token_ids: Sequence[int], *, is_again: bool = False) -> RowMask:
+        """Let a row begin, or begin again, with the tokens that it has."""
+        assert constraint.grammar is not None
+        compiled = self._grammars.compiled(constraint.grammar, is_again=is_again)
+        matcher = None if compiled is None else compiled.matcher()
+        mask = self.rows[row] = RowMask(constraint, matcher, token_ids, self._grammars.digits)
+        if compiled is None:
+            mask.failure = NOT_COMPILED
+        else:
+            self._compiled[row] = compiled
+        return mask
+
+    def _again(self, row: int, draw: int | None) -> RowMask:
+        """Let a row begin again, and make its next mask for a `draw`."""
+        mask = self._begin(row, self.rows[row].constraint, self.rows[row].token_ids, is_again=True)
+        if draw is not None:
+            self._fill_row(mask, draw, [])
+            self._compute_noted()
+        return mask
+
+    def _settle(self, row: int, draw: int | None = None, *, is_new: bool = False) -> RowMask:
+        """Let a row begin again until it can go on or has failed. `is_new` says that it has just begun again."""
+        mask = self.rows[row]
+        while mask.matcher is not None and mask.failure is None:
+            compiled = self._compiled[row]
+            if mask.matcher.is_error():
+                mask.failure = compiled.failure_of(mask.matcher, is_new=is_new)
+            if mask.failure is not None or not compiled.is_spent:
+                break
+            mask, is_new = self._again(row, draw), True
+        return mask
+
+    def _settle_all(self) -> None:
+        """Make those masks again that a spent lexer has spoilt, or an error behind draft tokens; note what fails."""
+        for draws in self._draws:
+            mask = self.rows[draws.row]
+            if mask.is_broken:  # first, so that all those are found whose lexers are spent
+                self._compiled[draws.row].failure_of(_matcher(mask), is_new=False)
+        for index, draws in enumerate(self._draws):
+            mask = self.rows[draws.row]
+            is_new = bool(draws.guess) and mask.matcher is not None and mask.failure is None
+            is_new = is_new and (mask.is_broken or self._compiled[draws.row].is_spent)
+            if is_new:  # what may only be behind its draft tokens must not end it
+                self._draws[index] = draws._replace(guess=[])
+                self._undrafted.append(draws.first)
+                self._again(draws.row, draws.first)
+            if self._settle(draws.row, draws.first, is_new=is_new).failure is not None:
+                self._masks.write(draws.first, None)
+
+    # --- Steps ----------------------------------------------------------------------------------------------------
 
     def _fill_row(self, row: RowMask, first: int, guess: list[int]) -> None:
         """Write the masks of one row's draws, or note what the library is to write."""
@@ -160,6 +216,13 @@ class LocalMasks:
         for index in range(draw, draw + count + 1):
             self._masks.mark(index)
 
+    def _compute_noted(self) -> None:
+        """Let the library write the masks that were noted."""
+        for calls in self._calls:
+            if calls:
+                self._compute(calls)
+                calls.clear()
+
     def _compute(self, calls: list[_Call]) -> None:
         import llguidance
 
@@ -178,19 +241,16 @@ class LocalMasks:
                 row.limit(memoryview(words[index]), end)
 
     def _allow_open_marks(self) -> None:
-        """Allow the mark that begins reasoning where it may come before the grammar; find errors of the masks."""
+        """Allow the mark that begins reasoning where it may come before the grammar."""
         for draws in self._draws:
             row = self.rows[draws.row]
             if row.matcher is None or row.failure is not None:
                 continue
-            if row.matcher.is_error():
-                row.failure = error_of(row.matcher)
-                self._masks.write(draws.first, None)
-            elif row.place.phase is Phase.OUTSIDE and row.gate.marks is not None:
+            if row.place.phase is Phase.OUTSIDE and row.gate.marks is not None:
                 set_bit(self._masks.words[draws.first], row.gate.marks.open_id)
 
-    def _accept_row(self, row: RowMask, draws: Draws, accepted: Accepted) -> None:
-        token_ids, guess = accepted.token_ids, draws.guess
+    def _accept_row(self, draws: Draws, accepted: Accepted) -> None:
+        row, token_ids, guess = self.rows[draws.row], accepted.token_ids, draws.guess
         for index in range(len(guess) + 1):
             draw = draws.first + index
             token_id = token_ids[draw]
@@ -200,8 +260,7 @@ class LocalMasks:
                 row.failure = NOTHING_LEFT
             if row.failure is None:
                 row.take(token_id)
-                if row.matcher is not None and row.matcher.is_error():
-                    row.failure = error_of(row.matcher)
+                row = self._settle(draws.row)
             if row.failure is not None:
                 token_ids[draw] = NO_ALLOWED_TOKEN
                 accepted.failures[draws.sequence_id] = row.failure

@@ -64,11 +64,16 @@ def plan_num_blocks(
         if default_bytes is None:
             default_bytes = default_cache_bytes(free_bytes)
         num_blocks = min(default_bytes // layout.bytes_per_block, useful)
+    if num_blocks < 1 and config.cache.kv_cache_memory is not None:
+        raise CannotStart(
+            f"--kv-cache-memory is {config.cache.kv_cache_memory} bytes, and one KV block takes "
+            f"{_size(layout.bytes_per_block, up=True)}; set more, with a unit: for example 1GiB."
+        )
     if num_blocks < 1:
         raise CannotStart(
             f"Not enough memory for one KV block of {_size(layout.bytes_per_block, up=True)}: {_size(free_bytes)} are "
-            "free. Free memory, or raise --kv-cache-memory if it is set"
-            + (", or --gpu-memory-utilization." if resolve_device(config.model.device) == CUDA else ".")
+            "free. Free memory, or set --kv-cache-memory"
+            + (", or raise --gpu-memory-utilization." if resolve_device(config.model.device) == CUDA else ".")
         )
     if num_blocks * layout.bytes_per_block > free_bytes:
         raise CannotStart(

@@ -233,7 +233,7 @@ class RemoteSequences:
         for drafted in reply.drafted:
             self._drafts.discard(drafted.sequence_id)
             if (drafting := self._drafting.get(drafted.sequence_id)) is not None:
-                drafting.drafted = drafted
+                drafting.drafted = drafted if drafted.count >= 0 else None
         for ready in reply.ready:
             self._apply_ready(ready)
         self._clear_suspect()
@@ -308,7 +308,7 @@ class RemoteSequences:
             sequence.account,
             sequence.constraint,
             tuple(sequence.tokens),
-            self._grammars.num_bytes_of(sequence.grammar),
+            *self._grammars.cost_of(sequence.grammar),
         )
         self._send(Turn(starts=(start,), takes=() if take is None else (take,)))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
-from app.config.settings import nearest
+from app.config.nearest import nearest
 from app.contract.errors import ConfigurationError
 from app.contract.requests import EngineRequest
 from app.engine.schedule.length_predictor import LengthPredictor

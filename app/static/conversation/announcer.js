@@ -1,6 +1,6 @@
 // Tells screen readers what is written, in pieces: at most one in two seconds, and never a part of a sentence.
 
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import { html } from "../shell/html.js";
 import { Announced } from "./announced.js";
 
@@ -9,7 +9,8 @@ const EVERY_MS = 2000;
 /** A hidden region with the last piece of the answer that this page writes. @param {{answer: any}} props */
 export function Announcer({ answer }) {
   const [piece, say] = useState({ number: 0, text: "" });
-  useEffect(() => {
+  // In the task that shows the region: what arrives after that is told.
+  useLayoutEffect(() => {
     if (!answer) return undefined;
     const announced = new Announced(answer.text);
     const tell = (isOver) => {

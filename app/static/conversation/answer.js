@@ -21,9 +21,19 @@ export function newMessage(conversation, role, parent, text, now) {
  */
 export function newAnswer(conversation, parent, request, begun, now) {
   const message = newMessage(conversation, "assistant", parent, begun?.text ?? "", now);
-  const kept = begun && { reasoning: begun.reasoning, reasoningMs: begun.reasoningMs, tools: begun.tools };
-  return { ...message, ...kept, state: "waiting", request, stream: null, watch: new Stopwatch(performance.now()) };
+  const { reasoning, reasoningMs, tools, figures, usage } = begun ?? /** @type {any} */ ({});
+  const kept = begun && { reasoning, reasoningMs, tools, begunUsage: usage };
+  const watch = new Stopwatch(performance.now(), figures?.tokens);
+  return { ...message, ...kept, state: "waiting", request, stream: null, watch };
 }
+
+/** Why an answer has ended: of one that repeated itself this says more than the finish reason. */
+export const endOf = ({ finish_reason, stop_reason }) =>
+  finish_reason === "length" && stop_reason === "repetition" ? stop_reason : finish_reason;
+
+/** Whether an answer has ended before it was complete. */
+export const isCut = ({ state, finish }) =>
+  state === "stopped" || (state === "done" && ["length", "repetition"].includes(finish));
 
 /** Add the text, reasoning and tool calls of one `delta` frame. */
 export function append(answer, { k, x = "", r, tool }, now) {
@@ -48,6 +58,13 @@ export function end(answer, state, { timings, usage } = /** @type {any} */ ({}),
   answer.figures = answer.watch.read(now);
   if (usage) answer.usage = { prompt_tokens: usage.prompt_tokens, completion_tokens: usage.completion_tokens };
   answer.version += 1;
+}
+
+/** Take over the fields of a message that another tab has stored. */
+export function refresh(message, stored) {
+  const fields = { error: undefined, code: undefined, ...stored };
+  const isSame = ([name, value]) => message[name] === value || JSON.stringify(message[name]) === JSON.stringify(value);
+  if (!Object.entries(fields).every(isSame)) Object.assign(message, fields, { version: message.version + 1 });
 }
 
 /** `{k, id, name}` begins call number k; `{k, a}` is a piece of its arguments. */

@@ -1,16 +1,17 @@
 // One answer: reasoning, tool calls, Markdown, its figures, and what can be done with it.
 
-import { Component, createRef } from "preact";
 import { CopyButton } from "../reading/copy_button.js";
-import { MarkdownView } from "../reading/markdown.js";
 import { html } from "../shell/html.js";
 import { lazy } from "../shell/lazy.js";
-import { hasFailed, isOpen } from "./answer.js";
+import { hasFailed, isCut, isOpen } from "./answer.js";
 import { formatDuration, formatRate } from "./figures.js";
 import { useGrowth } from "./growth.js";
 
+/** Until it is there, an answer is shown with its marks. */
+export const Prose = lazy((again) => import("../reading/prose.js" + again), "Prose");
 const Reasoning = lazy((again) => import("../reading/reasoning.js" + again), "Reasoning", "parts.css");
 const ToolCalls = lazy((again) => import("../reading/tool_calls.js" + again), "ToolCalls", "parts.css");
+const ResultsForm = lazy((again) => import("./results_form.js" + again), "ResultsForm", "parts.css");
 const Standing = lazy((again) => import("./standing.js" + again), "Standing", "parts.css");
 const Failure = lazy((again) => import("./failure.js" + again), "Failure", "parts.css");
 const Branches = lazy((again) => import("./branches.js" + again), "Branches", "parts.css");
@@ -18,28 +19,35 @@ const Editor = lazy((again) => import("./editor.js" + again), "Editor", "parts.c
 
 const ENDINGS = {
   length: "Length limit reached.",
+  repetition: "Ended, because it repeated itself.",
   cancelled: "Stopped.",
   tool_calls: "The answer calls tools; this page runs none.",
 };
 
-export function Answer({ message, branch, isEditing, isLast, canAsk, conversation, actions }) {
+export function Answer({ message, branch, isEditing, isLast, isSummary, isSent, canTakeBack, canAsk, conversation, actions }) {
   const isBeingWritten = isOpen(message);
   useGrowth(conversation, isBeingWritten);
   const view = html`
-    <article class="answer" data-state=${message.state} aria-busy=${isBeingWritten}>
-      <h2 class="unseen">Quire answered</h2>
+    <article class="answer" data-message=${message.id} data-state=${message.state} data-sent=${isSent}
+      aria-busy=${isBeingWritten}>
+      <h2 class="unseen">Quire answered${!isSent && ", not sent any more"}</h2>
       ${message.reasoning && html`
         <${Reasoning} text=${message.reasoning} ms=${message.reasoningMs} isOpen=${isBeingWritten && !message.text} />`}
-      <${Prose} text=${message.text} version=${message.version} isOpen=${isBeingWritten} />
+      <${Prose} fallback=${html`<div class="prose plain" dir="auto">${message.text}</div>`} text=${message.text}
+        version=${message.version} isOpen=${isBeingWritten} />
       ${message.tools?.length && html`<${ToolCalls} tools=${message.tools} />`}
+      ${message.tools?.length && isLast && message.state === "done" && html`
+        <${ResultsForm} message=${message} calls=${message.tools} canAsk=${canAsk}
+          onSend=${(results) => actions.giveResults(message, results)} />`}
       ${message.error && html`
         <${Failure} fallback=${html`<p class="failure" role="alert">${message.error}</p>`} message=${message}
-          canRetry=${isLast && canAsk} actions=${actions} />`}
+          canRetry=${isLast && canAsk} canTakeBack=${canTakeBack} actions=${actions} />`}
       <footer class="figures" aria-live="off">
         <${Figures} figures=${message.figures ?? message.watch?.read(performance.now())} isOpen=${isBeingWritten} />
         ${isBeingWritten && html`<${Standing} stream=${message.stream} isElsewhere=${!message.watch} />`}
         ${!isBeingWritten && html`<${Ending} message=${message} />`}
-        ${!isBeingWritten && html`<${Actions} message=${message} branch=${branch} canAsk=${canAsk} actions=${actions} />`}
+        ${!isBeingWritten && html`
+          <${Actions} message=${message} branch=${branch} isSummary=${isSummary} canAsk=${canAsk} actions=${actions} />`}
       </footer>
     </article>
   `;
@@ -56,13 +64,14 @@ function Ending({ message: { state, finish, isEdited } }) {
   return text && html`<span class="ending">${text}</span>`;
 }
 
-function Actions({ message, branch, canAsk, actions }) {
-  const { text, state, finish } = message;
-  const isCut = state === "stopped" || (state === "done" && finish === "length");
+function Actions({ message, branch, isSummary, canAsk, actions }) {
+  const { text } = message;
+  const turn = isSummary ? "Delete the summary" : "Delete question and answer";
+  const deleting = branch.count > 1 ? "Delete this answer" : turn;
   return html`
     <span class="actions">
       ${branch.count > 1 && html`<${Branches} branch=${branch} onStep=${(step) => actions.switchBranch(message, step)} />`}
-      ${isCut && text && html`
+      ${isCut(message) && text && html`
         <button type="button" class="copy" aria-label="Continue answer" disabled=${!canAsk}
           onClick=${() => actions.continueAnswer(message)}>Continue</button>`}
       ${!hasFailed(message) && html`
@@ -72,32 +81,10 @@ function Actions({ message, branch, canAsk, actions }) {
         <button type="button" class="copy" aria-label="Edit answer" data-edit=${message.id}
           onClick=${() => actions.edit(message)}>Edit</button>
         <${CopyButton} read=${() => text} label="Copy answer" />`}
+      <button type="button" class="copy" aria-label=${deleting} title=${deleting}
+        onClick=${() => actions.delete(message)}>Delete</button>
     </span>
   `;
-}
-
-class Prose extends Component {
-  #root = createRef();
-  #view = null;
-
-  shouldComponentUpdate({ version }) {
-    return version !== this.props.version;
-  }
-
-  componentDidMount() {
-    this.#view = new MarkdownView(this.#root.current);
-    this.componentDidUpdate();
-  }
-
-  componentDidUpdate() {
-    const { text, isOpen: isBeingWritten } = this.props;
-    if (isBeingWritten) this.#view.stream(text);
-    else this.#view.finish(text);
-  }
-
-  render() {
-    return html`<div class="prose" ref=${this.#root}></div>`;
-  }
 }
 
 function Figures({ figures, isOpen: isBeingWritten }) {

@@ -2,7 +2,7 @@
 
 import { html } from "../shell/html.js";
 import { isOpen } from "./answer.js";
-import { isShort, isTooLong, tokensPerCharacter } from "./context_meter.js";
+import { isShort, isTooLong, numCharacters, tokensPerCharacter } from "./context_meter.js";
 import { isSummary } from "./cut.js";
 import { contentOf } from "./request.js";
 import { divide } from "./turns.js";
@@ -10,31 +10,33 @@ import { divide } from "./turns.js";
 const SUMMARIZE =
   "Summarize our conversation so far, so that it can go on from the summary alone: facts, names, numbers, decisions, " +
   "code that is still needed, and open questions. Be brief, use the language of the conversation, and write only the summary.";
+// The part of the context that a summary may need.
+const SUMMARY_ROOM = 1 / 8;
 
 /** Nothing while there is room. */
 export function ContextChoice({ conversation, link, actions }) {
   const { messages } = conversation;
-  if (!isShort(conversation, link.details.max_model_len)) return null;
-  const { numTurns, from, end } = divideConversation(conversation, link.details.max_model_len);
+  const size = link.details.max_model_len;
+  if (!isShort(conversation, size)) return null;
+  const { numTurns, from, end } = divideConversation(conversation, size);
   if (!numTurns) return null;
-  const drop = () => {
-    conversation.update(messages[end - 1], { keeps: end - from, isUndone: false });
-    actions.goToEnd();
-  };
-  const summarize = () => {
-    // A question that went back into the field, and its answer, are removed before the summary is asked for.
-    const numRemoved = messages.at(-1).isReturned ? 2 : 0;
-    conversation.ask(SUMMARIZE, [], messages.length - numRemoved - from + 1);
+  const act = (change) => {
+    change();
     actions.goToEnd();
   };
   const turns = numTurns === 1 ? "the oldest turn" : `the oldest ${numTurns} turns`;
+  const [they, them] = numTurns === 1 ? ["It stays", "it"] : ["They stay", "them"];
+  const hasRoom = canSummarize(conversation, from, size);
   const isDisabled = !link.isReady || isOpen(messages.at(-1));
   return html`
     <div class="context-choice" role="status">
-      <p>${reasonOf(messages)} Leave out ${turns}? ${numTurns === 1 ? "It stays" : "They stay"} here, and can be sent again.</p>
+      <p>${reasonOf(messages)} Leave out ${turns}? ${they} here, and can be sent again.
+        ${hasRoom || ` There is no room to let the model summarize ${them}.`}</p>
       <span class="context-buttons">
-        <button type="button" class="quiet" onClick=${drop}>Drop</button>
-        <button type="button" class="quiet" disabled=${isDisabled} onClick=${summarize}>Summarize</button>
+        <button type="button" class="quiet" onClick=${() => act(() => conversation.drop(end - 1, from))}>Drop</button>
+        ${hasRoom && html`
+          <button type="button" class="quiet" disabled=${isDisabled}
+            onClick=${() => act(() => conversation.summarize(SUMMARIZE, from))}>Summarize</button>`}
       </span>
     </div>
   `;
@@ -45,6 +47,16 @@ function reasonOf(messages) {
   return isSummary(messages.at(-2))
     ? "The summary does not fit the model's context."
     : "Your message does not fit beside the conversation.";
+}
+
+/** Whether the messages before index `from`, the instruction and a summary fit the context together. */
+export function canSummarize({ messages, settings }, from, size) {
+  if (isTooLong(messages) && isSummary(messages.at(-2))) return false;
+  const perCharacter = tokensPerCharacter(messages, settings);
+  const asked = [...messages.slice(0, from), { role: "user", text: "", keeps: 1 }];
+  // English text has less than one token per character; the conversation may be in another script.
+  const instruction = Math.min(1, perCharacter) * SUMMARIZE.length;
+  return perCharacter * numCharacters(asked, settings) + instruction + SUMMARY_ROOM * size <= size;
 }
 
 /** The kept turns take at most half of the context, and leave room for the draft and the longest answer. */

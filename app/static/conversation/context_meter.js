@@ -4,11 +4,13 @@ import { html } from "../shell/html.js";
 import { useGrowth } from "./growth.js";
 import { makeRequest } from "./request.js";
 
-const NEARLY_FULL = 0.85;
+// An answer takes at most this part of the context, unless the user has set another limit.
+const ROOM = 1 / 4;
 const TOO_LONG = ["context_length_exceeded", "kv_capacity_exceeded"];
 
 /**
- * Tokens of the branch: those of the last answer with a count and its prompt, and those that arrived since. After a cut
+ * Tokens of the branch: those of the last answer with a count and its prompt, and those of the last answer since, with
+ * what it continues. After a cut
  * they are an estimate from the length of the text, until undone cuts and older counts are out of the branch.
  * @param {any[]} messages
  * @param {Record<string, any>} settings
@@ -19,29 +21,38 @@ export function tokensOf(messages, settings) {
     return Math.round(tokensPerCharacter(messages, settings) * numCharacters(next, settings));
   }
   const last = messages.at(-1);
+  const { begunUsage, watch } = last ?? {};
+  // The count of the answer that is continued has its prompt, too.
+  if (begunUsage && !last.usage) return sumOf(begunUsage) + watch.tokens - watch.begun;
   const counted = messages.findLast((message) => message.usage);
-  const before = counted ? counted.usage.prompt_tokens + counted.usage.completion_tokens : 0;
-  return before + (last && last !== counted && last.watch ? last.watch.tokens : 0);
+  const tokens = (watch ?? last?.figures)?.tokens ?? 0;
+  return (counted ? sumOf(counted.usage) : 0) + (last === counted ? 0 : tokens);
 }
+
+const sumOf = ({ prompt_tokens: prompt, completion_tokens: completion }) => prompt + completion;
 
 /** Tokens per character in the request of the last answer with a count, and in the answer; 0 without one. */
 export function tokensPerCharacter(messages, settings) {
   const at = messages.findLastIndex((message) => message.usage);
   if (at < 0) return 0;
   const { usage, text, reasoning = "" } = messages[at];
-  const tokens = usage.prompt_tokens + usage.completion_tokens;
-  return tokens / (numCharacters(messages.slice(0, at), settings) + text.length + reasoning.length);
+  return sumOf(usage) / (numCharacters(messages.slice(0, at), settings) + text.length + reasoning.length);
 }
 
-const numCharacters = (path, settings) =>
+/** Characters of the request for the end of a branch. */
+export const numCharacters = (path, settings) =>
   makeRequest(path, settings).messages.reduce((sum, { content }) => sum + content.length, 0);
 
 /** Whether the server has refused the last message, because it and the conversation do not fit the context. */
 export const isTooLong = (messages) => TOO_LONG.includes(messages.at(-1)?.code);
 
-/** Whether the next question may find no room. */
+/** Whether the next answer may find no room: a summary still fits then, if the newest turn is kept. */
+const isNearlyFull = (tokens, { max_tokens: longest = 0 }, size) =>
+  tokens + Math.max(ROOM * size, Math.min(longest, size / 2)) > size;
+
+/** Whether the next question or its answer may find no room. */
 export const isShort = ({ messages, settings }, size) =>
-  isTooLong(messages) || tokensOf(messages, settings) > NEARLY_FULL * size;
+  isTooLong(messages) || isNearlyFull(tokensOf(messages, settings), settings, size);
 
 export function ContextMeter({ conversation, size }) {
   useGrowth(conversation, Boolean(conversation.open));
@@ -49,7 +60,7 @@ export function ContextMeter({ conversation, size }) {
   if (!used || !size) return null;
   const format = (count) => count.toLocaleString("en");
   return html`
-    <span class="context" data-full=${used > NEARLY_FULL * size} title="Tokens of this conversation, and of the model's context">
+    <span class="context" data-full=${isNearlyFull(used, conversation.settings, size)} title="Tokens of this conversation, and of the model's context">
       <meter min="0" max=${size} value=${used} aria-label="Context used"></meter>
       ${format(used)} of ${format(size)} tokens
     </span>

@@ -1,14 +1,15 @@
 // One conversation: its messages as a tree, the branch that is shown, and at most one answer that this page writes.
 // A question whose answer fails before its first token goes back into the draft, where it can be edited.
 
-import { append, end, isBlank, isOpen, newAnswer, newMessage } from "./answer.js";
-import { isSummary } from "./cut.js";
+import { append, end, endOf, isBlank, isOpen, newAnswer, newMessage, refresh } from "./answer.js";
+import { isSummary, isTyped } from "./cut.js";
 import { Draft } from "./draft.js";
 import { Keeper } from "./keeper.js";
 import { INTERRUPTION, lossOf } from "./losses.js";
 import { makeRequest } from "./request.js";
 import { titleOf } from "./title.js";
 import { Tree } from "./tree.js";
+import { removeVain } from "./vain.js";
 
 const CONTINUE_FIELDS = ["continue_final_message", "add_generation_prompt"];
 
@@ -59,9 +60,14 @@ export class Conversation {
     return this.#tree.path(this.#head);
   }
 
+  /** The messages of all branches. */
+  get all() {
+    return this.#tree.all;
+  }
+
   /** Whether it has no message, so that it is not stored. */
   get isEmpty() {
-    return this.#tree.all.length === 0;
+    return this.all.length === 0;
   }
 
   /** The answer that this page is writing, or undefined. */
@@ -79,8 +85,14 @@ export class Conversation {
   switchBranch(message, step) {
     const siblings = this.#tree.siblings(message);
     const next = siblings[siblings.indexOf(message) + step];
-    if (!next) return;
-    this.#head = this.#tree.leaf(next).id;
+    if (next) this.reveal(next.id);
+  }
+
+  /** Show the newest branch with a message, unless the shown one has it. */
+  reveal(id) {
+    const message = this.#tree.get(id);
+    if (!message || this.messages.includes(message)) return;
+    this.#head = this.#tree.leaf(message).id;
     this.editing = null;
     this.#save();
   }
@@ -92,14 +104,40 @@ export class Conversation {
     this.#save();
   }
 
+  /** Send a question, or queue it while an answer is open, in this tab or another. What came to nothing is removed. */
+  ask(text, files = []) {
+    if (this.#open || isOpen(this.#tree.get(this.#head))) return this.draft.queue(text, files);
+    this.#askNext(text, { files });
+  }
+
+  /** Ask for a summary that stands in for the messages of the branch before index `from`, see cut.js. */
+  summarize(instruction, from) {
+    this.#askNext(instruction, { from });
+  }
+
+  /** Leave out the messages of the branch before index `from`, after the answer at index `at`. */
+  drop(at, from) {
+    const answer = this.messages[at];
+    this.change((tree, head) => {
+      const { changed, ...vain } = removeVain(tree, head);
+      Object.assign(answer, { keeps: at + 1 - from, isUndone: false });
+      return { ...vain, changed: [...changed, answer] };
+    });
+  }
+
   /**
-   * Send a question, or queue it while an answer is open. Questions that went back into the draft are removed.
-   * With `keeps` it asks for a summary, see cut.js.
+   * Change the tree. `act` gets it and the id of the end of the shown branch, and returns the new end, the messages that
+   * it has changed, and the ids of those that it has removed.
+   * @template {{head: string | null, changed: any[], removed: string[]}} Change
+   * @param {(tree: Tree, head: string | null) => Change} act
+   * @returns {Change}
    */
-  ask(text, files = [], keeps = undefined) {
-    if (this.#open) return this.draft.queue(text, files);
-    const { removed, moved } = this.#removeReturned();
-    this.#askAt(this.#askingPoint(), text, { files, keeps }, removed, moved);
+  change(act) {
+    const change = act(this.#tree, this.#head);
+    this.#head = change.head;
+    for (const message of change.changed) message.version += 1;
+    this.#save(change.changed, change.removed);
+    return change;
   }
 
   /** Ask another question in the place of one, on a branch of its own. */
@@ -107,6 +145,13 @@ export class Conversation {
     this.stop();
     this.editing = null;
     this.#askAt(question.parent, text, question);
+  }
+
+  /** Go on with the results of the calls of an answer, or with others in the place of such, on a branch of their own. */
+  giveResults(message, results) {
+    this.stop();
+    this.editing = null;
+    this.#askAt(message.results ? message.parent : message.id, "", { results });
   }
 
   /** Write another answer in the place of one, on a branch of its own. */
@@ -139,9 +184,7 @@ export class Conversation {
 
   /** Put a question without any answer text back into the draft, before the text in it. */
   takeBack(answer) {
-    const question = this.#tree.get(answer.parent);
-    if (isSummary(question)) return this.edit(question.id);
-    this.draft.putBack(question);
+    this.draft.putBack(this.#tree.get(answer.parent));
     this.update(answer, { isReturned: true });
   }
 
@@ -182,7 +225,7 @@ export class Conversation {
     const answer = this.#open;
     if (answer?.stream !== stream) return;
     if (frame.t === "delta") this.#append(frame);
-    else if (frame.t === "finish") answer.finish = frame.finish_reason;
+    else if (frame.t === "finish") answer.finish = endOf(frame);
     else if (frame.t === "done") this.#end("done", frame);
     else if (frame.t === "error") this.#reject(frame);
     else this.#services.onGrowth();
@@ -216,44 +259,49 @@ export class Conversation {
       this.update(answer, { state: "interrupted", error: INTERRUPTION });
       this.#recoverQueued();
     }
+    this.#sendQueued(this.#tree.get(this.#head)?.state);
   }
 
-  /** Take over what another tab has stored. The shown branch grows, and is never left. */
-  merge(record, messages) {
+  /** Take over what another tab has stored and `removed`. The shown branch grows, and is left only if its end was removed. */
+  merge(record, messages, removed = []) {
     const shown = this.#tree.get(this.#head);
     const isAtEnd = shown && !this.#tree.childrenOf(shown.id).length;
     const stored = new Set(messages.map(({ id }) => id));
     const known = messages.filter(({ id }) => this.#tree.get(id));
-    for (const { id } of this.#tree.all) if (!stored.has(id) && !this.#own.has(id)) this.#tree.remove(id);
-    for (const message of known) this.#refresh(message);
+    const isGone = ({ id }) => !stored.has(id) && (removed.includes(id) || !this.#own.has(id));
+    for (const message of this.#tree.all.filter(isGone)) this.#tree.remove(message.id);
+    for (const message of known) if (message.id !== this.#open?.id) refresh(this.#tree.get(message.id), message);
     this.#tree.add(messages.filter(({ id }) => !this.#tree.get(id)).map((message) => ({ ...message, version: 0 })));
     this.#record = record;
     this.draft.merge(record);
     if (!this.isConfigured) this.settings = record.settings;
     if (!this.#tree.get(this.#head)) this.#head = this.#tree.newestLeaf()?.id ?? null;
     else if (isAtEnd && !this.#open) this.#head = this.#tree.leaf(shown).id;
+    this.#sendQueued(this.#tree.get(this.#head)?.state);
     this.#services.onChange();
   }
 
-  #refresh(message) {
-    const known = this.#tree.get(message.id);
-    const fields = { error: undefined, code: undefined, ...message };
-    const isSame = ([name, value]) => known[name] === value || JSON.stringify(known[name]) === JSON.stringify(value);
-    if (known === this.#open || Object.entries(fields).every(isSame)) return;
-    Object.assign(known, fields, { version: known.version + 1 });
+  /** The answer that a question waited for has ended: ask it now, or put it back if the answer is not whole. */
+  #sendQueued(state) {
+    const { queued } = this.draft;
+    if (!queued || this.#open || isOpen({ state })) return;
+    if (state !== "done") return this.draft.unqueue();
+    this.draft.queued = null;
+    this.ask(queued.text, queued.files);
   }
 
-  /** Where a question is asked: at the head or, while another tab writes there, beside that tab's question. */
-  #askingPoint() {
-    const head = this.#tree.get(this.#head);
-    return isOpen(head) ? (this.#tree.get(head.parent)?.parent ?? null) : this.#head;
+  /** Ask at the end of the shown branch. */
+  #askNext(text, { files = [], from = undefined }) {
+    const { head, changed, removed } = removeVain(this.#tree, this.#head);
+    const keeps = from === undefined ? undefined : this.#tree.path(head).length - from + 1;
+    this.#askAt(head, text, { files, keeps }, changed, removed);
   }
 
-  #askAt(parent, text, { files = [], keeps }, removed = [], moved = []) {
+  #askAt(parent, text, { files = [], keeps = undefined, results = undefined }, changed = [], removed = []) {
     const question = newMessage(this.id, "user", parent, text, Date.now());
-    Object.assign(question, files.length && { files }, keeps !== undefined && { keeps });
+    Object.assign(question, files.length && { files }, keeps !== undefined && { keeps }, results && { results });
     this.#add(question);
-    this.#answer([...moved, question], removed);
+    this.#answer([...changed, question], removed);
   }
 
   /** Request an answer to the question at the head, or a continuation of the answer `begun` there. */
@@ -307,7 +355,7 @@ export class Conversation {
     Object.assign(answer, { error, code });
     this.#end(state);
     // Only into an empty draft: text that the user has typed meanwhile is not changed.
-    if (isBlank(answer) && !this.draft.text && !isSummary(this.#tree.get(answer.parent))) this.takeBack(answer);
+    if (isBlank(answer) && !this.draft.text && isTyped(this.#tree.get(answer.parent))) this.takeBack(answer);
   }
 
   #end(state, frame = undefined) {
@@ -315,29 +363,7 @@ export class Conversation {
     this.#open = null;
     end(answer, state, frame, performance.now());
     this.#save([answer]);
-    const { queued } = this.draft;
-    if (state !== "done") this.draft.unqueue();
-    else if (queued) {
-      this.draft.queued = null;
-      this.ask(queued.text, queued.files);
-    }
-  }
-
-  /** Remove answers whose questions are in the draft, and these questions unless they have other answers. */
-  #removeReturned() {
-    const removed = [];
-    const moved = [];
-    for (const answer of this.#tree.all.filter(({ isReturned }) => isReturned)) {
-      const { id, parent } = answer;
-      if (this.#head === id) this.#head = this.#tree.get(parent)?.parent ?? null;
-      const isOnly = this.#tree.siblings(answer).length === 1;
-      if (!isOnly && this.#tree.childrenOf(id).length) continue;
-      for (const each of isOnly ? [id, parent] : [id]) {
-        moved.push(...this.#tree.remove(each));
-        removed.push(each);
-      }
-    }
-    return { removed, moved: moved.filter(({ id }) => this.#tree.get(id)) };
+    this.#sendQueued(state);
   }
 
   /** Put back a question that waited in a page that has ended. */
@@ -362,8 +388,9 @@ export class Conversation {
     const known = library.get(this.id) ?? { settings: this.settings };
     const { updatedAt } = this.#record;
     const record = { ...this.#record, ...known, updatedAt, head: this.#head, ...this.draft.take(), ...configured };
-    const [first] = this.#tree.childrenOf(null);
-    if (first && !record.hasOwnTitle && (removed.length || !record.title)) record.title = titleOf(first);
+    const first = this.#tree.childrenOf(null).find((message) => !isSummary(message));
+    const isOther = removed.length || messages.includes(first) || !record.title;
+    if (first && !record.hasOwnTitle && isOther) record.title = titleOf(first);
     this.#record = record;
     this.isConfigured = false;
     library.save(record, messages, removed);

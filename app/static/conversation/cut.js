@@ -6,6 +6,9 @@
 /** Whether a message asks for a summary. */
 export const isSummary = (message) => message?.role === "user" && message.keeps !== undefined;
 
+/** Whether a question was written in the field, which may get it back. */
+export const isTyped = (question) => !isSummary(question) && !question?.results;
+
 /**
  * The cuts of a branch, oldest first: the message, its index, and the index where the messages begin that are sent.
  * A question without a complete summary cuts nothing.

@@ -1,6 +1,7 @@
 // The conversations that are open in this page: the one that is shown, and those whose answers are still being written.
 // The address names the shown one, so that a reload and the browser's history lead to it.
 
+import { retrying } from "../shell/lazy.js";
 import { newConversation } from "../store/records.js";
 import { tabStorage } from "../store/web_storage.js";
 import { isOpen } from "./answer.js";
@@ -9,6 +10,8 @@ import { Conversation } from "./conversation.js";
 // In the tab's sessionStorage: the draft of a new conversation, and what a page that has ended had not stored yet.
 const DRAFT = "quire.new";
 const UNSTORED = "quire.unstored";
+
+const loadTitler = retrying((again) => import("./titler.js" + again));
 
 export class Desk {
   /** The shown conversation. @type {Conversation} */
@@ -23,6 +26,8 @@ export class Desk {
   #wanted = null;
   #services;
   #hasRecovered = false;
+  /** Made when the first answer has ended. @type {import("./titler.js").Titler | null} */
+  #titler = null;
 
   /**
    * @param {any} link
@@ -32,7 +37,12 @@ export class Desk {
    */
   constructor(link, library, listeners, newSettings) {
     const keepNew = (fields) => this.current !== this.#first && tabStorage.set(DRAFT, JSON.stringify(fields));
-    this.#services = { link, library, ...listeners, keepNew };
+    const onChange = () => {
+      // Nobody waits behind a title.
+      if (this.#titler && this.hasOpen) this.#titler.stop();
+      listeners.onChange();
+    };
+    this.#services = { link, library, ...listeners, onChange, keepNew };
     this.#settings = newSettings;
     if (location.hash) this.#first = new Conversation(newConversation(Date.now()), [], this.#services);
     this.current = this.#first ?? this.#makeNew();
@@ -98,13 +108,17 @@ export class Desk {
 
   /** Apply a frame that has changed a stream. */
   receive(stream, frame) {
+    const writer = this.#all.find(({ open }) => open?.stream === stream);
     for (const conversation of this.#all) conversation.receive(stream, frame);
+    this.#titler?.receive(stream, frame);
     this.#tidy();
+    if (writer && frame.t === "done") this.#title(writer);
   }
 
   /** The connection was closed with `code`. */
   lose(code) {
     for (const conversation of this.#all) conversation.lose(code);
+    this.#titler?.stop();
     this.#tidy();
   }
 
@@ -139,12 +153,12 @@ export class Desk {
     this.#hasRecovered = true;
   }
 
-  /** Another tab has changed a conversation. */
-  async onSaved(id) {
+  /** Another tab has changed a conversation, and removed messages. */
+  async onSaved(id, removed) {
     const { library } = this.#services;
     if (!this.#find(id)) return;
     const messages = await library.messages(id);
-    if (messages && library.get(id)) this.#find(id)?.merge(library.get(id), messages);
+    if (messages && library.get(id)) this.#find(id)?.merge(library.get(id), messages, removed);
   }
 
   /** Conversations were deleted, in this tab or another one. */
@@ -161,6 +175,14 @@ export class Desk {
     const { library } = this.#services;
     if (await library.isWrittenElsewhere(id)) return false;
     return isOpen((await library.messages(conversation))?.find((message) => message.id === id));
+  }
+
+  /** Let the model write the title of a conversation whose answer has ended, unless it writes another answer. */
+  async #title(conversation) {
+    const module = await loadTitler().catch(() => null);
+    if (!module) return;
+    this.#titler ??= new module.Titler(this.#services.link, this.#services.library);
+    if (!this.hasOpen) this.#titler.ask(conversation);
   }
 
   #find(id) {

@@ -3,12 +3,12 @@
 import { html } from "../shell/html.js";
 import { hasFailed, isBlank } from "./answer.js";
 
-export function Failure({ message, canRetry, actions }) {
-  const canTakeBack = hasFailed(message) && isBlank(message) && !message.isReturned;
+export function Failure({ message, canRetry, canTakeBack, actions }) {
+  const isOnlyAsked = hasFailed(message) && isBlank(message) && !message.isReturned;
   return html`
     <p class="failure" role="alert">
       <span dir="auto">${message.error} ${message.isReturned && "Your message is back in the field below."}</span>
-      ${canTakeBack && html`<button type="button" class="quiet" onClick=${() => actions.takeBack(message)}>Edit</button>`}
+      ${canTakeBack && isOnlyAsked && html`<button type="button" class="quiet" onClick=${() => actions.takeBack(message)}>Edit</button>`}
       ${canRetry && message.text && html`
         <button type="button" class="quiet" onClick=${() => actions.continueAnswer(message)}>Continue</button>`}
       ${canRetry && html`

@@ -3,13 +3,14 @@
 // Times are milliseconds of performance.now(), passed by the caller, so that tests control the clock.
 
 export class Stopwatch {
-  /** Starts when the question is sent. */
-  constructor(now) {
+  /** Starts when the question is sent; `begun` are the tokens of an answer that is continued. */
+  constructor(now, begun = 0) {
     this.sentAt = now;
     this.firstAt = null;
     this.endedAt = null;
     this.firstTokens = 0;
-    this.tokens = 0;
+    this.begun = begun;
+    this.tokens = begun;
     this.serverRate = null;
   }
 
@@ -36,7 +37,7 @@ export class Stopwatch {
   read(now) {
     const end = this.endedAt ?? now;
     const started = this.firstAt !== null;
-    const later = this.tokens - this.firstTokens;
+    const later = this.tokens - this.begun - this.firstTokens;
     return {
       tokens: this.tokens,
       firstTokenMs: started ? this.firstAt - this.sentAt : null,

@@ -5,9 +5,11 @@ import { useLayoutEffect } from "preact/hooks";
 import { html } from "../shell/html.js";
 import { lazy } from "../shell/lazy.js";
 import { Answer } from "./answer_view.js";
-import { cutsOf } from "./cut.js";
+import { cutInForce, cutsOf, isSummary, isTyped } from "./cut.js";
 import { Question } from "./question_view.js";
 
+const SummaryAsk = lazy((again) => import("./summary_ask.js" + again), "SummaryAsk", "context.css");
+const Results = lazy((again) => import("./results_view.js" + again), "Results", "parts.css");
 const CutMark = lazy((again) => import("./cut_mark.js" + again), "CutMark", "context.css");
 
 /**
@@ -22,12 +24,16 @@ export function Messages({ conversation, actions, canAsk }) {
     if (document.activeElement === document.body) button?.focus();
   }, [editing]);
   const last = messages.at(-1);
-  const nodes = messages.map((message) => {
+  const firstSent = cutInForce(messages)?.from ?? 0;
+  const nodes = messages.map((message, index) => {
     const { number, count } = conversation.branches(message);
     const isEditing = editing === message.id;
-    const look = [message.version, number, count, isEditing, message === last, canAsk, message.state].join(" ");
-    return html`<${Message} key=${message.id} look=${look} message=${message} branch=${{ number, count }}
-      isEditing=${isEditing} isLast=${message === last} canAsk=${canAsk} conversation=${conversation} actions=${actions} />`;
+    const isSent = index >= firstSent;
+    const look = [message.version, number, count, isEditing, message === last, canAsk, message.state, isSent].join(" ");
+    return html`<${Message} key=${message.id} look=${look} message=${message} branch=${{ number, count }} isSent=${isSent}
+      isEditing=${isEditing} isLast=${message === last} isSummary=${isSummary(messages[index - 1])}
+      canTakeBack=${isTyped(messages[index - 1])} canAsk=${canAsk}
+      conversation=${conversation} actions=${actions} />`;
   });
   for (const cut of cutsOf(messages).reverse()) {
     nodes.splice(cut.from, 0, html`<${CutMark} key=${`cut ${cut.message.id}`} cut=${cut} conversation=${conversation} />`);
@@ -42,6 +48,12 @@ class Message extends Component {
   }
 
   render({ message, ...props }) {
-    return html`<${message.role === "user" ? Question : Answer} message=${message} ...${props} />`;
+    return html`<${viewOf(message)} message=${message} ...${props} />`;
   }
+}
+
+function viewOf(message) {
+  if (message.role === "assistant") return Answer;
+  if (message.results) return Results;
+  return isSummary(message) ? SummaryAsk : Question;
 }

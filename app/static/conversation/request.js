@@ -2,7 +2,10 @@
 
 import { toFields } from "../settings/sampling.js";
 import { sentOf } from "./cut.js";
+import { isResultOf, toCalls, toResults } from "./results.js";
 
+// An answer must leave room for what follows, and not go in circles until it has filled its own.
+const LIMITS = { context_share: 0.25, repetition_stop: true };
 // Sent as a question where the server cannot continue an answer itself.
 const GO_ON = "Continue exactly where you stopped. Repeat nothing.";
 
@@ -16,17 +19,25 @@ export function makeRequest(path, settings, { canContinue = true } = {}) {
   const { system, ...fields } = toFields(settings);
   const messages = [];
   if (system) messages.push({ role: "system", content: system });
-  messages.push(...asked(sentOf(path)).map((message) => ({ role: message.role, content: contentOf(message) })));
-  const request = { messages, ...fields };
+  const sent = asked(sentOf(path));
+  messages.push(...sent.flatMap((message, at) => toMessages(message, sent[at - 1], sent[at + 1])));
+  const request = { messages, ...LIMITS, ...fields };
   if (messages.at(-1)?.role !== "assistant") return request;
   if (canContinue) return { ...request, continue_final_message: true, add_generation_prompt: false };
   messages.push({ role: "user", content: GO_ON });
   return request;
 }
 
-/** A message's text, after the text files that were attached to it. */
-export function contentOf({ text, files }) {
-  const attached = (files ?? []).map((file) => `${file.name}:\n${fence(file.text)}`);
+/** A message as OpenAI's; calls of tools and their results, of which there may be several, belong together. */
+function toMessages(message, before, behind) {
+  if (isResultOf(message, before)) return toResults(message);
+  const sent = { role: message.role, content: contentOf(message) };
+  return [isResultOf(behind, message) ? { ...sent, content: sent.content || null, tool_calls: toCalls(message) } : sent];
+}
+
+/** A message's text, after the text files that were attached to it, or the results of tools. */
+export function contentOf({ text, files, results }) {
+  const attached = [...(files ?? []), ...(results ?? [])].map((file) => `${file.name}:\n${fence(file.text)}`);
   return [...attached, text].filter(Boolean).join("\n\n");
 }
 
@@ -38,8 +49,14 @@ function fence(text) {
   return `${marks}\n${text.replace(/\n$/, "")}\n${marks}`;
 }
 
-/** Without answers that have no text, and their questions. */
+/** Without answers that have neither text nor calls with results, and their questions. */
 function asked(path) {
-  const isEmpty = (message) => message?.role === "assistant" && !message.text;
-  return path.filter((message, index) => !isEmpty(message) && !isEmpty(path[index + 1]));
+  const kept = [];
+  let isUnanswered = false;
+  for (const message of path.toReversed()) {
+    const isEmpty = message.role === "assistant" && !message.text && !isResultOf(kept[0], message);
+    if (!isEmpty && !isUnanswered) kept.unshift(message);
+    isUnanswered = isEmpty;
+  }
+  return kept;
 }

@@ -2,8 +2,8 @@
 
 /**
  * @typedef {object} Services
- * @property {{isReady: boolean, canContinue: boolean, model: string | null, start: (id: string, request: object) => any,
- *   cancel: (id: string) => void}} link
+ * @property {{isReady: boolean, canContinue: boolean, model: string | null, answersAnything?: boolean,
+ *   details?: Record<string, any>, start: (id: string, request: object) => any, cancel: (id: string) => void}} link
  * @property {{get: (id: string) => any, save: (conversation: any, messages?: any[], removed?: string[]) => void}} library
  * @property {(fields: object) => void} keepNew keeps the draft of a conversation without messages, and settings that were
  *   set there

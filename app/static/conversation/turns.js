@@ -1,6 +1,6 @@
 // Which turns, questions with their answers, are left out when room is short.
 
-import { cutInForce, isSummary } from "./cut.js";
+import { cutInForce, isTyped } from "./cut.js";
 
 /**
  * Divide the turns of a branch after its newest cut: the newest ones that fit `room` together are kept, and at least the
@@ -14,11 +14,12 @@ import { cutInForce, isSummary } from "./cut.js";
 export function divide(path, room, costOf) {
   const cut = cutInForce(path);
   const start = cut ? cut.at + 1 : 0;
+  const isAnswered = (at) => path[at + 1]?.text || path[at + 2]?.results;
   const asked = [...path.keys()].filter(
-    (at) => at >= (cut?.from ?? 0) && path[at].role === "user" && !isSummary(path[at]) && path[at + 1]?.text,
+    (at) => at >= (cut?.from ?? 0) && path[at].role === "user" && isTyped(path[at]) && isAnswered(at),
   );
   const questions = asked.filter((at) => at >= start);
-  const end = (questions.at(-1) ?? -2) + 2;
+  const end = questions.length ? endOf(path, questions.at(-1)) : 0;
   let from = end;
   let left = room;
   for (const at of questions.slice(1).reverse()) {
@@ -29,4 +30,10 @@ export function divide(path, room, costOf) {
   // Those that the newest cut has kept are left out with the others.
   const numTurns = questions.length && asked.filter((at) => at < from).length;
   return { numTurns, from, end };
+}
+
+/** Where the turn ends that begins at an index: calls of tools and their results are parts of it. */
+function endOf(path, start) {
+  const next = path.findIndex(({ role, results }, at) => at > start && role === "user" && !results);
+  return next < 0 ? path.length : next;
 }

@@ -1,4 +1,4 @@
-// Markdown to HTML text, block by block. The HTML is NOT safe yet: markdown.js sanitizes it.
+// Markdown to HTML, block by block. It is NOT safe yet: markdown.js sanitizes it.
 //
 // A streamed answer is split into closed blocks, which later text cannot change, and the open tail:
 //   [0, closed) rendered once | [closed, end) parsed again with each delta
@@ -11,12 +11,13 @@ import { FORMULA, formulaExtensions, mask } from "./formulas.js";
 const escapeHtml = (text) =>
   text.replace(/[&<>"]/g, (char) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[char]);
 
-// Beside punctuation, marks open and close at blanks, which Chinese, Japanese and Korean lack.
+// Beside punctuation, marks open and close at blanks, which Chinese, Japanese and Korean lack. A lone ~ is text.
 const OPENS = /^(?:[\u2e80-\ud7af\uf900-\uffef][*~]|[^*~][*~]+[\u2e80-\ud7af\uf900-\uffef])/u;
 const CLOSES = /(?![*_~])[\p{P}\p{S}](?=[*~]+[\u2e80-\ud7af\uf900-\uffef])|[\u2e80-\ud7af\uf900-\uffef](?=[*~])/gu;
 const opening = (name) =>
   /** @this {Tokenizer} */
   function (src, masked, before) {
+    if (/^~[^~]/.test(src)) return;
     return Tokenizer.prototype[name].call(this, src, masked, OPENS.test(before + src.slice(0, 4)) ? "" : before);
   };
 
@@ -25,7 +26,7 @@ const marked = new Marked({
   extensions: formulaExtensions(escapeHtml),
   hooks: { emStrongMask: (text) => mask(mask(text, FORMULA), CLOSES) },
   tokenizer: {
-    // Raw HTML is shown as text: these tokenizers match nothing, so that it becomes part of a paragraph.
+    // Raw HTML is shown as text, in a paragraph: these tokenizers match nothing.
     html: () => undefined,
     tag: () => undefined,
     emStrong: opening("emStrong"),
@@ -39,7 +40,7 @@ const marked = new Marked({
 });
 
 /**
- * All blocks of a finished text, with the link definitions that any of them may use.
+ * All blocks of a finished text, and the link definitions that they may use.
  * @returns {{blocks: string[], definitions: string}}
  */
 export function splitBlocks(text) {

@@ -3,6 +3,8 @@
 
 import { retrying } from "../shell/lazy.js";
 import { copy } from "./copy_button.js";
+import { canPreview, previewButton } from "./preview.js";
+import { switchButton } from "./switch_button.js";
 
 const SHOWN_MS = 1600;
 const MAX_LENGTH = 50_000;
@@ -33,8 +35,11 @@ export async function highlight(code, language) {
   }
 }
 
-/** Add a bar with the language and buttons above a code block, and make the block scrollable by keyboard. */
-export function frameCode(code, language = "text") {
+/**
+ * Add a bar with the language and buttons above a code block, and make the block scrollable by keyboard. One that is
+ * closed may have a preview.
+ */
+export function frameCode(code, language = "text", isClosed = false) {
   const block = code.parentElement;
   const parent = block.closest(".block");
   // The answer went on while this module was loaded, and has replaced the block.
@@ -52,27 +57,20 @@ export function frameCode(code, language = "text") {
   const name = document.createElement("span");
   name.className = "language";
   name.textContent = language;
-  bar.append(name, wrapButton(frame, wrapped.get(parent), number), copyButton(() => code.textContent, "Copy code"));
+  bar.append(name);
+  if (isClosed && canPreview(code.textContent, language)) bar.append(previewButton(frame, block));
+  bar.append(wrapButton(frame, wrapped.get(parent), number), copyButton(() => code.textContent, "Copy code"));
   frame.append(bar, block);
 }
 
 /** A switch: long lines of a code block scroll, or are wrapped; then its number is in `numbers`. */
 function wrapButton(frame, numbers, number) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "copy";
-  button.textContent = "Wrap";
-  button.setAttribute("aria-label", "Wrap long lines");
-  const show = () => {
-    const isWrapped = frame.classList.toggle("wrapped", numbers.has(number));
-    button.setAttribute("aria-pressed", String(isWrapped));
-  };
-  button.addEventListener("click", () => {
-    if (!numbers.delete(number)) numbers.add(number);
-    show();
+  frame.classList.toggle("wrapped", numbers.has(number));
+  return switchButton("Wrap", "Wrap long lines", numbers.has(number), (isOn) => {
+    frame.classList.toggle("wrapped", isOn);
+    if (isOn) numbers.add(number);
+    else numbers.delete(number);
   });
-  show();
-  return button;
 }
 
 /** A button that copies the result of `readText`, and shows a confirmation. */

@@ -143,7 +143,7 @@ function withModule(part, elements, use) {
 /** Frame a code block, and colour it if it is closed, when the library is there. */
 async function showCode({ frameCode, highlight }, code, isClosed) {
   const language = /^language-(\S+)/.exec(code.className)?.[1];
-  frameCode(code, language);
+  frameCode(code, language, isClosed);
   const unsafeHtml = isClosed && language && (await highlight(code.textContent, language));
   if (unsafeHtml) code.innerHTML = DOMPurify.sanitize(unsafeHtml, ALLOWED_IN_CODE);
 }

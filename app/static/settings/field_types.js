@@ -3,10 +3,12 @@
 /**
  * @typedef {object} Field
  * @property {string} name the request's field
- * @property {"number" | "integer" | "text" | "lines" | "choice"} kind
+ * @property {"number" | "integer" | "text" | "lines" | "choice" | "json"} kind
  * @property {number} [min]
  * @property {number} [max] of "lines": their number
  * @property {string[]} [choices]
+ * @property {boolean} [isList] of "json"
+ * @property {string} [needs] the capability of the model without which it is not offered
  */
 
 export {};

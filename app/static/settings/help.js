@@ -17,6 +17,8 @@ export const LABELS = {
   stop: "Stop strings",
   thinking: "Thinking",
   reasoning_effort: "Thinking effort",
+  json_schema: "JSON schema",
+  tools: "Tools",
 };
 
 /** @type {Record<string, string>} by the name of the field */
@@ -34,6 +36,10 @@ export const HELP = {
   stop: "One a line, at most 4. The answer ends before any of them.",
   thinking: "Whether the model reasons before it answers. Not every model can.",
   reasoning_effort: "How long the model reasons. Not every model can.",
+  json_schema: 'Answers are JSON of this schema, such as {"type": "object", "properties": {"name": {"type": "string"}}}.',
+  tools:
+    "A list of functions that the model may call, such as " +
+    '[{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]. You enter their results.',
 };
 
 /** What a setting without a value means, if the server names no default. @type {Record<string, string>} */
@@ -42,10 +48,12 @@ export const UNSET = {
   presence_penalty: "0",
   frequency_penalty: "0",
   seed: "random",
-  max_tokens: "the rest of the context",
+  max_tokens: "a quarter of the context",
   stop: "none",
   thinking: "the model's default",
   reasoning_effort: "the model's default",
+  json_schema: "none",
+  tools: "none",
 };
 
 /**
@@ -53,8 +61,9 @@ export const UNSET = {
  * @param {import("./field_types.js").Field} field
  * @param {string} text
  */
-export function complaint({ name, kind, min, max }, text) {
+export function complaint({ name, kind, min, max, isList }, text) {
   const label = LABELS[name];
+  if (kind === "json") return `${label}: ${problemOfJson(text) ?? (isList ? "enter a list of objects, [{…}]." : "enter an object, {…}.")}`;
   if (kind === "lines") {
     const lines = text.split("\n").filter(Boolean);
     if (lines.length > max) return `${label}: ${lines.length} lines; at most ${max} are allowed.`;
@@ -63,4 +72,14 @@ export function complaint({ name, kind, min, max }, text) {
   }
   const number = kind === "integer" ? "a whole number" : "a number";
   return `${label} is “${text.trim()}”; enter ${number} from ${min} to ${max}.`;
+}
+
+/** What the browser says about a text that is not JSON. */
+function problemOfJson(text) {
+  try {
+    JSON.parse(text);
+    return null;
+  } catch ({ message }) {
+    return `this is not JSON yet. ${message}.`;
+  }
 }

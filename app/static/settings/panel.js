@@ -4,19 +4,18 @@ import { useEffect, useState } from "preact/hooks";
 import { Dialog } from "../shell/dialog.js";
 import { html } from "../shell/html.js";
 import { HELP, LABELS, UNSET, complaint } from "./help.js";
+import { PageSettings } from "./page_settings.js";
 import { PresetRow } from "./preset_row.js";
 import { FIELDS, formatField, parseField } from "./sampling.js";
-import { readTheme, setTheme } from "./theme.js";
-
-const THEMES = [["", "as the system"], ["light", "light"], ["dark", "dark"]];
 
 /**
- * @param {{conversation: any, defaults: Record<string, any>, presets: any, onClose: () => void}} props
+ * @param {{conversation: any, defaults: Record<string, any>, sources: Record<string, string>,
+ *   capabilities: Record<string, boolean>, presets: any, onClose: () => void}} props
+ *   `sources` says who says each of the defaults
  */
-export function SettingsPanel({ conversation, defaults, presets, onClose }) {
+export function SettingsPanel({ conversation, defaults, sources, capabilities, presets, onClose }) {
   // What the user sees is text, which may be wrong; only right values become settings.
   const [texts, setTexts] = useState(() => toTexts(conversation.settings));
-  const [theme, chooseTheme] = useState(readTheme());
   useEffect(() => void presets.read(), []);
   const set = (field, text) => {
     setTexts({ ...texts, [field.name]: text });
@@ -34,28 +33,25 @@ export function SettingsPanel({ conversation, defaults, presets, onClose }) {
       <p class="small soft">For this conversation. An empty field means the server's default.</p>
       <${PresetRow} presets=${presets} conversation=${conversation} onUse=${use} />
       <form onSubmit=${(event) => event.preventDefault()}>
-        ${FIELDS.map((field) => html`
-          <${FieldRow} key=${field.name} field=${field} text=${texts[field.name]}
+        ${FIELDS.filter(({ name, needs }) => !needs || capabilities[needs] || texts[name]).map((field) => html`
+          <${FieldRow} key=${field.name} field=${field} text=${texts[field.name]} source=${sources[field.name]}
             fallback=${defaults[field.name] ?? UNSET[field.name] ?? "the model's default"} onText=${(text) => set(field, text)} />`)}
       </form>
-      <p class="field">
-        <label for="theme">Theme of the page</label>
-        <select id="theme" value=${theme} onChange=${(event) => {
-          setTheme(event.target.value);
-          chooseTheme(event.target.value);
-        }}>
-          ${THEMES.map(([value, label]) => html`<option value=${value}>${label}</option>`)}
-        </select>
-      </p>
+      <${PageSettings} />
     <//>
   `;
 }
 
 const toTexts = (settings) => Object.fromEntries(FIELDS.map(({ name }) => [name, formatField(settings[name])]));
 
-function FieldRow({ field, text, fallback, onText }) {
+function FieldRow({ field, text, fallback, source, onText }) {
   const { isWrong } = parseField(field, text);
   const id = `setting-${field.name}`;
+  const reset = () => {
+    onText("");
+    // The button goes.
+    document.getElementById(id).focus();
+  };
   const common = {
     id,
     value: text,
@@ -64,11 +60,17 @@ function FieldRow({ field, text, fallback, onText }) {
     onInput: (event) => onText(event.target.value),
   };
   return html`
-    <p class="field" data-wide=${field.kind === "text"}>
-      <label for=${id}>${LABELS[field.name]}</label>
+    <p class="field" data-wide=${field.kind === "text" || field.kind === "json"}>
+      <span class="field-head">
+        <label for=${id}>${LABELS[field.name]}</label>
+        ${text && html`
+          <button type="button" class="copy" onClick=${reset}>
+            Reset<span class="unseen"> ${LABELS[field.name]}</span></button>`}
+      </span>
       <${Input} field=${field} common=${common} fallback=${fallback} />
       <span class="small soft" id=${`${id}-help`}>
-        ${isWrong ? html`<b class="failure" role="alert">${complaint(field, text)}</b>` : HELP[field.name]}</span>
+        ${isWrong ? html`<b class="failure" role="alert">${complaint(field, text)}</b>` : HELP[field.name]}
+        ${source && ` Default ${fallback}: ${source}.`}</span>
     </p>
   `;
 }
@@ -84,6 +86,11 @@ function Input({ field, common, fallback }) {
   }
   if (field.kind === "text" || field.kind === "lines") {
     return html`<textarea ...${common} rows=${field.kind === "text" ? 4 : 2} dir="auto" placeholder=${fallback}></textarea>`;
+  }
+  if (field.kind === "json") {
+    return html`
+      <textarea ...${common} class="code" rows="3" dir="ltr" spellcheck="false" autocapitalize="off"
+        placeholder=${fallback}></textarea>`;
   }
   return html`<input ...${common} inputmode="decimal" autocomplete="off" placeholder=${String(fallback)} />`;
 }

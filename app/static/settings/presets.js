@@ -28,7 +28,23 @@ export class Presets {
 
   /** The settings of a new chat. */
   get newSettings() {
-    return { ...this.all.find(({ id }) => id === this.forNew)?.settings };
+    return { ...this.get(this.forNew)?.settings };
+  }
+
+  /** The preset with an id, or undefined. */
+  get(id) {
+    return this.all.find((preset) => preset.id === id);
+  }
+
+  /**
+   * The id of the preset that has just these settings, "" for the server's defaults, or undefined.
+   * @param {Record<string, any>} settings
+   * @param {string} [preferred] the id that is meant, if several presets have them
+   */
+  idOf(settings, preferred) {
+    const isSame = (preset) => JSON.stringify(preset?.settings) === JSON.stringify(cleanSettings(settings));
+    if (isSame(this.get(preferred))) return preferred;
+    return isSame({ settings: {} }) ? "" : this.all.find(isSame)?.id;
   }
 
   /** Read them from the storage, which another tab may have changed. */

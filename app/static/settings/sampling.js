@@ -1,6 +1,8 @@
 // The settings of a conversation: which values are allowed, and the request fields they become. Only what differs from the
 // server's defaults is stored and sent. help.js has the words.
 
+import { JSON_FIELDS, isJson, toJsonFields } from "./structure.js";
+
 /** @type {import("./field_types.js").Field[]} */
 export const FIELDS = [
   { name: "system", kind: "text" },
@@ -16,6 +18,7 @@ export const FIELDS = [
   { name: "stop", kind: "lines", max: 4 },
   { name: "thinking", kind: "choice", choices: ["on", "off"] },
   { name: "reasoning_effort", kind: "choice", choices: ["minimal", "low", "medium", "high"] },
+  ...JSON_FIELDS,
 ];
 
 /** The longest stop string. */
@@ -37,12 +40,14 @@ function valueOf({ kind }, text) {
   const lines = text.split("\n").filter(Boolean);
   if (kind === "lines") return lines.length ? lines : undefined;
   if (!text.trim()) return undefined;
-  return kind === "text" || kind === "choice" ? text : Number(text.trim().replace(",", "."));
+  return ["text", "choice", "json"].includes(kind) ? text : Number(text.trim().replace(",", "."));
 }
 
 /** @param {import("./field_types.js").Field} field @param {any} value */
-function isAllowed({ kind, min, max, choices }, value) {
+function isAllowed(field, value) {
+  const { kind, min, max, choices } = field;
   if (kind === "text") return true;
+  if (kind === "json") return isJson(field, value);
   if (kind === "choice") return choices.includes(value);
   if (kind === "lines") return value.length <= max && value.every((line) => line.length <= MAX_STOP_LENGTH);
   const isNumber = kind === "integer" ? Number.isInteger(value) : Number.isFinite(value);
@@ -67,7 +72,8 @@ export function cleanSettings(settings) {
  * @returns {Record<string, any>}
  */
 export function toFields(settings) {
-  const { thinking, ...fields } = cleanSettings(settings);
+  const { thinking, json_schema, tools, ...sampling } = cleanSettings(settings);
+  const fields = { ...sampling, ...toJsonFields({ json_schema, tools }) };
   if (thinking) fields.chat_template_kwargs = { enable_thinking: thinking === "on" };
   return fields;
 }

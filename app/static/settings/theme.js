@@ -3,6 +3,11 @@
 import { browserStorage } from "../store/web_storage.js";
 
 const NAME = "quire.theme";
+// As in index.html, which has one for each of the system's schemes.
+const BARS = { light: "#faf7f1", dark: "#181613" };
+
+/** The themes and their names. */
+export const THEMES = [["", "as the system"], ["light", "light"], ["dark", "dark"]];
 
 export const readTheme = () => browserStorage.get(NAME) ?? "";
 
@@ -13,7 +18,11 @@ export function setTheme(theme) {
   applyTheme();
 }
 
-/** Show the chosen theme. */
+/** Show the chosen theme, also in the browser's own bars. */
 export function applyTheme() {
-  document.documentElement.dataset.theme = readTheme();
+  const theme = readTheme();
+  document.documentElement.dataset.theme = theme;
+  for (const scheme of ["light", "dark"]) {
+    document.querySelector(`meta[media*=${scheme}]`)?.setAttribute("content", BARS[theme] ?? BARS[scheme]);
+  }
 }

@@ -1,22 +1,41 @@
 // What the user can do. The functions stay the same between renderings; `latest` holds what they work on.
 
+import { isSummary } from "../conversation/cut.js";
 import { hasKeyboard } from "./composer.js";
 import { sayMissing } from "./lazy.js";
 
-/** @param {{current: {desk: any, field: any, follower: any, isListOpen: boolean, setListOpen: any, say: any}}} latest */
+/**
+ * @param {{current: {desk: any, library: any, field: any, follower: any, isListOpen: boolean, setListOpen: any,
+ *   setPlace: any, say: any}}} latest
+ */
 export function makeActions(latest) {
   const conversation = () => latest.current.desk.current;
   const focusField = () => hasKeyboard() && latest.current.field.current.focus({ preventScroll: true });
   const follow = () => latest.current.follower.current.follow();
   const closeDrawer = () => !matchMedia("(min-width: 56rem)").matches && latest.current.setListOpen(false);
+  const deleteMessage = async (message) => {
+    const module = await import("./delete.js").catch(sayMissing);
+    if (module) module.deleteMessage(latest.current, message);
+  };
   return {
     focusField,
     toggleList: () => latest.current.setListOpen(!latest.current.isListOpen),
-    async open(id) {
-      await latest.current.desk.open(id);
+    /** `place` is where searched words were found, or null. */
+    async open(id, place = null) {
+      const { desk, setPlace } = latest.current;
+      await desk.open(id);
+      // Another conversation may have been asked for meanwhile.
+      if (place && desk.current.id === id) desk.current.reveal(place.message);
+      // Another object, each time: the user may have scrolled away.
+      setPlace(place && { ...place });
       closeDrawer();
     },
-    ...messageActions(conversation, follow, focusField),
+    ...messageActions(conversation, follow, focusField, deleteMessage),
+    // By a real keyboard: one on the screen is there only for a field that has the focus already.
+    type() {
+      closeDrawer();
+      latest.current.field.current.focus({ preventScroll: true });
+    },
     ask(text) {
       follow();
       latest.current.desk.ask(text, conversation().draft.detachAll());
@@ -59,9 +78,9 @@ export function makeActions(latest) {
   };
 }
 
-function messageActions(conversation, follow, focusField) {
+function messageActions(conversation, follow, focusField, deleteMessage) {
   const editLast = () => {
-    const question = conversation().messages.findLast(({ role }) => role === "user");
+    const question = conversation().messages.findLast((message) => message.role === "user" && !isSummary(message));
     if (!question || conversation().open) return false;
     conversation().edit(question.id);
     return true;
@@ -78,6 +97,11 @@ function messageActions(conversation, follow, focusField) {
       conversation().editAnswer(message, text);
       focusField();
     },
+    giveResults(message, results) {
+      follow();
+      conversation().giveResults(message, results);
+      focusField();
+    },
     regenerate(message) {
       follow();
       conversation().regenerate(message);
@@ -92,6 +116,7 @@ function messageActions(conversation, follow, focusField) {
       conversation().takeBack(message);
       focusField();
     },
+    delete: deleteMessage,
     switchBranch: (message, step) => conversation().switchBranch(message, step),
   };
   // Until a conversation is rendered, the buttons are those of the one before.

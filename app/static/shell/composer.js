@@ -1,22 +1,26 @@
 // The input field, and the line below it. Enter sends, Shift + Enter starts a new line. While an answer is open, a question
 // waits for its end.
 
-import { useLayoutEffect } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { html } from "./html.js";
-import { SendIcon, StopIcon } from "./icons.js";
+import { AttachIcon, SendIcon, StopIcon } from "./icons.js";
 import { lazy } from "./lazy.js";
 
 const ContextMeter = lazy((again) => import("../conversation/context_meter.js" + again), "ContextMeter", "context.css");
 const FileList = lazy((again) => import("../conversation/file_list.js" + again), "FileList", "parts.css");
 const Queued = lazy((again) => import("./queued.js" + again), "Queued", "parts.css");
 
-/** Whether the field may take the focus: on a phone, this would open the on-screen keyboard. */
-export const hasKeyboard = () => matchMedia("(pointer: fine)").matches;
+/**
+ * Whether the field may take the focus by itself: on a phone, this would open the on-screen keyboard. A computer without
+ * a mouse has a keyboard.
+ */
+export const hasKeyboard = () => !matchMedia("(pointer: coarse)").matches;
 
 /** The field grows with its text; the button sends, or stops the open answer. */
 export function Composer({ fieldRef, conversation, canAsk, actions }) {
   const { text: draft, files, queued } = conversation.draft;
   const isOpen = Boolean(conversation.open);
+  const picker = useRef(null);
   const canSend = (text) => canAsk && !queued && (text.trim() !== "" || files.length > 0);
 
   const send = () => {
@@ -45,6 +49,12 @@ export function Composer({ fieldRef, conversation, canAsk, actions }) {
     actions.attach(attached);
   };
 
+  const onPick = ({ target }) => {
+    actions.attach(target.files);
+    // The same file may be chosen again.
+    target.value = "";
+  };
+
   useLayoutEffect(() => fitToText(fieldRef.current), [draft, conversation]);
 
   return html`
@@ -52,6 +62,9 @@ export function Composer({ fieldRef, conversation, canAsk, actions }) {
     <form class="composer" onSubmit=${(event) => { event.preventDefault(); send(); }}>
       ${files.length > 0 && html`<${FileList} files=${files} onRemove=${actions.detach} />`}
       <div class="composer-row">
+        <input type="file" multiple hidden ref=${picker} onChange=${onPick} />
+        <button type="button" class="round attach" aria-label="Attach files" title="Attach text files"
+          onClick=${() => picker.current.click()}><${AttachIcon} /></button>
         <label class="unseen" for="question">Your question</label>
         <textarea id="question" ref=${fieldRef} rows="1" placeholder=${isOpen ? "Ask the next question" : "Ask a question"}
           enterkeyhint="send" autocomplete="off" dir="auto" value=${draft} onPaste=${onPaste}
@@ -76,9 +89,12 @@ export function Hint({ conversation, link, onHelp }) {
   return html`
     <div class="hint">
       ${!conversation.isEmpty && html`<${ContextMeter} conversation=${conversation} size=${link.details.max_model_len} />`}
-      <p class="keys"><kbd>Enter</kbd> sends <span>·</span> <kbd>Shift</kbd> + <kbd>Enter</kbd> new line <span>·</span>
-        <kbd>Esc</kbd> stops <span>·</span>
-        <button type="button" class="link" onClick=${onHelp}>Shortcuts</button></p>
+      <p class="keys">
+        <span><kbd>Enter</kbd> sends</span>
+        <span><kbd>Shift</kbd> + <kbd>Enter</kbd> new line</span>
+        <span><kbd>Esc</kbd> stops</span>
+        <span><button type="button" class="link" onClick=${onHelp}>Shortcuts</button></span>
+      </p>
     </div>
   `;
 }

@@ -6,8 +6,8 @@ import { Icon } from "./icons.js";
 
 const PinIcon = () => html`<${Icon} size="14"><path d="M9 4h6l-1 6 3 3H7l3-3-1-6ZM12 13v7" /><//>`;
 
-/** `isSelected` is null unless conversations are being selected. */
-export function ConversationItem({ conversation, isCurrent, isWriting, isSelected, onSelect, actions }) {
+/** `isSelected` is null unless conversations are being selected; `place` is where searched words were found, or null. */
+export function ConversationItem({ conversation, place, isCurrent, isWriting, isSelected, onSelect, actions }) {
   const [isRenaming, setRenaming] = useState(false);
   const line = useRef(null);
   // The title gets the focus back from its field, unless the user has moved it.
@@ -30,10 +30,11 @@ export function ConversationItem({ conversation, isCurrent, isWriting, isSelecte
             <bdi>${name}</bdi></label>`
         : html`
             <button type="button" class="conversation-title" aria-current=${isCurrent ? "true" : undefined}
-              onClick=${() => actions.open(id)}>
+              onClick=${() => actions.open(id, place)}>
               ${isPinned && html`<span class="pin" title="Pinned"><${PinIcon} /></span>`}
               <bdi>${name}</bdi>
               ${isWriting && html`<span class="writing" role="img" aria-label="An answer is being written"></span>`}
+              ${place && html`<${Excerpt} parts=${place.excerpt} />`}
             </button>
             <${Menu} name=${name} items=${[
               ["Rename", () => setRenaming(true)],
@@ -46,6 +47,10 @@ export function ConversationItem({ conversation, isCurrent, isWriting, isSelecte
   `;
 }
 
+const Excerpt = ({ parts }) => html`
+  <span class="excerpt" dir="auto">${parts.map((part, index) => (index % 2 ? html`<mark>${part}</mark>` : part))}</span>
+`;
+
 function TitleField({ title, onEnd }) {
   const field = useRef(null);
   const isOver = useRef(false);
@@ -56,10 +61,11 @@ function TitleField({ title, onEnd }) {
   };
   useLayoutEffect(() => field.current.select(), []);
   const onKeyDown = (event) => {
-    if (event.key === "Enter") end(event.target.value);
-    if (event.key !== "Escape") return;
+    if (event.key !== "Enter" && event.key !== "Escape") return;
+    // Else the title, which gets the focus now, would be pressed by Enter, and Escape would stop the answer.
+    event.preventDefault();
     event.stopPropagation();
-    end("");
+    end(event.key === "Enter" ? event.target.value : "");
   };
   return html`<input ref=${field} class="search" aria-label="Title" maxlength="200" value=${title} dir="auto"
     onKeyDown=${onKeyDown} onBlur=${(event) => end(event.target.value)} />`;
@@ -74,6 +80,14 @@ function Menu({ name, items }) {
     if (root.current) root.current.open = false;
   };
   const focus = () => root.current.querySelector("summary").focus();
+  // Above its line, if there is more room.
+  useLayoutEffect(() => {
+    if (!isOpen) return;
+    const { top, bottom } = root.current.getBoundingClientRect();
+    const around = root.current.closest(".conversations").getBoundingClientRect();
+    const isShort = around.bottom - bottom < root.current.lastElementChild.offsetHeight;
+    root.current.dataset.up = isShort && top - around.top > around.bottom - bottom;
+  }, [isOpen]);
   const onKeyDown = (event) => {
     if (event.key !== "Escape" || !root.current.open) return;
     event.stopPropagation();

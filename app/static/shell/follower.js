@@ -1,7 +1,7 @@
 // Keeps the end of the conversation in view until the user scrolls up, and again after the user has scrolled back.
 //
-// Only the user scrolls upwards (wheel, touch, keys, scrollbar, search): while the end is followed, scroll anchoring is
-// off (page.css), and every change of size scrolls to the end within the same frame.
+// Only the user scrolls upwards (wheel, touch, keys, scrollbar, the browser's search and the page's): while the end is
+// followed, scroll anchoring is off (page.css), and every change of size scrolls to the end within the same frame.
 
 // A user who scrolls down to within this distance of the end has returned to it.
 const NEAR_PX = 48;
@@ -34,6 +34,13 @@ export class Follower {
   follow() {
     this.#set(true);
     this.#toEnd();
+  }
+
+  /** Scroll to an element in the log, as the user does. @param {Element} element @param {ScrollIntoViewOptions} where */
+  goTo(element, where) {
+    this.#set(false);
+    element.scrollIntoView(where);
+    this.#lastTop = this.#log.scrollTop;
   }
 
   #scrolled() {

@@ -1,9 +1,11 @@
-// The bar above the conversation: the list, the model, settings and a new chat.
+// The bar above the conversation: the list, the model, the theme, settings and a new chat.
 
+import { cleanSettings } from "../settings/sampling.js";
+import { ThemeButton } from "../settings/theme_button.js";
 import { html } from "./html.js";
 import { MenuIcon, NewChatIcon, Quire, SettingsIcon } from "./icons.js";
 
-export function Header({ link, isListOpen, onList, onSettings, onModel, onNewChat }) {
+export function Header({ link, settings, isListOpen, onList, onSettings, onModel, onNewChat }) {
   return html`
     <header class="bar">
       <div class="bar-start">
@@ -16,12 +18,24 @@ export function Header({ link, isListOpen, onList, onSettings, onModel, onNewCha
         <span class="model-name">${link.model ?? "…"}</span>
       </button>
       <div class="bar-end">
-        <button type="button" class="quiet icon" aria-label="Settings" title="Settings" onClick=${onSettings}>
-          <${SettingsIcon} /></button>
+        <${ThemeButton} />
+        <${SettingsButton} settings=${cleanSettings(settings)} onClick=${onSettings} />
         <button type="button" class="quiet new-chat" onClick=${onNewChat} title="New chat (Ctrl + Shift + O)">
           <${NewChatIcon} /> <span>New chat</span>
         </button>
       </div>
     </header>
+  `;
+}
+
+/** With the number of settings that the conversation has of its own. */
+function SettingsButton({ settings: { system, ...others }, onClick }) {
+  const numOthers = Object.keys(others).length;
+  const owned = [system && "a system prompt", numOthers && `${numOthers} ${numOthers === 1 ? "setting" : "settings"}`];
+  const words = owned.filter(Boolean).join(" and ");
+  return html`
+    <button type="button" class="quiet icon" aria-label="Settings" onClick=${onClick}
+      data-badge=${words ? numOthers + (system ? 1 : 0) : undefined}
+      title=${words ? `Settings: this conversation has ${words} of its own` : "Settings"}><${SettingsIcon} /></button>
   `;
 }

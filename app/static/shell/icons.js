@@ -23,6 +23,10 @@ export const StopIcon = () => html`
   <${Icon}><rect x="7" y="7" width="10" height="10" rx="1.5" fill="currentColor" stroke="none" /><//>
 `;
 
+export const AttachIcon = () => html`
+  <${Icon}><path d="M19.5 11.5l-7.6 7.6a4.6 4.6 0 0 1-6.5-6.5l8.2-8.2a3 3 0 0 1 4.3 4.3l-8.1 8.1a1.5 1.5 0 0 1-2.1-2.1l7.3-7.3" /><//>
+`;
+
 export const NewChatIcon = () => html`
   <${Icon} size="18"><path d="M13 4H6.500A1.5 1.5 0 0 0 5 5.500v13A1.5 1.5 0 0 0 6.5 20h11a1.5 1.5 0 0 0 1.5-1.500V11" />
     <path d="M18.5 3v5M16 5.500h5" /><//>
@@ -32,4 +36,14 @@ export const MenuIcon = () => html`<${Icon} size="18"><path d="M4 6.500h16M4 12h
 
 export const SettingsIcon = () => html`
   <${Icon} size="18"><path d="M4 7h9M17 7h3M4 17h3M11 17h9" /><circle cx="15" cy="7" r="2" /><circle cx="9" cy="17" r="2" /><//>
+`;
+
+const RAYS = "M12 2.5v2M12 19.5v2M2.5 12h2M19.5 12h2M5.3 5.3l1.4 1.4M17.3 17.3l1.4 1.4M5.3 18.7l1.4-1.4M17.3 6.7l1.4-1.4";
+
+/** A sun, a moon, or for "" half of each. */
+export const ThemeIcon = ({ theme }) => html`
+  <${Icon} size="18">${{
+    light: html`<circle cx="12" cy="12" r="4" /><path d=${RAYS} />`,
+    dark: html`<path d="M20 14A8.5 8.5 0 1 1 10 4a7 7 0 0 0 10 10Z" />`,
+  }[theme] ?? html`<circle cx="12" cy="12" r="8.5" /><path d="M12 3.5a8.5 8.5 0 0 1 0 17Z" fill="currentColor" />`}<//>
 `;

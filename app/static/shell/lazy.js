@@ -22,7 +22,10 @@ export function lazy(load, name, style) {
     component = module[name];
   };
   fetches.push(fetchPart);
-  return function Lazy({ fallback = null, onMissing = () => {}, ...props }) {
+  /** Load it before it is shown. */
+  Lazy.load = fetchPart;
+  return Lazy;
+  function Lazy({ fallback = null, onMissing = () => {}, ...props }) {
     const [, setLoaded] = useState(component !== null);
     const isMissing = useRef(false);
     // With each rendering until it is there: one follows when the server is back.
@@ -36,7 +39,7 @@ export function lazy(load, name, style) {
       });
     });
     return component ? html`<${component} ...${props} />` : fallback;
-  };
+  }
 }
 
 /**

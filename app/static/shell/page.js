@@ -23,6 +23,7 @@ const ContextChoice = lazy((again) => import("../conversation/context_choice.js"
 const DropOverlay = lazy((again) => import("./drop_overlay.js" + again), "DropOverlay", "parts.css");
 const Announcer = lazy((again) => import("../conversation/announcer.js" + again), "Announcer");
 const ShortcutSheet = lazy((again) => import("./shortcut_sheet.js" + again), "ShortcutSheet", "window.css");
+const FoundPlace = lazy((again) => import("./found_place.js" + again), "FoundPlace", "sidebar.css");
 const ToEnd = lazy((again) => import("./to_end.js" + again), "ToEnd", "parts.css");
 
 const MISSING = "A part of this page could not be loaded. Reload the page when the server can be reached.";
@@ -40,6 +41,7 @@ export function Page({ desk, library, link, presets }) {
   const [numSearches, setNumSearches] = useState(0);
   const [sheet, setSheet] = useState(null);
   const [toast, setToast] = useState(null);
+  const [place, setPlace] = useState(null);
   const conversation = desk.current;
   const isEmpty = conversation.messages.length === 0;
   const show = (name) => setSheet({ name });
@@ -47,7 +49,7 @@ export function Page({ desk, library, link, presets }) {
   const closeSheet = () => setSheet((now) => (now === sheet ? null : now));
   const say = (text, action, run) => setToast({ text, action, run });
   const closing = { onClose: closeSheet, onMissing: closeSheet };
-  const parts = { desk, field, follower, isListOpen, setListOpen, say };
+  const parts = { desk, library, field, follower, isListOpen, setListOpen, setPlace, say };
   const latest = useRef(parts);
   latest.current = parts;
   const actions = useMemo(() => makeActions(latest), []);
@@ -75,6 +77,7 @@ export function Page({ desk, library, link, presets }) {
     startNew: actions.startNew,
     help: () => show("shortcuts"),
     toggleList: actions.toggleList,
+    type: actions.type,
     search: () => {
       setListOpen(true);
       setNumSearches(numSearches + 1);
@@ -84,8 +87,8 @@ export function Page({ desk, library, link, presets }) {
 
   const notice = html`<${Notice} phase=${link.phase} onKey=${(key) => link.unlock(key)} />`;
   return html`
-    <${Header} link=${link} isListOpen=${isListOpen} onList=${actions.toggleList} onModel=${() => show("model")}
-      onSettings=${() => show("settings")} onNewChat=${actions.startNew} />
+    <${Header} link=${link} settings=${conversation.settings} isListOpen=${isListOpen} onList=${actions.toggleList}
+      onModel=${() => show("model")} onSettings=${() => show("settings")} onNewChat=${actions.startNew} />
     <div class="body" data-list=${isListOpen} aria-busy=${!library.isOpen}>
       ${isListOpen && html`
         <${Sidebar} library=${library} desk=${desk} actions=${actions} say=${say} numSearches=${numSearches}
@@ -95,6 +98,7 @@ export function Page({ desk, library, link, presets }) {
           <div class="column" ref=${messages} role="log" aria-live="off" aria-label="Conversation">
             <${Messages} conversation=${conversation} actions=${actions} canAsk=${link.isReady} />
           </div>
+          ${place?.conversation === conversation.id && html`<${FoundPlace} place=${place} follower=${follower.current} />`}
           ${isEmpty && html`<${Welcome} link=${link} onAsk=${actions.ask}>${notice}<//>`}
         </main>
         <footer class="dock">
@@ -120,7 +124,9 @@ export function Page({ desk, library, link, presets }) {
         <${ModelSheet} link=${link} conversation=${conversation} ...${closing} />`}
       ${sheet?.name === "settings" && html`
         <${SettingsPanel} key=${conversation.id} conversation=${conversation} presets=${presets}
-          defaults=${link.details.default_sampling_params ?? {}} ...${closing} />`}
+          defaults=${link.details.default_sampling_params ?? {}}
+          sources=${link.details.default_sampling_sources ?? {}}
+          capabilities=${link.details.capabilities ?? {}} ...${closing} />`}
     <//>
   `;
 }

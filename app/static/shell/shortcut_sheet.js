@@ -6,6 +6,7 @@ import { html } from "./html.js";
 const SHORTCUTS = [
   ["Enter", "Send"],
   ["Shift + Enter", "New line"],
+  ["Any letter", "Write in the field, wherever the focus is"],
   ["↑", "Edit the last question, in an empty field"],
   ["Esc", "Stop the answer"],
   ["Ctrl + Shift + O", "New chat"],

@@ -2,7 +2,13 @@
 
 import { useEffect, useRef } from "preact/hooks";
 
-/** @param {{stop: () => void, startNew: () => void, search: () => void, toggleList: () => void, help: () => void}} actions */
+// What takes text itself.
+const FIELDS = 'input:not([type="checkbox"]), textarea, select';
+
+/**
+ * @param {{stop: () => void, startNew: () => void, search: () => void, toggleList: () => void, help: () => void,
+ *   type: () => void}} actions
+ */
 export function useShortcuts(actions) {
   const latest = useRef(actions);
   latest.current = actions;
@@ -10,7 +16,8 @@ export function useShortcuts(actions) {
     const onKeyDown = (event) => {
       const action = actionOf(event);
       if (!action || document.querySelector("dialog[open]")) return;
-      if (action !== "stop") event.preventDefault();
+      // The browser writes what is typed or pasted into the field that has the focus by then.
+      if (action !== "stop" && action !== "type") event.preventDefault();
       latest.current[action]();
     };
     addEventListener("keydown", onKeyDown);
@@ -21,8 +28,17 @@ export function useShortcuts(actions) {
 /** The name of an action, or null. @param {any} event of a key */
 export function actionOf(event) {
   if (event.key === "Escape") return "stop";
+  if (isText(event)) return event.target?.closest?.(FIELDS) ? null : "type";
   if (!event.ctrlKey && !event.metaKey) return null;
   // On some keyboards "/" needs Shift.
   if (event.shiftKey && event.key !== "/") return event.key.toLowerCase() === "o" ? "startNew" : null;
   return { k: "search", b: "toggleList", "/": "help" }[event.key.toLowerCase()] ?? null;
+}
+
+/** Whether a key writes something, or pastes it. Space does not: it presses buttons, and scrolls. */
+function isText(event) {
+  const hasModifier = event.ctrlKey || event.metaKey || event.altKey;
+  // AltGr counts as Ctrl + Alt on Windows.
+  if (hasModifier && !event.getModifierState?.("AltGraph")) return !event.altKey && event.key.toLowerCase() === "v";
+  return event.key !== " " && [...event.key].length === 1;
 }

@@ -6,6 +6,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import "../store/search.js";
 import { hasKeyboard } from "./composer.js";
 import { ConversationItem } from "./conversation_item.js";
+import { nameOfDay, useToday } from "./days.js";
 import { useKeptFocus } from "./focus.js";
 import { html } from "./html.js";
 import { makeListActions } from "./list_actions.js";
@@ -25,7 +26,8 @@ export function Sidebar({ library, desk, actions: { open, toggleList }, say, num
   const [query, setQuery] = useState("");
   const [selected, setSelected] = useState(null);
   const found = useFound(library, query);
-  const shown = query.trim() ? found.list : library.list;
+  const today = useToday();
+  const shown = query.trim() ? found.list : library.list.map((conversation) => ({ conversation, place: null }));
   // In the search, Escape does not stop the answer.
   const onKeyDown = (event) => {
     if (event.key !== "Escape") return;
@@ -37,7 +39,8 @@ export function Sidebar({ library, desk, actions: { open, toggleList }, say, num
     if (!next.delete(id)) next.add(id);
     setSelected(next);
   };
-  const lines = shown.map(({ id, updatedAt, title, isPinned }) => [id, updatedAt, title, isPinned, desk.isWriting(id)]);
+  const lines = shown.map(({ conversation: { id, updatedAt, title, isPinned }, place }) =>
+    [id, updatedAt, title, isPinned, desk.isWriting(id), place?.message, place?.excerpt]);
   return html`
     <nav ref=${root} id="sidebar" class="sidebar" aria-label="Conversations">
       <div class="sidebar-head">
@@ -49,10 +52,10 @@ export function Sidebar({ library, desk, actions: { open, toggleList }, say, num
       </div>
       ${library.problem && html`<p class="notice storage" role="alert">${library.problem}</p>`}
       ${shown.length > 0
-        ? html`<${Items} look=${lines.join("\n")} shown=${shown} current=${desk.current.id} selected=${selected}
+        ? html`<${Items} look=${[today, ...lines].join("\n")} today=${today} shown=${shown} current=${desk.current.id} selected=${selected}
             isWriting=${(id) => desk.isWriting(id)} onSelect=${toggle} actions=${actions} />`
         : html`<p class="notice">${emptyText(library, query, found.query)}</p>`}
-      <${SidebarFoot} selected=${selected} shown=${shown} actions=${actions} onSelection=${setSelected} />
+      <${SidebarFoot} selected=${selected} shown=${shown.map(({ conversation }) => conversation)} actions=${actions} onSelection=${setSelected} />
     </nav>
   `;
 }
@@ -63,14 +66,21 @@ class Items extends Component {
     return look !== this.props.look || current !== this.props.current || selected !== this.props.selected;
   }
 
-  render({ shown, current, selected, isWriting, onSelect, actions }) {
+  render({ shown, today, current, selected, isWriting, onSelect, actions }) {
+    const dayOf = ({ isPinned, updatedAt }) => (isPinned ? "Pinned" : nameOfDay(updatedAt, today));
+    const items = shown.map(({ conversation, place }) => html`
+      <${ConversationItem} key=${conversation.id} conversation=${conversation} place=${place}
+        isCurrent=${conversation.id === current} isWriting=${isWriting(conversation.id)}
+        isSelected=${selected?.has(conversation.id) ?? null} onSelect=${onSelect} actions=${actions} />`);
+    const days = Map.groupBy(items.keys(), (index) => dayOf(shown[index].conversation));
     return html`
-      <ul class="conversations">
-        ${shown.map((conversation) => html`
-          <${ConversationItem} key=${conversation.id} conversation=${conversation}
-            isCurrent=${conversation.id === current} isWriting=${isWriting(conversation.id)}
-            isSelected=${selected?.has(conversation.id) ?? null} onSelect=${onSelect} actions=${actions} />`)}
-      </ul>
+      <div class="conversations">
+        ${[...days].map(([day, indexes]) => html`
+          <section key=${day}>
+            <h2 class="day">${day}</h2>
+            <ul>${indexes.map((index) => items[index])}</ul>
+          </section>`)}
+      </div>
     `;
   }
 }

@@ -3,8 +3,6 @@
 import { html } from "./html.js";
 import { Quire } from "./icons.js";
 
-// The embedded model was trained on questions about Quire only, so the suggestions for it are about Quire.
-const EMBEDDED_MODEL = "guide";
 const ABOUT_QUIRE = [
   "What is Quire?",
   "How does paged attention work?",
@@ -20,7 +18,7 @@ const ABOUT_ANYTHING = [
 
 /** A heading, the notice (its children) if there is one, and suggested questions. */
 export function Welcome({ link, onAsk, children }) {
-  const questions = link.model === EMBEDDED_MODEL ? ABOUT_QUIRE : ABOUT_ANYTHING;
+  const questions = link.answersAnything ? ABOUT_ANYTHING : ABOUT_QUIRE;
   return html`
     <section class="welcome" aria-label="Welcome">
       <${Quire} size=${72} />

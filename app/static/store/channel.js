@@ -8,7 +8,7 @@ export class Channel {
   #handlers;
 
   /**
-   * @param {{onSaved: (ids: string[]) => void, onRemoved: (ids: string[]) => void, onImported: () => void,
+   * @param {{onSaved: (ids: string[], messages: string[]) => void, onRemoved: (ids: string[]) => void, onImported: () => void,
    *   isWriting: (message: string) => boolean}} handlers
    */
   constructor(handlers) {
@@ -16,9 +16,9 @@ export class Channel {
     this.#channel.onmessage = ({ data }) => this.#receive(data);
   }
 
-  /** Tell the other tabs that conversations were changed. */
-  saved(ids) {
-    this.#channel.postMessage({ kind: "saved", ids });
+  /** Tell the other tabs that conversations were changed, and which messages were removed. */
+  saved(ids, messages) {
+    this.#channel.postMessage({ kind: "saved", ids, messages });
   }
 
   /** Tell the other tabs that conversations were deleted. */
@@ -50,9 +50,9 @@ export class Channel {
     this.#channel.close();
   }
 
-  #receive({ kind, ids, message }) {
+  #receive({ kind, ids, messages, message }) {
     const { onSaved, onRemoved, onImported, isWriting } = this.#handlers;
-    if (kind === "saved") onSaved(ids);
+    if (kind === "saved") onSaved(ids, messages);
     else if (kind === "removed") onRemoved(ids);
     else if (kind === "imported") onImported();
     else if (kind === "who" && isWriting(message)) this.#channel.postMessage({ kind: "mine", message });

@@ -36,14 +36,14 @@ export class Library {
 
   /**
    * @param {() => void} onChange
-   * @param {{onSaved: (id: string) => void, onRemoved: (ids: string[]) => void, isWriting: (message: string) => boolean}}
-   *   listeners called when another tab has changed a conversation
+   * @param {{onSaved: (id: string, removed: string[]) => void, onRemoved: (ids: string[]) => void, isWriting: (message: string) => boolean}}
+   *   listeners called when another tab has changed a conversation, and removed messages
    */
   constructor(onChange, listeners) {
     this.#onChange = onChange;
     this.#listeners = listeners;
     this.#channel = new Channel({
-      onSaved: (ids) => this.#reload().then(() => ids.forEach(listeners.onSaved)),
+      onSaved: (ids, messages) => this.#reload().then(() => ids.forEach((id) => listeners.onSaved(id, messages))),
       onRemoved: (ids) => {
         this.#forget(ids);
         this.#reload();
@@ -161,7 +161,7 @@ export class Library {
     await this.#reload();
   }
 
-  /** The conversations with all words of a query, in the order of the list. @param {string} query */
+  /** The conversations with all words of a query, in the order of the list, and places in them. @param {string} query */
   async search(query) {
     const search = await this.prepareSearch();
     return search.find(this.list, query);
@@ -260,7 +260,7 @@ export class Library {
         for (const id of removed) changes.removed.delete(id);
         const ids = conversations.map(({ id }) => id);
         for (const id of ids) this.#stored.add(id);
-        if (ids.length) this.#channel.saved(ids);
+        if (ids.length) this.#channel.saved(ids, removed);
       } catch (error) {
         this.#report(error);
       }

@@ -22,13 +22,14 @@
  * @property {string} text
  * @property {number} createdAt
  * @property {string} [state] of an answer: waiting, streaming, done, stopped, failed, disconnected or interrupted
- * @property {string} [finish] the server's finish reason
+ * @property {string} [finish] the server's finish reason, or "repetition"
  * @property {string} [error]
  * @property {string} [code] the server's error code
  * @property {string} [reasoning]
  * @property {number} [reasoningMs]
  * @property {ToolCall[]} [tools]
  * @property {TextFile[]} [files] of a question
+ * @property {{id: string, name: string, text: string}[]} [results] of the calls of the answer before, instead of a text
  * @property {{tokens: number, firstTokenMs: number | null, waitedMs: number, rate: number | null}} [figures]
  * @property {{prompt_tokens: number, completion_tokens: number}} [usage]
  * @property {string} [model]

@@ -68,6 +68,7 @@ export const isMessage = isRecordOf({
   model: isAbsentOr(isText),
   tools: isAbsentOr(isListOf(isRecordOf({ id: isText, name: isText, arguments: isText }))),
   files: isAbsentOr(areFiles),
+  results: isAbsentOr(isListOf(isRecordOf({ id: isText, name: isText, text: isText }))),
   usage: isAbsentOr(isRecordOf({ prompt_tokens: isNumber, completion_tokens: isNumber })),
   figures: isAbsentOr(
     isRecordOf({ tokens: isNumber, firstTokenMs: isAbsentOr(isNumber), waitedMs: isNumber, rate: isAbsentOr(isNumber) }),
@@ -79,7 +80,7 @@ export const isPreset = isRecordOf({ id: isId, name: isText, settings: isObject 
 
 const CONVERSATION_FIELDS = "id title hasOwnTitle isPinned createdAt updatedAt head settings draft files queued".split(" ");
 const MESSAGE_FIELDS = (
-  "id conversation parent role text createdAt state finish error code reasoning reasoningMs tools files figures usage " +
+  "id conversation parent role text createdAt state finish error code reasoning reasoningMs tools files results figures usage " +
   "model isEdited isReturned keeps isUndone"
 ).split(" ");
 

@@ -1,11 +1,20 @@
-// Search over titles and texts. The texts are kept in lower case, one string for each conversation, so that a search
-// reads no records.
+// Search over titles and texts. The texts are kept, also in lower case once they are searched, so that a search reads no
+// records.
+
+import { excerptOf, wordsOf } from "./excerpt.js";
+
+/**
+ * @typedef {{id: string, text: string, createdAt: number, lower?: string}} Text of a message
+ * @typedef {object} Place where words were found
+ * @property {string} conversation
+ * @property {string} message
+ * @property {string[]} words
+ * @property {string[]} excerpt see excerpt.js
+ */
 
 export class Search {
-  /** @type {Map<string, Map<string, string>>} texts of messages, by conversation and message */
+  /** By conversation and message. @type {Map<string, Map<string, Text>>} */
   #texts = new Map();
-  /** @type {Map<string, string>} joined texts, made when they are first searched */
-  #joined = new Map();
   #read;
   /** @type {Promise<void> | null} */
   #reading = null;
@@ -28,31 +37,32 @@ export class Search {
 
   /** Add or replace the texts of messages. */
   add(messages) {
-    for (const { id, conversation, text } of messages) {
+    for (const { id, conversation, text, createdAt } of messages) {
       if (!this.#texts.has(conversation)) this.#texts.set(conversation, new Map());
-      this.#texts.get(conversation).set(id, text);
-      this.#joined.delete(conversation);
+      this.#texts.get(conversation).set(id, { id, text, createdAt });
     }
   }
 
   /** Forget a conversation. */
   remove(conversation) {
     this.#texts.delete(conversation);
-    this.#joined.delete(conversation);
   }
 
   /**
-   * The conversations whose title or text contains every word of a query, in their order.
+   * The conversations whose title or text contains every word of a query, in their order; each with a place in its texts,
+   * unless the words are in its title alone.
    * @template {{id: string, title: string}} T
    * @param {T[]} conversations
    * @param {string} query
-   * @returns {T[]}
+   * @returns {{conversation: T, place: Place | null}[]}
    */
   find(conversations, query) {
-    const words = query.toLowerCase().split(/\s+/).filter(Boolean);
-    return conversations.filter(({ id, title }) => {
-      const name = title.toLowerCase();
-      return words.every((word) => name.includes(word) || this.#textOf(id).includes(word));
+    const words = wordsOf(query);
+    return conversations.flatMap((conversation) => {
+      const name = conversation.title.toLowerCase();
+      const texts = this.#textsOf(conversation.id);
+      const isIn = (word) => name.includes(word) || texts.some(({ lower }) => lower.includes(word));
+      return words.every(isIn) ? [{ conversation, place: placeIn(texts, words, conversation.id) }] : [];
     });
   }
 
@@ -61,14 +71,23 @@ export class Search {
     // What was read before stays.
     if (!messages) return this.outdate();
     this.#texts.clear();
-    this.#joined.clear();
     return this.add(messages);
   }
 
-  #textOf(conversation) {
-    if (!this.#joined.has(conversation)) {
-      this.#joined.set(conversation, [...(this.#texts.get(conversation)?.values() ?? [])].join("\n").toLowerCase());
-    }
-    return this.#joined.get(conversation);
+  #textsOf(conversation) {
+    const texts = [...(this.#texts.get(conversation)?.values() ?? [])];
+    for (const each of texts) each.lower ??= each.text.toLowerCase();
+    return texts;
   }
+}
+
+/** The text with the most of the words, the oldest of several. */
+function placeIn(texts, words, conversation) {
+  let most = 0;
+  let best = null;
+  for (const each of texts) {
+    const count = words.filter((word) => each.lower.includes(word)).length;
+    if (count > most || (count && count === most && each.createdAt < best.createdAt)) [most, best] = [count, each];
+  }
+  return best && { conversation, message: best.id, words, excerpt: excerptOf(best.text, words) };
 }

@@ -123,7 +123,7 @@ export class ChunkReader {
   read({ choices, usage }) {
     const before = this.usage?.completion_tokens ?? 0;
     if (usage) this.usage = usage;
-    return (choices ?? []).flatMap(({ index: i, delta, finish_reason: reason }) => {
+    return (choices ?? []).flatMap(({ index: i, delta, finish_reason: reason, stop_reason: why }) => {
       const frames = [];
       const n = (this.#last.get(i) ?? 0) + 1;
       const r = delta?.reasoning_content;
@@ -134,7 +134,8 @@ export class ChunkReader {
         this.#last.set(i, n + k - 1);
         frames.push({ t: "delta", i, n, k, x: delta.content ?? "", ...(r && { r }), ...(tool && { tool }) });
       }
-      if (reason) frames.push({ t: "finish", i, n: this.#last.get(i) ?? 0, finish_reason: reason });
+      const ended = { finish_reason: reason, ...(why !== undefined && { stop_reason: why }) };
+      if (reason) frames.push({ t: "finish", i, n: this.#last.get(i) ?? 0, ...ended });
       return frames;
     });
   }

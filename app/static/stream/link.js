@@ -11,6 +11,8 @@ import { CLOSE_LOST, Socket } from "./socket.js";
 
 // The API key is stored in this tab's sessionStorage only: not in a URL, not on disk.
 const KEY = "quire.key";
+// It was trained on questions about Quire only.
+const EMBEDDED_MODEL = "guide";
 const SLOW_MS = 2000;
 const LOADING_POLL_MS = 300;
 const FAILED_POLL_MS = 3000;
@@ -65,6 +67,11 @@ export class Link {
   /** Whether the server is shutting down: a new question waits for the next connection. */
   get isDraining() {
     return this.phase.name === "draining";
+  }
+
+  /** Whether the model answers questions of any kind. */
+  get answersAnything() {
+    return this.model !== EMBEDDED_MODEL;
   }
 
   /** Open a stream, while ready; its frames are passed to `onFrame`. */

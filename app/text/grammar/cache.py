@@ -25,7 +25,7 @@ from app.runtime.process_limits import family_bytes
 from app.runtime.token_bucket import TokenBuckets
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_workers import MaskWorkers
-from app.text.grammar.compile import compile_grammar
+from app.text.grammar.compiled import MAX_AGAIN, CompiledGrammar
 from app.text.grammar.grammar_sizes import MAX_BYTES, compiled_bytes, rejected_bytes
 from app.text.grammar.number_digits import NumberDigits
 from app.text.grammar.vocabulary import GrammarVocabulary, check_supported
@@ -61,15 +61,16 @@ class _Entry:
 
     num_bytes: int
     lock: threading.Lock
-    prototype: LLMatcher | None = None
+    compiled: CompiledGrammar | None = None
     plain: Grammar | None = None  # of a grammar whose trial was good
+    compile_s: float = 0.0  # what that took
     rejection: Rejection | None = None
     leases: Counter[str] = field(default_factory=Counter)  # by account
 
     @property
     def is_decided(self) -> bool:
         """Whether it is compiled, tried or rejected."""
-        return self.prototype is not None or self.plain is not None or self.rejection is not None
+        return self.compiled is not None or self.plain is not None or self.rejection is not None
 
 
 class Lease:
@@ -90,7 +91,7 @@ class Lease:
 
 
 class GrammarCache:
-    """The compiled grammars of one model. Any thread, but for `matcher`.
+    """The compiled grammars of one model. Any thread, but for `matcher` and `compiled`.
 
     `num_bytes` estimates the memory of the grammars. `failures` counts requests that failed because of a grammar, by
     reason: `refused` before they began, `limit` and `no_token` while they were answered. With `is_served` the grammars
@@ -189,10 +190,12 @@ class GrammarCache:
                 self._reject(grammar, entry, rejection)
             self._leave(account, grammar)
 
-    def accept(self, grammar: Grammar, plain: Grammar, account: str = "", num_bytes: int = 0) -> Lease:
+    def accept(
+        self, grammar: Grammar, plain: Grammar, account: str = "", num_bytes: int = 0, compile_s: float = 0.0
+    ) -> Lease:
         """Lease a grammar for `account` whose trial was good; `plain` is the same without GBNF.
 
-        It takes `num_bytes` of memory, or what is estimated, if that is more.
+        It takes `num_bytes` of memory, or what is estimated, if that is more. Its trial took `compile_s`.
 
         Raises:
             InvalidValue, Overloaded: see `lease`.
@@ -200,7 +203,7 @@ class GrammarCache:
         entry = self._enter(grammar, account, num_bytes)
         with self._lock:
             if not entry.is_decided:
-                entry.plain = plain
+                entry.plain, entry.compile_s = plain, compile_s
         return self._lease_of(grammar, entry, account)
 
     def plain(self, grammar: Grammar) -> Grammar:
@@ -221,10 +224,10 @@ class GrammarCache:
         """Whether answers of an account have cost too much too often, so that it gets none with grammars for now."""
         return self.costly.seconds_left(account) > 0
 
-    def num_bytes_of(self, grammar: Grammar) -> int:
-        """Return about how much memory a grammar takes where it is compiled."""
+    def cost_of(self, grammar: Grammar) -> tuple[int, float]:
+        """Return about how much memory a grammar takes where it is compiled, and what its trial took, in seconds."""
         entry = self._entries.get(grammar)
-        return compiled_bytes(grammar) if entry is None else entry.num_bytes
+        return (compiled_bytes(grammar), 0.0) if entry is None else (entry.num_bytes, entry.compile_s)
 
     def why_condemned(self, grammar: Grammar) -> str | None:
         """Return why a leased grammar was rejected after its trial; None if it was not."""
@@ -233,8 +236,22 @@ class GrammarCache:
 
     def matcher(self, grammar: Grammar) -> LLMatcher | None:
         """Return a matcher at the beginning of a leased grammar; None if it is not compiled. Engine thread only."""
+        compiled = self.compiled(grammar)
+        return None if compiled is None else compiled.matcher()
+
+    def compiled(self, grammar: Grammar, *, is_again: bool = False) -> CompiledGrammar | None:
+        """Return a leased grammar for one sequence, which may begin again; None if it is not compiled.
+
+        It is compiled again where it is spent, or many have begun again with it. Engine thread only.
+        """
         entry = self._entries.get(grammar)
-        return None if entry is None or entry.prototype is None else entry.prototype.deep_copy()
+        if entry is None or entry.compiled is None:
+            return None
+        if entry.compiled.is_spent or (is_again and entry.compiled.num_again >= MAX_AGAIN):
+            assert isinstance(self._vocabulary, GrammarVocabulary)
+            entry.compiled = CompiledGrammar.compile(grammar, self._vocabulary, is_again=True)
+        entry.compiled.num_again += is_again
+        return entry.compiled
 
     @property
     def digits(self) -> NumberDigits | None:
@@ -278,7 +295,7 @@ class GrammarCache:
     def _compile(self, grammar: Grammar, vocabulary: GrammarVocabulary, entry: _Entry) -> None:
         began = monotonic()
         try:
-            entry.prototype = compile_grammar(grammar, vocabulary)
+            entry.compiled = CompiledGrammar.compile(grammar, vocabulary)
         except InvalidValue as error:
             with self._lock:
                 self._reject(grammar, entry, Rejection(error.message, error.param))

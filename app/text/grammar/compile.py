@@ -16,7 +16,7 @@ from app.contract.errors import InvalidValue
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.grammar.grammar_sources import lark_of_regex, lark_source
 from app.text.grammar.json_schemas import checked_schema
-from app.text.grammar.lark_rules import check_lark
+from app.text.grammar.lark_rules import check_lark, checked_lark
 from app.text.grammar.vocabulary import GrammarVocabulary
 
 if TYPE_CHECKING:
@@ -26,9 +26,11 @@ MAX_REASON_CHARS = 300
 # An ambiguous grammar may cost as many steps for each token as there are items in a row of its parser. Choices have an
 # item each, and like schemas they are not ambiguous.
 MAX_ITEMS, LARK_ITEMS = 2000, 300
+STEP_FUEL, AGAIN_FUEL = 50_000, 200_000
+"""The most work of a lexer for a mask and the tokens behind it, of a grammar that is compiled again the latter: it has
+done nothing yet of what the masks before would have done. The former takes 5 ms at most, but for intersections."""
 LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 500_000,
-    "step_lexer_fuel": 50_000,
     "step_max_items": 20_000,
     "max_lexer_states": 50_000,
     "max_grammar_size": 100_000,
@@ -38,7 +40,7 @@ MAX_BLANKS = 2
 _AFTER_REASONING = rf"/[ \n]{{0,{MAX_BLANKS}}}/ @answer"
 
 
-def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary) -> LLMatcher:
+def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary, step_fuel: int = STEP_FUEL) -> LLMatcher:
     """Return a matcher at the beginning of a grammar, whose first masks were computed. Any thread.
 
     Raises:
@@ -57,7 +59,7 @@ def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary) -> LLMatche
         rules = [{"lark_grammar": start}, {"name": "answer", **body}]
     is_ours = grammar.kind in (GrammarKind.JSON_SCHEMA, GrammarKind.CALLS, GrammarKind.CHOICE)
     items = MAX_ITEMS if is_ours else LARK_ITEMS
-    limits = llguidance.LLParserLimits(max_items_in_row=items, **LIMITS)
+    limits = llguidance.LLParserLimits(max_items_in_row=items, step_lexer_fuel=step_fuel, **LIMITS)
     source = orjson.dumps({"grammars": rules}).decode()
     matcher = llguidance.LLMatcher(vocabulary.backend, source, log_level=0, limits=limits)
     if matcher.is_error():
@@ -99,7 +101,9 @@ def _body(grammar: Grammar) -> dict[str, Any]:
             choices = [orjson.dumps(choice).decode() for choice in orjson.loads(grammar.source)]
             # The library reads no such character in a text.
             return {"lark_grammar": f"start: {' | '.join(choices)}".replace("\x7f", r"\u007f")}
-        case GrammarKind.LARK | GrammarKind.CALLS:
+        case GrammarKind.LARK:
+            return {"lark_grammar": checked_lark(lark_source(grammar))}
+        case GrammarKind.CALLS:
             source = lark_source(grammar)
             check_lark(source)
             return {"lark_grammar": source}

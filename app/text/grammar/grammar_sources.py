@@ -9,7 +9,7 @@ import orjson
 from app.contract.errors import InvalidValue
 from app.contract.grammar import GBNF_MARK, Grammar, GrammarKind, StructuredOutputs
 from app.text.grammar.json_schemas import checked_schema
-from app.text.grammar.lark_rules import check_lark
+from app.text.grammar.lark_rules import checked_lark
 from app.text.grammar.lark_text import as_json, quoted
 from app.text.grammar.schema_keywords import effective
 
@@ -102,8 +102,7 @@ def rule_of(grammar: Grammar) -> str:
         case GrammarKind.CHOICE:
             return " | ".join(map(quoted, orjson.loads(grammar.source)))
         case GrammarKind.LARK | GrammarKind.CALLS:
-            check_lark(grammar.source)
-            return f"%lark {{\n{grammar.source}\n}}"
+            return f"%lark {{\n{checked_lark(grammar.source)}\n}}"
 
 
 def lark_of_regex(pattern: str) -> str:

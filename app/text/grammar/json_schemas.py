@@ -39,7 +39,12 @@ def checked_schema(source: str) -> dict[str, Any]:
         InvalidValue: it is too large, has what cannot be enforced, or is satisfied by no text that
             ends; `param` is not set.
     """
-    schema = effective(orjson.loads(source))
+    return library_schema(orjson.loads(source))
+
+
+def library_schema(given: Any) -> dict[str, Any]:
+    """Return a schema as the library gets it, and raise the same errors as `checked_schema`. Any thread."""
+    schema = effective(given)
     if schema is False:
         raise InvalidValue("The schema is false, which no text satisfies.")
     return for_library({} if schema is True else schema)

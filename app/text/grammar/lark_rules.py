@@ -1,7 +1,7 @@
 """Which grammars in Lark have a complete text: one that needs itself has none, and would be written for ever.
 
-Only as much of Lark is read as that takes, in linear time. What is not understood here counts as complete: the library
-then says what is wrong with it, if anything is.
+Only as much of Lark is read as that takes, in linear time. What is not understood here counts as complete, and stays as
+it is: the library then says what is wrong with it, if anything is.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from json import JSONDecoder
+from typing import Any
 
 from app.contract.errors import InvalidValue
+from app.text.grammar.json_schemas import library_schema
+from app.text.grammar.lark_text import as_json
 from app.text.grammar.rule_parts import DEAD, FREE, Part, choice, endless, reference, sequence
 from app.text.grammar.schema_parts import endless_place
 
@@ -46,6 +49,46 @@ def check_lark(source: str) -> None:
     except _Unread:
         return
     check_rules(rules, START)
+
+
+def checked_lark(source: str) -> str:
+    """Return a grammar with the schemas in it as the library gets those of clients. Any thread.
+
+    Options of the library's own, in `x-guidance`, hold beside ours.
+
+    Raises:
+        InvalidValue: it has no complete text, or a schema in it is rejected; `param` is `grammar`.
+    """
+    reader = _Reader(source)
+    try:
+        rules = reader.grammar()
+    except _Unread:
+        return source
+    check_rules(rules, START)
+    pieces, position = [], 0
+    for begin, end, schema in reader.schemas:
+        pieces += [source[position:begin], _as_the_library_gets_it(schema)]
+        position = end
+    return "".join([*pieces, source[position:]])
+
+
+def _as_the_library_gets_it(schema: Mapping[str, Any]) -> str:
+    options = schema.get("x-guidance")
+    try:
+        checked = library_schema(schema)
+        if isinstance(options, dict):
+            checked["x-guidance"] = {**checked["x-guidance"], **options}
+        text = as_json(checked)
+        text.encode()
+    except InvalidValue as error:
+        raise InvalidValue(error.message, param="grammar") from None
+    except RecursionError:
+        raise InvalidValue("grammar has a schema that is nested too deeply.", param="grammar") from None
+    except UnicodeEncodeError:
+        raise InvalidValue(
+            "grammar has a schema with a lone surrogate; it must be valid Unicode.", param="grammar"
+        ) from None
+    return text
 
 
 def check_rules(rules: Mapping[str, Part], root: str) -> None:
@@ -87,11 +130,16 @@ class _Body:
 
 
 class _Reader:
-    """Reads one text from its beginning to its end."""
+    """Reads one text from its beginning to its end.
+
+    Attributes:
+        schemas: those that have been read, each with its beginning and its end.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self.schemas: list[tuple[int, int, Mapping[str, Any]]] = []
 
     def grammar(self, depth: int = 0) -> dict[str, Part]:
         """Read the rules of a grammar, up to the bracket behind it if it is inside another one."""
@@ -161,7 +209,10 @@ class _Reader:
             body.add(FREE)
         elif kind == "json":
             value = self._json()
-            body.add(DEAD if text.startswith("%json") and endless_place(value) is not None else FREE)
+            is_schema = text.startswith("%json")
+            if is_schema:
+                self.schemas.append((match.end(), self._at, value))
+            body.add(DEAD if is_schema and endless_place(value) is not None else FREE)
         elif kind == "lark":
             body.add(DEAD if endless(self.grammar(depth + 1), START) is not None else FREE)
         elif text in _OPTIONAL or (kind == "times" and not (match["least"] or match["from"] or "").strip("0")):
@@ -176,9 +227,10 @@ class _Reader:
         elif kind in ("other", "mark") and text not in ("+", "&", "~"):
             raise _Unread
 
-    def _json(self) -> object:
+    def _json(self) -> dict[str, Any]:
+        """Read an object, whose bracket comes next."""
         try:
             value, self._at = JSONDecoder().raw_decode(self._text, self._at)
         except (RecursionError, ValueError):
             raise _Unread from None
-        return value
+        return dict(value)

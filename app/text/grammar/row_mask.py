@@ -16,14 +16,11 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from app.contract.grammar import Constraint, GrammarKind
+from app.contract.grammar import Constraint
 from app.text.grammar.number_digits import NumberDigits
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
-
-
-_OF_JSON = (GrammarKind.JSON_SCHEMA, GrammarKind.CALLS)
 
 
 class Phase(Enum):
@@ -75,6 +72,8 @@ class RowMask:
     """The state of one sequence's constraint; with `digits` the numbers of JSON end. One thread at a time.
 
     Attributes:
+        constraint: what limits it.
+        token_ids: the tokens that it has.
         matcher: its place in the grammar; None without one.
         failure: why the sequence cannot go on; None while it can.
         end: the end of its text in the grammar.
@@ -87,18 +86,22 @@ class RowMask:
         output_token_ids: Sequence[int],
         digits: NumberDigits | None = None,
     ) -> None:
+        self.constraint = constraint
+        self.token_ids: list[int] = []
         self.gate = Gate(constraint)
         self.matcher = matcher
         self.place = self.gate.first
         self.failure: str | None = None
         self.end = b""
-        self._digits = digits if constraint.grammar is not None and constraint.grammar.kind in _OF_JSON else None
+        self._digits = digits if constraint.grammar is not None and constraint.grammar.has_json else None
         self._forced: deque[int] = deque()  # what the library has said must come next
+        replay = Replay(self)
         for token_id in output_token_ids:
-            self.take(token_id)
+            replay.take(token_id)
 
     def take(self, token_id: int) -> None:
         """Note the next token of the sequence."""
+        self.token_ids.append(token_id)
         is_thinking = self.place.phase is Phase.THINKING
         self.place = self.gate.after(self.place, token_id)
         if self.matcher is not None and not is_thinking and self.place.phase is Phase.ANSWERING:
@@ -130,6 +133,40 @@ class RowMask:
         return tuple(self._forced)
 
     @property
+    def is_broken(self) -> bool:
+        """Whether its matcher is in error, and it has not failed for that."""
+        return self.matcher is not None and self.failure is None and self.matcher.is_error()
+
+    @property
     def is_complete(self) -> bool:
         """Whether the answer ends here, because its grammar allows nothing more."""
         return self.matcher is not None and self.matcher.is_stopped() and not self.matcher.is_error()
+
+
+class Replay:
+    """Lets a sequence take tokens again, one after the other, without their masks.
+
+    The library allows a lexer only so much work from one mask to the next, and all of these tokens may need more. So a
+    mask comes before each of them: again and again that of one place, whose states are known after the first time. It
+    is a place where nothing is forced, whose mask needs no lexer, and not the first one, whose mask is remembered.
+    """
+
+    def __init__(self, mask: RowMask) -> None:
+        self._mask = mask
+        self._place: LLMatcher | None = None
+        self._has_taken = False
+
+    def take(self, token_id: int) -> None:
+        """Take the next token."""
+        mask = self._mask
+        if (
+            self._has_taken
+            and self._place is None
+            and mask.matcher is not None
+            and not mask.matcher.compute_ff_tokens()
+        ):
+            self._place = mask.matcher.deep_copy()
+        if self._place is not None:
+            self._place.deep_copy().compute_bitmask()
+        mask.take(token_id)
+        self._has_taken = self._has_taken or mask.place.phase is Phase.ANSWERING

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from app.contract.errors import InvalidValue
 from app.text.grammar.lark_text import as_json
@@ -173,8 +174,20 @@ _JUDGED: Mapping[str, _Test] = {
 _BY_NAME = frozenset({"dependentRequired", "dependentSchemas", "dependencies"})
 
 
-def _keywords_on_the_way(value: Any) -> Iterator[str]:
+def _keywords_on_the_way(root: Any) -> Iterator[str]:
     """Yield the keywords that references lead through; a name behind `properties` or `$defs` is none."""
+    for each in objects_in(root):
+        reference = each.get("$ref")
+        _, _, pointer = reference.partition("#/") if isinstance(reference, str) else ("", "", "")
+        is_name = False
+        for part in unquote(pointer).split("/"):
+            if not is_name:
+                yield unescaped(part)
+            is_name = not is_name and part in _NAMED
+
+
+def objects_in(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield all objects in parsed JSON, whatever they are in a schema. Any thread."""
     pending = [value]
     while pending:
         each = pending.pop()
@@ -182,10 +195,9 @@ def _keywords_on_the_way(value: Any) -> Iterator[str]:
             pending += each
         elif isinstance(each, dict):
             pending += each.values()
-            reference = each.get("$ref")
-            _, _, fragment = reference.partition("#/") if isinstance(reference, str) else ("", "", "")
-            is_name = False
-            for part in fragment.split("/"):
-                if not is_name:
-                    yield part.replace("~1", "/").replace("~0", "~")
-                is_name = not is_name and part in _NAMED
+            yield each
+
+
+def unescaped(part: str) -> str:
+    """Return the key that a part of a JSON pointer stands for. Any thread."""
+    return part.replace("~1", "/").replace("~0", "~")

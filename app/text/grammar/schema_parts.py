@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from app.contract.errors import InvalidValue
 from app.text.grammar.rule_parts import FREE, Part, choice, endless, reference, sequence
-from app.text.grammar.schema_keywords import MAX_SCHEMA_DEPTH
+from app.text.grammar.schema_keywords import MAX_SCHEMA_DEPTH, objects_in, unescaped
 
 ROOT = "#"
 _WITH_PARTS = frozenset({"object", "array"})
@@ -110,7 +110,7 @@ class _Rules:
         if rest and not rest.startswith("/"):
             return self._named.get(f"{ROOT}{rest}", True)
         for part in rest.split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
+            key = unescaped(part)
             if isinstance(found, list):
                 found = found[int(key)] if key.isdecimal() and len(key) < 9 and int(key) < len(found) else True
             else:
@@ -120,16 +120,10 @@ class _Rules:
 
 def _named(root: Any) -> Iterator[tuple[str, Any]]:
     """Yield the schemas that have a name, with it: an identifier, or `#` and an anchor."""
-    pending = [root]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, list):
-            pending += value
-        elif isinstance(value, dict):
-            pending += value.values()
-            for key, mark in (("$id", ""), ("id", ""), ("$anchor", ROOT)):
-                if isinstance(name := value.get(key), str):
-                    yield f"{mark}{name.removesuffix(ROOT)}", value
+    for schema in objects_in(root):
+        for key, mark in (("$id", ""), ("id", ""), ("$anchor", ROOT)):
+            if isinstance(name := schema.get(key), str):
+                yield f"{mark}{name.removesuffix(ROOT)}", schema
 
 
 def _count(value: Any) -> int:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from app.contract.sampling_params import SamplingDefaults, SamplingParams
+from app.contract.sampling_defaults import SamplingDefaults
+from app.contract.sampling_params import SamplingParams
 from app.engine.execute.host_sampler import Sampler, SamplingRow, _candidates
 from app.engine.execute.noise import gumbel, noise_bits
 from app.engine.schedule.row_sampling import RowSampling

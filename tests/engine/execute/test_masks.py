@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import orjson
 import pytest
 import torch
 
@@ -17,6 +18,7 @@ from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import (
     NO_ALLOWED_TOKEN,
     NO_TOKEN,
+    NOT_DRAWN,
     Chunk,
     Chunks,
     RowStart,
@@ -30,7 +32,7 @@ from tests.text.grammar.served_cache import ServedCache
 
 TEXT, _ = toys.toy("byte_level")
 EOS = 1
-A, B, C, X = (TEXT.encode(letter, add_special_tokens=False)[0] for letter in "abcx")
+A, B, C, X, Z, QUOTE = (TEXT.encode(letter, add_special_tokens=False)[0] for letter in 'abcxz"')
 OPEN, CLOSE = TEXT.vocab_size - 1, TEXT.vocab_size - 2
 ABC = Grammar(GrammarKind.CHOICE, '["abc", "abx"]')
 
@@ -72,6 +74,12 @@ class MaskSetup:
         for row, _ in self.masks.take_complete():
             accepted.ends[len(self._drawing) - 1 - self._drawing[::-1].index(row)] = True
         return accepted
+
+
+def deep(number: int) -> Grammar:
+    """A grammar whose mask behind six letters takes too many states, or too much work."""
+    patterns = [{"pattern": f"^(z*q|z{{6}}(.*)k{each}(.*))$"} for each in range(number)]
+    return Grammar(GrammarKind.JSON_SCHEMA, orjson.dumps({"type": "string", "allOf": patterns}).decode())
 
 
 @pytest.fixture(params=[GrammarCache, ServedCache], ids=["local", "worker"])
@@ -189,3 +197,20 @@ def test_a_spent_budget_allows_the_closing_mark_alone(setup: MaskSetup):
     assert setup.fill((1, [X, CLOSE])) == [None, {CLOSE}, None]
     setup.accept([X, CLOSE, B])
     assert setup.fill((1, [])) == [None]
+
+
+def test_an_error_behind_draft_tokens_fails_nobody(setup: MaskSetup):
+    """They are only guesses: what was drawn behind the first mask does not count, and the row goes on."""
+    setup.start(1, deep(11), (QUOTE, Z, Z))
+    first, *_ = setup.fill((1, [Z] * 5))
+    assert first is not None and Z in first
+    accepted = setup.accept([Z] * 6)
+    assert not accepted.failures and accepted.token_ids[:2] == [Z, NOT_DRAWN]
+    setup.wait()
+    (mask,) = setup.fill((1, []))
+    assert mask is not None and Z in mask
+    while mask:
+        assert not setup.accept([Z]).failures
+        setup.wait()
+        (mask,) = setup.fill((1, []))
+    assert "too complex" in setup.accept([NO_ALLOWED_TOKEN]).failures[1]

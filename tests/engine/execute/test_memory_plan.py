@@ -71,6 +71,11 @@ def test_swap_space_larger_than_free_memory_is_rejected():
             host_plan(free, swap_space="2GiB")
 
 
+def test_a_cache_smaller_than_one_block_is_rejected_with_what_was_given_and_needed():
+    with pytest.raises(CannotStart, match=r"--kv-cache-memory is 5 bytes, and one KV block takes 32\.0 KiB; set more"):
+        plan(kv_cache_memory=5)
+
+
 def test_swap_space_smaller_than_one_block_is_rejected():
     with pytest.raises(CannotStart, match=r"of 31\.9 KiB is less than one KV block of 32\.0 KiB") as error:
         host_plan(GIB, swap_space=LAYOUT.bytes_per_block - 1)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from app.contract.grammar import Constraint, Grammar, GrammarKind
-from app.contract.sampling_params import SamplingDefaults, SamplingParams
+from app.contract.sampling_defaults import SamplingDefaults
+from app.contract.sampling_params import SamplingParams
 from app.engine.execute.host_sampler import Sampler, token_logprobs
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart, SampleLogprobs

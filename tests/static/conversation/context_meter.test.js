@@ -50,3 +50,25 @@ test("the context is short when it is nearly full, or the server has refused the
   }
   assert.equal(isTooLong([...path, answer("", undefined, { code: "overloaded" })]), false);
 });
+
+test("an answer that continues another has the tokens of that one", () => {
+  const watch = { tokens: 9, begun: 7 };
+  // Its 7 tokens and their prompt are counted; its continuation has 2.
+  const counted = answer("d", undefined, { watch, begunUsage: { prompt_tokens: 30, completion_tokens: 7 } });
+  assert.equal(tokensOf([question("a"), answer("b", [10, 5]), question("c"), counted], {}), 39);
+  // One that was stopped has no count.
+  assert.equal(tokensOf([question("a"), answer("b", [10, 5]), question("c"), answer("d", undefined, { watch })], {}), 24);
+});
+
+test("an answer that was stopped keeps its tokens after a reload", () => {
+  const stopped = answer("d", undefined, { state: "stopped", figures: { tokens: 4 } });
+  assert.equal(tokensOf([question("a"), answer("b", [10, 5]), question("c"), stopped], {}), 19);
+});
+
+test("the context is short when the longest answer that is set does not fit", () => {
+  const path = [question("a"), answer("b", [500, 100])];
+  assert.equal(isShort({ messages: path, settings: {} }, 1000), false);
+  assert.equal(isShort({ messages: path, settings: { max_tokens: 450 } }, 1000), true);
+  // More than half of the context is not waited for.
+  assert.equal(isShort({ messages: path, settings: { max_tokens: 1_000_000 } }, 1201), false);
+});

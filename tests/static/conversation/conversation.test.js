@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import test, { beforeEach, mock } from "node:test";
+import { isCut } from "../../../app/static/conversation/answer.js";
 import { Conversation } from "../../../app/static/conversation/conversation.js";
 import { Tree } from "../../../app/static/conversation/tree.js";
 import { newConversation } from "../../../app/static/store/records.js";
@@ -47,11 +48,46 @@ function askDraft(conversation) {
   conversation.ask(text);
 }
 
+test("an answer that repeated itself says so after a reload, and can go on", () => {
+  for (const [finish_reason, stop_reason, finish, goesOn] of [
+    ["length", "repetition", "repetition", true],
+    ["length", undefined, "length", true],
+    ["stop", "repetition", "stop", false], // a stop string of this text
+    ["stop", undefined, "stop", false],
+  ]) {
+    const conversation = begin();
+    conversation.ask("Again?");
+    const { stream } = conversation.open;
+    conversation.receive(stream, { t: "delta", k: 1, x: "no no" });
+    conversation.receive(stream, { t: "finish", finish_reason, stop_reason });
+    conversation.receive(stream, { t: "done" });
+    const answer = reopened(conversation).messages.at(-1);
+    assert.deepEqual([answer.finish, isCut(answer)], [finish, goesOn]);
+  }
+});
+
 /** Each stored message but the first of a branch has its parent. */
 function assertWhole({ id }) {
   const stored = library.messages(id);
   for (const { parent, text } of stored) assert.ok(parent === null || stored.some((each) => each.id === parent), text);
 }
+
+test("a message of another branch is revealed at the end of the newest branch with it", () => {
+  const conversation = begin();
+  ask(conversation, "One?", "First.");
+  const [, first] = conversation.messages;
+  ask(conversation, "Two?", "Second.");
+  conversation.regenerate(first);
+  reply(conversation, "Again.");
+  conversation.edit(first.id);
+  conversation.reveal("nowhere");
+  conversation.reveal(conversation.messages[0].id);
+  assert.deepEqual(texts(conversation), ["One?", "Again."], "it is shown already");
+  conversation.reveal(first.id);
+  assert.deepEqual(texts(conversation), ["One?", "First.", "Two?", "Second."]);
+  assert.equal(conversation.editing, null);
+  assert.deepEqual(texts(reopened(conversation)), texts(conversation));
+});
 
 test("a question whose repeated answer was refused keeps its first answer when it is asked again", () => {
   const conversation = begin();
@@ -275,4 +311,71 @@ test("a conversation of 200,000 messages is opened", () => {
     id: `m${index}`, conversation: "c", parent: null, role: "user", text: "", createdAt: index,
   }));
   assert.equal(new Tree(messages).all.length, 200_000);
+});
+
+test("a question that waits for another tab is asked once its answer is whole, and put back if it is not", () => {
+  for (const state of ["done", "stopped"]) {
+    const writer = begin();
+    writer.ask("One?");
+    const other = reopened(writer);
+    other.ask("Two?");
+    assert.equal(other.open, undefined);
+    assert.equal(other.draft.queued.text, "Two?");
+    writer.receive(writer.open.stream, { t: "delta", k: 1, x: "First." });
+    if (state === "done") writer.receive(writer.open.stream, { t: "done" });
+    else writer.stop();
+    other.merge(library.get(writer.id), library.messages(writer.id));
+    assert.equal(other.draft.queued, null);
+    assert.deepEqual(texts(other), state === "done" ? ["One?", "First.", "Two?", "waiting"] : ["One?", "First."]);
+    assert.equal(other.draft.text, state === "done" ? "" : "Two?");
+  }
+});
+
+test("a message that this page has written goes when another tab says that it was removed", () => {
+  const writer = begin();
+  ask(writer, "One?", "First.");
+  ask(writer, "Two?", "Second.");
+  const [, , { id }, answer] = writer.messages;
+  const left = library.messages(writer.id).slice(0, 2);
+  // Without a word it may only be not stored yet.
+  writer.merge(library.get(writer.id), left);
+  assert.equal(writer.messages.length, 4);
+  writer.merge(library.get(writer.id), left, [id, answer.id]);
+  assert.deepEqual(texts(writer), ["One?", "First."]);
+});
+
+/** Ask a question that is answered by the call of a tool; return the answer. */
+function askForCall(conversation) {
+  conversation.ask("How is it?");
+  const { stream } = conversation.open;
+  conversation.receive(stream, { t: "delta", k: 1, tool: [{ k: 0, id: "a", name: "weather" }, { k: 0, a: "{}" }] });
+  conversation.receive(stream, { t: "done" });
+  return conversation.messages.at(-1);
+}
+
+const result = (text) => [{ id: "a", name: "weather", text }];
+
+test("a conversation goes on with the results of calls, and with other results on a branch of its own", () => {
+  const conversation = begin();
+  conversation.giveResults(askForCall(conversation), result("sun"));
+  assert.deepEqual(conversation.open.request.messages.at(-1), { role: "tool", tool_call_id: "a", content: "sun" });
+  reply(conversation, "Fine.");
+  const given = conversation.messages.at(-2);
+  assert.deepEqual(reopened(conversation).messages.at(-2).results, result("sun"));
+  conversation.edit(given.id);
+  conversation.giveResults(given, result("rain"));
+  assert.equal(conversation.editing, null);
+  assert.equal(conversation.open.request.messages.at(-1).content, "rain");
+  assert.deepEqual(conversation.branches(conversation.messages.at(-2)), { number: 2, count: 2 });
+});
+
+test("results that the server refuses stay, and do not go into the field", () => {
+  const conversation = begin();
+  conversation.giveResults(askForCall(conversation), result("sun"));
+  refuse(conversation);
+  assert.equal(conversation.draft.text, "");
+  const refused = conversation.messages.at(-1);
+  assert.equal(refused.isReturned, undefined);
+  conversation.regenerate(refused);
+  assert.equal(conversation.open.request.messages.at(-1).content, "sun");
 });

@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import test, { beforeEach } from "node:test";
 import { Desk } from "../../../app/static/conversation/desk.js";
+// So that it is there as soon as the desk needs it.
+import "../../../app/static/conversation/titler.js";
 import { isConversation, newConversation, toConversation } from "../../../app/static/store/records.js";
 import { tabStorage } from "../../../app/static/store/web_storage.js";
 
@@ -296,4 +298,42 @@ test("a page that ends before it has taken over what another had not stored does
   tabStorage.set("quire.unstored", '{"conversations":[]}');
   makeDesk().keep();
   assert.equal(tabStorage.get("quire.unstored"), '{"conversations":[]}');
+});
+
+test("a title is asked for when nothing is being written, and given up for the next answer", async () => {
+  const requests = [];
+  const cancelled = [];
+  const general = {
+    ...link, answersAnything: true, details: {},
+    start: (id, request) => {
+      requests.push({ id, ...request });
+      return { id, isOver: false };
+    },
+    cancel: (id) => cancelled.push(id),
+  };
+  const withList = { ...library, get: (id) => kept.get(id), update: () => {} };
+  const desk = new Desk(general, withList, { onChange: () => {}, onGrowth: () => {} }, () => ({}));
+  const answer = () => {
+    const { stream } = desk.current.open;
+    desk.receive(stream, { t: "delta", k: 1, x: "Yes." });
+    desk.receive(stream, { t: "done" });
+  };
+  desk.ask("One?", []);
+  desk.current.ask("Two, which waits?");
+  answer();
+  await settled();
+  assert.equal(requests.length, 2, "the question that waited is asked, and no title");
+  answer();
+  await settled();
+  assert.equal(requests.length, 3);
+  assert.equal(requests[2].max_tokens, 16);
+  assert.deepEqual(requests[2].messages.slice(0, 2).map(({ content }) => content), ["One?", "Yes."]);
+  desk.ask("Three?", []);
+  assert.deepEqual(cancelled, [requests[2].id]);
+  answer();
+  await settled();
+  assert.equal(requests[4].max_tokens, 16, "it is asked for again");
+  desk.lose(1006);
+  desk.ask("Four?", []);
+  assert.equal(requests.length, 6);
 });

@@ -39,3 +39,10 @@ test("turns before a cut are not counted again", () => {
   path[3].keeps = 0;
   assert.deepEqual(divide(path, 2, costOf), { numTurns: 1, from: 6, end: 8 });
 });
+
+test("calls of tools and their results are parts of their turn", () => {
+  const called = [question("q"), answer("", { tools: [{}] }), question("", { results: [{}] }), answer("a")];
+  assert.deepEqual(divide([...called, ...turns(1)], 2, costOf), { numTurns: 1, from: 4, end: 6 });
+  assert.deepEqual(divide([...turns(1), ...called], 2, costOf), { numTurns: 1, from: 2, end: 6 });
+  assert.deepEqual(divide([...turns(1), ...called], 0, costOf), { numTurns: 2, from: 6, end: 6 });
+});

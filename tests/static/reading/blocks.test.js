@@ -128,6 +128,10 @@ test("emphasis beside other punctuation follows CommonMark", () => {
     ["**a*b*c", "**a<em>b</em>c"],
     ["snake_case_名", "snake_case_名"],
     ["a ~~b~~ c", "a <del>b</del> c"],
+    ["3~5 or 7~9", "3~5 or 7~9"],
+    ["~a~ b", "~a~ b"],
+    ["约3~5个，7~9个", "约3~5个，7~9个"],
+    ["a ~~3~5~~ 7~9", "a <del>3~5</del> 7~9"],
   ]) {
     assert.equal(renderBlock(text).trim(), `<p>${html}</p>`);
   }

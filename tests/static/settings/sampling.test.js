@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { LABELS, complaint } from "../../../app/static/settings/help.js";
-import { FIELDS, cleanSettings, formatField, parseField } from "../../../app/static/settings/sampling.js";
+import { FIELDS, cleanSettings, formatField, parseField, toFields } from "../../../app/static/settings/sampling.js";
 
 const field = (name) => FIELDS.find((each) => each.name === name);
 
@@ -37,6 +37,24 @@ test("stop strings are lines, at most four, each at most 64 characters", () => {
   assert.match(said("stop", "a\nb\nc\nd\ne"), /5 lines; at most 4/);
   assert.match(said("stop", "x".repeat(65)), /65 characters; at most 64/);
   assert.ok(said("stop", `x${"🙂".repeat(64)}`).isWellFormed(), "no character is cut");
+});
+
+test("a schema is an object and tools are a list, as JSON", () => {
+  assert.deepEqual(parseField(field("json_schema"), '{"type": "object"}'), { value: '{"type": "object"}' });
+  assert.deepEqual(parseField(field("tools"), '[{"type": "function"}]'), { value: '[{"type": "function"}]' });
+  assert.match(said("json_schema", '{"type"'), /^JSON schema: this is not JSON yet\. .+\.$/);
+  for (const text of ["[]", "null", "7", "true"]) assert.equal(said("json_schema", text), "JSON schema: enter an object, {…}.");
+  for (const text of ["{}", "[7]", "[null]", "[[]]"]) assert.equal(said("tools", text), "Tools: enter a list of objects, [{…}].");
+});
+
+test("a schema and tools become the fields of the request", () => {
+  const texts = { json_schema: ' {"type": "object"}', tools: '[{"type": "function", "function": {"name": "f"}}]' };
+  assert.deepEqual(toFields({ ...texts, temperature: 0.5 }), {
+    temperature: 0.5,
+    response_format: { type: "json_schema", json_schema: { name: "answer", schema: { type: "object" } } },
+    tools: [{ type: "function", function: { name: "f" } }],
+  });
+  assert.deepEqual(toFields({ json_schema: "{", tools: "{}" }), {});
 });
 
 test("unknown names and wrong values of imported settings are dropped", () => {

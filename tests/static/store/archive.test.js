@@ -89,3 +89,15 @@ test("cuts are exported and imported, as JSON and, unless they are undone, as Ma
     ["<!-- quire: cut 5 -->", undefined], ["One.", 2], ["Two?", undefined],
   ]);
 });
+
+test("results of tools are exported and imported, and damaged ones are refused", () => {
+  const records = sample();
+  const results = [{ id: "t", name: "f", text: "7" }];
+  records.messages.push(message("m3", "c1", "m2", { text: "", results }));
+  const archive = JSON.parse(writeArchive(records, new Date(0)));
+  assert.deepEqual(readArchive(JSON.stringify(archive)).messages.at(-1).results, results);
+  const markdown = writeMarkdown([{ title: "T", path: records.messages }]);
+  assert.equal(readMarkdown(markdown, 1).messages.at(-1).text, "f:\n```\n7\n```");
+  archive.conversations[0].messages[2].results = [{ id: "t", text: 7 }];
+  assert.throws(() => readArchive(JSON.stringify(archive)), /message 3/);
+});

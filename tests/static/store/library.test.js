@@ -27,12 +27,25 @@ test("search finds all words in titles and texts, also of messages that were sav
   const library = await open();
   const bread = await saved(library, "Bread", ["How much Yeast?"]);
   await saved(library, "Paper", ["How is it made?"]);
-  const titles = async (query) => (await library.search(query)).map(({ title }) => title);
+  const titles = async (query) => (await library.search(query)).map(({ conversation }) => conversation.title);
   assert.deepEqual(await titles("yeast BREAD"), ["Bread"]);
   assert.deepEqual((await titles("how")).length, 2);
   library.save(bread, [message(bread, "later", "and salt")]);
   assert.deepEqual(await titles("salt"), ["Bread"]);
   assert.deepEqual(await titles("pepper"), []);
+});
+
+test("a search gives the place with the most of the words, the oldest of several, and none for a title alone", async () => {
+  const library = await open();
+  const bread = await saved(library, "Bread", []);
+  const texts = ["salt", "Yeast and flour", "flour", "yeast, flour"];
+  library.save(bread, texts.map((text, index) => ({ ...message(bread, `m${index}`, text), createdAt: 9 - index })));
+  const placeOf = async (query) => (await library.search(query))[0].place;
+  assert.equal((await placeOf("flour yeast bread"))?.message, "m3");
+  assert.deepEqual((await placeOf("flour yeast")).excerpt, ["", "yeast", ", ", "flour", ""]);
+  assert.equal((await placeOf("SALT")).message, "m0");
+  assert.equal((await placeOf("flour")).message, "m3");
+  assert.equal(await placeOf("bread"), null);
 });
 
 test("an import with existing ids adds copies and changes nothing that is stored", async () => {

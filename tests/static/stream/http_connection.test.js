@@ -35,6 +35,10 @@ test("chunks become frames whose tokens are those of the usage", () => {
     { t: "delta", i: 0, n: 6, k: 1, x: "", tool: [{ k: 0, id: "c", name: "f" }, { k: 0, a: "{}" }] },
     { t: "finish", i: 0, n: 6, finish_reason: "tool_calls" },
   ]);
+  const repeated = { index: 0, delta: {}, finish_reason: "length", stop_reason: "repetition" };
+  assert.deepEqual(reader.read({ choices: [repeated] }), [
+    { t: "finish", i: 0, n: 6, finish_reason: "length", stop_reason: "repetition" },
+  ]);
   assert.deepEqual(reader.read({ choices: [], usage: { completion_tokens: 7 } }), []);
   assert.equal(reader.usage.completion_tokens, 7);
 });

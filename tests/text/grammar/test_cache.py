@@ -12,9 +12,10 @@ import pytest
 
 from app.contract.errors import GrammarTooCostly, InvalidValue, Overloaded, UnsupportedParameter
 from app.contract.grammar import Grammar, GrammarKind
-from app.text.grammar import cache as cache_module
+from app.text.grammar import compiled as compiled_module
 from app.text.grammar import gbnf
 from app.text.grammar.cache import GrammarCache, Rejection
+from app.text.grammar.compiled import MAX_AGAIN
 from app.text.grammar.grammar_sizes import BYTES_PER_REJECTED_BYTE, BYTES_PER_SOURCE_BYTE, ENTRY_BYTES
 from app.text.grammar.grammar_sources import lark
 from tests.text import toys
@@ -50,8 +51,8 @@ class HeldCompiler:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.num_calls, self.go_on = 0, threading.Event()
-        self._compile = cache_module.compile_grammar
-        monkeypatch.setattr(cache_module, "compile_grammar", self)
+        self._compile = compiled_module.compile_grammar
+        monkeypatch.setattr(compiled_module, "compile_grammar", self)
 
     def __call__(self, *args: Any) -> object:
         self.num_calls += 1
@@ -153,7 +154,7 @@ def test_rejections_make_room():
 
 def test_an_error_of_the_compiler_leaves_nothing(monkeypatch: pytest.MonkeyPatch):
     cache = cache_of()
-    monkeypatch.setattr(cache_module, "compile_grammar", None)
+    monkeypatch.setattr(compiled_module, "compile_grammar", None)
     with pytest.raises(TypeError):
         cache.lease(regex(1))
     assert not cache._entries and cache.num_bytes == 0
@@ -167,6 +168,20 @@ def test_without_a_vocabulary_grammars_are_unsupported():
     assert [each.is_supported for each in (GrammarCache(), cache_of(kind="word_pieces"), cache_of())] == [
         False, False, True,
     ]  # fmt: skip
+
+
+def test_a_spent_grammar_is_compiled_again_and_one_that_many_begin_again_with():
+    cache = cache_of()
+    cache.lease(regex(1))
+    first = cache.compiled(regex(1))
+    assert first is not None and cache.compiled(regex(1)) is first
+    first.is_spent = True
+    second = cache.compiled(regex(1), is_again=True)
+    assert second is not None and second is not first and not second.is_spent
+    assert all(cache.compiled(regex(1), is_again=True) is second for _ in range(MAX_AGAIN - 1))
+    assert all(cache.compiled(regex(1)) is second for _ in range(2 * MAX_AGAIN)), "for the first time"
+    assert cache.compiled(regex(1), is_again=True) is not second
+    assert cache.compiled(regex(2)) is None
 
 
 def test_matchers_are_copies():
@@ -208,7 +223,8 @@ def test_a_rejection_that_another_process_found_is_kept():
 def test_a_grammar_with_gbnf_is_known_as_lark_after_its_trial(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gbnf, "lark_of_gbnf", None)
     cache, grammar, plain = GrammarCache(is_served=True), lark('root ::= "a"'), Grammar(GrammarKind.LARK, 'start: "a"')
-    cache.accept(grammar, plain).release()
+    cache.accept(grammar, plain, compile_s=0.5).release()
+    assert cache.cost_of(grammar)[1] == 0.5
     assert cache.plain(grammar) == plain and cache.lease_decided(grammar) is not None
 
 

@@ -118,6 +118,15 @@ def test_arguments_of_calls_have_such_numbers(name: str):
     assert bits_of(row) and not bits_of(row) >> digit & 1
 
 
+@pytest.mark.parametrize(
+    "lark", ['start: "n=" %json {"type": "integer"}', 'start: %lark {\n start: "n=" x\n x: %json {"type": "number"}\n}']
+)
+def test_json_in_lark_has_such_numbers(lark: str):
+    grammar = Grammar(GrammarKind.LARK, lark)
+    text = f"n={'9' * (MAX_DIGITS - 1)}"
+    assert has_digit(grammar, text) and not has_digit(grammar, f"{text}9") and allowed(grammar, f"{text}9")
+
+
 @pytest.mark.parametrize("kind", [GrammarKind.REGEX, GrammarKind.LARK])
 def test_other_grammars_mean_what_they_say(kind: GrammarKind):
     source = "[0-9]+" if kind is GrammarKind.REGEX else "start: /[0-9]+/"

@@ -28,6 +28,12 @@ class FakeMatcher:
         self.num_asked += 1
         return self.forced[len(self.tokens) :]
 
+    def deep_copy(self) -> FakeMatcher:
+        return self
+
+    def compute_bitmask(self) -> bytes:
+        return b""
+
     def is_stopped(self) -> bool:
         return len(self.tokens) == 3
 

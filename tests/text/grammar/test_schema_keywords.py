@@ -146,6 +146,7 @@ def test_known_formats_are_enforced():
     "given",
     [
         {"$ref": "#/components/schemas/One", "components": {"schemas": {"One": {**INTEGER, "uniqueItems": False}}}},
+        {"$ref": "#/a~1%7e%62/sch%65mas/One", "a/~b": {"schemas": {"One": {**INTEGER, "uniqueItems": False}}}},
         {"$ref": "#/$defs/a/description", "$defs": {"a": {"description": INTEGER}}},
         {"$ref": "#one", "$defs": {"title": {**INTEGER, "$dynamicAnchor": "one"}}},
         {"$ref": "#/$defs/title", "$defs": {"title": {**INTEGER, "title": "One", "default": {"$ref": "#/nowhere"}}}},

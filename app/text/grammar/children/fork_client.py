@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from app.contract.errors import CannotStart, UnsupportedParameter
-from app.text.grammar.children.fork_server import MASKS, READY, TRIAL, greeting
+from app.text.grammar.children.fork_server import MASKS, READY, SHORT_TRIAL, TRIAL, greeting
 from app.text.grammar.children.trial import TrialLimits
 from app.text.tokenizer import Tokenizer
 
@@ -104,6 +104,14 @@ class ForkClient:
             CannotStart: the process that forks does not run; `start` it.
         """
         return self._fork(TRIAL)
+
+    def fork_short(self) -> socket.socket:
+        """Have a process forked for a short trial, as `fork` does. Does not block.
+
+        Raises:
+            CannotStart: see `fork`.
+        """
+        return self._fork(SHORT_TRIAL)
 
     def fork_masks(self, memory: int) -> socket.socket:
         """Have the process forked that finds masks, and return our end of its socket. Does not block.

@@ -39,8 +39,8 @@ RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 NOISE_BYTES = 8 * 2**20
 """What the trial of a small grammar takes, and more."""
 MAX_DESCRIPTORS = 2
-TRIAL, MASKS = b"t", b"m"
-"""Orders. With each comes a socket, with the latter the memory that is shared, too."""
+TRIAL, SHORT_TRIAL, MASKS = b"t", b"s", b"m"
+"""Orders. With each comes a socket, with the last one the memory that is shared, too."""
 READY = b"\n"
 """What the process says when it can fork; else it says in a line why grammars are not supported."""
 
@@ -50,6 +50,7 @@ class _Child(NamedTuple):
 
     connection: socket.socket | None
     deadline: float
+    is_short: bool
 
 
 class ForkServer:
@@ -88,10 +89,11 @@ class ForkServer:
             pid = os.fork()
         if pid == 0:
             self._become(order, descriptors)
-        connection = socket.socket(fileno=descriptors.pop(0)) if order == TRIAL and pid is not None else None
+        is_trial = order != MASKS and pid is not None
+        connection = socket.socket(fileno=descriptors.pop(0)) if is_trial else None
         if pid is not None:
             deadline = inf if connection is None else monotonic() + self._limits.wall_s
-            self._children[pid] = _Child(connection, deadline)
+            self._children[pid] = _Child(connection, deadline, order == SHORT_TRIAL)
         for descriptor in descriptors:
             os.close(descriptor)
         return True
@@ -107,18 +109,20 @@ class ForkServer:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             connection = socket.socket(fileno=descriptors[0])
-            if order == TRIAL:
-                self._try(connection)
-            else:
+            if order == MASKS:
                 MaskWorker(connection, descriptors[1], self._vocabulary).run()
+            else:
+                self._try(connection, is_short=order == SHORT_TRIAL)
             status = 0
         except MemoryError:
             status = NO_MEMORY
         finally:
             os._exit(status)  # without what the interpreter does at its end, which belongs to the process that forked
 
-    def _try(self, connection: socket.socket) -> None:
-        limit_process(cpu_s=self._limits.cpu_s, more_bytes=self._limits.memory_bytes)
+    def _try(self, connection: socket.socket, *, is_short: bool) -> None:
+        limits = self._limits
+        cpu_s = min(limits.short_s, limits.cpu_s) if is_short else limits.cpu_s
+        limit_process(cpu_s=cpu_s, more_bytes=limits.memory_bytes)
         with connection.makefile("rb") as lines:
             connection.sendall(run_trial(lines.readline(), self._vocabulary))
 
@@ -139,10 +143,12 @@ class ForkServer:
             if found == pid:
                 code, cpu_s = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
                 num_bytes = max(0, usage.ru_maxrss * RSS_UNIT - self._idle_bytes - NOISE_BYTES)
-                limit = self._limits.reached(code, is_late=pid in late, num_bytes=num_bytes)
-                connection = self._children.pop(pid).connection
-                if connection is not None:
-                    self._tell(connection, Ended(code, cpu_s, num_bytes, limit))
+                child = self._children.pop(pid)
+                if child.connection is not None:
+                    needs_longer = self._limits.has_time_left(code, is_short=child.is_short)
+                    is_late = pid in late
+                    limit = None if needs_longer else self._limits.reached(code, is_late=is_late, num_bytes=num_bytes)
+                    self._tell(child.connection, Ended(code, cpu_s, num_bytes, limit, needs_longer))
 
     def _tell(self, connection: socket.socket, ended: Ended) -> None:
         with suppress(OSError), connection:  # who has asked may be gone

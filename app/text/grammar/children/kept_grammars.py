@@ -5,17 +5,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from app.contract.grammar import Grammar
 from app.runtime.clock import Clock, monotonic
 from app.runtime.gc_tuning import trim_heap
 from app.runtime.process_limits import resident_bytes
 from app.text.grammar.children.mask_jobs import Lexer
+from app.text.grammar.compiled import MAX_AGAIN
 from app.text.grammar.grammar_sizes import MAX_BYTES
-
-if TYPE_CHECKING:
-    from llguidance import LLMatcher
 
 LOOK_S, MAX_GROWTH_BYTES = 20.0, 48 * 2**20
 
@@ -26,33 +23,36 @@ class KeptGrammars:
     def __init__(self, clock: Clock = monotonic, memory_bytes: Callable[[], int] = resident_bytes) -> None:
         self._clock, self._memory_bytes = clock, memory_bytes
         self._look_at, self._first_bytes = clock() + LOOK_S, memory_bytes()
-        self._lock = threading.Lock()
-        self._prototypes: OrderedDict[Grammar, tuple[LLMatcher, int]] = OrderedDict()  # with its bytes
-        self._lexers: dict[Grammar, Lexer] = {}
+        self._lock = threading.RLock()
+        self._lexers: OrderedDict[Grammar, tuple[Lexer, int]] = OrderedDict()  # with the bytes of compiled ones
         self._num_bytes = 0
 
-    def lexer(self, grammar: Grammar) -> Lexer:
-        """Return what the sequences with a grammar share."""
+    def lexer(self, grammar: Grammar, *, is_again: bool = False) -> Lexer:
+        """Return what a sequence that begins, perhaps again, shares with others; it is kept longest from now on."""
         with self._lock:
-            return self._lexers.setdefault(grammar, Lexer())
+            lexer, num_bytes = self._lexers.pop(grammar, (Lexer(), 0))
+            if lexer.is_spent or (is_again and lexer.num_again >= MAX_AGAIN):
+                self._num_bytes -= num_bytes
+                lexer, num_bytes = Lexer(is_again=True), 0
+            self._lexers[grammar] = lexer, num_bytes
+            lexer.num_again += is_again
+            return lexer
 
-    def get(self, grammar: Grammar) -> LLMatcher | None:
-        """Return a compiled grammar that is kept, from now on longer than all others; None if it is not kept."""
-        with self._lock:
-            if grammar not in self._prototypes:
-                return None
-            self._prototypes.move_to_end(grammar)
-            return self._prototypes[grammar][0]
-
-    def keep(self, grammar: Grammar, prototype: LLMatcher, num_bytes: int) -> None:
+    def keep(self, grammar: Grammar, lexer: Lexer, num_bytes: int) -> None:
         """Keep a compiled grammar; drop those that no sequence has begun with for longest. A sequence keeps its own."""
         with self._lock:
-            self._prototypes[grammar] = prototype, num_bytes
+            self.drop(grammar)
+            self._lexers[grammar] = lexer, num_bytes
             self._num_bytes += num_bytes
-            while self._num_bytes > MAX_BYTES and len(self._prototypes) > 1:
-                oldest, (_, num_bytes) = self._prototypes.popitem(last=False)
-                self._lexers.pop(oldest, None)
+            while self._num_bytes > MAX_BYTES and len(self._lexers) > 1:
+                _, (_, num_bytes) = self._lexers.popitem(last=False)
                 self._num_bytes -= num_bytes
+
+    def drop(self, grammar: Grammar) -> None:
+        """Do not keep a grammar any more."""
+        with self._lock:
+            _, num_bytes = self._lexers.pop(grammar, (None, 0))
+            self._num_bytes -= num_bytes
 
     def drop_grown(self) -> None:
         """Drop all, every LOOK_S seconds, if the process has grown by more than MAX_GROWTH_BYTES since it began.
@@ -65,7 +65,6 @@ class KeptGrammars:
         if self._memory_bytes() - self._first_bytes <= MAX_GROWTH_BYTES:
             return
         with self._lock:
-            self._prototypes.clear()
             self._lexers.clear()
             self._num_bytes = 0
         trim_heap()

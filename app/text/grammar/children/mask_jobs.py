@@ -7,8 +7,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
-from app.text.grammar.children.account_turns import MAX_ACCOUNTS, AccountTurns
+from app.contract.grammar import Grammar
+from app.text.grammar.children.account_turns import MAX_ACCOUNTS, SHARE, AccountTurns
 from app.text.grammar.children.mask_messages import Start
+from app.text.grammar.compiled import CompiledGrammar
 from app.text.grammar.row_mask import RowMask
 
 SHARE_S = 0.001
@@ -21,45 +23,72 @@ SURPRISE_S, SURPRISES_S = 0.01, 60.0
 
 
 class Lexer:
-    """What all sequences with one grammar share, as the library's copies do: only one thread may use it at a time.
+    """What sequences with one grammar share, as the library's copies do: only one thread may use it at a time.
 
-    Any other one would wait inside of the library, and keep the interpreter's lock meanwhile.
+    Any other one would wait inside of the library, and keep the interpreter's lock meanwhile. A spent one is replaced:
+    its sequences begin again with another one (see text/grammar/compiled), which `is_again` says before it is compiled.
     """
 
-    __slots__ = ("is_busy", "jobs")
+    __slots__ = ("compiled", "is_again", "is_busy", "jobs", "num_again")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_again: bool = False) -> None:
+        self.compiled: CompiledGrammar | None = None
+        self.is_again = is_again
+        self.num_again = 0  # sequences that were to begin again with it
         self.is_busy = False
         self.jobs: deque[tuple[Row, Job]] = deque()
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no sequence can go on with it."""
+        return self.compiled is not None and self.compiled.is_spent
 
 
 class Row:
     """One sequence: its constraint, where its mask goes, what its last job took, and those that are not done.
 
-    The jobs in `behind` follow its first one, which begins it.
+    It begins by taking its tokens and doing `job`; the jobs in `behind` follow. So it does, too, when it begins again.
     """
 
     __slots__ = (
-        "account", "ahead", "behind", "cost_s", "is_begun", "is_ended", "lexer", "mask", "num_jobs", "num_tokens",
-        "region", "start",
+        "account", "ahead", "asked_at", "behind", "cost_s", "is_begun", "is_ended", "is_new", "is_stale", "job",
+        "lexer", "mask", "num_jobs", "num_taken", "num_tokens", "region", "start",
     )  # fmt: skip
 
-    def __init__(self, start: Start, lexer: Lexer) -> None:
+    def __init__(self, start: Start, lexer: Lexer, job: Job) -> None:
         self.start = start
         self.lexer = lexer
+        self.job = job
         self.region = start.region
         self.ahead = -1
         self.account = start.account
         self.num_tokens = len(start.token_ids)
+        self.asked_at = 0.0  # when its grammar was to be compiled
+        self.num_taken = 0  # of the tokens that it is to take now
         self.mask: RowMask | None = None  # until it has begun
         self.num_jobs = 1  # its beginning
         self.is_begun = False
+        self.is_new = False  # while it begins: it has done nothing else with its lexer
+        self.is_stale = False  # it must begin again before it does anything else
         self.behind: list[Job] = []
         self.cost_s = UNKNOWN_S
         self.is_ended = False
 
+    @property
+    def grammar(self) -> Grammar:
+        """What its tokens must satisfy."""
+        grammar = self.start.constraint.grammar
+        assert grammar is not None
+        return grammar
 
-Job = Callable[[Row], None]
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """The tokens that it has, with those that it was just to take."""
+        return self.start.token_ids if self.mask is None else self.mask.token_ids
+
+
+Job = Callable[["Row"], "Job | None"]
+"""A job returns None when it is done, or what is left to do when its sequence has begun again."""
 
 
 class Jobs:
@@ -104,15 +133,28 @@ class Jobs:
     def compile_for(self, row: Row) -> None:
         """Let the grammar of a sequence be compiled before it begins."""
         with self._work:
-            self._uncompiled.append(row)
-            self._compiler.notify()
+            self._compile_for(row)
+
+    def _compile_for(self, row: Row) -> None:
+        row.asked_at = time.monotonic()
+        self._uncompiled.append(row)
+        self._compiler.notify()
 
     def next_to_compile(self) -> Row:
-        """Return the next sequence whose grammar is to be compiled, of the account that has cost least. Blocks."""
+        """Return the next sequence whose grammar is to be compiled, of the account that has cost least. Blocks.
+
+        A grammar that takes long lets others go first, each that comes within so many seconds: the longer it waits the
+        less it counts how long it takes.
+        """
         with self._work:
             while not self._uncompiled:
                 self._compiler.wait()
-            row = self._turns.next(self._uncompiled, lambda row: row.account)
+            now = time.monotonic()
+            row = self._turns.next(
+                self._uncompiled,
+                lambda row: row.account,
+                lambda row: row.start.compile_s - SHARE * (now - row.asked_at),
+            )
             self._uncompiled.remove(row)
             self.begun.set()
             return row
@@ -167,19 +209,50 @@ class Jobs:
     def end(self, row: Row, seconds: float) -> bool:
         """Note that a job is done; return whether no other one can be begun."""
         with self._work:
-            row.cost_s = seconds
             row.num_jobs -= 1
-            row.lexer.is_busy = False
-            self._spend(row.account, seconds)
-            self.num_open -= 1
+            self._stop(row, seconds)
             if not row.is_begun:
                 row.is_begun = True
                 for job in row.behind:
                     self._add(row, job)
                 row.behind.clear()
-            if not self.num_open:
-                self.begun.clear()
-            return self._next() is None
+            return self._rest()
+
+    def end_to_begin_again(self, row: Row, job: Job, lexer: Lexer, seconds: float) -> bool:
+        """Note that a job has ended because its sequence must begin again; return as `end` does."""
+        with self._work:
+            self._stop(row, seconds)
+            self._begin_again(row, job, lexer)
+            return self._rest()
+
+    def begin_again(self, row: Row, job: Job, lexer: Lexer) -> None:
+        """Let a sequence without jobs begin again with another lexer, and do a job then."""
+        with self._work:
+            row.num_jobs += 1
+            self._begin_again(row, job, lexer)
+
+    def _begin_again(self, row: Row, job: Job, lexer: Lexer) -> None:
+        """Let what waits for a sequence follow its second beginning."""
+        others = deque(each for each in row.lexer.jobs if each[0] is not row)
+        moved = [job for each, job in row.lexer.jobs if each is row]
+        self.num_open -= len(moved)
+        row.lexer.jobs = others
+        if not others:
+            self._waiting.pop(row.lexer, None)
+        row.lexer, row.job, row.is_begun = lexer, job, False
+        row.behind[:0] = moved
+        self._compile_for(row)
+
+    def _stop(self, row: Row, seconds: float) -> None:
+        row.cost_s = seconds
+        row.lexer.is_busy = False
+        self._spend(row.account, seconds)
+        self.num_open -= 1
+
+    def _rest(self) -> bool:
+        if not self.num_open:
+            self.begun.clear()
+        return self._next() is None
 
     def hold(self, rows: Sequence[Row]) -> set[Row]:
         """Keep the grammars of those sequences from all others until `release` that nobody works on; return these."""

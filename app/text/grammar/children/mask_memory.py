@@ -38,6 +38,10 @@ class MaskMemory:
         first = self.num_words * region
         return self.words[first : first + self.num_words]
 
+    def allows(self, region: int, token_id: int) -> bool:
+        """Whether a region's mask allows a token."""
+        return bool(self.words[self.num_words * region + (token_id >> 5)] >> (token_id & 31) & 1)
+
     def write(self, region: int, mask: bytes) -> None:
         """Write a whole mask."""
         self.mask(region)[:] = memoryview(mask).cast("I")

@@ -13,22 +13,19 @@ server starts another process, which begins with the tokens that the other seque
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from app.contract.errors import InvalidValue
 from app.runtime.process_limits import limit_memory
 from app.text.grammar.children.kept_grammars import KeptGrammars
-from app.text.grammar.children.mask_jobs import Jobs, Row
-from app.text.grammar.children.mask_memory import NUM_NOTES, MaskMemory
+from app.text.grammar.children.mask_jobs import Job, Jobs, Lexer, Row
+from app.text.grammar.children.mask_memory import MaskMemory
 from app.text.grammar.children.mask_messages import (
-    LIMIT_S,
     MAX_AHEAD,
     READ_BYTES,
     Draft,
@@ -44,20 +41,16 @@ from app.text.grammar.children.mask_messages import (
     read_message,
 )
 from app.text.grammar.children.mask_writer import MaskWriter
-from app.text.grammar.compile import compile_grammar, error_of
-from app.text.grammar.row_mask import RowMask
+from app.text.grammar.children.work_times import TICK_S, WorkTimes
+from app.text.grammar.compiled import CompiledGrammar
+from app.text.grammar.row_mask import Replay, RowMask
 from app.text.grammar.vocabulary import GrammarVocabulary
-
-if TYPE_CHECKING:
-    from llguidance import LLMatcher
 
 MEMORY_BYTES = 512 * 2**20
 THREAD_BYTES = 72 * 2**20
 """Address space that the system sets aside for each thread."""
 SLOW_S = 0.001
-TICK_S, IDLE_S = 0.01, 0.5
-STUCK_S = 0.5
-"""Processor time after which the system ends the process, if the watching thread cannot: a call may keep the lock."""
+IDLE_S = 0.5
 REPORT_S = 0.002
 """Masks are told together where they are all found within this time."""
 NOT_NEEDED = "It has ended"
@@ -83,8 +76,8 @@ class MaskWorker:
         self._sending = threading.Lock()
         self._grammars = KeptGrammars()
         self._is_compiling = False
-        self._calls = [0] * NUM_NOTES  # of each thread: counts what it has worked on
-        self._threads: dict[int, threading.Thread] = {MAIN: threading.current_thread()}
+        self._times = WorkTimes(self._memory.notes)
+        self._times.add(MAIN, threading.current_thread())
 
     def run(self) -> None:
         """Work until the server closes the socket of the engine."""
@@ -94,12 +87,12 @@ class MaskWorker:
         for index, work in enumerate(works, COMPILER):
             thread = threading.Thread(target=self._guarded, args=(work, index), daemon=True)
             if index != COMPILER:
-                self._threads[index] = thread
+                self._times.add(index, thread)
             thread.start()
         threading.Thread(target=self._guarded, args=(self._watch, 0), daemon=True).start()
         turns = Messages(Turn)
         while data := self._steps.recv(READ_BYTES):
-            self._arm()
+            self._times.arm()
             for turn in turns.feed(data):
                 self._take_turn(turn)
 
@@ -110,11 +103,11 @@ class MaskWorker:
             if (row := self._rows.pop(sequence_id, None)) is not None:
                 row.is_ended = True
         for start in turn.starts:
-            grammar = start.constraint.grammar
-            assert grammar is not None
-            row = self._rows[start.sequence_id] = Row(start, self._grammars.lexer(grammar))
-            if (prototype := self._grammars.get(grammar)) is not None:
-                self._jobs.begin(row, partial(self._begin, prototype))
+            assert start.constraint.grammar is not None
+            lexer = self._grammars.lexer(start.constraint.grammar)
+            row = self._rows[start.sequence_id] = Row(start, lexer, self._find)
+            if (compiled := row.lexer.compiled) is not None:
+                self._jobs.begin(row, partial(self._begin, compiled))
             else:
                 self._jobs.compile_for(row)
         if turn.takes:
@@ -130,28 +123,55 @@ class MaskWorker:
         rows = [self._rows[take.sequence_id] for take in takes]
         held = self._jobs.hold(rows)
         took, going_on = [], []
+        again: list[tuple[Row, Job]] = []
         for row, take in zip(rows, takes, strict=True):
             if row not in held:
                 self._jobs.put([row], partial(self._take_later, take))
                 continue
-            self._note(MAIN, take.sequence_id)
-            took.append(_take(row, take))
-            if _goes_on(took[-1]):
+            self._times.note(MAIN, take.sequence_id)
+            if (taken := self._take(row, take)) is None:
+                again.append((row, partial(self._take_later, take)))
+                continue
+            took.append(taken)
+            if _goes_on(taken):
                 going_on.append(row)
-        is_quick = self._jobs.is_quick(going_on)
-        ready = [self._find_here(row) for row in going_on] if is_quick else []
-        self._note(MAIN, 0)
+        ready: list[Ready] = []
+        if is_quick := self._jobs.is_quick(going_on):
+            found = [(row, self._find_here(row)) for row in going_on]
+            ready = [each for _, each in found if each is not None]
+            again += [(row, self._find) for row, each in found if each is None]
+        self._times.note(MAIN, 0)
         self._jobs.release(held)
         with self._sending:
             self._ready += ready  # told behind what was taken, not before by another thread
             self._tell(tuple(took))
         if not is_quick:
             self._jobs.put(going_on, self._find)
+        for row, job in again:
+            self._jobs.begin_again(row, job, self._other_lexer(row))
 
-    def _find_here(self, row: Row) -> Ready:
+    def _take(self, row: Row, take: Take) -> Took | None:
+        """Let a sequence take tokens up to its end or a failure; None where it must begin again first."""
+        mask = row.mask
+        assert mask is not None
+        may_go_on = self._may_go_on(row)
+        for token_id in take.token_ids[row.num_taken :]:
+            if not may_go_on or mask.failure is not None or (row.num_taken and mask.is_complete):
+                break
+            row.num_taken += 1
+            mask.take(token_id)
+            may_go_on = self._may_go_on(row)
+        if not may_go_on:
+            return None
+        num_taken, row.num_taken = row.num_taken, 0
+        row.region, row.ahead = take.region, take.ahead
+        row.num_tokens += num_taken
+        return Took(take.sequence_id, num_taken, mask.is_complete, mask.failure)
+
+    def _find_here(self, row: Row) -> Ready | None:
         """Make the next mask of a sequence on the main thread, which is quicker than to wake another one."""
         began = time.thread_time()
-        self._note(MAIN, row.start.sequence_id)
+        self._times.note(MAIN, row.start.sequence_id)
         ready = self._next(row)
         self._jobs.spend(row, time.thread_time() - began)
         return ready
@@ -162,66 +182,99 @@ class MaskWorker:
         while True:
             row, job = self._jobs.take()
             began = time.thread_time()
-            self._note(index, row.start.sequence_id)
-            job(row)
-            self._note(index, 0)
-            has_no_more = self._jobs.end(row, time.thread_time() - began)
+            self._times.note(index, row.start.sequence_id)
+            rest = job(row)
+            self._times.note(index, 0)
+            seconds = time.thread_time() - began
+            if rest is None:
+                has_no_more = self._jobs.end(row, seconds)
+            else:
+                has_no_more = self._jobs.end_to_begin_again(row, rest, self._other_lexer(row), seconds)
             with self._sending:
                 if has_no_more or time.perf_counter() - self._began > REPORT_S:
                     self._tell()
 
-    def _begin(self, prototype: LLMatcher | str, row: Row) -> None:
-        """Begin a sequence with the tokens that it has; it fails where a text says why there is no `prototype`."""
-        constraint, sequence_id = row.start.constraint, row.start.sequence_id
-        if isinstance(prototype, str):
-            row.mask = RowMask(constraint, None, ())
-            row.mask.failure = prototype
-            self._find(row)
-            return
-        row.mask = RowMask(constraint, prototype.deep_copy(), (), self._vocabulary.digits)
-        index = self._index()
-        for token_id in row.start.token_ids:
+    def _begin(self, compiled: CompiledGrammar | str, row: Row) -> Job | None:
+        """Let a sequence take the tokens that it has; it fails where a text says why nothing is `compiled`."""
+        constraint, token_ids = row.start.constraint, row.token_ids
+        if isinstance(compiled, str):
+            row.mask = RowMask(constraint, None, token_ids)
+            row.mask.failure = compiled
+            return row.job(row)
+        if compiled.is_spent:
+            return row.job
+        mask = row.mask = RowMask(constraint, compiled.matcher(), (), self._vocabulary.digits)
+        index, replay = self._times.index(), Replay(mask)
+        for token_id in token_ids:
             if row.is_ended:
                 break
-            self._note(index, sequence_id)  # each token may cost what a step may
-            row.mask.take(token_id)
-        self._note(index, sequence_id)
-        self._find(row)
+            self._times.note(index, row.start.sequence_id)  # each token may cost what a step may
+            replay.take(token_id)
+        self._times.note(index, row.start.sequence_id)
+        row.is_stale, row.is_new = False, True
+        rest = row.job(row) if self._may_go_on(row) else row.job
+        row.is_new = False
+        return rest
 
-    def _take_later(self, take: Take, row: Row) -> None:
+    def _take_later(self, take: Take, row: Row) -> Job | None:
         """Let a sequence take tokens, and find its next mask."""
-        took = _take(row, take)
+        if (took := self._take(row, take)) is None:
+            return partial(self._take_later, take)
         with self._sending:
             self._tell((took,))
-        if _goes_on(took):
-            self._note(self._index(), take.sequence_id)  # the mask may cost as much again
-            self._find(row)
+        if not _goes_on(took):
+            return None
+        self._times.note(self._times.index(), take.sequence_id)  # the mask may cost as much again
+        return self._find(row)
 
-    def _find(self, row: Row) -> None:
+    def _find(self, row: Row) -> Job | None:
         """Make the mask of a sequence, and say so."""
-        self._add(self._next(row))
+        if (ready := self._next(row)) is None:
+            return self._find
+        self._add(ready)
+        return None
 
-    def _next(self, row: Row) -> Ready:
-        """Make the mask of a sequence, and ask for the tokens that must come next."""
+    def _next(self, row: Row) -> Ready | None:
+        """Make the mask of a sequence, and ask for the tokens that must come next; None where it must begin again."""
         mask = row.mask
         assert mask is not None
         began = time.thread_time()
         forced: tuple[int, ...] = ()
         if mask.failure is None and not row.is_ended:
+            if not self._may_go_on(row):
+                return None
             self._writer.write(mask, row.region, mask.place, mask.end)
+            if not self._may_go_on(row):
+                return None
             if mask.failure is None:
                 forced = tuple(mask.forced())
         is_slow = time.thread_time() - began > SLOW_S
         ahead: Drafted | None = None
         if forced and not is_slow and row.ahead >= 0:
-            self._note(self._index(), row.start.sequence_id)  # they may cost as much again
-            ahead = Drafted(row.start.sequence_id, *self._writer.write_behind(mask, row.ahead, forced[:MAX_AHEAD]))
+            self._times.note(self._times.index(), row.start.sequence_id)  # they may cost as much again
+            ahead = self._behind(row, row.ahead, forced[:MAX_AHEAD])
         return Ready(row.start.sequence_id, row.num_tokens, is_slow, mask.failure, forced, ahead)
 
     def _draft(self, draft: Draft, row: Row) -> None:
         """Make the masks behind draft tokens."""
-        assert row.mask is not None
-        self._add(Drafted(draft.sequence_id, *self._writer.write_behind(row.mask, draft.region, draft.token_ids)))
+        none = Drafted(draft.sequence_id, -1)
+        self._add(self._behind(row, draft.region, draft.token_ids) or none)
+
+    def _behind(self, row: Row, first_region: int, token_ids: Sequence[int]) -> Drafted | None:
+        """Make the masks behind tokens that may follow; None where they cannot be made.
+
+        What is in error behind tokens that may never come must not fail the sequence: it begins again.
+        """
+        mask = row.mask
+        assert mask is not None
+        if row.region < 0 or not self._may_go_on(row):
+            return None
+        found = self._writer.write_behind(mask, row.region, first_region, token_ids)
+        if mask.is_broken:
+            self._failure_of(row)
+            row.is_stale = True
+            return None
+        return Drafted(row.start.sequence_id, *found)
 
     # --- Compile thread -------------------------------------------------------------------------------------------
 
@@ -231,37 +284,56 @@ class MaskWorker:
             self._is_compiling = True
             self._memory.notes[index] = row.start.sequence_id
             began = time.thread_time()
-            prototype = self._compiled(row)
+            compiled = self._compiled(row)
             self._memory.notes[index] = 0
             self._is_compiling = False
             self._jobs.end_compiling(row, time.thread_time() - began)
-            self._jobs.begin(row, partial(self._begin, prototype))
+            self._jobs.begin(row, partial(self._begin, compiled))
 
-    def _compiled(self, row: Row) -> LLMatcher | str:
+    def _compiled(self, row: Row) -> CompiledGrammar | str:
         """Return the compiled grammar of a sequence, or why there is none."""
-        grammar = row.start.constraint.grammar
-        assert grammar is not None
+        grammar, lexer = row.grammar, row.lexer
         if row.is_ended:
             return NOT_NEEDED
-        if (known := self._grammars.get(grammar)) is not None:
-            return known
-        try:
-            prototype = compile_grammar(grammar, self._vocabulary)
-        except InvalidValue as error:
-            return error.message
-        self._grammars.keep(grammar, prototype, row.start.num_bytes)
-        return prototype
+        if lexer.compiled is None:
+            try:
+                lexer.compiled = CompiledGrammar.compile(grammar, self._vocabulary, is_again=lexer.is_again)
+            except InvalidValue as error:
+                self._grammars.drop(grammar)
+                return error.message
+            self._grammars.keep(grammar, lexer, row.start.num_bytes)
+        return lexer.compiled
+
+    # --- Errors, on any thread that works on the grammar ----------------------------------------------------------
+
+    def _may_go_on(self, row: Row) -> bool:
+        """Whether a sequence can go on, or has failed; if not, it must begin again."""
+        mask = row.mask
+        assert mask is not None
+        if mask.failure is None and not row.is_stale and not row.lexer.is_spent:
+            if not mask.is_broken:
+                return True
+            mask.failure = self._failure_of(row)
+        return mask.failure is not None
+
+    def _failure_of(self, row: Row) -> str | None:
+        """Return why a sequence fails whose matcher is in error; None if it may begin again."""
+        lexer, mask = row.lexer, row.mask
+        assert lexer.compiled is not None and mask is not None and mask.matcher is not None
+        failure = lexer.compiled.failure_of(mask.matcher, is_new=row.is_new)
+        if lexer.is_spent:  # its memory is needed for the next one
+            for other in [*self._rows.values(), row]:
+                if other.lexer is lexer and other.mask is not None:
+                    other.mask.matcher = None
+        return failure
+
+    def _other_lexer(self, row: Row) -> Lexer:
+        """Return what a sequence begins again with."""
+        lexer = self._grammars.lexer(row.grammar, is_again=True)
+        lexer.is_again = lexer.is_again or lexer.compiled is None
+        return lexer
 
     # --- All threads ----------------------------------------------------------------------------------------------
-
-    def _index(self) -> int:
-        thread = threading.current_thread()
-        return next(index for index, each in self._threads.items() if each is thread)
-
-    def _note(self, index: int, sequence_id: int) -> None:
-        """Note which sequence a thread works on from now on."""
-        self._calls[index] += 1
-        self._memory.notes[index] = sequence_id
 
     def _add(self, result: Ready | Drafted) -> None:
         with self._sending:
@@ -287,62 +359,24 @@ class MaskWorker:
 
     # --- Watching thread ------------------------------------------------------------------------------------------
 
-    def _arm(self) -> None:
-        """Let the system end the process unless it comes here again: before any work, and while there is some."""
-        signal.setitimer(signal.ITIMER_PROF, STUCK_S)
-
     @property
     def _is_working(self) -> bool:
         return self._jobs.num_open > 0 or self._memory.notes[MAIN] != 0 or self._is_compiling
 
     def _watch(self, _: int) -> None:
-        seen: dict[int, tuple[int, float]] = {}  # of each thread: what it worked on, and its processor time then
         while True:
             if not self._is_working:
-                seen.clear()
+                self._times.forget()
                 self._jobs.begun.wait(IDLE_S)
-            self._arm()
+            self._times.arm()
             self._grammars.drop_grown()
             time.sleep(TICK_S)
             self._jobs.share()
             with self._sending:
                 if time.perf_counter() - self._began > REPORT_S:
                     self._tell()  # for threads that work on something else already
-            for index, thread in self._threads.items():
-                sequence_id = self._memory.notes[index]
-                calls, spent_s = self._calls[index], _processor_time(thread)
-                if not sequence_id or index not in seen or seen[index][0] != calls:
-                    seen[index] = (calls, spent_s)
-                elif spent_s - seen[index][1] > LIMIT_S - TICK_S:  # it had begun before
-                    self._memory.notes[0] = sequence_id
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _take(row: Row, take: Take) -> Took:
-    """Let a sequence take tokens up to its end or a failure."""
-    mask, num_taken = row.mask, 0
-    assert mask is not None
-    for token_id in take.token_ids:
-        if mask.failure is not None:
-            break
-        num_taken += 1
-        mask.take(token_id)
-        if mask.matcher is not None and mask.matcher.is_error():
-            mask.failure = error_of(mask.matcher)
-        if mask.is_complete:
-            break
-    row.region, row.ahead = take.region, take.ahead
-    row.num_tokens += num_taken
-    return Took(take.sequence_id, num_taken, mask.is_complete, mask.failure)
+            self._times.check()
 
 
 def _goes_on(took: Took) -> bool:
     return took.failure is None and not took.is_complete
-
-
-def _processor_time(thread: threading.Thread) -> float:
-    """Return the processor time of a thread; where the system does not tell, the time on the clock."""
-    assert thread.ident is not None
-    if not hasattr(time, "pthread_getcpuclockid"):
-        return time.monotonic()
-    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))

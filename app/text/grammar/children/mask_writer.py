@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from app.text.grammar.children.mask_memory import MaskMemory
 from app.text.grammar.children.mask_messages import Setup
-from app.text.grammar.compile import error_of
 from app.text.grammar.row_mask import Phase, Place, RowMask
 
 
@@ -22,7 +21,7 @@ class MaskWriter:
         self._unending, self._nothing = bytes(unending), bytes(self._mask_bytes)
 
     def write(self, mask: RowMask, region: int, place: Place, end: bytes) -> None:
-        """Write the mask at one place of a sequence, unless `region` is -1; note a failure of its grammar.
+        """Write the mask at one place of a sequence, unless `region` is -1; its matcher may be in error then.
 
         `end` is the end of the text in the grammar there.
         """
@@ -40,14 +39,15 @@ class MaskWriter:
             return
         mask.matcher.unsafe_compute_mask_ptr(memory.address(region), self._mask_bytes)
         if mask.matcher.is_error():
-            mask.failure = error_of(mask.matcher)
             return
         mask.limit(memory.mask(region), end)
         if place.phase is Phase.OUTSIDE and mask.gate.marks is not None:
             memory.allow(region, mask.gate.marks.open_id)
 
-    def write_behind(self, mask: RowMask, first_region: int, token_ids: Sequence[int]) -> tuple[int, bool]:
-        """Write the masks behind tokens that may follow, up to the first that the grammar forbids or ends with.
+    def write_behind(self, mask: RowMask, region: int, first_region: int, token_ids: Sequence[int]) -> tuple[int, bool]:
+        """Write the masks behind tokens that may follow, up to the first that is forbidden or ends the answer.
+
+        The sequence's own mask is in `region`. Its matcher may be in error then.
 
         Returns:
             How many there are, and whether the answer ends with the next token.
@@ -58,13 +58,17 @@ class MaskWriter:
         for token_id in token_ids:
             before, place = place, mask.gate.after(place, token_id)
             if before.phase is not Phase.THINKING and place.phase is Phase.ANSWERING:
-                if not matcher.validate_tokens([token_id]) or not matcher.consume_token(token_id):
+                # Not by `validate_tokens`, which forbids all without an error where a lexer is spent.
+                if not self._memory.allows(region, token_id) or not matcher.consume_token(token_id):
                     break
                 num_consumed += 1
                 end = mask.behind(end, token_id)
                 if is_complete := matcher.is_stopped() and not matcher.is_error():
                     break
-            self.write(mask, first_region + count, place, end)
+            region = first_region + count
+            self.write(mask, region, place, end)
+            if matcher.is_error():
+                break
             count += 1
         if num_consumed:
             matcher.rollback(num_consumed)

@@ -29,12 +29,18 @@ _OUT_OF_MEMORY = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)  # the libra
 class TrialLimits(NamedTuple):
     """What a trial may take: processor time, memory beyond what it begins with (on Linux), and time on the clock.
 
-    The clock ends it on a machine that gives it hardly any processor time.
+    The clock ends it on a machine that gives it hardly any processor time. A short trial may take `short_s` of it, and
+    says nothing about a grammar that takes longer.
     """
 
     cpu_s: float = 1.0
     memory_bytes: int = 512 * 2**20
     wall_s: float = 20.0
+    short_s: float = 0.1
+
+    def has_time_left(self, status: int, *, is_short: bool) -> bool:
+        """Whether a trial has ended only because it was a short one."""
+        return is_short and status == -signal.SIGPROF and self.short_s < self.cpu_s
 
     def reached(self, status: int, *, is_late: bool, num_bytes: int = 0) -> str | None:
         """Return what a grammar has taken too much of, as a sentence, by the end of its trial; None if of nothing."""
@@ -62,13 +68,15 @@ class Ended(msgspec.Struct, frozen=True):
     """How the process of a trial has ended, and its processor time.
 
     `status` is its exit code, or that of the signal that has ended it, negative. `num_bytes` is the most memory that it
-    has taken, beyond what the trial of any grammar takes. `limit` says which limit was reached, if one was.
+    has taken, beyond what the trial of any grammar takes. `limit` says which limit was reached, if one was. With
+    `needs_longer` it was a short trial, which was not enough.
     """
 
     status: int
     cpu_s: float
     num_bytes: int = 0
     limit: str | None = None
+    needs_longer: bool = False
 
 
 def encode_grammar(grammar: Grammar) -> bytes:

@@ -178,8 +178,9 @@ def test_startup_reports_the_uses_of_memory():
     names = ["weights", "graphs", "activations", "KV cache of 320 tokens", "left free"]
     assert [line.split("  ")[0] for line in model_info.memory] == names
     assert all("KiB" in line or "MiB" in line or "GiB" in line for line in model_info.memory)
-    *memory, last = ready_line(model_info, "http://127.0.0.1:8000").splitlines()
+    *memory, defaults, last = ready_line(model_info, ["http://127.0.0.1:8000"]).splitlines()
     assert last.startswith("Ready: ") and last.endswith(" http://127.0.0.1:8000")
+    assert defaults.startswith("  sampling defaults: ")
     assert [line.strip() for line in memory] == list(map(str.strip, model_info.memory))
 
 

@@ -75,6 +75,22 @@ def test_a_limit_ends_a_trial(grammar: Grammar, limits: TrialLimits, words: str)
         wait_for(lambda: not forked_by(client))
 
 
+def test_a_short_trial_says_nothing_about_a_grammar_that_takes_longer():
+    """Where a whole one may take no longer it is one."""
+    for cpu_s, limit in ((600.0, None), (0.1, "It takes more than 0.1 s of processor time to compile.")):
+        with forking(TrialLimits(cpu_s=cpu_s, wall_s=600)) as client:
+            verdict, ended = tried(client, ENDLESS, is_short=True)
+            assert verdict is None and ended.limit == limit and ended.needs_longer == (limit is None)
+            verdict, ended = tried(client, SCHEMA, is_short=True)
+            assert verdict == Verdict() and not ended.needs_longer
+
+
+def test_a_short_trial_has_the_other_limits():
+    with forking(TrialLimits(cpu_s=600, wall_s=0.1, short_s=60)) as client:
+        _, ended = tried(client, ENDLESS, is_short=True)
+        assert "within 0.1 s" in (ended.limit or "") and not ended.needs_longer
+
+
 def test_a_trial_that_somebody_else_has_ended_has_no_verdict_and_no_limit():
     with forking(PLENTY) as client, client.fork() as connection:
         connection.sendall(encode_grammar(ENDLESS))

@@ -2,50 +2,83 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.grammar.children.kept_grammars import LOOK_S, MAX_GROWTH_BYTES, KeptGrammars
+from app.text.grammar.compiled import MAX_AGAIN, CompiledGrammar
 from app.text.grammar.grammar_sizes import MAX_BYTES
 
 A, B, C = (Grammar(GrammarKind.REGEX, letter) for letter in "abc")
 
 
-def prototype() -> Any:
-    return object()
-
-
 def test_those_are_kept_that_were_used_last():
     kept = KeptGrammars()
-    first, second, third = prototype(), prototype(), prototype()
-    lexer = kept.lexer(B)
+    first, second, third = (kept.lexer(grammar) for grammar in (A, B, C))
     kept.keep(A, first, MAX_BYTES // 2)
     kept.keep(B, second, MAX_BYTES // 2)
-    assert kept.get(A) is first
+    assert kept.lexer(A) is first
     kept.keep(C, third, 1)
-    assert kept.get(A) is first and kept.get(B) is None and kept.get(C) is third
-    assert kept.lexer(B) is not lexer, "one that is compiled again has a lexer of its own"
+    assert kept.lexer(A) is first and kept.lexer(C) is third
+    assert kept.lexer(B) is not second, "one that is compiled again has a lexer of its own"
 
 
 def test_one_is_kept_however_large_it_is():
-    kept, only = KeptGrammars(), prototype()
+    kept = KeptGrammars()
+    only = kept.lexer(A)
     kept.keep(A, only, 2 * MAX_BYTES)
-    assert kept.get(A) is only
+    assert kept.lexer(A) is only
+
+
+def test_one_that_is_not_compiled_takes_no_room():
+    kept = KeptGrammars()
+    first, rejected = kept.lexer(A), kept.lexer(B)
+    kept.drop(B)
+    assert kept.lexer(A) is first and kept.lexer(B) is not rejected
+    kept.keep(A, first, MAX_BYTES)
+    assert kept.lexer(A) is first
+
+
+def test_a_spent_lexer_is_replaced_and_its_room_is_free():
+    kept = KeptGrammars()
+    first, other = kept.lexer(A), kept.lexer(B)
+    first.compiled = CompiledGrammar(cast(Any, None))
+    kept.keep(A, first, MAX_BYTES)
+    assert kept.lexer(A) is first
+    first.compiled.is_spent = True
+    second = kept.lexer(A)
+    assert second is not first and second.compiled is None and kept.lexer(A) is second
+    kept.keep(A, second, MAX_BYTES // 2)
+    kept.keep(B, other, MAX_BYTES // 2)
+    assert kept.lexer(A) is second and kept.lexer(B) is other
+
+
+def test_only_so_many_sequences_begin_again_with_one_lexer():
+    kept = KeptGrammars()
+    first = kept.lexer(A)
+    first.compiled = CompiledGrammar(cast(Any, None))
+    first.compiled.is_spent = True
+    second = kept.lexer(A, is_again=True)
+    assert second.is_again
+    assert all(kept.lexer(A, is_again=True) is second for _ in range(MAX_AGAIN - 1))
+    assert all(kept.lexer(A) is second for _ in range(2 * MAX_AGAIN)), "of those that begin for the first time"
+    third = kept.lexer(A, is_again=True)
+    assert third is not second and third.is_again
 
 
 def test_all_are_dropped_where_the_process_has_grown():
     now, num_bytes = 0.0, 100
-    kept, only = KeptGrammars(lambda: now, lambda: num_bytes), prototype()
+    kept = KeptGrammars(lambda: now, lambda: num_bytes)
+    only = kept.lexer(A)
     kept.keep(A, only, 1)
-    lexer = kept.lexer(A)
     num_bytes += MAX_GROWTH_BYTES + 1
     kept.drop_grown()
-    assert kept.get(A) is only, "it does not look that often"
+    assert kept.lexer(A) is only, "it does not look that often"
     now += LOOK_S
     kept.drop_grown()
-    assert kept.get(A) is None and kept.lexer(A) is not lexer
+    assert kept.lexer(A) is not only
     num_bytes = 100 + MAX_GROWTH_BYTES
     kept.keep(A, only, 1)
     now += LOOK_S
     kept.drop_grown()
-    assert kept.get(A) is only
+    assert kept.lexer(A) is only

@@ -24,8 +24,12 @@ from tests.text.grammar.processes import HANG_S
 CONSTRAINT = Constraint(Grammar(GrammarKind.REGEX, "a"))
 
 
-def make_row(number: int, lexer: Lexer | None = None, account: str = "") -> Row:
-    return Row(Start(number, 0, account, CONSTRAINT, (), 1), lexer or Lexer())
+def nothing(row: Row) -> None:
+    """A job."""
+
+
+def make_row(number: int, lexer: Lexer | None = None, account: str = "", compile_s: float = 0.0) -> Row:
+    return Row(Start(number, 0, account, CONSTRAINT, (), 1, compile_s), lexer or Lexer(), nothing)
 
 
 def named(names: list[str], name: str) -> Job:
@@ -53,6 +57,46 @@ def test_nothing_comes_before_the_beginning_of_a_sequence():
     for _ in range(3):
         work(jobs)
     assert names == ["begin1", "take1", "draft1"] and jobs.num_open == 0 and not jobs.begun.is_set()
+
+
+def test_a_sequence_that_begins_again_does_what_is_left_first_and_then_what_waits():
+    """Its grammar is compiled in between; others with the old lexer go on."""
+    jobs, names, old, new = Jobs(), list[str](), Lexer(), Lexer()
+    row, other = make_row(1, old), make_row(2, old)
+    for each in (row, other):
+        jobs.begin(each, named(names, "begin"))
+        work(jobs)
+    jobs.put([row], named(names, "find"))
+    jobs.put([row, other], named(names, "draft"))
+    (found, job) = jobs.take()
+    assert found is row
+    jobs.put([row], named(names, "take"))
+    assert not jobs.end_to_begin_again(row, job, new, 0.1), "the other one has a job"
+    jobs.put([row], named(names, "late"))
+    work(jobs)
+    assert names[2:] == ["draft2"] and jobs.num_open == 0 and jobs.hold([row]) == set()
+    assert jobs.next_to_compile() is row and row.lexer is new
+    jobs.end_compiling(row, 0.1)
+    jobs.begin(row, row.job)
+    for _ in range(4):
+        work(jobs)
+    assert names[3:] == ["find1", "draft1", "take1", "late1"] and jobs.num_open == 0
+    assert jobs.hold([row]) == {row}
+
+
+def test_a_held_sequence_may_begin_again():
+    jobs, names, old, new = Jobs(), list[str](), Lexer(), Lexer()
+    row = make_row(1, old)
+    jobs.begin(row, named(names, "begin"))
+    work(jobs)
+    assert jobs.hold([row]) == {row}
+    jobs.release({row})
+    jobs.begin_again(row, named(names, "take"), new)
+    assert jobs.hold([row]) == set() and jobs.next_to_compile() is row
+    jobs.end_compiling(row, 0.0)
+    jobs.begin(row, row.job)
+    work(jobs)
+    assert names == ["begin1", "take1"] and jobs.hold([row]) == {row}
 
 
 def test_only_grammars_that_nobody_works_on_are_held():
@@ -95,6 +139,24 @@ def test_grammars_are_compiled_for_the_account_first_that_has_cost_least():
         jobs.end_compiling(row, 0.1)
         found.append(row.start.sequence_id)
     assert found == [0, 3, 1, 2] and not jobs.begun.is_set()
+
+
+def test_grammars_that_take_long_are_compiled_behind_those_that_do_not_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Not even where new accounts with short ones come without end."""
+    now = 100.0
+    monkeypatch.setattr(account_turns.time, "monotonic", lambda: now)
+    jobs, found = Jobs(), list[int]()
+    for number in (1, 2):
+        jobs.compile_for(make_row(number, account=f"long {number}", compile_s=0.8))
+    for number in range(10, 20):
+        jobs.compile_for(make_row(number, account=f"short {number}", compile_s=0.01))
+        now += 0.5
+        row = jobs.next_to_compile()
+        jobs.end_compiling(row, row.start.compile_s)
+        found.append(row.start.sequence_id)
+    assert found[:6] == [10, 11, 12, 13, 14, 15] and {1, 2} <= set(found)
 
 
 def test_who_goes_on_for_long_does_not_wait_for_accounts_that_come_later(monkeypatch: pytest.MonkeyPatch):

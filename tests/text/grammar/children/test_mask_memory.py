@@ -29,6 +29,7 @@ def test_what_one_map_writes_the_other_one_reads(descriptor: int):
     theirs.allow(0, 0)
     theirs.allow(1, 33)
     theirs.allow(1, 95)
+    assert ours.allows(1, 33) and ours.allows(1, 95) and not ours.allows(1, 34) and not ours.allows(0, 33)
     assert (ours.notes[0], ours.notes[NUM_NOTES - 1], sum(ours.notes[1:-1])) == (2**63, 7, 0)
     assert np.frombuffer(ours.words, np.uint32).reshape(REGIONS, WORDS).tolist() == [
         [1, 0, 0], [0, 2, 1 << 31], [0, 0, 0], [1, 2, 3],

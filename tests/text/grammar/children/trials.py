@@ -35,9 +35,9 @@ def forking(limits: TrialLimits | None = None, *, is_started: bool = True) -> It
         client.close()
 
 
-def tried(client: ForkClient, grammar: Grammar) -> tuple[Verdict | None, Ended]:
+def tried(client: ForkClient, grammar: Grammar, *, is_short: bool = False) -> tuple[Verdict | None, Ended]:
     """What a trial of a grammar says, and how it ended."""
-    with client.fork() as connection:
+    with client.fork_short() if is_short else client.fork() as connection:
         connection.settimeout(HANG_S)
         connection.sendall(encode_grammar(grammar))
         return received(connection)

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from app import cli
-from app.commands.unicode_text import as_unicode
 from app.config.settings import load_config
+from app.config.unicode_text import as_unicode
 from app.contract.errors import ConfigurationError
 from tests.checkpoints import tiny
 
@@ -49,6 +49,7 @@ def test_unicode_stays_as_it_is(text):
 )
 def test_standard_input_that_is_no_utf8_is_one_line(capsys, monkeypatch, arguments, errors):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), "utf-8", errors))
+    monkeypatch.setattr("app.commands.remote.listed_models", lambda url, key: [])  # as of a server that is there
     assert cli.main([str(tiny("Llama")) if each == "MODEL" else each for each in arguments]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "is not UTF-8: it has the byte 0xe9 after 'caf'" in error
@@ -73,3 +74,22 @@ def test_a_key_that_no_header_can_have_is_one_line(capsys, monkeypatch, key):
     monkeypatch.setenv("QUIRE_API_KEY", key)
     assert cli.main(["chat", "--url", "http://127.0.0.1:1"]) == 2
     assert "ASCII" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("setting", ["--config", "--chat-template", "--pin-prefix"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'api_key = "secret"\r\nmodel = "caf\xe9"\n', "the byte 0xe9 at line 2, column 13;"),
+        ("a = 1".encode("utf-16"), "the byte 0xff at line 1, column 1;"),
+        (b"# \xed\xa0\x80", "the byte 0xed at line 1, column 3;"),
+    ],
+    ids=["latin-1", "utf-16", "a surrogate"],
+)
+def test_files_that_are_no_utf8_are_one_line_with_the_place_and_no_text(capsys, tmp_path, setting, content, words):
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    assert cli.main(["serve", "--port", "0", setting, str(file)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"{file} is not UTF-8: it has {words} convert it" in error
+    assert "secret" not in error and "codec" not in error

@@ -1,0 +1,123 @@
+"""How an answer is shown while it is generated: as it is, wrapped at words, or (in `markdown_screen`) as Markdown."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Protocol, TextIO
+
+from app.commands.streamed_text import AnswerEnd, TextStream
+from app.runtime.visible_text import visible
+
+
+class Screen(Protocol):
+    """Shows one answer. One thread."""
+
+    def write(self, text: str) -> None:
+        """Show the next piece."""
+
+    def end(self) -> None:
+        """Show what was held back, and end the line."""
+
+
+class RawScreen:
+    """For files and pipes: the answer's own characters."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """See Screen.write."""
+        self._stream.write(text)
+        self._stream.flush()
+
+    def end(self) -> None:
+        """See Screen.end."""
+        self.write("\n")
+
+
+class WrappedScreen:
+    """For terminals without colours: plain text that wraps between words. A word is shown once it is complete."""
+
+    def __init__(self, stream: TextIO, width: int) -> None:
+        self._stream = stream
+        self._width = width
+        self._column = 0
+        self._gap = ""  # blanks before the word; dropped where a line ends
+        self._word = ""
+
+    def write(self, text: str) -> None:
+        """See Screen.write."""
+        shown = ""
+        for char in visible(text).replace("\t", "    "):
+            if char not in " \n":
+                self._word += char
+                continue
+            shown += self._take_word()
+            self._gap += char
+            if char == "\n":
+                shown, self._gap, self._column = f"{shown}\n", "", 0
+        self._stream.write(shown)
+        self._stream.flush()
+
+    def end(self) -> None:
+        """See Screen.end."""
+        self._stream.write(self._take_word() + "\n")
+        self._stream.flush()
+
+    def _take_word(self) -> str:
+        if not self._word:
+            return ""
+        word, gap, width = self._word, self._gap, sum(map(_columns, self._word))
+        if self._column and self._column + len(gap) + width > self._width:
+            gap, self._column = "\n", -1
+        self._column += len(gap) + width
+        self._word = self._gap = ""
+        return gap + word
+
+
+def plain_screen(stream: TextIO | None = None) -> Screen:
+    """Return a screen for text that is no Markdown, on a stream (by default standard output)."""
+    stream = sys.stdout if stream is None else stream
+    return WrappedScreen(stream, shutil.get_terminal_size().columns - 1) if stream.isatty() else RawScreen(stream)
+
+
+def show(stream: TextStream, screen: Screen) -> AnswerEnd:
+    """Show a whole answer, and return how it ended. Raises what the stream raises."""
+    with contextlib.closing(stream):
+        while True:
+            try:
+                screen.write(next(stream))
+            except StopIteration as stop:
+                screen.end()
+                return stop.value if isinstance(stop.value, AnswerEnd) else AnswerEnd()
+
+
+def print_wrapped(text: str) -> None:
+    """Print a text of Quire's own on standard output, with control characters of names in it written out."""
+    screen = plain_screen()
+    screen.write(visible(text))
+    screen.end()
+
+
+def new_screen(stream: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> Callable[[], Screen]:
+    """Return what makes the screen of an answer, as the stream (by default standard output) and the environment allow.
+
+    Markdown and colours are for a terminal that is not `dumb`, unless NO_COLOR is set (https://no-color.org).
+    """
+    stream = sys.stdout if stream is None else stream
+    if not stream.isatty() or environ.get("NO_COLOR") or environ.get("TERM", "dumb") == "dumb":
+        return lambda: plain_screen(stream)
+    from app.commands.dialog.markdown_screen import MarkdownScreen  # only a terminal needs what it imports
+
+    return lambda: MarkdownScreen(stream)
+
+
+def _columns(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

@@ -1,0 +1,96 @@
+// Titles that the model writes for conversations that the user has not named: with the lowest priority, while this page
+// waits for no answer. Where one cannot be had, the title stays the beginning of the first question.
+
+import { browserStorage } from "../store/web_storage.js";
+import { newId } from "../store/records.js";
+import { isOpen } from "./answer.js";
+import { contentOf, makeRequest } from "./request.js";
+import { titleOf } from "./title.js";
+
+const NAME = "quire.titles";
+const ASK = "Write a title for this conversation in at most five words, in its language. Reply with the title alone.";
+// With --scheduling-policy priority; the lowest that the server knows.
+const PRIORITY = 100;
+const MAX_TOKENS = 16;
+const MAX_LENGTH = 60;
+// What a conversation is about is said at the beginning of each message; the rest would only cost time.
+const MAX_SENT = 2000;
+
+/** Whether the user wants them. */
+export const areTitlesWanted = () => browserStorage.get(NAME) !== "off";
+
+export function wantTitles(isWanted) {
+  if (isWanted) browserStorage.remove(NAME);
+  else browserStorage.set(NAME, "off");
+}
+
+export class Titler {
+  #link;
+  #library;
+  /** Conversations whose titles were asked for: each once. */
+  #asked = new Set();
+  /** The title that is being written. @type {{id: string, stream: any, conversation: string, text: string} | null} */
+  #open = null;
+
+  /**
+   * @param {import("./service_types.js").Services["link"]} link
+   * @param {any} library
+   */
+  constructor(link, library) {
+    this.#link = link;
+    this.#library = library;
+  }
+
+  /** Ask for the title of a conversation whose answer has ended, if it should have one. */
+  ask({ id, messages, settings }) {
+    const [question, answer] = messages;
+    if (this.#open || !this.#isUnnamed(id, question) || isOpen(answer) || !answer?.text) return;
+    const { isReady, answersAnything, details } = this.#link;
+    if (!isReady || !answersAnything || !areTitlesWanted() || this.#asked.has(id)) return;
+    this.#asked.add(id);
+    // The server has most of it in its prefix cache.
+    const begun = [question, answer].map((message) => ({ role: message.role, text: contentOf(message).slice(0, MAX_SENT) }));
+    const request = makeRequest([...begun, { role: "user", text: ASK }], { system: settings.system });
+    Object.assign(request, { max_tokens: MAX_TOKENS, priority: PRIORITY, temperature: 0, stop: ["\n"] });
+    if (details?.capabilities?.reasoning) request.chat_template_kwargs = { enable_thinking: false };
+    const stream = newId();
+    this.#open = { id: stream, stream: this.#link.start(stream, request), conversation: id, text: "" };
+  }
+
+  /** Apply one frame that has changed the stream of the title; others are ignored. */
+  receive(stream, frame) {
+    if (!this.#open || this.#open.stream !== stream) return;
+    if (frame.t === "delta") this.#open.text += frame.x ?? "";
+    // One that has not ended is none.
+    else if (frame.t === "finish" && frame.finish_reason === "stop") this.#name(this.#open);
+    if (stream.isOver) this.#open = null;
+  }
+
+  /** End it, because the user waits for an answer, or the connection is lost. */
+  stop() {
+    if (!this.#open) return;
+    this.#link.cancel(this.#open.id);
+    this.#asked.delete(this.#open.conversation);
+    this.#open = null;
+  }
+
+  /** Whether the title of a conversation is still the beginning of its first question. */
+  #isUnnamed(id, question) {
+    const record = this.#library.get(id);
+    return Boolean(record && question && !record.hasOwnTitle && record.title === titleOf(question));
+  }
+
+  #name({ conversation, text }) {
+    const record = this.#library.get(conversation);
+    const title = cleanTitle(text);
+    // The user may have named it meanwhile, or deleted it.
+    if (title && record && !record.hasOwnTitle) this.#library.update(conversation, { title });
+  }
+}
+
+/** What models put around a title is not part of it; what is too long for one is an answer. */
+export function cleanTitle(text) {
+  const line = text.trim().split("\n")[0].replace(/\s+/g, " ");
+  const title = line.replace(/^[*_#"'“„«\s]*(?:title\s*:)?[*_"'“„«\s]*/i, "").replace(/[*_"'”“».\s]+$/, "");
+  return title.length > MAX_LENGTH ? "" : title;
+}

@@ -1,0 +1,26 @@
+// What is set for the page, and not for a conversation.
+
+import { useState } from "preact/hooks";
+import { areTitlesWanted, wantTitles } from "../conversation/titler.js";
+import { html } from "../shell/html.js";
+import { THEMES, readTheme, setTheme } from "./theme.js";
+
+export function PageSettings() {
+  const [theme, chooseTheme] = useState(readTheme());
+  const [hasTitles, chooseTitles] = useState(areTitlesWanted());
+  return html`
+    <p class="field">
+      <label for="theme">Theme of the page</label>
+      <select id="theme" value=${theme} onChange=${(event) => {
+        setTheme(event.target.value);
+        chooseTheme(event.target.value);
+      }}>
+        ${THEMES.map(([value, label]) => html`<option value=${value}>${label}</option>`)}
+      </select>
+    </p>
+    <label class="check"><input type="checkbox" checked=${hasTitles} onChange=${(event) => {
+      wantTitles(event.target.checked);
+      chooseTitles(event.target.checked);
+    }} /> Let the model write the titles of conversations</label>
+  `;
+}

@@ -1,0 +1,1 @@
+"""Which sampling defaults a small real model answers plain questions best with."""

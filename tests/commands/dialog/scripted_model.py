@@ -1,0 +1,37 @@
+"""A responder whose answers are written before."""
+
+from collections.abc import Sequence
+
+from app.commands.dialog.responder import ModelChoice
+from app.commands.streamed_text import AnswerEnd, Messages, TextStream
+from app.contract.errors import ConfigurationError
+
+
+class ScriptedModel:
+    """Answers with scripted pieces: texts, an exception, or an `AnswerEnd` at the end. Keeps each request."""
+
+    def __init__(self, *answers: Sequence[str | BaseException | AnswerEnd]) -> None:
+        self.answers = list(answers)
+        self.requests: list[list[dict[str, str]]] = []
+        self.model = ModelChoice("scripted", 100)
+
+    def answer(self, messages: Messages) -> TextStream:
+        """See Responder.answer."""
+        self.requests.append(list(messages))
+        for piece in self.answers.pop(0):
+            if isinstance(piece, BaseException):
+                raise piece
+            if isinstance(piece, AnswerEnd):
+                return piece
+            yield piece
+        return AnswerEnd("stop")
+
+    def models(self) -> Sequence[ModelChoice]:
+        """See Responder.models."""
+        return [ModelChoice("scripted", 100), ModelChoice("other\x1b[2J")]
+
+    def use(self, name: str) -> None:
+        """See Responder.use."""
+        if name != "other":
+            raise ConfigurationError(f"no model {name}")
+        self.model = ModelChoice(name)

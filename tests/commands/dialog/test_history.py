@@ -1,0 +1,70 @@
+"""The history of lines: private, bounded, and not needed."""
+
+import readline
+import stat
+
+import pytest
+
+from app.commands.dialog.history import MAX_LINES, History
+
+
+@pytest.fixture(autouse=True)
+def no_lines():
+    """An empty history of this process."""
+    readline.clear_history()
+    yield
+    readline.clear_history()
+
+
+def test_lines_come_back_and_only_their_owner_can_read_them(tmp_path):
+    history = History(tmp_path / "quire")
+    for line in ("one", "two\nlines"):
+        readline.add_history(line)
+    history.save()
+    file = tmp_path / "quire" / "chat_history"
+    assert file.read_text() == "one\ntwo lines\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    readline.clear_history()
+    History(tmp_path / "quire")
+    assert readline.get_history_item(1) == "one" and readline.get_current_history_length() == 2
+
+
+def test_a_file_that_others_can_read_is_closed_to_them(tmp_path):
+    file = tmp_path / "chat_history"
+    file.write_text("old\n")
+    file.chmod(0o644)
+    History(tmp_path).save()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_the_newest_lines_are_kept(tmp_path):
+    history = History(tmp_path)
+    for number in range(MAX_LINES + 10):
+        readline.add_history(str(number))
+    history.save()
+    lines = (tmp_path / "chat_history").read_text().splitlines()
+    assert (len(lines), lines[-1]) == (MAX_LINES, str(MAX_LINES + 9))
+
+
+def test_a_folder_that_cannot_be_written_keeps_none(tmp_path):
+    (tmp_path / "file").touch()
+    history = History(tmp_path / "file")
+    readline.add_history("one")
+    history.save()
+
+
+def test_a_damaged_file_is_no_history(tmp_path):
+    (tmp_path / "chat_history").write_bytes(b"\xff\xfe")
+    History(tmp_path)
+    assert readline.get_current_history_length() == 0
+
+
+def test_without_readline_lines_can_be_typed(tmp_path, monkeypatch):
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr("app.commands.dialog.history.import_module", missing)
+    history = History(tmp_path)
+    history.save()
+    assert history.typed() == "" and not list(tmp_path.iterdir())

@@ -1,0 +1,111 @@
+"""The commands of the chat: what each shows and changes."""
+
+import re
+
+import pytest
+
+from app.commands.dialog.slash_commands import COMMANDS
+from app.commands.streamed_text import AnswerEnd
+from tests.commands.dialog.scripted_model import ScriptedModel
+from tests.commands.dialog.test_dialog import roles, talk
+from tests.house.source import ROOT
+
+
+def test_help_lists_every_command_and_how_to_type(capsys):
+    talk(ScriptedModel(), "/help")
+    out = capsys.readouterr().out
+    assert all(name in out and command.summary in out for name, command in COMMANDS.items())
+    assert '"""' in out and "Ctrl-C" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("/hlep", "(unknown command /hlep; did you mean '/help'; /help lists all"),
+        ("/usr/bin/env is what?", "(unknown command /usr/bin/env; /help lists all, //text sends a text with a slash)"),
+        ("/", "(unknown command /"),
+        ("/stats now", "(/stats takes nothing after it)"),
+        ("/continue", "(there is no answer to continue yet)"),
+    ],
+)
+def test_what_is_no_command_is_said_and_not_sent(capsys, line, says):
+    model = ScriptedModel()
+    talk(model, line)
+    assert model.requests == [] and says in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", ["/clear", "/new"])
+def test_clear_removes_all_but_the_system_message(capsys, line):
+    model = ScriptedModel(["one"], ["two"])
+    talk(model, "a", line, "b", system="s")
+    assert roles(model.requests[1]) == [("system", "s"), ("user", "b")]
+    assert "(new conversation)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", ["/quit", "/exit"])
+def test_quit_ends_the_chat(line):
+    model = ScriptedModel()
+    assert talk(model, line, "never sent").is_over and model.requests == []
+
+
+def test_the_system_message_is_shown_set_and_removed(capsys):
+    model = ScriptedModel(["one"], ["two"])
+    talk(model, "/system", "/system Be brief.", "a", "/system", '/system ""', "b")
+    assert [request[0]["role"] for request in model.requests] == ["system", "user"]
+    out = capsys.readouterr().out
+    assert "there is no system message" in out and "the system message is: Be brief." in out and "removed" in out
+
+
+@pytest.mark.parametrize("name", ["talk.md", "talk.json"])
+def test_a_conversation_is_saved_and_loaded(capsys, tmp_path, name):
+    file = tmp_path / name
+    model = ScriptedModel(["one"], ["two"])
+    talk(model, "a", f"/save {file}", "/save", system="s")
+    talk(model, f"/load {file}", "b")
+    assert roles(model.requests[1])[-3:] == [("user", "a"), ("assistant", "one"), ("user", "b")]
+    out = capsys.readouterr().out
+    assert f"(saved in {file}" in out and f"(loaded from {file}: 1 questions with answers)\n> a\none\n" in out
+    assert ("without the system message" in out) == (name == "talk.md")
+
+
+def test_a_conversation_is_not_saved_over_another_file(capsys, tmp_path):
+    file = tmp_path / "talk.md"
+    file.write_text("mine")
+    talk(ScriptedModel(["one"]), "a", f"/save {file}", "/save", "/load", f"/load {tmp_path}/none.md")
+    err = capsys.readouterr().err
+    assert file.read_text() == "mine"
+    assert "exists" in err and "/save needs a file" in err and "/load needs a file" in err and "No such file" in err
+
+
+def test_a_file_that_cannot_be_loaded_loses_no_conversation(tmp_path):
+    (tmp_path / "bad.json").write_text("{")
+    dialog = talk(ScriptedModel(["one"]), "a", f"/load {tmp_path}/bad.json")
+    assert dialog.conversation.last_answer == "one"
+
+
+def test_models_are_listed_and_changed(capsys):
+    dialog = talk(ScriptedModel(["one"]), "a", "/model", "/model nope", "/model other")
+    output = capsys.readouterr()
+    assert "* scripted, context 100 tokens\n  other\\x1b[2J\n" in output.out
+    assert "(other answers from now on)" in output.out and "no model nope" in output.err
+    assert dialog.conversation.last_answer == "one"
+
+
+def test_stats_has_tokens_speed_and_context(capsys):
+    talk(ScriptedModel(["one", "two", AnswerEnd("stop", None, 20, 5)]), "/stats", "a", "/stats")
+    out = capsys.readouterr().out
+    assert "model      scripted, context 100 tokens" in out
+    assert "turns      1, 5 tokens of answers so far" in out
+    assert "last       5 tokens in " in out and "speed      the first after " in out and " a second" in out
+    assert "context    25 tokens used of 100 (25%)" in out
+
+
+def test_stats_without_counts_of_the_server_say_so(capsys):
+    talk(ScriptedModel(["one", "two"]), "a", "/stats")
+    assert "last       2 pieces (the tokens were not counted)" in capsys.readouterr().out
+
+
+def test_the_page_about_the_terminal_has_every_command_and_no_other():
+    page = (ROOT / "docs/terminal.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(/\w+)(?: ([^`]+))?` \|", page, re.MULTILINE)
+    assert dict(rows) == {name: command.argument for name, command in COMMANDS.items()}
