@@ -69,7 +69,10 @@ def paced_engines() -> Iterator[list[PacedDevice]]:
         devices.append(PacedDevice(STEP_TIMES[Path(config.model.model).name].seconds, spec.vocab_size))
         return PacedBackend(config, spec, devices[-1])
 
-    with patch.multiple("app.engine.build", select_backend=select_backend, DummySource=NoWeights):
+    with (
+        patch.multiple("app.engine.build", select_backend=select_backend, DummySource=NoWeights),
+        patch("app.config.devices.missing_gpu", return_value=""),  # nobody needs one
+    ):
         yield devices
 
 

@@ -20,7 +20,7 @@ async def test_the_page_answers_and_changes_its_theme_without_storage(page: Page
     await page.goto(server.url)
     await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
     await page.get_by_role("button", name="Settings", exact=True).click()
-    await page.get_by_label("Theme").select_option("dark")
+    await page.get_by_label("Theme of the page").select_option("dark")
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     await page.keyboard.press("Escape")
     await ask(page, "Why?")

@@ -2,10 +2,12 @@
 
 import asyncio
 import re
+from dataclasses import replace
 
 import pytest
 from playwright.async_api import Browser, Route, expect
 
+from app.contract.engine_status import ModelInfo
 from app.contract.requests import Pause, Resume
 from tests.api.serving import HANG_S, make_app, serving, until
 from tests.e2e.browsing import PageWatch, ask, last_answer, new_page, stored_answer
@@ -45,8 +47,19 @@ BLOCK = """void setTimeout(() => {
 })"""
 
 
+class LongEngine(FakeEngine):
+    """An engine with a context of which the page lets an answer have a quarter, enough for all pieces."""
+
+    def __init__(self, pieces: list[str], *, held: bool = True) -> None:
+        super().__init__(Script(answer=pieces), held=held)
+
+    def model_info(self) -> ModelInfo:
+        """See EngineClient."""
+        return replace(super().model_info(), max_model_len=4 * len(PIECES))
+
+
 async def test_an_answer_of_several_windows_is_complete(browser: Browser) -> None:
-    engine = FakeEngine(Script(answer=PIECES))
+    engine = LongEngine(PIECES, held=False)
     async with serving(await make_app(engine, stall_timeout=STALL_S)) as url:
         context, page = await new_page(browser)
         watch = PageWatch(page)
@@ -61,7 +74,7 @@ async def test_an_answer_of_several_windows_is_complete(browser: Browser) -> Non
 
 
 async def test_an_answer_continues_in_a_hidden_tab(browser: Browser) -> None:
-    engine = FakeEngine(Script(answer=PIECES), held=True)
+    engine = LongEngine(PIECES)
     async with serving(await make_app(engine, stall_timeout=STALL_S)) as url:
         context, page = await new_page(browser)
         await page.add_init_script(HIDING)
@@ -82,7 +95,7 @@ async def test_an_answer_continues_in_a_hidden_tab(browser: Browser) -> None:
 
 
 async def test_an_answer_continues_in_a_window_without_frames(browser: Browser) -> None:
-    engine = FakeEngine(Script(answer=PIECES[:700]), held=True)
+    engine = LongEngine(PIECES[:700])
     async with serving(await make_app(engine, stall_timeout=STALL_S)) as url:
         context, page = await new_page(browser)
         await page.add_init_script(HIDING)
@@ -110,7 +123,7 @@ async def step_slowly(engine: FakeEngine) -> None:
 
 
 async def test_a_blocked_page_pauses_the_answer_and_catches_up(browser: Browser) -> None:
-    engine = FakeEngine(Script(answer=PIECES), held=True)
+    engine = LongEngine(PIECES)
     async with serving(await make_app(engine)) as url:
         context, page = await new_page(browser)
         await page.goto(url)
@@ -136,7 +149,7 @@ async def test_a_blocked_page_pauses_the_answer_and_catches_up(browser: Browser)
 
 
 async def test_a_draining_server_completes_a_long_answer(browser: Browser) -> None:
-    engine = FakeEngine(Script(answer=PIECES), held=True)
+    engine = LongEngine(PIECES)
     app = await make_app(engine)
     async with serving(app) as url:
         context, page = await new_page(browser)

@@ -7,7 +7,7 @@ from playwright.async_api import Page, expect
 
 from tests.e2e.axe import violations
 from tests.e2e.browsing import ask, last_answer, stored_answer, until_true
-from tests.e2e.scripted import ScriptedServer, Stream
+from tests.e2e.scripted import LIMITS, ScriptedServer, Stream
 from tests.e2e.test_settings import open_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -58,7 +58,7 @@ async def test_a_schema_and_tools_are_checked_while_they_are_typed_and_sent(page
     await page.keyboard.press("Escape")
     await ask(page, "Who?")
     stream = await server.next_stream()
-    assert stream.request == {
+    assert stream.request == LIMITS | {
         "messages": [{"role": "user", "content": "Who?"}],
         "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}},
         "tools": TOOLS,
