@@ -1,8 +1,9 @@
 """The names that the product is made of, and whether the corpus knows them and says the truth about them.
 
-A name is known when an answer or a keyword line has one of its spellings. `words/excluded_names.txt` leaves names out,
-each with a reason; `words/waiting_names.txt` holds the few that wait for the next training. A sentence of an answer that
-denies something and has a name needs the mark `! denies NAME` of its topic, so that nobody denies by accident.
+A name is known when an answer or a keyword line has one of its spellings. `words/excluded_names.txt` leaves names
+out, each with a reason; `words/waiting_names.txt` holds the few that wait for the next training. A sentence of an
+answer that denies something and has a name needs the mark `! denies NAME` of its topic, so that nobody denies by
+accident.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
+from app.api.middleware import METRICS_PATH
 from app.api.operations import OPERATIONS
 from app.checkpoint.specs.registry import FAMILIES
 from app.checkpoint.tensor_types import SUPPORTED
 from app.cli import COMMANDS
 from app.config.settings import settings
-from app.api.middleware import METRICS_PATH
 from training.guide.corpus import Corpus, Topic, read_words
 
 MAX_WAITING = 20
@@ -33,7 +34,8 @@ def product_names() -> dict[str, tuple[str, ...]]:
     options = {item.name: item.name.replace("_", "-") for item in settings()}
     names = {name: (f"--{option}", f"--no-{option}", f"QUIRE_{name.upper()}") for name, option in options.items()}
     names |= {f"quire {command}": (f"quire {command}",) for command in COMMANDS}
-    names |= {path: (path,) for path in (*(one.path for one in OPERATIONS), *_OTHER_ROUTES)}
+    routes = [one.path.partition("/{")[0] for one in OPERATIONS]
+    names |= {path: (path,) for path in (*routes, *_OTHER_ROUTES)}
     families = [architecture.removesuffix("ForCausalLM") for architecture in FAMILIES]
     names |= {family: _SPELT_FAMILIES.get(family, (family,)) for family in families}
     return names | {kind: (kind,) for kind in ("safetensors", "GGUF", *SUPPORTED)}
