@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from training.guide.corpus import HELD_OUT, HERE, Corpus, load_corpus, write_held_out
+from training.guide.corpus import CORPUS, HELD_OUT, HERE, Corpus, load_corpus, write_held_out
 from training.guide.evaluate import evaluate, make_answerer
 from training.guide.export import export, install, load_shipped
 from training.guide.lint import problems
@@ -24,7 +24,7 @@ SHIPPED = HERE.parents[1] / "app" / "models" / "guide"
 def main() -> int:
     """Run the whole program; returns the exit code: 2 for a corpus with problems."""
     options = _parse()
-    corpus = load_corpus()
+    corpus = load_corpus(options.corpus)
     found = problems(corpus)
     if found:
         print("\n".join(found), file=sys.stderr)
@@ -63,6 +63,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=defaults.threads, help="torch threads (default %(default)s)")
     parser.add_argument("--out", type=Path, default=SHIPPED, help="folder of the model (default %(default)s)")
     parser.add_argument("--results", type=Path, default=HERE / "RESULTS.md", help="report (default %(default)s)")
+    parser.add_argument("--corpus", type=Path, default=CORPUS, help="folder of the corpus (default %(default)s)")
     parser.add_argument("--evaluate-only", action="store_true", help="measure the model that is there")
     return parser.parse_args()
 

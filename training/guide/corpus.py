@@ -4,7 +4,8 @@ A corpus file is a list of topics:
 
     @@ name            a new topic
     + phrase, phrase   its keyword line (may be repeated)
-    ! social           a mark: `social` topics have no keywords, `unknown` is the refusal
+    ! social           a mark: `social` topics have no keywords
+    ! denies NAME      a mark: a sentence of the answer denies something about this name (product_names.py)
     - wording          one question that this topic answers
     >>                 the answer is everything from here to the next topic
 
@@ -32,6 +33,8 @@ from app.contract.sampling_params import SamplingParams
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
+NEXT_CORPUS = HERE / "next_corpus"
+"""What the next training learns; it takes the place of `CORPUS` then."""
 HELD_OUT = HERE / "held_out.jsonl"
 UNKNOWN = "unknown"
 UNKNOWN_KINDS = ("far", "near")
@@ -49,6 +52,7 @@ class Topic:
     wordings: tuple[str, ...]
     keywords: tuple[str, ...] = ()
     is_social: bool = False
+    denies: frozenset[str] = frozenset()
 
 
 class HeldOut(NamedTuple):
@@ -79,7 +83,8 @@ class Corpus:
     @property
     def digest(self) -> str:
         """A hash of every wording and answer; it is stored in the shipped weights to notice a stale model."""
-        text = json.dumps([dataclasses.astuple(topic) for topic in self.topics] + [list(h) for h in self.held_out])
+        shown = [(topic.name, topic.answer, topic.wordings, topic.keywords, topic.is_social) for topic in self.topics]
+        text = json.dumps([*shown, *self.held_out])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -117,7 +122,10 @@ def load_corpus(folder: Path = CORPUS) -> Corpus:
             held_out += [HeldOut(name, "known", question) for question in chosen]
             wordings = [question for question in wordings if question not in chosen]
         answer = fill_placeholders("\n".join(draft.answer).strip())
-        topics.append(Topic(name, answer, tuple(wordings), tuple(draft.keywords), bool(draft.marks)))
+        denies = frozenset(mark.removeprefix("denies ").lower() for mark in draft.marks if mark.startswith("denies "))
+        topics.append(
+            Topic(name, answer, tuple(wordings), tuple(draft.keywords), bool(draft.marks & {"social", UNKNOWN}), denies)
+        )
     return Corpus(tuple(topics), tuple(held_out))
 
 
