@@ -35,18 +35,10 @@ class AccountTurns:
             most = sorted(spent, key=spent.__getitem__, reverse=True)[: MAX_ACCOUNTS // 2]
             self._spent = {name: spent[name] for name in most}
 
-    def next(
-        self,
-        items: Iterable[Item],
-        account_of: Callable[[Item], str],
-        seconds_of: Callable[[Item], float] = lambda item: 0.0,
-    ) -> Item:
-        """Return the item whose turn it is; the first one of `items` came first.
-
-        With `seconds_of`, what each is expected to take is added to what its account has spent.
-        """
+    def next(self, items: Iterable[Item], account_of: Callable[[Item], str]) -> Item:
+        """Return the item whose turn it is; the first one of `items` came first."""
         spent, faded = self._spent, _faded()
-        return min(items, key=lambda item: max(spent.get(account_of(item), faded), faded) + seconds_of(item))
+        return min(items, key=lambda item: max(spent.get(account_of(item), faded), faded))
 
 
 def _faded() -> float:

@@ -38,6 +38,8 @@ LENGTH_BYTES = 8  # of the length of a part of the greeting
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 NOISE_BYTES = 8 * 2**20
 """What the trial of a small grammar takes, and more."""
+LOW_PRIORITY = 5
+"""By how much a whole trial is nicer than others: those who wait for cores are ordinary clients."""
 MAX_DESCRIPTORS = 2
 TRIAL, SHORT_TRIAL, MASKS = b"t", b"s", b"m"
 """Orders. With each comes a socket, with the last one the memory that is shared, too."""
@@ -122,6 +124,8 @@ class ForkServer:
     def _try(self, connection: socket.socket, *, is_short: bool) -> None:
         limits = self._limits
         cpu_s = min(limits.short_s, limits.cpu_s) if is_short else limits.cpu_s
+        if not is_short:
+            os.nice(LOW_PRIORITY)
         limit_process(cpu_s=cpu_s, more_bytes=limits.memory_bytes)
         with connection.makefile("rb") as lines:
             connection.sendall(run_trial(lines.readline(), self._vocabulary))

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from app.contract.grammar import Grammar
-from app.text.grammar.children.account_turns import MAX_ACCOUNTS, SHARE, AccountTurns
+from app.text.grammar.children.account_turns import MAX_ACCOUNTS, AccountTurns
 from app.text.grammar.children.mask_messages import Start
 from app.text.grammar.compiled import CompiledGrammar
 from app.text.grammar.row_mask import RowMask
@@ -18,6 +18,8 @@ SHARE_S = 0.001
 UNKNOWN_S = 0.001
 QUICK_S = 0.0005
 """Work that is expected to take less than this is done at once, by the thread that would wake another one."""
+LONG_S = 0.1
+"""What takes longer to compile has a thread of its own, so that nothing else waits for it."""
 SURPRISE_S, SURPRISES_S = 0.01, 60.0
 """An account with work that took that long has nothing done at once for so many seconds: others would wait for it."""
 
@@ -29,12 +31,13 @@ class Lexer:
     its sequences begin again with another one (see text/grammar/compiled), which `is_again` says before it is compiled.
     """
 
-    __slots__ = ("compiled", "is_again", "is_busy", "jobs", "num_again")
+    __slots__ = ("compiled", "is_again", "is_busy", "is_long", "jobs", "num_again")
 
     def __init__(self, *, is_again: bool = False) -> None:
         self.compiled: CompiledGrammar | None = None
         self.is_again = is_again
         self.num_again = 0  # sequences that were to begin again with it
+        self.is_long: bool | None = None  # to compile; None until it is to be
         self.is_busy = False
         self.jobs: deque[tuple[Row, Job]] = deque()
 
@@ -51,7 +54,7 @@ class Row:
     """
 
     __slots__ = (
-        "account", "ahead", "asked_at", "behind", "cost_s", "is_begun", "is_ended", "is_new", "is_stale", "job",
+        "account", "ahead", "behind", "cost_s", "is_begun", "is_ended", "is_new", "is_stale", "job",
         "lexer", "mask", "num_jobs", "num_taken", "num_tokens", "region", "start",
     )  # fmt: skip
 
@@ -63,7 +66,6 @@ class Row:
         self.ahead = -1
         self.account = start.account
         self.num_tokens = len(start.token_ids)
-        self.asked_at = 0.0  # when its grammar was to be compiled
         self.num_taken = 0  # of the tokens that it is to take now
         self.mask: RowMask | None = None  # until it has begun
         self.num_jobs = 1  # its beginning
@@ -94,7 +96,8 @@ Job = Callable[["Row"], "Job | None"]
 class Jobs:
     """Work of mask threads: one job of a grammar at a time, first for the accounts that have cost least. Any thread.
 
-    The sequences whose grammars must be compiled first are in a queue of their own, with the same rule.
+    The sequences whose grammars must be compiled first are in two queues of their own, with the same rule: those that
+    take long to compile, and the others.
 
     Attributes:
         num_open: how many jobs wait or run, and sequences whose grammars are held.
@@ -106,8 +109,8 @@ class Jobs:
         self.begun = threading.Event()
         lock = threading.Lock()
         self._work = threading.Condition(lock)  # of mask threads
-        self._compiler = threading.Condition(lock)  # of the thread that compiles
-        self._uncompiled: list[Row] = []
+        self._compilers = {is_long: threading.Condition(lock) for is_long in (False, True)}
+        self._uncompiled: dict[bool, list[Row]] = {False: [], True: []}
         self._num_asleep = 0  # mask threads without work
         self._waiting: dict[Lexer, None] = {}  # those that have jobs
         self._turns = AccountTurns()
@@ -136,26 +139,20 @@ class Jobs:
             self._compile_for(row)
 
     def _compile_for(self, row: Row) -> None:
-        row.asked_at = time.monotonic()
-        self._uncompiled.append(row)
-        self._compiler.notify()
+        lexer = row.lexer
+        if lexer.is_long is None:  # all its sequences are in the same queue, so that it is compiled once
+            lexer.is_long = row.start.compile_s > LONG_S
+        self._uncompiled[lexer.is_long].append(row)
+        self._compilers[lexer.is_long].notify()
 
-    def next_to_compile(self) -> Row:
-        """Return the next sequence whose grammar is to be compiled, of the account that has cost least. Blocks.
-
-        A grammar that takes long lets others go first, each that comes within so many seconds: the longer it waits the
-        less it counts how long it takes.
-        """
+    def next_to_compile(self, *, is_long: bool) -> Row:
+        """Return the next sequence whose grammar is to be compiled, of the account that has cost least. Blocks."""
         with self._work:
-            while not self._uncompiled:
-                self._compiler.wait()
-            now = time.monotonic()
-            row = self._turns.next(
-                self._uncompiled,
-                lambda row: row.account,
-                lambda row: row.start.compile_s - SHARE * (now - row.asked_at),
-            )
-            self._uncompiled.remove(row)
+            waiting = self._uncompiled[is_long]
+            while not waiting:
+                self._compilers[is_long].wait()
+            row = self._turns.next(waiting, lambda row: row.account)
+            waiting.remove(row)
             self.begun.set()
             return row
 

@@ -6,7 +6,8 @@ server starts another process, which begins with the tokens that the other seque
 
     main thread     reads turns, lets sequences take tokens whose grammars nobody works on, answers at once
     mask threads    begin sequences, let the others take tokens, and make masks: first for accounts that have cost least
-    compile thread  compiles the grammars of sequences that begin, in the same order; it counts for no sequence
+    compile threads compile the grammars of sequences that begin, in the same order, one of them those that take long;
+                    that counts for no sequence
     watching thread ends the process when a thread works on one sequence for more than LIMIT_S of its processor time
 """
 
@@ -54,7 +55,7 @@ IDLE_S = 0.5
 REPORT_S = 0.002
 """Masks are told together where they are all found within this time."""
 NOT_NEEDED = "It has ended"
-MAIN, COMPILER = 1, 2  # notes; those of the mask threads follow
+MAIN, COMPILERS = 1, {2: False, 3: True}  # notes, and which thread compiles what takes long; mask threads follow
 
 
 class MaskWorker:
@@ -75,18 +76,18 @@ class MaskWorker:
         self._began = 0.0  # when the oldest result that is not told was found
         self._sending = threading.Lock()
         self._grammars = KeptGrammars()
-        self._is_compiling = False
         self._times = WorkTimes(self._memory.notes)
         self._times.add(MAIN, threading.current_thread())
 
     def run(self) -> None:
         """Work until the server closes the socket of the engine."""
-        limit_memory(MEMORY_BYTES + (self._setup.num_threads + 3) * THREAD_BYTES)
+        limit_memory(MEMORY_BYTES + (self._setup.num_threads + len(COMPILERS) + 2) * THREAD_BYTES)
         sys.setswitchinterval(0.0005)
-        works: list[Callable[[int], None]] = [self._compile_all, *[self._work] * self._setup.num_threads]
-        for index, work in enumerate(works, COMPILER):
+        works: list[Callable[[int], None]] = [self._compile_all] * len(COMPILERS)
+        works += [self._work] * self._setup.num_threads
+        for index, work in enumerate(works, MAIN + 1):
             thread = threading.Thread(target=self._guarded, args=(work, index), daemon=True)
-            if index != COMPILER:
+            if index not in COMPILERS:
                 self._times.add(index, thread)
             thread.start()
         threading.Thread(target=self._guarded, args=(self._watch, 0), daemon=True).start()
@@ -276,17 +277,15 @@ class MaskWorker:
             return None
         return Drafted(row.start.sequence_id, *found)
 
-    # --- Compile thread -------------------------------------------------------------------------------------------
+    # --- Compile threads ------------------------------------------------------------------------------------------
 
     def _compile_all(self, index: int) -> None:
         while True:
-            row = self._jobs.next_to_compile()
-            self._is_compiling = True
+            row = self._jobs.next_to_compile(is_long=COMPILERS[index])
             self._memory.notes[index] = row.start.sequence_id
             began = time.thread_time()
             compiled = self._compiled(row)
             self._memory.notes[index] = 0
-            self._is_compiling = False
             self._jobs.end_compiling(row, time.thread_time() - began)
             self._jobs.begin(row, partial(self._begin, compiled))
 
@@ -361,7 +360,7 @@ class MaskWorker:
 
     @property
     def _is_working(self) -> bool:
-        return self._jobs.num_open > 0 or self._memory.notes[MAIN] != 0 or self._is_compiling
+        return self._jobs.num_open > 0 or any(self._memory.notes[index] for index in (MAIN, *COMPILERS))
 
     def _watch(self, _: int) -> None:
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_a_sequence_that_begins_again_does_what_is_left_first_and_then_what_wait
     jobs.put([row], named(names, "late"))
     work(jobs)
     assert names[2:] == ["draft2"] and jobs.num_open == 0 and jobs.hold([row]) == set()
-    assert jobs.next_to_compile() is row and row.lexer is new
+    assert jobs.next_to_compile(is_long=False) is row and row.lexer is new
     jobs.end_compiling(row, 0.1)
     jobs.begin(row, row.job)
     for _ in range(4):
@@ -92,7 +93,7 @@ def test_a_held_sequence_may_begin_again():
     assert jobs.hold([row]) == {row}
     jobs.release({row})
     jobs.begin_again(row, named(names, "take"), new)
-    assert jobs.hold([row]) == set() and jobs.next_to_compile() is row
+    assert jobs.hold([row]) == set() and jobs.next_to_compile(is_long=False) is row
     jobs.end_compiling(row, 0.0)
     jobs.begin(row, row.job)
     work(jobs)
@@ -134,29 +135,27 @@ def test_grammars_are_compiled_for_the_account_first_that_has_cost_least():
         jobs.compile_for(make_row(number, account=account))
     found = []
     for _ in range(4):
-        row = jobs.next_to_compile()
+        row = jobs.next_to_compile(is_long=False)
         assert jobs.begun.is_set(), "the thread that watches is awake"
         jobs.end_compiling(row, 0.1)
         found.append(row.start.sequence_id)
     assert found == [0, 3, 1, 2] and not jobs.begun.is_set()
 
 
-def test_grammars_that_take_long_are_compiled_behind_those_that_do_not_but_not_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    """Not even where new accounts with short ones come without end."""
-    now = 100.0
-    monkeypatch.setattr(account_turns.time, "monotonic", lambda: now)
-    jobs, found = Jobs(), list[int]()
-    for number in (1, 2):
-        jobs.compile_for(make_row(number, account=f"long {number}", compile_s=0.8))
-    for number in range(10, 20):
-        jobs.compile_for(make_row(number, account=f"short {number}", compile_s=0.01))
-        now += 0.5
-        row = jobs.next_to_compile()
-        jobs.end_compiling(row, row.start.compile_s)
-        found.append(row.start.sequence_id)
-    assert found[:6] == [10, 11, 12, 13, 14, 15] and {1, 2} <= set(found)
+def test_grammars_that_take_long_to_compile_keep_no_other_waiting():
+    jobs, long, short = Jobs(), make_row(1, compile_s=0.8), make_row(2, compile_s=0.01)
+    jobs.compile_for(long)
+    jobs.compile_for(short)
+    assert jobs.next_to_compile(is_long=False) is short
+    assert jobs.next_to_compile(is_long=True) is long
+
+
+def test_a_grammar_is_compiled_by_one_thread_whatever_is_known_of_it_later():
+    jobs, lexer = Jobs(), Lexer()
+    first, second = make_row(1, lexer, compile_s=0.8), make_row(2, lexer)
+    for row in (first, second):
+        jobs.compile_for(row)
+    assert [jobs.next_to_compile(is_long=True) for _ in range(2)] == [first, second]
 
 
 def test_who_goes_on_for_long_does_not_wait_for_accounts_that_come_later(monkeypatch: pytest.MonkeyPatch):
@@ -172,7 +171,7 @@ def test_who_goes_on_for_long_does_not_wait_for_accounts_that_come_later(monkeyp
     found = []
     for number in range(3, 6):
         now += 1
-        row = jobs.next_to_compile()
+        row = jobs.next_to_compile(is_long=False)
         jobs.end_compiling(row, 1.0)
         jobs.compile_for(make_row(number, account=f"new{number}"))
         found.append(row.start.sequence_id)
@@ -191,7 +190,7 @@ def test_a_grammar_that_many_use_does_not_keep_its_turn():
 def test_the_thread_that_compiles_waits_for_work():
     jobs, row = Jobs(), make_row(1)
     with ThreadPoolExecutor() as threads:
-        waiting = threads.submit(jobs.next_to_compile)
+        waiting = threads.submit(partial(jobs.next_to_compile, is_long=False))
         jobs.compile_for(row)
         assert waiting.result(HANG_S) is row
 

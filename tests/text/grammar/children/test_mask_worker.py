@@ -240,6 +240,15 @@ def test_the_sequence_of_a_call_that_keeps_the_lock_is_suspected(worker: Worker,
     assert bad in worker.memory.notes
 
 
+def test_a_grammar_that_takes_long_to_compile_keeps_no_other_waiting(worker: Worker):
+    long = Constraint(Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer", "multipleOf": 99991}'))
+    worker.say(starts=(Start(1, 1, "attacker", long, (), 1, 0.4), worker.start(2, account="other")))
+    worker.wait(ready=1)
+    assert worker.ready[0].sequence_id == 2
+    worker.wait(ready=2)
+    assert worker.ready[1].failure is None
+
+
 def test_many_cheap_sequences_cost_nobody(children: ForkClient):
     """Together they take longer than one may."""
     worker = Worker(children, num_threads=1)
