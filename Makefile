@@ -31,7 +31,7 @@ SUITE = $(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile --n
 test: dev  ## Run the tests, and once more what failed (10 to 20 min on 2 cores)
 	$(SUITE)
 
-test-long: dev  ## Run what takes longer: long fuzzing, a fault in every step, ten thousand answers parsed (90 min)
+test-long: dev  ## Run what takes longer: long fuzzing, a fault in every step, ten thousand answers parsed (60 to 90 min)
 	$(SUITE) -m long
 
 SHOTS ?= shots
