@@ -90,10 +90,9 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(ways, server):
         user.type("/stats\n")
         user.wait_for("turns      1, ")
         user.wait_for("> ")
-        user.type(CTRL_C)
-        user.wait_for("(Ctrl-C once more ends the chat, and so does Ctrl-D)")
+        user.interrupt_prompt("(Ctrl-C once more ends the chat, and so does Ctrl-D)")
         user.wait_for("> ")
-        user.type(CTRL_C)
+        user.interrupt_prompt(None)
         assert user.end() == 0
         assert "Traceback" not in user.seen
 

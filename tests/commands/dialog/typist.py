@@ -24,6 +24,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from app.__main__ import run
 sys.exit(run())
 """
+LOST_S = 5.0
 CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
 
 
@@ -47,6 +48,20 @@ class Typist:
             assert time.monotonic() < deadline and self._read(), f"{text!r} is not shown: {self.seen!r}"
         self._read_to = at + len(text)
 
+    def interrupt_prompt(self, until: str | None) -> None:
+        """Press Ctrl-C at a prompt, until a text is shown, or (None) until the process ends.
+
+        Python's `input` shows the prompt a moment before it waits for keys, and misses a signal in between until the
+        next key comes; two signals are one then.
+        """
+        self.type(CTRL_C)
+        while until is None or until not in self.seen[self._read_to :]:
+            if not self._shows_more(LOST_S):
+                self.type(CTRL_C)
+            elif not self._read():
+                return
+        self.wait_for(until)
+
     def leave(self) -> int:
         """Press Ctrl-D at the next prompt, and return the exit code: before it, the key would be lost."""
         self.wait_for("> ")
@@ -61,12 +76,15 @@ class Typist:
 
     def _read(self) -> bool:
         """Read more; False once the process has closed the terminal."""
-        if select.select([self._terminal], [], [], HANG_S)[0]:
+        if self._shows_more(HANG_S):
             try:
                 self.seen += os.read(self._terminal, 65536).decode(errors="replace")
             except OSError:
                 return False
         return True
+
+    def _shows_more(self, seconds: float) -> bool:
+        return bool(select.select([self._terminal], [], [], seconds)[0])
 
 
 @contextmanager
