@@ -36,9 +36,15 @@ def write_file(path: Path, conversation: Conversation, model: str, *, may_replac
         ConfigurationError: the ending is another, the file exists and `may_replace` is false, or it cannot be written.
     """
     write = {".json": _to_json, ".md": _to_markdown}[_ending(path)]
+    data = write(conversation, model).encode("utf-8", "replace")  # a server may send halves of characters
     try:
-        with path.open("w" if may_replace else "x", encoding="utf-8") as file:
-            file.write(write(conversation, model))
+        if may_replace:  # at once: a full disk must not cost what was saved before
+            part = path.with_name(f".{path.name}.part")
+            part.write_bytes(data)
+            part.replace(path)
+        else:
+            with path.open("xb") as file:
+                file.write(data)
     except FileExistsError:
         raise ConfigurationError(f"{path} exists; give another name, or delete it") from None
     except OSError as error:

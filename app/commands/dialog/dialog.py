@@ -104,7 +104,6 @@ class Dialog:
         Raises:
             QuireError: the answer failed. What had arrived is kept.
         """
-        as_unicode(question, "the question")
         self._receive(self.conversation.messages(question), lambda answer: self.conversation.add(question, answer))
 
     def go_on(self) -> None:
@@ -124,6 +123,7 @@ class Dialog:
         screen.end()
 
     def _handle(self, text: str) -> None:
+        as_unicode(text, "the question")
         if text.startswith("//"):
             self.ask(text[1:])
         elif text.startswith("/"):

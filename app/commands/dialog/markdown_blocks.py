@@ -14,7 +14,7 @@ import re
 from typing import NamedTuple
 
 MAX_OPEN_CHARS = 4000
-_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([\w+#.-]*)")
+_FENCE = re.compile(r"([ \t]*)(`{3,}(?!.*`)|~{3,})[ \t]*([\w+#.-]*)")
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
 _ITEM = re.compile(r"( *)(?:[-*+]|\d{1,9}[.)])(?:[ \t]|$)")
 

@@ -79,7 +79,7 @@ def _load(dialog: Dialog, argument: str) -> None:
         raise ConfigurationError("/load needs a file that /save or the chat page has written")
     path = _path(argument)
     dialog.conversation = read_file(path)
-    dialog.file = path
+    dialog.file = None  # it may have more than was read
     dialog.say(f"loaded from {path}: {len(dialog.conversation.turns) // 2} questions with answers")
     if dialog.conversation.turns:
         dialog.show_last_turn()

@@ -39,9 +39,10 @@ export function tokensPerCharacter(messages, settings) {
   return sumOf(usage) / (numCharacters(messages.slice(0, at), settings) + text.length + reasoning.length);
 }
 
-/** Characters of the request for the end of a branch. */
+/** Characters of the request for the end of a branch; an answer may consist of calls alone. */
 export const numCharacters = (path, settings) =>
-  makeRequest(path, settings).messages.reduce((sum, { content }) => sum + content.length, 0);
+  makeRequest(path, settings).messages.reduce((sum, { content, tool_calls: calls }) =>
+    sum + (content ?? "").length + (calls ? JSON.stringify(calls).length : 0), 0);
 
 /** Whether the server has refused the last message, because it and the conversation do not fit the context. */
 export const isTooLong = (messages) => TOO_LONG.includes(messages.at(-1)?.code);

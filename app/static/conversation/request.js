@@ -1,7 +1,7 @@
 // The body of the request for an answer: the messages of the branch, and the conversation's settings.
 
 import { toFields } from "../settings/sampling.js";
-import { sentOf } from "./cut.js";
+import { isSummary, sentOf } from "./cut.js";
 import { isResultOf, toCalls, toResults } from "./results.js";
 
 // An answer must leave room for what follows, and not go in circles until it has filled its own.
@@ -21,12 +21,18 @@ export function makeRequest(path, settings, { canContinue = true } = {}) {
   if (system) messages.push({ role: "system", content: system });
   const sent = asked(sentOf(path));
   messages.push(...sent.flatMap((message, at) => toMessages(message, sent[at - 1], sent[at + 1])));
-  const request = { messages, ...LIMITS, ...fields };
+  const request = { messages, ...LIMITS, ...(path.slice(-2).some(isSummary) ? ofSummary(fields) : fields) };
   if (messages.at(-1)?.role !== "assistant") return request;
   if (canContinue) return { ...request, continue_final_message: true, add_generation_prompt: false };
   messages.push({ role: "user", content: GO_ON });
   return request;
 }
+
+/**
+ * Fields without those that say what answers look like: a summary is plain text.
+ * @param {Record<string, any>} fields
+ */
+const ofSummary = ({ response_format: _format, tools: _tools, stop: _stop, ...others }) => others;
 
 /** A message as OpenAI's; calls of tools and their results, of which there may be several, belong together. */
 function toMessages(message, before, behind) {

@@ -2,7 +2,10 @@
 
 import { isSummary } from "../conversation/cut.js";
 import { hasKeyboard } from "./composer.js";
-import { sayMissing } from "./lazy.js";
+import { retrying, sayMissing } from "./lazy.js";
+
+const loadDelete = retrying((again) => import(`./delete.js${again}`));
+const loadFiles = retrying((again) => import(`../conversation/files.js${again}`));
 
 /**
  * @param {{current: {desk: any, library: any, field: any, follower: any, isListOpen: boolean, setListOpen: any,
@@ -14,7 +17,7 @@ export function makeActions(latest) {
   const follow = () => latest.current.follower.current.follow();
   const closeDrawer = () => !matchMedia("(min-width: 56rem)").matches && latest.current.setListOpen(false);
   const deleteMessage = async (message) => {
-    const module = await import("./delete.js").catch(sayMissing);
+    const module = await loadDelete().catch(sayMissing);
     if (module) module.deleteMessage(latest.current, message);
   };
   return {
@@ -65,7 +68,7 @@ export function makeActions(latest) {
       // The browser empties the list of a drop when the event is over.
       const copies = [...files];
       const target = conversation();
-      const module = await import("../conversation/files.js").catch(sayMissing);
+      const module = await loadFiles().catch(sayMissing);
       if (!module) return;
       const { read, problems } = await module.readTextFiles(copies);
       target.draft.attach(read);

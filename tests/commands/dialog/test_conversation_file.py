@@ -24,6 +24,16 @@ def conversation(system: str = "Be brief.") -> Conversation:
     return made
 
 
+@pytest.mark.parametrize("name", ["a.json", "a.md"])
+def test_half_a_character_of_a_server_costs_neither_the_conversation_nor_the_file(tmp_path, name):
+    made = conversation()
+    write_file(tmp_path / name, made, "guide")
+    made.add("And?", "Half: \ud83d.")
+    write_file(tmp_path / name, made, "guide", may_replace=True)
+    assert read_file(tmp_path / name).turns[-1]["content"] in ("Half: ?.", "Half: \ufffd.")
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
 def test_json_comes_back_whole(tmp_path):
     write_file(tmp_path / "a.json", conversation(), "guide")
     assert read_file(tmp_path / "a.json") == conversation()

@@ -82,3 +82,9 @@ def test_a_word_without_an_end_is_closed_too():
 
 def test_nothing_is_no_block():
     assert blocks_of("", 1) == blocks_of("\n\n", 1) == []
+
+
+def test_a_line_with_code_in_three_marks_opens_no_block():
+    blocks = MarkdownBlocks()
+    closed = [*blocks.feed("```ls -l``` lists files\n\nafter\n\nend"), *blocks.end()]
+    assert [block.language for block in closed] == [None, None, None]

@@ -77,6 +77,20 @@ def test_a_conversation_is_not_saved_over_another_file(capsys, tmp_path):
     assert "exists" in err and "/save needs a file" in err and "/load needs a file" in err and "No such file" in err
 
 
+def test_a_conversation_is_not_saved_over_the_file_that_it_was_loaded_from(capsys, tmp_path):
+    """That may have other conversations, too, and branches."""
+    file = tmp_path / "talk.json"
+    talk(ScriptedModel(["one"]), "a", f"/save {file}")
+    before = file.read_bytes()
+    talk(ScriptedModel(["two"]), f"/load {file}", "b", "/save")
+    assert file.read_bytes() == before and "/save needs a file" in capsys.readouterr().err
+
+
+def test_a_system_message_that_is_no_unicode_is_told(capsys):
+    dialog = talk(ScriptedModel(["one"]), "a", "/system caf\udce9")
+    assert dialog.conversation.system == "" and "UTF-8" in capsys.readouterr().err
+
+
 def test_a_file_that_cannot_be_loaded_loses_no_conversation(tmp_path):
     (tmp_path / "bad.json").write_text("{")
     dialog = talk(ScriptedModel(["one"]), "a", f"/load {tmp_path}/bad.json")

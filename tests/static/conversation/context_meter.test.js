@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { isShort, isTooLong, tokensOf, tokensPerCharacter } from "../../../app/static/conversation/context_meter.js";
+import { isShort, isTooLong, numCharacters, tokensOf, tokensPerCharacter } from "../../../app/static/conversation/context_meter.js";
 
 const question = (text, more = {}) => ({ role: "user", text, ...more });
 const answer = (text, usage, more = {}) => ({
@@ -71,4 +71,10 @@ test("the context is short when the longest answer that is set does not fit", ()
   assert.equal(isShort({ messages: path, settings: { max_tokens: 450 } }, 1000), true);
   // More than half of the context is not waited for.
   assert.equal(isShort({ messages: path, settings: { max_tokens: 1_000_000 } }, 1201), false);
+});
+
+test("calls of tools and their results count, also where an answer has no text", () => {
+  const calls = [{ id: "c1", name: "add", arguments: "{}" }];
+  const path = [question("ab"), answer("", [10, 4], { calls }), question("", { results: [{ id: "c1", name: "add", text: "5" }] })];
+  assert.ok(numCharacters(path, {}) > 3);
 });

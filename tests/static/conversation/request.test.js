@@ -87,3 +87,9 @@ test("results that were not answered are left out with what they answer", () => 
   const path = [user("How?"), calling(""), given, assistant(""), user("Well?")];
   assert.deepEqual(makeRequest(path, {}).messages, [{ role: "user", content: "Well?" }]);
 });
+
+test("a summary is plain text, whatever answers must look like", () => {
+  const settings = { response_format: { type: "object" }, tools: [{ type: "function" }], stop: ["END"], seed: 7 };
+  const fields = makeRequest([user("One?"), assistant("1"), { ...user("Summarize."), keeps: 1 }], settings);
+  assert.deepEqual(Object.keys(fields).sort(), ["context_share", "messages", "repetition_stop", "seed"]);
+});
