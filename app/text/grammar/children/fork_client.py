@@ -202,7 +202,9 @@ def _run(control: socket.socket) -> subprocess.Popen[bytes]:
             pass_fds=[control.fileno()],
             stdin=subprocess.DEVNULL,
             env=environment,
-            start_new_session=True,  # so that it ends with all it has forked, and Ctrl-C reaches the server alone
+            # So that it ends with all it has forked, and Ctrl-C reaches the server alone. Not a session of its own: Linux
+            # can give each session the same share of the cores, and then a trial waits seconds for its milliseconds.
+            process_group=0,
         )
     except OSError as error:
         raise CannotStart(f"The process that tries grammars cannot be started: {error.strerror}.") from None
