@@ -202,8 +202,8 @@ def _run(control: socket.socket) -> subprocess.Popen[bytes]:
             pass_fds=[control.fileno()],
             stdin=subprocess.DEVNULL,
             env=environment,
-            # So that it ends with all it has forked, and Ctrl-C reaches the server alone. Not a session of its own: Linux
-            # can give each session the same share of the cores, and then a trial waits seconds for its milliseconds.
+            # So that it ends with all it has forked, and Ctrl-C reaches the server alone. It has no session of its own:
+            # Linux may divide the cores among sessions first, and then a trial of milliseconds takes seconds.
             process_group=0,
         )
     except OSError as error:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from math import inf
 
 from app.contract.grammar import Grammar
 from app.runtime.clock import Clock, monotonic
 from app.runtime.gc_tuning import trim_heap
 from app.runtime.process_limits import resident_bytes
-from app.text.grammar.children.mask_jobs import Lexer
+from app.text.grammar.children.shared_lexer import SharedLexer
 from app.text.grammar.compiled import MAX_AGAIN
 from app.text.grammar.grammar_sizes import MAX_BYTES
 
 LOOK_S, MAX_GROWTH_BYTES = 20.0, 48 * 2**20
+MAX_SPENT = 2
+"""A sequence that has spent so many lexers begins again with one of its own, and does not end others' any more."""
 
 
 class KeptGrammars:
@@ -24,35 +27,54 @@ class KeptGrammars:
         self._clock, self._memory_bytes = clock, memory_bytes
         self._look_at, self._first_bytes = clock() + LOOK_S, memory_bytes()
         self._lock = threading.RLock()
-        self._lexers: OrderedDict[Grammar, tuple[Lexer, int]] = OrderedDict()  # with the bytes of compiled ones
+        self._lexers: OrderedDict[Grammar, tuple[SharedLexer, int]] = OrderedDict()  # with the bytes of compiled ones
         self._num_bytes = 0
 
-    def lexer(self, grammar: Grammar, *, is_again: bool = False) -> Lexer:
-        """Return what a sequence that begins, perhaps again, shares with others; it is kept longest from now on."""
+    def lexer(self, grammar: Grammar) -> SharedLexer:
+        """Return what a sequence that begins shares with others; it is kept longest from now on."""
         with self._lock:
-            lexer, num_bytes = self._lexers.pop(grammar, (Lexer(), 0))
-            if lexer.is_spent or (is_again and lexer.num_again >= MAX_AGAIN):
-                self._num_bytes -= num_bytes
-                lexer, num_bytes = Lexer(is_again=True), 0
-            self._lexers[grammar] = lexer, num_bytes
-            lexer.num_again += is_again
+            return self._shared(grammar)
+
+    def lexer_again(self, grammar: Grammar, num_spent: int) -> SharedLexer:
+        """Return what a sequence begins again with, which has spent so many lexers."""
+        if num_spent >= MAX_SPENT:
+            return SharedLexer(is_again=True)
+        with self._lock:
+            lexer = self._shared(grammar, max_again=MAX_AGAIN)
+            lexer.is_again = lexer.is_again or lexer.compiled is None
+            lexer.num_again += 1
             return lexer
 
-    def keep(self, grammar: Grammar, lexer: Lexer, num_bytes: int) -> None:
-        """Keep a compiled grammar; drop those that no sequence has begun with for longest. A sequence keeps its own."""
+    def _shared(self, grammar: Grammar, max_again: float = inf) -> SharedLexer:
+        lexer, num_bytes = self._lexers.pop(grammar, (SharedLexer(), 0))
+        if lexer.is_spent or lexer.num_again >= max_again:
+            self._num_bytes -= num_bytes
+            lexer, num_bytes = SharedLexer(is_again=True), 0
+        self._lexers[grammar] = lexer, num_bytes
+        return lexer
+
+    def keep(self, grammar: Grammar, lexer: SharedLexer, num_bytes: int) -> None:
+        """Note what a compiled one takes; drop those that no sequence has begun with for longest, and not the last.
+
+        A sequence keeps its own. One that is not kept any more is ignored.
+        """
         with self._lock:
-            self.drop(grammar)
+            if not self._is_kept(grammar, lexer):
+                return
             self._lexers[grammar] = lexer, num_bytes
             self._num_bytes += num_bytes
             while self._num_bytes > MAX_BYTES and len(self._lexers) > 1:
                 _, (_, num_bytes) = self._lexers.popitem(last=False)
                 self._num_bytes -= num_bytes
 
-    def drop(self, grammar: Grammar) -> None:
-        """Do not keep a grammar any more."""
+    def drop(self, grammar: Grammar, lexer: SharedLexer) -> None:
+        """Do not keep one that was not compiled."""
         with self._lock:
-            _, num_bytes = self._lexers.pop(grammar, (None, 0))
-            self._num_bytes -= num_bytes
+            if self._is_kept(grammar, lexer):
+                del self._lexers[grammar]
+
+    def _is_kept(self, grammar: Grammar, lexer: SharedLexer) -> bool:
+        return self._lexers.get(grammar, (None, 0))[0] is lexer
 
     def drop_grown(self) -> None:
         """Drop all, every LOOK_S seconds, if the process has grown by more than MAX_GROWTH_BYTES since it began.

@@ -5,122 +5,53 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
-from app.contract.grammar import Grammar
 from app.text.grammar.children.account_turns import MAX_ACCOUNTS, AccountTurns
-from app.text.grammar.children.mask_messages import Start
+from app.text.grammar.children.mask_row import Job, Row
+from app.text.grammar.children.shared_lexer import SharedLexer
+from app.text.grammar.children.trial import SHORT_S
 from app.text.grammar.compiled import CompiledGrammar
-from app.text.grammar.row_mask import RowMask
 
 SHARE_S = 0.001
 """Work that is expected to take less than this is left to one thread: waking another one would take as long."""
-UNKNOWN_S = 0.001
 QUICK_S = 0.0005
 """Work that is expected to take less than this is done at once, by the thread that would wake another one."""
-LONG_S = 0.1
-"""What takes longer to compile has a thread of its own, so that nothing else waits for it."""
+NOT_NEEDED = "It has ended"
 SURPRISE_S, SURPRISES_S = 0.01, 60.0
 """An account with work that took that long has nothing done at once for so many seconds: others would wait for it."""
-
-
-class Lexer:
-    """What sequences with one grammar share, as the library's copies do: only one thread may use it at a time.
-
-    Any other one would wait inside of the library, and keep the interpreter's lock meanwhile. A spent one is replaced:
-    its sequences begin again with another one (see text/grammar/compiled), which `is_again` says before it is compiled.
-    """
-
-    __slots__ = ("compiled", "is_again", "is_busy", "is_long", "jobs", "num_again")
-
-    def __init__(self, *, is_again: bool = False) -> None:
-        self.compiled: CompiledGrammar | None = None
-        self.is_again = is_again
-        self.num_again = 0  # sequences that were to begin again with it
-        self.is_long: bool | None = None  # to compile; None until it is to be
-        self.is_busy = False
-        self.jobs: deque[tuple[Row, Job]] = deque()
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether no sequence can go on with it."""
-        return self.compiled is not None and self.compiled.is_spent
-
-
-class Row:
-    """One sequence: its constraint, where its mask goes, what its last job took, and those that are not done.
-
-    It begins by taking its tokens and doing `job`; the jobs in `behind` follow. So it does, too, when it begins again.
-    """
-
-    __slots__ = (
-        "account", "ahead", "behind", "cost_s", "is_begun", "is_ended", "is_new", "is_stale", "job",
-        "lexer", "mask", "num_jobs", "num_taken", "num_tokens", "region", "start",
-    )  # fmt: skip
-
-    def __init__(self, start: Start, lexer: Lexer, job: Job) -> None:
-        self.start = start
-        self.lexer = lexer
-        self.job = job
-        self.region = start.region
-        self.ahead = -1
-        self.account = start.account
-        self.num_tokens = len(start.token_ids)
-        self.num_taken = 0  # of the tokens that it is to take now
-        self.mask: RowMask | None = None  # until it has begun
-        self.num_jobs = 1  # its beginning
-        self.is_begun = False
-        self.is_new = False  # while it begins: it has done nothing else with its lexer
-        self.is_stale = False  # it must begin again before it does anything else
-        self.behind: list[Job] = []
-        self.cost_s = UNKNOWN_S
-        self.is_ended = False
-
-    @property
-    def grammar(self) -> Grammar:
-        """What its tokens must satisfy."""
-        grammar = self.start.constraint.grammar
-        assert grammar is not None
-        return grammar
-
-    @property
-    def token_ids(self) -> Sequence[int]:
-        """The tokens that it has, with those that it was just to take."""
-        return self.start.token_ids if self.mask is None else self.mask.token_ids
-
-
-Job = Callable[["Row"], "Job | None"]
-"""A job returns None when it is done, or what is left to do when its sequence has begun again."""
 
 
 class Jobs:
     """Work of mask threads: one job of a grammar at a time, first for the accounts that have cost least. Any thread.
 
-    The sequences whose grammars must be compiled first are in two queues of their own, with the same rule: those that
-    take long to compile, and the others.
+    A sequence begins with the job `begin`. Grammars that must be compiled before are in two queues of their own, with
+    the same rule: those that need more than a short trial to compile, so that nothing else waits for them, and others.
 
     Attributes:
         num_open: how many jobs wait or run, and sequences whose grammars are held.
-        begun: set while there are such, or a grammar is compiled; for the thread that watches.
+        begun: set while there are such; for the thread that watches.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, begin: Job) -> None:
         self.num_open = 0
         self.begun = threading.Event()
+        self._begin_job = begin
         lock = threading.Lock()
         self._work = threading.Condition(lock)  # of mask threads
         self._compilers = {is_long: threading.Condition(lock) for is_long in (False, True)}
-        self._uncompiled: dict[bool, list[Row]] = {False: [], True: []}
+        self._uncompiled: dict[bool, list[SharedLexer]] = {False: [], True: []}
+        self._unneeded = SharedLexer(refusal=NOT_NEEDED)
         self._num_asleep = 0  # mask threads without work
-        self._waiting: dict[Lexer, None] = {}  # those that have jobs
+        self._waiting: dict[SharedLexer, None] = {}  # those that have jobs which can be done
         self._turns = AccountTurns()
         self._surprised_at: dict[str, float] = {}  # accounts, by the time of their last long work
 
-    def begin(self, row: Row, job: Job) -> None:
-        """Add the first job of a sequence."""
+    def begin(self, row: Row) -> None:
+        """Let a sequence begin, after its grammar is compiled."""
         with self._work:
-            self._add(row, job)
-            self._work.notify()
+            row.num_jobs += 1
+            self._begin(row)
 
     def put(self, rows: Sequence[Row], job: Job) -> None:
         """Add the same job for some sequences, for each behind those that it has."""
@@ -133,35 +64,27 @@ class Jobs:
                     row.behind.append(job)
             self._work.notify(1 + int(sum(row.cost_s for row in rows) / SHARE_S))
 
-    def compile_for(self, row: Row) -> None:
-        """Let the grammar of a sequence be compiled before it begins."""
+    def next_to_compile(self, *, is_long: bool) -> tuple[SharedLexer, Row]:
+        """Return the next grammar to compile, with the sequence whose account has the turn. Blocks."""
         with self._work:
-            self._compile_for(row)
-
-    def _compile_for(self, row: Row) -> None:
-        lexer = row.lexer
-        if lexer.is_long is None:  # all its sequences are in the same queue, so that it is compiled once
-            lexer.is_long = row.start.compile_s > LONG_S
-        self._uncompiled[lexer.is_long].append(row)
-        self._compilers[lexer.is_long].notify()
-
-    def next_to_compile(self, *, is_long: bool) -> Row:
-        """Return the next sequence whose grammar is to be compiled, of the account that has cost least. Blocks."""
-        with self._work:
-            waiting = self._uncompiled[is_long]
-            while not waiting:
+            queue = self._uncompiled[is_long]
+            while not self._drop_unneeded(queue):
                 self._compilers[is_long].wait()
-            row = self._turns.next(waiting, lambda row: row.account)
-            waiting.remove(row)
-            self.begun.set()
-            return row
+            waiting = ((lexer, row) for lexer in queue for row, _ in lexer.jobs if not row.is_ended)
+            lexer, row = self._turns.next(waiting, lambda pair: pair[1].account)
+            queue.remove(lexer)
+            return lexer, row
 
-    def end_compiling(self, row: Row, seconds: float) -> None:
-        """Note what it took to compile the grammar of a sequence."""
+    def end_compiling(self, lexer: SharedLexer, compiled: CompiledGrammar | str, row: Row, seconds: float) -> None:
+        """Let all sequences begin that have waited for a grammar, or fail with the text that says why there is none."""
         with self._work:
+            if isinstance(compiled, str):
+                lexer.refusal = compiled
+            else:
+                lexer.compiled = compiled
+            self._waiting[lexer] = None
             self._spend(row.account, seconds)
-            if not self.num_open:
-                self.begun.clear()
+            self._work.notify()
 
     def is_quick(self, rows: Sequence[Row]) -> bool:
         """Whether a mask for each of some sequences is expected to take next to no time."""
@@ -177,9 +100,34 @@ class Jobs:
             row.cost_s = seconds
             self._spend(row.account, seconds)
 
+    def _begin(self, row: Row) -> None:
+        lexer = row.lexer
+        self._add(row, self._begin_job)
+        if lexer.is_settled:
+            self._work.notify()
+        elif not lexer.is_queued:
+            lexer.is_queued, is_long = True, row.start.compile_s > SHORT_S
+            self._uncompiled[is_long].append(lexer)
+            self._compilers[is_long].notify()
+
+    def _drop_unneeded(self, queue: list[SharedLexer]) -> bool:
+        """Take grammars from a queue whose sequences have all ended: these say so. Return whether others are left."""
+        for lexer in [each for each in queue if all(row.is_ended for row, _ in each.jobs)]:
+            queue.remove(lexer)
+            lexer.is_queued = False
+            while lexer.jobs:
+                row, job = lexer.jobs.popleft()
+                row.lexer = self._unneeded
+                self.num_open -= 1
+                self._add(row, job)
+            self._work.notify()
+        return bool(queue)
+
     def _add(self, row: Row, job: Job) -> None:
-        row.lexer.jobs.append((row, job))
-        self._waiting[row.lexer] = None
+        lexer = row.lexer
+        lexer.jobs.append((row, job))
+        if lexer.is_settled:
+            self._waiting[lexer] = None
         self.num_open += 1
         self.begun.set()
 
@@ -215,20 +163,20 @@ class Jobs:
                 row.behind.clear()
             return self._rest()
 
-    def end_to_begin_again(self, row: Row, job: Job, lexer: Lexer, seconds: float) -> bool:
+    def end_to_begin_again(self, row: Row, job: Job, lexer: SharedLexer, seconds: float) -> bool:
         """Note that a job has ended because its sequence must begin again; return as `end` does."""
         with self._work:
             self._stop(row, seconds)
             self._begin_again(row, job, lexer)
             return self._rest()
 
-    def begin_again(self, row: Row, job: Job, lexer: Lexer) -> None:
+    def begin_again(self, row: Row, job: Job, lexer: SharedLexer) -> None:
         """Let a sequence without jobs begin again with another lexer, and do a job then."""
         with self._work:
             row.num_jobs += 1
             self._begin_again(row, job, lexer)
 
-    def _begin_again(self, row: Row, job: Job, lexer: Lexer) -> None:
+    def _begin_again(self, row: Row, job: Job, lexer: SharedLexer) -> None:
         """Let what waits for a sequence follow its second beginning."""
         others = deque(each for each in row.lexer.jobs if each[0] is not row)
         moved = [job for each, job in row.lexer.jobs if each is row]
@@ -238,7 +186,7 @@ class Jobs:
             self._waiting.pop(row.lexer, None)
         row.lexer, row.job, row.is_begun = lexer, job, False
         row.behind[:0] = moved
-        self._compile_for(row)
+        self._begin(row)
 
     def _stop(self, row: Row, seconds: float) -> None:
         row.cost_s = seconds
@@ -273,7 +221,7 @@ class Jobs:
             if self._num_asleep and self._next() is not None:
                 self._work.notify()
 
-    def _next(self) -> Lexer | None:
+    def _next(self) -> SharedLexer | None:
         """Return what the next job is for."""
         free = [lexer for lexer in self._waiting if not lexer.is_busy]
         if len(free) < 2:

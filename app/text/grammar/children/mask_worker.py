@@ -24,7 +24,7 @@ from functools import partial
 from app.contract.errors import InvalidValue
 from app.runtime.process_limits import limit_memory
 from app.text.grammar.children.kept_grammars import KeptGrammars
-from app.text.grammar.children.mask_jobs import Job, Jobs, Lexer, Row
+from app.text.grammar.children.mask_jobs import Jobs
 from app.text.grammar.children.mask_memory import MaskMemory
 from app.text.grammar.children.mask_messages import (
     MAX_AHEAD,
@@ -41,7 +41,9 @@ from app.text.grammar.children.mask_messages import (
     encode,
     read_message,
 )
+from app.text.grammar.children.mask_row import Job, Row
 from app.text.grammar.children.mask_writer import MaskWriter
+from app.text.grammar.children.shared_lexer import SharedLexer
 from app.text.grammar.children.work_times import TICK_S, WorkTimes
 from app.text.grammar.compiled import CompiledGrammar
 from app.text.grammar.row_mask import Replay, RowMask
@@ -54,7 +56,6 @@ SLOW_S = 0.001
 IDLE_S = 0.5
 REPORT_S = 0.002
 """Masks are told together where they are all found within this time."""
-NOT_NEEDED = "It has ended"
 MAIN, COMPILERS = 1, {2: False, 3: True}  # notes, and which thread compiles what takes long; mask threads follow
 
 
@@ -70,7 +71,7 @@ class MaskWorker:
         self._memory = MaskMemory(memory, setup.num_words, setup.num_regions)
         self._writer = MaskWriter(self._memory, setup)
         self._rows: dict[int, Row] = {}
-        self._jobs = Jobs()
+        self._jobs = Jobs(self._begin)
         self._ready: list[Ready] = []
         self._drafted: list[Drafted] = []
         self._began = 0.0  # when the oldest result that is not told was found
@@ -107,10 +108,7 @@ class MaskWorker:
             assert start.constraint.grammar is not None
             lexer = self._grammars.lexer(start.constraint.grammar)
             row = self._rows[start.sequence_id] = Row(start, lexer, self._find)
-            if (compiled := row.lexer.compiled) is not None:
-                self._jobs.begin(row, partial(self._begin, compiled))
-            else:
-                self._jobs.compile_for(row)
+            self._jobs.begin(row)
         if turn.takes:
             self._take_all(turn.takes)
         for draft in turn.drafts:
@@ -195,12 +193,12 @@ class MaskWorker:
                 if has_no_more or time.perf_counter() - self._began > REPORT_S:
                     self._tell()
 
-    def _begin(self, compiled: CompiledGrammar | str, row: Row) -> Job | None:
-        """Let a sequence take the tokens that it has; it fails where a text says why nothing is `compiled`."""
-        constraint, token_ids = row.start.constraint, row.token_ids
-        if isinstance(compiled, str):
+    def _begin(self, row: Row) -> Job | None:
+        """Let a sequence take the tokens that it has; it fails if its grammar was refused."""
+        constraint, token_ids, compiled = row.start.constraint, row.token_ids, row.lexer.compiled
+        if compiled is None:
             row.mask = RowMask(constraint, None, token_ids)
-            row.mask.failure = compiled
+            row.mask.failure = row.lexer.refusal
             return row.job(row)
         if compiled.is_spent:
             return row.job
@@ -281,27 +279,22 @@ class MaskWorker:
 
     def _compile_all(self, index: int) -> None:
         while True:
-            row = self._jobs.next_to_compile(is_long=COMPILERS[index])
+            lexer, row = self._jobs.next_to_compile(is_long=COMPILERS[index])
             self._memory.notes[index] = row.start.sequence_id
             began = time.thread_time()
-            compiled = self._compiled(row)
+            compiled = self._compile(lexer, row)
             self._memory.notes[index] = 0
-            self._jobs.end_compiling(row, time.thread_time() - began)
-            self._jobs.begin(row, partial(self._begin, compiled))
+            self._jobs.end_compiling(lexer, compiled, row, time.thread_time() - began)
 
-    def _compiled(self, row: Row) -> CompiledGrammar | str:
+    def _compile(self, lexer: SharedLexer, row: Row) -> CompiledGrammar | str:
         """Return the compiled grammar of a sequence, or why there is none."""
-        grammar, lexer = row.grammar, row.lexer
-        if row.is_ended:
-            return NOT_NEEDED
-        if lexer.compiled is None:
-            try:
-                lexer.compiled = CompiledGrammar.compile(grammar, self._vocabulary, is_again=lexer.is_again)
-            except InvalidValue as error:
-                self._grammars.drop(grammar)
-                return error.message
-            self._grammars.keep(grammar, lexer, row.start.num_bytes)
-        return lexer.compiled
+        try:
+            compiled = CompiledGrammar.compile(row.grammar, self._vocabulary, is_again=lexer.is_again)
+        except InvalidValue as error:
+            self._grammars.drop(row.grammar, lexer)
+            return error.message
+        self._grammars.keep(row.grammar, lexer, row.start.num_bytes)
+        return compiled
 
     # --- Errors, on any thread that works on the grammar ----------------------------------------------------------
 
@@ -321,16 +314,15 @@ class MaskWorker:
         assert lexer.compiled is not None and mask is not None and mask.matcher is not None
         failure = lexer.compiled.failure_of(mask.matcher, is_new=row.is_new)
         if lexer.is_spent:  # its memory is needed for the next one
+            row.num_spent += 1
             for other in [*self._rows.values(), row]:
                 if other.lexer is lexer and other.mask is not None:
                     other.mask.matcher = None
         return failure
 
-    def _other_lexer(self, row: Row) -> Lexer:
+    def _other_lexer(self, row: Row) -> SharedLexer:
         """Return what a sequence begins again with."""
-        lexer = self._grammars.lexer(row.grammar, is_again=True)
-        lexer.is_again = lexer.is_again or lexer.compiled is None
-        return lexer
+        return self._grammars.lexer_again(row.grammar, row.num_spent)
 
     # --- All threads ----------------------------------------------------------------------------------------------
 
@@ -360,7 +352,7 @@ class MaskWorker:
 
     @property
     def _is_working(self) -> bool:
-        return self._jobs.num_open > 0 or any(self._memory.notes[index] for index in (MAIN, *COMPILERS))
+        return self._jobs.num_open > 0 or self._memory.notes[MAIN] != 0
 
     def _watch(self, _: int) -> None:
         while True:

@@ -21,6 +21,8 @@ from app.text.grammar.vocabulary import GrammarVocabulary
 
 Kind = TypeVar("Kind")
 
+SHORT_S = 0.1
+"""Grammars that take longer to compile are no ordinary ones: these wait for none of them."""
 FAULT, NO_MEMORY = 1, 3
 """Exit codes of a trial without a verdict."""
 _OUT_OF_MEMORY = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)  # the library does not expect it
@@ -36,7 +38,7 @@ class TrialLimits(NamedTuple):
     cpu_s: float = 1.0
     memory_bytes: int = 512 * 2**20
     wall_s: float = 20.0
-    short_s: float = 0.1
+    short_s: float = SHORT_S
 
     def has_time_left(self, status: int, *, is_short: bool) -> bool:
         """Whether a trial has ended only because it was a short one."""

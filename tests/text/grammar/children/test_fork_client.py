@@ -56,6 +56,13 @@ def test_close_ends_the_process_and_what_it_has_forked():
             client.start()
 
 
+def test_the_process_has_a_group_of_its_own_in_the_servers_session():
+    """The group ends as one, and Ctrl-C does not reach it; among sessions the system may divide the cores."""
+    with forking() as client:
+        assert client.pid is not None
+        assert os.getpgid(client.pid) == client.pid and os.getsid(client.pid) == os.getsid(0)
+
+
 def test_close_ends_a_start(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fork_client, "_CHILD", "import sys; sys.stdin.close(); import signal; signal.pause()")
     caught: list[Exception] = []

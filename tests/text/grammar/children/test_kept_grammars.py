@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from app.contract.grammar import Grammar, GrammarKind
-from app.text.grammar.children.kept_grammars import LOOK_S, MAX_GROWTH_BYTES, KeptGrammars
+from app.text.grammar.children.kept_grammars import LOOK_S, MAX_GROWTH_BYTES, MAX_SPENT, KeptGrammars
+from app.text.grammar.children.shared_lexer import SharedLexer
 from app.text.grammar.compiled import MAX_AGAIN, CompiledGrammar
 from app.text.grammar.grammar_sizes import MAX_BYTES
 
@@ -33,10 +34,21 @@ def test_one_is_kept_however_large_it_is():
 def test_one_that_is_not_compiled_takes_no_room():
     kept = KeptGrammars()
     first, rejected = kept.lexer(A), kept.lexer(B)
-    kept.drop(B)
+    kept.drop(B, rejected)
     assert kept.lexer(A) is first and kept.lexer(B) is not rejected
     kept.keep(A, first, MAX_BYTES)
     assert kept.lexer(A) is first
+
+
+def test_what_is_not_kept_any_more_replaces_nothing():
+    kept = KeptGrammars()
+    own, only = SharedLexer(is_again=True), kept.lexer(A)
+    kept.keep(A, only, MAX_BYTES)
+    kept.keep(A, own, MAX_BYTES)
+    kept.drop(A, own)
+    assert kept.lexer(A) is only
+    kept.keep(B, kept.lexer(B), 1)
+    assert kept.lexer(A) is not only, "its room was counted once, so one more was too much"
 
 
 def test_a_spent_lexer_is_replaced_and_its_room_is_free():
@@ -58,12 +70,21 @@ def test_only_so_many_sequences_begin_again_with_one_lexer():
     first = kept.lexer(A)
     first.compiled = CompiledGrammar(cast(Any, None))
     first.compiled.is_spent = True
-    second = kept.lexer(A, is_again=True)
+    second = kept.lexer_again(A, 0)
     assert second.is_again
-    assert all(kept.lexer(A, is_again=True) is second for _ in range(MAX_AGAIN - 1))
+    assert all(kept.lexer_again(A, 1) is second for _ in range(MAX_AGAIN - 1))
     assert all(kept.lexer(A) is second for _ in range(2 * MAX_AGAIN)), "of those that begin for the first time"
-    third = kept.lexer(A, is_again=True)
+    third = kept.lexer_again(A, 1)
     assert third is not second and third.is_again
+
+
+def test_who_has_spent_several_lexers_gets_one_that_nobody_shares():
+    """Or those that begin before it on the next one would begin again with it for ever."""
+    kept = KeptGrammars()
+    shared = kept.lexer_again(A, MAX_SPENT - 1)
+    own = [kept.lexer_again(A, MAX_SPENT) for _ in range(2)]
+    assert own[0] is not own[1] and shared not in own and all(each.is_again for each in own)
+    assert kept.lexer_again(A, 0) is shared
 
 
 def test_all_are_dropped_where_the_process_has_grown():
@@ -77,7 +98,7 @@ def test_all_are_dropped_where_the_process_has_grown():
     now += LOOK_S
     kept.drop_grown()
     assert kept.lexer(A) is not only
-    num_bytes = 100 + MAX_GROWTH_BYTES
+    only, num_bytes = kept.lexer(A), 100 + MAX_GROWTH_BYTES
     kept.keep(A, only, 1)
     now += LOOK_S
     kept.drop_grown()

@@ -4,33 +4,48 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any, cast
 
 import pytest
 
 from app.contract.grammar import Constraint, Grammar, GrammarKind
 from app.text.grammar.children import account_turns, mask_jobs
 from app.text.grammar.children.account_turns import MAX_ACCOUNTS
-from app.text.grammar.children.mask_jobs import (
-    QUICK_S,
-    SURPRISE_S,
-    SURPRISES_S,
-    Job,
-    Jobs,
-    Lexer,
-    Row,
-)
+from app.text.grammar.children.mask_jobs import NOT_NEEDED, QUICK_S, SURPRISE_S, SURPRISES_S, Jobs
 from app.text.grammar.children.mask_messages import Start
+from app.text.grammar.children.mask_row import Job, Row
+from app.text.grammar.children.shared_lexer import SharedLexer
+from app.text.grammar.compiled import CompiledGrammar
 from tests.text.grammar.processes import HANG_S
 
 CONSTRAINT = Constraint(Grammar(GrammarKind.REGEX, "a"))
+COMPILED = CompiledGrammar(cast(Any, None))
 
 
 def nothing(row: Row) -> None:
     """A job."""
 
 
-def make_row(number: int, lexer: Lexer | None = None, account: str = "", compile_s: float = 0.0) -> Row:
-    return Row(Start(number, 0, account, CONSTRAINT, (), 1, compile_s), lexer or Lexer(), nothing)
+def make_row(number: int, lexer: SharedLexer | None = None, account: str = "", compile_s: float = 0.0) -> Row:
+    return Row(Start(number, 0, account, CONSTRAINT, (), 1, compile_s), lexer or SharedLexer(), nothing)
+
+
+def compiled() -> SharedLexer:
+    lexer = SharedLexer()
+    lexer.compiled = COMPILED
+    return lexer
+
+
+def begun(names: list[str]) -> Jobs:
+    """Jobs whose sequences begin by noting that they do."""
+    return Jobs(named(names, "begin"))
+
+
+def compile_next(jobs: Jobs, *, is_long: bool = False, seconds: float = 0.0) -> int:
+    """Compile a grammar; return for which sequence."""
+    lexer, row = jobs.next_to_compile(is_long=is_long)
+    jobs.end_compiling(lexer, COMPILED, row, seconds)
+    return row.start.sequence_id
 
 
 def named(names: list[str], name: str) -> Job:
@@ -48,13 +63,14 @@ def work(jobs: Jobs, seconds: float = 0.0) -> None:
 
 
 def test_nothing_comes_before_the_beginning_of_a_sequence():
-    """Its grammar may be compiled first."""
-    jobs, names = Jobs(), list[str]()
-    row = make_row(1)
+    """Its grammar is compiled first."""
+    names = list[str]()
+    jobs, row = begun(names), make_row(1)
+    jobs.begin(row)
     jobs.put([row], named(names, "take"))
     jobs.put([row], named(names, "draft"))
-    assert jobs.num_open == 0
-    jobs.begin(row, named(names, "begin"))
+    assert jobs.begun.is_set(), "the thread that watches is awake"
+    assert compile_next(jobs) == 1
     for _ in range(3):
         work(jobs)
     assert names == ["begin1", "take1", "draft1"] and jobs.num_open == 0 and not jobs.begun.is_set()
@@ -62,10 +78,10 @@ def test_nothing_comes_before_the_beginning_of_a_sequence():
 
 def test_a_sequence_that_begins_again_does_what_is_left_first_and_then_what_waits():
     """Its grammar is compiled in between; others with the old lexer go on."""
-    jobs, names, old, new = Jobs(), list[str](), Lexer(), Lexer()
-    row, other = make_row(1, old), make_row(2, old)
+    names, old, new = list[str](), compiled(), SharedLexer()
+    jobs, row, other = begun(names), make_row(1, old), make_row(2, old)
     for each in (row, other):
-        jobs.begin(each, named(names, "begin"))
+        jobs.begin(each)
         work(jobs)
     jobs.put([row], named(names, "find"))
     jobs.put([row, other], named(names, "draft"))
@@ -75,37 +91,37 @@ def test_a_sequence_that_begins_again_does_what_is_left_first_and_then_what_wait
     assert not jobs.end_to_begin_again(row, job, new, 0.1), "the other one has a job"
     jobs.put([row], named(names, "late"))
     work(jobs)
-    assert names[2:] == ["draft2"] and jobs.num_open == 0 and jobs.hold([row]) == set()
-    assert jobs.next_to_compile(is_long=False) is row and row.lexer is new
-    jobs.end_compiling(row, 0.1)
-    jobs.begin(row, row.job)
+    assert names[2:] == ["draft2"] and jobs.num_open == 1 and jobs.hold([row]) == set()
+    assert compile_next(jobs) == 1 and row.lexer is new and row.job is job
     for _ in range(4):
         work(jobs)
-    assert names[3:] == ["find1", "draft1", "take1", "late1"] and jobs.num_open == 0
+    assert names[3:] == ["begin1", "draft1", "take1", "late1"] and jobs.num_open == 0
     assert jobs.hold([row]) == {row}
 
 
 def test_a_held_sequence_may_begin_again():
-    jobs, names, old, new = Jobs(), list[str](), Lexer(), Lexer()
-    row = make_row(1, old)
-    jobs.begin(row, named(names, "begin"))
+    names = list[str]()
+    jobs, row, take = begun(names), make_row(1, compiled()), named(names, "take")
+    jobs.begin(row)
     work(jobs)
     assert jobs.hold([row]) == {row}
     jobs.release({row})
-    jobs.begin_again(row, named(names, "take"), new)
-    assert jobs.hold([row]) == set() and jobs.next_to_compile(is_long=False) is row
-    jobs.end_compiling(row, 0.0)
-    jobs.begin(row, row.job)
+    jobs.begin_again(row, take, SharedLexer())
+    assert jobs.hold([row]) == set() and compile_next(jobs) == 1 and row.job is take
     work(jobs)
-    assert names == ["begin1", "take1"] and jobs.hold([row]) == {row}
+    assert names == ["begin1", "begin1"] and jobs.hold([row]) == {row}
 
 
 def test_only_grammars_that_nobody_works_on_are_held():
-    jobs, names, shared = Jobs(), list[str](), Lexer()
-    free, busy, same, new = make_row(1), make_row(2, shared), make_row(3, shared), make_row(4)
+    names, shared = list[str](), compiled()
+    jobs, free, busy, same, new = (
+        begun(names),
+        *(make_row(n, each) for n, each in enumerate([compiled(), shared, shared, None], 1)),
+    )
     for row in (free, busy, same):
-        jobs.begin(row, named(names, "begin"))
+        jobs.begin(row)
         work(jobs)
+    jobs.begin(new)
     jobs.put([busy], named(names, "find"))
     taken = jobs.take()
     assert jobs.hold([free, busy, same, new]) == {free}
@@ -120,86 +136,116 @@ def test_only_grammars_that_nobody_works_on_are_held():
 
 
 def test_the_account_that_has_cost_least_comes_first():
-    jobs, names = Jobs(), list[str]()
-    rows = [make_row(number, account=account) for number, account in enumerate("aaab")]
+    names = list[str]()
+    jobs, rows = begun(names), [make_row(number, compiled(), account) for number, account in enumerate("aaab")]
     for row in rows:
-        jobs.begin(row, named(names, "begin"))
+        jobs.begin(row)
     for _ in rows:
         work(jobs, 0.1)
     assert names == ["begin0", "begin3", "begin1", "begin2"]
 
 
 def test_grammars_are_compiled_for_the_account_first_that_has_cost_least():
-    jobs = Jobs()
+    jobs = Jobs(nothing)
     for number, account in enumerate("aaab"):
-        jobs.compile_for(make_row(number, account=account))
-    found = []
+        jobs.begin(make_row(number, account=account))
+    assert [compile_next(jobs, seconds=0.1) for _ in range(4)] == [0, 3, 1, 2]
+
+
+def test_a_grammar_is_compiled_once_for_all_that_wait_and_in_the_turn_of_any_of_them():
+    names, shared = list[str](), SharedLexer()
+    jobs = begun(names)
+    for number, account in enumerate("aa"):
+        jobs.begin(make_row(number, account=account))
+    for number, account in enumerate("aab", 2):
+        jobs.begin(make_row(number, shared, account))
+    found = [compile_next(jobs, seconds=0.1) for _ in range(2)]
+    assert found == [0, 4], "the last one's account has cost least"
     for _ in range(4):
-        row = jobs.next_to_compile(is_long=False)
-        assert jobs.begun.is_set(), "the thread that watches is awake"
-        jobs.end_compiling(row, 0.1)
-        found.append(row.start.sequence_id)
-    assert found == [0, 3, 1, 2] and not jobs.begun.is_set()
+        work(jobs)
+    assert names == ["begin0", "begin2", "begin3", "begin4"]
+    jobs.begin(make_row(5, shared))
+    work(jobs)
+    assert names[-1] == "begin5", "it is compiled"
+
+
+def test_a_grammar_that_is_refused_lets_its_sequences_say_why():
+    failures = list[str | None]()
+    jobs, shared = Jobs(lambda row: failures.append(row.lexer.refusal)), SharedLexer()
+    for number in range(2):
+        jobs.begin(make_row(number, shared))
+    lexer, row = jobs.next_to_compile(is_long=False)
+    jobs.end_compiling(lexer, "It is empty", row, 0.0)
+    for _ in range(2):
+        work(jobs)
+    assert failures == ["It is empty"] * 2 and jobs.num_open == 0
+
+
+def test_a_grammar_whose_sequences_have_ended_is_not_compiled_and_may_be_for_the_next():
+    failures = list[str | None]()
+    jobs, shared = Jobs(lambda row: failures.append(row.lexer.refusal)), SharedLexer()
+    ended, other, later = make_row(1, shared), make_row(2), make_row(3, shared)
+    jobs.begin(ended)
+    jobs.begin(other)
+    ended.is_ended = True
+    assert compile_next(jobs) == 2
+    for _ in range(2):
+        work(jobs)
+    assert sorted(map(str, failures)) == [NOT_NEEDED, "None"]
+    jobs.begin(later)
+    assert compile_next(jobs) == 3 and shared.is_settled
 
 
 def test_grammars_that_take_long_to_compile_keep_no_other_waiting():
-    jobs, long, short = Jobs(), make_row(1, compile_s=0.8), make_row(2, compile_s=0.01)
-    jobs.compile_for(long)
-    jobs.compile_for(short)
-    assert jobs.next_to_compile(is_long=False) is short
-    assert jobs.next_to_compile(is_long=True) is long
-
-
-def test_a_grammar_is_compiled_by_one_thread_whatever_is_known_of_it_later():
-    jobs, lexer = Jobs(), Lexer()
-    first, second = make_row(1, lexer, compile_s=0.8), make_row(2, lexer)
-    for row in (first, second):
-        jobs.compile_for(row)
-    assert [jobs.next_to_compile(is_long=True) for _ in range(2)] == [first, second]
+    jobs, lexer = Jobs(nothing), SharedLexer()
+    jobs.begin(make_row(1, lexer, compile_s=0.8))
+    jobs.begin(make_row(2, lexer))
+    jobs.begin(make_row(3, compile_s=0.01))
+    assert compile_next(jobs) == 3
+    assert compile_next(jobs, is_long=True) == 1
 
 
 def test_who_goes_on_for_long_does_not_wait_for_accounts_that_come_later(monkeypatch: pytest.MonkeyPatch):
     """New accounts may come without end, each with a grammar that takes a second."""
     now = 100.0
     monkeypatch.setattr(account_turns.time, "monotonic", lambda: now)
-    jobs = Jobs()
+    jobs = Jobs(nothing)
     for second in range(100):  # an ordinary client: 20 ms in each second
         now += 1
         jobs.spend(make_row(second, account="good"), 0.02)
-    jobs.compile_for(make_row(1, account="new"))
-    jobs.compile_for(make_row(2, account="good"))
+    jobs.begin(make_row(1, account="new"))
+    jobs.begin(make_row(2, account="good"))
     found = []
     for number in range(3, 6):
         now += 1
-        row = jobs.next_to_compile(is_long=False)
-        jobs.end_compiling(row, 1.0)
-        jobs.compile_for(make_row(number, account=f"new{number}"))
-        found.append(row.start.sequence_id)
+        found.append(compile_next(jobs, seconds=1.0))
+        jobs.begin(make_row(number, account=f"new{number}"))
     assert found == [1, 2, 3]
 
 
 def test_a_grammar_that_many_use_does_not_keep_its_turn():
-    jobs, names, shared = Jobs(), list[str](), Lexer()
-    for row in (make_row(1, shared, "a"), make_row(2, shared, "b"), make_row(3, account="c")):
-        jobs.begin(row, named(names, "begin"))
+    names, shared = list[str](), compiled()
+    jobs = begun(names)
+    for row in (make_row(1, shared, "a"), make_row(2, shared, "b"), make_row(3, compiled(), "c")):
+        jobs.begin(row)
     for _ in range(3):
         work(jobs)
     assert names == ["begin1", "begin3", "begin2"]
 
 
 def test_the_thread_that_compiles_waits_for_work():
-    jobs, row = Jobs(), make_row(1)
+    jobs, row = Jobs(nothing), make_row(1)
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(partial(jobs.next_to_compile, is_long=False))
-        jobs.compile_for(row)
-        assert waiting.result(HANG_S) is row
+        jobs.begin(row)
+        assert waiting.result(HANG_S) == (row.lexer, row)
 
 
 def test_what_took_no_time_is_done_at_once_unless_its_account_has_surprised_before(monkeypatch: pytest.MonkeyPatch):
     """Or each of its sequences could be quick until others wait for it."""
     now = 100.0
     monkeypatch.setattr(mask_jobs.time, "monotonic", lambda: now)
-    jobs = Jobs()
+    jobs = Jobs(nothing)
     rows = [make_row(number, account=account) for number, account in enumerate("aabb")]
     assert not jobs.is_quick(rows[:1]), "it is not known"
     for row in rows:
@@ -213,7 +259,7 @@ def test_what_took_no_time_is_done_at_once_unless_its_account_has_surprised_befo
 
 
 def test_few_accounts_are_kept():
-    jobs = Jobs()
+    jobs = Jobs(nothing)
     for number in range(MAX_ACCOUNTS + 10):
         jobs.spend(make_row(number, account=str(number)), 2 * SURPRISE_S)
     assert len(jobs._surprised_at) <= MAX_ACCOUNTS

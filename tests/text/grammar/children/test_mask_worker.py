@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -39,21 +38,6 @@ from tests.text.grammar.children.mask_process import (
     costly,
 )
 from tests.text.grammar.processes import children_of, wait_until
-
-
-@pytest.fixture(scope="module")
-def children() -> Iterator[ForkClient]:
-    made = ForkClient(TEXT, TEXT.vocab_size, (EOS,))
-    made.start()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def worker(children: ForkClient) -> Iterator[Worker]:
-    made = Worker(children)
-    yield made
-    made.close()
 
 
 def test_a_sequence_begins_takes_tokens_and_ends(worker: Worker):

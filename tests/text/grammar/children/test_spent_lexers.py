@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import numpy as np
-import pytest
 
 from app.contract.grammar import Constraint, Grammar, GrammarKind
-from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_messages import (
     Draft,
     Drafted,
@@ -19,21 +16,6 @@ from app.text.grammar.compile import compile_grammar
 from app.text.grammar.vocabulary import GrammarVocabulary
 from tests.text.grammar.children.mask_process import EOS, QUOTE, TEXT, Worker, Z, costly
 from tests.text.grammar.many_states import MANY_STATES, NUM_ROWS, NUM_TOKENS
-
-
-@pytest.fixture(scope="module")
-def children() -> Iterator[ForkClient]:
-    made = ForkClient(TEXT, TEXT.vocab_size, (EOS,))
-    made.start()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def worker(children: ForkClient) -> Iterator[Worker]:
-    made = Worker(children)
-    yield made
-    made.close()
 
 
 def test_no_sequence_fails_because_others_have_the_same_grammar(worker: Worker):
