@@ -7,7 +7,8 @@ known about the answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from app.contract.events import StopReason
@@ -26,6 +27,17 @@ class AnswerEnd:
 
 
 TextStream = Generator[str, None, AnswerEnd]
+
+
+def read_stream(stream: TextStream, take: Callable[[str], object]) -> AnswerEnd:
+    """Call `take` with each piece of an answer, close the stream, and return its end. Raises what either raises."""
+    with contextlib.closing(stream):
+        while True:
+            try:
+                piece = next(stream)
+            except StopIteration as stop:
+                return stop.value if isinstance(stop.value, AnswerEnd) else AnswerEnd()
+            take(piece)
 
 
 def iterate(runner: asyncio.Runner, deltas: AsyncGenerator[str, None]) -> Generator[str, None, None]:

@@ -100,3 +100,23 @@ def test_bytes_that_are_no_text_are_not_sent(capsys):
     model = ScriptedModel()
     talk(model, "caf\udce9")
     assert model.requests == [] and "not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("pieces", "says"),
+    [
+        (
+            ["\n", AnswerEnd("length")],
+            "(the limit of tokens was reached before the answer began; --max-tokens sets a higher one)",
+        ),
+        ([KeyboardInterrupt()], "(stopped)"),
+        ([AnswerEnd("stop")], "(the model ended without a text)"),
+    ],
+)
+def test_a_question_without_an_answer_leaves_the_one_before_as_it_was(capsys, pieces, says):
+    model = ScriptedModel(["one"], pieces, ["two"], [" more"])
+    dialog = talk(model, "a", "b", "/continue", "c", "/continue")
+    out = capsys.readouterr().out
+    assert f"{says}\n(the last question has no answer to continue; ask it again)\n" in out
+    assert roles(model.requests[2]) == [("user", "a"), ("assistant", "one"), ("user", "c")]
+    assert dialog.conversation.last_answer == "two more"

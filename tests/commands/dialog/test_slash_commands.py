@@ -114,6 +114,20 @@ def test_stats_has_tokens_speed_and_context(capsys):
     assert "context    25 tokens used of 100 (25%)" in out
 
 
+@pytest.mark.parametrize("line", ["/clear", "/load {}"])
+def test_stats_of_another_conversation_have_nothing_of_the_one_before(capsys, tmp_path, line):
+    file = tmp_path / "talk.md"
+    talk(ScriptedModel(["one", AnswerEnd("stop", None, 20, 5)]), "a", f"/save {file}", line.format(file), "/stats")
+    out = capsys.readouterr().out
+    assert " 0 tokens of answers so far" in out and "last " not in out and "speed " not in out
+
+
+def test_stats_of_another_model_have_no_figures_of_the_one_before(capsys):
+    talk(ScriptedModel(["one", AnswerEnd("stop", None, 20, 5)]), "a", "/model other", "/stats")
+    out = capsys.readouterr().out
+    assert "turns      1, 5 tokens" in out and "last " not in out
+
+
 def test_stats_without_counts_of_the_server_say_so(capsys):
     talk(ScriptedModel(["one", "two"]), "a", "/stats")
     assert "last       2 pieces (the tokens were not counted)" in capsys.readouterr().out
