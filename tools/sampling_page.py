@@ -24,7 +24,9 @@ is off, too.
   spelling. Two settings that say different values of one parameter are an error.
 - `--generation-config vllm` asks nobody but settings: temperature 1 without a filter, as OpenAI's and vLLM's defaults.
 - `max_tokens` has no default but `--default-max-tokens`. Without it an answer may be as long as fits, and a completion
-  over HTTP has 16 tokens. It is lowered to what fits; a request may name more, or -1 for as much as fits.
+  over HTTP has 16 tokens. It is lowered to what fits; a request may name more, or -1 for as much as fits. In Python it
+  acts on `LLM.generate` and `LLM.chat` without `sampling_params`, and on `max_tokens=None`: `SamplingParams` that say
+  nothing have 16, as vLLM's do.
 - `do_sample: false` in generation_config.json is temperature 0. Its `max_new_tokens` is not read.
 - Beam search samples nothing, so no default acts on it.
 

@@ -12,9 +12,8 @@ from tqdm import tqdm
 from app.commands.answer_end import CONTEXT_SHARE
 from app.commands.dialog.responder import ModelChoice
 from app.commands.streamed_text import AnswerEnd, Messages, TextStream, iterate
-from app.config.devices import check_wanted_gpu
 from app.config.settings import Config, served_name
-from app.contract.admission import admit
+from app.contract.admission import MODELS_LENGTH, DefaultLength, admit
 from app.contract.engine_status import EngineState
 from app.contract.errors import ConfigurationError, EngineFailed
 from app.contract.events import RequestFailed, TokenDelta
@@ -22,7 +21,6 @@ from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.thread import EngineThread
 from app.runtime.clock import monotonic
-from app.runtime.torch_needs import check_torch_can_load
 from app.streaming.bridge import AsyncEngine
 from app.streaming.session import Session
 from app.text.chat_template import RenderOptions
@@ -39,8 +37,6 @@ class LocalModel:
     """
 
     def __init__(self, config: Config, runner: asyncio.Runner, model: OpenedModel | None = None) -> None:
-        check_torch_can_load()
-        check_wanted_gpu(config.model.device)
         model = model or OpenedModel.open(config.model)
         self._text = model.text
         self._runner = runner
@@ -76,8 +72,8 @@ class LocalModel:
             raise ConfigurationError("this model has no chat template; set one with --chat-template FILE")
         goes_on = messages[-1]["role"] == "assistant"
         options = RenderOptions(add_generation_prompt=not goes_on, continue_final=goes_on)
-        most = int(self.context * CONTEXT_SHARE)
-        return self._answer(template.render([dict(message) for message in messages], options), params, most)
+        prompt_token_ids = template.render([dict(message) for message in messages], options)
+        return self._answer(prompt_token_ids, params, DefaultLength(context_share=CONTEXT_SHARE))
 
     def complete(self, prompt: str, params: SamplingParams) -> TextStream:
         """Yield the text deltas of the completion of `prompt`.
@@ -91,10 +87,10 @@ class LocalModel:
         """End the engine."""
         self._runner.run(self._engine.close())
 
-    def _answer(self, prompt_token_ids: Sequence[int], params: SamplingParams, most: int | None = None) -> TextStream:
-        model = self._engine.model_info()
-        limits = [limit for limit in (most, model.defaults.max_tokens) if limit is not None]
-        resolved = admit(prompt_token_ids, params, model, default_max_tokens=min(limits, default=None))
+    def _answer(
+        self, prompt_token_ids: Sequence[int], params: SamplingParams, length: DefaultLength = MODELS_LENGTH
+    ) -> TextStream:
+        resolved = admit(prompt_token_ids, params, self._engine.model_info(), length=length)
         request = EngineRequest(uuid.uuid4().hex, tuple(prompt_token_ids), resolved, monotonic())
         return self._read(request)
 
