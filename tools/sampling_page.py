@@ -37,7 +37,7 @@ the page shows both among the settings of a conversation.
 ## Recommendations of publishers
 
 A model belongs to a row if its architecture and its name do: `general.name` of a GGUF file, its `general.basename` with
-`size_label` and `finetune`, or its file name; `_name_or_path` of config.json, the name on the hub, or its folder's name.
+`size_label` and `finetune`, or its file name; `_name_or_path` of config.json, the name on the hub, or a folder's name.
 Models without a chat template and base models belong to none: those that are called base, and of SmolLM2, Qwen2.5 and
 Llama 3 those that are not called Instruct. A publisher without a row recommends nothing that we have found.
 

@@ -107,7 +107,7 @@ class LocalModel:
                         raise EngineFailed(event.error.message)
                     if isinstance(event, TokenDelta):
                         yield event.text
-            end.finish_reason, end.stop_reason = session.finish_reasons.get(0), session.stop_reasons.get(0)
+            end.choice = session.ends.get(0)
             end.completion_tokens = session.usage.completion_tokens if session.usage else None
 
     async def _load(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from app.client.client import ServerRefused
 from app.commands.server_errors import refusal
 from app.commands.streamed_text import AnswerEnd, TextStream
+from app.contract.events import ChoiceEnd
 from app.streaming.sse_format import SseDecoder
 
 _CHUNK = 16384
@@ -45,7 +46,7 @@ def _streamed(response: http.client.HTTPResponse, end: AnswerEnd) -> Iterator[st
                 return
             if data.strip():
                 yield from _pieces(data.encode(), end)
-    if end.finish_reason is None:
+    if end.choice is None:
         raise ServerRefused(_LOST)
 
 
@@ -56,8 +57,8 @@ def _pieces(data: bytes, end: AnswerEnd) -> Iterator[str]:
         raise refusal(_FAILED, data)
     count_usage(end, fields.get("usage"))
     for choice in fields.get("choices") or ():
-        end.finish_reason = choice.get("finish_reason") or end.finish_reason
-        end.stop_reason = choice.get("stop_reason") or end.stop_reason
+        if choice.get("finish_reason"):
+            end.choice = ChoiceEnd(choice["finish_reason"], choice.get("stop_reason"))
         said = choice.get("delta") or choice.get("message") or {}
         yield _text(said.get("content"))
 

@@ -159,7 +159,7 @@ def websocket_answer(
         async with connect(str(url), key) as client, await client.chat(messages, **sent) as answer:
             async for delta in answer:
                 yield delta
-            end.finish_reason, end.stop_reason = answer.finish_reasons.get(0), answer.stop_reasons.get(0)
+            end.choice = answer.ends.get(0)
             count_usage(end, answer.usage)
             if client.is_draining:
                 note("the server is shutting down and accepts no new questions")

@@ -11,17 +11,16 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from dataclasses import dataclass
 
-from app.contract.events import StopReason
+from app.contract.events import ChoiceEnd
 
 Messages = Sequence[dict[str, str]]
 
 
 @dataclass(slots=True)
 class AnswerEnd:
-    """How an answer ended, and its tokens; a server may leave each of them out."""
+    """How an answer ended, and its tokens; a server may leave each of them out, and have other reasons."""
 
-    finish_reason: str | None = None
-    stop_reason: StopReason | None = None
+    choice: ChoiceEnd | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 

@@ -11,6 +11,7 @@ from app.client.client import ServerRefused
 from app.commands.remote import sse_answer
 from app.commands.streamed_text import AnswerEnd, read_stream
 from app.config.base_url import read_base_url
+from tests.commands.dialog.scripted_model import ended
 from tests.commands.foreign_server import JSON, ForeignServer, Said, foreign_server
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -62,12 +63,12 @@ HELLO, END = chunk(content="Hello"), chunk("stop")
 @pytest.mark.parametrize("done", [True, False], ids=["done", "without [DONE]"])
 def test_what_other_servers_leave_out_or_add_changes_no_answer(server: ForeignServer, events, done: bool) -> None:
     server.stream(*events, done=done)
-    assert answer_of(server) == ("Hello", AnswerEnd("stop"))
+    assert answer_of(server) == ("Hello", ended("stop"))
 
 
 def test_counts_are_those_of_the_server(server: ForeignServer) -> None:
     server.stream(HELLO, chunk("length"), {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 1}})
-    assert answer_of(server) == ("Hello", AnswerEnd("length", None, 3, 1))
+    assert answer_of(server) == ("Hello", ended("length", None, 3, 1))
 
 
 def test_an_answer_that_names_no_reason_ends_with_done(server: ForeignServer) -> None:
@@ -78,7 +79,7 @@ def test_an_answer_that_names_no_reason_ends_with_done(server: ForeignServer) ->
 def test_an_answer_that_is_not_streamed_is_one_piece(server: ForeignServer) -> None:
     choice = {"message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}
     server.answer = Said(json.dumps({"choices": [choice]}), 200, JSON)
-    assert answer_of(server) == ("Hello", AnswerEnd("stop"))
+    assert answer_of(server) == ("Hello", ended("stop"))
 
 
 @pytest.mark.parametrize(

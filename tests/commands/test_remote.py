@@ -72,7 +72,7 @@ def test_an_answer_ends_with_its_reason_and_counts_and_can_be_continued(server: 
         whole, cut = (remote(server, runner=runner, max_tokens=count) for count in (12, 6))
         expected, pieces = "".join(whole.answer(MESSAGES)), list[str]()
         end = read_stream(cut.answer(MESSAGES), pieces.append)
-        assert (end.finish_reason, end.completion_tokens) == ("length", 6) and end.prompt_tokens
+        assert (end.choice, end.completion_tokens) == (("length", None), 6) and end.prompt_tokens
         begin = "".join(pieces)
         rest = "".join(cut.answer([*MESSAGES, {"role": "assistant", "content": begin}]))
         assert begin and rest and begin + rest == expected

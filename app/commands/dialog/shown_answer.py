@@ -66,10 +66,10 @@ class ShownAnswer:
 
     def end_words(self) -> str | None:
         """Return why the answer is not complete; None if it is."""
-        end = self.figures.end
-        if end.finish_reason == CONTENT_FILTER:
+        end = self.figures.end.choice
+        if end is not None and end.reason == CONTENT_FILTER:
             return "the server's content filter has ended the answer"
-        if end.finish_reason != FinishReason.LENGTH:
+        if end is None or end.reason != FinishReason.LENGTH:
             return None if self.has_text else "the model ended without a text"
         if end.stop_reason == REPETITION:
             return "the answer repeated itself and was ended"

@@ -9,6 +9,7 @@ from app.commands.dialog.shown_answer import ShownAnswer
 from app.commands.streamed_text import AnswerEnd, TextStream
 from app.contract.errors import EngineFailed
 from app.contract.events import REPETITION
+from tests.commands.dialog.scripted_model import ended
 
 
 def stream_of(*pieces: str, end: AnswerEnd | BaseException) -> TextStream:
@@ -42,20 +43,20 @@ def test_a_failure_before_the_first_word_shows_nothing():
 
 
 def test_the_figures_are_those_of_the_clock():
-    figures = shown("a", "", "b", end=AnswerEnd("stop"))[0].figures
+    figures = shown("a", "", "b", end=ended("stop"))[0].figures
     assert (figures.num_pieces, figures.first_s, figures.total_s, figures.rate) == (2, 1, 2, 1)
 
 
 @pytest.mark.parametrize(
     ("text", "end", "words"),
     [
-        ("x", AnswerEnd("stop"), None),
+        ("x", ended("stop"), None),
         ("x", AnswerEnd(), None),
-        ("x", AnswerEnd("length"), "the answer has reached its limit of tokens"),
-        ("x", AnswerEnd("length", REPETITION), "the answer repeated itself and was ended"),
-        ("x", AnswerEnd("content_filter"), "the server's content filter has ended the answer"),
-        ("\n", AnswerEnd("length"), "the limit of tokens was reached before the answer began; --max-tokens sets a hig"),
-        ("", AnswerEnd("stop"), "the model ended without a text"),
+        ("x", ended("length"), "the answer has reached its limit of tokens"),
+        ("x", ended("length", REPETITION), "the answer repeated itself and was ended"),
+        ("x", ended("content_filter"), "the server's content filter has ended the answer"),
+        ("\n", ended("length"), "the limit of tokens was reached before the answer began; --max-tokens sets a hig"),
+        ("", ended("stop"), "the model ended without a text"),
     ],
 )
 def test_the_end_in_words(text, end, words):
