@@ -105,8 +105,8 @@ class LLM:
     ) -> list[RequestOutput]:
         """Complete one prompt or many: texts, token id lists, `{"prompt": text}` or `{"prompt_token_ids": ids}`.
 
-        The results are in the order of the prompts. Without `sampling_params` completions are as long as
-        `default_max_tokens`, else the context, allows; `SamplingParams` that say no `max_tokens` have 16, as vLLM's do.
+        The results are in the order of the prompts. Without `sampling_params` a completion has up to
+        `default_max_tokens`, or 16; `SamplingParams` that say no `max_tokens` always have 16, as vLLM's do.
 
         A model that was trained only on its chat template, such as `guide`, answers a text as a user message.
 
@@ -135,8 +135,8 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answer one conversation or many, rendered with the model's chat template.
 
-        Without `sampling_params`, answers are as long as `default_max_tokens`, else the context, allows; see `generate`
-        for those that name no `max_tokens`. Messages, `tools`, `tool_choice` and
+        Without `sampling_params`, answers may be as long as `default_max_tokens`, else the context, allows; those that
+        say no `max_tokens` have 16. Messages, `tools`, `tool_choice` and
         `parallel_tool_calls` are those of OpenAI's API; `chat_template_kwargs` are variables of the template.
         `continue_final_message` continues the last message, of the assistant, with `add_generation_prompt=False`.
         The results have the rendered text as `prompt`.

@@ -21,6 +21,7 @@ from app.config.settings import make_config
 from app.contract.sampling_params import SamplingParams
 from tests.checkpoints import tiny
 from tests.server.processes import RunningServer, serving
+from tests.text.templates import GRANITE
 
 QUESTION = [{"role": "user", "content": "the quick brown fox"}]
 TOKEN = 60
@@ -87,3 +88,28 @@ def test_a_conversation_that_ends_with_an_answer_gets_more_of_it(answer):
     again = "".join(answer([*QUESTION, {"role": "assistant", "content": said + more}], greedy))
     first = "".join(answer(QUESTION, greedy))
     assert more and more not in (first, again)
+
+
+@pytest.fixture
+def reasoning(tmp_path: Path) -> str:
+    """A file with a template whose prompts end within the model's reasoning."""
+    (tmp_path / "reasoning.jinja").write_text(GRANITE.replace("'assistant: '", "'assistant: <think>\\n'"))
+    return str(tmp_path / "reasoning.jinja")
+
+
+def test_a_model_that_thinks_up_to_its_limit_has_no_answer_here_and_on_a_server(reasoning: str) -> None:
+    """Thoughts are no text, so there is nothing to continue; what the model says behind them is."""
+    with asyncio.Runner() as runner, serving("--chat-template", reasoning, "--num-kv-blocks", "128") as running:
+        running.wait_until_ready()
+        local = LocalModel(make_config({"chat_template": reasoning, "num_kv_blocks": 128}), runner)
+        url, limits = read_base_url(running.url, "--url"), {"temperature": 0, "max_tokens": 8, "ignore_eos": True}
+        said = {"role": "assistant", "content": "<think> Hm. </think> Well"}
+        for asked in (
+            lambda messages: local.chat(messages, SamplingParams(**limits)),
+            lambda messages: sse_answer(url, None, messages, limits),
+        ):
+            answer, more = ShownAnswer(RawScreen(io.StringIO())), asked([*QUESTION, said])
+            answer.read(asked(QUESTION))
+            assert answer.text == "" and (answer.end_words() or "").startswith("the limit of tokens was reached before")
+            assert "".join(more)
+        local.close()
