@@ -11,7 +11,6 @@ from itertools import count
 
 from tqdm import tqdm
 
-from app.config.devices import check_wanted_gpu
 from app.config.settings import ServerConfig, make_config
 from app.config.vllm_options import translate
 from app.contract.admission import admit
@@ -91,7 +90,6 @@ class LLM:
                     param=item.name,
                 )
         self.config = make_config(values)
-        check_wanted_gpu(self.config.model.device)
         opened = OpenedModel.open(self.config.model)
         self._text = opened.text
         self.tokenizer = self._text.tokenizer
@@ -107,7 +105,8 @@ class LLM:
     ) -> list[RequestOutput]:
         """Complete one prompt or many: texts, token id lists, `{"prompt": text}` or `{"prompt_token_ids": ids}`.
 
-        The results are in the order of the prompts.
+        The results are in the order of the prompts. Without `sampling_params` a completion has up to
+        `default_max_tokens`, or 16; `SamplingParams` that say no `max_tokens` always have 16, as vLLM's do.
 
         A model that was trained only on its chat template, such as `guide`, answers a text as a user message.
 
@@ -136,7 +135,8 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answer one conversation or many, rendered with the model's chat template.
 
-        Without `sampling_params`, answers may be as long as the context allows. Messages, `tools`, `tool_choice` and
+        Without `sampling_params`, answers may be as long as `default_max_tokens`, else the context, allows; those that
+        say no `max_tokens` have 16. Messages, `tools`, `tool_choice` and
         `parallel_tool_calls` are those of OpenAI's API; `chat_template_kwargs` are variables of the template.
         `continue_final_message` continues the last message, of the assistant, with `add_generation_prompt=False`.
         The results have the rendered text as `prompt`.
@@ -370,8 +370,7 @@ class LLM:
         start: ReasoningStart | None = None,
     ) -> EngineRequest:
         """Return the request for one prompt, whose answer satisfies `grammar`; without `tools` it is no chat."""
-        info = self.engine.model_info
-        resolved = admit(prompt_token_ids, params, info, default_max_tokens=info.defaults.max_tokens)
+        resolved = admit(prompt_token_ids, params, self.engine.model_info)
         now, queue_timeout = monotonic(), self.config.scheduler.queue_timeout
         start_deadline = now + queue_timeout if queue_timeout else None
         rules, shown = answer_rules(grammar, resolved, start), self._text.answers.shown_token_ids

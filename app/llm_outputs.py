@@ -140,7 +140,7 @@ def apply_events(
                     (entry.logprob for entry in event.logprobs or ()), output.cumulative_logprob or 0.0
                 )
         elif isinstance(event, Finished):
-            output.finish_reason, output.stop_reason = str(event.reason), event.stop_reason
+            output.finish_reason, output.stop_reason = str(event.reason), event.end.stop_reason
             num_before = 0 if request.usage is None else request.usage.completion_tokens
             request.usage = replace(event.usage, completion_tokens=num_before + event.usage.completion_tokens)
             if all(each.finish_reason for each in request.outputs):

@@ -24,7 +24,7 @@ from app.commands.options import Parser
 from app.config.settings import Config
 from app.contract.admission import admit
 from app.contract.engine_status import ModelInfo
-from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.events import ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.ports import EventSink
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
@@ -55,7 +55,7 @@ class InstantEngine:
         for number in range(1, NUM_EVENTS + 1):
             sink.put(TokenDelta(request.id, 0, number, (5,), " token"))
             await asyncio.sleep(0)
-        sink.put(Finished(request.id, 0, FinishReason.LENGTH, Usage(1, NUM_EVENTS), Timings(0, 0, 0)))
+        sink.put(Finished(request.id, 0, ChoiceEnd(FinishReason.LENGTH), Usage(1, NUM_EVENTS), Timings(0, 0, 0)))
 
 
 async def ready_bytes() -> AsyncIterator[bytes]:

@@ -16,6 +16,7 @@ from zlib import crc32
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import ErrorInfo
 from app.contract.events import (
+    ChoiceEnd,
     Embedded,
     EngineEvent,
     Finished,
@@ -347,7 +348,7 @@ class FakePort:
                 num_prompt, num_tokens = len(request.prompt_token_ids), choice.num_tokens
                 usage = replace(self.script.usage, prompt_tokens=num_prompt, completion_tokens=num_tokens)
                 timings = Timings(0.001, 0.002, 0.002 + 0.001 * num_tokens)
-                events.append(Finished(request.id, choice.number, choice.reason, usage, timings))
+                events.append(Finished(request.id, choice.number, ChoiceEnd(choice.reason), usage, timings))
 
     def _stats(self) -> EngineStats:
         num_running = len(self._running())

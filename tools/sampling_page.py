@@ -24,7 +24,9 @@ is off, too.
   spelling. Two settings that say different values of one parameter are an error.
 - `--generation-config vllm` asks nobody but settings: temperature 1 without a filter, as OpenAI's and vLLM's defaults.
 - `max_tokens` has no default but `--default-max-tokens`. Without it an answer may be as long as fits, and a completion
-  over HTTP has 16 tokens. It is lowered to what fits; a request may name more, or -1 for as much as fits.
+  over HTTP has 16 tokens. It is lowered to what fits; a request may name more, or -1 for as much as fits. In Python it
+  acts on `LLM.generate` and `LLM.chat` without `sampling_params`, and on `max_tokens=None`: `SamplingParams` that say
+  nothing have 16, as vLLM's do.
 - `do_sample: false` in generation_config.json is temperature 0. Its `max_new_tokens` is not read.
 - Beam search samples nothing, so no default acts on it.
 
@@ -34,9 +36,10 @@ the page shows both among the settings of a conversation.
 
 ## Recommendations of publishers
 
-A model belongs to a row if its architecture and its name do: `general.name` and `general.basename` of a GGUF file, or
-its file name; `_name_or_path` of config.json, the name on the hub, or the folder's name. Models without a chat template
-and those that are called base belong to none. A publisher without a row recommends nothing that we have found.
+A model belongs to a row if its architecture and its name do: `general.name` of a GGUF file, its `general.basename` with
+`size_label` and `finetune`, or its file name; `_name_or_path` of config.json, the name on the hub, or a folder's name.
+Models without a chat template and base models belong to none: those that are called base, and of SmolLM2, Qwen2.5 and
+Llama 3 those that are not called Instruct. A publisher without a row recommends nothing that we have found.
 
 Qwen3 has other values for answers without thinking (0.7, top-p 0.8): a request with `enable_thinking: false` should
 name them.

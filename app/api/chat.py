@@ -16,8 +16,7 @@ from app.api.schemas import UNSET_NUMBER, ChatBody, sampling_params
 from app.api.stream_response import make_response
 from app.api.template_options import render_options
 from app.api.tool_messages import tool_fields
-from app.contract.admission import output_limit
-from app.contract.engine_status import ModelInfo
+from app.contract.admission import DefaultLength, output_limit
 from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
 from app.text.reasoning_marks import reasoning_start
 from app.text.tool_choice import choose_tools
@@ -64,7 +63,10 @@ def parse_chat(request: RequestContext) -> ApiRequest:
             body,
             ignored,
             output=output_limit(params, num_shown_tokens=num_shown),
-            default_max_tokens=_default_length(body, request.model_info),
+            length=DefaultLength(
+                context_share=body.context_share,
+                is_unlimited=UNSET_NUMBER in (body.max_tokens, body.max_completion_tokens),
+            ),
             reasoning=start,
             tools=prompt.tools,
         )
@@ -158,22 +160,6 @@ def _max_tokens(body: ChatBody) -> int | None:
         message = "max_tokens and max_completion_tokens differ; send one of them."
         raise InvalidValue(message, param="max_completion_tokens")
     return None if given == UNSET_NUMBER else given
-
-
-def _default_length(body: ChatBody, model: ModelInfo) -> int | None:
-    """Return the most tokens of an answer without a limit of its own; None: what fits."""
-    limits: list[int] = []
-    if body.context_share is not None:
-        if not 0 < body.context_share <= 1:
-            raise InvalidValue(
-                f"context_share is {body.context_share}; it must be a number above 0 and at most 1.",
-                param="context_share",
-            )
-        limits.append(max(1, int(model.max_model_len * body.context_share)))
-    says_unlimited = UNSET_NUMBER in (body.max_tokens, body.max_completion_tokens)
-    if model.defaults.max_tokens is not None and not says_unlimited:
-        limits.append(model.defaults.max_tokens)
-    return min(limits, default=None)
 
 
 def _logprobs(body: ChatBody) -> int | None:

@@ -16,7 +16,7 @@ from app.api.prompts import Prompt, check_num_prompts, number_requests, read_pro
 from app.api.schemas import UNSET_NUMBER, CompletionBody, sampling_params
 from app.api.shown_prompt import Echo, ShownPrompt
 from app.api.stream_response import make_response
-from app.contract.admission import output_limit
+from app.contract.admission import DefaultLength, output_limit
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.sampling_params import SamplingParams
 from app.text.detokenizer import incomplete_end
@@ -50,13 +50,12 @@ def parse_completion(request: RequestContext) -> ApiRequest:
     is_shown = body.echo or params.prompt_logprobs is not None
     num_shown = sum(map(len, encoded)) if is_shown else 0
     scores = {} if body.prompt_logprobs is not None else {"prompt_logprobs": "echo"}
-    of_model = request.model_info.defaults.max_tokens or DEFAULT_MAX_TOKENS
-    default = None if body.max_tokens == UNSET_NUMBER else of_model
+    length = DefaultLength(otherwise=DEFAULT_MAX_TOKENS, is_unlimited=body.max_tokens == UNSET_NUMBER)
     with renaming(scores):
         output = output_limit(params, len(prompts), num_shown)
     longest = max(range(len(encoded)), key=lambda index: len(encoded[index]))
     with renaming({"prompt": names[longest], **scores}):  # first, so that an error names a number that works for all
-        request.admit(encoded[longest], params, output=output, default_max_tokens=default)
+        request.admit(encoded[longest], params, output=output, length=length)
     with renaming({"prompt": names[0], **scores}):
         parsed = request.engine_request(
             "cmpl",
@@ -65,12 +64,12 @@ def parse_completion(request: RequestContext) -> ApiRequest:
             body,
             ignored,
             output=output,
-            default_max_tokens=default,
+            length=length,
         )
     requests = [replace(parsed.request, is_prompt_only=body.max_tokens == 0)]
     for name, token_ids in zip(names[1:], encoded[1:], strict=True):
         with renaming({"prompt": name, **scores}):
-            own = request.admit(token_ids, params, output=output, default_max_tokens=default)
+            own = request.admit(token_ids, params, output=output, length=length)
         requests.append(replace(requests[0], prompt_token_ids=tuple(token_ids), params=own))
     echoes = _echoes(request, prompts, encoded) if body.echo else ()
     shown = ShownPrompt(echoes, body.prompt_logprobs is not None)

@@ -15,7 +15,7 @@ from app.api.error_response import error_response
 from app.api.json_line import next_piece
 from app.api.parse_request import ApiRequest
 from app.api.wire_format import JsonChoice, json_pieces, start_message
-from app.contract.events import FinishReason, PromptScored, TokenDelta
+from app.contract.events import PromptScored, TokenDelta
 from app.contract.packed_logprobs import Logprobs
 from app.streaming.session import Session
 from app.streaming.session_group import SessionGroup
@@ -100,12 +100,11 @@ class JsonResponse:
             JsonChoice(
                 self._message(choice, "".join(texts[choice])),
                 self._logprobs(choice, Logprobs(num_top, bytes(rows[choice]))) if self._has_logprobs else None,
-                self._reason(choice, reason),
-                session.stop_reasons.get(choice),
+                end if self._answer is None else self._answer.end_of(choice, end),
                 token_ids[choice] if token_ids else None,
                 self._scores_of(choice) if self._request.shown.has_logprobs else None,
             )
-            for choice, reason in sorted(session.finish_reasons.items())
+            for choice, end in sorted(session.ends.items())
         ]
 
     def _message(self, choice: int, text: str) -> dict[str, object]:
@@ -121,9 +120,6 @@ class JsonResponse:
     def _scores_of(self, choice: int) -> Logprobs:
         """Return the log-probabilities of the prompt of a choice; none if it was cancelled before it had any."""
         return self._scores.get(self._request.first_of_prompt(choice), Logprobs(0))
-
-    def _reason(self, choice: int, reason: FinishReason) -> FinishReason:
-        return reason if self._answer is None else self._answer.reason_of(choice, reason)
 
     def _pieces(self, choices: list[JsonChoice]) -> Iterator[bytes]:
         usage, request = self._session.usage, self._request

@@ -19,7 +19,7 @@ from app.api.parsed_answer import AnswerPlan, ParsedAnswer
 from app.api.schemas import SamplingBody, StreamOptions, read_fields
 from app.api.shown_prompt import NO_PROMPT, Echo, ShownPrompt
 from app.api.structured_output import GrammarOrigin, lease, prepare, requested_outputs
-from app.contract.admission import OutputLimit, admit, too_long
+from app.contract.admission import MODELS_LENGTH, DefaultLength, OutputLimit, admit, too_long
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import RequestError, UnsupportedParameter
 from app.contract.overload_levels import effects
@@ -160,24 +160,23 @@ class RequestContext:
         params: SamplingParams,
         *,
         output: OutputLimit,
-        default_max_tokens: int | None = None,
+        length: DefaultLength = MODELS_LENGTH,
     ) -> SamplingParams:
         """Return the resolved parameters of an answer to one prompt, if the model can serve it.
 
-        Without `max_tokens` it may have as many tokens as fit, at most `default_max_tokens`.
+        Without `max_tokens` it may have as many tokens as `length` and a busy server say.
 
         Raises:
             InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `contract.admission.admit`.
         """
         is_clamped = self.context.config.server.clamp_max_tokens
-        limits = [limit for limit in (default_max_tokens, self.brownout_max_tokens) if limit is not None]
         return admit(
             prompt_token_ids,
             params,
             self.model_info,
             output,
             is_clamped=is_clamped,
-            default_max_tokens=min(limits, default=None),
+            length=replace(length, most=self.brownout_max_tokens),
         )
 
     def engine_request(
@@ -189,13 +188,13 @@ class RequestContext:
         ignored: tuple[str, ...],
         *,
         output: OutputLimit,
-        default_max_tokens: int | None = None,
+        length: DefaultLength = MODELS_LENGTH,
         reasoning: ReasoningStart | None = None,
         tools: ToolUse = NO_TOOLS,
     ) -> ApiRequest:
         """Return the request, if the model can serve it; its id is 128 random bits.
 
-        For `output` and `default_max_tokens` see `admit`. `reasoning` says how the answer's reasoning begins,
+        For `output` and `length` see `admit`. `reasoning` says how the answer's reasoning begins,
         `tools` are those that it may call. This may make a grammar, so the further prompts of a body are admitted, and
         become copies of the first request.
 
@@ -203,7 +202,7 @@ class RequestContext:
             InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `admit`.
             UnsupportedParameter: see `structured_output.prepare`.
         """
-        resolved = self.admit(prompt_token_ids, params, output=output, default_max_tokens=default_max_tokens)
+        resolved = self.admit(prompt_token_ids, params, output=output, length=length)
         prepared = prepare(requested_outputs(body), resolved, self.context, reasoning, tools)
         queue_timeout = body.queue_timeout
         if queue_timeout is None:

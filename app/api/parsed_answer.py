@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from app.contract.events import FinishReason, TokenDelta
+from app.contract.events import ChoiceEnd, TokenDelta
 from app.streaming.openai_shapes import TokenBytes
 from app.text.frontend import TextFrontend
 from app.text.parsing.answer_events import Arguments, CallBegin, Event, Reasoning, Text
@@ -111,9 +111,9 @@ class ParsedAnswer:
         self._counts[delta.choice].add(delta.token_ids)
         self._wholes[delta.choice].feed(delta.text)
 
-    def reason_of(self, choice: int, reason: FinishReason) -> FinishReason:
-        """Return the finish reason of a choice for clients."""
-        return client_reason(reason, self._parsers[choice])
+    def end_of(self, choice: int, end: ChoiceEnd) -> ChoiceEnd:
+        """Return why a choice has ended, for clients."""
+        return end._replace(reason=client_reason(end.reason, self._parsers[choice]))
 
     @property
     def reasoning_tokens(self) -> int | None:

@@ -149,7 +149,7 @@ class SocketStream:
                 number = self.protocol.last_number(self.client_id, event.choice) + 1
                 return self._send_parsed(TokenDelta(event.request_id, event.choice, number, (), ""), rest)
             self._waiting = None
-            event = replace(event, reason=answer.reason_of(event.choice, event.reason))
+            event = replace(event, end=answer.end_of(event.choice, event.end))
         if session.failure is not None or isinstance(event, RequestFailed):
             assert session.failure is not None
             self._fail(session.failure)

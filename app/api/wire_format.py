@@ -15,7 +15,7 @@ from app.api.choice_format import ChoiceFormat
 from app.api.json_line import dump_line
 from app.api.parse_request import ApiRequest
 from app.api.shown_prompt import prompt_logprobs_pieces
-from app.contract.events import Finished, FinishReason, PromptScored, StopReason, Timings, TokenDelta, Usage
+from app.contract.events import ChoiceEnd, Finished, PromptScored, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs
 from app.streaming import sse_format
 from app.streaming.openai_shapes import timing_fields, usage_fields
@@ -34,8 +34,7 @@ class JsonChoice:
 
     fields: dict[str, object]
     logprobs: Logprobs | None
-    reason: FinishReason
-    stop_reason: StopReason | None = None
+    end: ChoiceEnd
     token_ids: array[int] | None = None
     scores: Logprobs | None = None
 
@@ -147,12 +146,12 @@ class Chunks:
 
     def finish(self, finished: Finished) -> bytes:
         """Return the chunk that ends a choice, and before it one with what its parsers held back, if anything."""
-        before, rest, reason = self._befores[finished.choice], b"", finished.reason
+        before, rest, ended = self._befores[finished.choice], b"", finished.end
         if self._answer is not None:
             if fields := self._answer.finish_delta(finished.choice):
                 rest = before + b'"delta":' + dump_line(fields) + self._open_after
-            reason = self._answer.reason_of(finished.choice, reason)
-        end = b',"logprobs":null' + _end_fields(reason, finished.stop_reason)
+            ended = self._answer.end_of(finished.choice, ended)
+        end = b',"logprobs":null' + _end_fields(ended)
         return rest + before + self._format.no_text + end + self._after
 
     def last(self, usage: Usage, span: Timings) -> bytes:
@@ -229,7 +228,7 @@ def json_pieces(
             yield from _token_ids("prompt_token_ids", request.prompt_of(index))
         if choice.token_ids is not None:
             yield from _token_ids("token_ids", choice.token_ids)
-        yield _end_fields(choice.reason, choice.stop_reason) + b"}"
+        yield _end_fields(choice.end) + b"}"
     yield b'],"usage":' + orjson.dumps(usage_fields(usage, reasoning_tokens))
     if request.has_token_ids and not format.has_prompt_in_choice:
         yield from _token_ids("prompt_token_ids", request.request.prompt_token_ids)
@@ -241,10 +240,10 @@ def json_pieces(
     yield b"}"
 
 
-def _end_fields(reason: FinishReason, stop_reason: StopReason | None) -> bytes:
+def _end_fields(end: ChoiceEnd) -> bytes:
     """Return the fields that say why a choice has ended."""
-    ended = b',"finish_reason":' + orjson.dumps(reason)
-    return ended if stop_reason is None else ended + b',"stop_reason":' + orjson.dumps(stop_reason)
+    fields = b',"finish_reason":' + orjson.dumps(end.reason)
+    return fields if end.stop_reason is None else fields + b',"stop_reason":' + orjson.dumps(end.stop_reason)
 
 
 def _token_ids(name: str, token_ids: Sequence[int]) -> Iterator[bytes]:

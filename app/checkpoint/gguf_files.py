@@ -71,9 +71,12 @@ class GgufFiles:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the model may be called: by its metadata, and by its file."""
-        given = (self.metadata.fields.get(f"general.{key}") for key in ("name", "basename"))
-        return (*(name for name in given if isinstance(name, str)), self.metadata.file.name)
+        """What the model may be called: by its metadata, also by parts (`Qwen2.5 7B Instruct`), and by its file."""
+        fields = self.metadata.fields
+        name, *parts = (fields.get(f"general.{key}") for key in ("name", "basename", "size_label", "finetune"))
+        whole = " ".join(part for part in parts if isinstance(part, str))
+        found = dict.fromkeys([name, parts[0], whole, self.metadata.file.name])
+        return tuple(each for each in found if isinstance(each, str) and each)
 
     @property
     def text_source(self) -> GgufMetadata:

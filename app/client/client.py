@@ -121,7 +121,7 @@ class ClientAnswer(ClientStream):
         deltas: dict[int, list[str]] = {}
         async for event in self.events():
             deltas.setdefault(event.choice, []).append(event.text)
-        return ["".join(deltas.get(choice, ())) for choice in sorted(self.finish_reasons)]
+        return ["".join(deltas.get(choice, ())) for choice in sorted(self.ends)]
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """Yield the text deltas of the first choice. Raises as `events`."""

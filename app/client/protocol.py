@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from app.contract.events import ChoiceEnd
+
 PROTOCOL = "quire.v1"
 WINDOW = 256  # tokens that the protocol allows without credit; used if the server's welcome has no window
 CREDIT_EVERY_S = 0.1
@@ -59,8 +61,7 @@ class ClientStream:
         state: the state of the stream.
         stream_id, model: the server's id and the model's name, once the request is accepted.
         progress: the last `progress` frame; None while the answer is generating tokens.
-        finish_reasons: the finish reasons of the choices that have ended.
-        stop_reasons: the stop reasons of those that have one.
+        ends: why the choices have ended that have.
         usage, timings: the server's counts and times, once the stream is done.
         failure: the `error` frame that ended the stream.
     """
@@ -73,8 +74,7 @@ class ClientStream:
         self.stream_id: str | None = None
         self.model: str | None = None
         self.progress: Frame | None = None
-        self.finish_reasons: dict[int, str] = {}
-        self.stop_reasons: dict[int, int | str] = {}
+        self.ends: dict[int, ChoiceEnd] = {}
         self.usage: dict[str, Any] | None = None
         self.timings: dict[str, float] | None = None
         self.failure: Frame | None = None
@@ -106,9 +106,7 @@ class ClientStream:
         elif kind == "resumed":
             self.state = ClientState.STREAMING if any(self._received) else ClientState.WAITING
         elif kind == "finish":
-            self.finish_reasons[frame["i"]] = frame["finish_reason"]
-            if "stop_reason" in frame:
-                self.stop_reasons[frame["i"]] = frame["stop_reason"]
+            self.ends[frame["i"]] = ChoiceEnd(frame["finish_reason"], frame.get("stop_reason"))
         elif kind == "done":
             self.usage, self.timings = frame["usage"], frame["timings"]
             self._end(ClientState.DONE)
@@ -138,7 +136,7 @@ class ClientStream:
         is_due = any(
             2 * (allowed - read) <= self._window
             for choice, (allowed, read) in enumerate(zip(self._allowed, self._read, strict=True))
-            if choice not in self.finish_reasons
+            if choice not in self.ends
         )
         if not is_due or self.is_over or self._is_cancelled:
             return None

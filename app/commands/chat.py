@@ -9,15 +9,23 @@ import os
 import sys
 from functools import partial
 
-from app.commands.answer_end import CHAT_LIMITS
 from app.commands.dialog.conversation import Conversation
 from app.commands.dialog.dialog import Dialog
 from app.commands.dialog.history import History
 from app.commands.dialog.questions import piped_questions, typed_questions
 from app.commands.dialog.responder import Responder
 from app.commands.dialog.screens import new_screen
-from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
+from app.commands.options import (
+    SAMPLING_NAMES,
+    Parser,
+    add_sampling,
+    add_settings,
+    one_model,
+    read_config,
+    read_sampling,
+)
 from app.config.base_url import read_base_url
+from app.config.settings import settings
 from app.contract.errors import ConfigurationError
 from app.contract.sampling_params import SamplingParams
 
@@ -72,16 +80,32 @@ def _remote(args: argparse.Namespace, runner: asyncio.Runner) -> Responder:
     from app.commands.remote import RemoteModels, sse_answer, websocket_answer
 
     url = read_base_url(args.url, "--url")
-    key = args.server_key or os.environ.get("QUIRE_API_KEY", "").partition(",")[0] or None
-    if key is not None and not key.isascii():
-        raise ConfigurationError("the API key has other characters than ASCII, which HTTP cannot send; correct it")
+    _check_no_engine_options(args)
+    key = args.server_key or os.environ.get("QUIRE_API_KEY", "").partition(",")[0].strip() or None
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise ConfigurationError(
+            "the API key has characters that HTTP cannot send, which are all but printable ones of ASCII; correct it"
+        )
     answer = partial(websocket_answer, runner, url, key, note=_note) if args.ws else partial(sse_answer, url, key)
-    return RemoteModels(url, key, answer, CHAT_LIMITS | read_sampling(args), args.served or vars(args).get("model"))
+    return RemoteModels(url, key, answer, read_sampling(args), one_model(args.served, vars(args).get("model")))
+
+
+def _check_no_engine_options(args: argparse.Namespace) -> None:
+    """Refuse options that a server decides: without a word the user would take them for what acts."""
+    given = [item.option for item in settings() if item.name in vars(args) and item.name != "model"]
+    if args.config is not None:
+        given.append("--config")
+    if given:
+        raise ConfigurationError(
+            f"{given[0]} is for a model in this process, and --url names a server, which has its own settings; leave "
+            "one of the two out"
+        )
 
 
 def _local(args: argparse.Namespace, runner: asyncio.Runner, stack: contextlib.ExitStack) -> Responder:
-    if args.ws:
-        raise ConfigurationError("--ws needs --url, the server to connect to")
+    for option, given in (("--ws", args.ws), ("--api-key", args.server_key)):
+        if given:
+            raise ConfigurationError(f"{option} needs --url, the server to connect to")
     config = read_config(args, model=args.served)
     params = SamplingParams(**{"max_tokens": None, "repetition_stop": True, **read_sampling(args)})
     from app.commands.local import LocalModels

@@ -7,8 +7,8 @@ import asyncio
 import contextlib
 import sys
 
-from app.commands.answer_end import end_words
-from app.commands.dialog.screens import plain_screen, show
+from app.commands.dialog.screens import plain_screen
+from app.commands.dialog.shown_answer import ShownAnswer
 from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
 from app.config.unicode_text import as_unicode, keep_invalid_bytes
 from app.contract.sampling_params import SamplingParams
@@ -36,8 +36,9 @@ def run(args: argparse.Namespace) -> int:
         else:
             params = SamplingParams(**{"repetition_stop": True, **sampling})
             stream = model.chat([{"role": "user", "content": prompt}], params)
-        words = end_words(show(stream, plain_screen()))
-    if words is not None and sys.stderr.isatty():
+        answer = ShownAnswer(plain_screen())
+        answer.read(stream)
+    if (words := answer.end_words()) is not None and sys.stderr.isatty():
         print(f"({words})", file=sys.stderr)
     return 0
 

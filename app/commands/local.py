@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import replace
 
 from tqdm import tqdm
 
 from app.commands.answer_end import CONTEXT_SHARE
 from app.commands.dialog.responder import ModelChoice
 from app.commands.streamed_text import AnswerEnd, Messages, TextStream, iterate
-from app.config.devices import check_wanted_gpu
 from app.config.settings import Config, served_name
-from app.contract.admission import admit
+from app.contract.admission import MODELS_LENGTH, DefaultLength, admit
 from app.contract.engine_status import EngineState
 from app.contract.errors import ConfigurationError, EngineFailed
 from app.contract.events import RequestFailed, TokenDelta
@@ -22,11 +21,14 @@ from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.thread import EngineThread
 from app.runtime.clock import monotonic
-from app.runtime.torch_needs import check_torch_can_load
 from app.streaming.bridge import AsyncEngine
 from app.streaming.session import Session
 from app.text.chat_template import RenderOptions
 from app.text.opened_model import OpenedModel
+from app.text.parsing.answer_events import Event, Text
+from app.text.parsing.answer_format import AnswerParser
+from app.text.parsing.whole_answer import plain
+from app.text.reasoning_marks import reasoning_start
 
 _POLL_S = 0.02
 
@@ -39,8 +41,6 @@ class LocalModel:
     """
 
     def __init__(self, config: Config, runner: asyncio.Runner, model: OpenedModel | None = None) -> None:
-        check_torch_can_load()
-        check_wanted_gpu(config.model.device)
         model = model or OpenedModel.open(config.model)
         self._text = model.text
         self._runner = runner
@@ -65,7 +65,8 @@ class LocalModel:
     def chat(self, messages: Messages, params: SamplingParams) -> TextStream:
         """Yield the text deltas of the answer to a conversation, or of more of the answer that it ends with.
 
-        Without `max_tokens` the answer has at most a quarter of the context.
+        What the model thinks before is left out, as it is of a server's answer. Without `max_tokens` the answer has at
+        most a quarter of the context.
 
         Raises:
             ConfigurationError: the model has no chat template.
@@ -76,8 +77,14 @@ class LocalModel:
             raise ConfigurationError("this model has no chat template; set one with --chat-template FILE")
         goes_on = messages[-1]["role"] == "assistant"
         options = RenderOptions(add_generation_prompt=not goes_on, continue_final=goes_on)
-        most = int(self.context * CONTEXT_SHARE)
-        return self._answer(template.render([dict(message) for message in messages], options), params, most)
+        prompt_token_ids = template.render([dict(message) for message in messages], options)
+        answers, continued = self._text.answers, messages[-1]["content"] if goes_on else None
+        start = reasoning_start(answers.reasoning, prompt_token_ids, self._text.tokenizer, continued)
+        request = self._request(prompt_token_ids, params, DefaultLength(context_share=CONTEXT_SHARE))
+        return self._read(
+            replace(request, shown_token_ids=answers.shown_token_ids(has_tools=False)),
+            answers.new_parser(None, is_inside=start is not None and start.is_inside),
+        )
 
     def complete(self, prompt: str, params: SamplingParams) -> TextStream:
         """Yield the text deltas of the completion of `prompt`.
@@ -85,33 +92,37 @@ class LocalModel:
         Raises:
             RequestError: the prompt does not fit the model.
         """
-        return self._answer([*self._text.chat_prefix(prompt), *self._text.tokenizer.encode(prompt)], params)
+        prompt_token_ids = [*self._text.chat_prefix(prompt), *self._text.tokenizer.encode(prompt)]
+        return self._read(self._request(prompt_token_ids, params))
 
     def close(self) -> None:
         """End the engine."""
         self._runner.run(self._engine.close())
 
-    def _answer(self, prompt_token_ids: Sequence[int], params: SamplingParams, most: int | None = None) -> TextStream:
-        model = self._engine.model_info()
-        limits = [limit for limit in (most, model.defaults.max_tokens) if limit is not None]
-        resolved = admit(prompt_token_ids, params, model, default_max_tokens=min(limits, default=None))
-        request = EngineRequest(uuid.uuid4().hex, tuple(prompt_token_ids), resolved, monotonic())
-        return self._read(request)
+    def _request(
+        self, prompt_token_ids: Sequence[int], params: SamplingParams, length: DefaultLength = MODELS_LENGTH
+    ) -> EngineRequest:
+        resolved = admit(prompt_token_ids, params, self._engine.model_info(), length=length)
+        return EngineRequest(uuid.uuid4().hex, tuple(prompt_token_ids), resolved, monotonic())
 
-    def _read(self, request: EngineRequest) -> TextStream:
+    def _read(self, request: EngineRequest, parser: AnswerParser | None = None) -> TextStream:
         end = AnswerEnd(prompt_tokens=len(request.prompt_token_ids))
-        yield from iterate(self._runner, self._stream(request, end))
+        yield from iterate(self._runner, self._stream(request, end, parser))
         return end
 
-    async def _stream(self, request: EngineRequest, end: AnswerEnd) -> AsyncGenerator[str, None]:
+    async def _stream(
+        self, request: EngineRequest, end: AnswerEnd, parser: AnswerParser | None
+    ) -> AsyncGenerator[str, None]:
         async with Session(self._engine, request) as session:
             async for events in session:
                 for event in events:
                     if isinstance(event, RequestFailed):
                         raise EngineFailed(event.error.message)
                     if isinstance(event, TokenDelta):
-                        yield event.text
-            end.finish_reason, end.stop_reason = session.finish_reasons.get(0), session.stop_reasons.get(0)
+                        yield event.text if parser is None else _text_of(parser.feed(event.text))
+            if parser is not None:
+                yield _text_of(parser.finish())
+            end.choice = session.ends.get(0)
             end.completion_tokens = session.usage.completion_tokens if session.usage else None
 
     async def _load(self) -> None:
@@ -123,6 +134,11 @@ class LocalModel:
                 await asyncio.sleep(_POLL_S)
         if health.state is EngineState.FAILED:
             raise self._thread.failure or EngineFailed(health.message)
+
+
+def _text_of(events: Iterable[Event]) -> str:
+    """Return the text of parsed pieces, without the reasoning."""
+    return plain("".join(event.text for event in events if isinstance(event, Text)))
 
 
 class LocalModels:
@@ -151,10 +167,8 @@ class LocalModels:
 
     def use(self, name: str) -> None:
         """See Responder.use: the model is loaded anew, after the one before has ended."""
-        named = dataclasses.replace(
-            self._config.model, model=name, revision=None, served_model_name=None, chat_template=None
-        )
-        config = dataclasses.replace(self._config, model=named)
+        named = replace(self._config.model, model=name, revision=None, served_model_name=None, chat_template=None)
+        config = replace(self._config, model=named)
         opened = OpenedModel.open(named)  # one that is refused changes nothing
         self._model.close()
         try:

@@ -166,11 +166,22 @@ def read_config(args: argparse.Namespace, model: str | None = None, note: Callab
     options, notes = translate({**options, **foreign})
     for text in notes:
         note(text)
-    if model is not None and options.setdefault("model", model) != model:
-        raise ConfigurationError(
-            f"the model is given twice: {model} and --model {options['model']}; leave one out", param="model"
-        )
+    if model is not None:
+        options["model"] = one_model(model, given.get("model"))
     return load_config(options, os.environ, given.get("config"))
+
+
+def one_model(positional: str | None, option: str | None) -> str | None:
+    """Return the model of a command line, by its positional MODEL or by `--model`; None if it has neither.
+
+    Raises:
+        ConfigurationError: it has two.
+    """
+    if positional is not None and option not in (None, positional):
+        raise ConfigurationError(
+            f"the model is given twice: {positional} and --model {option}; leave one out", param="model"
+        )
+    return option if positional is None else positional
 
 
 def _add_option(group: argparse._ArgumentGroup, item: Setting) -> None:

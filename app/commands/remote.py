@@ -9,24 +9,32 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, NamedTuple
 
-from app.client.client import ServerRefused, connect
+from app.client.client import connect
+from app.commands.answer_end import CHAT_LIMITS
 from app.commands.dialog.responder import ModelChoice
+from app.commands.openai_answer import count_of, count_usage, read_answer
+from app.commands.server_errors import refusal
 from app.commands.streamed_text import AnswerEnd, Messages, TextStream, iterate
 from app.config.base_url import BaseUrl
 from app.config.nearest import nearest
 from app.contract.errors import CannotStart, ConfigurationError
-from app.streaming.sse_format import SseDecoder
 
 TIMEOUT_S = 600
 FIRST_TIMEOUT_S = 10
-_CHUNK = 16384
 _KEY_STATUSES = (401, 403)
 
 Answer = Callable[[Messages, dict[str, Any]], TextStream]
 """Takes a conversation and the other fields of a request, and yields the answer."""
+
+
+class Listing(NamedTuple):
+    """What a server says of its models, and whether it is Quire, which knows fields that others reject."""
+
+    models: Sequence[ModelChoice] = ()
+    is_quire: bool = False
 
 
 class RemoteModels:
@@ -43,36 +51,43 @@ class RemoteModels:
         self._key = key
         self._answer = answer
         self._fields = fields
-        self._models = listed_models(url, key)
-        self._model = self._models[0] if self._models else ModelChoice("the server's model")
+        self._chosen: ModelChoice | None = None
+        self._listing = listed_models(url, key)
         if name is not None:
-            self.use(name)
+            self._choose(name)
 
     @property
     def model(self) -> ModelChoice:
         """See Responder.model."""
-        return self._model
+        return self._chosen or next(iter(self._listing.models), ModelChoice("the server's model"))
 
     def answer(self, messages: Messages) -> TextStream:
         """See Responder.answer."""
-        named = {"model": self._model.name} if self._models else {}
-        return self._answer(messages, named | self._fields)
+        if not self._listing.models:  # it may have been loading one
+            self._listing = listed_models(self._url, self._key)
+        named = {"model": self.model.name} if self._chosen or self._listing.models else {}
+        limits = CHAT_LIMITS if self._listing.is_quire else {}
+        return self._answer(messages, {**named, **limits, **self._fields})
 
     def models(self) -> Sequence[ModelChoice]:
         """See Responder.models: those that the server lists now."""
-        self._models = listed_models(self._url, self._key)
-        return self._models
+        self._listing = listed_models(self._url, self._key)
+        return self._listing.models
 
     def use(self, name: str) -> None:
         """See Responder.use."""
-        found = {model.name: model for model in self.models()}
+        self._listing = listed_models(self._url, self._key)
+        self._choose(name)
+
+    def _choose(self, name: str) -> None:
+        found = {model.name: model for model in self._listing.models}
         if found and name not in found:
             known = ", ".join(found)
             raise ConfigurationError(f"the server has no model {name!r}{nearest(name, found)}; it lists {known}")
-        self._model = found.get(name, ModelChoice(name))
+        self._chosen = found.get(name, ModelChoice(name))
 
 
-def listed_models(url: BaseUrl, key: str | None) -> list[ModelChoice]:
+def listed_models(url: BaseUrl, key: str | None) -> Listing:
     """Return the models that a server lists; none if it cannot say, for example while it loads one.
 
     Raises:
@@ -89,11 +104,13 @@ def listed_models(url: BaseUrl, key: str | None) -> list[ModelChoice]:
     finally:
         connection.close()
     if response.status in _KEY_STATUSES:
-        raise _rejection(response.status, body)
+        raise refusal(response.status, body)
     try:
-        return [ModelChoice(str(model["id"]), _count(model.get("max_model_len"))) for model in json.loads(body)["data"]]
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return []
+        listed = [each for each in json.loads(body)["data"] if isinstance(each, dict) and each.get("id")]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return Listing()
+    models = [ModelChoice(str(each["id"]), count_of(each.get("max_model_len"))) for each in listed]
+    return Listing(models, is_quire=any(each.get("owned_by") == "quire" for each in listed))
 
 
 def sse_answer(url: BaseUrl, key: str | None, messages: Messages, fields: dict[str, Any]) -> TextStream:
@@ -101,24 +118,20 @@ def sse_answer(url: BaseUrl, key: str | None, messages: Messages, fields: dict[s
 
     Raises:
         CannotStart: the server cannot be reached.
-        ServerRefused: the server returned an error.
+        ServerRefused: the server returned an error, or its answer broke off.
     """
     connection = _connection(url, TIMEOUT_S)
     headers = {"content-type": "application/json", **_authorization(key)}
     streaming = {"stream": True, "stream_options": {"include_usage": True}}
     body = json.dumps({"messages": list(messages), **streaming, **fields, **_continuing(messages)})
     try:
-        connection.request("POST", f"{url.path}/v1/chat/completions", body, headers)
-        response = connection.getresponse()
-        if response.status != 200:
-            raise _rejection(response.status, response.read())
-        end = AnswerEnd()
-        yield from _deltas(response, end)
-        return end
-    except (OSError, http.client.HTTPException) as error:
-        raise _unreachable(url, error) from None
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ServerRefused(f"the server's answer is not that of an OpenAI-compatible API: {error!r:.200}") from None
+        try:
+            connection.request("POST", f"{url.path}/v1/chat/completions", body, headers)
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            raise _unreachable(url, error) from None
+        with response:
+            return (yield from read_answer(response))
     finally:
         connection.close()
 
@@ -146,8 +159,8 @@ def websocket_answer(
         async with connect(str(url), key) as client, await client.chat(messages, **sent) as answer:
             async for delta in answer:
                 yield delta
-            end.finish_reason, end.stop_reason = answer.finish_reasons.get(0), answer.stop_reasons.get(0)
-            _count_usage(end, answer.usage)
+            end.choice = answer.ends.get(0)
+            count_usage(end, answer.usage)
             if client.is_draining:
                 note("the server is shutting down and accepts no new questions")
 
@@ -171,43 +184,6 @@ def _connection(url: BaseUrl, timeout_s: float) -> http.client.HTTPConnection:
 
 def _authorization(key: str | None) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"} if key else {}
-
-
-def _deltas(response: http.client.HTTPResponse, end: AnswerEnd) -> Generator[str, None, None]:
-    decoder = SseDecoder()
-    while chunk := response.read1(_CHUNK):
-        for data in decoder.feed(chunk):
-            if data == "[DONE]":
-                return
-            fields = json.loads(data)
-            if "error" in fields:
-                raise _rejection(500, data.encode())
-            _count_usage(end, fields.get("usage"))
-            for choice in fields["choices"]:
-                end.finish_reason = choice.get("finish_reason") or end.finish_reason
-                end.stop_reason = choice.get("stop_reason") or end.stop_reason
-                yield choice["delta"].get("content") or ""
-    if end.finish_reason is None:
-        raise ServerRefused("the connection to the server was lost before the end of the answer")
-
-
-def _count_usage(end: AnswerEnd, usage: dict[str, Any] | None) -> None:
-    if usage is not None:
-        end.prompt_tokens = _count(usage.get("prompt_tokens"))
-        end.completion_tokens = _count(usage.get("completion_tokens"))
-
-
-def _count(given: object) -> int | None:
-    """Return a number that a server has sent; None for anything else."""
-    return given if isinstance(given, int) else None
-
-
-def _rejection(status: int, body: bytes) -> ServerRefused:
-    try:
-        error = json.loads(body)["error"]
-        return ServerRefused(str(error["message"]), code=error["code"], status=status, param=error["param"])
-    except (ValueError, KeyError, TypeError):
-        return ServerRefused(f"the server returned status {status}", status=status)
 
 
 def _unreachable(url: BaseUrl, error: Exception) -> CannotStart:

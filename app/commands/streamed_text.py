@@ -7,25 +7,36 @@ known about the answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from dataclasses import dataclass
 
-from app.contract.events import StopReason
+from app.contract.events import ChoiceEnd
 
 Messages = Sequence[dict[str, str]]
 
 
 @dataclass(slots=True)
 class AnswerEnd:
-    """How an answer ended, and its tokens; a server may leave each of them out."""
+    """How an answer ended, and its tokens; a server may leave each of them out, and have other reasons."""
 
-    finish_reason: str | None = None
-    stop_reason: StopReason | None = None
+    choice: ChoiceEnd | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
 
 TextStream = Generator[str, None, AnswerEnd]
+
+
+def read_stream(stream: TextStream, take: Callable[[str], object]) -> AnswerEnd:
+    """Call `take` with each piece of an answer, close the stream, and return its end. Raises what either raises."""
+    with contextlib.closing(stream):
+        while True:
+            try:
+                piece = next(stream)
+            except StopIteration as stop:
+                return stop.value if isinstance(stop.value, AnswerEnd) else AnswerEnd()
+            take(piece)
 
 
 def iterate(runner: asyncio.Runner, deltas: AsyncGenerator[str, None]) -> Generator[str, None, None]:

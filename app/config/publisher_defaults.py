@@ -2,6 +2,8 @@
 
 A model belongs to a row by its architecture and by what it is called: its name begins with that of the row. Only what a
 publisher says of its own models is here; of Granite, OLMo, GLM-4 and Phi-4, for example, no publisher says anything.
+What is recommended are values for chats: where a publisher's base models have the name without "instruct", that is one
+of the words, and where it is "base" that the base models add, that excludes them.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class Recommendation(NamedTuple):
 _LLAMA, _MISTRAL = "LlamaForCausalLM", ("MistralForCausalLM", "LlamaForCausalLM")  # in GGUF files Mistral's are llamas
 RECOMMENDATIONS = (
     Recommendation(
-        "SmolLM2", (_LLAMA,), ("smollm2",), {"temperature": 0.2, "top_p": 0.9},
+        "SmolLM2", (_LLAMA,), ("smollm2 SIZE instruct",), {"temperature": 0.2, "top_p": 0.9},
         "https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct",
     ),
     Recommendation(
@@ -43,7 +45,7 @@ RECOMMENDATIONS = (
         "https://huggingface.co/Qwen/QwQ-32B#usage-guidelines",
     ),
     Recommendation(
-        "Qwen2.5", ("Qwen2ForCausalLM",), ("qwen2.5 SIZE",),
+        "Qwen2.5", ("Qwen2ForCausalLM",), ("qwen2.5 SIZE instruct",),
         {"temperature": 0.7, "top_p": 0.8, "repetition_penalty": 1.05},
         "https://qwen.readthedocs.io/en/v2.5/deployment/vllm.html",
     ),
@@ -58,7 +60,8 @@ RECOMMENDATIONS = (
         "https://huggingface.co/Qwen/Qwen3-0.6B#best-practices",
     ),
     Recommendation(
-        "Llama 3, 3.1, 3.2, 3.3", (_LLAMA,), ("llama 3 SIZE", "llama 3.1 SIZE", "llama 3.2 SIZE", "llama 3.3 SIZE"),
+        "Llama 3, 3.1, 3.2, 3.3", (_LLAMA,),
+        ("llama 3 SIZE instruct", "llama 3.1 SIZE instruct", "llama 3.2 SIZE instruct", "llama 3.3 SIZE instruct"),
         {"temperature": 0.6, "top_p": 0.9},
         "https://github.com/meta-llama/llama3/blob/main/example_chat_completion.py",
     ),
@@ -87,7 +90,7 @@ RECOMMENDATIONS = (
 def recommendation(architecture: str, names: Iterable[str]) -> Recommendation | None:
     """Return the row of a model that is called `names`; None: there is none, or it is a base model. Any thread."""
     spelt = [_words(name) for name in names]
-    if any("base" in words for words in spelt):  # what is recommended are values for chats
+    if any("base" in words for words in spelt):
         return None
     for row in RECOMMENDATIONS:
         beginnings = [beginning.split() for beginning in row.beginnings]
@@ -98,8 +101,14 @@ def recommendation(architecture: str, names: Iterable[str]) -> Recommendation | 
 
 def _words(name: str) -> list[str]:
     """Return the words of a name, without the publisher's that Llama's have in front."""
-    letters = (char if char.isalnum() or char == "." else " " for char in name[:_MAX_NAME_CHARS].lower())
-    return "".join(letters).removeprefix("meta ").split()
+    text = name[:_MAX_NAME_CHARS].lower()
+    chars = (char if char.isalnum() or _is_point(text, place) else " " for place, char in enumerate(text))
+    return "".join(chars).removeprefix("meta ").split()
+
+
+def _is_point(text: str, place: int) -> bool:
+    """Whether there is a decimal point, as in 3.1, and not the point before an ending or a type of weights."""
+    return text[place] == "." and text[:place][-1:].isdecimal() and text[place + 1 :][:1].isdecimal()
 
 
 def _begins(words: Sequence[str], beginning: Sequence[str]) -> bool:

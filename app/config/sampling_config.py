@@ -37,7 +37,8 @@ class SamplingConfig:
     default_repetition_penalty: float | None = _default("repetition_penalty", "; 1 is no penalty.")
     default_max_tokens: int | None = _default(
         "max_tokens",
-        "; without it an answer may be as long as fits, and a completion over HTTP 16 tokens.",
+        "; without it an answer may be as long as fits, and a completion over HTTP 16 tokens. In Python, "
+        "`SamplingParams` that say nothing name 16.",
     )
     generation_config: str = setting(
         "auto",

@@ -54,6 +54,42 @@ class OutputLimit:
 NO_OUTPUT_LIMIT = OutputLimit()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultLength:
+    """What limits an answer whose request names no `max_tokens`: all of it, beside the model's default and what fits.
+
+    Attributes:
+        context_share: the share of the whole context that it may fill.
+        otherwise: the limit where the model has no default.
+        is_unlimited: the request says so (`max_tokens` -1), and neither the model's default nor `otherwise` acts.
+        most: the limit of a server that has much to do.
+
+    Raises:
+        InvalidValue: `context_share` is no share.
+    """
+
+    context_share: float | None = None
+    otherwise: int | None = None
+    is_unlimited: bool = False
+    most: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.context_share is not None and not 0 < self.context_share <= 1:
+            raise InvalidValue(
+                f"context_share is {self.context_share}; it must be a number above 0 and at most 1.",
+                param="context_share",
+            )
+
+    def tokens(self, model: ModelInfo) -> int | None:
+        """Return the most tokens of such an answer of a model; None: as many as fit."""
+        share = None if self.context_share is None else max(1, int(model.max_model_len * self.context_share))
+        of_model = None if self.is_unlimited else model.defaults.max_tokens or self.otherwise
+        return min((limit for limit in (share, of_model, self.most) if limit is not None), default=None)
+
+
+MODELS_LENGTH = DefaultLength()
+
+
 def admit(
     prompt_token_ids: Sequence[int],
     params: SamplingParams,
@@ -61,11 +97,11 @@ def admit(
     output: OutputLimit = NO_OUTPUT_LIMIT,
     *,
     is_clamped: bool = False,
-    default_max_tokens: int | None = None,
+    length: DefaultLength = MODELS_LENGTH,
 ) -> SamplingParams:
     """Return `params` resolved for this model and prompt: defaults, `max_tokens` and `seed` are set.
 
-    `max_tokens` None means `default_max_tokens`, and at most the rest of the context or, if smaller, of the KV cache or
+    `max_tokens` None means what `length` says, and at most the rest of the context or, if smaller, of the KV cache or
     of `output`; with `is_clamped` a larger one is lowered to that. Lists and dicts are copied, so the caller may change
     the originals later. Any thread.
 
@@ -84,8 +120,8 @@ def admit(
     num_prompt, num_blocks = len(prompt_token_ids), model.kv_capacity_tokens // model.block_size
     most = _most_tokens(num_prompt, params.num_sequences, num_blocks, model.block_size)
     room = min(model.max_model_len - num_prompt, most, output.most)
-    if params.max_tokens is None and default_max_tokens is not None:
-        room = min(room, default_max_tokens)
+    if params.max_tokens is None and (default := length.tokens(model)) is not None:
+        room = min(room, default)
     if params.max_tokens is None or (is_clamped and params.max_tokens > room):
         params = replace(params, max_tokens=max(1, params.min_tokens, room))
     check_fits(

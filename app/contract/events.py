@@ -25,6 +25,13 @@ StopReason = int | str
 REPETITION = "repetition"
 
 
+class ChoiceEnd(NamedTuple):
+    """Why a choice ended; `stop_reason` is None if EOS, the limit or the client has ended it."""
+
+    reason: FinishReason
+    stop_reason: StopReason | None = None
+
+
 class TokenDelta(NamedTuple):
     """New tokens of one choice and the text that they complete (possibly none).
 
@@ -68,16 +75,20 @@ class Finished:
     """The end of one choice; exactly one per choice unless the request failed.
 
     `usage.completion_tokens` counts the choice's tokens; the other counts are those of the request, the same for each
-    choice. `params` are the request's parameters. `stop_reason` is None if EOS, the limit or the client has ended it.
+    choice. `params` are the request's parameters.
     """
 
     request_id: str
     choice: int
-    reason: FinishReason
+    end: ChoiceEnd
     usage: Usage
     timings: Timings
     params: SamplingParams | None = None
-    stop_reason: StopReason | None = None
+
+    @property
+    def reason(self) -> FinishReason:
+        """The finish reason."""
+        return self.end.reason
 
 
 @dataclass(frozen=True, slots=True)

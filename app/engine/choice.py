@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from app.contract.events import (
     REPETITION,
+    ChoiceEnd,
     EngineEvent,
     Finished,
     FinishReason,
@@ -50,7 +51,7 @@ class _Token(NamedTuple):
 
 
 class Choice:
-    """The output for one choice of a request: the next delta, the tokens held back, and the finish reason.
+    """The output for one choice of a request: the next delta, the tokens held back, and why it ended.
 
     Engine thread only.
     """
@@ -76,17 +77,15 @@ class Choice:
         "_text",
         "_token_ids",
         "choice",
+        "ended",
         "is_touched",
-        "reason",
-        "stop_reason",
     )
 
     def __init__(self, group: SequenceGroup, choice: int, tokenizer: Tokenizer, eos_token_ids: frozenset[int]) -> None:
         params = group.request.params
         assert params.max_tokens is not None, "admission sets max_tokens"
         self.choice = choice
-        self.reason: FinishReason | None = None
-        self.stop_reason: StopReason | None = None
+        self.ended: ChoiceEnd | None = None
         self.is_touched = False  # has samples that were not reported; set by the output processor
         self._group = group
         self._request_id = group.request.id
@@ -125,7 +124,7 @@ class Choice:
             self._send(token_id, text, row)
         else:
             self._hold(_Token(token_id, self._num_chars, text, row), self._matcher)
-        if self.reason is None:
+        if self.ended is None:
             if sample.ends:
                 self.end(FinishReason.STOP)
             elif self._repetition is not None and self._repetition.append(token_id):
@@ -135,7 +134,7 @@ class Choice:
 
     def end(self, reason: FinishReason, stop_reason: StopReason | None = None) -> None:
         """End the choice and release the text that was held back."""
-        self.reason, self.stop_reason = reason, stop_reason
+        self.ended = ChoiceEnd(reason, stop_reason)
         tail = complete_rest(self._detokenizer)
         matcher = self._matcher
         if matcher is not None:
@@ -157,11 +156,10 @@ class Choice:
             events.append(TokenDelta(self._request_id, self.choice, first, token_ids, self._text, logprobs))
             self._num_sent += len(token_ids)
             self._token_ids, self._rows, self._text = [], [], ""
-        if self.reason is not None:
+        if self.ended is not None:
             params = self._group.request.params
             usage, timings = self._usage(), self._timings(now)
-            stop_reason = None if self.reason is FinishReason.CANCELLED else self.stop_reason
-            events.append(Finished(self._request_id, self.choice, self.reason, usage, timings, params, stop_reason))
+            events.append(Finished(self._request_id, self.choice, self.ended, usage, timings, params))
 
     def _send(self, token_id: int, text: str, row: bytes | None) -> None:
         self._token_ids.append(token_id)
@@ -187,7 +185,7 @@ class Choice:
 
     def _stop(self, matched: str) -> None:
         """End at a stop string: of the tokens that wait, only the first one's text before the stop string is sent."""
-        self.reason, self.stop_reason = FinishReason.STOP, matched
+        self.ended = ChoiceEnd(FinishReason.STOP, matched)
         for token in self._held:
             if token.start < self._num_released:
                 self._send(token.token_id, token.text[: self._num_released - token.start], token.row)

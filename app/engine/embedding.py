@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from app.contract.events import Embedded, EngineEvent, Finished, FinishReason, Timings, Usage
+from app.contract.events import ChoiceEnd, Embedded, EngineEvent, Finished, FinishReason, Timings, Usage
 from app.contract.requests import Pooling, PoolingKind
 from app.engine.schedule.sequence import Sequence
 from app.engine.schedule.step_plan import Sample
@@ -19,7 +19,7 @@ class EmbeddingOutput:
 
     def __init__(self, sequence: Sequence) -> None:
         self._sequence = sequence
-        self.reason: FinishReason | None = None
+        self.ended: ChoiceEnd | None = None
         self.is_touched = False
 
     def append(self, sample: Sample) -> None:
@@ -28,13 +28,13 @@ class EmbeddingOutput:
 
     def end(self, reason: FinishReason) -> None:
         """End with `reason`."""
-        self.reason = reason
+        self.ended = ChoiceEnd(reason)
 
     def report(self, events: list[EngineEvent], now: float) -> None:
         """Add the vector, or the end of a request that was cancelled."""
         request, num_prompt = self._sequence.request, self._sequence.num_prompt
-        if self.reason is FinishReason.CANCELLED:
-            events.append(Finished(request.id, 0, self.reason, Usage(num_prompt, 0), Timings(0.0, 0.0, 0.0)))
+        if self.ended is not None and self.ended.reason is FinishReason.CANCELLED:
+            events.append(Finished(request.id, 0, self.ended, Usage(num_prompt, 0), Timings(0.0, 0.0, 0.0)))
             return
         assert request.pooling is not None, "only requests with pooling have this output"
         vector = _finished(self._sequence.pooled, num_prompt, request.pooling)

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from functools import partial
 
 from app.contract.errors import NOT_OURS, EngineFailed, QuireError
-from app.contract.events import EngineEvent, FinishReason, PromptScored, RequestFailed
+from app.contract.events import ChoiceEnd, EngineEvent, FinishReason, PromptScored, RequestFailed
 from app.contract.packed_logprobs import Logprobs
 from app.engine.choice import Choice, EmptyChoice
 from app.engine.embedding import EmbeddingOutput
@@ -73,7 +73,7 @@ class OutputProcessor:
         touched: list[tuple[Sequence, Choice | EmbeddingOutput]] = []
         for sequence, sample in progress.gained:
             choice = self._choices.get(sequence.id)
-            if choice is None or choice.reason is not None:
+            if choice is None or choice.ended is not None:
                 continue
             if not choice.is_touched:
                 choice.is_touched = True
@@ -162,7 +162,7 @@ class OutputProcessor:
     ) -> None:
         """Report what is new of a sequence, and end it if it is complete."""
         choice.report(events, now)
-        if choice.reason is not None:
+        if choice.ended is not None:
             del self._choices[sequence.id]
             self._scheduler.finish(sequence)
             self._release_if_complete(sequence.group, events, now)
@@ -208,7 +208,8 @@ class OutputProcessor:
             choice = Choice(group, index, self._tokenizer, self._eos_token_ids)
             for token_id in hypothesis.token_ids:
                 choice.append(Sample(0, token_id))
-            if choice.reason is None:
+            if choice.ended is None:
                 choice.end(reason or FinishReason.LENGTH)
-            choice.reason = reason or choice.reason
+            if reason is not None:
+                choice.ended = ChoiceEnd(reason)
             choice.report(events, now)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from math import inf
 
-from app.contract.events import EngineEvent, FinishReason
+from app.contract.events import ChoiceEnd, EngineEvent, FinishReason
 from app.engine.choice import Choice
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.step_plan import Sample
@@ -59,7 +59,7 @@ class Ranking:
     @property
     def is_complete(self) -> bool:
         """Whether all candidates have ended."""
-        return all(candidate.reason is not None for candidate in self._candidates)
+        return all(candidate.ended is not None for candidate in self._candidates)
 
     def add(self, candidate: Candidate) -> None:
         """Add a candidate."""
@@ -68,9 +68,9 @@ class Ranking:
     def cancel(self) -> None:
         """End all candidates as cancelled, those too that had ended by themselves."""
         for candidate in self._candidates:
-            if candidate.reason is None:
+            if candidate.ended is None:
                 candidate.end(FinishReason.CANCELLED)
-            candidate.reason = FinishReason.CANCELLED
+            candidate.ended = ChoiceEnd(FinishReason.CANCELLED)
 
     def release(self, events: list[EngineEvent], now: float) -> None:
         """Add the events of the best candidates, best first; they are choices 0, 1, 2, ... from now on."""

@@ -6,7 +6,7 @@
 - A full queue drops what comes until everything in it is written; then one line tells how many records were dropped.
 - Text goes in parts of at most PART_CHARS, and into a pipe only while at most a quarter of it is unread. So a write
   never blocks, and room is left for what must be written without this thread: the watchdog's crash report, and the
-  number of lines that nobody has read when the process ends.
+  number of lines that nobody has read when the process ends. Nothing follows that number.
 """
 
 from __future__ import annotations
@@ -53,11 +53,13 @@ class LogWriter:
         self.num_dropped = 0
         self._max_lines = max_lines
         self._queue: SimpleQueue[tuple[TextIO, Line] | None] = SimpleQueue()
-        self._lock = Lock()  # of all that follows; never held while something is written
+        self._lock = Lock()  # of the counts; never held while something is written
         self._num_put = self._num_written = 0
         self._num_untold = 0  # dropped records that no line has told yet
         self._is_full = self._is_closed = False
         self._is_cut = False  # the last part ends within a line
+        self._turn = Lock()  # of what is written: a part with its count, or the number of lost lines
+        self._is_over = False  # that number is written, and nothing follows it
         Thread(target=self._run, name="quire-log", daemon=True).start()
 
     def put(self, stream: TextIO, line: Line, *, is_record: bool = True) -> None:
@@ -97,13 +99,25 @@ class LogWriter:
                 return
             self._is_closed = True
             self._queue.put(None)
-            count = self._num_untold + self._num_put - self._num_written
-        if not is_written and self.describe_dropped is not None:
-            stream, line = self.describe_dropped(count)
-            begin = "\n" if self._is_cut else ""
-            with contextlib.suppress(OSError, ValueError):
-                if select.select([], [stream], [], 0.0)[1]:
-                    os.write(stream.fileno(), f"{begin}{line}".encode())
+        if not is_written:
+            self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        """Write the number of lines that are not written; none of them follows it. Does not block."""
+        has_turn = self._turn.acquire(timeout=_POLL_S)  # a stopped terminal holds the other thread in its write
+        try:
+            with self._lock:
+                count = self._num_untold + self._num_put - self._num_written
+            if count and self.describe_dropped is not None:
+                stream, line = self.describe_dropped(count)
+                begin = "\n" if self._is_cut else ""
+                with contextlib.suppress(OSError, ValueError):
+                    if select.select([], [stream], [], 0.0)[1]:
+                        os.write(stream.fileno(), f"{begin}{line}".encode())
+                        self._is_over = True
+        finally:
+            if has_turn:
+                self._turn.release()
 
     def _put(self, stream: TextIO, line: Line) -> None:
         """Under the lock."""
@@ -119,9 +133,32 @@ class LogWriter:
             is_open = entries[-1] is not None  # nothing follows the end
             for stream, group in groupby(filter(None, entries), key=itemgetter(0)):
                 for text, num_lines in _parts(line if isinstance(line, str) else line() for _, line in group):
-                    _write(stream, text)
-                    self._is_cut = not num_lines
-                    self._note_written(num_lines)
+                    self._write(stream, text, num_lines)
+
+    def _write(self, stream: TextIO, text: str, num_lines: int) -> None:
+        """Write a part as soon as there is room. Errors are ignored: there is no place left to report them."""
+        with contextlib.suppress(OSError, ValueError):
+            self._wait_for_room(stream)
+        with self._turn:
+            if self._is_over:
+                return
+            with contextlib.suppress(OSError, ValueError):
+                stream.write(text)
+                stream.flush()
+            self._is_cut = not num_lines
+            self._note_written(num_lines)
+
+    def _wait_for_room(self, stream: TextIO) -> None:
+        """Wait until at most a quarter of a pipe is unread, or nobody will read it. Other files have room at once."""
+        try:
+            fd = stream.fileno()
+            limit = 0 if _GET_PIPE_SIZE is None else fcntl.fcntl(fd, _GET_PIPE_SIZE) // 4
+        except OSError:  # no pipe
+            return
+        poller = select.poll()
+        poller.register(fd, 0)  # for errors only, of which one is that the reader is gone
+        while limit and not self._is_over and _num_unread(fd) > limit and not poller.poll(_POLL_S * 1000):
+            pass
 
     def _note_written(self, count: int) -> None:
         with self._lock:
@@ -173,27 +210,6 @@ def _parts(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
         text += line[begin:]
         num_lines += 1
     yield text, num_lines
-
-
-def _write(stream: TextIO, text: str) -> None:
-    """Write `text` as soon as there is room. Errors are ignored: there is no place left to report them."""
-    with contextlib.suppress(OSError, ValueError):
-        _wait_for_room(stream)
-        stream.write(text)
-        stream.flush()
-
-
-def _wait_for_room(stream: TextIO) -> None:
-    """Wait until at most a quarter of a pipe is unread, or its reader is gone. Other files have room at once."""
-    try:
-        fd = stream.fileno()
-        limit = 0 if _GET_PIPE_SIZE is None else fcntl.fcntl(fd, _GET_PIPE_SIZE) // 4
-    except OSError:  # no pipe
-        return
-    poller = select.poll()
-    poller.register(fd, 0)  # for errors only, of which one is that the reader is gone
-    while limit and _num_unread(fd) > limit and not poller.poll(_POLL_S * 1000):
-        pass
 
 
 def _num_unread(pipe: int) -> int:

@@ -16,7 +16,6 @@ import uvloop  # noqa: F401  # uvicorn would load it later, and wait for torch's
 
 from app import __version__
 from app.api.app import create_app
-from app.config.devices import check_wanted_gpu
 from app.config.settings import Config, served_name
 from app.contract.engine_status import ModelInfo, StepReport
 from app.contract.errors import EngineFailed, error_line
@@ -29,7 +28,6 @@ from app.observe.log_output import configure_logging
 from app.observe.log_writer import LogWriter
 from app.observe.metrics import Metrics
 from app.runtime.startup_timings import StartTimings, process_age
-from app.runtime.torch_needs import check_torch_can_load
 from app.server.guard import ConnectionLimits, Guard
 from app.server.http_protocol import HttpProtocol
 from app.server.lifecycle import SHUTDOWN_S, Server
@@ -69,8 +67,6 @@ def serve(
         ConfigurationError: a prefix cannot be pinned.
         CannotStart: the port is in use.
     """
-    check_torch_can_load()
-    check_wanted_gpu(config.model.device)
     timings = timings or StartTimings(process_age())
     quiet = Console(sys.stderr, is_quiet=config.server.quiet)
     model = OpenedModel.open(config.model, quiet, begin_preload)  # not for a refused model, which needs no torch

@@ -273,8 +273,8 @@ class ChatProtocol:
             stream = self._transition(client_id, "finish")
             last = stream.last_numbers.get(event.choice, 0)
             ended: dict[str, object] = {"finish_reason": event.reason}
-            if event.stop_reason is not None:
-                ended["stop_reason"] = event.stop_reason
+            if event.end.stop_reason is not None:
+                ended["stop_reason"] = event.end.stop_reason
             return chat_frames.make("finish", id=client_id, i=event.choice, n=last, **ended)
         self._transition(client_id, "progress")
         fields: dict[str, object] = {"phase": event.phase, "done": event.done, "total": event.total}

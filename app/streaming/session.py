@@ -17,11 +17,11 @@ from dataclasses import replace
 
 from app.contract.errors import Draining, ErrorInfo, Overloaded
 from app.contract.events import (
+    ChoiceEnd,
     EngineEvent,
     Finished,
     FinishReason,
     RequestFailed,
-    StopReason,
     Timings,
     TokenDelta,
     Usage,
@@ -45,8 +45,7 @@ class Session(EventReader):
 
     Attributes:
         request: the request.
-        finish_reasons: the finish reasons of the choices whose ends were read.
-        stop_reasons: the stop reasons of those that have one.
+        ends: why the choices have ended whose ends were read.
         usage: the token counts, once the end of a choice was read; generated tokens are those of the ended choices.
         error: the error of a failed request.
         num_tokens: the number of tokens read so far, of all choices.
@@ -83,8 +82,7 @@ class Session(EventReader):
         self._on_resume = on_resume
         self._is_open = self._is_aborted = False
         # What was read of it.
-        self.finish_reasons: dict[int, FinishReason] = {}
-        self.stop_reasons: dict[int, StopReason] = {}
+        self.ends: dict[int, ChoiceEnd] = {}
         self.usage: Usage | None = None
         self.error: ErrorInfo | None = None
         self.num_tokens = 0
@@ -205,23 +203,23 @@ class Session(EventReader):
     @property
     def is_finished(self) -> bool:
         """Whether the end of every choice, or the failure of the request, was read."""
-        return self.error is not None or len(self.finish_reasons) == self.request.params.n
+        return self.error is not None or len(self.ends) == self.request.params.n
 
     @property
     def failure(self) -> ErrorInfo | None:
         """The reason why the answer is incomplete, as far as it was read; None if this session aborted the request."""
-        if FinishReason.CANCELLED in self.finish_reasons.values() and not self._is_aborted:
+        if not self._is_aborted and any(end.reason is FinishReason.CANCELLED for end in self.ends.values()):
             return Draining("The server was stopped before the answer was complete.").info()
         return self.error
 
     @property
     def end_reason(self) -> str:
         """The distinct finish reasons of the ended choices, in the order of the choices, as in the access log."""
-        return ", ".join(dict.fromkeys(self.finish_reasons[choice] for choice in sorted(self.finish_reasons)))
+        return ", ".join(dict.fromkeys(end.reason for _, end in sorted(self.ends.items())))
 
     def timings(self) -> StreamTimings | None:
         """Return the figures of the ended choices; None before the first has ended."""
-        return None if self.usage is None else self._stopwatch.read(self.usage, len(self.finish_reasons))
+        return None if self.usage is None else self._stopwatch.read(self.usage, len(self.ends))
 
     def span(self) -> Timings:
         """Return the engine's times of the ended choices, at least one."""
@@ -233,9 +231,7 @@ class Session(EventReader):
             if event.choice == 0:
                 self._stopwatch.note_tokens(len(event.token_ids), self._clock())
         elif isinstance(event, Finished):
-            self.finish_reasons[event.choice] = event.reason
-            if event.stop_reason is not None:
-                self.stop_reasons[event.choice] = event.stop_reason
+            self.ends[event.choice] = event.end
             # Counts of the request are those of the last end; generated tokens are counted by choice.
             num_before = 0 if self.usage is None else self.usage.completion_tokens
             self.usage = replace(event.usage, completion_tokens=num_before + event.usage.completion_tokens)

@@ -14,11 +14,10 @@ from dataclasses import replace
 
 from app.contract.errors import ErrorInfo
 from app.contract.events import (
+    ChoiceEnd,
     EngineEvent,
     Finished,
-    FinishReason,
     PromptScored,
-    StopReason,
     Timings,
     TokenDelta,
     Usage,
@@ -121,21 +120,12 @@ class SessionGroup(EventReader):
         return sum(session.num_tokens for session in self._sessions)
 
     @property
-    def finish_reasons(self) -> dict[int, FinishReason]:
-        """The finish reasons of the choices whose ends were read."""
+    def ends(self) -> dict[int, ChoiceEnd]:
+        """Why the choices have ended whose ends were read."""
         return {
-            index * self._num_choices + choice: reason
+            index * self._num_choices + choice: end
             for index, session in enumerate(self._sessions)
-            for choice, reason in session.finish_reasons.items()
-        }
-
-    @property
-    def stop_reasons(self) -> dict[int, StopReason]:
-        """The stop reasons of those that have one."""
-        return {
-            index * self._num_choices + choice: reason
-            for index, session in enumerate(self._sessions)
-            for choice, reason in session.stop_reasons.items()
+            for choice, end in session.ends.items()
         }
 
     @property
@@ -170,7 +160,7 @@ class SessionGroup(EventReader):
     @property
     def end_reason(self) -> str:
         """The distinct finish reasons of the ended choices."""
-        return ", ".join(dict.fromkeys(self.finish_reasons.values()))
+        return ", ".join(dict.fromkeys(end.reason for end in self.ends.values()))
 
     def _poll(self) -> list[EngineEvent]:
         """Return one event of each session that has one, up to a piece; the next call goes on behind them."""

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from app.checkpoint.inspection import ModelFiles, inspect_at
 from app.checkpoint.names import resolve
 from app.checkpoint.spec import ModelSpec
+from app.config.devices import check_wanted_gpu
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from app.observe.console import Console
+from app.runtime.torch_needs import check_torch_can_load
 from app.text.frontend import TextFrontend
 
 
@@ -44,9 +46,12 @@ class OpenedModel:
 
         Raises:
             ModelRefused: the model cannot be served; the message says why and what to do.
-            CannotStart: the model must be downloaded, and cannot be now.
+            CannotStart: the model must be downloaded, and cannot be now; or this process or machine lacks what files
+                already tell that torch and the wanted device need.
             ConfigurationError: the template file of `settings` cannot be used, or the model has no revisions.
         """
+        check_torch_can_load()  # before all that takes long: each way to an engine begins here
+        check_wanted_gpu(settings.device)
         files, spec = inspect_at(resolve(settings.model, settings.revision, console), settings)
         on_inspected()
         return cls.of(settings, files, spec)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import QuireError
-from app.contract.events import EngineEvent, Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.events import ChoiceEnd, EngineEvent, Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
 from app.runtime.clock import monotonic
 from benchmarks.streams.script import prefix_of, read_seed, stamp_of
@@ -212,7 +212,7 @@ class ScriptedEngine:
         del self._works[work.request.id]
         self._ended[work.stream] = work.number
         usage, duration_s = Usage(len(work.request.prompt_token_ids), work.number), monotonic() - work.began
-        events.append(Finished(work.request.id, 0, reason, usage, Timings(0.0, 0.0, duration_s)))
+        events.append(Finished(work.request.id, 0, ChoiceEnd(reason), usage, Timings(0.0, 0.0, duration_s)))
 
     def _report(self, events: list[EngineEvent]) -> None:
         self._step += 1

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from app.api.choice_format import ChatFormat
 from app.api.parse_request import ApiRequest
 from app.api.wire_format import NDJSON, SSE, Chunks, Framing, JsonChoice, json_pieces
-from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.events import ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from app.streaming.sse_format import SseDecoder
 from tests.fakes import WORDS, make_request
 
 HEAD = '{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"gu%ide"'
-FINISHED = Finished("chatcmpl-1", 0, FinishReason.STOP, Usage(9, 2, 4), Timings(0, 0, 0))
+FINISHED = Finished("chatcmpl-1", 0, ChoiceEnd(FinishReason.STOP), Usage(9, 2, 4), Timings(0, 0, 0))
 LOGPROBS = Logprobs.of([TokenLogprobs(5, -math.inf, 2, (6, 5), (-0.25, -9.0))], 2)
 TOKENS = {5: b"\xe2", 6: b" b"}
 
@@ -54,11 +54,11 @@ def test_chat_events_have_exactly_these_bytes():
 
 @pytest.mark.parametrize(("reason", "shown"), [("repetition", '"repetition"'), ("\n", '"\\n"'), (7, "7"), (0, "0")])
 def test_an_end_has_its_stop_reason(reason, shown):
-    end = replace(FINISHED, stop_reason=reason)
+    end = replace(FINISHED, end=ChoiceEnd(FinishReason.STOP, reason))
     assert chunks(request(), SSE).finish(end) == event(
         f'"delta":{{}},"logprobs":null,"finish_reason":"stop","stop_reason":{shown}'
     )
-    choice = JsonChoice(ChatFormat(bytes).text_fields("Hi"), None, FinishReason.STOP, reason)
+    choice = JsonChoice(ChatFormat(bytes).text_fields("Hi"), None, end.end)
     [found] = orjson.loads(json_of(request(), [choice], FINISHED.usage))["choices"]
     assert found["stop_reason"] == reason
 
@@ -106,7 +106,7 @@ def test_ndjson_is_the_same_payload_on_a_line():
 
 
 def test_a_body_is_one_chat_completion():
-    choices = [JsonChoice(ChatFormat(bytes).text_fields("Hi"), LOGPROBS, FinishReason.STOP)]
+    choices = [JsonChoice(ChatFormat(bytes).text_fields("Hi"), LOGPROBS, ChoiceEnd(FinishReason.STOP))]
     body = orjson.loads(json_of(request(), choices, FINISHED.usage))
     assert body["object"] == "chat.completion"
     assert body["choices"] == [
@@ -130,8 +130,8 @@ def test_a_body_is_one_chat_completion():
 
 def test_a_body_has_its_choices_in_order_and_one_usage():
     choices = [
-        JsonChoice(ChatFormat(bytes).text_fields("a"), None, FinishReason.LENGTH),
-        JsonChoice(ChatFormat(bytes).text_fields("b"), None, FinishReason.STOP),
+        JsonChoice(ChatFormat(bytes).text_fields("a"), None, ChoiceEnd(FinishReason.LENGTH)),
+        JsonChoice(ChatFormat(bytes).text_fields("b"), None, ChoiceEnd(FinishReason.STOP)),
     ]
     body = orjson.loads(json_of(request(n=2), choices, Usage(9, 5)))
     found = [(one["index"], one["message"]["content"], one["finish_reason"]) for one in body["choices"]]

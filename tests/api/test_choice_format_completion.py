@@ -5,13 +5,13 @@ import orjson
 from app.api.choice_format import CompletionFormat
 from app.api.parse_request import ApiRequest
 from app.api.wire_format import SSE, Chunks, JsonChoice, json_pieces
-from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.events import ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from tests.fakes import make_request as engine_request
 
 HEAD = '{"id":"cmpl-1","object":"text_completion","created":1700000000,"model":"guide"'
 TOKENS = [" a", " aü", "a", "b", "c", "ab"]
-FINISHED = Finished("cmpl-1", 0, FinishReason.LENGTH, Usage(9, 2), Timings(0, 0, 0))
+FINISHED = Finished("cmpl-1", 0, ChoiceEnd(FinishReason.LENGTH), Usage(9, 2), Timings(0, 0, 0))
 
 
 def make_request(*, include_usage: bool = False, n: int = 1) -> ApiRequest:
@@ -79,17 +79,17 @@ def test_completion_logprobs_are_parallel_lists_with_offsets_across_chunks():
 def test_text_offsets_are_counted_per_choice():
     chunks = make_chunks(n=2)
     found = [chunks.delta(TokenDelta("cmpl-1", choice, 1, (5,), "ab", logprobs_of("ab"))) for choice in (0, 1, 0)]
-    found.append(chunks.finish(Finished("cmpl-1", 1, FinishReason.STOP, Usage(9, 2), Timings(0, 0, 0))))
+    found.append(chunks.finish(Finished("cmpl-1", 1, ChoiceEnd(FinishReason.STOP), Usage(9, 2), Timings(0, 0, 0))))
     choices = [orjson.loads(chunk.removeprefix(b"data: "))["choices"][0] for chunk in found]
     assert [choice["index"] for choice in choices] == [0, 1, 0, 1]
     assert [choice["logprobs"]["text_offset"] for choice in choices[:3]] == [[0], [0], [2]]
-    complete = [JsonChoice({"text": "ab"}, logprobs_of("a", "b"), FinishReason.STOP)] * 2
+    complete = [JsonChoice({"text": "ab"}, logprobs_of("a", "b"), ChoiceEnd(FinishReason.STOP))] * 2
     body = orjson.loads(json_of(complete, Usage(9, 4), n=2))
     assert [(one["index"], one["logprobs"]["text_offset"]) for one in body["choices"]] == [(0, [0, 1]), (1, [0, 1])]
 
 
 def test_a_body_is_one_text_completion():
-    body = orjson.loads(json_of([JsonChoice({"text": "ab"}, None, FinishReason.LENGTH)], FINISHED.usage))
+    body = orjson.loads(json_of([JsonChoice({"text": "ab"}, None, ChoiceEnd(FinishReason.LENGTH))], FINISHED.usage))
     assert body == {
         "id": "cmpl-1",
         "object": "text_completion",
@@ -116,5 +116,5 @@ def test_the_sampled_token_is_always_in_top_logprobs():
         chunk = make_chunks().delta(TokenDelta("cmpl-1", 0, 1, (name,), "c", logprobs))
         lists = orjson.loads(chunk.removeprefix(b"data: "))["choices"][0]["logprobs"]
         assert lists["top_logprobs"] == [expected]
-        body = json_of([JsonChoice({"text": "c"}, logprobs, FinishReason.STOP)], FINISHED.usage)
+        body = json_of([JsonChoice({"text": "c"}, logprobs, ChoiceEnd(FinishReason.STOP))], FINISHED.usage)
         assert orjson.loads(body)["choices"][0]["logprobs"] == lists

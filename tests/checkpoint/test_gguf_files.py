@@ -44,6 +44,9 @@ def test_a_model_is_called_as_its_metadata_and_its_file_say(tmp_path: Path):
     fields = {"general.architecture": "llama", "general.name": "Smollm2 135M", "general.basename": 7}
     file = write_gguf(tmp_path / "m.gguf", fields, {"a": ("F32", ROW)})
     assert GgufFiles.open(file).names == ("Smollm2 135M", "m.gguf")
+    parts = {"general.basename": "Qwen2.5", "general.size_label": "7B", "general.finetune": "Instruct"}
+    file = write_gguf(tmp_path / "n.gguf", {"general.architecture": "qwen2", **parts}, {"a": ("F32", ROW)})
+    assert GgufFiles.open(file).names == ("Qwen2.5", "Qwen2.5 7B Instruct", "n.gguf")
 
 
 def test_a_missing_part_is_named_whichever_is_given(tmp_path: Path):

@@ -6,7 +6,7 @@ import pytest
 
 from app.client.client import ConnectionLost, ServerRefused, connect
 from app.contract.engine_status import EngineState
-from app.contract.events import FinishReason
+from app.contract.events import ChoiceEnd, FinishReason
 from app.contract.requests import Pause, Resume
 from tests.api.serving import HANG_S, make_app, serving, until
 from tests.fakes import FakeEngine, Script, text_of
@@ -20,7 +20,7 @@ async def test_a_stream_has_text_usage_and_timings():
         stream = await client.chat(MESSAGES, max_tokens=30)
         text = "".join([piece async for piece in stream])
     assert text == text_of(engine.requests[0].prompt_token_ids, 30)
-    assert stream.finish_reasons == {0: FinishReason.LENGTH}
+    assert stream.ends == {0: ChoiceEnd(FinishReason.LENGTH)}
     assert stream.usage["completion_tokens"] == 30
     assert stream.timings["ttft_ms"] > 0
     assert (stream.model, stream.stream_id) == ("guide", engine.requests[0].id)
@@ -67,7 +67,7 @@ async def test_cancel_ends_the_stream_and_keeps_the_connection():
         engine.release()
         assert await (await client.chat(MESSAGES, max_tokens=2)).text()
     assert text_of(engine.requests[0].prompt_token_ids, 10).startswith(text)
-    assert stream.finish_reasons == {0: "cancelled"}
+    assert stream.ends == {0: ChoiceEnd(FinishReason.CANCELLED)}
     assert len(engine.aborted) == 1
 
 
@@ -81,7 +81,7 @@ async def test_a_stream_of_many_windows_is_complete():
             pieces.append(event.text)
     assert "".join(pieces) == text_of(engine.requests[0].prompt_token_ids, 2000)
     assert numbers == list(range(1, 2001))
-    assert stream.finish_reasons == {0: "length"}
+    assert stream.ends == {0: ChoiceEnd(FinishReason.LENGTH)}
 
 
 async def test_every_choice_of_a_long_stream_is_complete():
@@ -119,7 +119,7 @@ async def test_an_unread_stream_buffers_one_window():
         received = await stream.text()
     window = client.welcome["limits"]["window"]
     assert received == text_of(engine.requests[0].prompt_token_ids, window)
-    assert stream.finish_reasons == {0: "cancelled"}
+    assert stream.ends == {0: ChoiceEnd(FinishReason.CANCELLED)}
 
 
 async def test_a_second_iteration_continues_where_the_first_stopped():

@@ -62,10 +62,12 @@ class ScenarioPlayer:
         """The result of a stream, as the scenarios describe it."""
         self.take_all(client_id)
         stream, texts = self.streams[client_id], self.texts[client_id]
+        ends = [stream.ends.get(choice) for choice in range(len(texts))]
+        stops = [end and end.stop_reason for end in ends]
         found: dict[str, Any] = {
             "texts": texts,
-            "finish": [stream.finish_reasons.get(choice) for choice in range(len(texts))],
-            **({"stop": [stream.stop_reasons.get(i) for i in range(len(texts))]} if stream.stop_reasons else {}),
+            "finish": [end and end.reason for end in ends],
+            **({} if stops == [None] * len(stops) else {"stop": stops}),
             "state": stream.state.value,
         }
         if stream.progress is not None:

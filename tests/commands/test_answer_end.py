@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.commands.answer_end import CHAT_LIMITS, end_words
+from app.commands.answer_end import CHAT_LIMITS
+from app.commands.dialog.screens import RawScreen
+from app.commands.dialog.shown_answer import ShownAnswer
 from app.commands.local import LocalModel
 from app.commands.remote import sse_answer, websocket_answer
-from app.commands.streamed_text import AnswerEnd, Messages, TextStream
+from app.commands.streamed_text import Messages, TextStream
 from app.config.base_url import read_base_url
 from app.config.settings import make_config
 from app.contract.sampling_params import SamplingParams
 from tests.checkpoints import tiny
 from tests.server.processes import RunningServer, serving
+from tests.text.templates import GRANITE
 
 QUESTION = [{"role": "user", "content": "the quick brown fox"}]
 TOKEN = 60
@@ -54,16 +58,6 @@ def answer(request: pytest.FixtureRequest, model: Path, server: RunningServer) -
             local.close()
 
 
-def read(stream: TextStream) -> tuple[str, AnswerEnd]:
-    """The text of an answer, and its end."""
-    text = ""
-    while True:
-        try:
-            text += next(stream)
-        except StopIteration as stop:
-            return text, stop.value
-
-
 def params_of(fields: dict[str, Any]) -> SamplingParams:
     """The parameters of a local chat with these fields."""
     bias = {int(token_id): value for token_id, value in fields["logit_bias"].items()}
@@ -76,13 +70,14 @@ def params_of(fields: dict[str, Any]) -> SamplingParams:
         ({}, 256, "the answer repeated itself and was ended"),
         ({"repetition_stop": False}, MAX_MODEL_LEN // 4, "the answer has reached its limit of tokens"),
         ({"repetition_stop": False, "max_tokens": 400}, 400, "the answer has reached its limit of tokens"),
-        ({"stop_token_ids": [TOKEN]}, 0, None),
+        ({"stop_token_ids": [TOKEN]}, 0, "the model ended without a text"),
     ],
 )
 def test_an_answer_ends_within_a_quarter_of_the_context_and_says_why(answer, fields, num_tokens, words):
-    text, end = read(answer(QUESTION, ENDLESS | fields))
-    one, _ = read(answer(QUESTION, ENDLESS | {"max_tokens": 1}))
-    assert (text, end_words(end)) == (one * num_tokens, words)
+    shown, one = ShownAnswer(RawScreen(io.StringIO())), answer(QUESTION, ENDLESS | {"max_tokens": 1})
+    shown.read(answer(QUESTION, ENDLESS | fields))
+    assert shown.text == "".join(one) * num_tokens
+    assert shown.end_words() == words
 
 
 def test_a_conversation_that_ends_with_an_answer_gets_more_of_it(answer):
@@ -93,3 +88,28 @@ def test_a_conversation_that_ends_with_an_answer_gets_more_of_it(answer):
     again = "".join(answer([*QUESTION, {"role": "assistant", "content": said + more}], greedy))
     first = "".join(answer(QUESTION, greedy))
     assert more and more not in (first, again)
+
+
+@pytest.fixture
+def reasoning(tmp_path: Path) -> str:
+    """A file with a template whose prompts end within the model's reasoning."""
+    (tmp_path / "reasoning.jinja").write_text(GRANITE.replace("'assistant: '", "'assistant: <think>\\n'"))
+    return str(tmp_path / "reasoning.jinja")
+
+
+def test_a_model_that_thinks_up_to_its_limit_has_no_answer_here_and_on_a_server(reasoning: str) -> None:
+    """Thoughts are no text, so there is nothing to continue; what the model says behind them is."""
+    with asyncio.Runner() as runner, serving("--chat-template", reasoning, "--num-kv-blocks", "128") as running:
+        running.wait_until_ready()
+        local = LocalModel(make_config({"chat_template": reasoning, "num_kv_blocks": 128}), runner)
+        url, limits = read_base_url(running.url, "--url"), {"temperature": 0, "max_tokens": 8, "ignore_eos": True}
+        said = {"role": "assistant", "content": "<think> Hm. </think> Well"}
+        for asked in (
+            lambda messages: local.chat(messages, SamplingParams(**limits)),
+            lambda messages: sse_answer(url, None, messages, limits),
+        ):
+            answer, more = ShownAnswer(RawScreen(io.StringIO())), asked([*QUESTION, said])
+            answer.read(asked(QUESTION))
+            assert answer.text == "" and (answer.end_words() or "").startswith("the limit of tokens was reached before")
+            assert "".join(more)
+        local.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -15,10 +16,12 @@ import httpx
 import pytest
 
 from app.client.protocol import WINDOW
-from app.commands.remote import RemoteModels, sse_answer, websocket_answer
-from app.commands.streamed_text import AnswerEnd, TextStream
+from app.commands.answer_end import CHAT_LIMITS
+from app.commands.remote import RemoteModels, listed_models, sse_answer, websocket_answer
+from app.commands.streamed_text import read_stream
 from app.config.base_url import BaseUrl, read_base_url
 from app.contract.errors import ConfigurationError, QuireError
+from tests.commands.foreign_server import ForeignServer, Said, foreign_server
 from tests.server.processes import HANG_S, RunningServer, serving
 
 MESSAGES = [{"role": "user", "content": "What is Quire?"}]
@@ -62,25 +65,16 @@ def remote(
     return RemoteModels(url, None, answer, {"temperature": 0, **fields}, name)
 
 
-def read(stream: TextStream) -> tuple[str, AnswerEnd]:
-    """The text of an answer, and its end."""
-    text = ""
-    while True:
-        try:
-            text += next(stream)
-        except StopIteration as stop:
-            return text, stop.value
-
-
 @pytest.mark.parametrize("is_ws", [False, True])
 def test_an_answer_ends_with_its_reason_and_counts_and_can_be_continued(server: RunningServer, is_ws: bool) -> None:
     with asyncio.Runner() as loop:
         runner = loop if is_ws else None
         whole, cut = (remote(server, runner=runner, max_tokens=count) for count in (12, 6))
-        expected, _ = read(whole.answer(MESSAGES))
-        begin, end = read(cut.answer(MESSAGES))
-        assert (end.finish_reason, end.completion_tokens) == ("length", 6) and end.prompt_tokens
-        rest, _ = read(cut.answer([*MESSAGES, {"role": "assistant", "content": begin}]))
+        expected, pieces = "".join(whole.answer(MESSAGES)), list[str]()
+        end = read_stream(cut.answer(MESSAGES), pieces.append)
+        assert (end.choice, end.completion_tokens) == (("length", None), 6) and end.prompt_tokens
+        begin = "".join(pieces)
+        rest = "".join(cut.answer([*MESSAGES, {"role": "assistant", "content": begin}]))
         assert begin and rest and begin + rest == expected
 
 
@@ -94,6 +88,62 @@ def test_the_models_of_a_server_are_listed_and_chosen_by_name(server: RunningSer
     assert models.model.name == "guide"
     with pytest.raises(ConfigurationError, match="no model 'other'"):
         remote(server, "other")
+
+
+@pytest.fixture
+def foreign() -> Iterator[ForeignServer]:
+    """Another server, that lists no models."""
+    with foreign_server() as running:
+        running.stream({"choices": [{"index": 0, "delta": {"content": "Hello"}, "finish_reason": "stop"}]})
+        yield running
+
+
+def sent(foreign: ForeignServer, name: str | None = None) -> dict[str, Any]:
+    """The body that asks a server for an answer, without what all have."""
+    models = RemoteModels(base(foreign.url), None, partial(sse_answer, base(foreign.url), None), {"top_p": 0.5}, name)
+    assert "".join(models.answer(MESSAGES)) == "Hello"
+    return {key: value for key, value in foreign.bodies[-1].items() if "stream" not in key and key != "messages"}
+
+
+def test_a_chosen_model_is_sent_also_where_the_server_lists_none(foreign: ForeignServer) -> None:
+    assert sent(foreign, "mine") == {"model": "mine", "top_p": 0.5}
+    assert sent(foreign) == {"top_p": 0.5}
+
+
+def test_fields_of_quire_are_sent_to_quire_alone(foreign: ForeignServer) -> None:
+    """OpenAI and Mistral reject requests with fields that they do not know."""
+    foreign.list({"id": "gpt", "owned_by": "openai"})
+    assert sent(foreign) == {"model": "gpt", "top_p": 0.5}
+    foreign.list({"id": "guide", "owned_by": "quire", "max_model_len": 2048})
+    assert sent(foreign) == {"model": "guide", "top_p": 0.5, **CHAT_LIMITS}
+
+
+def test_a_server_that_has_loaded_its_model_meanwhile_is_asked_for_it_again(foreign: ForeignServer) -> None:
+    models = RemoteModels(base(foreign.url), None, partial(sse_answer, base(foreign.url), None), {}, None)
+    assert models.model.name == "the server's model"
+    foreign.list({"id": "late", "max_model_len": 9})
+    assert "".join(models.answer(MESSAGES)) == "Hello"
+    assert foreign.bodies[-1]["model"] == "late" and models.model == ("late", 9)
+
+
+@pytest.mark.parametrize(
+    ("data", "names"),
+    [
+        (None, []),
+        ([{"id": "a", "meta": {"n_ctx_train": 8}}, {"object": "model"}, {"id": None}, "b", {"id": "c"}], ["a", "c"]),
+        ({"id": "a"}, []),
+        ("no", []),
+    ],
+)
+def test_of_lists_of_other_servers_the_names_are_read(foreign: ForeignServer, data: object, names: list[str]) -> None:
+    foreign.listing = Said(json.dumps({"object": "list", "data": data}), 200, "application/json")
+    assert [model.name for model in listed_models(base(foreign.url), None).models] == names
+
+
+@pytest.mark.parametrize("body", ["<html>", "[]", "7", "[" * 100_000])
+def test_what_is_no_list_of_models_is_none(foreign: ForeignServer, body: str) -> None:
+    foreign.listing = Said(body, 200, "text/html")
+    assert listed_models(base(foreign.url), None) == ((), False)
 
 
 def test_a_wrong_key_is_told_before_the_first_question() -> None:

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from app.commands.remote import websocket_answer
+from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
 from tests.gguf_writer import tiny_gguf
 from tests.server.processes import HANG_S, quire, serving
@@ -85,3 +86,9 @@ def test_a_default_length_is_lowered_to_what_fits_and_a_request_may_name_more(ll
     long = [5] * (info.max_model_len - 3)
     answer = httpx.post(f"{server.url}/v1/completions", json={"prompt": long, "ignore_eos": True}, timeout=HANG_S)
     assert answer.json()["usage"]["completion_tokens"] == 3
+
+
+def test_parameters_of_python_that_name_no_length_have_that_of_vllm(llm):
+    for given, count in ((SamplingParams(ignore_eos=True), 16), (SamplingParams(max_tokens=None, ignore_eos=True), 9)):
+        (output,) = llm.generate(PROMPT, given, use_tqdm=False)[0].outputs
+        assert len(output.token_ids) == count

@@ -15,13 +15,14 @@ LLAMA, QWEN2, QWEN3, MISTRAL = "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3For
 @pytest.mark.parametrize(
     ("architecture", "name", "family"),
     [
-        (LLAMA, "smollm2", "SmolLM2"),
+        (LLAMA, "SmolLM2-135M-Instruct.Q4_1.gguf", "SmolLM2"),
         (LLAMA, "SmolLM2-1.7B-Instruct-Q4_K_M.gguf", "SmolLM2"),
         ("SmolLM3ForCausalLM", "SmolLM3-3B", "SmolLM3"),
         (LLAMA, "DeepSeek-R1-Distill-Llama-8B", "DeepSeek-R1-Distill"),
         (QWEN2, "DeepSeek R1 Distill Qwen 1.5B", "DeepSeek-R1-Distill"),
         (QWEN2, "QwQ-32B", "QwQ-32B"),
         (QWEN2, "Qwen2.5 0.5B Instruct", "Qwen2.5"),
+        (QWEN2, "qwen2.5-7b-instruct-q4_k_m-00001-of-00002.gguf", "Qwen2.5"),
         (QWEN3, "Qwen3-0.6B", "Qwen3, as it reasons"),
         (QWEN3, "Qwen3-1.7B-GGUF", "Qwen3, as it reasons"),
         (QWEN3, "Qwen3 4B Instruct 2507", "Qwen3-Instruct-2507"),
@@ -46,6 +47,10 @@ def test_a_model_is_known_by_its_architecture_and_its_name(architecture, name, f
     [
         (LLAMA, ("SmolLM2-135M-Base",)),
         (QWEN2, ("Qwen2.5", "Qwen2.5-7B-base")),
+        (QWEN2, ("Qwen2.5", "Qwen2.5 7B", "Qwen2.5-7B.Q4_K_M.gguf")),
+        (LLAMA, ("SmolLM2-135M", "smollm2")),
+        (LLAMA, ("Meta-Llama-3-8B", "Llama-3.2-1B-Q8_0.gguf", "Llama-3.1-8B-Lexi-Uncensored")),
+        (QWEN3, ("Qwen3-0.6B-Base",)),
         (LLAMA, ("Hermes-3-Llama-3.2-3B",)),
         (LLAMA, ("Llama-3.1-Nemotron-Nano-8B",)),
         (MISTRAL, ("Mistral-Small-Instruct-2409",)),

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from app import cli
+from app.commands.remote import Listing
 from app.config.settings import load_config
 from app.config.unicode_text import as_unicode
 from app.contract.errors import ConfigurationError
@@ -49,7 +50,7 @@ def test_unicode_stays_as_it_is(text):
 )
 def test_standard_input_that_is_no_utf8_is_one_line(capsys, monkeypatch, arguments, errors):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), "utf-8", errors))
-    monkeypatch.setattr("app.commands.remote.listed_models", lambda url, key: [])  # as of a server that is there
+    monkeypatch.setattr("app.commands.remote.listed_models", lambda url, key: Listing())  # as of a server that is there
     assert cli.main([str(tiny("Llama")) if each == "MODEL" else each for each in arguments]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "is not UTF-8: it has the byte 0xe9 after 'caf'" in error
@@ -69,7 +70,7 @@ def test_variables_that_are_no_utf8_are_rejected_by_name(variable):
         load_config({}, {variable: LATIN1})
 
 
-@pytest.mark.parametrize("key", ["ключ", LATIN1])
+@pytest.mark.parametrize("key", ["ключ", LATIN1, "two\nlines"])
 def test_a_key_that_no_header_can_have_is_one_line(capsys, monkeypatch, key):
     monkeypatch.setenv("QUIRE_API_KEY", key)
     assert cli.main(["chat", "--url", "http://127.0.0.1:1"]) == 2

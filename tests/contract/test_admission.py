@@ -1,12 +1,13 @@
 """Admission rejects requests that could never run, and no others."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.contract.admission import MAX_OUTPUT, MAX_SHOWN, admit, num_blocks_needed, output_limit
+from app.contract.admission import MAX_OUTPUT, MAX_SHOWN, DefaultLength, admit, num_blocks_needed, output_limit
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded, QuireError
 from app.contract.sampling_defaults import SamplingDefaults
@@ -49,6 +50,35 @@ def test_seeds_differ_unless_one_is_given():
 
 def test_the_default_max_tokens_is_limited_by_context_and_cache():
     assert admit([1] * 10, SamplingParams(max_tokens=None), MODEL_INFO).max_tokens == 71
+
+
+@pytest.mark.parametrize(
+    ("length", "of_model", "expected"),
+    [
+        (DefaultLength(), None, 48),
+        (DefaultLength(), 9, 9),
+        (DefaultLength(), 99, 48),
+        (DefaultLength(otherwise=16), None, 16),
+        (DefaultLength(otherwise=16), 20, 20),
+        (DefaultLength(otherwise=16, is_unlimited=True), 9, 48),
+        (DefaultLength(context_share=0.25), 20, 16),
+        (DefaultLength(context_share=0.25), 9, 9),
+        (DefaultLength(context_share=0.25, is_unlimited=True), 9, 16),
+        (DefaultLength(context_share=1e-9), None, 1),
+        (DefaultLength(context_share=0.25, most=5), 9, 5),
+        (DefaultLength(most=5, is_unlimited=True), None, 5),
+    ],
+)
+def test_the_shortest_default_length_counts(length, of_model, expected):
+    model = replace(LARGE_CACHE, max_model_len=64, defaults=SamplingDefaults(max_tokens=of_model))
+    assert admit(range(1, 17), SamplingParams(max_tokens=None), model, length=length).max_tokens == expected
+    assert admit([1], SamplingParams(max_tokens=50), model, length=length).max_tokens == 50
+
+
+@pytest.mark.parametrize("share", [0, -1.0, 1.01, float("nan")])
+def test_a_share_of_the_context_is_one(share):
+    with pytest.raises(InvalidValue, match=r"context_share is .*; it must be a number above 0 and at most 1"):
+        DefaultLength(context_share=share)
 
 
 def test_the_full_context_can_be_used_but_not_exceeded():

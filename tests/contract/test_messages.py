@@ -7,7 +7,7 @@ import pytest
 
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo
 from app.contract.errors import ErrorInfo
-from app.contract.events import Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
+from app.contract.events import ChoiceEnd, Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.contract.sampling_params import SamplingParams
@@ -22,7 +22,7 @@ MESSAGES = [
     REQUEST,
     TokenDelta("id", 0, 4, (5, 6), "text", Logprobs.of([ENTRY, ENTRY], 2)),
     TokenDelta("id", 0, 4, (), ""),
-    Finished("id", 0, FinishReason.LENGTH, Usage(3, 7), Timings(0.1, 0.2, 0.3)),
+    Finished("id", 0, ChoiceEnd(FinishReason.LENGTH), Usage(3, 7), Timings(0.1, 0.2, 0.3)),
     RequestFailed("id", ErrorInfo("engine_error", "it failed")),
     EngineStats(1, 2, 3, 4, 5, 6, 7),
     EngineHealth(EngineState.LOADING, 0.5),

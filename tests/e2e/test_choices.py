@@ -93,7 +93,7 @@ async def over_websocket(server: RunningServer, body: dict[str, Any]) -> tuple[C
         stream = await client.chat(body["messages"], **options)
         texts = await stream.texts()
     assert stream.usage is not None
-    return [(text, stream.finish_reasons[choice]) for choice, text in enumerate(texts)], stream.usage
+    return [(text, stream.ends[choice].reason) for choice, text in enumerate(texts)], stream.usage
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -81,7 +81,7 @@ async def over_websocket(client: ChatClient, body: dict[str, Any]) -> tuple[str,
     """Read a stream over quire.v1; return its text and finish reason."""
     options = {name: value for name, value in body.items() if name != "messages"}
     answer = await client.chat(body["messages"], **options)
-    return await answer.text(), answer.finish_reasons[0]
+    return await answer.text(), answer.ends[0].reason
 
 
 async def test_each_of_128_concurrent_streams_equals_the_same_request_alone() -> None:

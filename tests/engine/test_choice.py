@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.contract.events import REPETITION, Finished, FinishReason, TokenDelta
+from app.contract.events import REPETITION, ChoiceEnd, Finished, FinishReason, TokenDelta
 from app.engine.choice import Choice
 from tests.engine.sequence_groups import BYTES, EOS, IDS, TEXT_IDS, TOKENIZER, decode_complete, make_group, make_sample
 
@@ -31,9 +31,9 @@ def run(token_ids: list[int], cuts: list[int] | None = None, **params) -> list[l
     steps: list[list] = []
     for start, end in zip([0, *cuts], [*cuts, len(token_ids)], strict=True):
         steps.append([])
-        if choice.reason is None:
+        if choice.ended is None:
             for token_id in token_ids[start:end]:
-                if choice.reason is None:
+                if choice.ended is None:
                     choice.append(make_sample(group.sequences[0], token_id, logprob))
             choice.report(steps[-1], now=20.0)
     return steps
@@ -239,7 +239,7 @@ def end_of(token_ids: list[int], **params) -> tuple:
     """Why a choice ended, and after how many tokens."""
     events = [event for step in run(token_ids, **params) for event in step]
     finished = next(event for event in events if isinstance(event, Finished))
-    return finished.reason, finished.stop_reason, finished.usage.completion_tokens
+    return *finished.end, finished.usage.completion_tokens
 
 
 LOOP = [IDS[b"a"], IDS[b" "]] * 400
@@ -288,7 +288,7 @@ def test_the_stop_reason_is_the_stop_token_or_the_stop_string(token_ids, params,
 def test_a_cancelled_choice_has_no_stop_reason():
     choice = Choice(make_group(stop="a"), 0, TOKENIZER, frozenset({EOS}))
     choice.append(make_sample(make_group().sequences[0], IDS[b"a"]))
-    choice.reason = FinishReason.CANCELLED  # as a ranking does with candidates that had ended
+    choice.ended = ChoiceEnd(FinishReason.CANCELLED)  # as a ranking does with candidates that had ended
     events: list = []
     choice.report(events, now=20.0)
-    assert events[-1].stop_reason is None
+    assert events[-1].end.stop_reason is None

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from app.contract.events import REPETITION, Finished, FinishReason, TokenDelta
+from app.contract.events import REPETITION, ChoiceEnd, Finished, FinishReason, TokenDelta
 from app.engine.engine import Engine
 from tests.checkpoints import tiny
 from tests.engine.constrained import Constrained
@@ -72,7 +72,7 @@ def test_an_answer_ends_at_the_same_token_in_every_way(way, whole_answers):
     for number, end in enumerate(ends):
         finished = found.end(str(number))
         assert isinstance(finished, Finished)
-        assert (finished.reason, finished.stop_reason) == (FinishReason.LENGTH, REPETITION)
+        assert finished.end == ChoiceEnd(FinishReason.LENGTH, REPETITION)
         assert finished.usage.completion_tokens == end
     stats = built.stats()
     assert stats.num_free_blocks == stats.num_blocks
@@ -109,5 +109,5 @@ def test_an_answer_with_a_grammar_ends_too():
     found.finish()
     finished = found.end("a")
     assert isinstance(finished, Finished)
-    assert (finished.reason, finished.stop_reason) == (FinishReason.LENGTH, REPETITION)
+    assert finished.end == ChoiceEnd(FinishReason.LENGTH, REPETITION)
     assert finished.usage.completion_tokens == holds_at(found.tokens("a"))

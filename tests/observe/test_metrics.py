@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.config.settings import CacheConfig
 from app.contract.engine_status import EngineStats, StepReport
 from app.contract.errors import ErrorInfo
-from app.contract.events import Embedded, Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
+from app.contract.events import ChoiceEnd, Embedded, Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
 from app.contract.sampling_params import SamplingParams
 from app.observe.metrics import Metrics
 
@@ -29,7 +29,7 @@ def value_of(metrics: Metrics, name: str, **labels: str) -> float:
 
 
 def finished(reason: FinishReason, usage: Usage, timings: Timings, choice: int = 0) -> Finished:
-    return Finished("r", choice, reason, usage, timings)
+    return Finished("r", choice, ChoiceEnd(reason), usage, timings)
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_values_of_a_request_are_observed_once_for_several_choices(metrics):
 
 def test_a_request_with_several_choices_is_cancelled_once(metrics):
     ends = [finished(FinishReason.CANCELLED, Usage(10, 5), Timings(0, 0, 0), choice=i) for i in range(3)]
-    other = Finished("other", 0, FinishReason.CANCELLED, Usage(10, 5), Timings(0, 0, 0))
+    other = Finished("other", 0, ChoiceEnd(FinishReason.CANCELLED), Usage(10, 5), Timings(0, 0, 0))
     metrics.observe(StepReport((*ends, other), EngineStats()))
     assert value_of(metrics, "quire_requests_aborted_total", reason="cancelled") == 2
 

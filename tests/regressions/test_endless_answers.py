@@ -53,7 +53,7 @@ async def test_an_answer_that_repeats_itself_ends_on_every_route(fields, end):
         async with connect(server.url) as client:
             stream = await client.chat(MESSAGES, **ENDLESS, **fields)
             await stream.text()
-            ends.append((stream.finish_reasons[0], stream.stop_reasons.get(0), stream.usage["completion_tokens"]))
+            ends.append((*stream.ends[0], stream.usage["completion_tokens"]))
     assert ends == [end] * 5
 
 

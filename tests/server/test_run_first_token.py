@@ -1,7 +1,7 @@
 """The first token of the first request is announced once."""
 
 from app.contract.engine_status import EngineStats, StepReport
-from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.events import ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage
 from app.runtime.startup_timings import StartTimings
 from app.server.run import FirstToken
 from tests.fakes import FakeClock
@@ -43,5 +43,5 @@ def test_the_first_token_is_announced_once_and_every_report_is_passed_on():
 
 def test_a_finish_without_a_token_announces_nothing():
     steps = AnnouncedSteps()
-    steps.step(Finished("a", 0, FinishReason.CANCELLED, Usage(1, 0), Timings(0, 0, 0)), num_prefill=1)
+    steps.step(Finished("a", 0, ChoiceEnd(FinishReason.CANCELLED), Usage(1, 0), Timings(0, 0, 0)), num_prefill=1)
     assert steps.lines == []

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.events import ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage
 from app.streaming.chat_protocol import (
     Action,
     ChatLimits,
@@ -63,7 +63,7 @@ def delta(first: int, count: int = 1, text: str = "x", choice: int = 0) -> Token
 
 
 def finished(reason: FinishReason = FinishReason.STOP, choice: int = 0) -> Finished:
-    return Finished("r", choice, reason, USAGE, Timings(0, 0, 0))
+    return Finished("r", choice, ChoiceEnd(reason), USAGE, Timings(0, 0, 0))
 
 
 def frames_of(actions: list[Action]) -> list[dict[str, Any]]:

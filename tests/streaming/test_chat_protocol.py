@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.contract.errors import ErrorInfo, Overloaded
-from app.contract.events import FinishReason, Phase, Progress
+from app.contract.events import ChoiceEnd, FinishReason, Phase, Progress
 from app.streaming import chat_protocol
 from app.streaming.chat_protocol import Cancel, Start
 from app.streaming.chat_table import (
@@ -198,7 +198,7 @@ def test_an_end_has_its_stop_reason():
     protocol = greeted()
     start(protocol)
     protocol.accept("a", "chatcmpl-1", "guide", 1)
-    assert json.loads(protocol.send("a", replace(finished(), stop_reason="\n"))) == {
+    assert json.loads(protocol.send("a", replace(finished(), end=ChoiceEnd(FinishReason.STOP, "\n")))) == {
         "t": "finish", "id": "a", "i": 0, "n": 0, "finish_reason": "stop", "stop_reason": "\n",
     }  # fmt: skip
 

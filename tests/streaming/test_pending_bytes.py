@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from app.contract.errors import Overloaded
-from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.events import ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs, row_bytes
 from app.contract.requests import Pause, Resume
 from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES
@@ -50,7 +50,7 @@ async def test_many_log_probabilities_are_delivered_in_pieces_and_the_loop_runs_
     for choice in (0, 1):
         for first in range(1, 1001, size):
             mailbox.put(delta_with_logprobs(first, size, choice))
-        mailbox.put(Finished("r", choice, FinishReason.STOP, Usage(1, 1000), Timings(0, 0, 0)))
+        mailbox.put(Finished("r", choice, ChoiceEnd(FinishReason.STOP), Usage(1, 1000), Timings(0, 0, 0)))
     turns = 0
 
     async def tick() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from app.contract.engine_status import EngineState
 from app.contract.errors import ModelLoading
-from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta, Usage
+from app.contract.events import ChoiceEnd, Finished, FinishReason, RequestFailed, TokenDelta, Usage
 from app.contract.requests import Pause, Resume
 from app.streaming.flow.delta_buffer import TOKEN_BYTES
 from app.streaming.flow.slow_reader import SlowReader
@@ -22,7 +22,7 @@ async def test_a_session_read_to_its_end_aborts_nothing():
         async for events in session:
             text += "".join(event.text for event in events if isinstance(event, TokenDelta))
     assert text == text_of((1, 2, 3), 20)
-    assert session.finish_reasons == {0: FinishReason.LENGTH}
+    assert session.ends == {0: ChoiceEnd(FinishReason.LENGTH)}
     assert (session.usage.prompt_tokens, session.usage.completion_tokens) == (3, 20)
     assert session.error is None
     assert engine.aborted == []
@@ -114,7 +114,7 @@ async def test_cancel_aborts_once_and_the_reader_gets_the_finish():
         session.cancel()
         events = [event async for batch in session for event in batch]
     assert isinstance(events[-1], Finished)
-    assert session.finish_reasons == {0: FinishReason.CANCELLED}
+    assert session.ends == {0: ChoiceEnd(FinishReason.CANCELLED)}
     assert engine.aborted == ["r"]
 
 

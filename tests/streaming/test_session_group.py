@@ -6,7 +6,7 @@ import pytest
 
 from app.config.settings import make_config
 from app.contract.errors import Overloaded
-from app.contract.events import Finished, FinishReason, PromptScored, Timings, TokenDelta, Usage
+from app.contract.events import ChoiceEnd, Finished, FinishReason, PromptScored, Timings, TokenDelta, Usage
 from app.contract.requests import Submit
 from app.streaming.flow.mailbox import Mailbox
 from app.streaming.session_group import SessionGroup
@@ -25,8 +25,8 @@ def group_of(engine, streams=None, **params):
 async def test_stop_reasons_have_the_numbers_of_the_answers_choices():
     async with group_of(FakeEngine(), n=2) as group:
         for session, reason in zip(group._sessions, ("x", 7, None), strict=True):
-            session._note(Finished("r", 1, FinishReason.STOP, Usage(1, 1), Timings(0, 0, 0), None, reason))
-        assert group.stop_reasons == {1: "x", 3: 7}
+            session._note(Finished("r", 1, ChoiceEnd(FinishReason.STOP, reason), Usage(1, 1), Timings(0, 0, 0)))
+        assert [group.ends[choice].stop_reason for choice in (1, 3, 5)] == ["x", 7, None]
 
 
 async def test_choices_of_all_requests_are_numbered_and_complete():
@@ -39,7 +39,7 @@ async def test_choices_of_all_requests_are_numbered_and_complete():
     assert texts == {
         index * 2 + choice: text_of(prompt, 8, choice) for index, prompt in enumerate(PROMPTS) for choice in range(2)
     }
-    assert group.is_finished and sorted(group.finish_reasons) == [*range(6)]
+    assert group.is_finished and sorted(group.ends) == [*range(6)]
     assert (group.num_choices, group.num_prompt_tokens, group.num_tokens) == (6, 6, 48)
     assert group.usage is not None
     assert (group.usage.prompt_tokens, group.usage.completion_tokens, group.end_reason) == (6, 48, "length")

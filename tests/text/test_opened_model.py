@@ -4,7 +4,7 @@ import pytest
 
 from app.checkpoint import gguf_files
 from app.config.settings import make_config
-from app.contract.errors import ModelRefused
+from app.contract.errors import CannotStart, ModelRefused
 from app.engine.build import build_engine
 from app.text import frontend
 from app.text.opened_model import OpenedModel
@@ -51,3 +51,12 @@ def test_a_refused_model_loads_nothing_beside_its_header(tmp_path, counts):
     (tmp_path / "bad.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelRefused):
         OpenedModel.open(make_config({"model": str(tmp_path / "bad.gguf")}).model, on_inspected=pytest.fail)
+
+
+def test_a_missing_gpu_is_told_before_the_model_is_looked_for(tmp_path, monkeypatch):
+    """In the one place where the server, `LLM`, and the commands in a terminal begin."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    config = make_config({"model": str(tmp_path / "nowhere"), "device": "cuda"})
+    for open_it in (lambda: OpenedModel.open(config.model), lambda: build_engine(config)):
+        with pytest.raises(CannotStart, match="--device cuda is set, but "):
+            open_it()

@@ -37,7 +37,3 @@ class Conversation:
     def extend_answer(self, text: str) -> None:
         """Append to the last answer. Only with one."""
         self.turns[-1] = {"role": "assistant", "content": self.turns[-1]["content"] + text}
-
-    def clear(self) -> None:
-        """Forget all turns; the system message stays."""
-        self.turns.clear()

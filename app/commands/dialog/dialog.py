@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from app.commands.answer_end import end_words
 from app.commands.dialog.conversation import Conversation
 from app.commands.dialog.responder import Responder
 from app.commands.dialog.screens import Screen, print_wrapped
+from app.commands.dialog.shown_answer import AnswerFigures, ShownAnswer
 from app.commands.dialog.slash_commands import execute
-from app.commands.streamed_text import AnswerEnd, Messages, TextStream
+from app.commands.streamed_text import Messages
 from app.config.unicode_text import as_unicode
 from app.contract.errors import QuireError, error_line
 from app.runtime.clock import Clock, monotonic
-
-
-@dataclass(slots=True)
-class AnswerFigures:
-    """What `/stats` says about the last answer; `num_pieces` stands in for tokens that were not counted."""
-
-    end: AnswerEnd
-    num_pieces: int = 0
-    first_s: float | None = None
-    total_s: float = 0.0
-
-    @property
-    def rate(self) -> float | None:
-        """Tokens a second after the first one; None if all came at once."""
-        rest_s = self.total_s - (self.first_s or 0.0)
-        count = (self.end.completion_tokens or self.num_pieces) - 1
-        return count / rest_s if self.num_pieces > 1 and rest_s > 0 else None
 
 
 class Dialog:
@@ -45,9 +26,10 @@ class Dialog:
     Attributes:
         responder: what answers.
         conversation: the turns so far.
-        last: the figures of the last answer.
-        num_tokens: tokens of all answers.
-        file: the file of the conversation, once it was saved or loaded.
+        last: the figures of the last answer of this model in this conversation.
+        num_tokens: tokens of all answers in this conversation.
+        file: the file of the conversation, once it was saved.
+        is_unanswered: whether the last question got no text, and so the last answer is one to an earlier question.
         is_over: whether the user has ended it.
     """
 
@@ -61,14 +43,28 @@ class Dialog:
         clock: Clock = monotonic,
     ) -> None:
         self.responder = responder
-        self.conversation = conversation or Conversation()
-        self.last: AnswerFigures | None = None
-        self.num_tokens = 0
-        self.file: Path | None = None
         self.is_over = False
+        self.take_up(conversation or Conversation())
         self._new_screen = new_screen
         self._is_interactive = is_interactive
         self._clock = clock
+
+    def take_up(self, conversation: Conversation) -> None:
+        """Go on with another conversation. Nothing is known of its answers, nor of a file that may be replaced."""
+        self.conversation = conversation
+        self.last: AnswerFigures | None = None
+        self.num_tokens = 0
+        self.file: Path | None = None
+        self.is_unanswered = False
+
+    def use(self, name: str) -> None:
+        """Let another model answer from now on.
+
+        Raises:
+            QuireError: that is not possible; the model is the same as before.
+        """
+        self.responder.use(name)
+        self.last = None
 
     def run(self, texts: Iterator[str]) -> None:
         """Handle texts, one after the other, until they or the conversation end.
@@ -104,10 +100,11 @@ class Dialog:
         Raises:
             QuireError: the answer failed. What had arrived is kept.
         """
-        self._receive(self.conversation.messages(question), lambda answer: self.conversation.add(question, answer))
+        self.is_unanswered = True
+        self._receive(self.conversation.messages(question), lambda answer: self._add(question, answer))
 
     def go_on(self) -> None:
-        """Continue the last answer where it ended.
+        """Continue the last answer where it ended. Only with one, and not while the last question is unanswered.
 
         Raises:
             QuireError: the continuation failed, or the model cannot continue. What had arrived is kept.
@@ -131,48 +128,19 @@ class Dialog:
         elif text:
             self.ask(text)
 
+    def _add(self, question: str, answer: str) -> None:
+        self.conversation.add(question, answer)
+        self.is_unanswered = False
+
     def _receive(self, messages: Messages, keep: Callable[[str], None]) -> None:
-        """Show an answer while it is generated, and `keep` it, however it ends."""
-        shown = _ShownAnswer(self._new_screen(), self._clock)
+        """Show an answer while it is generated, and `keep` its text, however it ends."""
+        shown = ShownAnswer(self._new_screen(), self._clock)
         try:
-            end = shown.read(self.responder.answer(messages))
+            shown.read(self.responder.answer(messages))
         finally:
-            if shown.text:
+            if shown.has_text:
                 keep(shown.text)
             self.last = shown.figures
             self.num_tokens += shown.figures.end.completion_tokens or shown.figures.num_pieces
-        if self._is_interactive and (words := end_words(end)) is not None:
-            self.say(f"{words}; /continue goes on")
-
-
-class _ShownAnswer:
-    """Reads one answer onto a screen, and keeps its text and its figures."""
-
-    def __init__(self, screen: Screen, clock: Clock) -> None:
-        self.text = ""
-        self.figures = AnswerFigures(AnswerEnd())
-        self._screen = screen
-        self._clock = clock
-
-    def read(self, stream: TextStream) -> AnswerEnd:
-        began = self._clock()
-        try:
-            with contextlib.closing(stream):
-                while True:
-                    delta = next(stream)
-                    self._show(delta, began)
-        except StopIteration as stop:
-            self.figures.end = stop.value or AnswerEnd()
-            return self.figures.end
-        finally:
-            self.figures.total_s = self._clock() - began
-            if self.text or sys.exc_info()[0] is None:
-                self._screen.end()
-
-    def _show(self, delta: str, began: float) -> None:
-        if delta:
-            self.text += delta
-            self.figures.num_pieces += 1
-            if self.figures.first_s is None:
-                self.figures.first_s = self._clock() - began
-            self._screen.write(delta)
+        if self._is_interactive and (words := shown.end_words()) is not None:
+            self.say(f"{words}; /continue goes on" if shown.has_text else words)

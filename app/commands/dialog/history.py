@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +21,7 @@ class History:
         folder = home_state() if folder is None else folder
         self._file = None if folder is None else folder / "chat_history"
         self._readline: Any = None
+        self._num_known = 0  # lines that the file has, or that were not typed here
         with contextlib.suppress(ImportError):
             self._readline = import_module("readline")
         self._load()
@@ -29,17 +31,26 @@ class History:
         return "" if self._readline is None else str(self._readline.get_line_buffer())
 
     def save(self) -> None:
-        """Write the newest lines; a folder that cannot be written keeps none."""
+        """Add the lines of this chat to the file, behind those of chats that ended meanwhile; only the newest stay.
+
+        A folder that cannot be written keeps none.
+        """
         if self._readline is None or self._file is None:
             return
         count = self._readline.get_current_history_length()
-        lines = [self._readline.get_history_item(number) for number in range(max(1, count - MAX_LINES + 1), count + 1)]
+        new = [self._readline.get_history_item(number) for number in range(self._num_known + 1, count + 1)]
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with open(handle, "w", encoding="utf-8", errors="replace") as file:
+            handle = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600)
+            with open(handle, "r+", encoding="utf-8", errors="replace") as file:
                 os.fchmod(file.fileno(), 0o600)  # also of a file that was there
-                file.writelines(f"{_as_line(line)}\n" for line in lines if line)
+                with contextlib.suppress(OSError):  # some file systems have no locks
+                    fcntl.flock(file.fileno(), fcntl.LOCK_EX)  # another chat may end just now
+                lines = [*file.read().splitlines(), *(_as_line(line) for line in new if line)]
+                file.seek(0)
+                file.truncate()
+                file.writelines(f"{line}\n" for line in lines[-MAX_LINES:])
+        self._num_known = count
 
     def _load(self) -> None:
         if self._readline is None or self._file is None:
@@ -47,6 +58,7 @@ class History:
         with contextlib.suppress(OSError, ValueError):
             for line in self._file.read_text(encoding="utf-8").splitlines()[-MAX_LINES:]:
                 self._readline.add_history(line)
+        self._num_known = self._readline.get_current_history_length()
 
 
 def _as_line(text: str) -> str:

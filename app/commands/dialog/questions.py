@@ -20,19 +20,21 @@ PROMPT, MORE = "> ", "... "
 def typed_questions(history: History, say: Callable[[str], None]) -> Generator[str, None, None]:
     """Yield the texts that are typed on a terminal until Ctrl-D, or Ctrl-C twice on empty lines; save the history.
 
-    Ctrl-C with something typed drops that.
+    Ctrl-C with something typed, be it an earlier line of the text, drops that.
     """
     keep_invalid_bytes()
     has_warned = False
     try:
         while True:
+            line = None
             try:
-                text = _whole(input(PROMPT), lambda: input(MORE))
+                line = input(PROMPT)
+                text = _whole(line, lambda: input(MORE))
             except EOFError:
                 print()
                 return
             except KeyboardInterrupt:
-                was_empty = not history.typed()
+                was_empty = line is None and not history.typed()
                 print()
                 if was_empty and has_warned:
                     return

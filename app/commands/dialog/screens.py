@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
@@ -10,7 +9,6 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Protocol, TextIO
 
-from app.commands.streamed_text import AnswerEnd, TextStream
 from app.runtime.visible_text import visible
 
 
@@ -84,17 +82,6 @@ def plain_screen(stream: TextIO | None = None) -> Screen:
     """Return a screen for text that is no Markdown, on a stream (by default standard output)."""
     stream = sys.stdout if stream is None else stream
     return WrappedScreen(stream, shutil.get_terminal_size().columns - 1) if stream.isatty() else RawScreen(stream)
-
-
-def show(stream: TextStream, screen: Screen) -> AnswerEnd:
-    """Show a whole answer, and return how it ended. Raises what the stream raises."""
-    with contextlib.closing(stream):
-        while True:
-            try:
-                screen.write(next(stream))
-            except StopIteration as stop:
-                screen.end()
-                return stop.value if isinstance(stop.value, AnswerEnd) else AnswerEnd()
 
 
 def print_wrapped(text: str) -> None:

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from app.commands.dialog.conversation import Conversation
 from app.commands.dialog.conversation_file import read_file, write_file
 from app.commands.dialog.screens import print_wrapped
+from app.commands.dialog.shown_answer import AnswerFigures
 from app.config.nearest import nearest
 from app.contract.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from app.commands.dialog.dialog import AnswerFigures, Dialog
+    from app.commands.dialog.dialog import Dialog
 
 
 class SlashCommand(NamedTuple):
@@ -59,8 +61,7 @@ def _system(dialog: Dialog, argument: str) -> None:
 
 
 def _clear(dialog: Dialog, argument: str) -> None:
-    dialog.conversation.clear()
-    dialog.file = None
+    dialog.take_up(Conversation(dialog.conversation.system))
     dialog.say("new conversation")
 
 
@@ -78,8 +79,7 @@ def _load(dialog: Dialog, argument: str) -> None:
     if not argument:
         raise ConfigurationError("/load needs a file that /save or the chat page has written")
     path = _path(argument)
-    dialog.conversation = read_file(path)
-    dialog.file = None  # it may have more than was read
+    dialog.take_up(read_file(path))  # whose file may have more than was read
     dialog.say(f"loaded from {path}: {len(dialog.conversation.turns) // 2} questions with answers")
     if dialog.conversation.turns:
         dialog.show_last_turn()
@@ -88,13 +88,15 @@ def _load(dialog: Dialog, argument: str) -> None:
 def _continue(dialog: Dialog, argument: str) -> None:
     if dialog.conversation.last_answer is None:
         dialog.say("there is no answer to continue yet")
+    elif dialog.is_unanswered:
+        dialog.say("the last question has no answer to continue; ask it again")
     else:
         dialog.go_on()
 
 
 def _model(dialog: Dialog, argument: str) -> None:
     if argument:
-        dialog.responder.use(argument)
+        dialog.use(argument)
         dialog.say(f"{dialog.responder.model.name} answers from now on")
         return
     current = dialog.responder.model.name

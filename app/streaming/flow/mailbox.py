@@ -18,10 +18,21 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from app.contract.events import EngineEvent, Finished, FinishReason, Progress, PromptScored, RequestFailed, TokenDelta
+from app.contract.events import (
+    ChoiceEnd,
+    EngineEvent,
+    Finished,
+    FinishReason,
+    Progress,
+    PromptScored,
+    RequestFailed,
+    TokenDelta,
+)
 from app.streaming.flow.delta_buffer import PIECE_BYTES, DeltaBuffer
 from app.streaming.flow.flow_window import AccountBytes, Credit, FlowWindow, Lag, Watermarks
 from app.streaming.waker import Waker
+
+_CANCELLED = ChoiceEnd(FinishReason.CANCELLED)
 
 
 class Mailbox:
@@ -160,7 +171,7 @@ class Mailbox:
         """
         self._truncated = (self._truncated or set()) | set(self._backlogs)
         for choice in self._truncated & set(self._ends):
-            self._ends[choice] = replace(self._ends[choice], reason=FinishReason.CANCELLED)
+            self._ends[choice] = replace(self._ends[choice], end=_CANCELLED)
         self._drop_backlogs()
         self._notify()
 
@@ -206,7 +217,7 @@ class Mailbox:
         if self._is_closed:
             return
         if self._truncated is not None and end.choice in self._truncated:
-            end = replace(end, reason=FinishReason.CANCELLED)
+            end = replace(end, end=_CANCELLED)
         self._ends[end.choice] = end
 
     def _next(self) -> EngineEvent | None:

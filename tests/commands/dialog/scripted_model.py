@@ -5,6 +5,14 @@ from collections.abc import Sequence
 from app.commands.dialog.responder import ModelChoice
 from app.commands.streamed_text import AnswerEnd, Messages, TextStream
 from app.contract.errors import ConfigurationError
+from app.contract.events import ChoiceEnd
+
+
+def ended(
+    reason: str, stop_reason: str | None = None, prompt_tokens: int | None = None, completion_tokens: int | None = None
+) -> AnswerEnd:
+    """The end of an answer, for the reason that a server gives."""
+    return AnswerEnd(ChoiceEnd(reason, stop_reason), prompt_tokens, completion_tokens)
 
 
 class ScriptedModel:
@@ -24,7 +32,7 @@ class ScriptedModel:
             if isinstance(piece, AnswerEnd):
                 return piece
             yield piece
-        return AnswerEnd("stop")
+        return ended("stop")
 
     def models(self) -> Sequence[ModelChoice]:
         """See Responder.models."""

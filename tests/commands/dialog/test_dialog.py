@@ -7,10 +7,9 @@ import pytest
 from app.commands.dialog.conversation import Conversation
 from app.commands.dialog.dialog import Dialog
 from app.commands.dialog.screens import RawScreen
-from app.commands.streamed_text import AnswerEnd
 from app.contract.errors import EngineFailed
 from app.contract.events import REPETITION
-from tests.commands.dialog.scripted_model import ScriptedModel
+from tests.commands.dialog.scripted_model import ScriptedModel, ended
 
 
 def talk(model: ScriptedModel, *texts: str, system: str = "", is_interactive: bool = True) -> Dialog:
@@ -87,7 +86,7 @@ def test_internal_errors_are_raised():
 
 def test_an_answer_that_was_cut_says_how_to_go_on(capsys):
     model = ScriptedModel(
-        ["cut", AnswerEnd("length")], ["circle", AnswerEnd("length", REPETITION)], ["whole", AnswerEnd("stop", "x")]
+        ["cut", ended("length")], ["circle", ended("length", REPETITION)], ["whole", ended("stop", "x")]
     )
     talk(model, "a", "b", "c")
     assert capsys.readouterr().out == (
@@ -100,3 +99,23 @@ def test_bytes_that_are_no_text_are_not_sent(capsys):
     model = ScriptedModel()
     talk(model, "caf\udce9")
     assert model.requests == [] and "not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("pieces", "says"),
+    [
+        (
+            ["\n", ended("length")],
+            "(the limit of tokens was reached before the answer began; --max-tokens sets a higher one)",
+        ),
+        ([KeyboardInterrupt()], "(stopped)"),
+        ([ended("stop")], "(the model ended without a text)"),
+    ],
+)
+def test_a_question_without_an_answer_leaves_the_one_before_as_it_was(capsys, pieces, says):
+    model = ScriptedModel(["one"], pieces, ["two"], [" more"])
+    dialog = talk(model, "a", "b", "/continue", "c", "/continue")
+    out = capsys.readouterr().out
+    assert f"{says}\n(the last question has no answer to continue; ask it again)\n" in out
+    assert roles(model.requests[2]) == [("user", "a"), ("assistant", "one"), ("user", "c")]
+    assert dialog.conversation.last_answer == "two more"

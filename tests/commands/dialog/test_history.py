@@ -38,6 +38,20 @@ def test_a_file_that_others_can_read_is_closed_to_them(tmp_path):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+def test_the_lines_of_two_chats_at_once_are_kept(tmp_path):
+    """Each chat has the lines that were there before, and its own."""
+    (tmp_path / "chat_history").write_text("before\n")
+    first = History(tmp_path)
+    readline.add_history("first")
+    other = tmp_path / "chat_history"
+    other.write_text("before\nother\n")  # another process has ended
+    first.save()
+    assert other.read_text() == "before\nother\nfirst\n"
+    readline.add_history("second")
+    first.save()
+    assert other.read_text() == "before\nother\nfirst\nsecond\n"
+
+
 def test_the_newest_lines_are_kept(tmp_path):
     history = History(tmp_path)
     for number in range(MAX_LINES + 10):

@@ -82,3 +82,9 @@ def test_an_interrupt_drops_what_was_typed(type_lines):
 
 def test_an_interrupt_within_a_text_of_several_lines_drops_it(type_lines):
     assert type_lines('"""one', KeyboardInterrupt, "two", line="x")[0] == ["two"]
+
+
+@pytest.mark.parametrize("begun", ['"""', "one\\"])
+def test_interrupts_of_a_text_of_several_lines_at_its_empty_next_line_do_not_end(type_lines, begun):
+    texts, notes, left = type_lines(KeyboardInterrupt, begun, KeyboardInterrupt, KeyboardInterrupt, "two")
+    assert (texts, len(notes), left) == (["two"], 2, [])

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from app.commands.dialog.slash_commands import COMMANDS
-from app.commands.streamed_text import AnswerEnd
-from tests.commands.dialog.scripted_model import ScriptedModel
+from tests.commands.dialog.scripted_model import ScriptedModel, ended
 from tests.commands.dialog.test_dialog import roles, talk
 from tests.house.source import ROOT
 
@@ -106,12 +105,26 @@ def test_models_are_listed_and_changed(capsys):
 
 
 def test_stats_has_tokens_speed_and_context(capsys):
-    talk(ScriptedModel(["one", "two", AnswerEnd("stop", None, 20, 5)]), "/stats", "a", "/stats")
+    talk(ScriptedModel(["one", "two", ended("stop", None, 20, 5)]), "/stats", "a", "/stats")
     out = capsys.readouterr().out
     assert "model      scripted, context 100 tokens" in out
     assert "turns      1, 5 tokens of answers so far" in out
     assert "last       5 tokens in " in out and "speed      the first after " in out and " a second" in out
     assert "context    25 tokens used of 100 (25%)" in out
+
+
+@pytest.mark.parametrize("line", ["/clear", "/load {}"])
+def test_stats_of_another_conversation_have_nothing_of_the_one_before(capsys, tmp_path, line):
+    file = tmp_path / "talk.md"
+    talk(ScriptedModel(["one", ended("stop", None, 20, 5)]), "a", f"/save {file}", line.format(file), "/stats")
+    out = capsys.readouterr().out
+    assert " 0 tokens of answers so far" in out and "last " not in out and "speed " not in out
+
+
+def test_stats_of_another_model_have_no_figures_of_the_one_before(capsys):
+    talk(ScriptedModel(["one", ended("stop", None, 20, 5)]), "a", "/model other", "/stats")
+    out = capsys.readouterr().out
+    assert "turns      1, 5 tokens" in out and "last " not in out
 
 
 def test_stats_without_counts_of_the_server_say_so(capsys):

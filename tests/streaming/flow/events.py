@@ -1,7 +1,7 @@
 """Events of a request `r`, for the tests of mailboxes."""
 
 from app.contract.errors import ErrorInfo
-from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.events import ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 
 ERROR = ErrorInfo("engine_error", "broken")
@@ -14,4 +14,4 @@ def delta(first: int, text: str, choice: int = 0, count: int = 1, *, logprobs: b
 
 
 def finished(choice: int = 0) -> Finished:
-    return Finished("r", choice, FinishReason.STOP, Usage(1, 1), Timings(0, 0, 0))
+    return Finished("r", choice, ChoiceEnd(FinishReason.STOP), Usage(1, 1), Timings(0, 0, 0))

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from app.contract.events import EngineEvent, FinishReason, Phase, Progress, RequestFailed
+from app.contract.events import ChoiceEnd, EngineEvent, FinishReason, Phase, Progress, RequestFailed
 from app.streaming.flow.flow_window import AccountBytes, Credit, Lag, Watermarks
 from app.streaming.flow.mailbox import Mailbox
 from tests.streaming.flow.events import ERROR, delta, finished
@@ -70,7 +70,7 @@ def test_a_cancelled_end_needs_no_credit():
         mailbox.put(delta(number, "a"))
         mailbox.put(delta(number, "x", 1))
     for choice in (0, 1):
-        mailbox.put(replace(finished(choice), reason=FinishReason.CANCELLED))
+        mailbox.put(replace(finished(choice), end=ChoiceEnd(FinishReason.CANCELLED)))
     events = poll_all(mailbox)
     assert events[0] == delta(1, "aa", count=2)
     assert [(event.choice, event.reason) for event in events[1:]] == [(0, "cancelled"), (1, "cancelled")]
@@ -94,14 +94,16 @@ def test_a_mailbox_lacks_credit_if_all_pending_tokens_are_beyond_it():
 
 def test_discard_text_leaves_ends_and_marks_choices_that_lost_text_as_cancelled():
     mailbox = Mailbox(3, credit=Credit(0))
-    for event in (delta(1, "a"), finished(), finished(1)):
+    stopped = replace(finished(), end=ChoiceEnd(FinishReason.STOP, "a stop string"))
+    for event in (delta(1, "a"), stopped, finished(1)):
         mailbox.put(event)
     mailbox.discard_text()
     mailbox.discard_text()
     for event in (delta(1, "x", 2), finished(2)):
         mailbox.put(event)
-    reasons = {event.choice: event.reason for event in poll_all(mailbox)}
-    assert reasons == {0: FinishReason.CANCELLED, 1: FinishReason.STOP, 2: FinishReason.CANCELLED}
+    cancelled = ChoiceEnd(FinishReason.CANCELLED)
+    ends = {event.choice: event.end for event in poll_all(mailbox)}
+    assert ends == {0: cancelled, 1: ChoiceEnd(FinishReason.STOP), 2: cancelled}
 
 
 # --- Progress ---------------------------------------------------------------------------------------------------------

@@ -47,7 +47,10 @@ def build(
     def select_backend(config: Config, spec: ModelSpec) -> GpuBackend:
         return GpuBackend(config, spec, fake, fused_rows, finish_kernels)
 
-    with patch("app.engine.build.select_backend", select_backend):
+    with (
+        patch("app.text.opened_model.check_wanted_gpu"),  # there may be none
+        patch("app.engine.build.select_backend", select_backend),
+    ):
         config = make_config({"model": str(folder), **SMALL, **settings})
         return build_engine(config, faults=faults, grammars=driving.make_grammars())
 
