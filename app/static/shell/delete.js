@@ -29,14 +29,17 @@ export function deleteMessage({ desk, library, say }, message) {
   say(wordsOf(messages), "Undo", undo);
 }
 
-/** @param {any[]} messages */
+/** @param {any[]} messages a turn, or a version of a part of one with what follows it */
 function wordsOf(messages) {
   const [first] = messages;
-  const count = messages.length - 1;
   if (isSummary(first)) return "The summary was deleted.";
-  if (first.role === "assistant") {
-    return count ? "The answer was deleted, with all that followed it." : "The answer was deleted; its other versions stay.";
+  if (first.role === "assistant" || first.results) {
+    const hasMore = messages.slice(1).some(({ role, results }) => role === "user" && !results);
+    return hasMore ? "The answer was deleted, with all that followed it." : "The answer was deleted; its other versions stay.";
   }
+  // Calls of tools that have results are a part of the answer.
+  const isEnd = ({ id }) => !messages.some(({ parent, results }) => results && parent === id);
+  const count = messages.filter((message) => message.role === "assistant" && isEnd(message)).length;
   if (!count) return "The question was deleted.";
   return count === 1 ? "The question and its answer were deleted." : `The question and its ${count} answers were deleted.`;
 }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import test, { beforeEach, mock } from "node:test";
 import { isCut } from "../../../app/static/conversation/answer.js";
 import { Conversation } from "../../../app/static/conversation/conversation.js";
+import { deleteFrom, deletedWith, restoreIn } from "../../../app/static/conversation/deletion.js";
 import { Tree } from "../../../app/static/conversation/tree.js";
 import { newConversation } from "../../../app/static/store/records.js";
 import { FakeLibrary } from "./fake_library.js";
@@ -176,11 +177,25 @@ test("a title is that of the first question that is left, unless the user has wr
   askDraft(conversation);
   assert.equal(title(), "New?");
   refuse(conversation);
-  library.save({ ...library.get(conversation.id), title: "Mine", hasOwnTitle: true });
+  library.save({ ...library.get(conversation.id), title: "Mine", titleFrom: "user" });
   conversation.draft.write("Newer?");
   askDraft(conversation);
   reply(conversation, "First.");
   assert.equal(title(), "Mine");
+});
+
+test("a title that the model or the user has written stays when messages are deleted and edited", () => {
+  for (const [titleFrom, expected] of [["question", "Two?"], ["model", "Written"], ["user", "Written"]]) {
+    const conversation = begin();
+    ask(conversation, "One?", "First.");
+    library.save({ ...library.get(conversation.id), title: "Written", titleFrom });
+    ask(conversation, "Two?", "Second.");
+    conversation.editQuestion(conversation.messages[0], "Uno?");
+    reply(conversation, "Primo.");
+    const first = conversation.all.filter(({ text }) => ["One?", "First.", "Uno?", "Primo."].includes(text));
+    conversation.change((tree, head) => deleteFrom(tree, head, first));
+    assert.equal(library.get(conversation.id).title, expected);
+  }
 });
 
 test("files of a refused question leave the draft when it is tried again, and others stay", () => {
@@ -329,6 +344,67 @@ test("a question that waits for another tab is asked once its answer is whole, a
     assert.deepEqual(texts(other), state === "done" ? ["One?", "First.", "Two?", "waiting"] : ["One?", "First."]);
     assert.equal(other.draft.text, state === "done" ? "" : "Two?");
   }
+});
+
+test("a question that waits for another tab waits on after a reload, unless a tab still lets it wait", async () => {
+  for (const isHeld of [true, false]) {
+    const writer = begin();
+    writer.ask("One?");
+    const other = reopened(writer);
+    other.ask("Two?");
+    other.keep();
+    const { id } = library.get(writer.id).queued;
+    const later = reopened(writer);
+    // The writer still writes.
+    await later.settle(async (each) => each === id && !isHeld);
+    assert.equal(later.draft.queued?.text, isHeld ? undefined : "Two?");
+    reply(writer, "First.");
+    later.merge(library.get(writer.id), library.messages(writer.id));
+    assert.deepEqual(texts(later), isHeld ? ["One?", "First."] : ["One?", "First.", "Two?", "waiting"]);
+    assert.equal(library.get(writer.id).queued?.text, isHeld ? "Two?" : undefined);
+  }
+});
+
+test("a question that is taken from the queue does not wait again before that is stored", async () => {
+  const writer = begin();
+  writer.ask("One?");
+  const other = reopened(writer);
+  other.ask("Two?");
+  other.keep();
+  other.draft.unqueue();
+  await other.settle(async (each) => each === library.get(writer.id).queued.id);
+  assert.deepEqual([other.draft.queued, other.draft.text], [null, "Two?"]);
+});
+
+test("a question that was asked meanwhile does not wait again", async () => {
+  const writer = begin();
+  writer.ask("One?");
+  const other = reopened(writer);
+  other.ask("Two?");
+  other.keep();
+  const later = reopened(writer);
+  await later.settle(async (each) => {
+    if (each !== other.draft.queued?.id) return false;
+    reply(writer, "First.");
+    other.merge(library.get(writer.id), library.messages(writer.id));
+    return true;
+  });
+  assert.equal(later.draft.queued, null);
+});
+
+test("a cut that another tab has made and undone is none here", () => {
+  const writer = begin();
+  for (const number of ["1", "2", "3"]) ask(writer, `${number}?`, `${number}.`);
+  writer.update(writer.messages[5], { keeps: 2 });
+  const watcher = reopened(writer);
+  const follow = () => watcher.merge(library.get(writer.id), library.messages(writer.id));
+  const gone = deletedWith(new Tree(writer.all), writer.messages[5]);
+  const { deletion } = writer.change((tree, head) => deleteFrom(tree, head, gone));
+  follow();
+  assert.equal(watcher.messages[3].keeps, 0);
+  writer.change((tree, head) => restoreIn(tree, head, deletion));
+  follow();
+  assert.deepEqual(watcher.messages.map(({ keeps }) => keeps), [undefined, undefined, undefined, undefined, undefined, 2]);
 });
 
 test("a message that this page has written goes when another tab says that it was removed", () => {
