@@ -67,6 +67,27 @@ export class Desk {
     if (!isAddress && location.hash) history.pushState(null, "", location.pathname);
   }
 
+  /**
+   * Show a new conversation with what was set and is being written in one that was deleted.
+   * @param {Pick<Conversation, "settings" | "draft">} deleted
+   * @returns {() => void} gives that up again, unless it was changed since
+   */
+  startLike({ settings, draft }) {
+    const before = tabStorage.get(DRAFT);
+    this.startNew();
+    const made = this.current;
+    if (JSON.stringify(settings) !== JSON.stringify(made.settings)) made.configure(settings);
+    if (!draft.isEmpty) made.draft.putBack(draft);
+    made.keep();
+    const after = tabStorage.get(DRAFT);
+    return () => {
+      made.keep();
+      if (tabStorage.get(DRAFT) !== after) return;
+      if (before === null) tabStorage.remove(DRAFT);
+      else tabStorage.set(DRAFT, before);
+    };
+  }
+
   /** Show a conversation of the library. */
   async open(id, { isAddress = false } = {}) {
     const { library } = this.#services;

@@ -17,8 +17,7 @@ export function deleteMessage({ desk, library, say }, message) {
   if (messages.some((each) => isOpen(each) && each !== conversation.open)) {
     return say("Nothing was deleted: another tab is writing the answer. Delete it when it is complete.");
   }
-  // A conversation without messages is none.
-  if (messages.length === conversation.all.length) return makeListActions(library, say).remove([conversation.id]);
+  if (messages.length === conversation.all.length) return deleteConversation({ desk, library, say }, conversation);
   if (messages.includes(conversation.open)) conversation.stop();
   const { deletion } = conversation.change((tree, head) => deleteFrom(tree, head, messages));
   const undo = async () => {
@@ -27,6 +26,25 @@ export function deleteMessage({ desk, library, say }, message) {
     if (desk.current.id === conversation.id) desk.current.change((tree, head) => restoreIn(tree, head, deletion));
   };
   say(wordsOf(messages), "Undo", undo);
+}
+
+/** A conversation without messages is none: it is deleted, and a new one has its settings and its draft until it is put back. */
+function deleteConversation({ desk, library, say }, conversation) {
+  const { id } = conversation;
+  conversation.draft.unqueue();
+  conversation.keep();
+  const sayDeleted = (text, action, restore) => {
+    if (!restore) return say(text);
+    // Another conversation may have been opened meanwhile.
+    const giveUp = desk.current.isEmpty ? desk.startLike(conversation) : () => {};
+    const undo = async () => {
+      restore();
+      giveUp();
+      await desk.open(id);
+    };
+    return say(text, action, undo);
+  };
+  return makeListActions(library, sayDeleted).remove([id]);
 }
 
 /** @param {any[]} messages a turn, or a version of a part of one with what follows it */
