@@ -42,10 +42,12 @@ export class Draft {
     return taken;
   }
 
-  /** Take over another tab's draft, but store this page's again where that is empty. */
-  merge({ draft, files }) {
+  /** Take over another tab's draft, but store this page's again where that is empty, and its question that waits. */
+  merge({ draft, files, queued }) {
     if (!this.#isOwn) Object.assign(this, { text: draft, files: files ?? [] });
     else if (!draft && !files?.length && !this.isEmpty) this.#change();
+    // That tab did not know of it yet.
+    if (this.queued && !queued) this.#onChange();
   }
 
   /** Set the text. */

@@ -50,6 +50,17 @@ test("a draft that this page has written stays, and is stored again where anothe
   assert.deepEqual([draft.text, changes()], ["mine", 2]);
 });
 
+test("a waiting question is stored again where another tab did not know of it, and another tab's is not replaced", () => {
+  const { draft, changes } = make();
+  draft.queue("Then?", []);
+  const { queued } = draft.take();
+  draft.merge({ draft: "", queued });
+  draft.merge({ draft: "", queued: { id: "other", text: "Theirs?", files: [] } });
+  assert.equal(changes(), 1);
+  draft.merge({ draft: "" });
+  assert.deepEqual([changes(), draft.take().queued], [2, queued]);
+});
+
 test("a question that is put back stands before what is being written, with its files", () => {
   const { draft } = make();
   draft.write("Half");
