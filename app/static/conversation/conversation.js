@@ -391,6 +391,7 @@ export class Conversation {
     const { library, keepNew } = this.#services;
     if (this.isEmpty) return keepNew({ ...this.draft.stored, ...this.#entry.configured });
     const first = this.#tree.childrenOf(null).find((message) => !isSummary(message));
-    library.save(this.#entry.take(library.get(this.id), first, { head: this.#head, ...this.draft.take() }), messages, removed);
+    const record = this.#entry.take(library.get(this.id), first, { head: this.#head, ...this.draft.take() });
+    library.save(record, messages, removed);
   }
 }

@@ -32,7 +32,8 @@ export const cutInForce = (path) => cutsOf(path).findLast(({ message }) => !mess
 export function sentOf(path) {
   const { message, at, from } = cutInForce(path) ?? { at: 0, from: 0 };
   const turns = turnsOf(path);
-  const kept = turns.filter(({ question }) => !isSummary(question)).flatMap((turn) => path.slice(Math.max(turn.at, from), turn.end));
+  const others = turns.filter(({ question }) => !isSummary(question));
+  const kept = others.flatMap((turn) => path.slice(Math.max(turn.at, from), turn.end));
   return isSummary(message) ? [...turns.find((turn) => turn.at === at).messages, ...kept] : kept;
 }
 

@@ -29,7 +29,10 @@ export function deletedWith(tree, message) {
 /** A question and its answers, with the results of the tools that they call, and the answers to these. */
 function turnOf(tree, question) {
   const found = [question];
-  for (const each of found) found.push(...tree.childrenOf(each.id).filter((child) => child.role === "assistant" || isResultOf(child, each)));
+  for (const each of found) {
+    const isPart = (child) => child.role === "assistant" || isResultOf(child, each);
+    found.push(...tree.childrenOf(each.id).filter(isPart));
+  }
   return found;
 }
 

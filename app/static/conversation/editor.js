@@ -6,7 +6,10 @@ import { editName } from "../store/edits.js";
 import { tabStorage } from "../store/web_storage.js";
 import { FileList } from "./file_list.js";
 
-/** `kind` is the message's: question or answer; its files are sent again. What is written stays in the tab until it is saved or cancelled. */
+/**
+ * `kind` is the message's: question or answer; its files are sent again. What is written stays in the tab until it is saved
+ * or cancelled.
+ */
 export function Editor({ message, kind, label, save, isShort, onSave, onCancel }) {
   const field = useRef(null);
   const name = editName(message);

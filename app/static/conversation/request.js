@@ -39,7 +39,8 @@ export const kindOf = (path) => (isSummary(turnsOf(path).at(-1)?.question) ? SUM
 export function restOf(path, { canContinue }) {
   const kind = kindOf(path);
   if (!canContinue) return { ...kind, asks: GO_ON };
-  return { ...kind, fieldsOf: (fields) => ({ ...kind.fieldsOf(fields), continue_final_message: true, add_generation_prompt: false }) };
+  const goesOn = { continue_final_message: true, add_generation_prompt: false };
+  return { ...kind, fieldsOf: (fields) => ({ ...kind.fieldsOf(fields), ...goesOn }) };
 }
 
 /**

@@ -38,7 +38,8 @@ export function ResultsForm({ message, calls, canAsk, onSend, onCancel }) {
     }
   };
   return html`
-    <form class="editor results-form" ref=${form} onKeyDown=${onKeyDown} onSubmit=${(event) => { event.preventDefault(); send(); }}>
+    <form class="editor results-form" ref=${form} onKeyDown=${onKeyDown}
+      onSubmit=${(event) => { event.preventDefault(); send(); }}>
       ${calls.map(({ id, name }, at) => html`
         <label key=${id}><span>Result of <code>${name || "a tool"}</code></span>
           <textarea rows="2" dir="auto" spellcheck="false" value=${texts[at]}

@@ -27,4 +27,4 @@ const isQuestion = (message, before = undefined) => message.role === "user" && !
 
 /** The versions of a part of a turn: other answers to its question, or other results of the same calls; among them itself. */
 export const versionsOf = (tree, message) =>
-  tree.siblings(message).filter(({ role, results }) => role === message.role && Boolean(results) === Boolean(message.results));
+  tree.siblings(message).filter(({ role, results }) => role === message.role && !results === !message.results);

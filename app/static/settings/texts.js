@@ -17,7 +17,12 @@ export const textsOf = ({ id, settings }) => ({ ...toTexts(settings), ...readWro
 
 const toTexts = (settings) => Object.fromEntries(FIELDS.map(({ name }) => [name, formatField(settings[name])]));
 
-/** Keep the wrong text of a field, or none (null). @param {string} conversation @param {string} name @param {string | null} text */
+/**
+ * Keep the wrong text of a field, or none (null).
+ * @param {string} conversation its id
+ * @param {string} name of the field
+ * @param {string | null} text
+ */
 export function keepWrong(conversation, name, text) {
   const { [name]: _, ...others } = readWrong(conversation);
   const wrong = text === null ? others : { ...others, [name]: text };
@@ -25,5 +30,5 @@ export function keepWrong(conversation, name, text) {
   else tabStorage.remove(nameOf(conversation));
 }
 
-/** Keep none, because all settings are replaced. @param {string} conversation */
+/** Keep none, because all settings are replaced. @param {string} conversation its id */
 export const forgetWrong = (conversation) => tabStorage.remove(nameOf(conversation));

@@ -28,7 +28,9 @@ export function deleteMessage({ desk, library, say }, message) {
   say(wordsOf(messages), "Undo", undo);
 }
 
-/** A conversation without messages is none: it is deleted, and a new one has its settings and its draft until it is put back. */
+/**
+ * A conversation without messages is none: it is deleted, and a new one has its settings and its draft until it is put back.
+ */
 function deleteConversation({ desk, library, say }, conversation) {
   const { id } = conversation;
   conversation.draft.unqueue();

@@ -12,7 +12,8 @@ export function makeSnippet(language, origin, body) {
 
 // Others are no arguments of OpenAI's client.
 const OPENAI_FIELDS = (
-  "model messages temperature top_p presence_penalty frequency_penalty seed max_tokens stop reasoning_effort response_format tools"
+  "model messages temperature top_p presence_penalty frequency_penalty seed max_tokens stop reasoning_effort " +
+  "response_format tools"
 ).split(" ");
 
 function python(origin, body) {

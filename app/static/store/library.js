@@ -36,8 +36,9 @@ export class Library {
 
   /**
    * @param {() => void} onChange
-   * @param {{onSaved: (id: string, removed: string[]) => void, onRemoved: (ids: string[]) => void, holds: (id: string) => boolean}}
-   *   listeners called when another tab has changed a conversation, and removed messages
+   * @param {{onSaved: (id: string, removed: string[]) => void, onRemoved: (ids: string[]) => void,
+   *   holds: (id: string) => boolean}} listeners called when another tab has changed a conversation, and removed messages;
+   *   `holds` says whether this page writes the answer with an id, or lets the question with it wait
    */
   constructor(onChange, listeners) {
     this.#onChange = onChange;
