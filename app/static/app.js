@@ -22,7 +22,7 @@ async function start() {
   const root = document.getElementById("app");
   const { draw, drawGrowth } = makePainter({
     paint: () => render(html`<${Page} desk=${desk} library=${library} link=${link} presets=${presets} />`, root),
-    paintGrowth: () => desk.current.showGrowth(),
+    paintGrowth: () => desk.current.watchers.forEach((show) => show()),
     onPainted: () => link.show(),
   });
   const onPhase = () => {
@@ -41,7 +41,7 @@ async function start() {
   const library = new Library(draw, {
     onSaved: (id, removed) => desk.onSaved(id, removed),
     onRemoved: (ids) => desk.onRemoved(ids),
-    isWriting: (message) => desk.isWritingAnswer(message),
+    holds: (id) => desk.holds(id),
   });
   const presets = new Presets(library, draw);
   const desk = new Desk(link, library, { onChange: draw, onGrowth: drawGrowth }, () => presets.newSettings);

@@ -43,6 +43,22 @@ async def test_chosen_files_are_sent_with_the_question(
     await context.close()
 
 
+async def test_a_question_of_files_alone_shows_them_while_it_is_edited(
+    page: Page, server: ScriptedServer, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("a note")
+    await page.goto(server.url)
+    await choose_files(page, tmp_path / "notes.txt")
+    await page.get_by_role("button", name="Send").click()
+    await (await server.next_stream()).answer("I see.")
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await page.locator(".question").hover()
+    await page.get_by_role("button", name="Edit question").click()
+    await expect(page.locator(".editor .file-name")).to_have_text("notes.txt")
+    await page.get_by_label("Edit your question").press("Enter")
+    assert "a note" in (await server.next_stream()).request["messages"][0]["content"]
+
+
 async def test_chosen_files_are_checked_as_dropped_ones_are(page: Page, server: ScriptedServer, tmp_path: Path) -> None:
     (tmp_path / "picture.png").write_bytes(b"\0\xff\xfe")
     with (tmp_path / "large.txt").open("wb") as file:

@@ -82,12 +82,16 @@ async def test_one_version_of_an_answer_is_deleted_with_what_followed_it(page: P
 async def test_the_only_turn_is_deleted_with_its_conversation(page: Page, server: ScriptedServer) -> None:
     await (await begin(page, server, "One?")).answer("First.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await page.get_by_label("Your question").fill("Half")
     await last_answer(page).get_by_role("button", name=TURN).click()
     await expect(page.locator(".welcome")).to_be_visible()
     await expect(page.locator(".toast")).to_contain_text("“One?” was deleted.")
+    await expect(page.get_by_label("Your question")).to_have_value("Half")
     await until_stored(page, "messages", 0)
     await page.get_by_role("button", name="Undo").click()
     await until_stored(page, "messages", 2)
+    await expect(page.locator(".prose")).to_have_text("First.")
+    await expect(page.get_by_label("Your question")).to_have_value("Half")
 
 
 async def test_what_one_tab_deletes_and_puts_back_another_tab_follows(page: Page, server: ScriptedServer) -> None:
@@ -125,5 +129,7 @@ async def test_a_long_pasted_text_is_folded(page: Page, server: ScriptedServer) 
     assert len(await question.inner_text()) < 2000
     await unfold.click()
     await expect(question).to_have_text(text)
+    await expect(page.get_by_role("button", name="Go to the end")).to_be_visible()
+    assert await page.locator(".log").evaluate("(log) => log.scrollTop") == 0
     await page.get_by_role("button", name="Show less").click()
     await expect(unfold).to_be_visible()

@@ -47,6 +47,30 @@ async def test_a_question_waits_for_the_answer_that_another_tab_writes(page: Pag
     await writer.close()
 
 
+async def test_a_question_that_waits_for_another_tab_waits_on_after_a_reload(
+    page: Page, server: ScriptedServer
+) -> None:
+    writer = await page.context.new_page()
+    stream = await begin(writer, server, "One?")
+    await stream.delta("Half an")
+    await until_last(writer, "messages", state="streaming")
+    await page.goto(writer.url)
+    await expect(last_answer(page).locator(".standing")).to_have_text("being written in another tab")
+    await ask(page, "Two?")
+    await expect(page.locator(".queued")).to_contain_text("Two?")
+    await page.reload()
+    await expect(page.locator(".queued")).to_contain_text("Two?")
+    await page.get_by_role("button", name="New chat").click()
+    await expect(page.locator(".queued")).to_have_count(0)
+    await stream.delta(" answer")
+    await stream.done()
+    stream = await server.next_stream()
+    assert [message["content"] for message in stream.request["messages"]] == ["One?", "Half an answer", "Two?"]
+    await stream.answer("Second.")
+    await expect(writer.locator(".prose")).to_have_text(["Half an answer", "Second."])
+    await writer.close()
+
+
 async def test_a_question_that_waits_for_another_tab_goes_back_when_that_tab_ends(
     page: Page, server: ScriptedServer
 ) -> None:

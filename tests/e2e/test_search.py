@@ -68,6 +68,19 @@ async def test_a_hit_is_shown_in_a_line_and_leads_to_its_place(
     await context.close()
 
 
+async def test_a_conversation_that_is_shown_again_is_shown_from_its_end(page: Page, server: ScriptedServer) -> None:
+    await make_hay(page, server)
+    await search(page, "needle")
+    await page.locator(".excerpt").click()
+    await expect(page.locator(".prose strong")).to_be_in_viewport()
+    await page.get_by_role("button", name="New chat").click()
+    await expect(page.locator(".welcome")).to_be_visible()
+    await page.go_back()
+    await until_at_end(page.locator(".log"))
+    await expect(page.locator(".prose strong")).not_to_be_in_viewport()
+    assert await page.evaluate(MARKED) == "[]"
+
+
 async def test_a_hit_in_another_branch_shows_that_branch(page: Page, server: ScriptedServer) -> None:
     await (await begin(page, server, "Which?")).answer("The first needle.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")

@@ -28,7 +28,7 @@ async def test_after_the_first_answer_the_model_writes_the_title(page: Page, ser
     await expect(page.locator(".answer")).to_have_count(1)
     await title.answer('"Baking Bread"')
     await expect(entries(page).locator("bdi")).to_have_text(["Baking Bread"])
-    await until_last(page, "conversations", title="Baking Bread", hasOwnTitle=False)
+    await until_last(page, "conversations", title="Baking Bread", titleFrom="model")
     await ask(page, "And cake?")
     await (await server.next_stream()).answer("With eggs.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")

@@ -90,9 +90,11 @@ async def test_they_are_offered_for_models_that_can_and_where_they_are_set(page:
 async def test_results_are_entered_and_the_conversation_goes_on(page: Page, server: ScriptedServer) -> None:
     await called(page, server, "weather", "time")
     send = last_answer(page).get_by_role("button", name="Send results")
-    await expect(send).to_be_disabled()
+    calls = last_answer(page).locator(".ending")
+    await expect(calls).to_have_text("The answer calls tools; this page runs none.")
     await page.get_by_label("Result of weather").fill('{"sky": "clear"}')
-    await expect(send).to_be_disabled()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_label("Result of weather")).to_be_focused()
     await page.get_by_label("Result of time").fill("9:30")
     assert await violations(page) == []
     await send.click()
@@ -117,6 +119,7 @@ async def test_results_are_entered_and_the_conversation_goes_on(page: Page, serv
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
     await expect(page.get_by_label("Your question")).to_be_focused()
     await expect(page.get_by_role("button", name="Send results")).to_have_count(0)
+    await expect(page.locator(".answer").first.locator(".ending")).to_have_count(0)
     results = page.locator(".question").last
     await results.get_by_text("Result of weather").click()
     await expect(results.locator("pre").first).to_have_text('{"sky": "clear"}')
@@ -137,14 +140,17 @@ async def test_what_is_typed_as_a_result_stays_and_other_results_are_a_branch(
     await (await server.next_stream()).answer("Wet.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
     await page.get_by_role("button", name="Edit results").click()
-    await page.get_by_label("Result of weather").fill("snow")
+    await expect(page.get_by_label("Result of weather")).to_be_focused()
+    await page.keyboard.type("snow")
     await page.keyboard.press("Escape")
+    await expect(page.get_by_role("button", name="Edit results")).to_be_focused()
     await page.get_by_role("button", name="Edit results").click()
     await expect(field).to_have_value("<b>rain</b>")
-    await field.fill("snow")
+    await field.fill("")
     await page.get_by_role("button", name="Send result", exact=True).click()
     stream = await server.next_stream()
-    assert stream.request["messages"][-1]["content"] == "snow"
+    assert stream.request["messages"][-1]["content"] == ""
+    await expect(page.locator(".question").last).to_contain_text("Empty result of weather")
     await stream.answer("White.")
     await expect(page.get_by_role("group", name="Branch 2 of 2")).to_be_visible()
 
@@ -157,3 +163,31 @@ async def test_calls_without_results_can_be_left(page: Page, server: ScriptedSer
     await stream.answer("Quire.")
     await expect(page.get_by_label("Result of weather")).to_have_count(0)
     await until_true(page, "!document.querySelector('.results-form')")
+
+
+async def test_an_answer_that_the_server_would_begin_anew_is_not_continued(page: Page, server: ScriptedServer) -> None:
+    await ready(page, server)
+    await ask(page, "Who?")
+    stream = await server.next_stream()
+    await stream.delta("Half of")
+    await stream.done("length")
+    again = last_answer(page).get_by_role("button", name="Continue answer")
+    await expect(again).to_be_visible()
+    await open_settings(page)
+    await page.get_by_label("JSON schema").fill(json.dumps(SCHEMA))
+    await page.keyboard.press("Escape")
+    await expect(last_answer(page).locator(".ending")).to_contain_text("JSON of a schema cannot be continued")
+    await expect(again).to_have_count(0)
+
+
+async def test_a_wrong_schema_is_there_again_when_the_settings_are(page: Page, server: ScriptedServer) -> None:
+    await ready(page, server)
+    for _ in ("written", "and still there"):
+        await open_settings(page)
+        schema = page.get_by_label("JSON schema")
+        await schema.press("End")
+        await page.keyboard.type("{")
+        await page.keyboard.press("Escape")
+    await open_settings(page)
+    await expect(schema).to_have_value("{{")
+    await expect(page.get_by_role("alert")).to_contain_text("JSON schema: this is not JSON yet.")

@@ -233,7 +233,7 @@ async def test_an_open_code_block_stays_wrapped_when_it_grows(page: Page, server
 async def test_hostile_records_of_an_import_are_inert(page: Page, server: ScriptedServer, tmp_path: Path) -> None:
     await (await begin(page, server, "One?")).answer("First.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
-    conversation = (await stored(page, "conversations"))[0] | {"title": HOSTILE, "hasOwnTitle": True}
+    conversation = (await stored(page, "conversations"))[0] | {"title": HOSTILE, "titleFrom": "user"}
     question, answer = await stored(page)
     question |= {"text": HOSTILE, "files": [{"name": HOSTILE, "text": HOSTILE}]}
     tools = [{"id": "1", "name": HOSTILE, "arguments": HOSTILE}]

@@ -70,7 +70,7 @@ def records(num_conversations: int, num_messages: int) -> tuple[list[dict[str, A
         name = f"c{number}"
         ids = [f"{name}-m{index}" for index in range(num_messages)]
         times = {"createdAt": 1_000_000 + number, "updatedAt": 1_000_000 + number}
-        named = {"title": f"Conversation {number}", "hasOwnTitle": True, "isPinned": False}
+        named = {"title": f"Conversation {number}", "titleFrom": "user", "isPinned": False}
         conversations.append({"id": name, **named, **times, "head": ids[-1], "settings": {}, "draft": ""})
         for index, message in enumerate(ids):
             fields = {"role": "user", "text": f"Question {index} with number{number}x?"}

@@ -3,7 +3,7 @@
 // `version` grows with each change. Besides the stored fields, an answer that this page writes has a watch, a stream
 // and a request.
 
-import { newId } from "../store/records.js";
+import { newId, toMessage } from "../store/records.js";
 import { Stopwatch } from "./figures.js";
 
 export const isOpen = (message) => message?.state === "waiting" || message?.state === "streaming";
@@ -60,9 +60,10 @@ export function end(answer, state, { timings, usage } = /** @type {any} */ ({}),
   answer.version += 1;
 }
 
-/** Take over the fields of a message that another tab has stored. */
+/** Take over the fields of a message that another tab has stored; what it has removed is removed. */
 export function refresh(message, stored) {
-  const fields = { error: undefined, code: undefined, ...stored };
+  const known = Object.keys(toMessage(message)).map((name) => [name, undefined]);
+  const fields = { ...Object.fromEntries(known), ...stored };
   const isSame = ([name, value]) => message[name] === value || JSON.stringify(message[name]) === JSON.stringify(value);
   if (!Object.entries(fields).every(isSame)) Object.assign(message, fields, { version: message.version + 1 });
 }

@@ -24,7 +24,12 @@ const ENDINGS = {
   tool_calls: "The answer calls tools; this page runs none.",
 };
 
-export function Answer({ message, branch, isEditing, isLast, isSummary, isSent, canTakeBack, canAsk, conversation, actions }) {
+/** What Delete deletes, see messages.js. */
+const DELETING = { version: "Delete this answer", summary: "Delete the summary", turn: "Delete question and answer" };
+
+/** `props` are those of messages.js: the place of the answer in the conversation. */
+export function Answer({ message, conversation, ...props }) {
+  const { isEditing, isLast, isSent, canTakeBack, canAsk, hasResults, obstacle, actions } = props;
   const isBeingWritten = isOpen(message);
   useGrowth(conversation, isBeingWritten);
   const view = html`
@@ -41,13 +46,12 @@ export function Answer({ message, branch, isEditing, isLast, isSummary, isSent, 
           onSend=${(results) => actions.giveResults(message, results)} />`}
       ${message.error && html`
         <${Failure} fallback=${html`<p class="failure" role="alert">${message.error}</p>`} message=${message}
-          canRetry=${isLast && canAsk} canTakeBack=${canTakeBack} actions=${actions} />`}
+          canRetry=${isLast && canAsk} canContinue=${!obstacle} canTakeBack=${canTakeBack} actions=${actions} />`}
       <footer class="figures" aria-live="off">
         <${Figures} figures=${message.figures ?? message.watch?.read(performance.now())} isOpen=${isBeingWritten} />
         ${isBeingWritten && html`<${Standing} stream=${message.stream} isElsewhere=${!message.watch} />`}
-        ${!isBeingWritten && html`<${Ending} message=${message} />`}
-        ${!isBeingWritten && html`
-          <${Actions} message=${message} branch=${branch} isSummary=${isSummary} canAsk=${canAsk} actions=${actions} />`}
+        ${!isBeingWritten && html`<${Ending} message=${message} obstacle=${obstacle} hasResults=${hasResults} />`}
+        ${!isBeingWritten && html`<${Actions} message=${message} ...${props} />`}
       </footer>
     </article>
   `;
@@ -59,19 +63,21 @@ export function Answer({ message, branch, isEditing, isLast, isSummary, isSent, 
   `;
 }
 
-function Ending({ message: { state, finish, isEdited } }) {
+function Ending({ message, obstacle, hasResults }) {
+  const { state, finish, isEdited } = message;
+  // The user has run them.
+  if (hasResults && finish === "tool_calls") return null;
   const text = isEdited ? "Written by you." : state === "stopped" ? ENDINGS.cancelled : ENDINGS[finish];
-  return text && html`<span class="ending">${text}</span>`;
+  return text && html`<span class="ending">${text} ${isCut(message) && obstacle}</span>`;
 }
 
-function Actions({ message, branch, isSummary, canAsk, actions }) {
+function Actions({ message, branch, deletes, obstacle, canAsk, actions }) {
   const { text } = message;
-  const turn = isSummary ? "Delete the summary" : "Delete question and answer";
-  const deleting = branch.count > 1 ? "Delete this answer" : turn;
+  const deleting = DELETING[deletes];
   return html`
     <span class="actions">
       ${branch.count > 1 && html`<${Branches} branch=${branch} onStep=${(step) => actions.switchBranch(message, step)} />`}
-      ${isCut(message) && text && html`
+      ${isCut(message) && text && !obstacle && html`
         <button type="button" class="copy" aria-label="Continue answer" disabled=${!canAsk}
           onClick=${() => actions.continueAnswer(message)}>Continue</button>`}
       ${!hasFailed(message) && html`

@@ -4,8 +4,8 @@ import { html } from "../shell/html.js";
 import { isOpen } from "./answer.js";
 import { isShort, isTooLong, numCharacters, tokensPerCharacter } from "./context_meter.js";
 import { isSummary } from "./cut.js";
-import { contentOf } from "./request.js";
-import { divide } from "./turns.js";
+import { divide, dropIn } from "./division.js";
+import { SUMMARY, contentOf } from "./request.js";
 
 const SUMMARIZE =
   "Summarize our conversation so far, so that it can go on from the summary alone: facts, names, numbers, decisions, " +
@@ -24,6 +24,7 @@ export function ContextChoice({ conversation, link, actions }) {
     change();
     actions.goToEnd();
   };
+  const drop = () => conversation.change((tree, head) => dropIn(tree, head, { at: end - 1, from }));
   const turns = numTurns === 1 ? "the oldest turn" : `the oldest ${numTurns} turns`;
   const [they, them] = numTurns === 1 ? ["It stays", "it"] : ["They stay", "them"];
   const hasRoom = canSummarize(conversation, from, size);
@@ -33,7 +34,7 @@ export function ContextChoice({ conversation, link, actions }) {
       <p>${reasonOf(messages)} Leave out ${turns}? ${they} here, and can be sent again.
         ${hasRoom || ` There is no room to let the model summarize ${them}.`}</p>
       <span class="context-buttons">
-        <button type="button" class="quiet" onClick=${() => act(() => conversation.drop(end - 1, from))}>Drop</button>
+        <button type="button" class="quiet" onClick=${() => act(drop)}>Drop</button>
         ${hasRoom && html`
           <button type="button" class="quiet" disabled=${isDisabled}
             onClick=${() => act(() => conversation.summarize(SUMMARIZE, from))}>Summarize</button>`}
@@ -56,7 +57,7 @@ export function canSummarize({ messages, settings }, from, size) {
   const asked = [...messages.slice(0, from), { role: "user", text: "", keeps: 1 }];
   // English text has less than one token per character; the conversation may be in another script.
   const instruction = Math.min(1, perCharacter) * SUMMARIZE.length;
-  return perCharacter * numCharacters(asked, settings) + instruction + SUMMARY_ROOM * size <= size;
+  return perCharacter * numCharacters(asked, settings, SUMMARY) + instruction + SUMMARY_ROOM * size <= size;
 }
 
 /** The kept turns take at most half of the context, and leave room for the draft and the longest answer. */

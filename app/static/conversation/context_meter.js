@@ -2,7 +2,7 @@
 
 import { html } from "../shell/html.js";
 import { useGrowth } from "./growth.js";
-import { makeRequest } from "./request.js";
+import { ANSWER, kindOf, makeRequest } from "./request.js";
 
 // An answer takes at most this part of the context, unless the user has set another limit.
 const ROOM = 1 / 4;
@@ -18,7 +18,7 @@ const TOO_LONG = ["context_length_exceeded", "kv_capacity_exceeded"];
 export function tokensOf(messages, settings) {
   if (messages.some(({ keeps }) => keeps !== undefined)) {
     const next = [...messages, { role: "user", text: "" }];
-    return Math.round(tokensPerCharacter(messages, settings) * numCharacters(next, settings));
+    return Math.round(tokensPerCharacter(messages, settings) * numCharacters(next, settings, ANSWER));
   }
   const last = messages.at(-1);
   const { begunUsage, watch } = last ?? {};
@@ -36,12 +36,13 @@ export function tokensPerCharacter(messages, settings) {
   const at = messages.findLastIndex((message) => message.usage);
   if (at < 0) return 0;
   const { usage, text, reasoning = "" } = messages[at];
-  return sumOf(usage) / (numCharacters(messages.slice(0, at), settings) + text.length + reasoning.length);
+  const before = messages.slice(0, at);
+  return sumOf(usage) / (numCharacters(before, settings, kindOf(before)) + text.length + reasoning.length);
 }
 
 /** Characters of the request for the end of a branch; an answer may consist of calls alone. */
-export const numCharacters = (path, settings) =>
-  makeRequest(path, settings).messages.reduce((sum, { content, tool_calls: calls }) =>
+export const numCharacters = (path, settings, kind) =>
+  makeRequest(path, settings, kind).messages.reduce((sum, { content, tool_calls: calls }) =>
     sum + (content ?? "").length + (calls ? JSON.stringify(calls).length : 0), 0);
 
 /** Whether the server has refused the last message, because it and the conversation do not fit the context. */

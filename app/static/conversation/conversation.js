@@ -1,34 +1,33 @@
 // One conversation: its messages as a tree, the branch that is shown, and at most one answer that this page writes.
 // A question whose answer fails before its first token goes back into the draft, where it can be edited.
 
-import { append, end, endOf, isBlank, isOpen, newAnswer, newMessage, refresh } from "./answer.js";
+import { append, end, endOf, isBlank, isOpen, newAnswer, newMessage } from "./answer.js";
 import { isSummary, isTyped } from "./cut.js";
 import { Draft } from "./draft.js";
+import { Entry } from "./entry.js";
 import { Keeper } from "./keeper.js";
 import { INTERRUPTION, lossOf } from "./losses.js";
-import { makeRequest } from "./request.js";
-import { titleOf } from "./title.js";
+import { mergeInto } from "./merging.js";
+import { kindOf, makeRequest, restOf } from "./request.js";
 import { Tree } from "./tree.js";
+import { versionsOf } from "./turns.js";
 import { removeVain } from "./vain.js";
 
 const CONTINUE_FIELDS = ["continue_final_message", "add_generation_prompt"];
 
 export class Conversation {
   draft;
+  /** What shows the growth of the open answer, without the rest of the page. @type {Set<() => void>} */
+  watchers = new Set();
   /** The id of the message that is being edited. */
   editing = null;
-  settings;
-  /** Whether its settings were set here, and are not stored. */
-  isConfigured = false;
-  #record;
+  #entry;
   #tree;
   #head;
   /** @type {any} the answer that this page writes */
   #open = null;
   #services;
   #keeper;
-  /** What shows the open answer. @type {Set<() => void>} */
-  #watchers = new Set();
   /** Ids of the messages that this page has written. */
   #own = new Set();
 
@@ -38,21 +37,39 @@ export class Conversation {
    * @param {import("./service_types.js").Services} services
    */
   constructor(record, messages, services) {
-    this.#record = record;
+    this.#entry = new Entry(record);
     this.#services = services;
     this.#tree = new Tree(messages.map((message) => ({ ...message, version: 0 })));
     this.#head = this.#tree.get(record.head) ? record.head : (this.#tree.newestLeaf()?.id ?? null);
-    this.settings = record.settings;
     this.#keeper = new Keeper((changed, removed) => this.#store(changed, removed), () => this.#open);
     this.draft = new Draft(record, () => {
       this.#keeper.soon();
       services.onChange();
     });
-    if (!messages.some(isOpen)) this.#recoverQueued();
+    // There is no answer any more that it could wait for.
+    if (this.#stray && !messages.some(isOpen)) {
+      this.draft.adopt(this.#stray);
+      this.draft.unqueue();
+      this.keep();
+    }
   }
 
   get id() {
-    return this.#record.id;
+    return this.#entry.id;
+  }
+
+  get settings() {
+    return this.#entry.settings;
+  }
+
+  /** Settings of a new conversation, which its first record has. */
+  set settings(settings) {
+    this.#entry.settings = settings;
+  }
+
+  /** Whether its settings were set here, and are not stored. */
+  get isConfigured() {
+    return this.#entry.isConfigured;
   }
 
   /** The messages of the shown branch. */
@@ -63,6 +80,11 @@ export class Conversation {
   /** The messages of all branches. */
   get all() {
     return this.#tree.all;
+  }
+
+  /** Whether its question or its answer is under way, so that it goes on while another conversation is shown. */
+  get isBusy() {
+    return Boolean(this.#open || this.draft.queued);
   }
 
   /** Whether it has no message, so that it is not stored. */
@@ -79,6 +101,11 @@ export class Conversation {
   branches(message) {
     const siblings = this.#tree.siblings(message);
     return { number: siblings.indexOf(message) + 1, count: siblings.length };
+  }
+
+  /** Whether there are other versions of a part of a turn, see turns.js. */
+  hasVersions(message) {
+    return versionsOf(this.#tree, message).length > 1;
   }
 
   /** Show the branch of the sibling that is `step` places after a message. */
@@ -99,8 +126,7 @@ export class Conversation {
 
   /** Set the settings. */
   configure(settings) {
-    this.settings = settings;
-    this.isConfigured = true;
+    this.#entry.configure(settings);
     this.#save();
   }
 
@@ -113,16 +139,6 @@ export class Conversation {
   /** Ask for a summary that stands in for the messages of the branch before index `from`, see cut.js. */
   summarize(instruction, from) {
     this.#askNext(instruction, { from });
-  }
-
-  /** Leave out the messages of the branch before index `from`, after the answer at index `at`. */
-  drop(at, from) {
-    const answer = this.messages[at];
-    this.change((tree, head) => {
-      const { changed, ...vain } = removeVain(tree, head);
-      Object.assign(answer, { keeps: at + 1 - from, isUndone: false });
-      return { ...vain, changed: [...changed, answer] };
-    });
   }
 
   /**
@@ -231,17 +247,6 @@ export class Conversation {
     else this.#services.onGrowth();
   }
 
-  /** Call `show` for each growth of the open answer, until the returned function is called. @param {() => void} show */
-  watch(show) {
-    this.#watchers.add(show);
-    return () => this.#watchers.delete(show);
-  }
-
-  /** Show the growth of the open answer, without the rest of the page. */
-  showGrowth() {
-    for (const show of this.#watchers) show();
-  }
-
   /** End the open answer, because the connection was closed with `code`. */
   lose(code) {
     if (this.#open?.stream) this.#fail("disconnected", lossOf(code));
@@ -252,40 +257,43 @@ export class Conversation {
     this.#keeper.now();
   }
 
-  /** Mark answers as interrupted that nobody writes any more. @param {(id: string) => Promise<boolean>} isAbandoned */
+  /**
+   * Mark answers as interrupted that nobody writes any more, and take over the question that waits in no page any more.
+   * @param {(id: string) => Promise<boolean>} isAbandoned
+   */
   async settle(isAbandoned) {
     for (const answer of this.#tree.all.filter((message) => isOpen(message) && message !== this.#open)) {
       if (!(await isAbandoned(answer.id)) || !isOpen(answer)) continue;
       this.update(answer, { state: "interrupted", error: INTERRUPTION });
-      this.#recoverQueued();
     }
-    this.#sendQueued(this.#tree.get(this.#head)?.state);
+    const stray = this.#stray;
+    if (stray && (await isAbandoned(stray.id)) && this.#stray?.id === stray.id) this.draft.adopt(stray);
+    this.#sendQueued();
+    this.keep();
   }
 
   /** Take over what another tab has stored and `removed`. The shown branch grows, and is left only if its end was removed. */
   merge(record, messages, removed = []) {
     const shown = this.#tree.get(this.#head);
     const isAtEnd = shown && !this.#tree.childrenOf(shown.id).length;
-    const stored = new Set(messages.map(({ id }) => id));
-    const known = messages.filter(({ id }) => this.#tree.get(id));
-    const isGone = ({ id }) => !stored.has(id) && (removed.includes(id) || !this.#own.has(id));
-    for (const message of this.#tree.all.filter(isGone)) this.#tree.remove(message.id);
-    for (const message of known) if (message.id !== this.#open?.id) refresh(this.#tree.get(message.id), message);
-    this.#tree.add(messages.filter(({ id }) => !this.#tree.get(id)).map((message) => ({ ...message, version: 0 })));
-    this.#record = record;
+    mergeInto(this.#tree, messages, {
+      isGone: ({ id }) => removed.includes(id) || !this.#own.has(id),
+      isOwn: ({ id }) => id === this.#open?.id,
+    });
+    this.#entry.merge(record);
     this.draft.merge(record);
-    if (!this.isConfigured) this.settings = record.settings;
     if (!this.#tree.get(this.#head)) this.#head = this.#tree.newestLeaf()?.id ?? null;
     else if (isAtEnd && !this.#open) this.#head = this.#tree.leaf(shown).id;
-    this.#sendQueued(this.#tree.get(this.#head)?.state);
+    this.#sendQueued();
     this.#services.onChange();
   }
 
-  /** The answer that a question waited for has ended: ask it now, or put it back if the answer is not whole. */
-  #sendQueued(state) {
+  /** Once the answer that a question waited for has ended: ask it, or put it back if the answer is not whole. */
+  #sendQueued() {
     const { queued } = this.draft;
-    if (!queued || this.#open || isOpen({ state })) return;
-    if (state !== "done") return this.draft.unqueue();
+    const before = this.#tree.get(this.#head);
+    if (!queued || this.#open || isOpen(before)) return;
+    if (before?.state !== "done") return this.draft.unqueue();
     this.draft.queued = null;
     this.ask(queued.text, queued.files);
   }
@@ -306,13 +314,14 @@ export class Conversation {
 
   /** Request an answer to the question at the head, or a continuation of the answer `begun` there. */
   #answer(messages, removed, begun = null) {
-    const request = makeRequest(this.messages, this.settings, this.#services.link);
+    const path = this.messages;
+    const request = makeRequest(path, this.settings, begun ? restOf(path, this.#services.link) : kindOf(path));
     const parent = begun ? begun.parent : this.#head;
     this.#open = newAnswer(this.id, parent, request, begun, Date.now());
     this.#open.begun = begun?.id;
     this.#add(this.#open);
     if (this.#services.link.isReady) this.#start();
-    this.#record.updatedAt = Date.now();
+    this.#entry.touch(Date.now());
     this.#save([...messages, this.#open], removed);
   }
 
@@ -345,7 +354,8 @@ export class Conversation {
   /** The server cannot continue an answer: ask the model for the rest. */
   #continueByQuestion() {
     this.#services.link.canContinue = false;
-    this.#open.request = makeRequest(this.#tree.path(this.#open.begun), this.settings, { canContinue: false });
+    const path = this.#tree.path(this.#open.begun);
+    this.#open.request = makeRequest(path, this.settings, restOf(path, { canContinue: false }));
     this.#start();
     this.#services.onChange();
   }
@@ -363,16 +373,12 @@ export class Conversation {
     this.#open = null;
     end(answer, state, frame, performance.now());
     this.#save([answer]);
-    this.#sendQueued(state);
+    this.#sendQueued();
   }
 
-  /** Put back a question that waited in a page that has ended. */
-  #recoverQueued() {
-    const queued = this.#services.library.get(this.id)?.queued;
-    if (!queued || this.draft.queued) return;
-    this.draft.queue(queued.text, queued.files);
-    this.draft.unqueue();
-    this.keep();
+  /** The stored question that waits, unless it is this page's: that of another tab, or of a page that has ended. */
+  get #stray() {
+    return this.draft.isQueueOwn ? null : this.#services.library.get(this.id)?.queued;
   }
 
   #save(messages = [], removed = []) {
@@ -383,16 +389,9 @@ export class Conversation {
   /** Store it as the list and other tabs have changed it; without messages, keep what the user has written and set. */
   #store(messages, removed) {
     const { library, keepNew } = this.#services;
-    const configured = this.isConfigured && { settings: this.settings };
-    if (this.isEmpty) return keepNew({ ...this.draft.stored, ...configured });
-    const known = library.get(this.id) ?? { settings: this.settings };
-    const { updatedAt } = this.#record;
-    const record = { ...this.#record, ...known, updatedAt, head: this.#head, ...this.draft.take(), ...configured };
+    if (this.isEmpty) return keepNew({ ...this.draft.stored, ...this.#entry.configured });
     const first = this.#tree.childrenOf(null).find((message) => !isSummary(message));
-    const isOther = removed.length || messages.includes(first) || !record.title;
-    if (first && !record.hasOwnTitle && isOther) record.title = titleOf(first);
-    this.#record = record;
-    this.isConfigured = false;
+    const record = this.#entry.take(library.get(this.id), first, { head: this.#head, ...this.draft.take() });
     library.save(record, messages, removed);
   }
 }

@@ -3,6 +3,8 @@
 // messages; a question with `keeps` asks for a summary of them, which is sent in their place. A cut that is undone has
 // `isUndone`.
 
+import { turnsOf } from "./turns.js";
+
 /** Whether a message asks for a summary. */
 export const isSummary = (message) => message?.role === "user" && message.keeps !== undefined;
 
@@ -26,19 +28,17 @@ export function cutsOf(path) {
 /** The newest cut of a branch that is not undone, or undefined. */
 export const cutInForce = (path) => cutsOf(path).findLast(({ message }) => !message.isUndone);
 
-/**
- * The messages that are sent for the end of a branch. If this is a summary's question, or its answer to be continued,
- * they are the messages that are summarized, and these two.
- * @param {any[]} path
- */
+/** The messages of a branch that are sent for an answer to its end. @param {any[]} path */
 export function sentOf(path) {
-  const asks = path.findLastIndex(isSummary);
-  if (asks < 0 || asks < path.length - 2) return current(path);
-  return [...current(path.slice(0, Math.max(0, asks + 1 - path[asks].keeps))), ...path.slice(asks)];
+  const { message, at, from } = cutInForce(path) ?? { at: 0, from: 0 };
+  const turns = turnsOf(path);
+  const others = turns.filter(({ question }) => !isSummary(question));
+  const kept = others.flatMap((turn) => path.slice(Math.max(turn.at, from), turn.end));
+  return isSummary(message) ? [...turns.find((turn) => turn.at === at).messages, ...kept] : kept;
 }
 
-function current(path) {
-  const { message, at, from } = cutInForce(path) ?? { at: 0, from: 0 };
-  const kept = path.slice(from).filter((each, index, all) => !isSummary(each) && !isSummary(all[index - 1]));
-  return isSummary(message) ? [...path.slice(at, at + 2), ...kept] : kept;
+/** The messages that are sent for a summary, of which the last turn of a branch has the question. @param {any[]} path */
+export function summarizedOf(path) {
+  const { at, question, messages } = turnsOf(path).at(-1);
+  return [...sentOf(path.slice(0, Math.max(0, at + 1 - question.keeps))), ...messages];
 }

@@ -1,9 +1,11 @@
-// What is deleted with a message: its turn, a question and all answers to it; what follows stays, and follows what was
-// before it. An answer that has other versions is deleted alone, with what follows it.
+// What is deleted with a message: its turn (turns.js), a question and all answers to it; what follows stays, and follows
+// what was before it. Of an answer that has other versions, this version is deleted alone, with what follows it.
 //
 // Cuts (cut.js) count messages: they count on as if the deleted ones had never been.
 
 import { isSummary } from "./cut.js";
+import { isResultOf } from "./results.js";
+import { turnsOf, versionsOf } from "./turns.js";
 
 /** @typedef {import("./tree.js").Tree} Tree */
 /**
@@ -18,19 +20,20 @@ import { isSummary } from "./cut.js";
  * @returns {any[]}
  */
 export function deletedWith(tree, message) {
-  const question = message.role === "user" ? message : tree.get(message.parent);
-  if (question?.role !== "user") return [message];
-  if (message !== question && answersOf(tree, question).length > 1) return subtree(tree, message);
-  return turnOf(tree, question);
+  const { question, messages } = turnsOf(tree.path(message.id)).at(-1);
+  if (!question) return [message];
+  const version = messages.slice(1).findLast((each) => versionsOf(tree, each).length > 1);
+  return version ? subtree(tree, version) : turnOf(tree, question);
 }
-
-const answersOf = (tree, { id }) => tree.childrenOf(id).filter(({ role }) => role === "assistant");
 
 /** A question and its answers, with the results of the tools that they call, and the answers to these. */
 function turnOf(tree, question) {
-  const answers = answersOf(tree, question);
-  const results = answers.flatMap(({ id }) => tree.childrenOf(id).filter((child) => child.results));
-  return [question, ...answers, ...results.flatMap((each) => turnOf(tree, each))];
+  const found = [question];
+  for (const each of found) {
+    const isPart = (child) => child.role === "assistant" || isResultOf(child, each);
+    found.push(...tree.childrenOf(each.id).filter(isPart));
+  }
+  return found;
 }
 
 function subtree(tree, message) {
@@ -82,9 +85,10 @@ function cutChanges(tree, deleted, head) {
     if (numDeleted) changes.set(message, { keeps: message.keeps - numDeleted });
   }
   // A deleted answer that dropped the older messages leaves that to the answer before its question.
-  const dropped = tree.path(head).findLast((each) => deleted.has(each) && each.keeps !== undefined && !each.isUndone);
-  const question = dropped && !isSummary(dropped) && tree.get(dropped.parent);
-  const heir = question && deleted.has(question) && tree.get(question.parent);
-  if (heir) changes.set(heir, { keeps: Math.max(0, dropped.keeps - 2), isUndone: false });
+  const path = tree.path(head);
+  const at = path.findLastIndex((each) => deleted.has(each) && each.keeps !== undefined && !each.isUndone);
+  const turn = at >= 0 && !isSummary(path[at]) && turnsOf(path).find(({ end }) => end > at);
+  const heir = turn && deleted.has(turn.question) && path[turn.at - 1];
+  if (heir) changes.set(heir, { keeps: Math.max(0, path[at].keeps - (at + 1 - turn.at)), isUndone: false });
   return changes;
 }

@@ -1,4 +1,5 @@
-// The conversations that are open in this page: the one that is shown, and those whose answers are still being written.
+// The conversations that are open in this page: the one that is shown, and those whose answers are still being written, or
+// whose questions wait.
 // The address names the shown one, so that a reload and the browser's history lead to it.
 
 import { retrying } from "../shell/lazy.js";
@@ -19,7 +20,7 @@ export class Desk {
   /** Settings of new conversations. */
   #settings;
   /** @type {Map<string, Conversation>} */
-  #writing = new Map();
+  #busy = new Map();
   /** Shown until that of the address is read, which gets its draft. */
   #first = null;
   /** The id of the conversation that was asked for last. */
@@ -66,6 +67,27 @@ export class Desk {
     if (!isAddress && location.hash) history.pushState(null, "", location.pathname);
   }
 
+  /**
+   * Show a new conversation with what was set and is being written in one that was deleted.
+   * @param {Pick<Conversation, "settings" | "draft">} deleted
+   * @returns {() => void} gives that up again, unless it was changed since
+   */
+  startLike({ settings, draft }) {
+    const before = tabStorage.get(DRAFT);
+    this.startNew();
+    const made = this.current;
+    if (JSON.stringify(settings) !== JSON.stringify(made.settings)) made.configure(settings);
+    if (!draft.isEmpty) made.draft.putBack(draft);
+    made.keep();
+    const after = tabStorage.get(DRAFT);
+    return () => {
+      made.keep();
+      if (tabStorage.get(DRAFT) !== after) return;
+      if (before === null) tabStorage.remove(DRAFT);
+      else tabStorage.set(DRAFT, before);
+    };
+  }
+
   /** Show a conversation of the library. */
   async open(id, { isAddress = false } = {}) {
     const { library } = this.#services;
@@ -96,9 +118,9 @@ export class Desk {
     return Boolean(this.#find(id)?.open);
   }
 
-  /** Whether this page is writing the answer with this id. */
-  isWritingAnswer(id) {
-    return this.#all.some((conversation) => conversation.open?.id === id);
+  /** Whether this page is writing the answer with this id, or lets the question with it wait. */
+  holds(id) {
+    return this.#all.some(({ open, draft }) => [open, draft.queued].some((each) => each && each.id === id));
   }
 
   /** Whether any answer is being written by this page. */
@@ -122,10 +144,9 @@ export class Desk {
     this.#tidy();
   }
 
-  /** Mark open answers of the shown conversation that nobody writes any more as interrupted. */
+  /** Mark open answers that nobody writes any more as interrupted, and take over questions that wait in no page. */
   settle() {
-    const { id } = this.current;
-    this.current.settle((message) => this.#isAbandoned(id, message));
+    for (const conversation of this.#all) conversation.settle((id) => this.#isAbandoned(conversation.id, id));
   }
 
   /** Start waiting answers, because the link is ready. */
@@ -165,15 +186,16 @@ export class Desk {
   onRemoved(ids) {
     for (const conversation of this.#all.filter(({ id }) => ids.includes(id))) {
       conversation.discard();
-      this.#writing.delete(conversation.id);
+      this.#busy.delete(conversation.id);
       if (conversation === this.current) this.startNew();
     }
   }
 
-  /** Whether no tab writes an open answer, or has just ended it. */
+  /** Whether no tab writes an open answer, or has just ended it; or lets a stored question wait. */
   async #isAbandoned(conversation, id) {
     const { library } = this.#services;
-    if (await library.isWrittenElsewhere(id)) return false;
+    if (await library.isHeldElsewhere(id)) return false;
+    if (library.get(conversation)?.queued?.id === id) return true;
     return isOpen((await library.messages(conversation))?.find((message) => message.id === id));
   }
 
@@ -190,12 +212,12 @@ export class Desk {
   }
 
   get #all() {
-    return [...new Set([this.current, ...this.#writing.values()])];
+    return [...new Set([this.current, ...this.#busy.values()])];
   }
 
   #show(conversation) {
-    if (this.current.open) this.#writing.set(this.current.id, this.current);
-    else this.current.keep();
+    if (this.current.isBusy) this.#busy.set(this.current.id, this.current);
+    this.current.keep();
     const { draft } = this.current;
     if (this.current === this.#first && !draft.isEmpty) conversation.draft.putBack(draft);
     this.current = conversation;
@@ -204,7 +226,7 @@ export class Desk {
   }
 
   #tidy() {
-    for (const [id, conversation] of this.#writing) if (!isOpen(conversation.open)) this.#writing.delete(id);
+    for (const [id, conversation] of this.#busy) if (!conversation.isBusy) this.#busy.delete(id);
   }
 
   #makeNew() {

@@ -1,14 +1,17 @@
 // What the user is writing: the text in the input field, the files beside it, and a question that waits for the end of
 // the open answer.
 
+import { newId } from "../store/records.js";
+
 export class Draft {
   text;
   files;
-  /** @type {{text: string, files: any[]} | null} */
+  /** @type {import("../store/record_types.js").DraftFields["queued"]} */
   queued = null;
+  /** Whether this page has let a question wait, also if that is not stored, or not any more. */
+  isQueueOwn = false;
   /** Whether this page has written the text and files. */
   #isOwn = false;
-  #isQueueOwn = false;
   #onChange;
 
   /**
@@ -33,16 +36,18 @@ export class Draft {
   /** The fields that this page has written, once if they are empty. */
   take() {
     const { draft, files, queued } = this.stored;
-    const taken = { ...(this.#isOwn && { draft, files }), ...(this.#isQueueOwn && { queued }) };
+    const taken = { ...(this.#isOwn && { draft, files }), ...(this.isQueueOwn && { queued }) };
     this.#isOwn &&= !this.isEmpty;
-    this.#isQueueOwn &&= Boolean(queued);
+    this.isQueueOwn &&= Boolean(queued);
     return taken;
   }
 
-  /** Take over another tab's draft, but store this page's again where that is empty. */
-  merge({ draft, files }) {
+  /** Take over another tab's draft, but store this page's again where that is empty, and its question that waits. */
+  merge({ draft, files, queued }) {
     if (!this.#isOwn) Object.assign(this, { text: draft, files: files ?? [] });
     else if (!draft && !files?.length && !this.isEmpty) this.#change();
+    // That tab did not know of it yet.
+    if (this.queued && !queued) this.#onChange();
   }
 
   /** Set the text. */
@@ -87,8 +92,13 @@ export class Draft {
 
   /** Let a question wait. */
   queue(text, files) {
-    this.queued = { text, files };
-    this.#isQueueOwn = true;
+    this.adopt({ id: newId(), text, files });
+  }
+
+  /** Let a question wait that another page has stored. */
+  adopt(queued) {
+    this.queued = queued;
+    this.isQueueOwn = true;
     this.#onChange();
   }
 

@@ -4,13 +4,18 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "../shell/html.js";
 import { editName } from "../store/edits.js";
 import { tabStorage } from "../store/web_storage.js";
+import { FileList } from "./file_list.js";
 
-/** `kind` is the message's: question or answer. What is written stays in the tab until it is saved or cancelled. */
+/**
+ * `kind` is the message's: question or answer; its files are sent again. What is written stays in the tab until it is saved
+ * or cancelled.
+ */
 export function Editor({ message, kind, label, save, isShort, onSave, onCancel }) {
   const field = useRef(null);
   const name = editName(message);
   const [draft, setDraft] = useState(tabStorage.get(name) ?? message.text);
-  const isSendable = draft.trim() !== "";
+  const { files = [] } = message;
+  const isSendable = draft.trim() !== "" || files.length > 0;
   const write = (value) => {
     setDraft(value);
     tabStorage.set(name, value);
@@ -41,6 +46,7 @@ export function Editor({ message, kind, label, save, isShort, onSave, onCancel }
   return html`
     <article class=${kind}>
       <form class="editor" onSubmit=${(event) => { event.preventDefault(); submit(); }}>
+        ${files.length > 0 && html`<${FileList} files=${files} />`}
         <textarea ref=${field} aria-label=${label} dir="auto" rows="2" value=${draft}
           onInput=${(event) => write(event.target.value)} onKeyDown=${onKeyDown}></textarea>
         <p class="editor-row">

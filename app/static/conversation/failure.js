@@ -3,13 +3,13 @@
 import { html } from "../shell/html.js";
 import { hasFailed, isBlank } from "./answer.js";
 
-export function Failure({ message, canRetry, canTakeBack, actions }) {
+export function Failure({ message, canRetry, canContinue, canTakeBack, actions }) {
   const isOnlyAsked = hasFailed(message) && isBlank(message) && !message.isReturned;
   return html`
     <p class="failure" role="alert">
       <span dir="auto">${message.error} ${message.isReturned && "Your message is back in the field below."}</span>
       ${canTakeBack && isOnlyAsked && html`<button type="button" class="quiet" onClick=${() => actions.takeBack(message)}>Edit</button>`}
-      ${canRetry && message.text && html`
+      ${canRetry && canContinue && message.text && html`
         <button type="button" class="quiet" onClick=${() => actions.continueAnswer(message)}>Continue</button>`}
       ${canRetry && html`
         <button type="button" class="quiet" onClick=${() => actions.regenerate(message)}>Try again</button>`}

@@ -5,5 +5,10 @@ import { useLayoutEffect, useReducer } from "preact/hooks";
 /** @param {import("./conversation.js").Conversation} conversation @param {boolean} isOpen whether the component shows an open answer */
 export function useGrowth(conversation, isOpen) {
   const [, show] = useReducer((count) => count + 1, 0);
-  useLayoutEffect(() => (isOpen ? conversation.watch(() => show(undefined)) : undefined), [conversation, isOpen]);
+  useLayoutEffect(() => {
+    if (!isOpen) return undefined;
+    const watcher = () => show(undefined);
+    conversation.watchers.add(watcher);
+    return () => conversation.watchers.delete(watcher);
+  }, [conversation, isOpen]);
 }

@@ -5,8 +5,10 @@ import { useLayoutEffect } from "preact/hooks";
 import { html } from "../shell/html.js";
 import { lazy } from "../shell/lazy.js";
 import { Answer } from "./answer_view.js";
+import { obstacleOf } from "./continuation.js";
 import { cutInForce, cutsOf, isSummary, isTyped } from "./cut.js";
 import { Question } from "./question_view.js";
+import { turnsOf } from "./turns.js";
 
 const SummaryAsk = lazy((again) => import("./summary_ask.js" + again), "SummaryAsk", "context.css");
 const Results = lazy((again) => import("./results_view.js" + again), "Results", "parts.css");
@@ -25,20 +27,34 @@ export function Messages({ conversation, actions, canAsk }) {
   }, [editing]);
   const last = messages.at(-1);
   const firstSent = cutInForce(messages)?.from ?? 0;
-  const nodes = messages.map((message, index) => {
-    const { number, count } = conversation.branches(message);
-    const isEditing = editing === message.id;
-    const isSent = index >= firstSent;
-    const look = [message.version, number, count, isEditing, message === last, canAsk, message.state, isSent].join(" ");
-    return html`<${Message} key=${message.id} look=${look} message=${message} branch=${{ number, count }} isSent=${isSent}
-      isEditing=${isEditing} isLast=${message === last} isSummary=${isSummary(messages[index - 1])}
-      canTakeBack=${isTyped(messages[index - 1])} canAsk=${canAsk}
+  const nodes = turnsOf(messages).flatMap(({ at, question, messages: turn }) => turn.map((message, index) => {
+    const branch = conversation.branches(message);
+    const place = {
+      isEditing: editing === message.id,
+      isLast: message === last,
+      isSent: at + index >= firstSent,
+      deletes: deletedBy(question, turn.slice(0, index + 1), conversation),
+      // Its question may go back into the field.
+      canTakeBack: index === 1 && Boolean(question) && isTyped(question),
+      hasResults: Boolean(turn[index + 1]?.results),
+      // Summaries are not asked for with the settings that say what answers look like.
+      obstacle: obstacleOf(message, isSummary(question) ? {} : conversation.settings),
+      canAsk,
+    };
+    const look = [message.version, message.state, branch.number, branch.count, ...Object.values(place)].join(" ");
+    return html`<${Message} key=${message.id} look=${look} message=${message} branch=${branch} ...${place}
       conversation=${conversation} actions=${actions} />`;
-  });
+  }));
   for (const cut of cutsOf(messages).reverse()) {
     nodes.splice(cut.from, 0, html`<${CutMark} key=${`cut ${cut.message.id}`} cut=${cut} conversation=${conversation} />`);
   }
   return nodes;
+}
+
+/** What is deleted with the last message of the beginning of a turn, see deletion.js: "turn", "summary" or "version". */
+function deletedBy(question, begun, conversation) {
+  if (begun.slice(1).some((message) => conversation.hasVersions(message))) return "version";
+  return isSummary(question) ? "summary" : "turn";
 }
 
 /** Nodes that are kept for the next rendering would keep the whole tree of theirs. */

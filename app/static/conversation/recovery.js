@@ -29,7 +29,7 @@ function isOlder(message, stored) {
 /** The fields of the stored conversation that are not replaced: those of the list, and all after a later question. */
 function newerFields({ updatedAt, draft, files, queued }, stored) {
   if (!stored) return {};
-  const { title, hasOwnTitle, isPinned } = stored;
-  if (stored.updatedAt <= updatedAt) return { title, hasOwnTitle, isPinned };
+  const { title, titleFrom, isPinned } = stored;
+  if (stored.updatedAt <= updatedAt) return { title, titleFrom, isPinned };
   return stored.draft || stored.files?.length ? stored : { ...stored, draft, files, queued };
 }

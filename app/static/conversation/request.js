@@ -1,8 +1,9 @@
 // The body of the request for an answer: the messages of the branch, and the conversation's settings.
 
 import { toFields } from "../settings/sampling.js";
-import { isSummary, sentOf } from "./cut.js";
+import { isSummary, sentOf, summarizedOf } from "./cut.js";
 import { isResultOf, toCalls, toResults } from "./results.js";
+import { turnsOf } from "./turns.js";
 
 // An answer must leave room for what follows, and not go in circles until it has filled its own.
 const LIMITS = { context_share: 0.25, repetition_stop: true };
@@ -10,29 +11,52 @@ const LIMITS = { context_share: 0.25, repetition_stop: true };
 const GO_ON = "Continue exactly where you stopped. Repeat nothing.";
 
 /**
- * @param {any[]} path the messages up to the question or, to continue an answer, up to that answer
- * @param {Record<string, any>} settings
- * @param {{canContinue?: boolean}} server what the server is able to do
- * @returns {Record<string, any>} an OpenAI chat body
+ * What a request asks for.
+ * @typedef {object} Kind
+ * @property {(path: any[]) => any[]} messagesOf the messages that are sent for a branch
+ * @property {(fields: Record<string, any>) => Record<string, any>} fieldsOf the request's fields, from those of the settings
+ * @property {string} [asks] is asked behind the messages
  */
-export function makeRequest(path, settings, { canContinue = true } = {}) {
-  const { system, ...fields } = toFields(settings);
-  const messages = [];
-  if (system) messages.push({ role: "system", content: system });
-  const sent = asked(sentOf(path));
-  messages.push(...sent.flatMap((message, at) => toMessages(message, sent[at - 1], sent[at + 1])));
-  const request = { messages, ...LIMITS, ...(path.slice(-2).some(isSummary) ? ofSummary(fields) : fields) };
-  if (messages.at(-1)?.role !== "assistant") return request;
-  if (canContinue) return { ...request, continue_final_message: true, add_generation_prompt: false };
-  messages.push({ role: "user", content: GO_ON });
-  return request;
+
+/** An answer to the last question. @type {Kind} */
+export const ANSWER = { messagesOf: sentOf, fieldsOf: (fields) => fields };
+
+/** The summary that the last question asks for: plain text, whatever answers must look like. @type {Kind} */
+export const SUMMARY = {
+  messagesOf: summarizedOf,
+  fieldsOf: ({ response_format: _format, tools: _tools, stop: _stop, ...others }) => others,
+};
+
+/** What the last question of a branch asks for. @param {any[]} path */
+export const kindOf = (path) => (isSummary(turnsOf(path).at(-1)?.question) ? SUMMARY : ANSWER);
+
+/**
+ * The rest of the last answer of a branch; it is asked for where the server cannot continue an answer.
+ * @param {any[]} path
+ * @param {{canContinue: boolean}} server
+ * @returns {Kind}
+ */
+export function restOf(path, { canContinue }) {
+  const kind = kindOf(path);
+  if (!canContinue) return { ...kind, asks: GO_ON };
+  const goesOn = { continue_final_message: true, add_generation_prompt: false };
+  return { ...kind, fieldsOf: (fields) => ({ ...kind.fieldsOf(fields), ...goesOn }) };
 }
 
 /**
- * Fields without those that say what answers look like: a summary is plain text.
- * @param {Record<string, any>} fields
+ * @param {any[]} path the messages up to the question or, for the rest of an answer, up to that answer
+ * @param {Record<string, any>} settings
+ * @param {Kind} kind
+ * @returns {Record<string, any>} an OpenAI chat body
  */
-const ofSummary = ({ response_format: _format, tools: _tools, stop: _stop, ...others }) => others;
+export function makeRequest(path, settings, { messagesOf, fieldsOf, asks }) {
+  const { system, ...fields } = toFields(settings);
+  const sent = asked(messagesOf(path));
+  const messages = sent.flatMap((message, at) => toMessages(message, sent[at - 1], sent[at + 1]));
+  if (system) messages.unshift({ role: "system", content: system });
+  if (asks) messages.push({ role: "user", content: asks });
+  return { messages, ...LIMITS, ...fieldsOf(fields) };
+}
 
 /** A message as OpenAI's; calls of tools and their results, of which there may be several, belong together. */
 function toMessages(message, before, behind) {

@@ -9,7 +9,7 @@ import { ResultsForm } from "./results_form.js";
 export function Results({ message, branch, isEditing, isSent, actions, canAsk }) {
   const { results } = message;
   return html`
-    <article class="question" data-sent=${isSent}>
+    <article class="question" data-message=${message.id} data-sent=${isSent}>
       <h2 class="unseen">Results of tools${!isSent && ", not sent any more"}</h2>
       ${isEditing ? html`
         <${ResultsForm} message=${message} calls=${results} canAsk=${canAsk} onCancel=${() => actions.cancelEdit(message)}
@@ -17,7 +17,7 @@ export function Results({ message, branch, isEditing, isSent, actions, canAsk })
         <ul class="tools">${results.map(({ id, name, text }) => html`
           <li key=${id}>
             <details>
-              <summary>Result of <code>${name || "a tool"}</code></summary>
+              <summary>${text ? "Result" : "Empty result"} of <code>${name || "a tool"}</code></summary>
               <pre tabindex="0">${text}</pre>
             </details>
           </li>`)}</ul>

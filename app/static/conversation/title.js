@@ -1,4 +1,4 @@
-// The title of a conversation that the user has not named: the beginning of its first question.
+// The title of a conversation that neither the user nor the model has named: the beginning of its first question.
 
 const MAX_LENGTH = 60;
 

@@ -4,8 +4,9 @@
 import { browserStorage } from "../store/web_storage.js";
 import { newId } from "../store/records.js";
 import { isOpen } from "./answer.js";
+import { isSummary } from "./cut.js";
 import { contentOf, makeRequest } from "./request.js";
-import { titleOf } from "./title.js";
+import { turnsOf } from "./turns.js";
 
 const NAME = "quire.titles";
 const ASK = "Write a title for this conversation in at most five words, in its language. Reply with the title alone.";
@@ -15,6 +16,23 @@ const MAX_TOKENS = 16;
 const MAX_LENGTH = 60;
 // What a conversation is about is said at the beginning of each message; the rest would only cost time.
 const MAX_SENT = 2000;
+
+/** @type {import("./request.js").Kind} */
+const TITLE = {
+  messagesOf(path) {
+    const { question, answer } = beginningOf(path);
+    // The server has most of it in its prefix cache.
+    return [question, answer].map((message) => ({ role: message.role, text: contentOf(message).slice(0, MAX_SENT) }));
+  },
+  fieldsOf: () => ({ max_tokens: MAX_TOKENS, priority: PRIORITY, temperature: 0, stop: ["\n"] }),
+  asks: ASK,
+};
+
+/** The first question of a branch that the user has asked, and the last answer of its turn. */
+function beginningOf(path) {
+  const { question, messages } = turnsOf(path).find((turn) => turn.question && !isSummary(turn.question)) ?? { messages: [] };
+  return { question, answer: messages.findLast(({ role }) => role === "assistant") };
+}
 
 /** Whether the user wants them. */
 export const areTitlesWanted = () => browserStorage.get(NAME) !== "off";
@@ -43,15 +61,12 @@ export class Titler {
 
   /** Ask for the title of a conversation whose answer has ended, if it should have one. */
   ask({ id, messages, settings }) {
-    const [question, answer] = messages;
-    if (this.#open || !this.#isUnnamed(id, question) || isOpen(answer) || !answer?.text) return;
+    const { answer } = beginningOf(messages);
+    if (this.#open || !this.#isUnnamed(id) || isOpen(answer) || !answer?.text) return;
     const { isReady, answersAnything, details } = this.#link;
     if (!isReady || !answersAnything || !areTitlesWanted() || this.#asked.has(id)) return;
     this.#asked.add(id);
-    // The server has most of it in its prefix cache.
-    const begun = [question, answer].map((message) => ({ role: message.role, text: contentOf(message).slice(0, MAX_SENT) }));
-    const request = makeRequest([...begun, { role: "user", text: ASK }], { system: settings.system });
-    Object.assign(request, { max_tokens: MAX_TOKENS, priority: PRIORITY, temperature: 0, stop: ["\n"] });
+    const request = makeRequest(messages, settings, TITLE);
     if (details?.capabilities?.reasoning) request.chat_template_kwargs = { enable_thinking: false };
     const stream = newId();
     this.#open = { id: stream, stream: this.#link.start(stream, request), conversation: id, text: "" };
@@ -74,17 +89,15 @@ export class Titler {
     this.#open = null;
   }
 
-  /** Whether the title of a conversation is still the beginning of its first question. */
-  #isUnnamed(id, question) {
-    const record = this.#library.get(id);
-    return Boolean(record && question && !record.hasOwnTitle && record.title === titleOf(question));
+  /** Whether nobody has written a title for a conversation, which may have been deleted. */
+  #isUnnamed(id) {
+    return this.#library.get(id)?.titleFrom === "question";
   }
 
   #name({ conversation, text }) {
-    const record = this.#library.get(conversation);
     const title = cleanTitle(text);
-    // The user may have named it meanwhile, or deleted it.
-    if (title && record && !record.hasOwnTitle) this.#library.update(conversation, { title });
+    // The user may have named it meanwhile.
+    if (title && this.#isUnnamed(conversation)) this.#library.update(conversation, { title, titleFrom: "model" });
   }
 }
 

@@ -1,39 +1,30 @@
-// Which turns, questions with their answers, are left out when room is short.
+// The turns of a branch: a question and all that answers it, with the calls of tools and their results. What belongs to a
+// question is decided here alone.
 
-import { cutInForce, isTyped } from "./cut.js";
+import { isResultOf } from "./results.js";
 
 /**
- * Divide the turns of a branch after its newest cut: the newest ones that fit `room` together are kept, and at least the
- * oldest one is not.
- * @param {any[]} path
- * @param {number} room in the units of `costOf`
- * @param {(message: any) => number} costOf
- * @returns {{numTurns: number, from: number, end: number}} the number of turns that are left out; where the messages
- *   begin that are kept; and where the last answered turn ends, behind which nothing can be left out
+ * `at` is the index of its first message, `end` the one behind its last. Answers whose question is missing (a damaged
+ * record) have none.
+ * @typedef {{at: number, end: number, question: any, messages: any[]}} Turn
  */
-export function divide(path, room, costOf) {
-  const cut = cutInForce(path);
-  const start = cut ? cut.at + 1 : 0;
-  const isAnswered = (at) => path[at + 1]?.text || path[at + 2]?.results;
-  const asked = [...path.keys()].filter(
-    (at) => at >= (cut?.from ?? 0) && path[at].role === "user" && isTyped(path[at]) && isAnswered(at),
-  );
-  const questions = asked.filter((at) => at >= start);
-  const end = questions.length ? endOf(path, questions.at(-1)) : 0;
-  let from = end;
-  let left = room;
-  for (const at of questions.slice(1).reverse()) {
-    left -= path.slice(at, from).reduce((sum, message) => sum + costOf(message), 0);
-    if (left < 0) break;
-    from = at;
-  }
-  // Those that the newest cut has kept are left out with the others.
-  const numTurns = questions.length && asked.filter((at) => at < from).length;
-  return { numTurns, from, end };
+
+/**
+ * The turns of a branch, oldest first: all of its messages.
+ * @param {any[]} path
+ * @returns {Turn[]}
+ */
+export function turnsOf(path) {
+  const begins = [...path.keys()].filter((at) => at === 0 || isQuestion(path[at], path[at - 1]));
+  return begins.map((at, index) => {
+    const end = begins[index + 1] ?? path.length;
+    return { at, end, question: isQuestion(path[at]) ? path[at] : undefined, messages: path.slice(at, end) };
+  });
 }
 
-/** Where the turn ends that begins at an index: calls of tools and their results are parts of it. */
-function endOf(path, start) {
-  const next = path.findIndex(({ role, results }, at) => at > start && role === "user" && !results);
-  return next < 0 ? path.length : next;
-}
+/** Results without the calls before them are a question. */
+const isQuestion = (message, before = undefined) => message.role === "user" && !isResultOf(message, before);
+
+/** The versions of a part of a turn: other answers to its question, or other results of the same calls; among them itself. */
+export const versionsOf = (tree, message) =>
+  tree.siblings(message).filter(({ role, results }) => role === message.role && !results === !message.results);

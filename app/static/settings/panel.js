@@ -6,7 +6,8 @@ import { html } from "../shell/html.js";
 import { HELP, LABELS, UNSET, complaint } from "./help.js";
 import { PageSettings } from "./page_settings.js";
 import { PresetRow } from "./preset_row.js";
-import { FIELDS, formatField, parseField } from "./sampling.js";
+import { FIELDS, parseField } from "./sampling.js";
+import { forgetWrong, keepWrong, textsOf } from "./texts.js";
 
 /**
  * @param {{conversation: any, defaults: Record<string, any>, sources: Record<string, string>,
@@ -15,18 +16,20 @@ import { FIELDS, formatField, parseField } from "./sampling.js";
  */
 export function SettingsPanel({ conversation, defaults, sources, capabilities, presets, onClose }) {
   // What the user sees is text, which may be wrong; only right values become settings.
-  const [texts, setTexts] = useState(() => toTexts(conversation.settings));
+  const [texts, setTexts] = useState(() => textsOf(conversation));
   useEffect(() => void presets.read(), []);
   const set = (field, text) => {
     setTexts({ ...texts, [field.name]: text });
     const { value, isWrong } = parseField(field, text);
+    keepWrong(conversation.id, field.name, isWrong ? text : null);
     if (isWrong) return;
     const { [field.name]: _, ...others } = conversation.settings;
     conversation.configure(value === undefined ? others : { ...others, [field.name]: value });
   };
   const use = (values) => {
-    setTexts(toTexts(values));
+    forgetWrong(conversation.id);
     conversation.configure(values);
+    setTexts(textsOf(conversation));
   };
   return html`
     <${Dialog} title="Settings" className="settings" onClose=${onClose}>
@@ -41,8 +44,6 @@ export function SettingsPanel({ conversation, defaults, sources, capabilities, p
     <//>
   `;
 }
-
-const toTexts = (settings) => Object.fromEntries(FIELDS.map(({ name }) => [name, formatField(settings[name])]));
 
 function FieldRow({ field, text, fallback, source, onText }) {
   const { isWrong } = parseField(field, text);

@@ -17,8 +17,7 @@ export function deleteMessage({ desk, library, say }, message) {
   if (messages.some((each) => isOpen(each) && each !== conversation.open)) {
     return say("Nothing was deleted: another tab is writing the answer. Delete it when it is complete.");
   }
-  // A conversation without messages is none.
-  if (messages.length === conversation.all.length) return makeListActions(library, say).remove([conversation.id]);
+  if (messages.length === conversation.all.length) return deleteConversation({ desk, library, say }, conversation);
   if (messages.includes(conversation.open)) conversation.stop();
   const { deletion } = conversation.change((tree, head) => deleteFrom(tree, head, messages));
   const undo = async () => {
@@ -29,14 +28,38 @@ export function deleteMessage({ desk, library, say }, message) {
   say(wordsOf(messages), "Undo", undo);
 }
 
-/** @param {any[]} messages */
+/**
+ * A conversation without messages is none: it is deleted, and a new one has its settings and its draft until it is put back.
+ */
+function deleteConversation({ desk, library, say }, conversation) {
+  const { id } = conversation;
+  conversation.draft.unqueue();
+  conversation.keep();
+  const sayDeleted = (text, action, restore) => {
+    if (!restore) return say(text);
+    // Another conversation may have been opened meanwhile.
+    const giveUp = desk.current.isEmpty ? desk.startLike(conversation) : () => {};
+    const undo = async () => {
+      restore();
+      giveUp();
+      await desk.open(id);
+    };
+    return say(text, action, undo);
+  };
+  return makeListActions(library, sayDeleted).remove([id]);
+}
+
+/** @param {any[]} messages a turn, or a version of a part of one with what follows it */
 function wordsOf(messages) {
   const [first] = messages;
-  const count = messages.length - 1;
   if (isSummary(first)) return "The summary was deleted.";
-  if (first.role === "assistant") {
-    return count ? "The answer was deleted, with all that followed it." : "The answer was deleted; its other versions stay.";
+  if (first.role === "assistant" || first.results) {
+    const hasMore = messages.slice(1).some(({ role, results }) => role === "user" && !results);
+    return hasMore ? "The answer was deleted, with all that followed it." : "The answer was deleted; its other versions stay.";
   }
+  // Calls of tools that have results are a part of the answer.
+  const isEnd = ({ id }) => !messages.some(({ parent, results }) => results && parent === id);
+  const count = messages.filter((message) => message.role === "assistant" && isEnd(message)).length;
   if (!count) return "The question was deleted.";
   return count === 1 ? "The question and its answer were deleted." : `The question and its ${count} answers were deleted.`;
 }

@@ -1,5 +1,7 @@
 // Keeps the end of the conversation in view until the user scrolls up, and again after the user has scrolled back.
 //
+// What the user unfolds is read from where it begins: the end is not followed then.
+//
 // Only the user scrolls upwards (wheel, touch, keys, scrollbar, the browser's search and the page's): while the end is
 // followed, scroll anchoring is off (page.css), and every change of size scrolls to the end within the same frame.
 
@@ -7,6 +9,8 @@
 const NEAR_PX = 48;
 // Positions are rounded to pixels.
 const THERE_PX = 1;
+// What unfolds a part of a message.
+const UNFOLDS = "summary, [aria-expanded]";
 
 export class Follower {
   #log;
@@ -25,7 +29,12 @@ export class Follower {
     this.#contents = contents;
     this.#onChange = onChange;
     log.addEventListener("scroll", () => this.#scrolled(), { passive: true });
-    const observer = new ResizeObserver(() => this.#isFollowing && this.#toEnd());
+    contents.addEventListener("click", ({ target }) => /** @type {Element} */ (target).closest(UNFOLDS) && this.#set(false));
+    const observer = new ResizeObserver(() => {
+      if (this.#isFollowing) this.#toEnd();
+      // All of what was unfolded is in view.
+      else if (this.#distance <= THERE_PX) this.#set(true);
+    });
     observer.observe(log);
     observer.observe(contents);
   }
@@ -43,9 +52,15 @@ export class Follower {
     this.#lastTop = this.#log.scrollTop;
   }
 
-  #scrolled() {
+  /** From the end. */
+  get #distance() {
     const { scrollTop, scrollHeight, clientHeight } = this.#log;
-    const distance = scrollHeight - scrollTop - clientHeight;
+    return scrollHeight - scrollTop - clientHeight;
+  }
+
+  #scrolled() {
+    const { scrollTop } = this.#log;
+    const distance = this.#distance;
     if (distance <= THERE_PX) this.#set(true);
     else if (scrollTop < this.#lastTop) this.#set(false);
     else if (distance < NEAR_PX) this.#set(true);

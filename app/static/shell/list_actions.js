@@ -14,7 +14,7 @@ export function makeListActions(library, say) {
     if (records) save(records);
   };
   return {
-    rename: (id, title) => library.update(id, { title, hasOwnTitle: true }),
+    rename: (id, title) => library.update(id, { title, titleFrom: "user" }),
     pin: (id, isPinned) => library.update(id, { isPinned }),
     async remove(ids) {
       const removed = await removeRecords(library, ids);

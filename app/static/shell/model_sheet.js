@@ -1,7 +1,7 @@
 // What is loaded, the state of the server in words, and the current conversation as a request, ready to copy.
 
 import { useState } from "preact/hooks";
-import { makeRequest } from "../conversation/request.js";
+import { kindOf, makeRequest } from "../conversation/request.js";
 import { CopyButton } from "../reading/copy_button.js";
 import { Dialog } from "./dialog.js";
 import { html } from "./html.js";
@@ -32,7 +32,9 @@ export function ModelSheet({ link, conversation, onClose }) {
     ["KV cache", tokens(details.kv_capacity_tokens)],
     ["Speed of the last answer", last && `${last.figures.rate.toFixed(1)} tokens/s`],
   ].filter(([, value]) => value);
-  const body = { model: link.model ?? "", ...makeRequest(conversation.messages, conversation.settings, { canContinue: false }) };
+  // Up to the last question: the request for the answer to it.
+  const path = conversation.messages.slice(0, conversation.messages.findLastIndex(({ role }) => role === "user") + 1);
+  const body = { model: link.model ?? "", ...makeRequest(path, conversation.settings, kindOf(path)) };
   const snippet = makeSnippet(language, location.origin, body);
   return html`
     <${Dialog} title="Model" onClose=${onClose}>

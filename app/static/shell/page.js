@@ -72,6 +72,10 @@ export function Page({ desk, library, link, presets }) {
     if (isEmpty) log.current.scrollTop = 0;
     else follower.current.follow();
   }, [isEmpty, conversation]);
+  // A conversation that is shown again is not scrolled to where words were found in it before.
+  useLayoutEffect(() => {
+    setPlace((now) => (now?.conversation === conversation.id ? now : null));
+  }, [conversation]);
   useShortcuts({
     stop: actions.stop,
     startNew: actions.startNew,

@@ -10,11 +10,15 @@ export function makeSnippet(language, origin, body) {
   return `curl ${origin}/v1/chat/completions \\\n  -H 'Content-Type: application/json' \\\n  -d '${quoted}'`;
 }
 
-const OPENAI_FIELDS = "model messages temperature top_p presence_penalty frequency_penalty seed max_tokens stop reasoning_effort";
+// Others are no arguments of OpenAI's client.
+const OPENAI_FIELDS = (
+  "model messages temperature top_p presence_penalty frequency_penalty seed max_tokens stop reasoning_effort " +
+  "response_format tools"
+).split(" ");
 
 function python(origin, body) {
-  const known = Object.entries(body).filter(([name]) => OPENAI_FIELDS.split(" ").includes(name));
-  const extra = Object.entries(body).filter(([name]) => !OPENAI_FIELDS.split(" ").includes(name));
+  const known = Object.entries(body).filter(([name]) => OPENAI_FIELDS.includes(name));
+  const extra = Object.entries(body).filter(([name]) => !OPENAI_FIELDS.includes(name));
   const lines = known.map(([name, value]) => `    ${name}=${literal(value)},`);
   if (extra.length) lines.push(`    extra_body=${literal(Object.fromEntries(extra))},`);
   return [

@@ -1,4 +1,5 @@
-// What the tabs of the page tell each other: which conversations have changed, and who is writing an answer.
+// What the tabs of the page tell each other: which conversations have changed, and who is writing an answer or
+// lets a question wait.
 
 // Tabs answer at once, hidden ones too: messages are not delayed as timers are.
 const ANSWER_MS = 300;
@@ -9,7 +10,7 @@ export class Channel {
 
   /**
    * @param {{onSaved: (ids: string[], messages: string[]) => void, onRemoved: (ids: string[]) => void, onImported: () => void,
-   *   isWriting: (message: string) => boolean}} handlers
+   *   holds: (id: string) => boolean}} handlers
    */
   constructor(handlers) {
     this.#handlers = handlers;
@@ -31,13 +32,13 @@ export class Channel {
     this.#channel.postMessage({ kind: "imported" });
   }
 
-  /** Whether another tab is writing the answer with this id. @returns {Promise<boolean>} */
-  isWrittenElsewhere(message) {
+  /** Whether another tab writes the answer with this id, or lets the question with it wait. @returns {Promise<boolean>} */
+  isHeldElsewhere(message) {
     return new Promise((resolve) => {
-      const settle = (isWritten) => {
+      const settle = (isHeld) => {
         clearTimeout(timer);
         this.#channel.removeEventListener("message", hear);
-        resolve(isWritten);
+        resolve(isHeld);
       };
       const hear = ({ data }) => data.kind === "mine" && data.message === message && settle(true);
       const timer = setTimeout(() => settle(false), ANSWER_MS);
@@ -51,10 +52,10 @@ export class Channel {
   }
 
   #receive({ kind, ids, messages, message }) {
-    const { onSaved, onRemoved, onImported, isWriting } = this.#handlers;
+    const { onSaved, onRemoved, onImported, holds } = this.#handlers;
     if (kind === "saved") onSaved(ids, messages);
     else if (kind === "removed") onRemoved(ids);
     else if (kind === "imported") onImported();
-    else if (kind === "who" && isWriting(message)) this.#channel.postMessage({ kind: "mine", message });
+    else if (kind === "who" && holds(message)) this.#channel.postMessage({ kind: "mine", message });
   }
 }

@@ -36,8 +36,9 @@ export class Library {
 
   /**
    * @param {() => void} onChange
-   * @param {{onSaved: (id: string, removed: string[]) => void, onRemoved: (ids: string[]) => void, isWriting: (message: string) => boolean}}
-   *   listeners called when another tab has changed a conversation, and removed messages
+   * @param {{onSaved: (id: string, removed: string[]) => void, onRemoved: (ids: string[]) => void,
+   *   holds: (id: string) => boolean}} listeners called when another tab has changed a conversation, and removed messages;
+   *   `holds` says whether this page writes the answer with an id, or lets the question with it wait
    */
   constructor(onChange, listeners) {
     this.#onChange = onChange;
@@ -50,7 +51,7 @@ export class Library {
       },
       onImported: () => this.#reload(),
       // Also while its end is being stored.
-      isWriting: (id) => listeners.isWriting(id) || this.unstored.messages.some((message) => message.id === id),
+      holds: (id) => listeners.holds(id) || this.unstored.messages.some((message) => message.id === id),
     });
   }
 
@@ -175,9 +176,9 @@ export class Library {
     return this.#search;
   }
 
-  /** Whether another tab is writing the answer with this id. */
-  isWrittenElsewhere(message) {
-    return this.#channel.isWrittenElsewhere(message);
+  /** Whether another tab writes the answer with this id, or lets the question with it wait. */
+  isHeldElsewhere(id) {
+    return this.#channel.isHeldElsewhere(id);
   }
 
   /** Changes that are not stored yet; `changed` are ids of stored conversations. */

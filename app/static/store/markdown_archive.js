@@ -55,7 +55,7 @@ export function readMarkdown(text, now) {
       Object.assign(records.messages.at(-1) ?? {}, { keeps });
     } else if (kind === "conversation") {
       const title = (lines[0] ?? "").replace(/^# /, "").trim();
-      records.conversations.push({ ...newConversation(now), title, hasOwnTitle: true });
+      records.conversations.push({ ...newConversation(now), title, titleFrom: "user" });
     } else {
       const conversation = records.conversations.at(-1);
       const body = lines.slice(lines[0]?.startsWith("## ") ? 1 : 0).map(unescape).join("\n");

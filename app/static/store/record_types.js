@@ -4,7 +4,7 @@
  * @typedef {object} ConversationRecord
  * @property {string} id
  * @property {string} title
- * @property {boolean} hasOwnTitle whether the user has named it
+ * @property {"user" | "model" | "question"} titleFrom who has written the title; else it is the beginning of the first question
  * @property {boolean} isPinned
  * @property {number} createdAt milliseconds since 1970
  * @property {number} updatedAt
@@ -12,7 +12,7 @@
  * @property {Record<string, any>} settings what differs from the server's defaults
  * @property {string} draft the text in the input field
  * @property {TextFile[]} [files] beside that text
- * @property {{text: string, files: TextFile[]} | null} [queued] a question that waits for the end of the open answer
+ * @property {{id?: string, text: string, files: TextFile[]} | null} [queued] a question that waits for the end of the open answer
  *
  * @typedef {object} MessageRecord
  * @property {string} id

@@ -2,6 +2,7 @@
 // damaged or hostile: only records that pass these checks reach the page.
 
 const ROLES = ["user", "assistant"];
+const TITLES_FROM = ["user", "model", "question"];
 const STATES = ["waiting", "streaming", "done", "stopped", "failed", "disconnected", "interrupted"];
 
 /** A new random id of 20 characters. (`randomUUID` is missing on pages over plain http.) */
@@ -15,7 +16,7 @@ export function newConversation(now, settings = {}) {
   return {
     id: newId(),
     title: "",
-    hasOwnTitle: false,
+    titleFrom: "question",
     isPinned: false,
     createdAt: now,
     updatedAt: now,
@@ -39,6 +40,7 @@ const areFiles = isListOf(isRecordOf({ name: isText, text: isText }));
 export const isConversation = isRecordOf({
   id: isId,
   title: isText,
+  titleFrom: isAbsentOr((value) => TITLES_FROM.includes(value)),
   hasOwnTitle: isAbsentOr((value) => typeof value === "boolean"),
   isPinned: isAbsentOr((value) => typeof value === "boolean"),
   createdAt: isNumber,
@@ -47,7 +49,7 @@ export const isConversation = isRecordOf({
   settings: isAbsentOr(isObject),
   draft: isAbsentOr(isText),
   files: isAbsentOr(areFiles),
-  queued: isAbsentOr(isRecordOf({ text: isText, files: areFiles })),
+  queued: isAbsentOr(isRecordOf({ id: isAbsentOr(isId), text: isText, files: areFiles })),
 });
 
 /** Whether a value is a record of a message. */
@@ -78,7 +80,7 @@ export const isMessage = isRecordOf({
 /** Whether a value is a record of a preset. */
 export const isPreset = isRecordOf({ id: isId, name: isText, settings: isObject });
 
-const CONVERSATION_FIELDS = "id title hasOwnTitle isPinned createdAt updatedAt head settings draft files queued".split(" ");
+const CONVERSATION_FIELDS = "id title titleFrom isPinned createdAt updatedAt head settings draft files queued".split(" ");
 const MESSAGE_FIELDS = (
   "id conversation parent role text createdAt state finish error code reasoning reasoningMs tools files results figures usage " +
   "model isEdited isReturned keeps isUndone"
@@ -90,6 +92,8 @@ const pick = (fields, value) =>
 /** The fields of a conversation that are stored. @returns {import("./record_types.js").ConversationRecord} */
 export const toConversation = (value) => ({
   ...newConversation(value.createdAt),
+  // Of older records.
+  ...(value.hasOwnTitle && { titleFrom: "user" }),
   .../** @type {object} */ (pick(CONVERSATION_FIELDS, value)),
 });
 

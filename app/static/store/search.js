@@ -1,6 +1,7 @@
 // Search over titles and texts. The texts are kept, also in lower case once they are searched, so that a search reads no
 // records.
 
+import { isSummary } from "../conversation/cut.js";
 import { excerptOf, wordsOf } from "./excerpt.js";
 
 /**
@@ -37,9 +38,10 @@ export class Search {
 
   /** Add or replace the texts of messages. */
   add(messages) {
-    for (const { id, conversation, text, createdAt } of messages) {
+    for (const message of messages) {
+      const { id, conversation, createdAt } = message;
       if (!this.#texts.has(conversation)) this.#texts.set(conversation, new Map());
-      this.#texts.get(conversation).set(id, { id, text, createdAt });
+      this.#texts.get(conversation).set(id, { id, text: textOf(message), createdAt });
     }
   }
 
@@ -79,6 +81,12 @@ export class Search {
     for (const each of texts) each.lower ??= each.text.toLowerCase();
     return texts;
   }
+}
+
+/** What the user, the model and tools have written: not the question that the page asks for a summary. */
+function textOf(message) {
+  if (isSummary(message)) return "";
+  return [message.text, ...(message.results ?? []).map(({ text }) => text)].filter(Boolean).join("\n");
 }
 
 /** The text with the most of the words, the oldest of several. */

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
+import { ANSWER } from "../../../app/static/conversation/request.js";
 import { isShort, isTooLong, numCharacters, tokensOf, tokensPerCharacter } from "../../../app/static/conversation/context_meter.js";
 
 const question = (text, more = {}) => ({ role: "user", text, ...more });
@@ -76,5 +77,5 @@ test("the context is short when the longest answer that is set does not fit", ()
 test("calls of tools and their results count, also where an answer has no text", () => {
   const calls = [{ id: "c1", name: "add", arguments: "{}" }];
   const path = [question("ab"), answer("", [10, 4], { calls }), question("", { results: [{ id: "c1", name: "add", text: "5" }] })];
-  assert.ok(numCharacters(path, {}) > 3);
+  assert.ok(numCharacters(path, {}, ANSWER) > 3);
 });

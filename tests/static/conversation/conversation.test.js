@@ -1,52 +1,8 @@
 import assert from "node:assert/strict";
-import test, { beforeEach, mock } from "node:test";
+import test from "node:test";
 import { isCut } from "../../../app/static/conversation/answer.js";
-import { Conversation } from "../../../app/static/conversation/conversation.js";
 import { Tree } from "../../../app/static/conversation/tree.js";
-import { newConversation } from "../../../app/static/store/records.js";
-import { FakeLibrary } from "./fake_library.js";
-
-let library;
-/** What was kept of conversations without messages. */
-let kept;
-
-let clock = 0;
-// Messages of the same millisecond have no order.
-mock.method(Date, "now", () => (clock += 1));
-
-beforeEach(() => {
-  library = new FakeLibrary();
-  kept = [];
-});
-
-const link = { isReady: true, canContinue: true, model: "guide", start: (id) => ({ id }), cancel: () => {} };
-const services = () => ({ link, library, onChange: () => {}, onGrowth: () => {}, keepNew: (fields) => kept.push(fields) });
-const begin = () => new Conversation(newConversation(1), [], services());
-/** The conversation as a page shows it that reads it now: after a reload, or in another tab. */
-const reopened = ({ id }) => new Conversation(library.get(id), library.messages(id), services());
-const texts = ({ messages }) => messages.map(({ text, state }) => text || state);
-
-function ask(conversation, question, answer) {
-  conversation.ask(question);
-  reply(conversation, answer);
-}
-
-function reply(conversation, answer) {
-  const { stream } = conversation.open;
-  conversation.receive(stream, { t: "delta", k: 1, x: answer });
-  conversation.receive(stream, { t: "done" });
-}
-
-function refuse(conversation, code = "overloaded") {
-  conversation.receive(conversation.open.stream, { t: "error", code, message: "No." });
-}
-
-/** Ask what is in the draft, as the field does. */
-function askDraft(conversation) {
-  const { text } = conversation.draft;
-  conversation.draft.write("");
-  conversation.ask(text);
-}
+import { ask, askDraft, begin, library, refuse, reopened, reply, texts } from "./conversations.js";
 
 test("an answer that repeated itself says so after a reload, and can go on", () => {
   for (const [finish_reason, stop_reason, finish, goesOn] of [
@@ -166,23 +122,6 @@ test("an answer that was refused is replaced when it is tried again, and its que
   assert.equal(library.get(conversation.id).draft, "");
 });
 
-test("a title is that of the first question that is left, unless the user has written it", () => {
-  const conversation = begin();
-  const title = () => library.get(conversation.id).title;
-  conversation.ask("Old?");
-  refuse(conversation);
-  assert.equal(title(), "Old?");
-  conversation.draft.write("New?");
-  askDraft(conversation);
-  assert.equal(title(), "New?");
-  refuse(conversation);
-  library.save({ ...library.get(conversation.id), title: "Mine", hasOwnTitle: true });
-  conversation.draft.write("Newer?");
-  askDraft(conversation);
-  reply(conversation, "First.");
-  assert.equal(title(), "Mine");
-});
-
 test("files of a refused question leave the draft when it is tried again, and others stay", () => {
   const [notes, more] = ["notes", "more"].map((text) => ({ name: `${text}.txt`, text }));
   const conversation = begin();
@@ -207,141 +146,11 @@ test("an answer that only calls tools stays when it is answered again", () => {
   assert.equal(library.messages(conversation.id).length, 3);
 });
 
-test("an answer that was shown as interrupted has no failure any more when its tab completes it", () => {
-  const writer = begin();
-  writer.ask("Why?");
-  const watcher = reopened(writer);
-  writer.receive(writer.open.stream, { t: "delta", k: 1, x: "So" });
-  Object.assign(watcher.messages.at(-1), { state: "interrupted", error: "Lost.", code: "lost" });
-  reply(writer, ".");
-  watcher.merge(library.get(writer.id), library.messages(writer.id));
-  const { text, state, error, code } = watcher.messages.at(-1);
-  assert.deepEqual([text, state, error, code], ["So.", "done", undefined, undefined]);
-});
-
-test("only messages that another tab has changed have another version", () => {
-  const writer = begin();
-  ask(writer, "One?", "First.");
-  ask(writer, "Two?", "Second.");
-  const watcher = reopened(writer);
-  const before = watcher.messages.map(({ version }) => version);
-  writer.update(writer.messages[1], { keeps: 2 });
-  watcher.merge(library.get(writer.id), library.messages(writer.id));
-  const changed = watcher.messages.map(({ version }, index) => version !== before[index]);
-  assert.deepEqual(changed, [false, true, false, false]);
-});
-
-test("messages that another tab has moved and removed are moved and removed here", () => {
-  const writer = begin();
-  ask(writer, "One?", "First.");
-  writer.ask("Two?");
-  writer.draft.write("Three?");
-  refuse(writer);
-  const failed = writer.messages.at(-1);
-  askDraft(writer);
-  reply(writer, "Third.");
-  const watcher = reopened(writer);
-  writer.takeBack(failed);
-  askDraft(writer);
-  reply(writer, "Second.");
-  watcher.merge(library.get(writer.id), library.messages(writer.id));
-  assert.deepEqual(texts(watcher), ["One?", "First.", "Three?", "Third.", "Two?", "Second."]);
-});
-
-test("a save here leaves the draft and the settings that another tab has stored", () => {
-  const here = begin();
-  ask(here, "One?", "First.");
-  const there = reopened(here);
-  there.draft.write("A long thought");
-  there.keep();
-  there.configure({ temperature: 0.2 });
-  here.update(here.messages[1], { keeps: 2 });
-  const { draft, settings } = library.get(here.id);
-  assert.deepEqual([draft, settings], ["A long thought", { temperature: 0.2 }]);
-  here.merge(library.get(here.id), library.messages(here.id));
-  assert.deepEqual([here.draft.text, here.settings], ["A long thought", { temperature: 0.2 }]);
-});
-
-test("a draft of this page is stored again after another tab has sent a question", () => {
-  const here = begin();
-  ask(here, "One?", "First.");
-  const there = reopened(here);
-  here.draft.write("Mine");
-  here.keep();
-  there.draft.write("Theirs?");
-  askDraft(there);
-  assert.equal(library.get(here.id).draft, "");
-  here.merge(library.get(here.id), library.messages(here.id));
-  here.keep();
-  assert.deepEqual([here.draft.text, library.get(here.id).draft], ["Mine", "Mine"]);
-  reply(there, "Yes.");
-  assert.equal(library.get(here.id).draft, "Mine");
-});
-
-test("a question that waits in one tab is no draft of another, and is put back when that tab has ended", async () => {
-  const here = begin();
-  here.ask("One?");
-  here.draft.write("");
-  here.ask("Two?");
-  here.keep();
-  const there = reopened(here);
-  assert.deepEqual([there.draft.text, there.draft.queued], ["", null]);
-  there.draft.write("Mine");
-  await there.settle(async () => true);
-  assert.equal(there.draft.text, "Two?\n\nMine");
-  assert.deepEqual([library.get(here.id).draft, library.get(here.id).queued], ["Two?\n\nMine", null]);
-});
-
-test("settings of a new conversation are those of its first record, and what is set there is kept", () => {
-  const conversation = begin();
-  conversation.settings = { seed: 7 };
-  conversation.draft.write("Half");
-  conversation.keep();
-  assert.deepEqual(kept.at(-1), { draft: "Half", files: [], queued: null });
-  conversation.configure({ seed: 8 });
-  assert.deepEqual(kept.at(-1).settings, { seed: 8 });
-  const other = begin();
-  other.settings = { seed: 9 };
-  ask(other, "One?", "First.");
-  assert.deepEqual(library.get(other.id).settings, { seed: 9 });
-});
-
 test("a conversation of 200,000 messages is opened", () => {
   const messages = Array.from({ length: 200_000 }, (_, index) => ({
     id: `m${index}`, conversation: "c", parent: null, role: "user", text: "", createdAt: index,
   }));
   assert.equal(new Tree(messages).all.length, 200_000);
-});
-
-test("a question that waits for another tab is asked once its answer is whole, and put back if it is not", () => {
-  for (const state of ["done", "stopped"]) {
-    const writer = begin();
-    writer.ask("One?");
-    const other = reopened(writer);
-    other.ask("Two?");
-    assert.equal(other.open, undefined);
-    assert.equal(other.draft.queued.text, "Two?");
-    writer.receive(writer.open.stream, { t: "delta", k: 1, x: "First." });
-    if (state === "done") writer.receive(writer.open.stream, { t: "done" });
-    else writer.stop();
-    other.merge(library.get(writer.id), library.messages(writer.id));
-    assert.equal(other.draft.queued, null);
-    assert.deepEqual(texts(other), state === "done" ? ["One?", "First.", "Two?", "waiting"] : ["One?", "First."]);
-    assert.equal(other.draft.text, state === "done" ? "" : "Two?");
-  }
-});
-
-test("a message that this page has written goes when another tab says that it was removed", () => {
-  const writer = begin();
-  ask(writer, "One?", "First.");
-  ask(writer, "Two?", "Second.");
-  const [, , { id }, answer] = writer.messages;
-  const left = library.messages(writer.id).slice(0, 2);
-  // Without a word it may only be not stored yet.
-  writer.merge(library.get(writer.id), left);
-  assert.equal(writer.messages.length, 4);
-  writer.merge(library.get(writer.id), left, [id, answer.id]);
-  assert.deepEqual(texts(writer), ["One?", "First."]);
 });
 
 /** Ask a question that is answered by the call of a tool; return the answer. */

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { cutInForce, cutsOf, sentOf } from "../../../app/static/conversation/cut.js";
+import { cutInForce, cutsOf, sentOf, summarizedOf } from "../../../app/static/conversation/cut.js";
 import { tokensOf } from "../../../app/static/conversation/context_meter.js";
-import { divide } from "../../../app/static/conversation/turns.js";
+import { divide } from "../../../app/static/conversation/division.js";
 
 const turn = (name) => [
   { role: "user", text: `Q${name}` },
@@ -42,8 +42,8 @@ test("a summary is sent in the place of what it summarizes", () => {
 });
 
 test("the request for a summary, or for the rest of it, has the older turns only", () => {
-  assert.equal(texts(sentOf([...turns(1, 2, 3), ...summary(3).slice(0, 1)])), "Q1 A1 Q2 A2 Summarize");
-  assert.equal(texts(sentOf([...turns(1, 2, 3), ...summary(3, { state: "stopped" })])), "Q1 A1 Q2 A2 Summarize Short");
+  assert.equal(texts(summarizedOf([...turns(1, 2, 3), ...summary(3).slice(0, 1)])), "Q1 A1 Q2 A2 Summarize");
+  assert.equal(texts(summarizedOf([...turns(1, 2, 3), ...summary(3, { state: "stopped" })])), "Q1 A1 Q2 A2 Summarize Short");
 });
 
 test("a summary that failed, was stopped or is empty stands for nothing and is not sent", () => {
@@ -57,13 +57,13 @@ test("a summary that failed, was stopped or is empty stands for nothing and is n
 test("a later cut replaces an earlier one, and its undoing restores it", () => {
   const path = [...dropped(turns(1, 2), 2), ...turns(3, 4), ...summary(3), ...turns(5)];
   assert.equal(texts(sentOf(path)), "Summarize Short Q4 A4 Q5 A5");
-  assert.equal(texts(sentOf(path.slice(0, 9))), "Q2 A2 Q3 A3 Summarize");
+  assert.equal(texts(summarizedOf(path.slice(0, 9))), "Q2 A2 Q3 A3 Summarize");
   assert.deepEqual(cutsOf(path).map(({ from }) => from), [2, 6]);
   path[8].isUndone = true;
   assert.equal(texts(sentOf(path)), "Q2 A2 Q3 A3 Q4 A4 Q5 A5");
   assert.equal(cutInForce(path).at, 3);
   const twice = [...turns(1), ...summary(1), ...turns(2, 3), ...summary(3), ...turns(4)];
-  assert.equal(texts(sentOf(twice.slice(0, 9))), "Q1 A1 Q2 A2 Summarize".replace("Q1 A1", "Summarize Short"));
+  assert.equal(texts(summarizedOf(twice.slice(0, 9))), "Q1 A1 Q2 A2 Summarize".replace("Q1 A1", "Summarize Short"));
   assert.equal(texts(sentOf(twice)), "Summarize Short Q3 A3 Q4 A4");
 });
 

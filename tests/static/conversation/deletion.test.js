@@ -4,10 +4,10 @@ import { sentOf } from "../../../app/static/conversation/cut.js";
 import { deleteFrom, deletedWith, restoreIn } from "../../../app/static/conversation/deletion.js";
 import { Tree } from "../../../app/static/conversation/tree.js";
 
-/** A tree of `[id, parent, fields]`; ids of questions begin with q. */
+/** A tree of `[id, parent, fields]`; ids of questions begin with q, those of results with r. */
 function makeTree(...messages) {
   return new Tree(messages.map(([id, parent, fields], index) => ({
-    id, parent, role: id.startsWith("q") ? "user" : "assistant", text: id, state: "done", createdAt: index, ...fields,
+    id, parent, role: /^[qr]/.test(id) ? "user" : "assistant", text: id, state: "done", createdAt: index, ...fields,
   })));
 }
 
@@ -16,6 +16,9 @@ const ids = (tree, head) => tree.path(head).map(({ id }) => id);
 /** @param {any} tree */
 const sent = (tree, head) => sentOf([...tree.path(head), { id: "next", role: "user", text: "?" }]).map(({ id }) => id);
 const TURNS = [["q1", null], ["a1", "q1"], ["q2", "a1"], ["a2", "q2"], ["q3", "a2"], ["a3", "q3"]];
+
+// A turn with a call of a tool, and one without.
+const CALLED = [["q1", null], ["a1", "q1", { tools: [{}] }], ["r1", "a1", { results: [] }], ["b1", "r1"], ["q2", "b1"], ["a2", "q2"]];
 
 /** @param {any} tree */
 function remove(tree, head, id) {
@@ -92,10 +95,34 @@ test("a message without its question goes alone", () => {
   assert.deepEqual(ids(tree, remove(tree, "a2", "a1").head), ["q2", "a2"]);
 });
 
-test("results of tools go with the turn that calls them", () => {
-  const tree = makeTree(["q1", null], ["a1", "q1"], ["q2", "a1", { results: [] }], ["a2", "q2"], ["q3", "a2"], ["a3", "q3"]);
-  const { head, deletion } = remove(tree, "a3", "q1");
-  assert.deepEqual(ids(tree, head), ["q3", "a3"]);
-  assert.deepEqual(ids(tree, restoreIn(tree, head, deletion).head), ["q1", "a1", "q2", "a2", "q3", "a3"]);
-  assert.deepEqual(ids(tree, remove(tree, "a3", "q2").head), ["q1", "a1", "q3", "a3"]);
+test("a turn with calls of tools goes as a whole, and comes back", () => {
+  for (const id of ["q1", "a1", "r1", "b1"]) {
+    const tree = makeTree(...CALLED);
+    const { head, removed, deletion } = remove(tree, "a2", id);
+    assert.deepEqual([ids(tree, head), removed], [["q2", "a2"], ["q1", "a1", "r1", "b1"]], id);
+    assert.deepEqual(ids(tree, restoreIn(tree, head, deletion).head), ["q1", "a1", "r1", "b1", "q2", "a2"]);
+  }
+});
+
+test("one of several results goes with its answer, and leaves the calls and the others", () => {
+  const tree = makeTree(...CALLED, ["r2", "a1", { results: [] }], ["b2", "r2"]);
+  const { head, removed } = remove(tree, "b2", "b2");
+  assert.deepEqual(removed, ["r2", "b2"]);
+  assert.deepEqual(ids(tree, head), ["q1", "a1", "r1", "b1", "q2", "a2"]);
+});
+
+test("a question that left calls without results is no version of them", () => {
+  const tree = makeTree(...CALLED, ["q3", "a1"], ["a3", "q3"]);
+  remove(tree, "a2", "b1");
+  assert.deepEqual([ids(tree, "a2"), ids(tree, "a3")], [["q2", "a2"], ["q3", "a3"]]);
+});
+
+test("a deleted turn with calls that was the cut leaves it to the turn before", () => {
+  const [, ...others] = CALLED;
+  const tree = makeTree(["q0", null], ["a0", "q0"], ["q1", "a0"], ...others);
+  // Two messages of the turn before are still sent.
+  Object.assign(tree.get("b1"), { keeps: 5 });
+  assert.deepEqual(sent(tree, "b1"), ["a0", "q1", "a1", "r1", "b1", "next"]);
+  const { head } = remove(tree, "a2", "b1");
+  assert.deepEqual([tree.get("a0").keeps, sent(tree, head)], [1, ["a0", "q2", "a2", "next"]]);
 });

@@ -12,7 +12,7 @@ let kept;
 let records;
 /** Called while the messages of a conversation are being read. */
 let whileReading;
-let isWrittenElsewhere;
+let isHeldElsewhere;
 /** What `whileReading` gives when the messages cannot be read. */
 const FAILED = Symbol("failed");
 
@@ -24,7 +24,7 @@ beforeEach(() => {
   kept = new Map();
   records = new Map();
   whileReading = async () => {};
-  isWrittenElsewhere = async () => false;
+  isHeldElsewhere = async () => false;
 });
 
 const library = {
@@ -37,7 +37,7 @@ const library = {
     kept.set(conversation.id, toConversation(conversation));
     saved.push(...messages);
   },
-  isWrittenElsewhere: () => isWrittenElsewhere(),
+  isHeldElsewhere: () => isHeldElsewhere(),
   unstored: { conversations: [], messages: [], removed: [], changed: [] },
   settled: async () => {},
 };
@@ -87,7 +87,7 @@ test("a conversation that is opened twice at once is one", async () => {
 test("an answer that another tab has ended, while this one asked who writes it, is not interrupted", async () => {
   const desk = makeDesk();
   const id = stored("one", "streaming");
-  isWrittenElsewhere = async () => {
+  isHeldElsewhere = async () => {
     const { conversation, messages } = records.get(id);
     const ended = { ...messages[1], text: "Half and all", state: "done" };
     records.set(id, { conversation, messages: [messages[0], ended] });
@@ -102,7 +102,7 @@ test("an answer that was ended while the storage was read is not interrupted", a
   const desk = makeDesk();
   const id = stored("one", "streaming");
   const { conversation, messages } = records.get(id);
-  isWrittenElsewhere = async () => {
+  isHeldElsewhere = async () => {
     whileReading = async () => desk.current.merge(conversation, [messages[0], { ...messages[1], state: "done" }]);
     return false;
   };
@@ -122,7 +122,7 @@ test("an open answer that no tab writes is interrupted", async () => {
 test("a conversation that is deleted while its answers are being settled is not stored again", async () => {
   const desk = makeDesk();
   const id = stored("one", "streaming");
-  isWrittenElsewhere = async () => {
+  isHeldElsewhere = async () => {
     whileReading = async () => desk.onRemoved([id]);
     return false;
   };
@@ -183,6 +183,37 @@ test("a question that waited is put back with its files when the page that let i
   await later.open(id);
   const { text, files, queued } = later.current.draft;
   assert.deepEqual([text, files.map(({ name }) => name), queued], ["Then?\n\nHalf", ["notes.txt", "more.txt"], null]);
+});
+
+test("a question that waits for another tab waits and is asked while another conversation is shown", async () => {
+  const desk = makeDesk();
+  const [one, two] = [stored("one", "streaming"), stored("two")];
+  isHeldElsewhere = async () => true;
+  await desk.open(one);
+  const waiting = desk.current;
+  desk.current.ask("And?");
+  const { queued } = waiting.draft;
+  await desk.open(two);
+  assert.deepEqual([desk.holds(queued.id), desk.holds("other"), kept.get(one).queued], [true, false, queued]);
+  const { conversation, messages: [question, answer] } = records.get(one);
+  records.set(one, { conversation, messages: [question, { ...answer, state: "done" }] });
+  await desk.onSaved(one);
+  assert.deepEqual([waiting.messages.map(({ text }) => text), waiting.open?.state], [["Why?", "Half", "And?", ""], "waiting"]);
+  await desk.open(one);
+  assert.equal(desk.current, waiting);
+});
+
+test("a question that waits for a tab that ends goes back into its draft, also where another conversation is shown", async () => {
+  const desk = makeDesk();
+  const [one, two] = [stored("one", "streaming"), stored("two")];
+  isHeldElsewhere = async () => true;
+  await desk.open(one);
+  desk.current.ask("And?");
+  await desk.open(two);
+  isHeldElsewhere = async () => false;
+  desk.settle();
+  await settled();
+  assert.deepEqual([kept.get(one).draft, kept.get(one).queued], ["And?", null]);
 });
 
 test("damaged files and waiting questions of a record are refused", () => {

@@ -25,7 +25,8 @@ test("only what this page has written is stored, and what it has emptied is stor
 test("a waiting question is stored without the text, which another tab may be writing", () => {
   const { draft } = make();
   draft.queue("Then?", []);
-  assert.deepEqual(draft.take(), { queued: { text: "Then?", files: [] } });
+  const { queued } = draft.take();
+  assert.deepEqual([queued.text, queued.files], ["Then?", []]);
   draft.unqueue();
   assert.deepEqual(draft.take(), { draft: "Then?", files: [], queued: null });
   assert.deepEqual(draft.take(), { draft: "Then?", files: [] });
@@ -47,6 +48,17 @@ test("a draft that this page has written stays, and is stored again where anothe
   assert.deepEqual([draft.text, changes()], ["mine", 1]);
   draft.merge({ draft: "" });
   assert.deepEqual([draft.text, changes()], ["mine", 2]);
+});
+
+test("a waiting question is stored again where another tab did not know of it, and another tab's is not replaced", () => {
+  const { draft, changes } = make();
+  draft.queue("Then?", []);
+  const { queued } = draft.take();
+  draft.merge({ draft: "", queued });
+  draft.merge({ draft: "", queued: { id: "other", text: "Theirs?", files: [] } });
+  assert.equal(changes(), 1);
+  draft.merge({ draft: "" });
+  assert.deepEqual([changes(), draft.take().queued], [2, queued]);
 });
 
 test("a question that is put back stands before what is being written, with its files", () => {

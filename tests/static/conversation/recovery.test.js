@@ -22,7 +22,7 @@ async function recovered(stored, unstored) {
 }
 
 test("a conversation that was renamed and pinned since keeps its title and its pin", async () => {
-  const stored = { ...record, title: "New", hasOwnTitle: true, isPinned: true, draft: "" };
+  const stored = { ...record, title: "New", titleFrom: "user", isPinned: true, draft: "" };
   const { conversation } = await recovered({ conversation: stored }, {});
   assert.deepEqual(conversation, { ...stored, draft: "Half" });
 });

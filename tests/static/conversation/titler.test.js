@@ -76,12 +76,12 @@ test("what the model writes becomes the title, and stays the page's", () => {
   titler.receive(started[0], { t: "delta", x: 'Bread."' });
   end(started[0]);
   assert.equal(library.get(conversation.id).title, "Baking Bread");
-  assert.equal(library.get(conversation.id).hasOwnTitle, false);
+  assert.equal(library.get(conversation.id).titleFrom, "model");
 });
 
 test("no title is asked for where none is wanted, or none can be had", () => {
-  titler.ask(answered({ hasOwnTitle: true }));
-  titler.ask(answered({ title: "Imported" }));
+  titler.ask(answered({ titleFrom: "user" }));
+  titler.ask(answered({ titleFrom: "model" }));
   titler.ask(answered({}, { state: "streaming" }));
   titler.ask(answered({}, { text: "" }));
   titler.ask({ ...answered(), id: "deleted" });
@@ -123,7 +123,7 @@ test("a title that does not end, that is empty or long, or that fails, is none",
 test("a title that the user has given meanwhile stays", () => {
   const conversation = answered();
   titler.ask(conversation);
-  library.update(conversation.id, { title: "Mine", hasOwnTitle: true });
+  library.update(conversation.id, { title: "Mine", titleFrom: "user" });
   titler.receive(started[0], { t: "delta", x: "Bread" });
   end(started[0]);
   assert.equal(library.get(conversation.id).title, "Mine");
@@ -138,6 +138,18 @@ test("a title that was stopped is asked for again after the next answer", () => 
   titler.receive(started[0], { t: "delta", x: "Late" });
   titler.ask(conversation);
   assert.equal(started.length, 2);
+});
+
+test("the title of a turn with calls is made of its question and its last answer", () => {
+  const conversation = answered({}, { text: "", tools: [{ id: "a", name: "look", arguments: "{}" }] });
+  titler.ask(conversation);
+  assert.deepEqual(started, []);
+  const results = [{ id: "a", name: "look", text: "yeast" }];
+  conversation.messages.splice(2, 0, { role: "user", text: "", results }, { role: "assistant", text: "With yeast.", state: "done" });
+  titler.ask(conversation);
+  const contents = started[0].request.messages.map(({ content }) => content);
+  assert.deepEqual(contents.slice(1, 3), ["How is bread made?", "With yeast."]);
+  assert.equal(contents.length, 4);
 });
 
 test("what models put around a title is not part of it", () => {

@@ -1,48 +1,34 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { divide } from "../../../app/static/conversation/turns.js";
+import { turnsOf } from "../../../app/static/conversation/turns.js";
 
-const question = (text, more = {}) => ({ role: "user", text, ...more });
-const answer = (text, more = {}) => ({ role: "assistant", text, state: "done", ...more });
-/** Turns whose questions and answers cost 1 each. */
-const turns = (count) => Array.from({ length: count }, () => [question("q"), answer("a")]).flat();
-const costOf = ({ text }) => text.length;
+const question = (text) => ({ role: "user", text });
+const answer = (text, more = {}) => ({ role: "assistant", text, ...more });
+const calling = answer("", { tools: [{}] });
+const given = { role: "user", text: "", results: [{}] };
+/** The places of turns, and whether they have questions. */
+const places = (path) => turnsOf(path).map(({ at, end, question: asked }) => [at, end, asked === path[at]]);
 
-test("the newest turns that fit the room are kept", () => {
-  assert.deepEqual(divide(turns(5), 4, costOf), { numTurns: 3, from: 6, end: 10 });
-  assert.deepEqual(divide(turns(5), 5, costOf), { numTurns: 3, from: 6, end: 10 });
+test("a turn is a question and its answer", () => {
+  assert.deepEqual(turnsOf([]), []);
+  const path = [question("1"), answer("1"), question("2")];
+  assert.deepEqual(places(path), [[0, 2, true], [2, 3, true]]);
+  assert.deepEqual(turnsOf(path)[0].messages, path.slice(0, 2));
 });
 
-test("the oldest turn is left out, however much room there is", () => {
-  assert.deepEqual(divide(turns(3), 1000, costOf), { numTurns: 1, from: 2, end: 6 });
+test("calls of tools and their results are in the turn of the question that led to them", () => {
+  const path = [question("1"), calling, given, calling, given, answer("1"), question("2"), answer("2")];
+  assert.deepEqual(places(path), [[0, 6, true], [6, 8, true]]);
 });
 
-test("without room all turns are left out, but not a question without an answer", () => {
-  const path = [...turns(2), question("open"), answer("", { state: "failed" })];
-  assert.deepEqual(divide(path, 0, costOf), { numTurns: 2, from: 4, end: 4 });
+test("results without the calls before them are a question", () => {
+  assert.deepEqual(places([given, answer("1"), given, answer("2")]), [[0, 2, true], [2, 4, true]]);
 });
 
-test("without an answered turn there is nothing to leave out", () => {
-  assert.equal(divide([], 10, costOf).numTurns, 0);
-  assert.equal(divide([question("q")], 10, costOf).numTurns, 0);
+test("a question behind calls leaves them without results", () => {
+  assert.deepEqual(places([question("1"), calling, question("2"), answer("2")]), [[0, 2, true], [2, 4, true]]);
 });
 
-test("turns that the newest cut has kept are left out with the next ones", () => {
-  const path = turns(4);
-  // After the second turn: it alone is still sent.
-  path[3].keeps = 2;
-  assert.deepEqual(divide(path, 2, costOf), { numTurns: 2, from: 6, end: 8 });
-});
-
-test("turns before a cut are not counted again", () => {
-  const path = turns(4);
-  path[3].keeps = 0;
-  assert.deepEqual(divide(path, 2, costOf), { numTurns: 1, from: 6, end: 8 });
-});
-
-test("calls of tools and their results are parts of their turn", () => {
-  const called = [question("q"), answer("", { tools: [{}] }), question("", { results: [{}] }), answer("a")];
-  assert.deepEqual(divide([...called, ...turns(1)], 2, costOf), { numTurns: 1, from: 4, end: 6 });
-  assert.deepEqual(divide([...turns(1), ...called], 2, costOf), { numTurns: 1, from: 2, end: 6 });
-  assert.deepEqual(divide([...turns(1), ...called], 0, costOf), { numTurns: 2, from: 6, end: 6 });
+test("answers without their question are a turn without one", () => {
+  assert.deepEqual(places([answer("0"), question("1")]), [[0, 1, false], [1, 2, true]]);
 });

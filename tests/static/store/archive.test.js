@@ -47,6 +47,17 @@ test("unknown fields and wrong settings of an import are dropped", () => {
   assert.deepEqual(conversation.settings, {});
 });
 
+test("a title that the user has written in an older version stays the user's", () => {
+  for (const [hasOwnTitle, titleFrom] of [[true, "user"], [false, "question"]]) {
+    const text = written((archive) => {
+      delete archive.conversations[0].titleFrom;
+      archive.conversations[0].hasOwnTitle = hasOwnTitle;
+    });
+    assert.equal(readArchive(text).conversations[0].titleFrom, titleFrom);
+  }
+  assert.throws(() => readArchive(written((archive) => void (archive.conversations[0].titleFrom = "nobody"))), ImportError);
+});
+
 test("a conversation with an existing id becomes a copy with ids of its own", () => {
   for (const [conversations, messages] of [[["c1"], []], [[], ["m2"]]]) {
     const made = renamed(sample(), new Set(conversations), new Set(messages));

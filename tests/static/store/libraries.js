@@ -24,7 +24,7 @@ afterEach(() => {
 /** A library as a page has it before it is opened. */
 export function make(listeners = {}) {
   const library = new Library(() => {}, {
-    onSaved: () => {}, onRemoved: () => {}, isWriting: (id) => writing.has(id), ...listeners,
+    onSaved: () => {}, onRemoved: () => {}, holds: (id) => writing.has(id), ...listeners,
   });
   opened.push(library);
   return library;

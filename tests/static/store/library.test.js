@@ -98,9 +98,9 @@ test("tabs learn of each other's changes, and who is writing an answer", async (
   assert.equal(await hearing, conversation.id);
   assert.equal(two.get(conversation.id).title, "shared");
   writing.add("m");
-  assert.equal(await two.isWrittenElsewhere("m"), true);
+  assert.equal(await two.isHeldElsewhere("m"), true);
   writing.delete("m");
-  assert.equal(await two.isWrittenElsewhere("m"), false);
+  assert.equal(await two.isHeldElsewhere("m"), false);
   await one.remove([conversation.id]);
   while (told.length < 2) await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual([new Set(told), two.list], [new Set([conversation.id]), []]);
@@ -110,7 +110,7 @@ test("two questions at once who writes an answer get the same answer", async () 
   await open();
   const two = await open();
   writing.add("m");
-  assert.deepEqual(await Promise.all([two.isWrittenElsewhere("m"), two.isWrittenElsewhere("m")]), [true, true]);
+  assert.deepEqual(await Promise.all([two.isHeldElsewhere("m"), two.isHeldElsewhere("m")]), [true, true]);
   writing.delete("m");
 });
 
@@ -119,7 +119,7 @@ test("an answer whose end is not stored yet counts as being written", async () =
   const conversation = await saved(one, "one");
   await failing("full", async () => {
     one.save(conversation, [message(conversation, "n", "the end")]);
-    assert.equal(await two.isWrittenElsewhere("n"), true);
+    assert.equal(await two.isHeldElsewhere("n"), true);
   });
 });
 
