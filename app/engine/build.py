@@ -48,7 +48,6 @@ from app.engine.schedule.scheduler import Scheduler
 from app.kernels.cpu.library import prepare_library
 from app.models.kv_scales import read_kv_scales
 from app.models.loader import DummySource, load_weights
-from app.models.parallel import ParallelContext
 from app.models.sources import open_source
 from app.models.weights import DecoderWeights, Packer
 from app.runtime.startup_timings import StartTimings
@@ -135,7 +134,7 @@ def _check_memory(config: Config, files: ModelFiles, spec: ModelSpec, backend: B
 def _load(
     config: Config, files: ModelFiles, spec: ModelSpec, backend: Backend, progress: Callable[[float], None]
 ) -> DecoderWeights:
-    how = (ParallelContext(), progress, backend.packer, backend.allocate)
+    how = (progress, backend.packer, backend.allocate)
     if config.model.load_format == "dummy":
         return load_weights(spec, DummySource(config.model.seed, backend.device), *how)
     _log_decoding(config, files, spec, backend.packer)

@@ -24,7 +24,6 @@ from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache
 from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
-from app.models.mapped_file import Part
 from app.models.weights import DecoderWeights
 from app.text.grammar.cache import GrammarCache
 from benchmarks.gpu_host.device import PacedDevice
@@ -37,7 +36,7 @@ class NoWeights:
     def __init__(self, seed: int, device: torch.device) -> None:
         pass
 
-    def read(self, name: str, part: Part, out: Tensor) -> None:
+    def read(self, name: str, out: Tensor) -> None:
         """Leave `out` as it is."""
 
 

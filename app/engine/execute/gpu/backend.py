@@ -34,7 +34,6 @@ from app.kernels.triton.matvec import MAX_ROWS
 from app.kernels.triton.triton_ops import CublasProducts, InvariantProducts, TritonOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import DTYPES, Allocate
-from app.models.parallel import ParallelContext
 from app.models.rope import rope_tables
 from app.models.weights import DecoderWeights, Packer, PlainPacker
 from app.runtime.cores import num_cores
@@ -165,7 +164,7 @@ class GpuBackend:
         faults: FaultPlan | None,
     ) -> Runner:
         """See Backend.make_runner."""
-        decoder = Decoder(self._spec, weights, self._ropes, self.ops, ParallelContext())
+        decoder = Decoder(self._spec, weights, self._ropes, self.ops)
         step = DeviceStep(decoder, cache.layers, self._arena, self._memory, self._sampler)
         self._gpu.synchronize()  # weights were loaded on another stream than that of the steps
         self.finish_kernels()
