@@ -16,11 +16,11 @@ from app.checkpoint.sizes import weight_bytes
 from app.config.settings import make_config
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.kernels.ops import PagedBatch
-from app.kernels.reference import ReferenceOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.rope import rope_tables
 from tests.engine.driving import LogitRecorder, build, generate, request
+from tests.kernels.reference import ReferenceOps
 from tests.models.saved_models import NAMES, saved
 
 PROMPT = tuple(random.Random(3).choices(range(4, 300), k=40))

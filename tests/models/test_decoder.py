@@ -15,11 +15,11 @@ from app.checkpoint.hf_config import read_spec
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.kernels.cpu.torch_ops import TorchOps
 from app.kernels.ops import LinearWeight, PagedBatch
-from app.kernels.reference import ReferenceOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.rope import rope_tables
 from tests.checkpoints import ARCHITECTURES, tiny
+from tests.kernels.reference import ReferenceOps
 
 VIEWS = {"aten.view", "aten.slice", "aten.alias", "aten.detach", "aten._unsafe_view", "aten.t", "aten.transpose"}
 LAYER = ["linear", "qk_norm_rope_kv_write", "paged_attention", "linear", "add_rms_norm", "linear", "silu_mul",

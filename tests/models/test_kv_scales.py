@@ -14,12 +14,12 @@ from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_spec
 from app.contract.errors import ModelRefused
 from app.kernels.ops import PagedBatch
-from app.kernels.reference import ReferenceOps
 from app.models.decoder import Arena, Decoder
 from app.models.kv_scales import E4M3_MAX, HEADROOM, MAX_EXPONENT, MIN_EXPONENT, KVScales, read_kv_scales
 from app.models.loader import DTYPES, SafetensorsSource, load_weights
 from app.models.rope import rope_tables
 from tests.checkpoints import ARCHITECTURES, damaged_copy, tiny
+from tests.kernels.reference import ReferenceOps
 
 NUM_TOKENS = 24
 

@@ -30,12 +30,12 @@ from app.kernels.cpu.native_ops import NativeOps, QuantizedRows, Recorder
 from app.kernels.cpu.packers import PanelPacker
 from app.kernels.cpu.records import Code
 from app.kernels.ops import LinearWeight
-from app.kernels.reference import ReferenceOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.rope import rope_tables
 from app.models.weights import DecoderWeights, Packer
 from tests.checkpoints import tiny
+from tests.kernels.reference import ReferenceOps
 
 MODELS: dict[str, tuple[str, dict[str, object]]] = {
     "llama": ("Llama", {"attention_bias": True, "mlp_bias": True}),

@@ -12,7 +12,6 @@ from torch import Tensor
 from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_model
 from app.kernels.ops import LinearWeight, Ops, PagedBatch
-from app.kernels.reference import ReferenceOps
 from app.kernels.triton import fusing_ops, matvec
 from app.kernels.triton.attention import PagedAttention
 from app.kernels.triton.fusing_ops import FusingOps
@@ -22,6 +21,7 @@ from app.models.loader import SafetensorsSource, load_weights
 from app.models.rope import rope_tables
 from tests.checkpoints import tiny
 from tests.kernels.batches import Heads, noise
+from tests.kernels.reference import ReferenceOps
 from tests.kernels.triton.batches import DEVICE, device_batch
 from tests.models.saved_models import saved
 
