@@ -12,12 +12,13 @@ import torch
 
 from app.checkpoint.gguf_files import GgufFiles
 from app.checkpoint.inspection import ModelFiles, stored_type_of
+from app.checkpoint.names import served_name
 from app.checkpoint.pooling_config import default_pooling
 from app.checkpoint.sizes import decoded, weight_bytes
 from app.checkpoint.spec import ModelSpec
 from app.config.chosen_defaults import SampledModel, sampling_defaults
 from app.config.devices import CPU, resolve_device
-from app.config.settings import Config, served_name, tenants
+from app.config.settings import Config, tenants
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import CannotStart
 from app.contract.sampling_defaults import SamplingDefaults

@@ -16,8 +16,9 @@ import uvloop  # noqa: F401  # uvicorn would load it later, and wait for torch's
 
 from app import __version__
 from app.api.app import create_app
+from app.checkpoint.names import served_name
 from app.config.devices import check_wanted_gpu
-from app.config.settings import Config, served_name
+from app.config.settings import Config
 from app.contract.engine_status import ModelInfo, StepReport
 from app.contract.errors import EngineFailed, error_line
 from app.contract.events import TokenDelta

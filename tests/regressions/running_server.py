@@ -17,11 +17,12 @@ from typing import Any
 
 import httpx
 import torch
+from app.engine.faults import FaultPlan
 
 from app.api.app import create_app
-from app.config.settings import make_config, served_name
+from app.checkpoint.names import served_name
+from app.config.settings import make_config
 from app.contract.engine_status import EngineState
-from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
 from app.engine.thread import EngineThread
 from app.observe.log import ACCESS_LOGGER, JsonFormatter
