@@ -37,7 +37,6 @@ from app.engine.execute.memory_plan import (
 )
 from app.engine.execute.selection import select_backend
 from app.engine.execute.worker_masks import WorkerMasks
-from app.engine.faults import FaultPlan
 from app.engine.output_processor import OutputProcessor
 from app.engine.overload import Brownout
 from app.engine.phases import Phases
@@ -67,7 +66,6 @@ def build_engine(
     config: Config,
     *,
     progress: Callable[[float], None] = lambda share: None,
-    faults: FaultPlan | None = None,
     model: OpenedModel | None = None,
     grammars: GrammarCache | None = None,
     is_serving: bool = False,
@@ -99,7 +97,7 @@ def build_engine(
         if config.cache.kv_cache_dtype == "fp8":
             _scale_kv(files, spec, backend, weights, tokenizer)
         timings.end("load and pack the weights")
-        limits, runner, memory = _make_runner(config, spec, backend, weights, eos_token_ids, grammars, faults)
+        limits, runner, memory = _make_runner(config, spec, backend, weights, eos_token_ids, grammars)
         timings.end("allocate the cache, record the step")
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         if not (is_out_of_memory(error) or "overflow" in str(error)):
@@ -189,7 +187,6 @@ def _make_runner(
     weights: DecoderWeights,
     eos_token_ids: tuple[int, ...],
     grammars: GrammarCache,
-    faults: FaultPlan | None,
 ) -> tuple[SchedulerLimits, Runner, tuple[str, ...]]:
     """Allocate activations, then the cache, which takes its share of the memory that is free then.
 
@@ -211,7 +208,7 @@ def _make_runner(
         itl_target=ITL_TARGET_S if scheduler.itl_target is None else scheduler.itl_target,
         speculative_ngram=scheduler.speculative_ngram,
     )
-    runner = backend.make_runner(weights, cache, limits, grammars, faults)
+    runner = backend.make_runner(weights, cache, limits, grammars)
     # On the host blocks take their memory when they are first used; until then the system reports it as free.
     untouched = cache.num_bytes if backend.is_on_host else 0
     parts = memory_parts(

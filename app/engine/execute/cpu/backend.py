@@ -20,7 +20,6 @@ from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.masks import MaskBuffers
 from app.engine.execute.worker_masks import make_masks
-from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
 from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.native_ops import NativeOps, Recorder
@@ -76,12 +75,7 @@ class HostBackend:
         return self._arena.num_bytes + self._mask_buffers.num_bytes
 
     def make_runner(
-        self,
-        weights: DecoderWeights,
-        cache: KVCache,
-        limits: SchedulerLimits,
-        grammars: GrammarCache,
-        faults: FaultPlan | None,
+        self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, grammars: GrammarCache
     ) -> Runner:
         """See Backend.make_runner."""
         assert self._arena is not None, "prepare comes first"
@@ -105,7 +99,7 @@ class HostBackend:
             torch.get_num_threads(),
             limits.max_num_seqs,
         )
-        return CpuRunner(batch, graph, sampler, cache, threads, masks, faults)
+        return CpuRunner(batch, graph, sampler, cache, threads, masks)
 
     def make_arena(self) -> Arena:
         """Allocate the activations of the largest step."""

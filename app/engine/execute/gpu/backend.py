@@ -26,7 +26,6 @@ from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.masks import MaskBuffers
 from app.engine.execute.worker_masks import make_masks
-from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
 from app.kernels.triton.attention import PagedAttention
 from app.kernels.triton.fusing_ops import FusingOps
@@ -156,12 +155,7 @@ class GpuBackend:
         return sum(part.num_bytes for part in parts) + self._memory.buffer.nbytes + tables
 
     def make_runner(
-        self,
-        weights: DecoderWeights,
-        cache: KVCache,
-        limits: SchedulerLimits,
-        grammars: GrammarCache,
-        faults: FaultPlan | None,
+        self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, grammars: GrammarCache
     ) -> Runner:
         """See Backend.make_runner."""
         decoder = Decoder(self._spec, weights, self._ropes, self.ops)
@@ -186,7 +180,6 @@ class GpuBackend:
                 limits.max_num_seqs,
             ),
             run_ahead=limits.run_ahead,
-            faults=faults,
         )
 
 

@@ -113,7 +113,7 @@ def dry_run(config: Config, spec: ModelSpec, device: DryDevice, num_blocks: int 
         num_host_blocks=num_host_blocks,
         speculative_ngram=scheduler.speculative_ngram,
     )
-    return backend.make_runner(weights, cache, limits, GrammarCache(), None)
+    return backend.make_runner(weights, cache, limits, GrammarCache())
 
 
 def dry_calibration(config: Config, spec: ModelSpec, device: DryDevice) -> None:
