@@ -27,13 +27,13 @@ from app.contract.errors import (
 from app.contract.events import RequestFailed
 from app.contract.grammar import StructuredOutputs
 from app.contract.sampling_params import SamplingParams
-from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
 from app.llm import LLM
 from app.llm_outputs import CompletionOutput, Logprob
 from app.text.detokenizer import complete_rest
 from app.text.grammar import gbnf
 from tests.checkpoints import tiny
+from tests.engine.execute.faulty_runner import FaultyRunner
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
 
@@ -46,7 +46,7 @@ def llm() -> Iterator[LLM]:
     loaded.close()
 
 
-class StepFault(FaultPlan):
+class StepFault(FaultyRunner):
     """Raises in the first `count` steps."""
 
     def __init__(self, error: BaseException, count: int = 1) -> None:
@@ -54,7 +54,7 @@ class StepFault(FaultPlan):
         self.count = count
 
     def before_launch(self, plan: StepPlan) -> None:
-        """See FaultPlan."""
+        """See FaultyRunner."""
         if self.count:
             self.count -= 1
             raise self.error
@@ -325,8 +325,14 @@ def test_closing_twice_has_no_further_effect():
 
 @pytest.fixture
 def inject(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> Callable[[StepFault], None]:
-    """Gives the engine a fault until the end of the test."""
-    return lambda fault: monkeypatch.setattr(llm.engine.runner, "_faults", fault)
+    """Gives the engine a fault, instead of the one before, until the end of the test."""
+    monkeypatch.setattr(llm.engine, "runner", runner := llm.engine.runner)
+
+    def inject(fault: StepFault) -> None:
+        llm.engine.runner = runner
+        fault.wrap(llm.engine)
+
+    return inject
 
 
 def test_a_step_that_fails_once_is_repeated_with_the_same_result(llm: LLM, inject, caplog: pytest.LogCaptureFixture):

@@ -9,7 +9,8 @@ from starlette.requests import HTTPConnection
 
 from app.api.accounts import ApiKeys
 from app.api.grammar_trials import GrammarTrials
-from app.config.settings import Config, served_name
+from app.checkpoint.names import served_name
+from app.config.settings import Config
 from app.contract.errors import ModelNotFound
 from app.contract.ports import EngineClient
 from app.streaming.background import Background

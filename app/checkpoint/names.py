@@ -23,6 +23,7 @@ from app.checkpoint.gguf_header import begins_as_gguf
 from app.checkpoint.hub.hub_cache import HubName
 from app.checkpoint.hub.repo_files import GGUF, RepoFile, choose, variants
 from app.config.nearest import nearest
+from app.config.settings import ModelConfig
 from app.contract.errors import ConfigurationError
 from app.observe.console import Console
 
@@ -75,11 +76,14 @@ def hub_name(model: str) -> HubName | None:
     return HubName(match["repo"], match["quant"] or "", match["file"] or "")
 
 
-def default_served_name(model: str) -> str:
-    """Return the model's name in the API: the last part of a path or hub name, a GGUF file's without its ending.
+def served_name(settings: ModelConfig) -> str:
+    """Return the model's name in the API: by default the last part of a path or hub name, a GGUF file's without ending.
 
     Symbolic links are not followed: a link `latest` is served as `latest`.
     """
+    if settings.served_model_name is not None:
+        return settings.served_model_name
+    model = settings.model
     if model in (EMBEDDED, SMOLLM2):
         return model
     last = Path(os.path.abspath(os.path.expanduser(model))).name or model

@@ -12,10 +12,11 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any
 
+from app.checkpoint.names import served_name
 from app.commands.options import Parser, add_settings, engine_settings, read_config
 from app.commands.workload import SHAPES, random_workload, write_shape
 from app.config.nearest import nearest
-from app.config.settings import Config, served_name
+from app.config.settings import Config
 from app.contract.errors import ConfigurationError
 from app.runtime.torch_needs import load_torch
 

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from tqdm import tqdm
 
+from app.checkpoint.names import served_name
 from app.commands.answer_end import CONTEXT_SHARE
 from app.commands.dialog.responder import ModelChoice
 from app.commands.streamed_text import AnswerEnd, Messages, TextStream, iterate
-from app.config.settings import Config, served_name
+from app.config.settings import Config
 from app.contract.admission import MODELS_LENGTH, DefaultLength, admit
 from app.contract.engine_status import EngineState
 from app.contract.errors import ConfigurationError, EngineFailed

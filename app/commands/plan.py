@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.checkpoint.gguf_files import GgufFiles
 from app.checkpoint.inspection import ModelFiles, stored_type_of
-from app.checkpoint.names import hub_name, resolve
+from app.checkpoint.names import hub_name, resolve, served_name
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
 from app.commands.budget import (
@@ -29,7 +29,7 @@ from app.commands.options import Parser, add_settings, read_config
 from app.commands.plan_page import page
 from app.config.devices import CPU, CUDA
 from app.config.setting import Setting
-from app.config.settings import Config, served_name, settings
+from app.config.settings import Config, settings
 from app.contract.errors import ConfigurationError
 from app.engine.execute.memory_plan import free_memory
 from app.observe.console import Console

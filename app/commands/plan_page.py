@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from app.checkpoint.names import served_name
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
 from app.commands.budget import (
@@ -23,7 +24,7 @@ from app.commands.budget import (
     size,
 )
 from app.config.devices import describe_capability
-from app.config.settings import Config, served_name
+from app.config.settings import Config
 from app.observe.terminal import Colour, Terminal
 
 LABEL = "  {:<11} {:>10}  "

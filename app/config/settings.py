@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.checkpoint.names import default_served_name
 from app.config.checks import check_together
 from app.config.devices import CUDA, resolve_device
 from app.config.nearest import nearest
@@ -363,12 +362,6 @@ def load_config(options: Mapping[str, object], environ: Mapping[str, str], file:
             item.check(options[item.name], item.option)
     values.update(options)
     return make_config(values)
-
-
-def served_name(settings: ModelConfig) -> str:
-    """Return the model's name in the API: the setting, else the one that follows from the model's name."""
-    given = settings.served_model_name
-    return default_served_name(settings.model) if given is None else given
 
 
 def tenants(server: ServerConfig) -> tuple[str | None, ...]:

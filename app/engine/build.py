@@ -12,12 +12,13 @@ import torch
 
 from app.checkpoint.gguf_files import GgufFiles
 from app.checkpoint.inspection import ModelFiles, stored_type_of
+from app.checkpoint.names import served_name
 from app.checkpoint.pooling_config import default_pooling
 from app.checkpoint.sizes import decoded, weight_bytes
 from app.checkpoint.spec import ModelSpec
 from app.config.chosen_defaults import SampledModel, sampling_defaults
 from app.config.devices import CPU, resolve_device
-from app.config.settings import Config, served_name, tenants
+from app.config.settings import Config, tenants
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import CannotStart
 from app.contract.sampling_defaults import SamplingDefaults
@@ -36,7 +37,6 @@ from app.engine.execute.memory_plan import (
 )
 from app.engine.execute.selection import select_backend
 from app.engine.execute.worker_masks import WorkerMasks
-from app.engine.faults import FaultPlan
 from app.engine.output_processor import OutputProcessor
 from app.engine.overload import Brownout
 from app.engine.phases import Phases
@@ -48,7 +48,6 @@ from app.engine.schedule.scheduler import Scheduler
 from app.kernels.cpu.library import prepare_library
 from app.models.kv_scales import read_kv_scales
 from app.models.loader import DummySource, load_weights
-from app.models.parallel import ParallelContext
 from app.models.sources import open_source
 from app.models.weights import DecoderWeights, Packer
 from app.runtime.startup_timings import StartTimings
@@ -67,7 +66,6 @@ def build_engine(
     config: Config,
     *,
     progress: Callable[[float], None] = lambda share: None,
-    faults: FaultPlan | None = None,
     model: OpenedModel | None = None,
     grammars: GrammarCache | None = None,
     is_serving: bool = False,
@@ -99,7 +97,7 @@ def build_engine(
         if config.cache.kv_cache_dtype == "fp8":
             _scale_kv(files, spec, backend, weights, tokenizer)
         timings.end("load and pack the weights")
-        limits, runner, memory = _make_runner(config, spec, backend, weights, eos_token_ids, grammars, faults)
+        limits, runner, memory = _make_runner(config, spec, backend, weights, eos_token_ids, grammars)
         timings.end("allocate the cache, record the step")
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         if not (is_out_of_memory(error) or "overflow" in str(error)):
@@ -135,7 +133,7 @@ def _check_memory(config: Config, files: ModelFiles, spec: ModelSpec, backend: B
 def _load(
     config: Config, files: ModelFiles, spec: ModelSpec, backend: Backend, progress: Callable[[float], None]
 ) -> DecoderWeights:
-    how = (ParallelContext(), progress, backend.packer, backend.allocate)
+    how = (progress, backend.packer, backend.allocate)
     if config.model.load_format == "dummy":
         return load_weights(spec, DummySource(config.model.seed, backend.device), *how)
     _log_decoding(config, files, spec, backend.packer)
@@ -189,7 +187,6 @@ def _make_runner(
     weights: DecoderWeights,
     eos_token_ids: tuple[int, ...],
     grammars: GrammarCache,
-    faults: FaultPlan | None,
 ) -> tuple[SchedulerLimits, Runner, tuple[str, ...]]:
     """Allocate activations, then the cache, which takes its share of the memory that is free then.
 
@@ -211,7 +208,7 @@ def _make_runner(
         itl_target=ITL_TARGET_S if scheduler.itl_target is None else scheduler.itl_target,
         speculative_ngram=scheduler.speculative_ngram,
     )
-    runner = backend.make_runner(weights, cache, limits, grammars, faults)
+    runner = backend.make_runner(weights, cache, limits, grammars)
     # On the host blocks take their memory when they are first used; until then the system reports it as free.
     untouched = cache.num_bytes if backend.is_on_host else 0
     parts = memory_parts(

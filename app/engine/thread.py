@@ -20,7 +20,6 @@ from app.config.settings import Config
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import EngineFailed, QuireError
 from app.contract.requests import EngineCommand
-from app.engine.faults import FaultPlan
 from app.engine.preload import preload_torch
 from app.runtime.clock import Clock, monotonic
 from app.runtime.startup_timings import StartTimings
@@ -64,7 +63,6 @@ class EngineThread:
         model: OpenedModel | None = None,
         build: Callable[[Callable[[float], None]], DrivenEngine] | None = None,
         grammars: GrammarCache | None = None,
-        faults: FaultPlan | None = None,
         timings: StartTimings | None = None,
         clock: Clock = monotonic,
     ) -> None:
@@ -73,7 +71,6 @@ class EngineThread:
         self._model = model
         self._build = build or self._build_engine
         self._grammars = grammars
-        self._faults = faults
         self._timings = timings or StartTimings()
         self._clock = clock
         self._engine: DrivenEngine | None = None
@@ -228,7 +225,6 @@ class EngineThread:
         return build_engine(
             self._config,
             progress=progress,
-            faults=self._faults,
             model=model,
             grammars=self._grammars,
             is_serving=True,

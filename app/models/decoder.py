@@ -17,7 +17,6 @@ from torch import Tensor
 
 from app.checkpoint.spec import ModelSpec
 from app.kernels.ops import Ops, pad_rows
-from app.models.parallel import ParallelContext
 from app.models.weights import DecoderWeights, LayerWeights
 
 
@@ -99,10 +98,8 @@ class Decoder:
     `ropes` are the tables of the spec's rotary embeddings, see rope.py.
     """
 
-    def __init__(
-        self, spec: ModelSpec, weights: DecoderWeights, ropes: Sequence[Tensor], ops: Ops, parallel: ParallelContext
-    ) -> None:
-        self.spec, self.weights, self.ropes, self.ops, self.parallel = spec, weights, ropes, ops, parallel
+    def __init__(self, spec: ModelSpec, weights: DecoderWeights, ropes: Sequence[Tensor], ops: Ops) -> None:
+        self.spec, self.weights, self.ropes, self.ops = spec, weights, ropes, ops
         self.scale = spec.head_dim**-0.5 if spec.attention_scale is None else spec.attention_scale
         self.embedding_scale = spec.embedding_scale / spec.residual_multiplier
         self.eps = spec.rms_norm_eps / spec.residual_multiplier**2
@@ -132,7 +129,7 @@ class Decoder:
         """Return the logits [R, V] (float32, in the arena) of the arena's last hidden states in these token rows."""
         self.ops.gather_rows(arena.hidden_TD, logit_rows_R, out=arena.last_RD)
         self.ops.logits(arena.last_RD, self.weights.lm_head, out=arena.logits_RV)
-        return self.parallel.all_gather(arena.logits_RV)
+        return arena.logits_RV
 
     def _attention(self, layer: LayerWeights, index: int, cache: tuple[Tensor, Tensor], arena: Arena) -> None:
         """hidden = attention(hidden); hidden is already normalized."""
@@ -144,11 +141,9 @@ class Decoder:
         )
         ops.paged_attention(arena.q_TNH, keys, values, self.scale, how.window, out=arena.attended_TNH)
         ops.linear(arena.attended_TNH.flatten(1), layer.o, out=arena.hidden_TD)
-        self.parallel.all_reduce(arena.hidden_TD)
 
     def _mlp(self, layer: LayerWeights, arena: Arena) -> None:
         """hidden = mlp(hidden)."""
         self.ops.linear(arena.hidden_TD, layer.gate_up, out=arena.gate_up_TX)
         self.ops.silu_mul(arena.gate_up_TX, out=arena.activated_TF)
         self.ops.linear(arena.activated_TF, layer.down, out=arena.hidden_TD)
-        self.parallel.all_reduce(arena.hidden_TD)

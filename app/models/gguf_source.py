@@ -19,7 +19,7 @@ from app.checkpoint.tensor_types import TensorType
 from app.kernels.ops import GroupedWeight
 from app.models.gguf_blocks import decode
 from app.models.loader import TensorSource
-from app.models.mapped_file import MappedFile, Part, map_files
+from app.models.mapped_file import MappedFile, map_files
 
 # Weights that are decoded at once. Torch computes fewer than 32,768 numbers in one thread: they stay in the cache, and
 # no thread waits for others at each of ten operations (on a busy machine that is 50 times slower).
@@ -46,17 +46,14 @@ class GgufSource(ExitStack, TensorSource):
         self._files = map_files((tensor.file for tensor in self._tensors.values()), self._states, self)
         return self
 
-    def read(self, name: str, part: Part, out: Tensor) -> None:
+    def read(self, name: str, out: Tensor) -> None:
         """See TensorSource.read.
 
         Raises:
             ModelRefused: another process has changed the file.
         """
         tensor = self._tensors[name]
-        file = self._files[tensor.file]
-        rows, columns = range(tensor.shape[0])[part[0]], part[1] if len(part) > 1 else slice(None)
-        out = out if out.dim() > 1 else out[:, None]
-        _read_rows(file, tensor, rows, self._order(name), columns, out)
+        _read_rows(self._files[tensor.file], tensor, self._order(name), out if out.dim() > 1 else out[:, None])
 
     def group_type(self, name: str) -> TensorType | None:
         """See TensorSource.group_type."""
@@ -93,19 +90,17 @@ class GgufSource(ExitStack, TensorSource):
         return pairs.transpose(1, 2).flatten()
 
 
-def _read_rows(
-    file: MappedFile, tensor: GgufTensor, rows: range, order: Tensor | None, columns: slice, out: Tensor
-) -> None:
-    """Fill `out` with adjacent rows of a matrix, or a column from a vector; `order` has the place of each row."""
+def _read_rows(file: MappedFile, tensor: GgufTensor, order: Tensor | None, out: Tensor) -> None:
+    """Fill `out` with the rows of a matrix, or a column from a vector; `order` has the place of each row."""
     num_rows = tensor.shape[0]
     stored = file.view(tensor.begin, tensor.end).view(num_rows, -1)
     step, row_bytes = max(1, _STEP_WEIGHTS * num_rows // tensor.num_weights), stored.shape[1]
     num_held = max(step, _HELD_BYTES // row_bytes)
-    for held in _pieces(rows, num_held):
+    for held in _pieces(range(num_rows), num_held):
         for some in _pieces(held, step):
             part = slice(some.start, some.stop)
             raw = stored[part] if order is None else stored.index_select(0, order[part])
-            out[some.start - rows.start : some.stop - rows.start].copy_(decode(tensor.type.name, raw)[:, columns])
+            out[part].copy_(decode(tensor.type.name, raw))
         places = torch.arange(held.start, held.stop) if order is None else order[held.start : held.stop]
         first, last = int(places.min()), int(places.max())
         file.drop(tensor.begin + first * row_bytes, tensor.begin + (last + 1) * row_bytes)

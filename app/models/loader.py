@@ -18,8 +18,7 @@ from app.checkpoint.spec import ModelSpec
 from app.checkpoint.tensor_types import TensorType
 from app.kernels.ops import GroupedWeight, LinearWeight, StackedWeight, Weight
 from app.kernels.pages import own_pages
-from app.models.mapped_file import MappedFile, Part, map_files
-from app.models.parallel import ParallelContext
+from app.models.mapped_file import MappedFile, map_files
 from app.models.rope import head_order
 from app.models.weights import DecoderWeights, LayerWeights, Packer, PlainPacker
 
@@ -39,8 +38,8 @@ class Allocate(Protocol):
 class TensorSource(Protocol):
     """Reads tensors by their checkpoint name."""
 
-    def read(self, name: str, part: Part, out: Tensor) -> None:
-        """Fill `out` with `part` of the tensor, converting the type."""
+    def read(self, name: str, out: Tensor) -> None:
+        """Fill `out` with the tensor, converting the type."""
 
     def group_type(self, name: str) -> TensorType | None:
         """Return the type of a matrix that `read_groups` can read; None for others."""
@@ -71,17 +70,17 @@ class SafetensorsSource(ExitStack, TensorSource):
         self._files = map_files((entry.file for entry in self._entries.values()), self._states, self)
         return self
 
-    def read(self, name: str, part: Part, out: Tensor) -> None:
+    def read(self, name: str, out: Tensor) -> None:
         """See TensorSource.read."""
         entry = self._entries[name]
-        self._files[entry.file].read(entry, part, out)
+        self._files[entry.file].read(entry, out)
 
     def read_flat(self, name: str) -> Tensor:
         """Return a small tensor of any shape as float32 numbers [X] in host memory."""
         entry = self._entries[name]
         count = math.prod(entry.shape)
         out = torch.empty(count)
-        self._files[entry.file].read(replace(entry, shape=(count,)), (slice(None),), out)
+        self._files[entry.file].read(replace(entry, shape=(count,)), out)
         return out
 
 
@@ -91,7 +90,7 @@ class DummySource(TensorSource):
     def __init__(self, seed: int, device: torch.device | None = None) -> None:
         self._generator = torch.Generator(device or "cpu").manual_seed(seed)
 
-    def read(self, name: str, part: Part, out: Tensor) -> None:
+    def read(self, name: str, out: Tensor) -> None:
         """See TensorSource.read: norms are 1, biases are small, matrices preserve the variance of their input."""
         if name.endswith("norm.weight"):
             out.fill_(1.0)
@@ -103,7 +102,6 @@ class DummySource(TensorSource):
 def load_weights(
     spec: ModelSpec,
     source: TensorSource,
-    parallel: ParallelContext,
     progress: Progress = lambda share: None,
     packer: Packer | None = None,
     allocate: Allocate = own_pages,
@@ -114,7 +112,7 @@ def load_weights(
 
     The largest matrices are loaded first, when there is memory for the matrix and its packed copy.
     """
-    reader = _Reader(spec, source, parallel, progress, packer or PlainPacker(), allocate)
+    reader = _Reader(spec, source, progress, packer or PlainPacker(), allocate)
     embedding, head = reader.ends()
     layers = tuple(reader.layer(index) for index in range(spec.num_layers))
     return DecoderWeights(embedding, layers, reader.last_norm(), head)
@@ -122,11 +120,10 @@ def load_weights(
 
 @dataclass
 class _Reader:
-    """Reads this rank's parts; matrices before an all-reduce are split by columns, the others by rows."""
+    """Reads the tensors of the decoder, those that are computed as one matrix into one."""
 
     spec: ModelSpec
     source: TensorSource
-    parallel: ParallelContext
     progress: Progress
     packer: Packer
     allocate: Allocate
@@ -134,25 +131,20 @@ class _Reader:
     def __post_init__(self) -> None:
         self.shapes, self.num_read = self.spec.tensor_shapes(), 0
 
-    def read(self, *names: str, split: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """Read this rank's parts of one or several tensors, concatenated along the first dimension.
-
-        `split` is the dimension that is divided among ranks (None: each rank reads all), `dtype` by default the spec's.
-        """
-        parts = [self._part(self.shapes[name], split) for name in names]
-        ends = list(accumulate(rows.stop - rows.start for rows, *_ in parts))
-        width = [columns.stop - columns.start for columns in parts[0][1:]]
-        out = self.allocate(ends[-1], *width, dtype=dtype or DTYPES[self.spec.dtype])
-        for name, part, begin, end in zip(names, parts, [0, *ends], ends, strict=False):
-            self.source.read(name, part, out[begin:end])
+    def read(self, *names: str, dtype: torch.dtype | None = None) -> Tensor:
+        """Read one or several tensors, concatenated along the first dimension; `dtype` is by default the spec's."""
+        ends = list(accumulate(self.shapes[name][0] for name in names))
+        out = self.allocate(ends[-1], *self.shapes[names[0]][1:], dtype=dtype or DTYPES[self.spec.dtype])
+        for name, begin, end in zip(names, [0, *ends], ends, strict=False):
+            self.source.read(name, out[begin:end])
             self.num_read += 1
             self.progress(self.num_read / len(self.shapes))
         return out
 
-    def matrix(self, *names: str, split: int) -> LinearWeight | GroupedWeight:
+    def matrix(self, *names: str) -> LinearWeight | GroupedWeight:
         """Read matrices of one type as one: in groups if they are kept so, else as numbers."""
         if self.kept_type(names[0]) is None:
-            return LinearWeight(self.read(*names, split=split))
+            return LinearWeight(self.read(*names))
         weight = self.source.read_groups(*names)
         self.num_read += len(names)
         self.progress(self.num_read / len(self.shapes))
@@ -166,9 +158,9 @@ class _Reader:
         """Read the embedding and the output layer."""
         embedding = "model.embed_tokens.weight"
         if self.spec.tie_word_embeddings:
-            return self.packer.tied(self.matrix(embedding, split=0))
-        head = self.packer.head(self.matrix("lm_head.weight", split=0))
-        table = self.matrix(embedding, split=0)
+            return self.packer.tied(self.matrix(embedding))
+        head = self.packer.head(self.matrix("lm_head.weight"))
+        table = self.matrix(embedding)
         return (table if isinstance(table, LinearWeight) else self.packer.linear(table)), head
 
     def last_norm(self) -> Tensor:
@@ -185,12 +177,12 @@ class _Reader:
         order = head_order(self.spec.ropes[self.spec.layers[index].rope], self.spec.head_dim)
         return LayerWeights(
             input_norm=self.read(prefix + "input_layernorm.weight"),
-            qkv=self._linear(attention, ("q_proj", "k_proj", "v_proj"), split=0, order=order),
+            qkv=self._linear(attention, ("q_proj", "k_proj", "v_proj"), order=order),
             qk_norm=self._qk_norm(attention, order) if self.spec.qk_norm else None,
-            o=self._linear(attention, ("o_proj",), split=1),
+            o=self._linear(attention, ("o_proj",)),
             post_norm=self.read(prefix + "post_attention_layernorm.weight"),
-            gate_up=self._linear(mlp, ("gate_proj", "up_proj"), split=0, is_gated=True),
-            down=self._linear(mlp, ("down_proj",), split=1),
+            gate_up=self._linear(mlp, ("gate_proj", "up_proj"), is_gated=True),
+            down=self._linear(mlp, ("down_proj",)),
         )
 
     def _linear(
@@ -198,7 +190,6 @@ class _Reader:
         prefix: str,
         names: tuple[str, ...],
         *,
-        split: int,
         is_gated: bool = False,
         order: list[int] | None = None,
     ) -> Weight:
@@ -210,17 +201,15 @@ class _Reader:
         kinds = groupby(names, lambda name: self.kept_type(f"{prefix}{name}.weight"))
         parts = [tuple(part) for _, part in kinds]
         weights = tuple(
-            self.packer.linear(self._part_of(prefix, part, split, order), is_gated=is_gated and len(parts) == 1)
+            self.packer.linear(self._part_of(prefix, part, order), is_gated=is_gated and len(parts) == 1)
             for part in parts
         )
         return weights[0] if len(weights) == 1 else StackedWeight(weights)
 
-    def _part_of(
-        self, prefix: str, names: tuple[str, ...], split: int, order: list[int] | None
-    ) -> LinearWeight | GroupedWeight:
-        weight = self.matrix(*(f"{prefix}{name}.weight" for name in names), split=split)
+    def _part_of(self, prefix: str, names: tuple[str, ...], order: list[int] | None) -> LinearWeight | GroupedWeight:
+        weight = self.matrix(*(f"{prefix}{name}.weight" for name in names))
         biases = [f"{prefix}{name}.bias" for name in names]
-        bias = self.read(*biases, split=0 if split == 0 else None) if biases[0] in self.shapes else None
+        bias = self.read(*biases) if biases[0] in self.shapes else None
         if order is not None:
             for rows in (weight.weight if isinstance(weight, LinearWeight) else weight.blocks, bias):
                 if rows is not None:
@@ -239,6 +228,3 @@ class _Reader:
         k = self.read(prefix + "k_norm.weight").expand(self.spec.num_kv_heads, -1)
         heads = torch.cat([q, k])
         return heads if order is None else heads[:, order]
-
-    def _part(self, shape: tuple[int, ...], split: int | None) -> Part:
-        return tuple(self.parallel.shard(size) if dim == split else slice(0, size) for dim, size in enumerate(shape))

@@ -15,9 +15,6 @@ from torch import Tensor
 from app.checkpoint.file_state import FileState
 from app.checkpoint.folder import TensorEntry, rejected
 
-Part = tuple[slice, ...]
-"""A part of a tensor: one slice per dimension."""
-
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 # Bytes that are read before they are dropped: enough for all threads to take part in the copy.
 _STEP_BYTES = 4 << 20
@@ -54,8 +51,8 @@ class MappedFile:
         self._map.close()
         self._stream.close()
 
-    def read(self, entry: TensorEntry, part: Part, out: Tensor) -> None:
-        """Fill `out` with `part` of the tensor at `entry` of a safetensors file, converting the type.
+    def read(self, entry: TensorEntry, out: Tensor) -> None:
+        """Fill `out` with the tensor at `entry` of a safetensors file, converting the type.
 
         Raises:
             ModelRefused: the file has been changed.
@@ -63,7 +60,7 @@ class MappedFile:
         self._check()
         dtype, begin = _DTYPES[entry.dtype], 8 + int.from_bytes(self._map[:8], "little") + entry.begin
         flat = torch.frombuffer(self._map, dtype=dtype, count=math.prod(entry.shape), offset=begin)
-        stored = flat.view(entry.shape)[part]
+        stored = flat.view(entry.shape)
         row_bytes = stored.stride(0) * dtype.itemsize
         num_rows = max(1, _STEP_BYTES // row_bytes)
         for rows, target in zip(torch.split(stored, num_rows), torch.split(out, num_rows), strict=True):

@@ -16,11 +16,11 @@ import uvloop  # noqa: F401  # uvicorn would load it later, and wait for torch's
 
 from app import __version__
 from app.api.app import create_app
-from app.config.settings import Config, served_name
+from app.checkpoint.names import served_name
+from app.config.settings import Config
 from app.contract.engine_status import ModelInfo, StepReport
 from app.contract.errors import EngineFailed, error_line
 from app.contract.events import TokenDelta
-from app.engine.faults import FaultPlan
 from app.engine.preload import begin_preload
 from app.engine.thread import EngineThread
 from app.observe.console import Console
@@ -54,13 +54,12 @@ def serve(
     writer: LogWriter,
     *,
     timings: StartTimings | None = None,
-    faults: FaultPlan | None = None,
     notes: Sequence[str] = (),
 ) -> None:
     """Serve until a signal ends the process, with exit code 0, or a failure with its code. Main thread only.
 
     Messages go to `console`, whose stream should be one of `writer`; the log, and all that is printed to stderr, goes
-    through `writer`, too. `timings` contains the phases so far; `faults` is for tests; `notes` are logged as warnings.
+    through `writer`, too. `timings` contains the phases so far; `notes` are logged as warnings.
 
     Raises:
         ModelRefused: the model's folder cannot be served.
@@ -83,7 +82,7 @@ def serve(
             logging.getLogger("quire").info("answer format: %s", model.text.answers)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         grammars = GrammarCache(is_served=True)
-        thread = EngineThread(config, model=model, grammars=grammars, faults=faults, timings=timings)
+        thread = EngineThread(config, model=model, grammars=grammars, timings=timings)
         server = make_server(config, thread, model.text, console, writer, urls_of(listener), timings, grammars)
         del model  # its headers can be large; the engine drops them too, once it is built
         server.run(sockets=[listener])

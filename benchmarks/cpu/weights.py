@@ -34,7 +34,7 @@ def write_model(config: Mapping[str, object], folder: Path) -> Path:
     source, tensors = DummySource(SEED), {}
     for name, size in spec.tensor_shapes().items():
         tensors[name] = torch.empty(size, dtype=DTYPES[spec.dtype])
-        source.read(name, tuple(slice(None) for _ in size), tensors[name])
+        source.read(name, tensors[name])
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     write_tokenizer(folder, spec.vocab_size)
     return folder

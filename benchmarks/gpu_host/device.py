@@ -19,7 +19,6 @@ from torch import Tensor
 from app.engine.execute.gpu.device import Copy, Work
 from app.engine.execute.gpu.graphs import DeviceStep
 from app.engine.execute.gpu.shapes import StepShape
-from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
 from app.runtime.clock import monotonic
 
@@ -72,10 +71,8 @@ class PacedGraph:
         self.replay = replay
 
 
-class PacedDevice(FaultPlan):
+class PacedDevice:
     """In the place of `Device`; `step_s` tells how long a plan in its shape takes, None for a step over padding.
-
-    It is the faults of the runner too: so it hears of a plan before its step is issued.
 
     Attributes:
         busy_s: seconds of all steps so far.
@@ -99,14 +96,9 @@ class PacedDevice(FaultPlan):
         system.prctl(_PR_SET_NAME, THREAD.encode(), 0, 0, 0)
         system.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)  # nanoseconds: sleeps end when they are meant to
 
-    def before_launch(self, plan: StepPlan) -> None:
-        """See FaultPlan."""
+    def expect(self, plan: StepPlan) -> None:
+        """Take the time of `plan` for the step that is issued next."""
         self._plan = plan
-
-    def before_result(self, plan: StepPlan) -> None:
-        """See FaultPlan: nothing to do."""
-
-    before_transfer = before_sample = before_result
 
     def run(self, work: Work) -> None:
         """See Device.run: a step takes its time, all other work none."""

@@ -20,11 +20,10 @@ from app.cli import main
 from app.config.settings import Config
 from app.engine.execute.gpu.backend import GpuBackend
 from app.engine.execute.gpu.device import Device
-from app.engine.execute.interfaces import Runner
+from app.engine.execute.interfaces import InFlight, Runner
 from app.engine.execute.kv_cache import KVCache
-from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
-from app.models.mapped_file import Part
+from app.engine.schedule.step_plan import StepPlan
 from app.models.weights import DecoderWeights
 from app.text.grammar.cache import GrammarCache
 from benchmarks.gpu_host.device import PacedDevice
@@ -37,8 +36,45 @@ class NoWeights:
     def __init__(self, seed: int, device: torch.device) -> None:
         pass
 
-    def read(self, name: str, part: Part, out: Tensor) -> None:
+    def read(self, name: str, out: Tensor) -> None:
         """Leave `out` as it is."""
+
+
+class PacedRunner:
+    """Implements `Runner` by another one; the device hears of each plan before."""
+
+    def __init__(self, runner: Runner, device: PacedDevice) -> None:
+        self._runner, self._device = runner, device
+        self.masks = runner.masks
+
+    def launch(self, plan: StepPlan) -> InFlight:
+        """See Runner.launch."""
+        self._device.expect(plan)
+        return self._runner.launch(plan)
+
+    @property
+    def num_graphs(self) -> int:
+        """See Runner.num_graphs."""
+        return self._runner.num_graphs
+
+    @property
+    def num_graph_shapes(self) -> int:
+        """See Runner.num_graph_shapes."""
+        return self._runner.num_graph_shapes
+
+    @property
+    def num_graph_failures(self) -> int:
+        """See Runner.num_graph_failures."""
+        return self._runner.num_graph_failures
+
+    @property
+    def has_idle_work(self) -> bool:
+        """See Runner.has_idle_work."""
+        return self._runner.has_idle_work
+
+    def work_idly(self) -> None:
+        """See Runner.work_idly."""
+        self._runner.work_idly()
 
 
 class PacedBackend(GpuBackend):
@@ -49,15 +85,10 @@ class PacedBackend(GpuBackend):
         self._paced = device
 
     def make_runner(
-        self,
-        weights: DecoderWeights,
-        cache: KVCache,
-        limits: SchedulerLimits,
-        grammars: GrammarCache,
-        faults: FaultPlan | None,
+        self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, grammars: GrammarCache
     ) -> Runner:
         """See Backend.make_runner."""
-        return super().make_runner(weights, cache, limits, grammars, self._paced)
+        return PacedRunner(super().make_runner(weights, cache, limits, grammars), self._paced)
 
 
 @contextmanager

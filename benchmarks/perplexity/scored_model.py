@@ -17,7 +17,6 @@ from app.engine.execute.selection import select_backend
 from app.engine.schedule.step_plan import Chunk, Chunks, StepPlan, TableWrite
 from app.kernels.ops import Ops
 from app.models.loader import TensorSource, load_weights
-from app.models.parallel import ParallelContext
 from app.models.sources import open_source
 
 MAX_TOKENS = 512
@@ -44,7 +43,7 @@ class ScoredModel:
         tensors: AbstractContextManager[TensorSource]
         tensors = open_source(files, spec) if source is None else nullcontext(source)
         with tensors as opened:
-            weights = load_weights(spec, opened, ParallelContext(), packer=backend.packer)
+            weights = load_weights(spec, opened, packer=backend.packer)
         cache = KVCache(backend.kv_layout(), NUM_BLOCKS, 0, backend.ops)
         self._batch = BatchState(MAX_TOKENS, NUM_BLOCKS, MAX_TOKENS, config.cache.block_size)
         self._graph = backend.make_graph(weights, cache.layers, self._batch, backend.make_arena())

@@ -15,7 +15,6 @@ from torch import Tensor
 from app.checkpoint.inspection import ModelFiles
 from app.checkpoint.spec import ModelSpec
 from app.models.loader import TensorSource
-from app.models.mapped_file import Part
 from app.models.sources import open_source
 
 Weights = dict[str, Tensor]
@@ -30,9 +29,9 @@ class MemorySource(TensorSource):
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self._weights = weights
 
-    def read(self, name: str, part: Part, out: Tensor) -> None:
+    def read(self, name: str, out: Tensor) -> None:
         """See TensorSource.read."""
-        out.copy_(self._weights[name][part])
+        out.copy_(self._weights[name])
 
 
 def read_weights(files: ModelFiles, spec: ModelSpec) -> Weights:
@@ -40,7 +39,7 @@ def read_weights(files: ModelFiles, spec: ModelSpec) -> Weights:
     weights = {name: torch.empty(shape) for name, shape in spec.tensor_shapes().items()}
     with open_source(files, spec) as source:
         for name, tensor in weights.items():
-            source.read(name, tuple(slice(0, size) for size in tensor.shape), tensor)
+            source.read(name, tensor)
     return weights
 
 

@@ -24,8 +24,8 @@ from app.api.context import ApiContext, StreamTimers
 from app.api.page import Page
 from app.api.parse_request import ApiRequest, Parser
 from app.api.socket_stream import SocketStream
-from app.checkpoint.names import resolve
-from app.config.settings import Config, ModelConfig, make_config, served_name
+from app.checkpoint.names import resolve, served_name
+from app.config.settings import Config, ModelConfig, make_config
 from app.observe.metrics import Metrics
 from app.server.run import uvicorn_config
 from app.server.sockets import listen

@@ -15,22 +15,22 @@ from app.contract.errors import ModelLoading
 from app.contract.events import EngineEvent, TokenDelta
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
-from app.engine.faults import FaultPlan
-from app.engine.thread import EngineThread
 from app.runtime.clock import monotonic
 from app.streaming.bridge import AsyncEngine
 from tests.checkpoints import tiny
+from tests.engine import driving
+from tests.engine.execute.faulty_runner import FaultyRunner
 from tests.fakes import submit
 
 HANG_S = 120.0
 
 
 @asynccontextmanager
-async def engine_thread(faults: FaultPlan | None = None, **settings: object) -> AsyncIterator[AsyncEngine]:
+async def engine_thread(faults: FaultyRunner | None = None, **settings: object) -> AsyncIterator[AsyncEngine]:
     """A ready engine inside the `with` block; its thread must end with it."""
     torch.set_num_threads(1)
     config = make_config({"model": str(tiny("Llama")), "num_kv_blocks": 128, "max_queue": 100_000, **settings})
-    port = EngineThread(config, faults=faults)
+    port = driving.engine_thread(config, faults)
     engine = AsyncEngine(port, config)
     engine.start()
     async with asyncio.timeout(HANG_S):

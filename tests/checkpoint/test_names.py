@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from app.checkpoint.hub.hub_cache import HubName
-from app.checkpoint.names import default_served_name, hub_name, resolve
+from app.checkpoint.names import hub_name, resolve, served_name
+from app.config.settings import ModelConfig
 from app.contract.errors import ConfigurationError, ModelRefused
 
 
@@ -127,7 +129,17 @@ def test_only_hub_models_have_revisions(tmp_path: Path):
 @pytest.mark.parametrize(("model", "name"), [
     ("owner/name", "name"), ("owner/name:Q4_K_M", "name:Q4_K_M"), ("owner/name/m-Q8_0.gguf", "m-Q8_0"),
     ("/a/m-Q8_0-00001-of-00003.gguf", "m-Q8_0"), ("/a/m.GGUF", "m"), ("guide", "guide"), ("smollm2", "smollm2"),
-    ("/a/b/", "b"),
+    ("/a/b/", "b"), ("./guide", "guide"), ("/a/b/.", "b"), ("/a/b/x/..", "b"), ("~/models/m", "m"), ("/", "/"),
 ])  # fmt: skip
-def test_the_served_name_follows_from_the_name(model: str, name: str):
-    assert default_served_name(model) == name
+def test_the_served_name_follows_from_the_name_where_none_is_given(model: str, name: str):
+    assert served_name(ModelConfig(model=model)) == name
+    assert served_name(ModelConfig(model=model, served_model_name="mine")) == "mine"
+
+
+def test_the_served_name_does_not_follow_symlinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "v3").mkdir()
+    (tmp_path / "latest").symlink_to(tmp_path / "v3")
+    assert served_name(ModelConfig(model=str(tmp_path / "latest"))) == "latest"
+    monkeypatch.chdir(tmp_path / "v3")
+    assert served_name(ModelConfig(model=".")) == "v3"
+    assert served_name(ModelConfig(model="..")) == Path(os.getcwd()).parent.name

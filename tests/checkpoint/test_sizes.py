@@ -14,7 +14,6 @@ from app.config.settings import ModelConfig
 from app.kernels.cpu.library import load_library
 from app.kernels.cpu.packers import PanelPacker
 from app.models.loader import DummySource, load_weights
-from app.models.parallel import ParallelContext
 from app.models.sources import open_source
 from tests.checkpoints import ARCHITECTURES, tiny
 from tests.gguf_writer import model_fields, stored_tensors, text_fields, write_gguf
@@ -29,7 +28,7 @@ SHAPE = {"hidden_size": 128, "intermediate_size": 256, "vocab_size": 512, "head_
 def test_the_weights_take_the_computed_number_of_bytes(tied: bool, quantization: str | None, dtype: str):
     folder = tiny("Llama", tie_word_embeddings=tied, torch_dtype=dtype, **SHAPE)
     spec = read_spec(Checkpoint.open(folder, with_weights=False))
-    weights = load_weights(spec, DummySource(0), ParallelContext(), packer=PanelPacker(quantization))
+    weights = load_weights(spec, DummySource(0), packer=PanelPacker(quantization))
     assert weights.num_bytes == weight_bytes(spec, quantization)
 
 
@@ -38,7 +37,7 @@ def test_the_weights_take_the_computed_number_of_bytes(tied: bool, quantization:
 def test_unquantized_weights_take_their_number_times_their_width(architecture: str, tied: bool):
     spec = read_spec(Checkpoint.open(tiny(architecture, tie_word_embeddings=tied), with_weights=False))
     assert weight_bytes(spec, None) == 4 * spec.num_parameters() == sum(kept_bytes(spec, None).values())
-    kept = load_weights(spec, DummySource(0), ParallelContext()).num_bytes
+    kept = load_weights(spec, DummySource(0)).num_bytes
     # Each head has its own copy of the norm of queries or keys.
     copies = spec.num_layers * (spec.num_heads + spec.num_kv_heads - 2) * spec.head_dim if spec.qk_norm else 0
     assert kept == weight_bytes(spec, None) + 4 * copies
@@ -64,6 +63,6 @@ def test_weights_that_are_used_as_stored_take_the_computed_number_of_bytes(kind:
     file = write_gguf(tmp_path / "m.gguf", model_fields(folder, "Llama") | text_fields(folder), tensors)
     files, spec = inspect(ModelConfig(model=str(file), dtype="bfloat16"))
     with open_source(files, spec) as source:
-        weights = load_weights(spec, source, ParallelContext(), packer=PanelPacker(None, load_library()))
+        weights = load_weights(spec, source, packer=PanelPacker(None, load_library()))
     assert weights.num_bytes == weight_bytes(spec, None, stored_type_of(files, spec))
     assert (weights.num_bytes < weight_bytes(spec, None)) == (kind != "F16")

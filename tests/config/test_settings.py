@@ -1,14 +1,11 @@
 """Settings: one definition, four sources, and errors that name the setting."""
 
-import os
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.config.checks import is_loopback
-from app.config.settings import Config, ModelConfig, load_config, make_config, served_name, settings
+from app.config.settings import Config, load_config, make_config, settings
 from app.contract.errors import ConfigurationError
 
 NAMES = [item.name for item in settings()]
@@ -138,35 +135,6 @@ def test_an_invalid_size_in_a_file_is_rejected_with_its_key(tmp_path):
     file.write_text('kv_cache_memory = "4 parsecs"')
     with pytest.raises(ConfigurationError, match=r"^kv_cache_memory is '4 parsecs'"):
         load_config({}, {}, file)
-
-
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        ("guide", "guide"),
-        ("./guide", "guide"),
-        ("owner/name", "name"),
-        ("/models/Qwen3-0.6B/", "Qwen3-0.6B"),
-        ("/models/Qwen3-0.6B/.", "Qwen3-0.6B"),
-        ("/models/Qwen3-0.6B/x/..", "Qwen3-0.6B"),
-        ("~/models/m", "m"),
-        ("/", "/"),
-        ("/models/Qwen3-Q4_K_M.gguf", "Qwen3-Q4_K_M"),
-        ("/models/Qwen3-Q4_K_M-00002-of-00003.gguf", "Qwen3-Q4_K_M"),
-    ],
-)
-def test_the_served_name_is_the_last_part_of_the_path(model, name):
-    assert served_name(ModelConfig(model=model)) == name
-    assert served_name(ModelConfig(model=model, served_model_name="mine")) == "mine"
-
-
-def test_the_served_name_does_not_follow_symlinks(tmp_path, monkeypatch):
-    (tmp_path / "v3").mkdir()
-    (tmp_path / "latest").symlink_to(tmp_path / "v3")
-    assert served_name(ModelConfig(model=str(tmp_path / "latest"))) == "latest"
-    monkeypatch.chdir(tmp_path / "v3")
-    assert served_name(ModelConfig(model=".")) == "v3"
-    assert served_name(ModelConfig(model="..")) == Path(os.getcwd()).parent.name
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from app.config.settings import make_config
+from app.config.settings import Config, make_config
 from app.contract.admission import admit
 from app.contract.events import EngineEvent, Finished, RequestFailed, TokenDelta
 from app.contract.requests import EngineRequest
@@ -19,20 +19,36 @@ from app.engine.execute.cpu.batch import StepInputs
 from app.engine.execute.cpu.graph import HostGraph
 from app.engine.execute.cpu.runner import CpuRunner
 from app.engine.execute.interfaces import InFlight
-from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
+from app.engine.thread import EngineThread
+from app.runtime.clock import Clock, monotonic
 from app.text.grammar.cache import GrammarCache
+from tests.engine.execute.faulty_runner import FaultyRunner
 
 make_grammars: Callable[[], GrammarCache] = GrammarCache
 """How engines get their grammars; `served.serve` changes it."""
 
 
-def build(model: Path | str, *, faults: FaultPlan | None = None, **settings: object) -> Engine:
+def build(model: Path | str, *, faults: FaultyRunner | None = None, **settings: object) -> Engine:
     """An engine over a model's folder or file, computing on one thread."""
     torch.set_num_threads(1)
     defaults = {"num_kv_blocks": 128, "dtype": "auto"}
     config = make_config({"model": str(model), **defaults, **settings})
-    return build_engine(config, faults=faults, grammars=make_grammars())
+    engine = build_engine(config, grammars=make_grammars())
+    if faults is not None:
+        faults.wrap(engine)
+    return engine
+
+
+def engine_thread(config: Config, faults: FaultyRunner | None = None, clock: Clock = monotonic) -> EngineThread:
+    """An engine thread, whose steps go through `faults`."""
+
+    def build_faulty(progress: Callable[[float], None]) -> Engine:
+        engine = build_engine(config, progress=progress, is_serving=True)
+        faults.wrap(engine)
+        return engine
+
+    return EngineThread(config, build=None if faults is None else build_faulty, clock=clock)
 
 
 def request(engine: Engine, request_id: str, prompt: Sequence[int], **params: object) -> EngineRequest:

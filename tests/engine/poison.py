@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
+from tests.engine.execute.faulty_runner import FaultyRunner
 from tests.engine.execute.injected_faults import InjectedError
 
 
-class Poison(FaultPlan):
+class Poison(FaultyRunner):
     """Raises in every step that computes a token at or after a position of a prompt; `prompts` is {prompt: position}.
 
     With `together` a step raises only if it computes such tokens of two requests.
@@ -20,7 +20,7 @@ class Poison(FaultPlan):
         self._from: dict[int, int] = {}  # by sequence id
 
     def before_sample(self, plan: StepPlan) -> None:
-        """See FaultPlan."""
+        """See FaultyRunner."""
         for start in plan.row_starts:
             if start.prompt_token_ids in self._prompts:
                 self._from[start.sequence_id] = self._prompts[start.prompt_token_ids]

@@ -14,19 +14,19 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
 from app.engine.execute.cpu.runner import ComputedStep
 from app.engine.execute.masks import Masks
-from app.engine.faults import FaultPlan
 from app.engine.output_processor import OutputProcessor
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.step_plan import Sample, StepPlan, StepResult
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, generate, request
+from tests.engine.execute.faulty_runner import FaultyRunner
 from tests.engine.sequence_groups import TOKENIZER
 
 PROMPTS = {name: tuple(range(first, first + length)) for name, first, length in
            (("a", 10, 5), ("b", 40, 30), ("c", 90, 1), ("d", 120, 70), ("e", 200, 17))}  # fmt: skip
 
 
-class LaunchFaults(FaultPlan):
+class LaunchFaults(FaultyRunner):
     """Raises at the given launches, counted from 1."""
 
     def __init__(self, *launches: int, error: Callable[[], BaseException] = lambda: RuntimeError("a fault")) -> None:
@@ -36,7 +36,7 @@ class LaunchFaults(FaultPlan):
         self.failed: list[StepPlan] = []
 
     def before_launch(self, plan: StepPlan) -> None:
-        """See FaultPlan."""
+        """See FaultyRunner."""
         self.num_launches += 1
         if self.num_launches in self.launches:
             self.failed.append(plan)

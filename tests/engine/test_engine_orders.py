@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from app.contract.events import Finished, FinishReason, RequestFailed
 from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
-from app.engine.faults import FaultPlan
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, generate, request
+from tests.engine.execute.faulty_runner import FaultyRunner
 
 NUM_REQUESTS = 7
 NAMES = st.integers(0, NUM_REQUESTS - 1)
@@ -22,14 +22,14 @@ CALLS = st.lists(
 )
 
 
-class FailOnDemand(FaultPlan):
+class FailOnDemand(FaultyRunner):
     """Raises at the next launch if `is_due`."""
 
     def __init__(self) -> None:
         self.is_due = False
 
     def before_launch(self, plan: object) -> None:
-        """See FaultPlan."""
+        """See FaultyRunner."""
         if self.is_due:
             self.is_due = False
             raise RuntimeError("a fault")

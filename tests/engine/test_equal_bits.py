@@ -111,7 +111,6 @@ def check_history(data: st.DataObject) -> EngineStats:
     engine = engine_for(
         model,
         dtype,
-        faults=InjectedFaults(before_sample=faults),
         block_size=block_size,
         num_kv_blocks=num_tokens // block_size,
         max_num_batched_tokens=data.draw(st.sampled_from((16, 17, 24, 61, 96, 512)), label="token budget"),
@@ -120,6 +119,7 @@ def check_history(data: st.DataObject) -> EngineStats:
         swap_space=scale * data.draw(st.sampled_from((0, 2**18, 2**23)), label="host memory"),
     )
     recorder = LogitRecorder(engine)
+    InjectedFaults(before_sample=faults).wrap(engine)
     rng = random.Random(num_prompt)
     requests = [other(engine, index, length, num_prompt, rng) for index, length in enumerate(others)]
     index = data.draw(st.integers(0, len(others)), label="index of the target")

@@ -23,6 +23,7 @@ from app.text.tool_choice import choose_tools
 from tests.checkpoints import tiny
 from tests.engine.constrained import Constrained, answer_all
 from tests.engine.driving import LogitRecorder, Run, build, request
+from tests.engine.execute.faulty_runner import FaultyRunner
 from tests.engine.execute.injected_faults import InjectedFaults
 
 KEYS = ("first_name", "house_number", "registered")
@@ -47,10 +48,12 @@ PROMPT = random.Random(3).choices(range(4, 290), k=23)
 OPEN, CLOSE = 70, 71
 
 
-def engine_for(model: str = "Mistral", **settings: Any) -> Engine:
+def engine_for(model: str = "Mistral", *, faults: FaultyRunner | None = None, **settings: Any) -> Engine:
     """An engine over a tiny random model."""
     built = build(tiny(model, sliding_window=8), **{"itl_target": 0.0, **settings})
     built.runner._clock = lambda: 0.0
+    if faults is not None:
+        faults.wrap(built)
     return built
 
 

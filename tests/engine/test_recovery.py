@@ -9,11 +9,11 @@ from app.contract.errors import EngineFailed
 from app.contract.events import Finished, RequestFailed, TokenDelta
 from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
-from app.engine.faults import FaultPlan
 from app.engine.recovery import MAX_FAULTS, is_device_broken, is_out_of_memory
 from app.engine.schedule.step_plan import StepPlan
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
+from tests.engine.execute.faulty_runner import FaultyRunner
 from tests.engine.execute.injected_faults import InjectedFaults
 from tests.engine.poison import Poison
 
@@ -25,7 +25,7 @@ def prompt_of(number: int) -> tuple[int, ...]:
     return tuple(range(10 + 20 * number, 15 + 24 * number))
 
 
-def engine(faults: FaultPlan | None = None, **settings: object) -> Engine:
+def engine(faults: FaultyRunner | None = None, **settings: object) -> Engine:
     defaults = {"max_num_batched_tokens": 48, "max_num_seqs": 16, "itl_target": 0.0}
     return build(tiny("Llama"), faults=faults, **{**defaults, **settings})
 
@@ -56,7 +56,7 @@ def outputs(run: Run) -> dict[tuple[str, int], list[int]]:
     return found
 
 
-def run_requests(faults: FaultPlan | None = None, **settings: object) -> Run:
+def run_requests(faults: FaultyRunner | None = None, **settings: object) -> Run:
     """Run all requests in an engine with these faults; its integrity is checked after every step."""
     built = engine(faults, **settings)
     run = Run(built)
@@ -200,7 +200,7 @@ def test_only_errors_that_stay_count_as_a_broken_device():
 
 
 def test_an_engine_with_too_many_faults_gives_up(caplog):
-    class EverySecondLaunch(FaultPlan):
+    class EverySecondLaunch(FaultyRunner):
         def __init__(self) -> None:
             self.num_launches = 0
 
@@ -229,14 +229,14 @@ def test_culprits_do_not_count_towards_giving_up(caplog):
     assert built.stats().num_failed_requests == 2 * MAX_FAULTS
 
 
-class TooLittleMemory(FaultPlan):
+class TooLittleMemory(FaultyRunner):
     """Steps of more than `num_tokens` tokens run out of memory."""
 
     def __init__(self, num_tokens: int) -> None:
         self._num_tokens = num_tokens
 
     def before_sample(self, plan: StepPlan) -> None:
-        """See FaultPlan."""
+        """See FaultyRunner."""
         if plan.num_tokens > self._num_tokens:
             raise MemoryError
 
@@ -275,7 +275,7 @@ def test_requests_that_end_before_they_gain_a_token_are_forgotten(caplog):
 
 
 def test_an_engine_gives_up_if_every_step_fails(caplog):
-    class EveryStep(FaultPlan):
+    class EveryStep(FaultyRunner):
         def before_sample(self, plan: StepPlan) -> None:
             raise RuntimeError("always")
 

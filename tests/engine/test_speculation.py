@@ -22,6 +22,7 @@ from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from tests.checkpoints import tiny
 from tests.engine.driving import LogitRecorder, Run, build, generate, request
+from tests.engine.execute.faulty_runner import FaultyRunner
 from tests.engine.execute.injected_faults import InjectedFaults
 from tests.engine.poison import Poison
 from tests.quantized_models import QUANTIZED, quantized_model
@@ -34,10 +35,12 @@ def engine(longest: int, **settings: object) -> Engine:
     return build_timeless(tiny("Mistral", sliding_window=1), speculative_ngram=longest, **settings)
 
 
-def build_timeless(model: Path | str, **settings: object) -> Engine:
+def build_timeless(model: Path | str, *, faults: FaultyRunner | None = None, **settings: object) -> Engine:
     """An engine whose steps take no time."""
     built = build(model, **{"itl_target": 0.0, **settings})
     built.runner._clock = lambda: 0.0
+    if faults is not None:
+        faults.wrap(built)
     return built
 
 

@@ -14,11 +14,11 @@ from app.contract.events import EngineEvent, Finished, FinishReason, TokenDelta
 from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.contract.sampling_params import SamplingParams
 from app.engine.build import build_engine
-from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
 from app.engine.thread import EngineThread
 from tests.checkpoints import tiny
-from tests.engine.driving import build, generate, request
+from tests.engine.driving import build, engine_thread, generate, request
+from tests.engine.execute.faulty_runner import FaultyRunner
 from tests.engine.scripted_engine import (
     HANG_S,
     MODEL_INFO,
@@ -212,14 +212,14 @@ def test_a_thread_that_never_started_has_ended():
 # --- With the real engine --------------------------------------------------------------------------------------
 
 
-class FailAt(FaultPlan):
+class FailAt(FaultyRunner):
     """Raises at one launch."""
 
     def __init__(self, launch: int) -> None:
         self.num_left = launch
 
     def before_launch(self, plan: StepPlan) -> None:
-        """See FaultPlan."""
+        """See FaultyRunner."""
         self.num_left -= 1
         if self.num_left == 0:
             raise RuntimeError("a fault")
@@ -231,7 +231,7 @@ def test_a_fault_changes_no_token_of_the_real_engine(caplog: pytest.LogCaptureFi
     requests = [request(reference, f"r{i}", range(10 + i, 30 + i), temperature=0.7, seed=i) for i in range(4)]
     expected = generate(reference, requests)
     config = make_config({"model": str(folder), "num_kv_blocks": 64, "max_num_seqs": 2})
-    thread, delivered = EngineThread(config, faults=FailAt(9)), ReportCollector()
+    thread, delivered = engine_thread(config, FailAt(9)), ReportCollector()
     thread.start(delivered)
     thread.post(Submit(requests[0]))
     thread.post(Submit(requests[1]))

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from app.kernels.ops import LinearWeight, PagedBatch
-from app.kernels.reference import ReferenceOps
 from app.kernels.triton.attention import PagedAttention
 from app.kernels.triton.triton_ops import CublasProducts, InvariantProducts, TritonOps
 from tests.gpu.driving import CUDA, noise, unwritten
 from tests.kernels.batches import Heads, Step
+from tests.kernels.reference import ReferenceOps
 from tests.kernels.triton.batches import device_batch
 
 HEADS = {"d128": Heads(32, 8, 128), "d64": Heads(32, 8, 64), "qwen-0.6b": Heads(16, 8, 128), "odd": Heads(6, 2, 80)}

@@ -7,7 +7,7 @@ import pytest
 from app.kernels.cpu.native_ops import NativeOps
 from app.kernels.cpu.torch_ops import TorchOps
 from app.kernels.ops import Ops, pad_rows
-from app.kernels.reference import ReferenceOps
+from tests.kernels.reference import ReferenceOps
 
 
 def test_row_counts_are_padded_to_multiples_of_eight():

@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional
 
 from app.kernels.ops import LinearWeight
-from app.kernels.reference import ReferenceOps
 from tests.kernels.batches import Heads, make_step, noise
+from tests.kernels.reference import ReferenceOps
 
 
 @pytest.mark.parametrize("window", [None, 1, 5])

@@ -16,12 +16,11 @@ from app.checkpoint.sizes import weight_bytes
 from app.config.settings import make_config
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.kernels.ops import PagedBatch
-from app.kernels.reference import ReferenceOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import SafetensorsSource, load_weights
-from app.models.parallel import ParallelContext
 from app.models.rope import rope_tables
 from tests.engine.driving import LogitRecorder, build, generate, request
+from tests.kernels.reference import ReferenceOps
 from tests.models.saved_models import NAMES, saved
 
 PROMPT = tuple(random.Random(3).choices(range(4, 300), k=40))
@@ -62,13 +61,13 @@ def test_greedy_answers_are_those_of_transformers(name: str):
 def test_reference_operations_give_the_logits_of_transformers(name: str):
     checkpoint, spec = inspect(make_config({"model": str(saved(name)[0])}).model)
     with SafetensorsSource(checkpoint) as source:
-        weights = load_weights(spec, source, ParallelContext())
+        weights = load_weights(spec, source)
     num_tokens, ops = len(PROMPT), ReferenceOps()
     layout = KVLayout(64, spec.num_layers, spec.num_kv_heads, spec.head_dim, torch.float32)
     arena = Arena.allocate(spec, num_tokens, num_tokens, torch.float32)
     tables = torch.tensor([[0], [1]], dtype=torch.int32)
     ops.begin_step(PagedBatch(num_tokens, torch.arange(num_tokens), torch.ones(num_tokens).long(), tables, 64))
-    decoder = Decoder(spec, weights, rope_tables(spec, 64, torch.float32), ops, ParallelContext())
+    decoder = Decoder(spec, weights, rope_tables(spec, 64, torch.float32), ops)
     logits = decoder.forward(torch.tensor(PROMPT), torch.arange(num_tokens), KVCache(layout, 2).layers, arena)
     assert relative_error(logits, expected_logits(name, PROMPT)) < 1e-5
 
@@ -103,7 +102,7 @@ def test_bfloat16_is_nearly_as_exact_as_in_transformers(name: str, is_eager: boo
 def test_weights_take_the_memory_that_is_planned():
     checkpoint, spec = inspect(make_config({"model": str(saved("granite", torch.bfloat16)[0])}).model)
     with SafetensorsSource(checkpoint) as source:
-        assert load_weights(spec, source, ParallelContext()).num_bytes == weight_bytes(spec, None)
+        assert load_weights(spec, source).num_bytes == weight_bytes(spec, None)
 
 
 def test_quantized_weights_of_reordered_heads_stay_near_the_exact_ones():

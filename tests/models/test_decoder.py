@@ -15,12 +15,11 @@ from app.checkpoint.hf_config import read_spec
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.kernels.cpu.torch_ops import TorchOps
 from app.kernels.ops import LinearWeight, PagedBatch
-from app.kernels.reference import ReferenceOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import SafetensorsSource, load_weights
-from app.models.parallel import ParallelContext
 from app.models.rope import rope_tables
 from tests.checkpoints import ARCHITECTURES, tiny
+from tests.kernels.reference import ReferenceOps
 
 VIEWS = {"aten.view", "aten.slice", "aten.alias", "aten.detach", "aten._unsafe_view", "aten.t", "aten.transpose"}
 LAYER = ["linear", "qk_norm_rope_kv_write", "paged_attention", "linear", "add_rms_norm", "linear", "silu_mul",
@@ -66,7 +65,7 @@ def model(architecture: str, num_tokens: int, num_logit_rows: int, **fields: obj
     checkpoint = Checkpoint.open(tiny(architecture, **fields))
     spec = read_spec(checkpoint, "float32")
     with SafetensorsSource(checkpoint) as source:
-        weights = load_weights(spec, source, ParallelContext())
+        weights = load_weights(spec, source)
     arena = Arena.allocate(spec, num_tokens, num_logit_rows, torch.float32).first(num_tokens, num_logit_rows)
     layout = KVLayout(16, spec.num_layers, spec.num_kv_heads, spec.head_dim, torch.float32)
     ids_T = torch.arange(10, 10 + num_tokens)
@@ -78,7 +77,7 @@ def model(architecture: str, num_tokens: int, num_logit_rows: int, **fields: obj
 def test_the_model_computes_through_ops_only(architecture: str):
     with model(architecture, 16, 8) as (spec, weights, arena, cache, ids_T, logit_rows_R):
         ops = RecordingOps(arena)
-        decoder = Decoder(spec, weights, rope_tables(spec, 64, torch.float32), ops, ParallelContext())
+        decoder = Decoder(spec, weights, rope_tables(spec, 64, torch.float32), ops)
         with OnlyViews():
             logits = decoder.forward(ids_T, logit_rows_R, cache.layers, arena)
         assert logits.data_ptr() == arena.logits_RV.data_ptr()
@@ -110,7 +109,7 @@ def test_eager_ops_compute_what_reference_ops_compute(architecture: str):
             tables = torch.tensor([[0, 0], [3, 0]], dtype=torch.int32)
             state_rows_T = (torch.arange(16) < 13).long()
             ops.begin_step(PagedBatch(13, positions_T, state_rows_T, tables, 16))
-            decoder = Decoder(spec, weights, rope_tables(spec, 64, torch.float32), ops, ParallelContext())
+            decoder = Decoder(spec, weights, rope_tables(spec, 64, torch.float32), ops)
             results.append(decoder.forward(ids_T, logit_rows_R, cache.layers, arena)[:13].clone())
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-4)
 

@@ -14,13 +14,12 @@ from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_spec
 from app.contract.errors import ModelRefused
 from app.kernels.ops import PagedBatch
-from app.kernels.reference import ReferenceOps
 from app.models.decoder import Arena, Decoder
 from app.models.kv_scales import E4M3_MAX, HEADROOM, MAX_EXPONENT, MIN_EXPONENT, KVScales, read_kv_scales
 from app.models.loader import DTYPES, SafetensorsSource, load_weights
-from app.models.parallel import ParallelContext
 from app.models.rope import rope_tables
 from tests.checkpoints import ARCHITECTURES, damaged_copy, tiny
+from tests.kernels.reference import ReferenceOps
 
 NUM_TOKENS = 24
 
@@ -30,7 +29,7 @@ def forward(folder: Path, scales: KVScales | None, dtype: str) -> tuple[Tensor, 
     checkpoint = Checkpoint.open(folder)
     spec = read_spec(checkpoint, dtype)
     with SafetensorsSource(checkpoint) as source:
-        weights = load_weights(spec, source, ParallelContext())
+        weights = load_weights(spec, source)
     if scales is not None:
         scales.fold(weights, spec)
     cache = torch.zeros(spec.num_layers, 2, 3, 16, spec.num_kv_heads, spec.head_dim, dtype=DTYPES[dtype])
@@ -39,7 +38,7 @@ def forward(folder: Path, scales: KVScales | None, dtype: str) -> tuple[Tensor, 
     tables = torch.tensor([[0, 0], [1, 2]], dtype=torch.int32)
     ops.begin_step(PagedBatch(NUM_TOKENS, positions, rows, tables, 16))
     ropes = rope_tables(spec, NUM_TOKENS, torch.float32)
-    decoder = Decoder(spec, weights, ropes, ops, ParallelContext())
+    decoder = Decoder(spec, weights, ropes, ops)
     layers = [(layer[0], layer[1]) for layer in cache]
     logits = decoder.forward(torch.arange(5, 5 + NUM_TOKENS), torch.arange(8) * 3, layers, arena)
     return logits, cache

@@ -14,7 +14,6 @@ from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_spec
 from app.contract.errors import ModelRefused
 from app.models.loader import DTYPES, DummySource, SafetensorsSource, load_weights
-from app.models.parallel import ParallelContext
 from app.models.weights import DecoderWeights
 from tests.checkpoints import ARCHITECTURES, damaged_copy, tiny
 
@@ -24,12 +23,12 @@ def load(folder: Path, dtype: str = "auto", shares: list[float] | None = None) -
     checkpoint = Checkpoint.open(folder)
     with SafetensorsSource(checkpoint) as source:
         spec = read_spec(checkpoint, dtype)
-        return load_weights(spec, source, ParallelContext(), (shares if shares is not None else []).append)
+        return load_weights(spec, source, (shares if shares is not None else []).append)
 
 
 def dummy(folder: Path, seed: int) -> DecoderWeights:
     """Random weights for the config of a folder."""
-    return load_weights(read_spec(Checkpoint.open(folder)), DummySource(seed), ParallelContext())
+    return load_weights(read_spec(Checkpoint.open(folder)), DummySource(seed))
 
 
 def tensors(weights: DecoderWeights) -> list[torch.Tensor]:
@@ -137,11 +136,3 @@ def test_a_file_that_is_not_as_its_header_said_is_named_in_the_error(
     change(folder / "model.safetensors")
     with pytest.raises(ModelRefused, match=rf"model\.safetensors {words}"), SafetensorsSource(checkpoint):
         pass
-
-
-def test_more_than_one_process_is_rejected():
-    with pytest.raises(NotImplementedError, match="tp_size"):
-        ParallelContext(tp_size=2)
-    alone, x = ParallelContext(), torch.ones(3)
-    alone.all_reduce(x)
-    assert alone.all_gather(x) is x and alone.shard(12) == slice(0, 12)

@@ -44,7 +44,6 @@ from app.config.settings import make_config
 from app.kernels.cpu.library import load_library
 from app.kernels.cpu.packers import PanelPacker
 from app.models.loader import load_weights
-from app.models.parallel import ParallelContext
 from app.models.sources import open_source
 
 def resident(name):
@@ -56,7 +55,7 @@ before = resident("VmRSS")
 Path("/proc/self/clear_refs").write_text("5")  # resets the peak
 with open_source(files, spec) as source:
     packer = PanelPacker(sys.argv[2] or None, load_library())
-    weights = load_weights(spec, source, ParallelContext(), packer=packer)
+    weights = load_weights(spec, source, packer=packer)
 print(resident("VmHWM") - before, resident("VmRSS") - before)
 """
 

@@ -19,30 +19,31 @@ import httpx
 import torch
 
 from app.api.app import create_app
-from app.config.settings import make_config, served_name
+from app.checkpoint.names import served_name
+from app.config.settings import make_config
 from app.contract.engine_status import EngineState
-from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
-from app.engine.thread import EngineThread
 from app.observe.log import ACCESS_LOGGER, JsonFormatter
 from app.observe.metrics import Metrics
 from app.runtime.clock import monotonic
 from app.streaming.bridge import AsyncEngine
 from tests.api.serving import load_text, serving, until
 from tests.checkpoints import tiny
+from tests.engine.driving import engine_thread
+from tests.engine.execute.faulty_runner import FaultyRunner
 
 HANG_S = 60
 _SAMPLE = re.compile(r"(\S+?)(?:\{(.*)\})? (\S+)")
 
 
-class StepGate(FaultPlan):
+class StepGate(FaultyRunner):
     """Each step waits until the test allows it."""
 
     def __init__(self, allowed: int = 0) -> None:
         self._may_step = threading.Semaphore(allowed)
 
     def before_launch(self, plan: StepPlan) -> None:
-        """See FaultPlan."""
+        """See FaultyRunner."""
         assert self._may_step.acquire(timeout=HANG_S), "this step was never allowed"
 
     def allow(self, count: int = 10_000) -> None:
@@ -149,13 +150,13 @@ def completion(**body: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def run_server(
-    faults: FaultPlan | None = None, folder: Path | None = None, **settings: object
+    faults: FaultyRunner | None = None, folder: Path | None = None, **settings: object
 ) -> AsyncIterator[RunningServer]:
     """Serve a tiny model inside the `with` block; the engine thread must end with it."""
     torch.set_num_threads(1)
     config = make_config({"model": str(folder or tiny("Llama")), "num_kv_blocks": 128, **settings})
     metrics, clock = Metrics(served_name(config.model)), OffsetClock()
-    thread = EngineThread(config, faults=faults, clock=clock)
+    thread = engine_thread(config, faults, clock)
     engine = AsyncEngine(thread, config, metrics.observe)
     app = create_app(engine, config, load_text(config), metrics)
     engine.start()

@@ -20,13 +20,13 @@ import threading
 from app.api import parse_request
 from app.commands import serve as command
 from app.commands.options import Parser, read_config
-from app.engine.faults import FaultPlan
 from app.engine.thread import EngineThread
 from app.observe.console import Console
 from app.observe.log_writer import LogWriter
 from app.runtime.clock import monotonic
 from app.server import lifecycle
 from app.server.run import serve
+from tests.engine.execute.faulty_runner import FaultyRunner
 
 HANGS_AT_LAUNCH = 3
 LONG_S = 1e9
@@ -39,17 +39,29 @@ def hang_for_ever() -> None:
     threading.Event().wait()
 
 
-class HangingStep(FaultPlan):
+class HangingStep(FaultyRunner):
     """A step that never ends."""
 
     def __init__(self) -> None:
         self._num_launches = 0
 
     def before_launch(self, plan: object) -> None:
-        """See FaultPlan."""
+        """See FaultyRunner."""
         self._num_launches += 1
         if self._num_launches == HANGS_AT_LAUNCH:
             hang_for_ever()
+
+
+def hang_in_a_step() -> None:
+    """Let a step of the engine never end."""
+    build = EngineThread._build_engine
+
+    def build_hanging(thread: EngineThread, progress: object) -> object:
+        engine = build(thread, progress)
+        HangingStep().wrap(engine)
+        return engine
+
+    EngineThread._build_engine = build_hanging
 
 
 class HangingConsole(Console):
@@ -112,6 +124,7 @@ def main(kind: str, arguments: list[str]) -> None:
     match kind:
         case "engine":
             show_failures_until_told()
+            hang_in_a_step()
         case "load":
             load_when_told()
         case "text":
@@ -121,7 +134,7 @@ def main(kind: str, arguments: list[str]) -> None:
         case "folders":
             os.environ["XDG_CACHE_HOME"] = "/proc/none"
             tempfile._candidate_tempdir_list = list
-    serve(config, console, writer, faults=HangingStep() if kind == "engine" else None)
+    serve(config, console, writer)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.kv.kv_events import BlockRemoved, BlockStored
-from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import (
     FINISHED,
     PAUSED,
@@ -36,7 +34,6 @@ MOVES: dict[SequenceStatus, frozenset[SequenceStatus]] = {
     before: frozenset({before, *after, *chain.from_iterable(TRANSITIONS[status] for status in after)}) - {FINISHED}
     for before, after in TRANSITIONS.items()
 }
-READ_EVERY = 16  # steps
 HOLDING = (RUNNING, PAUSED)
 AWAY = (PREEMPTED, SWAPPED)
 
@@ -56,27 +53,6 @@ class Snapshot(NamedTuple):
     num_preemptions: int
 
 
-class KVEventReader:
-    """Reads the KV events; together they must give the content of the prefix cache."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self._last_event_id = 0
-        self._known: set[bytes] = set()
-
-    def read(self) -> None:
-        """Read the new events, and compare."""
-        for event in self._scheduler.tables.cache.listen().since(self._last_event_id):
-            self._last_event_id = event.event_id
-            if isinstance(event, BlockStored):
-                self._known.add(event.block_hash)
-            elif isinstance(event, BlockRemoved):
-                self._known.remove(event.block_hash)
-            else:
-                self._known.clear()
-        assert len(self._known) == len(self._scheduler.tables.cache), "the KV events differ from the prefix cache"
-
-
 class InvariantChecker:
     """Checks the rules of a simulation before and after each call."""
 
@@ -87,7 +63,6 @@ class InvariantChecker:
         self.patience = 64 + 4 * min(limits.max_model_len, limits.num_blocks * limits.block_size)
         self.is_fair = simulation.scenario.policy == "fair"
         self.is_shrinking = False
-        self.reader = KVEventReader(simulation.scheduler)
         self.prompt_waits = PromptWaits(simulation)
         self.num_idle = 0  # steps since a sequence gained a token or ended
         self._last_progress = (-1, -1)
@@ -156,8 +131,6 @@ class InvariantChecker:
         i3_i9_unused_blocks_are_free(simulation)
         if self.is_fair:
             self.seat_waits.check(simulation)
-        if simulation.num_steps % READ_EVERY == 0:
-            self.reader.read()
         progress = (simulation.counts["ended"], sum(each.num_gained for each in simulation.clients.values()))
         self.num_idle = self.num_idle + 1 if progress == self._last_progress else 0
         self._last_progress = progress
@@ -224,7 +197,6 @@ def i11_nothing_leaks(simulation: Simulation) -> None:
     assert scheduler.deadlines.next_time is None
     scheduler.tables.cache.clear()
     scheduler.tables.swap.cache.clear()
-    simulation.checker.reader.read()
     scheduler.check_integrity()
 
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.masks import Masks
-from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.step_plan import StepPlan, StepResult
 from app.kernels.ops import Ops
@@ -106,11 +105,6 @@ class Backend(Protocol):
         """Allocate the memory that steps need besides weights and cache; return its bytes."""
 
     def make_runner(
-        self,
-        weights: DecoderWeights,
-        cache: KVCache,
-        limits: SchedulerLimits,
-        grammars: GrammarCache,
-        faults: FaultPlan | None,
+        self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, grammars: GrammarCache
     ) -> Runner:
         """Return the runner of steps over weights and cache, whose masks come from `grammars`."""

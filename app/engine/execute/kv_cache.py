@@ -23,7 +23,7 @@ MIN_AHEAD = 128
 class KVLayout:
     """The shape of one block in every layer; NHD = [block_size, kv_heads, head_dim] for keys and for values.
 
-    `num_kv_heads` are those of this rank. Blocks may go from one cache to another if their layouts are equal.
+    Blocks may go from one cache to another if their layouts are equal.
     """
 
     block_size: int

@@ -37,7 +37,7 @@ def test_a_step_begins_where_the_one_before_it_ends():
 def test_it_is_told_the_plan_of_a_step_and_of_padding_none():
     asked = []
     device = PacedDevice(lambda shape, plan: asked.append((shape, plan)) or 0.0, VOCAB)
-    device.before_launch("a plan")
+    device.expect("a plan")
     for _ in range(2):
         device.run(partial(STEP.run, SHAPE))
     assert asked == [(SHAPE, "a plan"), (SHAPE, None)]

@@ -1,19 +1,19 @@
-"""A FaultPlan that raises at chosen calls of its hooks."""
+"""A FaultyRunner that raises at chosen calls of its hooks."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
 
-from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
+from tests.engine.execute.faulty_runner import FaultyRunner
 
 
 class InjectedError(RuntimeError):
     """Raised by tests only, never by the product."""
 
 
-class InjectedFaults(FaultPlan):
+class InjectedFaults(FaultyRunner):
     """Raises at chosen calls of each hook, counted from 1: `InjectedFaults(before_sample={3, 4})`.
 
     `seen` lists every call as (hook, step); `error` is the type that is raised.
@@ -26,19 +26,19 @@ class InjectedFaults(FaultPlan):
         self._counts: Counter[str] = Counter()
 
     def before_launch(self, plan: StepPlan) -> None:
-        """See FaultPlan."""
+        """See FaultyRunner."""
         self._call("before_launch", plan)
 
     def before_transfer(self, plan: StepPlan) -> None:
-        """See FaultPlan."""
+        """See FaultyRunner."""
         self._call("before_transfer", plan)
 
     def before_sample(self, plan: StepPlan) -> None:
-        """See FaultPlan."""
+        """See FaultyRunner."""
         self._call("before_sample", plan)
 
     def before_result(self, plan: StepPlan) -> None:
-        """See FaultPlan."""
+        """See FaultyRunner."""
         self._call("before_result", plan)
 
     def _call(self, hook: str, plan: StepPlan) -> None:

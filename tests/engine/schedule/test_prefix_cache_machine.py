@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.engine.schedule.kv.block_pool import BlockPool
-from app.engine.schedule.kv.kv_events import AllCleared, BlockStored
 from app.engine.schedule.kv.prefix_cache import PrefixCache, chain_context, extend_chain
 
 NUM_BLOCKS = 8
@@ -87,13 +86,11 @@ class CacheMachine(RuleBasedStateMachine):
         super().__init__()
         self.pool = BlockPool(NUM_BLOCKS)
         self.cache = PrefixCache(self.pool)
-        self.events = self.cache.listen(capacity=6)
         self.evicted = []
         self.pool.on_evict = self.record_eviction
         self.model = Model()
         self.tables = []  # (table, text, last step)
         self.step = 0
-        self.blocks_by_hash, self.last_event_id = {}, 0
 
     def record_eviction(self, block_id):
         self.evicted.append(block_id)
@@ -212,20 +209,6 @@ class CacheMachine(RuleBasedStateMachine):
             self.cache.clear()
             self.model.text.clear()
             self.model.lru.clear()
-
-    @rule()
-    def read_events(self):
-        for event in self.events.since(self.last_event_id):
-            self.last_event_id = event.event_id
-            if isinstance(event, AllCleared):
-                self.blocks_by_hash.clear()
-            elif isinstance(event, BlockStored):
-                self.blocks_by_hash[event.block_hash] = event
-            else:
-                del self.blocks_by_hash[event.block_hash]
-        found = {content.hash: content for content in map(self.cache.content_of, self.model.text)}
-        assert self.blocks_by_hash.keys() == found.keys()
-        assert all(self.blocks_by_hash[key].parent_hash == content.parent for key, content in found.items())
 
     @precondition(lambda self: self.tables)
     @rule(data=st.data())

@@ -30,13 +30,12 @@ from app.kernels.cpu.native_ops import NativeOps, QuantizedRows, Recorder
 from app.kernels.cpu.packers import PanelPacker
 from app.kernels.cpu.records import Code
 from app.kernels.ops import LinearWeight
-from app.kernels.reference import ReferenceOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import SafetensorsSource, load_weights
-from app.models.parallel import ParallelContext
 from app.models.rope import rope_tables
 from app.models.weights import DecoderWeights, Packer
 from tests.checkpoints import tiny
+from tests.kernels.reference import ReferenceOps
 
 MODELS: dict[str, tuple[str, dict[str, object]]] = {
     "llama": ("Llama", {"attention_bias": True, "mlp_bias": True}),
@@ -126,7 +125,7 @@ def weights_of(name: str, dtype: str, quantization: str | None, *, is_packed: bo
     checkpoint, spec = inspect(config_of(name, dtype, quantization).model)
     packer: Packer = PanelPacker(quantization) if is_packed else UnpackedPacker(quantization)
     with SafetensorsSource(checkpoint) as source:
-        return load_weights(spec, source, ParallelContext(), packer=packer)
+        return load_weights(spec, source, packer=packer)
 
 
 class Model:
@@ -180,7 +179,7 @@ class Model:
 
     def _eager(self, weights: DecoderWeights, ops: NativeOps | ReferenceOps, arena: Arena, cache: KVCache) -> HostGraph:
         ropes = rope_tables(self.spec, 16 * MAX_BLOCKS, torch.float32)
-        return EagerGraph(Decoder(self.spec, weights, ropes, ops, ParallelContext()), cache.layers, arena)
+        return EagerGraph(Decoder(self.spec, weights, ropes, ops), cache.layers, arena)
 
 
 def _plain_layout(layout: KVLayout) -> KVLayout:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from app.kernels.cpu.torch_ops import TorchOps
 from app.kernels.ops import LinearWeight, Ops, PagedBatch
-from app.kernels.reference import ReferenceOps
 from tests.kernels.batches import Heads, Step, make_step, noise
+from tests.kernels.reference import ReferenceOps
 
 TOLERANCES = {
     torch.float32: {"rtol": 1e-5, "atol": 1e-5},

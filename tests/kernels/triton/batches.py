@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 
 from app.kernels.ops import PagedBatch
-from app.kernels.reference import ReferenceOps
 from app.kernels.triton.row_layout import TABLE, row_width
 from app.kernels.triton.work import MixedWork, Sizes, Work
 from tests.kernels.batches import Heads, Step, make_step
+from tests.kernels.reference import ReferenceOps
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from app.kernels.reference import ReferenceOps
 from app.kernels.triton import blocks
+from tests.kernels.reference import ReferenceOps
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.bfloat16, torch.float8_e4m3fn]

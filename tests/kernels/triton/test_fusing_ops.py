@@ -12,17 +12,16 @@ from torch import Tensor
 from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_model
 from app.kernels.ops import LinearWeight, Ops, PagedBatch
-from app.kernels.reference import ReferenceOps
 from app.kernels.triton import fusing_ops, matvec
 from app.kernels.triton.attention import PagedAttention
 from app.kernels.triton.fusing_ops import FusingOps
 from app.kernels.triton.triton_ops import CublasProducts, TritonOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import SafetensorsSource, load_weights
-from app.models.parallel import ParallelContext
 from app.models.rope import rope_tables
 from tests.checkpoints import tiny
 from tests.kernels.batches import Heads, noise
+from tests.kernels.reference import ReferenceOps
 from tests.kernels.triton.batches import DEVICE, device_batch
 from tests.models.saved_models import saved
 
@@ -42,7 +41,6 @@ class DecoderSetup:
             self.weights = load_weights(
                 spec,
                 source,
-                ParallelContext(),
                 allocate=lambda *shape, dtype: torch.empty(shape, dtype=dtype).to(DEVICE_0),
             )
         self.heads = Heads(spec.num_heads, spec.num_kv_heads, spec.head_dim)
@@ -72,7 +70,7 @@ class DecoderSetup:
         ops.begin_step(batch or self.batch)
         count = self.batch.num_tokens
         rows = torch.arange(count, dtype=torch.int32, device=DEVICE_0)
-        decoder = Decoder(self.spec, self.weights, ropes, ops, ParallelContext())
+        decoder = Decoder(self.spec, self.weights, ropes, ops)
         caches = [tuple(cache.clone() for cache in pair) for pair in self.caches]
         return decoder.forward(rows + 5, rows, caches, arena.first(count, count)).clone()
 

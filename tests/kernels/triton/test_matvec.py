@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from app.kernels.ops import LinearWeight
-from app.kernels.reference import ReferenceOps
 from app.kernels.triton import matvec
 from tests.cases import grid
 from tests.kernels.batches import noise
+from tests.kernels.reference import ReferenceOps
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}

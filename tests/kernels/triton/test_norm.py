@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from app.kernels.reference import ReferenceOps
 from app.kernels.triton import norm
 from tests.kernels.batches import noise
+from tests.kernels.reference import ReferenceOps
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # The interpreter truncates bfloat16 instead of rounding: three roundings may each differ by a unit in the last place.

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from app.kernels.reference import ReferenceOps
 from app.kernels.triton import silu_mul
 from tests.kernels.batches import noise
+from tests.kernels.reference import ReferenceOps
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}

@@ -20,7 +20,6 @@ from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.masks import MaskBuffers
 from app.engine.execute.worker_masks import make_masks
-from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
 from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.native_ops import NativeOps, Recorder
@@ -30,7 +29,6 @@ from app.kernels.ops import Ops, pad_rows
 from app.kernels.pages import own_pages
 from app.models.decoder import Arena, Decoder
 from app.models.loader import DTYPES, Allocate
-from app.models.parallel import ParallelContext
 from app.models.rope import rope_tables
 from app.models.weights import DecoderWeights, Packer, PlainPacker
 from app.text.grammar.cache import GrammarCache
@@ -77,12 +75,7 @@ class HostBackend:
         return self._arena.num_bytes + self._mask_buffers.num_bytes
 
     def make_runner(
-        self,
-        weights: DecoderWeights,
-        cache: KVCache,
-        limits: SchedulerLimits,
-        grammars: GrammarCache,
-        faults: FaultPlan | None,
+        self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, grammars: GrammarCache
     ) -> Runner:
         """See Backend.make_runner."""
         assert self._arena is not None, "prepare comes first"
@@ -106,7 +99,7 @@ class HostBackend:
             torch.get_num_threads(),
             limits.max_num_seqs,
         )
-        return CpuRunner(batch, graph, sampler, cache, threads, masks, faults)
+        return CpuRunner(batch, graph, sampler, cache, threads, masks)
 
     def make_arena(self) -> Arena:
         """Allocate the activations of the largest step."""
@@ -119,7 +112,7 @@ class HostBackend:
     def _decoder(self, weights: DecoderWeights, buffers: StepBuffers, ops: Ops, rope_dtype: torch.dtype) -> Decoder:
         num_positions = buffers.block_tables_SB.shape[1] * buffers.block_size
         ropes = rope_tables(self._spec, num_positions, rope_dtype)
-        return Decoder(self._spec, weights, ropes, ops, ParallelContext())
+        return Decoder(self._spec, weights, ropes, ops)
 
 
 class EagerBackend(HostBackend):

@@ -106,7 +106,7 @@ class RecordedGraph:
         self._program = recorder.program()
         self.hidden_TD = arena.hidden_TD
         self._scored_rows_R = torch.zeros_like(buffers.logit_rows_R)
-        scoring = Decoder(decoder.spec, decoder.weights, decoder.ropes, scorer, decoder.parallel)
+        scoring = Decoder(decoder.spec, decoder.weights, decoder.ropes, scorer)
         scoring.logits(self._scored_rows_R, arena)
         self._scoring_program = scorer.program()
 

@@ -17,7 +17,6 @@ from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.masks import Masks
 from app.engine.execute.pooling import pool
-from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import NO_TOKEN, Sample, SampleLogprobs, StepPlan, StepResult, make_samples
 from app.runtime.clock import Clock
 
@@ -27,15 +26,12 @@ class ComputedStep:
 
     run_ahead = 0
 
-    def __init__(self, plan: StepPlan, result: StepResult, faults: FaultPlan | None = None) -> None:
+    def __init__(self, plan: StepPlan, result: StepResult) -> None:
         self.plan = plan
         self._result = result
-        self._faults = faults
 
     def wait(self) -> StepResult:
         """See InFlight.wait."""
-        if self._faults is not None:
-            self._faults.before_result(self.plan)
         return self._result
 
 
@@ -56,11 +52,10 @@ class CpuRunner:
         cache: KVCache,
         threads: ThreadChoice,
         masks: Masks,
-        faults: FaultPlan | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
         self._batch, self._graph, self._sampler, self._cache = batch, graph, sampler, cache
-        self._threads, self.masks, self._faults, self._clock = threads, masks, faults, clock
+        self._threads, self.masks, self._clock = threads, masks, clock
         self.num_host_samples = 0
 
     def work_idly(self) -> None:
@@ -77,8 +72,6 @@ class CpuRunner:
         if plan.table_writes:
             self._cache.prefault(max(max(write.block_ids) for write in plan.table_writes))
         inputs = self._batch.apply(plan)
-        if self._faults is not None:
-            self._faults.before_launch(plan)
         transfer_s = self._transfer(plan)
         started, num_before = self._clock(), self.num_host_samples
         has_masks = self.masks.fill(plan)
@@ -99,15 +92,13 @@ class CpuRunner:
         if failures or self.num_host_samples > num_before:  # kernels leave rows without any number to the host
             num_without_token = sum(sample.token_id < 0 for sample in samples)
             result = replace(result, num_without_token=num_without_token)
-        return ComputedStep(plan, result, self._faults)
+        return ComputedStep(plan, result)
 
     def _transfer(self, plan: StepPlan) -> float:
         """Swap and copy the plan's blocks; return the seconds, 0 if there are no such blocks."""
         if not plan.moves_blocks:
             return 0.0
         started = self._clock()
-        if self._faults is not None:
-            self._faults.before_transfer(plan)
         self._cache.swap_out(plan.swap_outs)
         self._cache.swap_in(plan.swap_ins)
         self._cache.copy_blocks(plan.copies)
@@ -117,8 +108,6 @@ class CpuRunner:
         """Return the samples, and why sequences cannot go on."""
         with self._threads.measured(inputs.num_tokens):
             logits_RV = self._graph.run(inputs)
-            if self._faults is not None:
-                self._faults.before_sample(plan)
             return self._sample(plan, logits_RV) if plan.sampled else ((), {})
 
     def _sample(self, plan: StepPlan, logits_RV: Tensor) -> tuple[tuple[Sample, ...], Mapping[int, str]]:

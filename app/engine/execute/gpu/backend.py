@@ -26,7 +26,6 @@ from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.masks import MaskBuffers
 from app.engine.execute.worker_masks import make_masks
-from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
 from app.kernels.triton.attention import PagedAttention
 from app.kernels.triton.fusing_ops import FusingOps
@@ -34,7 +33,6 @@ from app.kernels.triton.matvec import MAX_ROWS
 from app.kernels.triton.triton_ops import CublasProducts, InvariantProducts, TritonOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import DTYPES, Allocate
-from app.models.parallel import ParallelContext
 from app.models.rope import rope_tables
 from app.models.weights import DecoderWeights, Packer, PlainPacker
 from app.runtime.cores import num_cores
@@ -157,15 +155,10 @@ class GpuBackend:
         return sum(part.num_bytes for part in parts) + self._memory.buffer.nbytes + tables
 
     def make_runner(
-        self,
-        weights: DecoderWeights,
-        cache: KVCache,
-        limits: SchedulerLimits,
-        grammars: GrammarCache,
-        faults: FaultPlan | None,
+        self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, grammars: GrammarCache
     ) -> Runner:
         """See Backend.make_runner."""
-        decoder = Decoder(self._spec, weights, self._ropes, self.ops, ParallelContext())
+        decoder = Decoder(self._spec, weights, self._ropes, self.ops)
         step = DeviceStep(decoder, cache.layers, self._arena, self._memory, self._sampler)
         self._gpu.synchronize()  # weights were loaded on another stream than that of the steps
         self.finish_kernels()
@@ -187,7 +180,6 @@ class GpuBackend:
                 limits.max_num_seqs,
             ),
             run_ahead=limits.run_ahead,
-            faults=faults,
         )
 
 

@@ -23,8 +23,6 @@ from app.engine.execute.kv_cache import KVCache
 from app.engine.schedule.limits import SchedulerLimits
 from app.kernels.triton.dependent import launches
 from app.models.loader import TensorSource, load_weights
-from app.models.mapped_file import Part
-from app.models.parallel import ParallelContext
 from app.models.weights import DecoderWeights
 from app.text.grammar.cache import GrammarCache
 
@@ -89,7 +87,7 @@ class DryDevice(Device):
 class NoWeights(TensorSource):
     """A source of weights that are never read."""
 
-    def read(self, name: str, part: Part, out: Tensor) -> None:
+    def read(self, name: str, out: Tensor) -> None:
         """See TensorSource.read; leaves `out` as it is."""
 
 
@@ -115,7 +113,7 @@ def dry_run(config: Config, spec: ModelSpec, device: DryDevice, num_blocks: int 
         num_host_blocks=num_host_blocks,
         speculative_ngram=scheduler.speculative_ngram,
     )
-    return backend.make_runner(weights, cache, limits, GrammarCache(), None)
+    return backend.make_runner(weights, cache, limits, GrammarCache())
 
 
 def dry_calibration(config: Config, spec: ModelSpec, device: DryDevice) -> None:
@@ -126,5 +124,5 @@ def dry_calibration(config: Config, spec: ModelSpec, device: DryDevice) -> None:
 
 def _load(config: Config, spec: ModelSpec, device: DryDevice) -> tuple[GpuBackend, DecoderWeights]:
     backend = GpuBackend(config, spec, device)
-    how = (ParallelContext(), lambda share: None, backend.packer, backend.allocate)
+    how = (lambda share: None, backend.packer, backend.allocate)
     return backend, load_weights(spec, NoWeights(), *how)

@@ -26,7 +26,6 @@ from app.engine.execute.gpu.shapes import StepShape
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.masks import Masks
-from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import RowStart, SampleLogprobs, StepPlan, StepResult, make_samples
 
 
@@ -59,13 +58,10 @@ class LaunchedStep:
     read: Callable[[], Samples]
     computing: Timed | None
     transfer: Timed | None
-    faults: FaultPlan | None
     mask_s: float | None = None
 
     def wait(self) -> StepResult:
         """See InFlight.wait."""
-        if self.faults is not None:
-            self.faults.before_result(self.plan)
         read = self.read()
         samples = make_samples(self.plan, read.token_ids, read.logprobs, read.ends)
         duration_s, transfer_s = (
@@ -95,7 +91,6 @@ class GpuRunner:
     cache: KVCache
     masks: Masks
     run_ahead: int
-    faults: FaultPlan | None = None
 
     def __post_init__(self) -> None:
         assert self.run_ahead + 1 < RING_SIZE
@@ -136,11 +131,9 @@ class GpuRunner:
         for start in plan.row_starts:
             self._start(start)
         shape = self.inputs.stage(plan)
-        if self.faults is not None:
-            self.faults.before_launch(plan)
         transfer = self._timed(partial(self._transfer, plan)) if plan.moves_blocks else None
         if shape is None:
-            return LaunchedStep(plan, self.run_ahead, partial(_read_nothing, transfer), None, transfer, self.faults)
+            return LaunchedStep(plan, self.run_ahead, partial(_read_nothing, transfer), None, transfer)
         return self._compute(plan, shape, transfer)
 
     def _compute(self, plan: StepPlan, shape: StepShape, transfer: Timed | None) -> LaunchedStep:
@@ -187,7 +180,7 @@ class GpuRunner:
 
         # Masks depend on the tokens before them, so the host must have read those.
         run_ahead = 0 if on_host or is_constrained else self.run_ahead
-        return LaunchedStep(plan, run_ahead, read, computing, transfer, self.faults, mask_s)
+        return LaunchedStep(plan, run_ahead, read, computing, transfer, mask_s)
 
     def _logit_copies(self, logit_rows: Sequence[int]) -> list[Copy]:
         logits_RV = self.steps.step.arena.logits_RV
@@ -212,8 +205,6 @@ class GpuRunner:
 
     def _transfer(self, plan: StepPlan) -> None:
         """Swap and copy the plan's blocks."""
-        if self.faults is not None:
-            self.faults.before_transfer(plan)
         cache, run = self.cache, self.device.run
         run(partial(cache.swap_out, plan.swap_outs))
         run(partial(cache.swap_in, plan.swap_ins))

@@ -1,8 +1,8 @@
-"""The interface to KV caches outside of this process: another tier, another machine, a prefill server.
+"""Where a store of keys and values outside of the scheduler's pools joins it; every engine has the one without a store.
 
 The scheduler looks a request up in the connector when the request starts, and offers its blocks when a sequence ends.
 A connector moves bytes with `KVCache.export_blocks` and `import_blocks`, whose layout is stable; blocks are named by
-the hash chain of `prefix_cache`.
+the hash chain of `prefix_cache`. The simulator runs the scheduler with a store behind it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from app.contract.requests import EngineRequest
 
 
 class KVConnector:
-    """An external KV store, by default one that finds and keeps nothing. Engine thread only; no method may block."""
+    """An external KV store: this one finds and keeps nothing. Engine thread only; no method may block."""
 
     def num_matched_tokens(self, request: EngineRequest, num_computed: int) -> int:
         """Return how many tokens of the prompt, from the first on, need not be computed.

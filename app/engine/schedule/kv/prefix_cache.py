@@ -27,7 +27,6 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from app.engine.schedule.kv.block_pool import BlockPool
-from app.engine.schedule.kv.kv_events import DEFAULT_CAPACITY, KVEvents
 
 HASH_BYTES = 16
 
@@ -63,7 +62,6 @@ class PrefixCache:
 
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
-        self._events: KVEvents | None = None  # None before `listen`
         self._block_ids: dict[bytes, int] = {}  # by hash
         self._contents: dict[int, BlockContent] = {}  # by block
         pool.on_evict = self.remove
@@ -71,14 +69,6 @@ class PrefixCache:
     def __len__(self) -> int:
         """How many blocks can be found, referenced or not."""
         return len(self._contents)
-
-    def listen(self, capacity: int = DEFAULT_CAPACITY) -> KVEvents:
-        """Return the events, which begin with all blocks found now; only the first call's `capacity` counts."""
-        if self._events is None:
-            self._events = KVEvents(capacity)
-            for content in self._contents.values():
-                self._events.block_stored(content.hash, content.parent, content.token_bytes)
-        return self._events
 
     def find(self, content: BlockContent) -> int | None:
         """Return the block that holds exactly `content`, or None; `BlockPool.share` it before anything is allocated."""
@@ -106,8 +96,6 @@ class PrefixCache:
         self._pool.keep(block_id)
         self._block_ids[content.hash] = block_id
         self._contents[block_id] = content
-        if self._events is not None:
-            self._events.block_stored(content.hash, content.parent, content.token_bytes)
         return True
 
     def remove(self, block_id: int) -> None:
@@ -116,8 +104,6 @@ class PrefixCache:
         if content is not None:
             del self._block_ids[content.hash]
             self._pool.forget(block_id)
-            if self._events is not None:
-                self._events.block_removed(content.hash)
 
     def clear(self) -> None:
         """Forget everything; cached blocks become free."""
@@ -125,8 +111,6 @@ class PrefixCache:
             self._pool.forget(block_id)
         self._contents.clear()
         self._block_ids.clear()
-        if self._events is not None:
-            self._events.all_cleared()
 
     def check_integrity(self) -> None:
         """Assert that hashes and blocks are one to one, and the pool marks the same blocks findable."""

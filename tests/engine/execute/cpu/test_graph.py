@@ -21,7 +21,6 @@ from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan, TableWrite
 from app.kernels.cpu.library import load_library
 from app.models.loader import load_weights
-from app.models.parallel import ParallelContext
 from app.models.sources import open_source
 from tests.checkpoints import tiny
 from tests.quantized_models import QUANTIZED, quantized_model
@@ -48,7 +47,7 @@ class GraphSetup:
             pytest.skip("no native kernels here")
         backend: Backend = EagerBackend(config, spec) if library is None else NativeBackend(config, spec, library)
         with open_source(files, spec) as source:
-            weights = load_weights(spec, source, ParallelContext(), packer=backend.packer)
+            weights = load_weights(spec, source, packer=backend.packer)
         cache = KVCache(backend.kv_layout(), 4, 0, backend.ops)
         self.batch = BatchState(MAX_SEQS, 4, 32, 16)
         self.graph: HostGraph = backend.make_graph(weights, cache.layers, self.batch, backend.make_arena())

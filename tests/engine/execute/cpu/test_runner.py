@@ -13,9 +13,9 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.batch import BatchState, StepInputs
 from app.engine.execute.cpu.runner import CpuRunner
 from app.engine.execute.host_sampler import Sampler
+from app.engine.execute.interfaces import InFlight
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.worker_masks import make_masks
-from app.engine.faults import FaultPlan
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import (
     BlockCopy,
@@ -72,10 +72,15 @@ class StepSizeRecorder:
         yield
 
 
+def broken() -> None:
+    """Fail as a model that finds too little memory."""
+    raise MemoryError
+
+
 class RunnerSetup:
     """A runner and its parts."""
 
-    def __init__(self, faults: FaultPlan | None = None, num_blocks: int = 8, num_host_blocks: int = 6) -> None:
+    def __init__(self, num_blocks: int = 8, num_host_blocks: int = 6) -> None:
         self.batch, self.graph, self.sampler, self.recorder = (
             BatchState(4, 8, 32, 2),
             OneHotGraph(),
@@ -86,8 +91,11 @@ class RunnerSetup:
         self.now = 0.0
         masks = make_masks(GrammarCache(), self.batch.buffers.masks, 8, (), 1, 4)
         parts = (self.batch, self.graph, self.sampler, self.cache, self.recorder, masks)
-        self.runner = CpuRunner(*parts, faults, clock=lambda: self.now)
-        self.launch = self.runner.launch
+        self.runner = CpuRunner(*parts, clock=lambda: self.now)
+
+    def launch(self, plan: StepPlan) -> InFlight:
+        """See Runner.launch."""
+        return self.runner.launch(plan)
 
     def write(self, block: int, value: float) -> None:
         """Fill a device block."""
@@ -208,7 +216,8 @@ def test_samples_of_the_device_alone_are_used_unchanged():
 @pytest.mark.parametrize("hook", ["before_launch", "before_transfer", "before_sample"])
 def test_a_step_that_raises_has_applied_the_row_changes(hook: str):
     """The next plan does not repeat them: a released row can be started by another sequence."""
-    setup = RunnerSetup(InjectedFaults(**{hook: {1 if hook == "before_transfer" else 2}}))
+    setup = RunnerSetup()
+    InjectedFaults(**{hook: {1 if hook == "before_transfer" else 2}}).wrap(setup)
     setup.launch(PLAN)
     with pytest.raises(InjectedError, match=hook):
         setup.launch(
@@ -231,10 +240,6 @@ def test_a_step_that_raises_has_applied_the_row_changes(hook: str):
 
 def test_a_copy_or_a_model_that_raises_has_applied_the_row_changes():
     setup = RunnerSetup()
-
-    def broken() -> None:
-        raise MemoryError
-
     setup.graph.on_run = broken
     with pytest.raises(MemoryError):
         setup.launch(PLAN)
@@ -246,7 +251,7 @@ def test_a_copy_or_a_model_that_raises_has_applied_the_row_changes():
 
 def test_a_step_that_raises_before_sampling_does_not_change_the_sampler():
     """Penalties and noise positions of other rows remain those of their known tokens."""
-    setup = RunnerSetup(InjectedFaults(before_sample={2}))
+    setup = RunnerSetup()
     once = plan(
         chunks=(Chunk(1, 11, 0, (7,)),),
         logit_rows=(0,),
@@ -254,15 +259,16 @@ def test_a_step_that_raises_before_sampling_does_not_change_the_sampler():
         row_starts=(begin(1, 11, presence_penalty=1.0),),
     )
     setup.launch(once)
-    with pytest.raises(InjectedError):
+    setup.graph.on_run = broken
+    with pytest.raises(MemoryError):
         setup.launch(plan(2, chunks=once.chunks, logit_rows=(0,), sampled=once.sampled))
     row = setup.sampler._rows[1]
     assert row.output == [8] and row.counts == {8: 1}
 
 
 def test_hooks_are_called_in_order_and_only_if_needed():
-    faults = InjectedFaults()
-    setup = RunnerSetup(faults)
+    setup, faults = RunnerSetup(), InjectedFaults()
+    faults.wrap(setup)
     setup.launch(PLAN).wait()
     setup.launch(plan(4, copies=(BlockCopy(1, 2),))).wait()
     setup.launch(plan(5, chunks=(Chunk(1, 11, 0, (7,)),), swap_outs=(BlockCopy(1, 2),))).wait()
@@ -271,13 +277,6 @@ def test_hooks_are_called_in_order_and_only_if_needed():
         ("before_launch", 4), ("before_transfer", 4), ("before_result", 4),
         ("before_launch", 5), ("before_transfer", 5), ("before_sample", 5), ("before_result", 5),
     ]  # fmt: skip
-
-
-def test_a_step_can_fail_when_it_is_waited_for():
-    setup = RunnerSetup(InjectedFaults(before_result={1}))
-    in_flight = setup.launch(PLAN)
-    with pytest.raises(InjectedError):
-        in_flight.wait()
 
 
 def test_a_plan_without_chunks_only_moves_blocks():
@@ -304,14 +303,7 @@ def test_chunks_and_transfers_are_timed_separately():
     def tick(seconds: float) -> None:
         setup.now += seconds
 
-    class Slow(FaultPlan):
-        def before_launch(self, plan: StepPlan) -> None:
-            tick(100.0)
-
-        def before_transfer(self, plan: StepPlan) -> None:
-            tick(0.5)
-
-    setup.runner._faults = Slow()
+    setup.cache.swap_out = lambda copies: tick(0.5)
     chunks = (Chunk(1, 11, 0, (7,)),)
     both = setup.launch(plan(chunks=chunks, swap_outs=(BlockCopy(1, 1),))).wait()
     assert (both.duration_s, both.transfer_s) == (3.0, 0.5)

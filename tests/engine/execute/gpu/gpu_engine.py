@@ -13,8 +13,8 @@ from app.config.settings import Config, make_config
 from app.engine.build import build_engine
 from app.engine.engine import Engine
 from app.engine.execute.gpu.backend import GpuBackend
-from app.engine.faults import FaultPlan
 from tests.engine import driving
+from tests.engine.execute.faulty_runner import FaultyRunner
 from tests.engine.execute.gpu.fake_device import FakeDevice
 
 SMALL = {
@@ -32,7 +32,7 @@ def build(
     folder: Path,
     device: FakeDevice | None = None,
     *,
-    faults: FaultPlan | None = None,
+    faults: FaultyRunner | None = None,
     fused_rows: int = 0,
     finish_kernels: Callable[[], None] = lambda: None,
     **settings: object,
@@ -52,7 +52,10 @@ def build(
         patch("app.engine.build.select_backend", select_backend),
     ):
         config = make_config({"model": str(folder), **SMALL, **settings})
-        return build_engine(config, faults=faults, grammars=driving.make_grammars())
+        engine = build_engine(config, grammars=driving.make_grammars())
+    if faults is not None:
+        faults.wrap(engine)
+    return engine
 
 
 def run(engine: Engine, max_steps: int = 500) -> list[object]:

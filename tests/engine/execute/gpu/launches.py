@@ -32,7 +32,6 @@ from app.engine.execute.kv_cache import KVCache
 from app.kernels.triton import dependent
 from app.models.decoder import Decoder
 from app.models.loader import load_weights
-from app.models.parallel import ParallelContext
 from tests.kernels.triton.compile_kernels import Driver
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -55,7 +54,7 @@ class MetaDevice:
 class MetaSource:
     """Weights that are never read."""
 
-    def read(self, name: str, part: object, out: torch.Tensor) -> None:
+    def read(self, name: str, out: torch.Tensor) -> None:
         """Leave `out` as it is."""
 
 
@@ -95,10 +94,10 @@ def make_step(folder: Path, settings: dict) -> tuple[DeviceStep, list]:
     config = make_config({"model": str(folder), "device": "cuda", "load_format": "dummy", **settings})
     _, spec = inspect(config.model)
     backend = GpuBackend(config, spec, MetaDevice())
-    weights = load_weights(spec, MetaSource(), ParallelContext(), allocate=backend.allocate)
+    weights = load_weights(spec, MetaSource(), allocate=backend.allocate)
     backend.prepare(config.model.max_model_len or spec.max_position, (1,))
     cache = KVCache(backend.kv_layout(), 512, 0, backend.ops, backend.device)
-    decoder = Decoder(spec, weights, backend._ropes, backend.ops, ParallelContext())
+    decoder = Decoder(spec, weights, backend._ropes, backend.ops)
     step = DeviceStep(decoder, cache.layers, backend._arena, backend._memory, backend._sampler)
     return step, backend._shapes.all()
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from app.engine.schedule.kv import prefix_cache
 from app.engine.schedule.kv.block_pool import BlockPool
-from app.engine.schedule.kv.kv_events import AllCleared, BlockRemoved, BlockStored
 from app.engine.schedule.kv.prefix_cache import BlockContent, PrefixCache, chain_context, extend_chain
 
 CONTEXT = chain_context("revision", None, None)
@@ -202,37 +201,6 @@ def test_a_cleared_cache_finds_nothing_and_its_blocks_are_free():
     assert (len(cache), pool.num_cached, pool.num_free) == (0, 0, 2)
     cache.check_integrity()
     pool.check_integrity([table[:1]])
-
-
-def test_every_change_is_an_event():
-    pool = BlockPool(2)
-    cache = PrefixCache(pool)
-    events = cache.listen()
-    first, second = chain(range(8))
-    table = filled(pool, cache, [first, second])
-    cache.add(first, table[1])
-    pool.release(table, last_step=0)
-    pool.allocate(1)
-    cache.clear()
-    assert events.since(0) == (
-        BlockStored(1, first.hash, b"", first.token_bytes),
-        BlockStored(2, second.hash, first.hash, second.token_bytes),
-        BlockRemoved(3, second.hash),
-        AllCleared(4),
-    )
-
-
-def test_a_late_listener_gets_events_of_all_cached_blocks():
-    pool = BlockPool(3)
-    cache = PrefixCache(pool)
-    first, second, third = chain(range(12))
-    table = filled(pool, cache, [first, second])
-    events = cache.listen()
-    cache.add(third, pool.allocate(1)[0])
-    assert cache.listen() is events
-    assert [event.block_hash for event in events.since(0)] == [first.hash, second.hash, third.hash]
-    cache.remove(table[1])
-    assert events.since(3) == (BlockRemoved(4, second.hash),)
 
 
 def test_integrity_detects_inconsistent_maps_and_a_wrong_findable_flag():
