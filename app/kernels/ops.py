@@ -17,7 +17,7 @@ from torch import Tensor
 from app.checkpoint.tensor_types import TensorType
 
 # Matrix products of 1, 2, 3 or 7 rows differ bitwise from larger ones in stock torch; multiples of 8 never did in any
-# combination tried (docs/architecture.md, "Batch invariance").
+# combination tried (docs/design/cpu.md, "Batch invariance").
 ROW_MULTIPLE = 8
 
 

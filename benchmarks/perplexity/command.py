@@ -1,7 +1,7 @@
 """`python -m benchmarks perplexity`: what quantization costs a real model in quality, beside llama.cpp's formats.
 
-The model is SmolLM2-135M (`quire pull smollm2`, 93 MB), the text a page of the documentation. Each way to compute the
-model is compared with bf16, position by position. Exits with 1 when a limit is missed.
+The model is SmolLM2-135M (`quire pull smollm2`, 93 MB), the text a former page of the documentation. Each way to
+compute the model is compared with bf16, position by position. Exits with 1 when a limit is missed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def report(
     return {
         "benchmark": "perplexity",
         "model": model,
-        "text": str(text.FILE.relative_to(text.FILE.parents[1])),
+        "text": str(text.FILE.relative_to(text.FILE.parents[2])),
         "tokens": sum(map(len, windows)),
         "machine": machine(),
         "limits": {verdict.limit.name: verdict.limit.value for verdict in verdicts},

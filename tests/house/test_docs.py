@@ -126,6 +126,24 @@ def test_named_modules_exist():
     ] == []  # fmt: skip
 
 
+def test_the_map_names_what_exists():
+    """The architecture and its pages name files by the end of their path, some with what to look for: `x/y.py: Z.f`."""
+    named = re.compile(r"`([\w/]+\.(?:py|js|h|cpp|html|toml))(?:: ([\w.]+))?`")
+    folders = ("app", "benchmarks", "tests", "tools")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.*") if "vendor" not in path.parts]
+    missing = []
+    for page in [ROOT / "docs/architecture.md", *(ROOT / "docs/design").glob("*.md")]:
+        for file, name in set(named.findall(page.read_text(encoding="utf-8"))):
+            found = [path for path in paths if str(path).endswith(f"/{file}")]
+            parts = [
+                re.compile(rf"^ *(?:async def|def|class) {part}\b|^{part}\b.* = ", re.M) for part in name.split(".")
+            ]
+            texts = [path.read_text(encoding="utf-8") for path in found]
+            if not (any(all(part.search(text) for part in parts) for text in texts) if name else found):
+                missing.append(f"{page.name} names {file}: {name}")
+    assert missing == []
+
+
 def test_commands_of_the_readme_exist():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -3,6 +3,32 @@
 The scheduler is pure: no clock, no randomness, no threads; the caller passes the time as `now`. The planner decides
 what a step computes, and the result processor applies its results; the scheduler adds and ends requests and steps.
 
+One step, with the modules on the right:
+
+    schedule(now):
+        late: sequences whose masks are not there yet; they sit the step out              late_sequences
+        resumed groups take seats again, in order, while there are any                    group_starts
+        under `fair`: one account may rest, and sits the step out                         shares
+        for group in running, in the policy's order:                                      decodes
+            a sequence with one token to compute gets it; where that takes a block        kv/block_tables
+                and none is free, a victim loses all of its own                           preemption
+            a sequence with more is prefilling
+        unless the step is to measure decodes alone (one in 32):                          planner
+            the next group and the longest-waiting prompt, if overdue: a small chunk
+            in every second step: a chunk of the first prompt
+            for prompt in prefilling, the shortest first:
+                start waiting groups that are shorter; a chunk as long as time allows     step_budget, step_cost
+            start waiting groups while seats, blocks, tokens and time last                group_starts
+        if there are no chunks: draft tokens behind the decodes                           speculation
+        the plan, with the copies of blocks that must come first, is in flight            step_builder
+    the runner computes the plan and samples its logit rows                               execute
+    update(result, now), for the oldest plan in flight:
+        its fences are lifted, copied blocks can be found; the cost of steps is learned   kv, step_cost
+        accepted draft tokens and the first sample that differs count, the rest do not    speculation
+        each sequence gains its tokens; full blocks go into the prefix cache              step_results
+        beams whose samples are all there fork and end                                    search
+    or abandon(plan), where the step failed: its groups start again with their tokens
+
 Blocks that a step in flight may still touch are fenced until that step is done; they count as soon free, so no group
 is preempted for blocks that are about to be free. Nothing that a step writes can be found before that step is done, so
 a failed step leaves nothing behind: its sequences start again with all their tokens as prompt.

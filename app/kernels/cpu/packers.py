@@ -15,9 +15,9 @@ HEAD_TYPE = Type.INT8  # of the output layer of a quantized model
 
 # The bytes of the activations that quantized matrices are multiplied with. One byte costs a KL divergence of 0.002 on a
 # small model (llama.cpp, which has one for all types: 0.003 to 0.006); two take 1.6 to 2 times as long with many rows,
-# and hardly more with one (docs/log.md, 2026-11-24). So few types have two: int4 and the files' Q4_1, which it is
-# measured against, and Q5_1. The output layer has the most sensitive input, so INT8 has two there. Output layers of K
-# files have one: they would take a third of a step of 32 rows.
+# and hardly more with one (docs/decisions.md). So few types have two: int4 and the files' Q4_1, which it is measured
+# against, and Q5_1. The output layer has the most sensitive input, so INT8 has two there. Output layers of K files have
+# one: they would take a third of a step of 32 rows.
 _NUM_PLANES = {Type.INT4: 2, Type.Q5_1: 2}
 _HEAD_PLANES = {**_NUM_PLANES, Type.INT8: 2}
 

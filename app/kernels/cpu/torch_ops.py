@@ -1,6 +1,6 @@
 """The CPU implementation of `Ops` in eager torch: needs no compiler, and gives equal bits in any company.
 
-What a row's bits may depend on is the row alone. Three rules keep it so, each measured (docs/architecture.md):
+What a row's bits may depend on is the row alone. Three rules keep it so, each measured (docs/design/cpu.md):
 matrix products only ever see row counts that are multiples of ROW_MULTIPLE; sums over the context are taken over
 fixed tiles aligned to position 0, in order; functions with a vector and a scalar form (silu) are called on slabs small
 enough that torch does not split them at places that depend on the other rows.

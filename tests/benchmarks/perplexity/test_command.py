@@ -23,7 +23,7 @@ def test_every_way_is_scored_and_the_coarser_ones_are_further_from_bf16(tmp_path
     assert kl[ways.BF16] == 0 and scores[ways.BF16]["same_first"] == 1
     assert 0 < kl[ways.Q8_0_WEIGHTS] < min(kl[ways.Q4_1], kl[ways.Q4_0])
     assert kl[ways.Q8_0] < kl[ways.Q4_1] and kl[ways.INT8] < kl[ways.INT4]
-    assert found["tokens"] == 512 and found["text"] == "docs/architecture.md"
+    assert found["tokens"] == 512 and found["text"] == "benchmarks/perplexity/prose.txt"
     assert {verdict.limit.name for verdict in verdicts} == set(found["limits"])
     printed = capsys.readouterr().out
     assert ways.FILE in scores

@@ -40,5 +40,5 @@ def test_the_program_gets_the_text_and_the_size_of_windows(tmp_path):
     program.chmod(0o755)
     predict(program, Path("m.gguf"), tmp_path / "out", 3, 512, 2)
     call = Path(f"{program}.calls").read_text()
-    assert "docs/architecture.md -c 512 -b 512 --chunks 3 -t 2" in call
+    assert "perplexity/prose.txt -c 512 -b 512 --chunks 3 -t 2" in call
     assert call.endswith(f"--kl-divergence-base {tmp_path}/out\n")

@@ -28,6 +28,6 @@ def test_a_number_of_windows_that_the_text_does_not_have_is_rejected(num_windows
         windows(Tokenizer.load(tiny()), num_windows, file)
 
 
-def test_the_page_has_at_least_4000_tokens_for_any_tokenizer():
+def test_the_text_has_at_least_4000_tokens_for_any_tokenizer():
     assert NUM_WINDOWS * MAX_TOKENS >= 4000
     assert len(FILE.read_text(encoding="utf-8").split()) >= NUM_WINDOWS * MAX_TOKENS

@@ -2,7 +2,7 @@
 
 The native kernels distribute work dynamically (native/team.h), so the number hardly matters to them. For torch the
 number matters: beside other programs each of its loops waits for the thread that lost its core. Results do not depend
-on the choice (docs/architecture.md, "Batch invariance").
+on the choice (docs/design/cpu.md, "Batch invariance").
 """
 
 from __future__ import annotations
