@@ -4,7 +4,7 @@ import pytest
 from tokenizers import AddedToken
 
 from app.api.parsed_answer import AnswerPlan, ParsedAnswer, plan_answer
-from app.contract.events import FinishReason, TokenDelta
+from app.contract.events import ChoiceEnd, FinishReason, TokenDelta
 from app.text.frontend import TextFrontend
 from app.text.parsing.answer_format import AnswerFormat
 from app.text.parsing.tool_schemas import ToolSchemas
@@ -102,11 +102,11 @@ def test_only_a_stop_becomes_tool_calls():
     plan = AnswerPlan(AnswerFormat.of_template("", {}), SCHEMAS)
     answer = ParsedAnswer(plan, "r", 2)
     answer.feed(TokenDelta("r", 0, 1, (1,), '<tool_call>{"name": "f"}'))
-    assert answer.reason_of(0, FinishReason.STOP) is FinishReason.TOOL_CALLS
-    assert answer.reason_of(0, FinishReason.LENGTH) is FinishReason.LENGTH
-    assert answer.reason_of(0, FinishReason.CANCELLED) is FinishReason.CANCELLED
-    assert answer.reason_of(1, FinishReason.STOP) is FinishReason.STOP
+    assert answer.end_of(0, ChoiceEnd(FinishReason.STOP)).reason is FinishReason.TOOL_CALLS
+    assert answer.end_of(0, ChoiceEnd(FinishReason.LENGTH)).reason is FinishReason.LENGTH
+    assert answer.end_of(0, ChoiceEnd(FinishReason.CANCELLED)).reason is FinishReason.CANCELLED
+    assert answer.end_of(1, ChoiceEnd(FinishReason.STOP)).reason is FinishReason.STOP
     answer.feed(TokenDelta("r", 0, 2, (2,), '<tool_call>{"name": "f", "arguments": {"a": 1'))
     answer.finish(0)
-    assert answer.reason_of(0, FinishReason.STOP) is FinishReason.STOP, "a call breaks off"
-    assert answer.reason_of(0, FinishReason.LENGTH) is FinishReason.LENGTH
+    assert answer.end_of(0, ChoiceEnd(FinishReason.STOP)).reason is FinishReason.STOP, "a call breaks off"
+    assert answer.end_of(0, ChoiceEnd(FinishReason.LENGTH)).reason is FinishReason.LENGTH
