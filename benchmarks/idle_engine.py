@@ -30,7 +30,7 @@ from app.engine.schedule.step_plan import RowStart, SampleLogprobs
 from app.engine.schedule.step_results import StepProgress
 from app.runtime.clock import monotonic
 from app.text.grammar.cache import GrammarCache
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 from training.guide.corpus import load_corpus
 
 BLOCK_SIZE = 16

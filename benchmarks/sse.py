@@ -1,6 +1,6 @@
 """CPU time per streamed event of three ways to answer with SSE, on a transport that costs nothing.
 
-`python -m benchmarks sse [--repeat N]`. Ours (`app/api/stream_response.py`: sessions, encoding, heartbeats, disconnect
+`python -m benchmarks sse [--repeat N]`. Ours (`app/api/wire/stream_response.py`: sessions, encoding, heartbeats, disconnect
 watch), Starlette's StreamingResponse and sse-starlette's EventSourceResponse (both fed with finished bytes). No limit:
 they show which one to keep.
 """
@@ -15,10 +15,10 @@ from starlette.datastructures import Headers
 from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Message
 
-from app.api.choice_format import ChatFormat
-from app.api.context import ApiContext, StreamTimers
-from app.api.parse_request import ApiRequest
-from app.api.stream_response import make_response
+from app.api.body.parse_request import ApiRequest
+from app.api.http.context import ApiContext, StreamTimers
+from app.api.wire.choice_format import ChatFormat
+from app.api.wire.stream_response import make_response
 from app.checkpoint.names import resolve
 from app.commands.options import Parser
 from app.config.settings import Config

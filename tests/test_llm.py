@@ -30,8 +30,8 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.step_plan import StepPlan
 from app.llm import LLM
 from app.llm_outputs import CompletionOutput, Logprob
-from app.text.detokenizer import complete_rest
 from app.text.grammar import gbnf
+from app.text.tokens.detokenizer import complete_rest
 from tests.checkpoints import tiny
 from tests.engine.execute.faulty_runner import FaultyRunner
 

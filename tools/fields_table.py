@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from app.api.embeddings import EmbeddingsBody
-from app.api.field_table import FIELDS, OFF, Fate, is_one_of, rule_of
-from app.api.schemas import ChatBody, CompletionBody
+from app.api.body.field_table import FIELDS, OFF, Fate, is_one_of, rule_of
+from app.api.body.schemas import ChatBody, CompletionBody
+from app.api.routes.embeddings import EmbeddingsBody
 
-BEGIN = "<!-- Made by `make docs` from app/api/field_table.py; do not edit. -->\n"
+BEGIN = "<!-- Made by `make docs` from app/api/body/field_table.py; do not edit. -->\n"
 KINDS = {"chat": ChatBody, "completions": CompletionBody, "embeddings": EmbeddingsBody}
 
 

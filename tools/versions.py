@@ -27,9 +27,9 @@ TESTS = (
     "tests/server/test_websocket_ends.py",
     "tests/server/test_lifecycle.py",
     "tests/api/test_openai_client.py",
-    "tests/api/test_wire_format.py",
-    "tests/api/test_connection.py",
-    "tests/api/test_websocket.py",
+    "tests/api/wire/test_wire_format.py",
+    "tests/api/http/test_connection.py",
+    "tests/api/wire/test_websocket.py",
 )
 
 

@@ -11,17 +11,17 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route, WebSocketRoute
 
-from app.api.context import ApiContext, StreamTimers
-from app.api.cors import Cors, allowed_origins
-from app.api.error_response import handle_http_exception, handle_quire_error
-from app.api.health import MetricsPage
-from app.api.middleware import METRICS_PATH, RequestChecks, Trace, allowed_hosts, check_host, check_key
-from app.api.openapi import OpenApiPage
-from app.api.operations import OPERATIONS, Operation, body_kinds
-from app.api.page import Page
-from app.api.preview import Preview
-from app.api.schemas import learn_body_types
-from app.api.websocket import websocket_endpoint
+from app.api.body.schemas import learn_body_types
+from app.api.http.context import ApiContext, StreamTimers
+from app.api.http.cors import Cors, allowed_origins
+from app.api.http.error_response import handle_http_exception, handle_quire_error
+from app.api.http.middleware import METRICS_PATH, RequestChecks, Trace, allowed_hosts, check_host, check_key
+from app.api.routes.health import MetricsPage
+from app.api.routes.openapi import OpenApiPage
+from app.api.routes.operations import OPERATIONS, Operation, body_kinds
+from app.api.routes.page import Page
+from app.api.routes.preview import Preview
+from app.api.wire.websocket import websocket_endpoint
 from app.config.settings import Config
 from app.contract.errors import QuireError
 from app.contract.ports import EngineClient

@@ -24,7 +24,7 @@ TOOL_PARSERS = (
     "mistral", "mistral_v3", "deepseek", "kimi", "minimax", "glm", "qwen3_coder", "functionary", "lfm2", "pythonic",
     "llama_json", "json_list", "hermes",
 )  # fmt: skip
-"""Names of the rows in `text/parsing/formats.py`."""
+"""Names of the rows in `text/calls/formats.py`."""
 REASONING_PARSERS = ("think", "mistral", "seed", "gemma")
 
 

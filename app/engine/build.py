@@ -53,8 +53,8 @@ from app.models.weights import DecoderWeights, Packer
 from app.runtime.startup_timings import StartTimings
 from app.text.grammar.cache import GrammarCache
 from app.text.opened_model import OpenedModel
-from app.text.prefix_file import read_prefixes
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.prefix_file import read_prefixes
+from app.text.tokens.tokenizer import Tokenizer
 
 _log = logging.getLogger("quire.engine")
 

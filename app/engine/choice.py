@@ -34,9 +34,9 @@ from app.contract.packed_logprobs import Logprobs, pack_row
 from app.engine.repetition import Repetition
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.step_plan import Sample
-from app.text.detokenizer import complete_rest
-from app.text.stop import StopMatcher
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.detokenizer import complete_rest
+from app.text.tokens.stop import StopMatcher
+from app.text.tokens.tokenizer import Tokenizer
 
 _NO_IDS: frozenset[int] = frozenset()
 

@@ -25,7 +25,7 @@ from app.engine.schedule.sequence import Sequence
 from app.engine.schedule.step_plan import Sample
 from app.engine.schedule.step_results import StepProgress
 from app.runtime.contain import contain
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 
 _log = logging.getLogger("quire.engine")
 

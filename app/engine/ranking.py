@@ -15,7 +15,7 @@ from app.contract.events import ChoiceEnd, EngineEvent, FinishReason
 from app.engine.choice import Choice
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.step_plan import Sample
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 
 
 class Candidate(Choice):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from app.api.error_response import error_response
+from app.api.http.error_response import error_response
 from app.config.checks import is_loopback
 from app.contract.errors import QuireError
 from app.observe.log import log_request

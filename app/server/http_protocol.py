@@ -22,7 +22,7 @@ import httptools
 from uvicorn._types import ASGIReceiveCallable, ASGIReceiveEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.api.connection import EXTENSION, SEND
+from app.api.http.connection import EXTENSION, SEND
 from app.contract.errors import HeadersTooLarge, HttpInvalid, QuireError, RateLimitExceeded, RequestTimeout, UrlTooLong
 from app.server.guard import Guard, rejection
 from app.server.guard_request import BodyFraming, check_headers

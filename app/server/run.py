@@ -40,7 +40,7 @@ from app.streaming.drain import Drain
 from app.text.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
 from app.text.opened_model import OpenedModel
-from app.text.prefix_file import read_prefixes
+from app.text.tokens.prefix_file import read_prefixes
 
 # How long the event loop or the engine thread may keep the interpreter from the other (Python's default: 5 ms).
 SWITCH_INTERVAL_S = 0.0005

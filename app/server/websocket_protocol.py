@@ -18,9 +18,9 @@ from websockets.http11 import Request, Response
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from app.api.access_log import access_record
-from app.api.connection import EXTENSION, SEND
-from app.api.error_response import error_body
+from app.api.http.access_log import access_record
+from app.api.http.connection import EXTENSION, SEND
+from app.api.http.error_response import error_body
 from app.contract.errors import EngineFailed, ErrorInfo, HttpInvalid, MethodNotAllowed, PermissionDenied, QuireError
 from app.observe.log import log_request
 from app.runtime.clock import monotonic

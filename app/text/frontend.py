@@ -12,10 +12,10 @@ from app.checkpoint.folder import read_json
 from app.checkpoint.gguf_files import GgufMetadata
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
-from app.text import gguf_tokenizer
-from app.text.chat_template import ChatTemplate, trying_templates
-from app.text.parsing.answer_format import AnswerFormat
-from app.text.tokenizer import Tokenizer
+from app.text.answer.answer_format import AnswerFormat
+from app.text.template.chat_template import ChatTemplate, trying_templates
+from app.text.tokens.gguf import gguf_tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 
 MAX_VOCABULARY = 2**22
 

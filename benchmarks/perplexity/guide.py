@@ -14,8 +14,8 @@ import torch
 from app.checkpoint.folder import EMBEDDED
 from app.checkpoint.names import resolve
 from app.config.settings import ModelConfig
-from app.text.chat_template import RenderOptions
 from app.text.frontend import TextFrontend
+from app.text.template.chat_template import RenderOptions
 from benchmarks.perplexity.scored_model import ScoredModel
 from training.guide.corpus import load_corpus
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from app.contract.errors import ConfigurationError
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 from benchmarks.perplexity.scored_model import MAX_TOKENS
 
 FILE = Path(__file__).with_name("prose.txt")

@@ -9,7 +9,7 @@ from app.checkpoint.gguf_files import GgufFiles
 from app.checkpoint.inspection import inspect
 from app.config.settings import make_config
 from app.text.frontend import TextFrontend
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 from benchmarks.perplexity.ggml import Q8Ops, rounded
 from benchmarks.perplexity.scored_model import ScoredModel
 from benchmarks.perplexity.weights import MemorySource, Weights, read_weights, rescaled

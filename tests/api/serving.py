@@ -17,13 +17,13 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 
-from app.api import parse_request
-from app.api.accounts import Sender
 from app.api.app import create_app
-from app.api.context import ApiContext, StreamTimers
-from app.api.page import Page
-from app.api.parse_request import ApiRequest, Parser
-from app.api.socket_stream import SocketStream
+from app.api.body import parse_request
+from app.api.body.parse_request import ApiRequest, Parser
+from app.api.http.accounts import Sender
+from app.api.http.context import ApiContext, StreamTimers
+from app.api.routes.page import Page
+from app.api.wire.socket_stream import SocketStream
 from app.checkpoint.names import resolve, served_name
 from app.config.settings import Config, ModelConfig, make_config
 from app.observe.metrics import Metrics

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from app.api.operations import OPERATIONS
+from app.api.routes.operations import OPERATIONS
 from tests.api.serving import HANG_S, make_app, serving
 from tests.fakes import MODEL_INFO, FakeEngine
 from tests.house.source import ROOT

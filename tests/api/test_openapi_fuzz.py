@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from app.api.operations import OPERATIONS
+from app.api.routes.operations import OPERATIONS
 from tests.api.serving import HANG_S, make_app, serving
 from tests.fakes import FakeEngine
 

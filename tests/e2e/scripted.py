@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 import app
-from app.api.preview import Preview
+from app.api.routes.preview import Preview
 from tests.api.serving import HANG_S
 
 STATIC = Path(app.__file__).parent / "static"

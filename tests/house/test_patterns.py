@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from app.text.parsing.markers import Marks
-from app.text.spelled_tokens import SpelledTokens
+from app.text.template.spelled_tokens import SpelledTokens
+from app.text.tokens.markers import Marks
 from tests.house.pattern_source import constants, functions_with_patterns, loose, made_in_functions, uses
 from tests.house.pumping import Pattern, num_cases, slow_text
 from tests.house.source import Module, imports, modules
@@ -22,22 +22,22 @@ from tests.house.source import Module, imports, modules
 # Whose text a pattern gets. What a model writes is a client's, who says what it shall write.
 CLIENT, MODEL, OPERATOR, OWN = "a client's", "a model file's", "the operator's", "our own"
 PATTERNS = {
-    "app.api.cors._HEADER_NAMES": ("fullmatch", CLIENT),
-    "app.api.invalid_field._AT": ("fullmatch", CLIENT),
-    "app.api.invalid_field._INDEX": ("sub", CLIENT),
-    "app.api.invalid_field._MISSING": ("fullmatch", CLIENT),
-    "app.api.invalid_field._UNKNOWN": ("fullmatch", CLIENT),
-    "app.api.invalid_field._VALUE": ("fullmatch", CLIENT),
-    "app.api.middleware._ADDRESS": ("fullmatch", CLIENT),
-    "app.api.middleware._HOST": ("fullmatch", CLIENT),
-    "app.api.middleware._TOKEN": ("fullmatch", CLIENT),
-    "app.api.openapi._CONVERTER": ("sub", OWN),
-    "app.api.openapi._IN_PATH": ("findall", OWN),
-    "app.api.page._IMPORT_MAP": ("search", OWN),
-    "app.api.static_file._NO_WEIGHT": ("fullmatch", CLIENT),
-    "app.api.page._OWN_ADDRESS": ("sub", OWN),
-    "app.api.page._VERSIONED": ("fullmatch", OWN),
-    "app.text.template_variables._NAME": ("fullmatch", CLIENT),
+    "app.api.http.cors._HEADER_NAMES": ("fullmatch", CLIENT),
+    "app.api.body.invalid_field._AT": ("fullmatch", CLIENT),
+    "app.api.body.invalid_field._INDEX": ("sub", CLIENT),
+    "app.api.body.invalid_field._MISSING": ("fullmatch", CLIENT),
+    "app.api.body.invalid_field._UNKNOWN": ("fullmatch", CLIENT),
+    "app.api.body.invalid_field._VALUE": ("fullmatch", CLIENT),
+    "app.api.http.middleware._ADDRESS": ("fullmatch", CLIENT),
+    "app.api.http.middleware._HOST": ("fullmatch", CLIENT),
+    "app.api.http.middleware._TOKEN": ("fullmatch", CLIENT),
+    "app.api.routes.openapi._CONVERTER": ("sub", OWN),
+    "app.api.routes.openapi._IN_PATH": ("findall", OWN),
+    "app.api.routes.page._IMPORT_MAP": ("search", OWN),
+    "app.api.http.static_file._NO_WEIGHT": ("fullmatch", CLIENT),
+    "app.api.routes.page._OWN_ADDRESS": ("sub", OWN),
+    "app.api.routes.page._VERSIONED": ("fullmatch", OWN),
+    "app.text.template.template_variables._NAME": ("fullmatch", CLIENT),
     "app.checkpoint.file_parts._PART": ("search", OPERATOR),
     "app.checkpoint.hub.download._ERRNO": ("sub", OPERATOR),
     "app.checkpoint.hub.hub_models._DIGEST": ("fullmatch", OPERATOR),
@@ -70,31 +70,31 @@ PATTERNS = {
     "app.text.grammar.lark_text._ENDING": ("sub", CLIENT),
     "app.text.grammar.lark_text._SPECIAL": ("sub", CLIENT),
     "app.text.grammar.schema_keywords._DRAFT": ("fullmatch", CLIENT),
-    "app.text.message_form._ADDS_ARGUMENTS": ("search", MODEL),
-    "app.text.message_form._ASKS_FOR_NONE": ("search", MODEL),
-    "app.text.parsing.calls._NAME": ("fullmatch", CLIENT),
-    "app.text.parsing.json_span._AFTER_SCALAR": ("search", CLIENT),
-    "app.text.parsing.json_span._IN_CONTAINER": ("search", CLIENT),
-    "app.text.parsing.json_span._IN_STRING": ("search", CLIENT),
-    "app.text.parsing.named_calls._NUMBER": ("sub", CLIENT),
-    "app.text.parsing.python_calls._NAME": ("fullmatch match", CLIENT),
-    "app.text.parsing.python_literals._DIGITS": ("match", CLIENT),
-    "app.text.parsing.python_literals._NUMBER": ("fullmatch", CLIENT),
-    "app.text.parsing.python_literals._OCTAL_DIGITS": ("match", CLIENT),
-    "app.text.parsing.python_literals._WORD": ("match", CLIENT),
-    "app.text.pieces._BYTE_TOKEN": ("fullmatch", MODEL),
-    "app.text.pieces._STEPS": ("fullmatch", MODEL),
-    "app.text.template_allowance._NUMBER": ("findall", CLIENT),
-    "app.text.template_allowance._WIDE": ("search", CLIENT),
-    "app.text.template_sandbox._NOT_ASCII": ("sub", CLIENT),
-    "app.text.tools._NAME": ("fullmatch", CLIENT),
+    "app.text.template.message_form._ADDS_ARGUMENTS": ("search", MODEL),
+    "app.text.template.message_form._ASKS_FOR_NONE": ("search", MODEL),
+    "app.text.calls.calls._NAME": ("fullmatch", CLIENT),
+    "app.text.calls.json_span._AFTER_SCALAR": ("search", CLIENT),
+    "app.text.calls.json_span._IN_CONTAINER": ("search", CLIENT),
+    "app.text.calls.json_span._IN_STRING": ("search", CLIENT),
+    "app.text.calls.named_calls._NUMBER": ("sub", CLIENT),
+    "app.text.calls.python_calls._NAME": ("fullmatch match", CLIENT),
+    "app.text.calls.python_literals._DIGITS": ("match", CLIENT),
+    "app.text.calls.python_literals._NUMBER": ("fullmatch", CLIENT),
+    "app.text.calls.python_literals._OCTAL_DIGITS": ("match", CLIENT),
+    "app.text.calls.python_literals._WORD": ("match", CLIENT),
+    "app.text.tokens.pieces._BYTE_TOKEN": ("fullmatch", MODEL),
+    "app.text.tokens.pieces._STEPS": ("fullmatch", MODEL),
+    "app.text.template.template_allowance._NUMBER": ("findall", CLIENT),
+    "app.text.template.template_allowance._WIDE": ("search", CLIENT),
+    "app.text.template.template_sandbox._NOT_ASCII": ("sub", CLIENT),
+    "app.text.calls.tools._NAME": ("fullmatch", CLIENT),
 }
 WORDS = ["<|a|>", "<|ab|>", "<|reserved_1|>", "<|reserved_12|>", "</s>", "aaa", "a"]
 # Functions that compile patterns from words of a model file, and calls that make them do so.
 MADE: dict[tuple[str, str], tuple[Callable[[], object], str]] = {
-    ("app.text.parsing.markers", "__init__"): (lambda: Marks(WORDS), "search"),
-    ("app.text.spelled_tokens", "__init__"): (lambda: SpelledTokens(WORDS), "finditer"),
-    ("app.text.spelled_tokens", "split"): (
+    ("app.text.tokens.markers", "__init__"): (lambda: Marks(WORDS), "search"),
+    ("app.text.template.spelled_tokens", "__init__"): (lambda: SpelledTokens(WORDS), "finditer"),
+    ("app.text.template.spelled_tokens", "split"): (
         lambda: list(SpelledTokens(WORDS).split("a", "\U000f0000\U000f0001")),
         "finditer",
     ),

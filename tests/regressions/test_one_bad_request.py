@@ -2,7 +2,7 @@
 
 Others: vllm#52693 (a request whose first token is EOS crashes the engine; nine crashes), vllm#15483 (a request at the
 wrong moment crashes it). Faults at every step, and the search for the culprit: tests/engine/test_recovery.py,
-tests/chaos/test_every_step.py. Requests while the model loads or the server drains: tests/api/test_rejections.py.
+tests/chaos/test_every_step.py. Requests while the model loads or the server drains: tests/api/body/test_rejections.py.
 """
 
 from __future__ import annotations

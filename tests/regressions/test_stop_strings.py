@@ -2,8 +2,8 @@
 
 Others: vllm#57052 (stop text leaks), vllm#8468 (the last text is lost), vllm#13087 (empty first chunks), vllm#11089
 (empty outputs), vllm#14170, vllm#45636 (text is cut at a wrong position), llama.cpp#10914 (text is duplicated). Every
-partition of a text: tests/text/test_stop.py, tests/text/test_detokenizer.py, tests/engine/test_choice.py. A model with
-random weights often generates incomplete characters and invalid bytes, which makes the test harder.
+partition of a text: tests/text/tokens/test_stop.py, tests/text/tokens/test_detokenizer.py, tests/engine/test_choice.py.
+A model with random weights often generates incomplete characters and invalid bytes, which makes the test harder.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 
-from app.api import parse_request
+from app.api.body import parse_request
 from app.commands import serve as command
 from app.commands.options import Parser, read_config
 from app.engine.thread import EngineThread

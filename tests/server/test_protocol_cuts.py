@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from uvicorn.server import ServerState
 
-from app.api.error_response import handle_quire_error
+from app.api.http.error_response import handle_quire_error
 from app.config.settings import Config
 from app.contract.errors import QuireError
 from app.server.run import uvicorn_config

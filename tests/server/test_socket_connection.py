@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from app.api.connection import connection_of
+from app.api.http.connection import connection_of
 from tests.server.wire import HANG_S, HOST, handshake, on_uvloop, served, until
 
 SIZE = 4 * 1024 * 1024

@@ -12,12 +12,12 @@ from app.checkpoint.gguf_files import GgufFiles, GgufMetadata
 from app.checkpoint.names import resolve
 from app.config.settings import REASONING_PARSERS, TOOL_PARSERS, ModelConfig, make_config
 from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
-from app.text.chat_template import RenderOptions
+from app.text.answer.reasoning import STYLES
+from app.text.calls.formats import FORMATS
+from app.text.calls.tool_choice import choose_tools
 from app.text.frontend import MAX_VOCABULARY, TextFrontend, load_tokenizer, placeholder_tokenizer
-from app.text.parsing.formats import FORMATS
-from app.text.parsing.reasoning import STYLES
-from app.text.template_trial import TOOLS, with_calls
-from app.text.tool_choice import choose_tools
+from app.text.template.chat_template import RenderOptions
+from app.text.template.template_trial import TOOLS, with_calls
 from tests.checkpoints import tiny
 from tests.gguf_writer import tiny_gguf
 from tests.text.templates import ONE_CALL

@@ -9,8 +9,8 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from app.text.chat_template import ChatTemplate
-from app.text.tokenizer import Tokenizer
+from app.text.template.chat_template import ChatTemplate
+from app.text.tokens.tokenizer import Tokenizer
 
 SPECIAL = ("<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|start_header_id|>",
            "<|end_header_id|>", "<|eot_id|>", "[INST]", "[/INST]", "<|pad|>", "<|user|>", "<|assistant|>",

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from app.api.middleware import METRICS_PATH
-from app.api.operations import OPERATIONS
+from app.api.http.middleware import METRICS_PATH
+from app.api.routes.operations import OPERATIONS
 from app.checkpoint.specs.registry import FAMILIES
 from app.checkpoint.tensor_types import SUPPORTED
 from app.cli import COMMANDS

@@ -1,5 +1,5 @@
 // What a code block of HTML or SVG shows, in a frame in its place, when the user asks for it. The frame's document is
-// preview.html, under the policy and in the sandbox of app/api/preview.py. It gets the text with a port, and nothing that
+// preview.html, under the policy and in the sandbox of app/api/routes/preview.py. It gets the text with a port, and nothing that
 // comes from it does more here than to set its height within bounds and to show a note.
 
 import { sayMissing } from "../shell/lazy.js";

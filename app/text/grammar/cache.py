@@ -29,7 +29,7 @@ from app.text.grammar.compiled import MAX_AGAIN, CompiledGrammar
 from app.text.grammar.grammar_sizes import MAX_BYTES, compiled_bytes, rejected_bytes
 from app.text.grammar.number_digits import NumberDigits
 from app.text.grammar.vocabulary import GrammarVocabulary, check_supported
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.text.grammar.number_digits import NumberDigits
-from app.text.tokenizer import Part, Tokenizer
+from app.text.tokens.tokenizer import Part, Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer

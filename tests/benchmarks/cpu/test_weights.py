@@ -4,7 +4,7 @@ import json
 
 from app.checkpoint.inspection import inspect
 from app.config.settings import make_config
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 from benchmarks.cpu.cells import draw_prompts, vocab_size
 from benchmarks.cpu.weights import write_checkpoint, write_tokenizer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.api.structured_output import SINGLE_FIELDS
+from app.api.body.structured_output import SINGLE_FIELDS
 from app.contract.grammar import StructuredOutputs
 from app.text.grammar.grammar_sources import grammar_of, lark_source
 from benchmarks.isolation.grammars import HOSTILE, WORD, hostile_field

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.contract.errors import ConfigurationError
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 from benchmarks.perplexity.scored_model import MAX_TOKENS
 from benchmarks.perplexity.text import FILE, NUM_WINDOWS, windows
 from tests.checkpoints import tiny

@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.contract.grammar import Grammar
 from app.text.grammar.cache import GrammarCache, Lease
 from app.text.grammar.children.fork_client import ForkClient
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 
 _children: dict[bytes, ForkClient] = {}
 """Each takes a second to start, so all tests with the same vocabulary share one; it ends with this process."""

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from app.contract.grammar import Constraint, Grammar, GrammarKind
+from app.text.answer.answer_format import AnswerFormat
+from app.text.calls.formats import FORMATS
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.number_digits import MAX_DIGITS, MAX_EXPONENT_DIGITS, NumberDigits
 from app.text.grammar.row_mask import RowMask
-from app.text.parsing.answer_format import AnswerFormat
-from app.text.parsing.formats import FORMATS
+from tests.text.calls.test_tool_choice import read, tool
 from tests.text.grammar.test_compile import TEXT, schema, vocabulary
-from tests.text.test_tool_choice import read, tool
 
 TOKENS = [b"1", b"22", b"333", b"4,", b".", b",", b"e", b"x", b'"', b"-", b"+", b"", b"55555555555555555555555"]
 EOS = 1

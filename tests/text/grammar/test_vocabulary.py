@@ -12,7 +12,7 @@ from app.contract.errors import UnsupportedParameter
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.vocabulary import MAX_FORCED_CHARS, SLICES, GrammarVocabulary, mask_words
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 from tests.text import toys
 
 

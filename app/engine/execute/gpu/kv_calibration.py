@@ -22,7 +22,7 @@ from app.models.kv_scales import KVScales
 from app.models.loader import DTYPES
 from app.models.rope import rope_tables
 from app.models.weights import DecoderWeights
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 
 MAX_TOKENS = 512
 # As of most caches: with one block for the whole text a kernel needs more registers than there are (Triton 3.7).

@@ -16,7 +16,7 @@ from pathlib import Path
 from app.contract.errors import CannotStart, UnsupportedParameter
 from app.text.grammar.children.fork_server import MASKS, READY, SHORT_TRIAL, TRIAL, greeting
 from app.text.grammar.children.trial import TrialLimits
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 
 _PACKAGE = Path(__file__).resolve().parents[3]
 _CHILD = "from app.text.grammar.children.fork_server import main; main()"

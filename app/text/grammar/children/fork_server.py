@@ -31,7 +31,7 @@ from app.runtime.process_limits import limit_process
 from app.text.grammar.children.mask_worker import MaskWorker
 from app.text.grammar.children.trial import FAULT, NO_MEMORY, Ended, TrialLimits, encode_grammar, run_trial
 from app.text.grammar.vocabulary import GrammarVocabulary, all_tokens
-from app.text.tokenizer import Tokenizer, TokenizerSource
+from app.text.tokens.tokenizer import Tokenizer, TokenizerSource
 
 _ORDINARY = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}')
 LENGTH_BYTES = 8  # of the length of a part of the greeting

@@ -17,7 +17,7 @@ from app.engine.execute.gpu import backend as backends
 from app.engine.execute.gpu import kv_calibration
 from app.engine.execute.gpu.kv_calibration import calibrate, calibration_ids
 from app.models.kv_scales import KVScales
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 from tests.checkpoints import damaged_copy, tiny
 from tests.engine.driving import request
 from tests.engine.execute.gpu.gpu_engine import build, run

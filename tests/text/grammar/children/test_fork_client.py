@@ -12,7 +12,7 @@ from app.contract.errors import CannotStart, UnsupportedParameter
 from app.text.grammar.children import fork_client
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.trial import Verdict, encode_grammar
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 from tests.text import toys
 from tests.text.grammar.children.trials import ENDLESS, PLENTY, SCHEMA, forked_by, forking, has_ended, tried, wait_for
 

@@ -14,14 +14,14 @@ import msgspec
 import pytest
 
 from app.contract.grammar import Grammar, GrammarKind
-from app.text import gguf_tokenizer
 from app.text.frontend import placeholder_tokenizer
 from app.text.grammar.children.fork_server import greeting
 from app.text.grammar.children.trial import TrialLimits, Verdict, encode_grammar
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.grammar_sources import lark
 from app.text.grammar.vocabulary import GrammarVocabulary
-from app.text.tokenizer import Tokenizer
+from app.text.tokens.gguf import gguf_tokenizer
+from app.text.tokens.tokenizer import Tokenizer
 from tests.text import gguf_toys, toys
 from tests.text.grammar.children.trials import (
     ENDLESS,

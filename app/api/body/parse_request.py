@@ -1,0 +1,308 @@
+"""Turns a request body into an engine request: the part that chat and completions share."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from app.api.body.any_body import AnyBody
+from app.api.body.json_body import parse_object, read_body
+from app.api.body.schemas import SamplingBody, StreamOptions, read_fields
+from app.api.body.structured_output import GrammarOrigin, lease, prepare, requested_outputs
+from app.api.http.accounts import Sender
+from app.api.http.context import ApiContext, context_of
+from app.api.wire.parsed_answer import AnswerPlan, ParsedAnswer
+from app.api.wire.shown_prompt import NO_PROMPT, Echo, ShownPrompt
+from app.contract.admission import MODELS_LENGTH, DefaultLength, OutputLimit, admit, too_long
+from app.contract.engine_status import ModelInfo
+from app.contract.errors import RequestError, UnsupportedParameter
+from app.contract.overload_levels import effects
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
+from app.runtime.clock import monotonic
+from app.streaming.flow.slow_reader import SlowReader
+from app.streaming.openai_shapes import TokenBytes
+from app.text.answer.reasoning_marks import ReasoningStart
+from app.text.calls.tool_choice import NO_TOOLS, ToolUse
+from app.text.grammar.cache import Lease
+
+_OTHER_LIMIT = "max_completion_tokens"  # means the same as max_tokens, wherever that stands in a message
+MAX_SMALL_BYTES = 64 * 2**10  # of a body: about 20 ms of work
+Body = TypeVar("Body", bound=AnyBody)
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """A checked and tokenized request, and the values that its response needs.
+
+    `model` is the served name, `created` Unix seconds, `ignored` names the unknown fields of the body. `token_bytes`
+    returns the bytes of a token. With `has_token_ids` the response has the ids of prompt and output, with `has_timings`
+    its times. `others` are the requests of further prompts. `answer` says how the answers are parsed; None if they are
+    text alone. `origin` says what the grammar of the answers was made of, and `lease`, which `parse_answer` adds, keeps
+    it compiled until the request has ended. `shown` is what the response has of its prompts.
+    """
+
+    request: EngineRequest
+    model: str
+    created: int
+    stream: bool
+    include_usage: bool
+    ignored: tuple[str, ...]
+    token_bytes: TokenBytes
+    slow_reader: SlowReader = SlowReader.PAUSE
+    has_usage_in_chunks: bool = False
+    has_token_ids: bool = False
+    has_timings: bool = False
+    others: tuple[EngineRequest, ...] = ()
+    answer: AnswerPlan | None = None
+    origin: GrammarOrigin | None = None
+    lease: Lease | None = None
+    shown: ShownPrompt = NO_PROMPT
+
+    def new_parsers(self) -> ParsedAnswer | None:
+        """Return parsers for the answers, for one response; None if nothing is parsed."""
+        return None if self.answer is None else ParsedAnswer(self.answer, self.request.id, self.request.params.n)
+
+    def with_answer(self, answer: AnswerPlan | None) -> ApiRequest:
+        """Return the request with answers that are parsed."""
+        if answer is None:
+            return self
+        shown = answer.format.shown_token_ids(answer.schemas is not None)
+        return replace(self, answer=answer, request=replace(self.request, shown_token_ids=shown))
+
+    @property
+    def requests(self) -> tuple[EngineRequest, ...]:
+        """The request of each prompt."""
+        return (self.request, *self.others)
+
+    @property
+    def id(self) -> str:
+        """The id of the response."""
+        return self.request.id.removesuffix("-0") if self.others else self.request.id
+
+    @property
+    def num_choices(self) -> int:
+        """The number of choices of the response: `n` for each prompt."""
+        return self.request.params.n * len(self.requests)
+
+    def prompt_of(self, choice: int) -> tuple[int, ...]:
+        """Return the token ids of the prompt of a choice of the response."""
+        return self.requests[choice // self.request.params.n].prompt_token_ids
+
+    def echo_of(self, choice: int) -> Echo | None:
+        """Return the prompt in front of a choice of the response, if it is shown there."""
+        return self.shown.echoes[choice // self.request.params.n] if self.shown.echoes else None
+
+    def first_of_prompt(self, choice: int) -> int:
+        """Return the first choice of the prompt of a choice of the response."""
+        return choice - choice % self.request.params.n
+
+    def is_first_of_prompt(self, choice: int) -> bool:
+        """Return whether a choice of the response is the first one of its prompt."""
+        return choice == self.first_of_prompt(choice)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """A body, its sender, and the server's state at the `time` when the body was received.
+
+    With `always_streams`, which the transport sets, `stream` is true without the body's field. `brownout_max_tokens`
+    limits requests without a limit of their own while the server is under load.
+    """
+
+    body: bytes
+    sender: Sender
+    always_streams: bool
+    context: ApiContext
+    model_info: ModelInfo
+    time: float
+    brownout_max_tokens: int | None
+
+    def read(self, kind: type[Body]) -> tuple[Body, tuple[str, ...]]:
+        """Return the body's fields and the names of the ignored ones.
+
+        Raises:
+            JsonInvalid, InvalidValue, UnsupportedParameter: see `parse_object` and `read_fields`.
+        """
+        return self.check(parse_object(self.body), kind)
+
+    def check(self, fields: dict[str, object], kind: type[Body]) -> tuple[Body, tuple[str, ...]]:
+        """Return what `read` returns, of a body that has been parsed."""
+        if self.always_streams:
+            fields["stream"] = True
+            for name in ("return_token_ids", "prompt_logprobs"):
+                if (value := fields.get(name)) is not None and value is not False:
+                    raise UnsupportedParameter(
+                        f"{name} is not supported on quire.v1; leave it out, or use HTTP.", param=name
+                    )
+        return read_fields(fields, kind, is_strict=self.context.config.server.strict)
+
+    def check_num_chars(self, num_chars: int) -> None:
+        """Reject a text that certainly has too many tokens, before it is tokenized.
+
+        Raises:
+            ContextLengthExceeded: the text would not fit even if it consisted of the longest tokens only.
+        """
+        max_model_len = self.model_info.max_model_len
+        if num_chars > max_model_len * self.context.text.tokenizer.max_token_chars:
+            raise too_long(max_model_len, f"The prompt has {num_chars} characters, more than fit")
+
+    def admit(
+        self,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        output: OutputLimit,
+        length: DefaultLength = MODELS_LENGTH,
+    ) -> SamplingParams:
+        """Return the resolved parameters of an answer to one prompt, if the model can serve it.
+
+        Without `max_tokens` it may have as many tokens as `length` and a busy server say.
+
+        Raises:
+            InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `contract.admission.admit`.
+        """
+        is_clamped = self.context.config.server.clamp_max_tokens
+        return admit(
+            prompt_token_ids,
+            params,
+            self.model_info,
+            output,
+            is_clamped=is_clamped,
+            length=replace(length, most=self.brownout_max_tokens),
+        )
+
+    def engine_request(
+        self,
+        id_prefix: str,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        body: SamplingBody,
+        ignored: tuple[str, ...],
+        *,
+        output: OutputLimit,
+        length: DefaultLength = MODELS_LENGTH,
+        reasoning: ReasoningStart | None = None,
+        tools: ToolUse = NO_TOOLS,
+    ) -> ApiRequest:
+        """Return the request, if the model can serve it; its id is 128 random bits.
+
+        For `output` and `length` see `admit`. `reasoning` says how the answer's reasoning begins,
+        `tools` are those that it may call. This may make a grammar, so the further prompts of a body are admitted, and
+        become copies of the first request.
+
+        Raises:
+            InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `admit`.
+            UnsupportedParameter: see `structured_output.prepare`.
+        """
+        resolved = self.admit(prompt_token_ids, params, output=output, length=length)
+        prepared = prepare(requested_outputs(body), resolved, self.context, reasoning, tools)
+        queue_timeout = body.queue_timeout
+        if queue_timeout is None:
+            queue_timeout = self.context.config.scheduler.queue_timeout
+        options = body.stream_options or StreamOptions()
+        include_usage = bool(options.include_usage)
+        return ApiRequest(
+            EngineRequest(
+                id=f"{id_prefix}-{secrets.token_hex(16)}",
+                prompt_token_ids=tuple(prompt_token_ids),
+                params=resolved,
+                arrival_time=self.time,
+                start_deadline=self.time + queue_timeout if queue_timeout else None,
+                deadline=None if body.timeout is None else self.time + body.timeout,
+                priority=body.priority or 0,
+                tenant=self.sender.tenant,
+                account=self.sender.account,
+                cache_salt=body.cache_salt,
+                grammar=prepared.grammar,
+                reasoning=prepared.reasoning,
+            ),
+            model=self.context.model_name,
+            created=int(time.time()),
+            stream=bool(body.stream),
+            include_usage=include_usage,
+            ignored=ignored,
+            token_bytes=self.context.text.tokenizer.token_bytes,
+            slow_reader=SlowReader(options.slow_reader or SlowReader.PAUSE),
+            has_usage_in_chunks=include_usage and bool(options.continuous_usage_stats),
+            origin=prepared.origin,
+            has_token_ids=bool(body.return_token_ids),
+            has_timings=bool(body.timings),
+            shown=ShownPrompt(has_logprobs=body.prompt_logprobs is not None),
+        )
+
+
+Parser = Callable[[RequestContext], Result]
+"""Checks a body of one route, and tokenizes its prompt. Called on a thread."""
+
+
+async def parse_post(request: Request, parser: Parser[Result]) -> Result:
+    """Read and parse the body of a POST (see `read_body` and `parse`). Cancel-safe."""
+    context = context_of(request)
+    body = await read_body(request, context.config.server.max_request_bytes)
+    return await parse(body, context, parser, context.keys.sender_of(request))
+
+
+async def parse_answer_post(request: Request, parser: Parser[ApiRequest]) -> ApiRequest:
+    """Read and parse the body of a POST that is answered (see `read_body` and `parse_answer`). Cancel-safe."""
+    context = context_of(request)
+    body = await read_body(request, context.config.server.max_request_bytes)
+    return await parse_answer(body, context, parser, context.keys.sender_of(request))
+
+
+async def parse(
+    body: bytes, context: ApiContext, parser: Parser[Result], sender: Sender, *, always_streams: bool = False
+) -> Result:
+    """Call `parser` on a thread to turn a body into a request, or into what another route needs. Cancel-safe.
+
+    Raises:
+        RequestError: the body is rejected; the error names the field.
+        ModelLoading, EngineFailed: the engine has no model.
+        Overloaded: too many requests are being parsed.
+    """
+    engine = context.engine
+    max_tokens = effects(engine.stats().brownout_level).default_max_tokens
+    request = RequestContext(body, sender, always_streams, context, engine.model_info(), monotonic(), max_tokens)
+    if len(body) <= MAX_SMALL_BYTES:
+        return await context.threads.run(parser, request, account=sender.account)
+    try:
+        return await context.long_thread.run(parser, request, account=sender.account)
+    finally:
+        context.heap.note_large()
+
+
+async def parse_answer(
+    body: bytes, context: ApiContext, parser: Parser[ApiRequest], sender: Sender, *, always_streams: bool = False
+) -> ApiRequest:
+    """Return what `parse` returns for a request with an answer, and lease its grammar. Cancel-safe.
+
+    Raises:
+        RequestError, ModelLoading, EngineFailed, Overloaded: see `parse` and `structured_output.lease`.
+    """
+    parsed = await parse(body, context, parser, sender, always_streams=always_streams)
+    grammar = parsed.request.grammar
+    if grammar is None or parsed.origin is None:
+        return parsed
+    return replace(parsed, lease=await lease(grammar, parsed.origin, context, sender.account))
+
+
+@contextmanager
+def renaming(fields: Mapping[str, str]) -> Iterator[None]:
+    """Rename the fields in errors: `fields` maps our names to those that the client sent."""
+    try:
+        yield
+    except RequestError as error:
+        ours = error.param or ""
+        error.param = fields.get(ours, error.param)
+        if error.param == _OTHER_LIMIT:
+            error.message = error.message.replace("max_tokens", _OTHER_LIMIT)
+        elif error.param != ours and error.message.startswith(f"{ours} "):
+            error.message = f"{error.param}{error.message.removeprefix(ours)}"
+        raise

@@ -1,0 +1,228 @@
+"""The fields of a request that say what its answer must be: OpenAI's, vLLM's, and those of other servers.
+
+They all become one grammar, which is compiled before the request is submitted. An error names the client's own field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from app.api.body.response_format import (
+    JsonFormat,
+    JsonSchemaFormat,
+    RegexFormat,
+    ResponseFormat,
+    StructuredOutputFields,
+    TextFormat,
+    VllmOutputs,
+)
+from app.api.http.context import ApiContext
+from app.contract.errors import GrammarTooCostly, InvalidValue, QuireError, RateLimitExceeded, RequestError
+from app.contract.grammar import Grammar, ReasoningMarks, StructuredOutputs
+from app.contract.sampling_params import SamplingParams
+from app.text.answer.answer_format import AnswerFormat
+from app.text.answer.reasoning_marks import ReasoningStart
+from app.text.calls.tool_choice import NO_TOOLS, ToolUse
+from app.text.grammar.answer_rules import answer_rules
+from app.text.grammar.cache import Lease
+from app.text.grammar.grammar_sources import ANY_OBJECT, grammar_of
+
+# Fields with one value, and what they are in vLLM's `structured_outputs`.
+SINGLE_FIELDS = {
+    "guided_json": "json",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+    "json_schema": "json",
+    "regex": "regex",
+    "ebnf": "grammar",
+    "grammar": "grammar",
+}
+_NAMES = StructuredOutputs.__dataclass_fields__
+MAX_PARTS = 8
+"""Grammars that one rejected request compiles at most, to say which of them is at fault."""
+
+
+class Requested(NamedTuple):
+    """What the answer must be, and the path of the client's field that says so."""
+
+    outputs: StructuredOutputs
+    path: str
+
+    def beside(self, tools: ToolUse) -> Requested | None:
+        """Return itself, or None for a `response_format` where a call is required.
+
+        Clients of agents send `response_format` with every request, for the text that comes after the calls.
+        """
+        return None if tools.called and self.path.startswith("response_format") else self
+
+
+class Prepared(NamedTuple):
+    """The rules of an answer as the engine needs them, and what its grammar was made of; None without a grammar."""
+
+    grammar: Grammar | None
+    reasoning: ReasoningMarks | None
+    origin: GrammarOrigin | None = None
+
+
+class GrammarOrigin(NamedTuple):
+    """What a grammar was made of: the client's field and its tools; with `answers` their calls are written."""
+
+    requested: Requested | None
+    tools: ToolUse
+    answers: AnswerFormat
+
+    @property
+    def path(self) -> str:
+        """The path of the field that the grammar comes from."""
+        if self.requested is not None:
+            return self.requested.path
+        return "tools" if self.tools.definitions else "structured_outputs"
+
+    def parts(self) -> list[tuple[str, Grammar]]:
+        """Return the grammars of the field and of the first tools alone, with their paths: to find the one at fault.
+
+        Any thread, but not the loop: it takes up to 0.1 s.
+        """
+        if not self.tools.definitions:
+            return []
+        parts = [] if self.requested is None else [(self.requested.path, grammar_of(self.requested.outputs))]
+        return parts + list(islice(self.tools.parts(self.answers), MAX_PARTS - len(parts)))
+
+
+def requested_outputs(body: StructuredOutputFields) -> Requested | None:
+    """Return what a body says about the answer; None if nothing. Any thread.
+
+    Raises:
+        InvalidValue: a field is wrong, or two say it.
+    """
+    found = [
+        Requested(StructuredOutputs(**{kind: value}), name)
+        for name, kind in SINGLE_FIELDS.items()
+        if (value := getattr(body, name)) is not None
+    ]
+    if body.structured_outputs is not None:
+        found.append(_of_structured(body.structured_outputs))
+    if body.response_format is not None and (requested := _of_response_format(body.response_format)) is not None:
+        found.append(requested)
+    if len(found) > 1:
+        names = " and ".join(one.path.partition(".")[0] for one in found[:2])
+        raise InvalidValue(f"{names} both say what the answer must be; send one of them.", param=found[1].path)
+    return found[0] if found else None
+
+
+def prepare(
+    requested: Requested | None,
+    params: SamplingParams,
+    context: ApiContext,
+    start: ReasoningStart | None,
+    tools: ToolUse = NO_TOOLS,
+) -> Prepared:
+    """Return the rules of an answer, whose grammar must then be leased (see `lease`). Any thread.
+
+    `start` says how the answer's reasoning begins; None if it has none. `tools` are those that it may or must call.
+
+    Raises:
+        InvalidValue: the grammar is rejected, or other parameters contradict it.
+        UnsupportedParameter: the model supports no grammar with its reasoning.
+    """
+    requested = None if requested is None else requested.beside(tools)
+    origin = GrammarOrigin(requested, tools, context.text.answers)
+    with _naming(origin.path, context):
+        grammar = tools.grammar(origin.answers, None if requested is None else requested.outputs)
+        rules = answer_rules(grammar, params, start)
+    if rules.grammar is None:
+        return Prepared(None, rules.reasoning)
+    return Prepared(replace(rules.grammar, param=origin.path), rules.reasoning, origin)
+
+
+async def lease(grammar: Grammar, origin: GrammarOrigin, context: ApiContext, account: str) -> Lease:
+    """Compile the grammar of an answer for `account`, after a trial, and keep it. Cancel-safe. Loop only.
+
+    If it is rejected and made of several parts, the error names the one at fault.
+
+    Raises:
+        InvalidValue: the grammar is rejected.
+        UnsupportedParameter: the model supports no grammars.
+        Overloaded: too many different grammars are in use, many of them by this account.
+        RateLimitExceeded: the account's grammars cost too much.
+    """
+    with _naming(origin.path, context):
+        try:
+            return await context.grammar_trials.lease(grammar, account)
+        except GrammarTooCostly:
+            raise
+        except InvalidValue:
+            await _reject_part(origin, context, account)
+            raise
+
+
+async def _reject_part(origin: GrammarOrigin, context: ApiContext, account: str) -> None:
+    """Reject the other field or the tool whose own grammar is rejected, if one of the first parts is."""
+    for path, grammar in await context.threads.run(origin.parts, account=account):
+        try:
+            (await context.grammar_trials.lease(grammar, account)).release()
+        except InvalidValue as error:
+            raise _named(error, path) from None
+        except QuireError:
+            return  # it cannot be found now; the rejection of the whole stands
+
+
+@contextmanager
+def _naming(path: str, context: ApiContext) -> Iterator[None]:
+    """Name the client's field in errors, and count rejections."""
+    try:
+        yield
+    except RateLimitExceeded:
+        raise
+    except RequestError as error:
+        if isinstance(error, InvalidValue):
+            context.grammars.count_failure("refused")
+        raise _named(error, path) from None
+
+
+def _named(error: RequestError, path: str) -> RequestError:
+    """Return an error about a grammar that names the client's field."""
+    if error.param is None:
+        return type(error)(f"{path} is rejected: {error.message}", param=path)
+    if error.param in _NAMES or error.param == "structured_outputs":
+        ours = error.param
+        message = f"{path}{error.message.removeprefix(ours)}" if error.message.startswith(f"{ours} ") else error.message
+        return type(error)(message, param=path)
+    return error
+
+
+def _of_structured(fields: VllmOutputs) -> Requested:
+    """Read vLLM's `structured_outputs`."""
+    given = {name: value for name, value in msgspec.structs.asdict(fields).items() if value is not None}
+    outputs = StructuredOutputs(**given)
+    return Requested(outputs, f"structured_outputs.{outputs.given[0]}")
+
+
+def _of_response_format(fields: ResponseFormat) -> Requested | None:
+    """Read OpenAI's `response_format`, and what TGI made of it."""
+    match fields:
+        case TextFormat():
+            return None
+        case JsonSchemaFormat():
+            return Requested(StructuredOutputs(json=fields.json_schema.schema), "response_format.json_schema.schema")
+        case RegexFormat():
+            return Requested(StructuredOutputs(regex=fields.value), "response_format.value")
+        case JsonFormat():
+            return Requested(StructuredOutputs(json=fields.value), "response_format.value")
+    if fields.schema is not None and fields.value is not None:
+        raise InvalidValue(
+            "response_format has schema and value, which both say what the answer must be; send one of them.",
+            param="response_format.value",
+        )
+    if fields.value is not None:
+        return Requested(StructuredOutputs(json=fields.value), "response_format.value")
+    if fields.schema is not None:
+        return Requested(StructuredOutputs(json=fields.schema), "response_format.schema")
+    return Requested(StructuredOutputs(json=ANY_OBJECT), "response_format")

@@ -1,0 +1,102 @@
+"""What all routes of one server share. Made once by `create_app`, reached as `request.app.state.context`."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from starlette.requests import HTTPConnection
+
+from app.api.body.grammar_trials import GrammarTrials
+from app.api.http.accounts import ApiKeys
+from app.checkpoint.names import served_name
+from app.config.settings import Config
+from app.contract.errors import ModelNotFound
+from app.contract.ports import EngineClient
+from app.streaming.background import Background
+from app.streaming.drain import Drain
+from app.streaming.heap_trimmer import HeapTrimmer
+from app.streaming.streams import Streams
+from app.text.frontend import TextFrontend
+from app.text.grammar.cache import GrammarCache
+
+MAX_LONG_WAITING = 16  # long bodies: each holds up to --max-request-bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTimers:
+    """Seconds without data after which a stream sends a heartbeat.
+
+    Before the first token `waiting_s`, and the first heartbeat sends the response's headers; between tokens
+    `generating_s`.
+    """
+
+    waiting_s: float = 5.0
+    generating_s: float = 15.0
+
+
+class ApiContext:
+    """The parts of one server. Loop only; any thread may read the attributes.
+
+    Attributes:
+        engine: the engine client.
+        config: all settings.
+        model_name: the name the API gives the model.
+        keys: the API keys, and the accounts of requests.
+        text: tokenizer and chat template.
+        grammars: the compiled grammars of answers, which the engine reads.
+        grammar_trials: tries grammars in processes of their own, and leases them.
+        threads: the threads that parse and tokenize request bodies.
+        long_thread: the thread for long bodies, so that short ones do not wait for them.
+        heap: returns to the system what these have freed.
+        timers: heartbeat intervals of streams.
+        streams: the open streams.
+        piece_lock: lets one part of a large JSON response be encoded per iteration of the loop, server-wide.
+        drain: the graceful shutdown.
+    """
+
+    def __init__(
+        self,
+        engine: EngineClient,
+        config: Config,
+        text: TextFrontend,
+        timers: StreamTimers,
+        grammars: GrammarCache | None = None,
+    ) -> None:
+        self.engine = engine
+        self.config = config
+        self.model_name = served_name(config.model)
+        self.keys = ApiKeys(config.server)
+        self.text = text
+        self.grammars = grammars or GrammarCache()
+        self.threads = Background("text")
+        self.grammar_trials = GrammarTrials(self.grammars, self.threads)
+        self.long_thread = Background("long-text", num_threads=1, max_queue=MAX_LONG_WAITING)
+        self.heap = HeapTrimmer(self.long_thread)
+        self.timers = timers
+        self.streams = Streams(config.server.max_pending_bytes)
+        self.piece_lock = asyncio.Lock()
+        self.drain = Drain(engine, self.streams)
+
+    def check_model(self, model: str | None) -> str:
+        """Return the served name for a request's `model`; None means the served one. Any thread.
+
+        Raises:
+            ModelNotFound: the model is another one.
+        """
+        if model is None or model == self.model_name:
+            return self.model_name
+        raise ModelNotFound(f"The model {model[:100]!r} is not served here; use {self.model_name!r}.", param="model")
+
+    def close(self) -> None:
+        """Reject calls that wait for a thread, and end the processes that try grammars. Idempotent."""
+        self.grammar_trials.close()
+        self.heap.close()
+        self.threads.close()
+        self.long_thread.close()
+
+
+def context_of(connection: HTTPConnection) -> ApiContext:
+    """Return the context of the server that received a request or WebSocket."""
+    context: ApiContext = connection.app.state.context
+    return context

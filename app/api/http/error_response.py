@@ -1,0 +1,70 @@
+"""HTTP responses for errors, as OpenAI's clients expect them: a JSON body, and headers that control retries."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import quote
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.http.access_log import access_record
+from app.api.http.other_paths import API_PATHS, advice
+from app.contract.errors import NOT_OURS, ErrorInfo, HttpInvalid, MethodNotAllowed, NotFound, QuireError
+
+# Raised when a task is ended from outside. Everything else that a request raises is a failure of the request, even a
+# BaseException: a panic inside a native library is one.
+FROM_OUTSIDE = (asyncio.CancelledError, GeneratorExit, *NOT_OURS)
+_FROM_STATUS = {404: NotFound, 405: MethodNotAllowed}
+
+
+def error_body(error: ErrorInfo) -> bytes:
+    """Return `{"error": {message, type, param, code}}` as JSON."""
+    fields = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+    return orjson.dumps({"error": fields})
+
+
+def error_response(error: ErrorInfo) -> Response:
+    """Return the response for an error that occurs before a response has begun."""
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(error.retry_after_s)
+    if error.http_status in (500, 504):
+        # SDKs retry after every 5xx; here the request would fail again, or its deadline is over.
+        headers["x-should-retry"] = "false"
+    if error.http_status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if error.http_status == 413:
+        headers["connection"] = "close"  # the rest of the body is not read
+    return Response(error_body(error), error.http_status, headers, "application/json")
+
+
+async def handle_quire_error(request: Request, error: Exception) -> Response:
+    """Answer with a QuireError (Starlette exception handler)."""
+    assert isinstance(error, QuireError)
+    access_record(request.scope).reason = error.code
+    return error_response(error.info())
+
+
+async def handle_http_exception(request: Request, error: Exception) -> Response:
+    """Answer with an error of Starlette's router: unknown path, wrong method (Starlette exception handler).
+
+    A path with a trailing slash is redirected to the path without it, with method and body (307).
+    """
+    assert isinstance(error, HTTPException)
+    given = str(request.scope["path"])
+    path = given.removesuffix("/")
+    if error.status_code == 404 and path != given and (path in API_PATHS or path.startswith("/v1/models/")):
+        query = f"?{request.url.query}" if request.url.query else ""
+        return Response(status_code=307, headers={"location": quote(path) + query})
+    kind = _FROM_STATUS.get(error.status_code, HttpInvalid)
+    message = {
+        404: advice(given),
+        405: f"{request.method} is not allowed here; use {(error.headers or {}).get('Allow', 'another method')}.",
+    }.get(error.status_code, str(error.detail))
+    access_record(request.scope).reason = kind.code
+    response = error_response(kind(message).info())
+    response.headers.update(error.headers or {})
+    return response

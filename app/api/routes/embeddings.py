@@ -1,0 +1,160 @@
+"""`POST /v1/embeddings`: texts to vectors, the pooled hidden states of the served model."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import sys
+from array import array
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.api.body.any_body import AnyBody
+from app.api.body.parse_request import RequestContext, parse_post, renaming
+from app.api.body.prompts import Prompt, read_prompts
+from app.api.body.schemas import PROMPT_SCHEMA
+from app.api.http.access_log import access_record
+from app.api.http.connection import run_until_disconnect
+from app.api.http.context import ApiContext, context_of
+from app.api.http.error_response import error_response
+from app.api.wire.wire_format import ignored_header
+from app.contract.admission import admit
+from app.contract.errors import ErrorInfo, InvalidValue, UnsupportedParameter
+from app.contract.requests import EngineRequest, Pooling, PoolingKind
+from app.contract.sampling_params import SamplingParams
+from app.streaming.embedding_requests import embed
+
+MAX_INPUTS = 256
+_ONE, _SEVERAL = PROMPT_SCHEMA["anyOf"][:2], PROMPT_SCHEMA["anyOf"][2:]
+INPUT_SCHEMA = {"anyOf": [*_ONE, *({**kind, "maxItems": MAX_INPUTS} for kind in _SEVERAL)]}
+
+
+class EmbeddingsBody(AnyBody, kw_only=True):
+    """The body of `POST /v1/embeddings`, with at most `MAX_INPUTS` inputs; `pooling` and `normalize` are ours."""
+
+    input: Annotated[Any, msgspec.Meta(extra_json_schema=INPUT_SCHEMA)]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+    add_special_tokens: bool | None = None
+    pooling: Literal["mean", "last"] | None = None
+    normalize: bool | None = None
+
+
+class EmbeddingsRequest(NamedTuple):
+    """A checked body: a request for each input."""
+
+    requests: list[EngineRequest]
+    is_base64: bool
+    ignored: tuple[str, ...]
+
+
+async def embeddings(request: Request) -> EmbeddingsResponse:
+    """Answer with the vectors of the inputs."""
+    return EmbeddingsResponse(context_of(request), await parse_post(request, parse_embeddings))
+
+
+def parse_embeddings(request: RequestContext) -> EmbeddingsRequest:
+    """Check a body and tokenize its inputs (see `Parser`)."""
+    body, ignored = request.read(EmbeddingsBody)
+    request.context.check_model(body.model)
+    hidden_size = request.model_info.hidden_size
+    if not request.model_info.reads_prompts:
+        raise UnsupportedParameter("Embeddings are not supported on this device; they need a CPU.")
+    if body.dimensions is not None and not 1 <= body.dimensions <= hidden_size:
+        raise InvalidValue(
+            f"dimensions is {body.dimensions}; it must be between 1 and {hidden_size}.", param="dimensions"
+        )
+    inputs = read_prompts(body.input, "input")
+    if len(inputs) > MAX_INPUTS:
+        raise InvalidValue(f"input has {len(inputs)} items; at most {MAX_INPUTS} are allowed.", param="input")
+    kind = request.model_info.pooling if body.pooling is None else PoolingKind(body.pooling)
+    pooling = Pooling(kind, body.dimensions, body.normalize is not False)
+    answer_id = f"embd-{secrets.token_hex(16)}"
+    requests = []
+    for index, item in enumerate(inputs):
+        with renaming({"prompt": f"input[{index}]" if len(inputs) > 1 else "input", "max_tokens": "input"}):
+            token_ids = _token_ids(request, item, adds_special_tokens=body.add_special_tokens is not False)
+            requests.append(_request(request, f"{answer_id}-{index}", token_ids, pooling))
+    return EmbeddingsRequest(requests, body.encoding_format == "base64", ignored)
+
+
+def _token_ids(request: RequestContext, item: Prompt, *, adds_special_tokens: bool) -> list[int]:
+    if isinstance(item, list):
+        return item
+    request.check_num_chars(len(item))
+    tokenizer, limit = request.context.text.tokenizer, request.model_info.max_model_len
+    return tokenizer.encode(item, add_special_tokens=adds_special_tokens, max_tokens=limit)
+
+
+def _request(request: RequestContext, request_id: str, token_ids: list[int], pooling: Pooling) -> EngineRequest:
+    # The step that computes the end of a prompt always samples a token, which is ignored.
+    params = admit(token_ids, SamplingParams(max_tokens=1, temperature=0, seed=0), request.model_info)
+    queue_timeout = request.context.config.scheduler.queue_timeout
+    return EngineRequest(
+        id=request_id,
+        prompt_token_ids=tuple(token_ids),
+        params=params,
+        arrival_time=request.time,
+        start_deadline=request.time + queue_timeout if queue_timeout else None,
+        tenant=request.sender.tenant,
+        account=request.sender.account,
+        pooling=pooling,
+    )
+
+
+class EmbeddingsResponse:
+    """Submits the requests together, waits for their vectors, and sends one JSON body."""
+
+    def __init__(self, context: ApiContext, parsed: EmbeddingsRequest) -> None:
+        self._context = context
+        self._parsed = parsed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the response.
+
+        Raises:
+            ClientDisconnect: the client disconnected; the requests are aborted.
+        """
+        context, requests = self._context, self._parsed.requests
+        context.streams.check_pending(requests[0].account)
+        found = await run_until_disconnect(receive, embed(context.engine, requests))
+        if isinstance(found, ErrorInfo):
+            access_record(scope).reason = found.code
+            await error_response(found)(scope, receive, send)
+            return
+        num_tokens = sum(len(request.prompt_token_ids) for request in requests)
+        access_record(scope).figures = {"n": len(requests), "prompt_tokens": num_tokens, "completion_tokens": 0}
+        make = context.threads.run(
+            _body, found, self._parsed.is_base64, context.model_name, num_tokens, account=requests[0].account
+        )
+        body = await run_until_disconnect(receive, make)
+        headers = ignored_header(self._parsed.ignored)
+        with context.streams.pending_of(requests[0].account).counted(len(body)):  # up to some megabytes
+            await Response(body, headers=headers, media_type="application/json")(scope, receive, send)
+
+
+def _body(vectors: Sequence[bytes], is_base64: bool, model: str, num_tokens: int) -> bytes:
+    """Return the JSON body. Any thread: a vector is dumped at a time, so that other threads run in between."""
+    data = b",".join(
+        orjson.dumps({"object": "embedding", "index": index, "embedding": _encoded(vector, is_base64)})
+        for index, vector in enumerate(vectors)
+    )
+    usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
+    head = orjson.dumps({"object": "list", "model": model, "usage": usage})
+    return head[:-1] + b',"data":[' + data + b"]}"
+
+
+def _encoded(vector: bytes, is_base64: bool) -> str | list[float]:
+    """Return a vector as numbers, or as the base64 of little-endian float32."""
+    numbers = array("f", vector)
+    if not is_base64:
+        return numbers.tolist()
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return base64.b64encode(numbers.tobytes()).decode()

@@ -1,0 +1,88 @@
+"""The table of the API's routes: the application serves it, and the OpenAPI document describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from app.api.body.any_body import AnyBody
+from app.api.body.schemas import ChatBody, CompletionBody
+from app.api.routes.chat import chat_completions
+from app.api.routes.completions import completions
+from app.api.routes.embeddings import EmbeddingsBody, embeddings
+from app.api.routes.health import livez, readyz
+from app.api.routes.models import get_model, list_models
+from app.api.routes.tokenize import KINDS, DetokenizeBody, apply_template, count_input_tokens, detokenize, tokenize
+from app.api.routes.version import version
+from app.api.wire import answers
+
+Handler = Callable[[Request], Awaitable[ASGIApp]]
+
+
+class Operation(NamedTuple):
+    """One route. `bodies` are the alternatives of a POST's body, `answer` is the JSON of a 200, None is text.
+
+    With `has_streams` the answer can also be a stream, and without `needs_key` the route is open.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    answer: type[msgspec.Struct] | None
+    bodies: tuple[type[AnyBody], ...] = ()
+    has_streams: bool = False
+    needs_key: bool = True
+
+
+OPERATIONS = (
+    Operation("GET", "/livez", livez, "Whether the process works", answers.HealthAnswer, needs_key=False),
+    Operation("GET", "/readyz", readyz, "Whether requests are accepted", answers.HealthAnswer, needs_key=False),
+    Operation("GET", "/health", readyz, "The same as /readyz", answers.HealthAnswer, needs_key=False),
+    Operation("GET", "/version", version, "The version of the server", answers.VersionAnswer),
+    Operation("GET", "/v1/models", list_models, "The served model, in a list", answers.ModelsAnswer),
+    Operation("GET", "/v1/models/{model:path}", get_model, "The served model, by name", answers.ModelAnswer),
+    Operation(
+        "POST",
+        "/v1/chat/completions",
+        chat_completions,
+        "The answer to a conversation",
+        answers.ChatAnswer,
+        (ChatBody,),
+        has_streams=True,
+    ),
+    Operation(
+        "POST",
+        "/v1/chat/completions/input_tokens",
+        count_input_tokens,
+        "The number of tokens in the prompt of a conversation",
+        answers.CountAnswer,
+        (ChatBody,),
+    ),
+    Operation(
+        "POST",
+        "/v1/completions",
+        completions,
+        "The continuations of prompts",
+        answers.CompletionAnswer,
+        (CompletionBody,),
+        has_streams=True,
+    ),
+    Operation("POST", "/v1/embeddings", embeddings, "Texts as vectors", answers.EmbeddingsAnswer, (EmbeddingsBody,)),
+    Operation(
+        "POST", "/tokenize", tokenize, "The token ids of a text or a chat", answers.TokensAnswer, (*KINDS.values(),)
+    ),
+    Operation("POST", "/detokenize", detokenize, "The text of token ids", answers.TextAnswer, (DetokenizeBody,)),
+    Operation(
+        "POST", "/apply-template", apply_template, "The prompt of a chat as text", answers.PromptAnswer, (ChatBody,)
+    ),
+)
+
+
+def body_kinds() -> tuple[type[AnyBody], ...]:
+    """Return the types of all bodies, once each."""
+    return tuple(dict.fromkeys(kind for operation in OPERATIONS for kind in operation.bodies))

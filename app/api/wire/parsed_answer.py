@@ -1,0 +1,226 @@
+"""The answers of a chat request, parsed into text, reasoning and calls, between its session and its format.
+
+Transcripts of the engine hold raw text: what is parsed here is a function of that text alone, so it is the same however
+the text was cut, streamed or whole, and on every transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from app.contract.events import ChoiceEnd, TokenDelta
+from app.streaming.openai_shapes import TokenBytes
+from app.text.answer.answer_events import Arguments, CallBegin, Event, Reasoning, Text
+from app.text.answer.answer_format import AnswerFormat, AnswerParser
+from app.text.answer.reasoning_marks import ReasoningStart
+from app.text.answer.whole_answer import WholeAnswerReader, call_id, client_reason, plain
+from app.text.calls.tool_schemas import ToolSchemas
+from app.text.frontend import TextFrontend
+
+
+def _no_bytes(token_id: int) -> bytes:
+    return b""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPlan:
+    """How the answers of one request are parsed.
+
+    Attributes:
+        format: the format of the model's answers.
+        schemas: those of the request's tools; None if it has none.
+        start: how the reasoning begins; None if the model does not reason.
+        token_bytes: returns the bytes of a token.
+        reasoning_fields: the names of the field with reasoning on the wire; none if the answer is sent without it.
+    """
+
+    format: AnswerFormat
+    schemas: ToolSchemas | None = None
+    start: ReasoningStart | None = None
+    token_bytes: TokenBytes = _no_bytes
+    reasoning_fields: tuple[str, ...] = ("reasoning_content",)
+
+
+def plan_answer(
+    text: TextFrontend,
+    start: ReasoningStart | None,
+    schemas: ToolSchemas | None,
+    reasoning_fields: tuple[str, ...] = ("reasoning_content",),
+) -> AnswerPlan | None:
+    """Return how the answers to a prompt are parsed; None if there is nothing to parse. Any thread.
+
+    `start` says how their reasoning begins; None if they have none. For `reasoning_fields` see `AnswerPlan`.
+    """
+    if start is None and (schemas is None or text.answers.calls is None):
+        return None
+    return AnswerPlan(text.answers, schemas, start, text.tokenizer.token_bytes, reasoning_fields)
+
+
+class CallPiece(NamedTuple):
+    """A piece of a call: its id and name come with the first one."""
+
+    call: int
+    id: str | None
+    name: str | None
+    arguments: str
+
+
+class Parsed(NamedTuple):
+    """What a part of an answer holds; the order of text and calls in it is lost, as messages have none."""
+
+    text: str
+    reasoning: str
+    calls: tuple[CallPiece, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to send."""
+        return not (self.text or self.reasoning or self.calls)
+
+
+class ParsedAnswer:
+    """The answers to one request. One owner.
+
+    Attributes:
+        reasoning_tokens: tokens of all choices that belong to reasoning, its marks included; None if they are not
+            counted.
+    """
+
+    def __init__(self, plan: AnswerPlan, request_id: str, num_choices: int) -> None:
+        self._plan = plan
+        self._request_id = request_id
+        self._parsers = [self._new_parser() for _ in range(num_choices)]
+        self._wholes = [WholeAnswerReader(parser) for parser in self._parsers]
+        self._counts = [ReasoningCount(plan) for _ in range(num_choices)]
+
+    def feed(self, delta: TokenDelta) -> Parsed:
+        """Take the next part of a choice; return what it completes."""
+        self._counts[delta.choice].add(delta.token_ids)
+        parser = self._parsers[delta.choice]
+        return self._parsed(delta.choice, [Text(delta.text)] if parser is None else parser.feed(delta.text))
+
+    def finish(self, choice: int) -> Parsed:
+        """Take the end of a choice; return the rest."""
+        parser = self._parsers[choice]
+        return self._parsed(choice, [] if parser is None else parser.finish())
+
+    def keep(self, delta: TokenDelta) -> None:
+        """Take the next part of a choice of which only the whole is needed: see `message`."""
+        self._counts[delta.choice].add(delta.token_ids)
+        self._wholes[delta.choice].feed(delta.text)
+
+    def end_of(self, choice: int, end: ChoiceEnd) -> ChoiceEnd:
+        """Return why a choice has ended, for clients."""
+        return end._replace(reason=client_reason(end.reason, self._parsers[choice]))
+
+    @property
+    def reasoning_tokens(self) -> int | None:
+        """See the class."""
+        counts = [count.num_tokens for count in self._counts if count.num_tokens is not None]
+        return sum(counts) if counts else None
+
+    def feed_delta(self, delta: TokenDelta) -> dict[str, object]:
+        """Take the next part of a choice; return the fields of a chunk's `delta`."""
+        return self._delta_fields(self.feed(delta))
+
+    def finish_delta(self, choice: int) -> dict[str, object]:
+        """Take the end of a choice; return the fields of the `delta` with the rest."""
+        return self._delta_fields(self.finish(choice))
+
+    def message(self, choice: int) -> dict[str, object]:
+        """Take the end of a choice whose parts were kept; return its field `message`."""
+        whole = self._wholes[choice].finish()
+        fields: dict[str, object] = {"role": "assistant", "content": whole.text, "refusal": None}
+        if whole.calls:
+            calls = [
+                {
+                    "id": call_id(self._request_id, choice, number),
+                    "type": "function",
+                    "function": {"name": name, "arguments": arguments},
+                }
+                for number, (name, arguments) in enumerate(whole.calls)
+            ]
+            fields |= {"content": whole.text or None, "tool_calls": calls}
+        return {
+            "message": fields | dict.fromkeys(self._plan.reasoning_fields if whole.reasoning else (), whole.reasoning)
+        }
+
+    def _delta_fields(self, parsed: Parsed) -> dict[str, object]:
+        names = self._plan.reasoning_fields if parsed.reasoning else ()
+        fields: dict[str, object] = dict.fromkeys(names, parsed.reasoning)
+        if parsed.text:
+            fields["content"] = parsed.text
+        if parsed.calls:
+            fields["tool_calls"] = [_call_delta(piece) for piece in parsed.calls]
+        return fields
+
+    def _new_parser(self) -> AnswerParser | None:
+        start = self._plan.start
+        return self._plan.format.new_parser(self._plan.schemas, is_inside=start is not None and start.is_inside)
+
+    def _parsed(self, choice: int, events: Sequence[Event]) -> Parsed:
+        texts: list[str] = []
+        reasoning: list[str] = []
+        calls: dict[int, CallPiece] = {}
+        for event in events:
+            if isinstance(event, Text):
+                texts.append(event.text)
+            elif isinstance(event, Reasoning):
+                if self._plan.reasoning_fields:
+                    reasoning.append(event.text)
+            elif isinstance(event, CallBegin):
+                calls[event.call] = CallPiece(event.call, call_id(self._request_id, choice, event.call), event.name, "")
+            elif isinstance(event, Arguments):
+                piece = calls.get(event.call) or CallPiece(event.call, None, None, "")
+                calls[event.call] = piece._replace(arguments=piece.arguments + plain(event.text))
+        return Parsed(plain("".join(texts)), plain("".join(reasoning)), tuple(calls.values()))
+
+
+class ReasoningCount:
+    """Counts the tokens of one choice's reasoning by the tokens of its marks. One owner.
+
+    As for the parser, only blanks may come before the opening mark.
+
+    Attributes:
+        num_tokens: the count; None where the marks are not single tokens.
+    """
+
+    def __init__(self, plan: AnswerPlan) -> None:
+        self._marks = None if plan.start is None else plan.start.marks
+        self.num_tokens = None if self._marks is None else 0
+        self._is_inside = self._marks is not None and self._marks.is_inside
+        self._token_bytes = plan.token_bytes
+        self._is_over = False
+
+    def add(self, token_ids: Sequence[int]) -> None:
+        """Count the next tokens."""
+        if self._is_over or self._marks is None or self.num_tokens is None:
+            return
+        for token_id in token_ids:
+            self._is_inside |= token_id == self._marks.open_id
+            self._is_over = (
+                token_id == self._marks.close_id if self._is_inside else bool(self._token_bytes(token_id).strip())
+            )
+            self.num_tokens += self._is_inside
+            if self._is_over:
+                return
+
+
+def tool_pieces(pieces: Sequence[CallPiece]) -> list[dict[str, object]]:
+    """Return the field `tool` of quire.v1: a list of beginnings of calls and of pieces of their arguments, in order."""
+    found: list[dict[str, object]] = []
+    for piece in pieces:
+        if piece.name is not None:
+            found.append({"k": piece.call, "id": piece.id, "name": piece.name})
+        if piece.arguments:
+            found.append({"k": piece.call, "a": piece.arguments})
+    return found
+
+
+def _call_delta(piece: CallPiece) -> dict[str, Any]:
+    function = {"arguments": piece.arguments}
+    if piece.name is None:
+        return {"index": piece.call, "function": function}
+    return {"index": piece.call, "id": piece.id, "type": "function", "function": {"name": piece.name, **function}}

@@ -1,0 +1,192 @@
+"""Sends one session to an HTTP client as a stream; `json_response` sends a session as one JSON body.
+
+The engine's request lives exactly as long as the `async with Session` below: a client that goes away, an error and a
+cancelled response all leave that block, and leaving it early aborts the request. No generator is involved.
+
+A stream begins with the first event of the engine, so that a request that fails earlier gets an HTTP status; if no
+event comes for long, the stream begins with a heartbeat instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.api.body.parse_request import ApiRequest
+from app.api.http.access_log import access_record, figures_of
+from app.api.http.connection import ClientStalled, connection_of, direct_send, run_until_disconnect
+from app.api.http.context import ApiContext
+from app.api.http.error_response import error_body, error_response
+from app.api.wire.choice_format import ChoiceFormat
+from app.api.wire.json_line import next_piece
+from app.api.wire.json_response import JsonResponse
+from app.api.wire.wire_format import Chunks, Framing, UsageChunks, choose_framing, start_message
+from app.contract.errors import ErrorInfo
+from app.contract.events import EngineEvent, Finished, FinishReason, Progress, PromptScored, TokenDelta
+from app.runtime.clock import monotonic
+from app.runtime.stall_detector import observation_interval
+from app.streaming.flow.ack_monitor import AckMonitor
+from app.streaming.openai_shapes import TokenBytes
+from app.streaming.session import Session
+from app.streaming.session_group import SessionGroup
+
+WRITE_BYTES = 16 * 1024  # of a long chunk, which is made in pieces
+
+
+def make_response(
+    context: ApiContext, request: ApiRequest, make_format: Callable[[TokenBytes], ChoiceFormat], headers: Headers
+) -> ASGIApp:
+    """Return the ASGI app that sends the response: a stream, or one JSON body.
+
+    When called, the app raises what `EngineClient.submit` raises, before anything is sent.
+    """
+    engine, streams, slow_reader = context.engine, context.streams, request.slow_reader
+    session: Session | SessionGroup
+    if request.others:
+        session = SessionGroup(engine, request.requests, streams=streams, slow_reader=slow_reader)
+    else:
+        session = Session(engine, request.request, streams=streams, slow_reader=slow_reader)
+    format = make_format(request.token_bytes)
+    if not request.stream:
+        return JsonResponse(context, request, session, format)
+    return StreamResponse(context, request, session, format, choose_framing(headers))
+
+
+class StreamResponse:
+    """Sends the session's events as chunks, and heartbeats while there are none."""
+
+    def __init__(
+        self,
+        context: ApiContext,
+        request: ApiRequest,
+        session: Session | SessionGroup,
+        format: ChoiceFormat,
+        framing: Framing,
+    ) -> None:
+        self._session = session
+        self._chunks = (UsageChunks if request.has_usage_in_chunks else Chunks)(request, format, framing)
+        self._is_scored = request.request.params.prompt_logprobs is not None
+        self._framing = framing
+        self._piece_lock = context.piece_lock
+        self._timers = context.timers
+        self._stall_timeout_s = context.config.server.stall_timeout
+        self._start = start_message(
+            request,
+            {
+                "content-type": framing.media_type,
+                "cache-control": "no-store",
+                "x-accel-buffering": "no",  # nginx would buffer small events
+            },
+        )
+        self._has_begun = False
+        self._is_generating = False
+        self._is_writing = False
+        self._last_write = 0.0
+        self._ack_monitor: AckMonitor  # set by `__call__`
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the stream.
+
+        Raises:
+            ClientDisconnect: the client disconnected; the request is aborted.
+            ClientStalled: the client read nothing for the stall timeout; its connection is reset, the request aborted.
+        """
+        connection = connection_of(scope)
+        interval_s = observation_interval(self._stall_timeout_s, self._timers.waiting_s, self._timers.generating_s)
+        self._ack_monitor = AckMonitor(connection, self._stall_timeout_s, interval_s)
+        self._last_write = monotonic()
+        try:
+            async with self._session:
+                with self._ack_monitor.watching():
+                    await run_until_disconnect(receive, self._pump(scope, receive, send), self._watch(interval_s))
+        except ClientStalled:
+            self._session.note_disconnect()
+            connection.abort()
+            await receive()  # returns when the server has noticed that the connection has ended
+            raise
+        finally:
+            access_record(scope).figures = figures_of(self._session)
+
+    async def _pump(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send all events of the session, and a heartbeat whenever the session was woken without an event."""
+        session, direct = self._session, direct_send(scope, send)
+        while True:
+            events = await session.receive()
+            if self._is_scored:
+                for event in events:
+                    if isinstance(event, PromptScored):
+                        await self._write_scored(direct, send, event)
+            body = self._encode(events)
+            if session.is_finished:
+                break
+            if body or not events:
+                await self._write(direct if self._has_begun else send, body or self._framing.heartbeat)
+        failure = session.failure
+        access_record(scope).reason = failure.code if failure else session.end_reason
+        if failure is not None and not self._has_begun:
+            await error_response(failure)(scope, receive, send)
+        else:
+            await self._write(send, body + self._end(failure), more_body=False)
+
+    async def _watch(self, interval_s: float) -> None:
+        """Wake the session when a heartbeat is due, and check that the client reads.
+
+        Raises:
+            ClientStalled: the client has read none of the pending data for the stall timeout.
+        """
+        timers = self._timers
+        while True:
+            interval = timers.generating_s if self._is_generating else timers.waiting_s
+            rest = self._last_write + interval - monotonic()
+            await asyncio.sleep(min(rest, interval_s) if rest > 0 else interval_s)
+            now = monotonic()
+            if self._ack_monitor.has_stalled(now):
+                raise ClientStalled
+            # While a write waits, data is pending for the client: no heartbeat is needed.
+            if not self._is_writing and self._last_write + interval <= now:
+                self._session.wake()
+
+    async def _write_scored(self, direct: Send, send: Send, scored: PromptScored) -> None:
+        """Send the first chunks of a scored prompt, which can be megabytes, as the client reads them."""
+        pieces = self._chunks.scored(scored)
+        body = b""
+        while (piece := await next_piece(pieces, self._piece_lock)) is not None:
+            body += piece
+            if len(body) >= WRITE_BYTES:
+                await self._write(direct if self._has_begun else send, body)
+                body = b""
+        if body:
+            await self._write(direct if self._has_begun else send, body)
+
+    async def _write(self, send: Send, body: bytes, *, more_body: bool = True) -> None:
+        self._is_writing = True
+        if not self._has_begun:
+            self._has_begun = True
+            await send(self._start)
+        await send({"type": "http.response.body", "body": body, "more_body": more_body})
+        self._ack_monitor.note_sent(len(body))
+        self._is_writing = False
+        self._last_write = monotonic()
+
+    def _encode(self, events: list[EngineEvent]) -> bytes:
+        chunks: list[bytes] = []
+        for event in events:
+            if isinstance(event, Progress):
+                continue
+            if not self._is_generating:
+                self._is_generating = True
+                chunks.append(self._chunks.first())
+            if isinstance(event, TokenDelta):
+                chunks.append(self._chunks.delta(event))
+            elif isinstance(event, Finished) and event.reason is not FinishReason.CANCELLED:
+                chunks.append(self._chunks.finish(event))
+        return b"".join(chunks)
+
+    def _end(self, failure: ErrorInfo | None) -> bytes:
+        if failure is not None:
+            return self._framing.wrap(error_body(failure))
+        assert self._session.usage is not None
+        return self._chunks.last(self._session.usage, self._session.span()) + self._framing.end

@@ -1,0 +1,83 @@
+"""Paths that do not exist: the error says whose they are, and what to use."""
+
+import re
+
+import pytest
+
+from app.api.http.other_paths import _OTHERS, API_PATHS, MAX_PATH_CHARS, advice
+from app.api.routes.operations import OPERATIONS
+from tests.api.serving import client_of, make_app
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/v1/responses", "/v1/responses belongs to OpenAI's Responses API, .*; use /v1/chat/completions"),
+        ("/v1/responses/resp_1/cancel", "OpenAI's Responses API"),
+        ("/v1/messages", "Anthropic's Messages API, which this server does not have; use /v1/chat/completions"),
+        ("/v1/messages/count_tokens", "Anthropic's Messages API"),
+        ("/api/chat", "Ollama's API, .*; use /v1/chat/completions"),
+        ("/api/generate", "Ollama's API, .*; use /v1/completions"),
+        ("/api/tags", "Ollama's API, .*; use /v1/models"),
+        ("/api/embed", "Ollama's API, .*; use /v1/embeddings"),
+        ("/api/pull", "Ollama's API, .* `quire pull`"),
+        ("/v1/rerank", "rank documents, .*; use /v1/embeddings"),
+        ("/rerank", "rank documents"),
+        ("/v1/audio/speech", "sound and pictures, .*; use another server"),
+        ("/v1/audio/transcriptions", "sound and pictures"),
+        ("/v1/images/generations", "sound and pictures"),
+        ("/v1/batches", "stored files and jobs, .*; use another server"),
+        ("/completion", "llama.cpp's own API, .*; use /v1/completions"),
+        ("/generate_stream", "Text Generation Inference and SGLang"),
+        ("/info", "Text Generation Inference and SGLang, .*; use /v1/models"),
+        ("/api/version", "Ollama's API, .*; use /version.$"),
+        ("/embed", "Text Embeddings Inference's API, .*; use /v1/embeddings"),
+        ("/v2/embed", "Cohere's API, .*; use /v1/embeddings"),
+        ("/v2/chat", "Cohere's API, .*; use /v1/chat/completions"),
+        ("/classify", "vLLM's pooling APIs, .*; use /v1/embeddings"),
+        ("/ping", "other servers' checks of health, .*; use /health"),
+        ("/v1beta/models/gemini:generateContent", "Google's Gemini API"),
+        # a wrong base URL
+        ("/chat/completions", "nothing at /chat/completions; use /v1/chat/completions; the base URL .* one /v1"),
+        ("/models", "use /v1/models; the base URL"),
+        ("/embeddings/", "use /v1/embeddings"),
+        ("/v1/v1/chat/completions", "nothing at /v1/v1/chat/completions; use /v1/chat/completions"),
+        ("/v1/chat/completions/chat/completions", "use /v1/chat/completions"),
+        ("/v1/v1/completions", "use /v1/completions"),
+        ("//v1/models", "use /v1/models"),
+        ("/V1/models", "use /v1/models"),
+        ("/api/v1/chat/completions", "use /v1/chat/completions"),
+        ("/openai/deployments/x/chat/completions", "use /v1/chat/completions"),
+        ("/v1/engines/x/completions", "use /v1/completions"),
+        ("/v1/tokenize", "nothing at /v1/tokenize; use /tokenize.$"),
+        ("/api/v1/version", "use /version.$"),
+        # anything else
+        ("/nope", "nothing at /nope; the routes are listed in the documentation"),
+        ("/v1/responsesx", "nothing at /v1/responsesx; the routes"),
+        ("/v1", "nothing at /v1; the routes"),
+    ],
+)
+async def test_an_unknown_path_says_what_to_use(path, words):
+    async with client_of(await make_app()) as client:
+        answer = await client.post(f"http://127.0.0.1{path}", json={})
+    assert answer.status_code == 404
+    error = answer.json()["error"]
+    assert (error["code"], error["type"]) == ("not_found", "not_found_error")
+    assert re.search(words, error["message"]), error["message"]
+
+
+def test_a_long_path_is_quoted_in_part():
+    assert len(advice(f"/{'x' * 8000}")) < MAX_PATH_CHARS + 100
+
+
+def test_no_route_of_this_server_is_called_another_api():
+    """A route that is built leaves the table."""
+    paths = [operation.path for operation in OPERATIONS]
+    assert set(API_PATHS) - set(paths) == {"/openapi.json"}
+    assert not [path for path in paths for other in _OTHERS if path == other or path.startswith(f"{other}/")]
+
+
+def test_what_to_use_exists():
+    paths = {operation.path for operation in OPERATIONS} | {"/metrics", "/ws"}
+    named = {word.strip(".,") for _, instead in _OTHERS.values() for word in instead.split() if word.startswith("/")}
+    assert named <= paths
