@@ -52,10 +52,10 @@ from app.llm_prompts import (
     token_ids_of,
 )
 from app.runtime.clock import monotonic
-from app.text.answer.reasoning_marks import ReasoningStart, reasoning_start
+from app.text.answer.answer_rules import answer_rules
+from app.text.answer.reasoning_start import ReasoningStart, reasoning_start
+from app.text.answer.tool_choice import NO_TOOLS, ToolUse, choose_tools
 from app.text.answer.whole_answer import call_id, client_reason, parse_whole
-from app.text.calls.tool_choice import NO_TOOLS, ToolUse, choose_tools
-from app.text.grammar.answer_rules import answer_rules
 from app.text.grammar.cache import GrammarCache
 from app.text.opened_model import OpenedModel
 from app.text.template.chat_template import RenderOptions

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from app.api.body import grammar_trials, json_body, prompts, schemas, template_options, tool_messages
+from app.api.body import json_body, prompts, schemas, template_options, tool_messages
 from app.api.body.parse_request import MAX_SMALL_BYTES
+from app.api.http import grammar_trials
 from app.api.http.context import MAX_LONG_WAITING
 from app.api.routes import chat, embeddings
 from app.config.settings import Config
@@ -13,12 +14,12 @@ from app.server.guard import ConnectionLimits
 from app.server.run import PING_S
 from app.server.sockets import unacknowledged_timeout_s
 from app.streaming import chat_protocol
-from app.text import json_text
 from app.text.calls import tools
 from app.text.grammar import gbnf, number_digits, schema_keywords
 from app.text.grammar import grammar_sources as sources
 from app.text.grammar.children.mask_messages import LIMIT_S as NEXT_TOKEN_S
 from app.text.grammar.children.trial import TrialLimits
+from app.text.reading import json_text
 from app.text.template import chat_template, template_allowance, template_trial
 from app.text.tokens import tokenizer
 

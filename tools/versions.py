@@ -29,7 +29,7 @@ TESTS = (
     "tests/api/test_openai_client.py",
     "tests/api/wire/test_wire_format.py",
     "tests/api/http/test_connection.py",
-    "tests/api/wire/test_websocket.py",
+    "tests/api/routes/test_websocket.py",
 )
 
 

@@ -21,7 +21,7 @@ from app.api.routes.openapi import OpenApiPage
 from app.api.routes.operations import OPERATIONS, Operation, body_kinds
 from app.api.routes.page import Page
 from app.api.routes.preview import Preview
-from app.api.wire.websocket import websocket_endpoint
+from app.api.routes.websocket import websocket_endpoint
 from app.config.settings import Config
 from app.contract.errors import QuireError
 from app.contract.ports import EngineClient

@@ -24,11 +24,11 @@ from app.engine.thread import EngineThread
 from app.runtime.clock import monotonic
 from app.streaming.bridge import AsyncEngine
 from app.streaming.session import Session
-from app.text.answer.answer_events import Event, Text
 from app.text.answer.answer_format import AnswerParser
-from app.text.answer.reasoning_marks import reasoning_start
+from app.text.answer.reasoning_start import reasoning_start
 from app.text.answer.whole_answer import plain
 from app.text.opened_model import OpenedModel
+from app.text.reading.answer_events import Event, Text
 from app.text.template.chat_template import RenderOptions
 
 _POLL_S = 0.02

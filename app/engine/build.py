@@ -41,6 +41,7 @@ from app.engine.output_processor import OutputProcessor
 from app.engine.overload import Brownout
 from app.engine.phases import Phases
 from app.engine.pinning import pin_prefixes
+from app.engine.prefix_file import read_prefixes
 from app.engine.recovery import is_out_of_memory
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.policy import make_policy
@@ -53,7 +54,6 @@ from app.models.weights import DecoderWeights, Packer
 from app.runtime.startup_timings import StartTimings
 from app.text.grammar.cache import GrammarCache
 from app.text.opened_model import OpenedModel
-from app.text.tokens.prefix_file import read_prefixes
 from app.text.tokens.tokenizer import Tokenizer
 
 _log = logging.getLogger("quire.engine")

@@ -14,7 +14,7 @@ from app.contract.events import RequestFailed
 from app.contract.requests import EngineRequest, Submit
 from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
-from app.text.tokens.prefix_file import prefix_rejection
+from app.engine.prefix_file import prefix_rejection
 
 _log = logging.getLogger("quire.engine")
 

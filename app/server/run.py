@@ -21,6 +21,7 @@ from app.config.settings import Config
 from app.contract.engine_status import ModelInfo, StepReport
 from app.contract.errors import EngineFailed, error_line
 from app.contract.events import TokenDelta
+from app.engine.prefix_file import read_prefixes
 from app.engine.preload import begin_preload
 from app.engine.thread import EngineThread
 from app.observe.console import Console
@@ -40,7 +41,6 @@ from app.streaming.drain import Drain
 from app.text.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
 from app.text.opened_model import OpenedModel
-from app.text.tokens.prefix_file import read_prefixes
 
 # How long the event loop or the engine thread may keep the interpreter from the other (Python's default: 5 ms).
 SWITCH_INTERVAL_S = 0.0005

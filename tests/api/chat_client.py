@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from app.api.wire.websocket import ChatSocket, websocket_endpoint
+from app.api.routes.websocket import ChatSocket, websocket_endpoint
 from app.streaming.chat_protocol import ChatLimits
 from tests.api.serving import HANG_S, make_app, serving
 from tests.fakes import FakeEngine

@@ -19,10 +19,11 @@ from starlette.applications import Starlette
 
 from app.api.app import create_app
 from app.api.body import parse_request
-from app.api.body.parse_request import ApiRequest, Parser
+from app.api.body.parse_request import Parser
 from app.api.http.accounts import Sender
 from app.api.http.context import ApiContext, StreamTimers
 from app.api.routes.page import Page
+from app.api.wire.api_request import ApiRequest
 from app.api.wire.socket_stream import SocketStream
 from app.checkpoint.names import resolve, served_name
 from app.config.settings import Config, ModelConfig, make_config

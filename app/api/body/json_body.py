@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from app.api.http.body_buffer import BodyBuffer
 from app.contract.errors import JsonInvalid, RequestTooLarge, UnsupportedMediaType
-from app.text.json_text import JsonCounts, count_json
+from app.text.reading.json_text import JsonCounts, count_json
 
 MAX_DEPTH = 32
 MAX_KEYS = 512

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from app.api.body.any_body import AnyBody
 from app.api.body.json_body import parse_object, read_body
 from app.api.body.schemas import SamplingBody, StreamOptions, read_fields
-from app.api.body.structured_output import GrammarOrigin, lease, prepare, requested_outputs
+from app.api.body.structured_output import lease, prepare, requested_outputs
 from app.api.http.accounts import Sender
 from app.api.http.context import ApiContext, context_of
-from app.api.wire.parsed_answer import AnswerPlan, ParsedAnswer
-from app.api.wire.shown_prompt import NO_PROMPT, Echo, ShownPrompt
+from app.api.wire.api_request import ApiRequest
+from app.api.wire.shown_prompt import ShownPrompt
 from app.contract.admission import MODELS_LENGTH, DefaultLength, OutputLimit, admit, too_long
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import RequestError, UnsupportedParameter
@@ -27,86 +27,13 @@ from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.runtime.clock import monotonic
 from app.streaming.flow.slow_reader import SlowReader
-from app.streaming.openai_shapes import TokenBytes
-from app.text.answer.reasoning_marks import ReasoningStart
-from app.text.calls.tool_choice import NO_TOOLS, ToolUse
-from app.text.grammar.cache import Lease
+from app.text.answer.reasoning_start import ReasoningStart
+from app.text.answer.tool_choice import NO_TOOLS, ToolUse
 
 _OTHER_LIMIT = "max_completion_tokens"  # means the same as max_tokens, wherever that stands in a message
 MAX_SMALL_BYTES = 64 * 2**10  # of a body: about 20 ms of work
 Body = TypeVar("Body", bound=AnyBody)
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True)
-class ApiRequest:
-    """A checked and tokenized request, and the values that its response needs.
-
-    `model` is the served name, `created` Unix seconds, `ignored` names the unknown fields of the body. `token_bytes`
-    returns the bytes of a token. With `has_token_ids` the response has the ids of prompt and output, with `has_timings`
-    its times. `others` are the requests of further prompts. `answer` says how the answers are parsed; None if they are
-    text alone. `origin` says what the grammar of the answers was made of, and `lease`, which `parse_answer` adds, keeps
-    it compiled until the request has ended. `shown` is what the response has of its prompts.
-    """
-
-    request: EngineRequest
-    model: str
-    created: int
-    stream: bool
-    include_usage: bool
-    ignored: tuple[str, ...]
-    token_bytes: TokenBytes
-    slow_reader: SlowReader = SlowReader.PAUSE
-    has_usage_in_chunks: bool = False
-    has_token_ids: bool = False
-    has_timings: bool = False
-    others: tuple[EngineRequest, ...] = ()
-    answer: AnswerPlan | None = None
-    origin: GrammarOrigin | None = None
-    lease: Lease | None = None
-    shown: ShownPrompt = NO_PROMPT
-
-    def new_parsers(self) -> ParsedAnswer | None:
-        """Return parsers for the answers, for one response; None if nothing is parsed."""
-        return None if self.answer is None else ParsedAnswer(self.answer, self.request.id, self.request.params.n)
-
-    def with_answer(self, answer: AnswerPlan | None) -> ApiRequest:
-        """Return the request with answers that are parsed."""
-        if answer is None:
-            return self
-        shown = answer.format.shown_token_ids(answer.schemas is not None)
-        return replace(self, answer=answer, request=replace(self.request, shown_token_ids=shown))
-
-    @property
-    def requests(self) -> tuple[EngineRequest, ...]:
-        """The request of each prompt."""
-        return (self.request, *self.others)
-
-    @property
-    def id(self) -> str:
-        """The id of the response."""
-        return self.request.id.removesuffix("-0") if self.others else self.request.id
-
-    @property
-    def num_choices(self) -> int:
-        """The number of choices of the response: `n` for each prompt."""
-        return self.request.params.n * len(self.requests)
-
-    def prompt_of(self, choice: int) -> tuple[int, ...]:
-        """Return the token ids of the prompt of a choice of the response."""
-        return self.requests[choice // self.request.params.n].prompt_token_ids
-
-    def echo_of(self, choice: int) -> Echo | None:
-        """Return the prompt in front of a choice of the response, if it is shown there."""
-        return self.shown.echoes[choice // self.request.params.n] if self.shown.echoes else None
-
-    def first_of_prompt(self, choice: int) -> int:
-        """Return the first choice of the prompt of a choice of the response."""
-        return choice - choice % self.request.params.n
-
-    def is_first_of_prompt(self, choice: int) -> bool:
-        """Return whether a choice of the response is the first one of its prompt."""
-        return choice == self.first_of_prompt(choice)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -26,12 +25,12 @@ from app.api.http.context import ApiContext
 from app.contract.errors import GrammarTooCostly, InvalidValue, QuireError, RateLimitExceeded, RequestError
 from app.contract.grammar import Grammar, ReasoningMarks, StructuredOutputs
 from app.contract.sampling_params import SamplingParams
-from app.text.answer.answer_format import AnswerFormat
-from app.text.answer.reasoning_marks import ReasoningStart
-from app.text.calls.tool_choice import NO_TOOLS, ToolUse
-from app.text.grammar.answer_rules import answer_rules
+from app.text.answer.answer_rules import answer_rules
+from app.text.answer.grammar_origin import GrammarOrigin, Requested
+from app.text.answer.reasoning_start import ReasoningStart
+from app.text.answer.tool_choice import NO_TOOLS, ToolUse
 from app.text.grammar.cache import Lease
-from app.text.grammar.grammar_sources import ANY_OBJECT, grammar_of
+from app.text.grammar.grammar_sources import ANY_OBJECT
 
 # Fields with one value, and what they are in vLLM's `structured_outputs`.
 SINGLE_FIELDS = {
@@ -45,22 +44,6 @@ SINGLE_FIELDS = {
     "grammar": "grammar",
 }
 _NAMES = StructuredOutputs.__dataclass_fields__
-MAX_PARTS = 8
-"""Grammars that one rejected request compiles at most, to say which of them is at fault."""
-
-
-class Requested(NamedTuple):
-    """What the answer must be, and the path of the client's field that says so."""
-
-    outputs: StructuredOutputs
-    path: str
-
-    def beside(self, tools: ToolUse) -> Requested | None:
-        """Return itself, or None for a `response_format` where a call is required.
-
-        Clients of agents send `response_format` with every request, for the text that comes after the calls.
-        """
-        return None if tools.called and self.path.startswith("response_format") else self
 
 
 class Prepared(NamedTuple):
@@ -69,31 +52,6 @@ class Prepared(NamedTuple):
     grammar: Grammar | None
     reasoning: ReasoningMarks | None
     origin: GrammarOrigin | None = None
-
-
-class GrammarOrigin(NamedTuple):
-    """What a grammar was made of: the client's field and its tools; with `answers` their calls are written."""
-
-    requested: Requested | None
-    tools: ToolUse
-    answers: AnswerFormat
-
-    @property
-    def path(self) -> str:
-        """The path of the field that the grammar comes from."""
-        if self.requested is not None:
-            return self.requested.path
-        return "tools" if self.tools.definitions else "structured_outputs"
-
-    def parts(self) -> list[tuple[str, Grammar]]:
-        """Return the grammars of the field and of the first tools alone, with their paths: to find the one at fault.
-
-        Any thread, but not the loop: it takes up to 0.1 s.
-        """
-        if not self.tools.definitions:
-            return []
-        parts = [] if self.requested is None else [(self.requested.path, grammar_of(self.requested.outputs))]
-        return parts + list(islice(self.tools.parts(self.answers), MAX_PARTS - len(parts)))
 
 
 def requested_outputs(body: StructuredOutputFields) -> Requested | None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
 
-from app.api.body.grammar_trials import GrammarTrials
 from app.api.http.accounts import ApiKeys
+from app.api.http.grammar_trials import GrammarTrials
 from app.checkpoint.names import served_name
 from app.config.settings import Config
 from app.contract.errors import ModelNotFound

@@ -8,18 +8,19 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from app.api.body.chat_fields import Message
-from app.api.body.parse_request import ApiRequest, RequestContext, parse_answer_post, renaming
+from app.api.body.parse_request import RequestContext, parse_answer_post, renaming
 from app.api.body.schemas import UNSET_NUMBER, ChatBody, sampling_params
 from app.api.body.template_options import render_options
 from app.api.body.tool_messages import tool_fields
 from app.api.http.context import context_of
+from app.api.wire.api_request import ApiRequest
 from app.api.wire.choice_format import ChatFormat
 from app.api.wire.parsed_answer import plan_answer
 from app.api.wire.stream_response import make_response
 from app.contract.admission import DefaultLength, output_limit
 from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
-from app.text.answer.reasoning_marks import reasoning_start
-from app.text.calls.tool_choice import choose_tools
+from app.text.answer.reasoning_start import reasoning_start
+from app.text.answer.tool_choice import choose_tools
 
 MAX_MESSAGES = 1024
 # `developer` is OpenAI's newer word for `system`; templates have the older one.

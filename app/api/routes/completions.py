@@ -9,10 +9,11 @@ from functools import partial
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.api.body.parse_request import ApiRequest, RequestContext, parse_answer_post, renaming
+from app.api.body.parse_request import RequestContext, parse_answer_post, renaming
 from app.api.body.prompts import Prompt, check_num_prompts, number_requests, read_prompts
 from app.api.body.schemas import UNSET_NUMBER, CompletionBody, sampling_params
 from app.api.http.context import context_of
+from app.api.wire.api_request import ApiRequest
 from app.api.wire.choice_format import CompletionFormat
 from app.api.wire.shown_prompt import Echo, ShownPrompt
 from app.api.wire.stream_response import make_response

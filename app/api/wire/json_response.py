@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from starlette.types import Receive, Scope, Send
 
-from app.api.body.parse_request import ApiRequest
 from app.api.http.access_log import access_record, figures_of
 from app.api.http.connection import run_until_disconnect
 from app.api.http.context import ApiContext
 from app.api.http.error_response import error_response
+from app.api.wire.api_request import ApiRequest
 from app.api.wire.choice_format import ChoiceFormat
 from app.api.wire.json_line import next_piece
 from app.api.wire.wire_format import JsonChoice, json_pieces, start_message

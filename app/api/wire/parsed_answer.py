@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from app.contract.events import ChoiceEnd, TokenDelta
 from app.streaming.openai_shapes import TokenBytes
-from app.text.answer.answer_events import Arguments, CallBegin, Event, Reasoning, Text
 from app.text.answer.answer_format import AnswerFormat, AnswerParser
-from app.text.answer.reasoning_marks import ReasoningStart
+from app.text.answer.reasoning_start import ReasoningStart
 from app.text.answer.whole_answer import WholeAnswerReader, call_id, client_reason, plain
 from app.text.calls.tool_schemas import ToolSchemas
 from app.text.frontend import TextFrontend
+from app.text.reading.answer_events import Arguments, CallBegin, Event, Reasoning, Text
 
 
 def _no_bytes(token_id: int) -> bytes:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from starlette.types import Scope
 
-from app.api.body.parse_request import parse_answer
 from app.api.http.access_log import log_stream
 from app.api.http.accounts import Sender
 from app.api.http.context import ApiContext
 from app.api.http.error_response import FROM_OUTSIDE
-from app.api.routes.chat import parse_chat
+from app.api.wire.api_request import ApiRequest
 from app.api.wire.parsed_answer import Parsed, ParsedAnswer, tool_pieces
 from app.contract.errors import EngineFailed, ErrorInfo, QuireError
 from app.contract.events import Embedded, Finished, FinishReason, PromptScored, RequestFailed, TokenDelta
@@ -33,7 +32,7 @@ from app.text.grammar.cache import Lease
 class SocketStream:
     """One stream, a source of frames for the outbox. Loop only.
 
-    `on_end` is called once, when the stream's last frame is in the outbox or the stream was closed.
+    `parse` reads a body. `on_end` is called once, when the stream's last frame is in the outbox or it was closed.
     """
 
     client_id: str
@@ -43,6 +42,7 @@ class SocketStream:
     scope: Scope
     credit: Credit
     stall_detector: StallDetector
+    parse: Callable[[bytes, Sender], Awaitable[ApiRequest]]
     on_end: Callable[[str], None]
     _began: float = field(default_factory=monotonic)
     _session: Session | None = None
@@ -61,7 +61,7 @@ class SocketStream:
         """Check the request and submit it; an error ends the stream. Cancel-safe."""
         client_id, context, outbox, protocol = self.client_id, self.context, self.outbox, self.protocol
         with self._contained:
-            parsed = await parse_answer(body, context, parse_chat, sender, always_streams=True)
+            parsed = await self.parse(body, sender)
             if self._has_ended:
                 return
             request = parsed.request

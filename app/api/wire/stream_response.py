@@ -15,11 +15,11 @@ from collections.abc import Callable
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.body.parse_request import ApiRequest
 from app.api.http.access_log import access_record, figures_of
 from app.api.http.connection import ClientStalled, connection_of, direct_send, run_until_disconnect
 from app.api.http.context import ApiContext
 from app.api.http.error_response import error_body, error_response
+from app.api.wire.api_request import ApiRequest
 from app.api.wire.choice_format import ChoiceFormat
 from app.api.wire.json_line import next_piece
 from app.api.wire.json_response import JsonResponse

@@ -11,7 +11,7 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.types import Message
 
-from app.api.body.parse_request import ApiRequest
+from app.api.wire.api_request import ApiRequest
 from app.api.wire.choice_format import ChoiceFormat
 from app.api.wire.json_line import dump_line
 from app.api.wire.shown_prompt import prompt_logprobs_pieces

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.text.answer.answer_events import CallBegin, CallEnd, Event, Reasoning, Text
 from app.text.answer.choose import AUTO, choose_format, choose_reasoning
 from app.text.answer.parser import Parser
 from app.text.answer.reasoning import ReasoningMachine, ReasoningStyle
 from app.text.calls.formats import CallFormat
 from app.text.calls.tool_schemas import ToolSchemas
+from app.text.reading.answer_events import CallBegin, CallEnd, Event, Reasoning, Text
 
 
 @dataclass(frozen=True, slots=True)

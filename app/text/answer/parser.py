@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Protocol
 
-from app.text.answer.answer_events import Event
-from app.text.answer.reader import Reader, Reading
+from app.text.reading.answer_events import Event
+from app.text.reading.reader import Reader, Reading
 
 
 class Machine(Protocol):

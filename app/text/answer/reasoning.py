@@ -10,8 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
-from app.text.answer.answer_events import Reasoning
-from app.text.answer.reader import BLANKS, Reader, Reading
+from app.text.reading.answer_events import Reasoning
+from app.text.reading.reader import BLANKS, Reader, Reading
 from app.text.tokens.markers import Marks, as_shown
 
 _NO_MARKS = Marks(())

@@ -7,8 +7,8 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from app.contract.events import FinishReason
-from app.text.answer.answer_events import Arguments, CallBegin, Event, Reasoning, Text
 from app.text.answer.answer_format import AnswerParser
+from app.text.reading.answer_events import Arguments, CallBegin, Event, Reasoning, Text
 from app.text.tokens.markers import SHOWN
 
 ID_BYTES = 12

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from app.text.answer.answer_events import Arguments, CallBegin, CallEnd
-from app.text.answer.reader import Reader, Reading
 from app.text.calls.tool_schemas import ToolSchemas
+from app.text.reading.answer_events import Arguments, CallBegin, CallEnd
+from app.text.reading.reader import Reader, Reading
 from app.text.tokens.markers import Marks, as_shown
 
 _NAME = re.compile(r'[^\s<>{}()\[\]"\']{1,256}')

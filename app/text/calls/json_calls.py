@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.text.answer.reader import BLANKS, Reader, Reading
 from app.text.calls.calls import Calls, ListMachine, ListMarks
 from app.text.calls.tool_schemas import ToolSchemas
+from app.text.reading.reader import BLANKS, Reader, Reading
 
 ARGUMENTS = ("arguments", "parameters")
 _BETWEEN = f"{BLANKS},;"

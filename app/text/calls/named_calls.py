@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from app.text.answer.reader import Reader, Reading
 from app.text.calls.calls import Calls, is_name
 from app.text.calls.tool_schemas import ToolSchemas
+from app.text.reading.reader import Reader, Reading
 from app.text.tokens.markers import Marks, as_shown
 
 _FENCE = "```"

@@ -10,9 +10,9 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from app.text.answer.reader import Reader, Reading
 from app.text.calls.calls import Calls, is_name
 from app.text.calls.tool_schemas import ToolSchemas, type_name
+from app.text.reading.reader import Reader, Reading
 from app.text.tokens.markers import SHOWN, Marks, as_shown
 
 MAX_KEY = 256

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from app.text.answer.reader import BLANKS, Reader, Reading
 from app.text.calls.calls import Calls, ListMachine, ListMarks
 from app.text.calls.python_literals import json_string, pass_literal
 from app.text.calls.tool_schemas import ToolSchemas
+from app.text.reading.reader import BLANKS, Reader, Reading
 from app.text.tokens.markers import SHOWN
 
 MAX_NAME = 256

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable
 
-from app.text.answer.reader import Reader, Reading
+from app.text.reading.reader import Reader, Reading
 from app.text.tokens.markers import SHOWN, Marks
 
 MAX_DEPTH = 64

@@ -18,7 +18,7 @@ import orjson
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.text.calls.tool_schemas import Parameters
-from app.text.json_text import parse_json
+from app.text.reading.json_text import parse_json
 
 MAX_TOOLS = 128
 MAX_TOOLS_BYTES = 256 * 2**10

@@ -21,7 +21,7 @@ from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from app.text.json_text import JsonTooLarge, parse_json
+from app.text.reading.json_text import JsonTooLarge, parse_json
 from app.text.template.template_allowance import MAX_BITS, MAX_RANGE, TemplateTooCostly, current_allowance
 
 MAX_INDENT = 32

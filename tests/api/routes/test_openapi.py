@@ -13,8 +13,8 @@ from app.api.routes.operations import OPERATIONS, body_kinds
 from app.contract.errors import InvalidValue, RequestError
 from app.contract.grammar import StructuredOutputs
 from app.contract.sampling_params import BOUNDS, SamplingParams
+from app.text.answer.tool_choice import choose_tools
 from app.text.calls.formats import FORMATS
-from app.text.calls.tool_choice import choose_tools
 from app.text.grammar.grammar_sources import MAX_SOURCE_BYTES, grammar_of
 from tests.api.routes.test_tools import ANSWERS, TOOLS, USER, app_with
 from tests.api.serving import client_of, make_app

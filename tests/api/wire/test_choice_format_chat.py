@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.body.parse_request import ApiRequest
+from app.api.wire.api_request import ApiRequest
 from app.api.wire.choice_format import ChatFormat
 from app.api.wire.wire_format import NDJSON, SSE, Chunks, Framing, JsonChoice, json_pieces
 from app.contract.events import ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage

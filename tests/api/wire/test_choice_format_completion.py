@@ -2,7 +2,7 @@
 
 import orjson
 
-from app.api.body.parse_request import ApiRequest
+from app.api.wire.api_request import ApiRequest
 from app.api.wire.choice_format import CompletionFormat
 from app.api.wire.wire_format import SSE, Chunks, JsonChoice, json_pieces
 from app.contract.events import ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage

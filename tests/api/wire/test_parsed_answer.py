@@ -6,7 +6,7 @@ from tokenizers import AddedToken
 from app.api.wire.parsed_answer import AnswerPlan, ParsedAnswer, plan_answer
 from app.contract.events import ChoiceEnd, FinishReason, TokenDelta
 from app.text.answer.answer_format import AnswerFormat
-from app.text.answer.reasoning_marks import reasoning_start
+from app.text.answer.reasoning_start import reasoning_start
 from app.text.calls.tool_schemas import ToolSchemas
 from app.text.frontend import TextFrontend
 from app.text.tokens.tokenizer import Tokenizer

@@ -4,10 +4,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from app.text.answer.answer_events import Arguments, CallBegin, CallEnd, Event, Reasoning, Text
 from app.text.answer.parser import Machine, Parser
 from app.text.calls.formats import FORMATS
 from app.text.calls.tool_schemas import ToolSchemas
+from app.text.reading.answer_events import Arguments, CallBegin, CallEnd, Event, Reasoning, Text
 from app.text.tokens.markers import SHOWN
 
 Call = tuple[str, dict[str, Any]]

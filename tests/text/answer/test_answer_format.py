@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.text.answer.answer_events import Event
 from app.text.answer.answer_format import AnswerFormat, AnswerParser
 from app.text.answer.reasoning import STYLES
 from app.text.answer.whole_answer import WholeAnswer, parse_whole
 from app.text.calls.formats import FORMATS
 from app.text.calls.tool_schemas import ToolSchemas
+from app.text.reading.answer_events import Event
 from tests.text.answer.answers import TOOLS, WRITERS, calls_of, text_of
 
 CALLS = [("search", {"text": "a b", "count": 3}), ("a_1", {})]

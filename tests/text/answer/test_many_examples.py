@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from app.text.calls.formats import FORMATS
 from tests.text.answer import test_reasoning
 from tests.text.answer.answers import WRITERS
-from tests.text.calls import test_formats, test_json_span
+from tests.text.calls import test_formats
 from tests.text.calls.test_formats import (
     CALLS,
     PLACE,
@@ -18,6 +18,7 @@ from tests.text.calls.test_formats import (
     check_truncated,
     way_of,
 )
+from tests.text.reading import test_json_span
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(4 * 3600)]  # some minutes each on a free core
 many = settings(max_examples=10_000)

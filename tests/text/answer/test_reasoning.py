@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.text.answer.answer_events import Reasoning, Text
-from app.text.answer.reader import MAX_BLANKS
 from app.text.answer.reasoning import STYLES, ReasoningMachine
+from app.text.reading.answer_events import Reasoning, Text
+from app.text.reading.reader import MAX_BLANKS
 from tests.text.answer.answers import cut, parse
 
 THINK = STYLES["think"]

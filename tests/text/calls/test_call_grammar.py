@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 
 from app.contract.grammar import Grammar, GrammarKind
-from app.text.answer.answer_events import Arguments
 from app.text.calls.call_grammar import CallGrammar
 from app.text.calls.formats import FORMATS, CallFormat
 from app.text.calls.tool_schemas import ToolSchemas, Unwritable
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.vocabulary import GrammarVocabulary
+from app.text.reading.answer_events import Arguments
 from app.text.tokens.tokenizer import Tokenizer
 from tests.text.answer.answers import TOOLS, WRITERS, Call, calls_of, parse, text_of
 from tests.text.toys import byte_level, toy

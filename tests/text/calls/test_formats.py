@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.text.answer.answer_events import Arguments, CallBegin, Text
 from app.text.answer.parser import Parser
-from app.text.answer.reader import BLANKS, MAX_BLANKS, MAX_KEPT
-from app.text.calls import json_span
 from app.text.calls.formats import FORMATS
+from app.text.reading import json_span
+from app.text.reading.answer_events import Arguments, CallBegin, Text
+from app.text.reading.reader import BLANKS, MAX_BLANKS, MAX_KEPT
 from app.text.tokens.markers import SHOWN, Marks
 from tests.cases import long
 from tests.text.answer.answers import (

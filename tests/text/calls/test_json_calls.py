@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.text.answer.answer_events import Arguments, CallBegin, CallEnd, Text
+from app.text.reading.answer_events import Arguments, CallBegin, CallEnd, Text
 from tests.text.answer.answers import parse_calls
 
 

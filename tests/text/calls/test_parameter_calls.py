@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from app.text.answer.answer_events import Arguments, CallBegin, Text
 from app.text.answer.parser import Parser
 from app.text.calls.formats import FORMATS
+from app.text.reading.answer_events import Arguments, CallBegin, Text
 from tests.text.answer.answers import SCHEMAS, calls_of, parse_calls, text_of
 
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from app.text.answer.answer_events import Arguments, CallBegin, CallEnd, Text
 from app.text.answer.parser import Parser
 from app.text.calls.formats import FORMATS
+from app.text.reading.answer_events import Arguments, CallBegin, CallEnd, Text
 from tests.text.answer.answers import SCHEMAS, calls_of, joined, parse_calls, text_of
 
 BEGIN, END = "<|tool_call_start|>", "<|tool_call_end|>"

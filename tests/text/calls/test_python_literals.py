@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.text.answer.parser import Parser
-from app.text.answer.reader import Reader, Reading
 from app.text.calls.python_literals import pass_literal
+from app.text.reading.reader import Reader, Reading
 from app.text.tokens.markers import SHOWN
 from tests.text.answer.answers import cut
 

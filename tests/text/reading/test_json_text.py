@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from app.text import json_text
-from app.text.json_text import MAX_DIGITS, MAX_VALUES, JsonCounts, JsonTooLarge, count_json, parse_json
+from app.text.reading import json_text
+from app.text.reading.json_text import MAX_DIGITS, MAX_VALUES, JsonCounts, JsonTooLarge, count_json, parse_json
 
 
 @pytest.mark.parametrize("sign", ["", "-"])

@@ -21,8 +21,8 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TypeAlias, TypeVar
 
-from app.text.answer.answer_events import Event, Text
-from app.text.calls.json_span import JsonSpan
+from app.text.reading.answer_events import Event, Text
+from app.text.reading.json_span import JsonSpan
 from app.text.tokens.markers import Marks
 
 MAX_KEPT = 1024

@@ -9,9 +9,9 @@ import pytest
 from starlette.websockets import WebSocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from app.api.routes import websocket as websocket_module
+from app.api.routes.websocket import ChatSocket
 from app.api.wire import socket_stream
-from app.api.wire import websocket as websocket_module
-from app.api.wire.websocket import ChatSocket
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState
 from app.contract.events import Usage

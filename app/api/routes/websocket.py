@@ -15,11 +15,15 @@ import contextlib
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
+from app.api.body.parse_request import parse_answer
 from app.api.http.access_log import access_record
+from app.api.http.accounts import Sender
 from app.api.http.connection import connection_of, direct_send
 from app.api.http.context import ApiContext, context_of
 from app.api.http.cors import allowed_origins, is_allowed
 from app.api.http.middleware import reject
+from app.api.routes.chat import parse_chat
+from app.api.wire.api_request import ApiRequest
 from app.api.wire.socket_stream import SocketStream
 from app.contract.engine_status import EngineState
 from app.contract.errors import Draining, PermissionDenied, QuireError, RateLimitExceeded
@@ -163,11 +167,15 @@ class ChatSocket:
             self._websocket.scope,
             Credit(action.credit),
             StallDetector(self._limits.stall_timeout_s, self._interval_s),
+            self._parse,
             self._forget,
         )
         task = group.create_task(stream.start(action.request, self._sender), name="quire-ws-start")
         self._starts.add(task)
         task.add_done_callback(self._starts.discard)
+
+    async def _parse(self, body: bytes, sender: Sender) -> ApiRequest:
+        return await parse_answer(body, self._context, parse_chat, sender, always_streams=True)
 
     def _forget(self, client_id: str) -> None:
         del self._streams[client_id]

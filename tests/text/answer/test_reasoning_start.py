@@ -7,7 +7,7 @@ import tokenizers
 
 from app.contract.grammar import ReasoningMarks
 from app.text.answer.reasoning import STYLES
-from app.text.answer.reasoning_marks import ReasoningStart, reasoning_start
+from app.text.answer.reasoning_start import ReasoningStart, reasoning_start
 from app.text.tokens.tokenizer import Tokenizer
 from tests.text import toys
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from app.contract.errors import UnsupportedParameter
 from app.contract.grammar import Grammar, ReasoningMarks
 from app.contract.sampling_params import SamplingParams, check_with_grammar
-from app.text.answer.reasoning_marks import ReasoningStart
+from app.text.answer.reasoning_start import ReasoningStart
 
 
 class AnswerRules(NamedTuple):

@@ -5,8 +5,8 @@ import pytest
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.grammar import Grammar, GrammarKind, ReasoningMarks
 from app.contract.sampling_params import SamplingParams
-from app.text.answer.reasoning_marks import ReasoningStart
-from app.text.grammar.answer_rules import AnswerRules, answer_rules
+from app.text.answer.answer_rules import AnswerRules, answer_rules
+from app.text.answer.reasoning_start import ReasoningStart
 
 WANTED = Grammar(GrammarKind.REGEX, "a+")
 FOLLOWING = Grammar(GrammarKind.REGEX, "a+", follows_reasoning=True)

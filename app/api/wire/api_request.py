@@ -1,0 +1,84 @@
+"""A request that was read, with what its response needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from app.api.wire.parsed_answer import AnswerPlan, ParsedAnswer
+from app.api.wire.shown_prompt import NO_PROMPT, Echo, ShownPrompt
+from app.contract.requests import EngineRequest
+from app.streaming.flow.slow_reader import SlowReader
+from app.streaming.openai_shapes import TokenBytes
+from app.text.answer.grammar_origin import GrammarOrigin
+from app.text.grammar.cache import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """A checked and tokenized request, and the values that its response needs.
+
+    `model` is the served name, `created` Unix seconds, `ignored` names the unknown fields of the body. `token_bytes`
+    returns the bytes of a token. With `has_token_ids` the response has the ids of prompt and output, with `has_timings`
+    its times. `others` are the requests of further prompts. `answer` says how the answers are parsed; None if they are
+    text alone. `origin` says what the grammar of the answers was made of, and `lease`, which `parse_answer` adds, keeps
+    it compiled until the request has ended. `shown` is what the response has of its prompts.
+    """
+
+    request: EngineRequest
+    model: str
+    created: int
+    stream: bool
+    include_usage: bool
+    ignored: tuple[str, ...]
+    token_bytes: TokenBytes
+    slow_reader: SlowReader = SlowReader.PAUSE
+    has_usage_in_chunks: bool = False
+    has_token_ids: bool = False
+    has_timings: bool = False
+    others: tuple[EngineRequest, ...] = ()
+    answer: AnswerPlan | None = None
+    origin: GrammarOrigin | None = None
+    lease: Lease | None = None
+    shown: ShownPrompt = NO_PROMPT
+
+    def new_parsers(self) -> ParsedAnswer | None:
+        """Return parsers for the answers, for one response; None if nothing is parsed."""
+        return None if self.answer is None else ParsedAnswer(self.answer, self.request.id, self.request.params.n)
+
+    def with_answer(self, answer: AnswerPlan | None) -> ApiRequest:
+        """Return the request with answers that are parsed."""
+        if answer is None:
+            return self
+        shown = answer.format.shown_token_ids(answer.schemas is not None)
+        return replace(self, answer=answer, request=replace(self.request, shown_token_ids=shown))
+
+    @property
+    def requests(self) -> tuple[EngineRequest, ...]:
+        """The request of each prompt."""
+        return (self.request, *self.others)
+
+    @property
+    def id(self) -> str:
+        """The id of the response."""
+        return self.request.id.removesuffix("-0") if self.others else self.request.id
+
+    @property
+    def num_choices(self) -> int:
+        """The number of choices of the response: `n` for each prompt."""
+        return self.request.params.n * len(self.requests)
+
+    def prompt_of(self, choice: int) -> tuple[int, ...]:
+        """Return the token ids of the prompt of a choice of the response."""
+        return self.requests[choice // self.request.params.n].prompt_token_ids
+
+    def echo_of(self, choice: int) -> Echo | None:
+        """Return the prompt in front of a choice of the response, if it is shown there."""
+        return self.shown.echoes[choice // self.request.params.n] if self.shown.echoes else None
+
+    def first_of_prompt(self, choice: int) -> int:
+        """Return the first choice of the prompt of a choice of the response."""
+        return choice - choice % self.request.params.n
+
+    def is_first_of_prompt(self, choice: int) -> bool:
+        """Return whether a choice of the response is the first one of its prompt."""
+        return choice == self.first_of_prompt(choice)
