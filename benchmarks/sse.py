@@ -1,8 +1,8 @@
 """CPU time per streamed event of three ways to answer with SSE, on a transport that costs nothing.
 
 `python -m benchmarks sse [--repeat N]`. Ours (`app/api/wire/stream_response.py`: sessions, encoding, heartbeats,
-disconnect watch), Starlette's StreamingResponse and sse-starlette's EventSourceResponse (both fed with finished bytes). No limit:
-they show which one to keep.
+disconnect watch), Starlette's StreamingResponse and sse-starlette's EventSourceResponse (both fed with finished
+bytes). No limit: they show which one to keep.
 """
 
 import argparse

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from app.text.reading.answer_events import Reasoning
+from app.text.reading.markers import Marks, as_shown
 from app.text.reading.reader import BLANKS, Reader, Reading
-from app.text.tokens.markers import Marks, as_shown
 
 _NO_MARKS = Marks(())
 

@@ -10,8 +10,8 @@ from typing import Self
 
 from app.text.calls.tool_schemas import ToolSchemas
 from app.text.reading.answer_events import Arguments, CallBegin, CallEnd
+from app.text.reading.markers import Marks, as_shown
 from app.text.reading.reader import Reader, Reading
-from app.text.tokens.markers import Marks, as_shown
 
 _NAME = re.compile(r'[^\s<>{}()\[\]"\']{1,256}')
 

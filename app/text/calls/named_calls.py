@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from app.text.calls.calls import Calls, is_name
 from app.text.calls.tool_schemas import ToolSchemas
+from app.text.reading.markers import Marks, as_shown
 from app.text.reading.reader import Reader, Reading
-from app.text.tokens.markers import Marks, as_shown
 
 _FENCE = "```"
 _NUMBER = re.compile(r":[0-9]+$")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from app.text.calls.calls import Calls, is_name
 from app.text.calls.tool_schemas import ToolSchemas, type_name
+from app.text.reading.markers import SHOWN, Marks, as_shown
 from app.text.reading.reader import Reader, Reading
-from app.text.tokens.markers import SHOWN, Marks, as_shown
 
 MAX_KEY = 256
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}  # from templates that write `value | string`

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from app.text.calls.calls import Calls, ListMachine, ListMarks
 from app.text.calls.python_literals import json_string, pass_literal
 from app.text.calls.tool_schemas import ToolSchemas
+from app.text.reading.markers import SHOWN
 from app.text.reading.reader import BLANKS, Reader, Reading
-from app.text.tokens.markers import SHOWN
 
 MAX_NAME = 256
 _NAME = re.compile(rf"[^\s<>{{}}()\[\]\"'=,{SHOWN}]+")

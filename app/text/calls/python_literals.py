@@ -10,8 +10,8 @@ import json
 import re
 from collections.abc import Callable
 
+from app.text.reading.markers import SHOWN, Marks
 from app.text.reading.reader import Reader, Reading
-from app.text.tokens.markers import SHOWN, Marks
 
 MAX_DEPTH = 64
 MAX_WORD = 256

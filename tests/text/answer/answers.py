@@ -8,7 +8,7 @@ from app.text.answer.parser import Machine, Parser
 from app.text.calls.formats import FORMATS
 from app.text.calls.tool_schemas import ToolSchemas
 from app.text.reading.answer_events import Arguments, CallBegin, CallEnd, Event, Reasoning, Text
-from app.text.tokens.markers import SHOWN
+from app.text.reading.markers import SHOWN
 
 Call = tuple[str, dict[str, Any]]
 TOOLS = [

@@ -12,8 +12,8 @@ from app.text.answer.parser import Parser
 from app.text.calls.formats import FORMATS
 from app.text.reading import json_span
 from app.text.reading.answer_events import Arguments, CallBegin, Text
+from app.text.reading.markers import SHOWN, Marks
 from app.text.reading.reader import BLANKS, MAX_BLANKS, MAX_KEPT
-from app.text.tokens.markers import SHOWN, Marks
 from tests.cases import long
 from tests.text.answer.answers import (
     AS_PYTHON,

@@ -16,7 +16,7 @@ from app.text.calls.formats import FORMATS
 from app.text.calls.tool_schemas import ToolSchemas, Unwritable
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.vocabulary import GrammarVocabulary
-from app.text.tokens.markers import SHOWN
+from app.text.reading.markers import SHOWN
 from app.text.tokens.tokenizer import Tokenizer
 from tests.text.answer.answers import WITH_PARAMETERS, WRITERS, calls_of, parse
 from tests.text.toys import byte_level

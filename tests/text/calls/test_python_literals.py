@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from app.text.answer.parser import Parser
 from app.text.calls.python_literals import pass_literal
+from app.text.reading.markers import SHOWN
 from app.text.reading.reader import Reader, Reading
-from app.text.tokens.markers import SHOWN
 from tests.text.answer.answers import cut
 
 TEXTS = st.text(st.sampled_from("ab é猫🙂\n\t\r\0\x7f\\'\"{}[](),:=<>x0n\u2028"), max_size=12)
