@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,11 +47,10 @@ def llm() -> Iterator[LLM]:
 
 
 class StepFault(FaultyRunner):
-    """Raises in the first `count` steps."""
+    """Raises `error` in the next `count` steps."""
 
-    def __init__(self, error: BaseException, count: int = 1) -> None:
-        self.error = error
-        self.count = count
+    error: BaseException = ValueError("broken")
+    count = 0
 
     def before_launch(self, plan: StepPlan) -> None:
         """See FaultyRunner."""
@@ -324,38 +323,36 @@ def test_closing_twice_has_no_further_effect():
 
 
 @pytest.fixture
-def inject(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> Callable[[StepFault], None]:
-    """Gives the engine a fault, instead of the one before, until the end of the test."""
-    monkeypatch.setattr(llm.engine, "runner", runner := llm.engine.runner)
-
-    def inject(fault: StepFault) -> None:
-        llm.engine.runner = runner
-        fault.wrap(llm.engine)
-
-    return inject
+def fault(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> StepFault:
+    """A fault of the engine until the end of the test; at first it raises in no step."""
+    monkeypatch.setattr(llm.engine, "runner", llm.engine.runner)
+    (fault := StepFault()).wrap(llm.engine)
+    return fault
 
 
-def test_a_step_that_fails_once_is_repeated_with_the_same_result(llm: LLM, inject, caplog: pytest.LogCaptureFixture):
+def test_a_step_that_fails_once_is_repeated_with_the_same_result(
+    llm: LLM, fault: StepFault, caplog: pytest.LogCaptureFixture
+):
     before = llm.generate(["steps", "rows"], GREEDY, use_tqdm=False)
-    inject(StepFault(ValueError("broken")))
+    fault.count = 1
     after = llm.generate(["steps", "rows"], GREEDY, use_tqdm=False)
     assert [output.outputs for output in after] == [output.outputs for output in before]
 
 
 def test_a_request_whose_steps_always_fail_is_an_error_and_the_next_call_works(
-    llm: LLM, inject, caplog: pytest.LogCaptureFixture
+    llm: LLM, fault: StepFault, caplog: pytest.LogCaptureFixture
 ):
     before = llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs
-    inject(StepFault(ValueError("broken"), count=10))
+    fault.count = 10
     with pytest.raises(EngineFailed):
         llm.generate("steps", GREEDY, use_tqdm=False)
-    inject(StepFault(ValueError("broken"), count=0))
+    fault.count = 0
     assert llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs == before
 
 
-def test_an_interrupt_is_raised_and_the_next_call_works(llm: LLM, inject):
+def test_an_interrupt_is_raised_and_the_next_call_works(llm: LLM, fault: StepFault):
     before = llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs[0].token_ids
-    inject(StepFault(KeyboardInterrupt()))
+    fault.error, fault.count = KeyboardInterrupt(), 1
     with pytest.raises(KeyboardInterrupt):
         llm.generate(["steps", "rows"], GREEDY, use_tqdm=False)
     assert llm.engine.stats().num_free_blocks == 64

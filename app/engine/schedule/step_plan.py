@@ -1,7 +1,7 @@
 """The plan and the result of one step: plain data between the scheduler and the model runner.
 
 A plan holds only what changed since the last one (rows taken, blocks appended, rows released) and which new tokens to
-compute, so a step over unchanged sequences is small, and a plan could be broadcast to workers as it is.
+compute, so a step over unchanged sequences is small.
 """
 
 from __future__ import annotations
