@@ -9,8 +9,8 @@ from training.guide.corpus import UNKNOWN, Corpus, Topic, normalized
 
 MIN_TOPICS = 40
 MIN_WORDINGS = 8
-KEYWORDS = range(8, 31)
-ANSWER_WORDS = range(10, 121)
+KEYWORDS = range(8, 121)
+ANSWER_WORDS = range(10, 151)
 
 
 def problems(corpus: Corpus) -> list[str]:
@@ -43,11 +43,16 @@ def _problems_of(topic: Topic) -> list[str]:
     if "{default:" in topic.answer or "{param:" in topic.answer:
         found.append("a placeholder is left in the answer.")
     if topic.keywords:
-        anchors = {stem for phrase in topic.keywords for stem in _stems(phrase)}
-        found += [f"{text!r} has no word of the keyword line." for text in topic.wordings if not _stems(text) & anchors]
+        uses = Counter(stem for text in topic.wordings for stem in _stems(text))
+        anchors = {stem for phrase in topic.keywords for stem in _stems(phrase)} | {s for s, n in uses.items() if n > 1}
+        found += [
+            f"{text!r} has no word of the keyword line or of another wording."
+            for text in topic.wordings
+            if not _stems(text) & anchors
+        ]
     return [f"{topic.name}: {line}" for line in found]
 
 
 def _stems(text: str) -> set[str]:
     """Words cut to five letters, so that `installing` and `installation` are one."""
-    return {word[:5] for word in re.findall(r"[a-z0-9_]+", text.lower())}
+    return {word[:5] for word in re.findall(r"\w+", text.lower())}
