@@ -9,7 +9,7 @@ from benchmarks.defaults.questions import QUESTIONS
 
 
 def test_the_first_set_is_the_publishers_and_all_can_be_asked_for():
-    row = recommendation("LlamaForCausalLM", ("smollm2",))
+    row = recommendation("LlamaForCausalLM", ("SmolLM2-135M-Instruct",))
     assert next(iter(SETS.values())) == row.values
     assert len({SamplingParams(**(OFF | values)) for values in SETS.values()}) == len(SETS)
 
