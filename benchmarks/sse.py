@@ -15,8 +15,8 @@ from starlette.datastructures import Headers
 from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Message
 
-from app.api.wire.api_request import ApiRequest
 from app.api.http.context import ApiContext, StreamTimers
+from app.api.wire.api_request import ApiRequest
 from app.api.wire.choice_format import ChatFormat
 from app.api.wire.stream_response import make_response
 from app.checkpoint.names import resolve

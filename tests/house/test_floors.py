@@ -49,6 +49,11 @@ FLOORS = {
     "config": Floor(("contract",), (*HEAVY, "asyncio", *WEB)),  # the ground: no other room is needed to read settings
     **{name: Floor(FLOOR_0, (*HEAVY, "asyncio", *WEB)) for name in FLOOR_0 if name != "config"},
 }
+# The rooms of the two largest packages, the lowest first: each may import those before it.
+ROOMS = {
+    "text": ("reading", "tokens", "grammar", "calls", "answer", "template", "frontend", "opened_model"),
+    "api": ("http", "wire", "body", "routes", "app"),
+}
 # `chat` and `models` are commands and routes, as users type them; `noise` is one function, in Python and in Triton.
 NAMED_ALIKE = ("chat", "models", "noise")
 TORCH_FREE = ("api", "streaming", "text", "engine.schedule", "server", "cli", *FLOOR_0)
@@ -82,6 +87,26 @@ def forbidden_imports(module: Module) -> list[str]:
 
 def test_imports_go_down_only():
     assert [line for module in modules() for line in forbidden_imports(module)] == []
+
+
+def imports_of_later_rooms(module: Module) -> list[str]:
+    """What a module imports of a room above its own."""
+    _, package, room, *_ = [*module.name.split("."), "", ""]
+    if package not in ROOMS or not room:
+        return []
+    above = ROOMS[package][ROOMS[package].index(room) + 1 :]
+    names = (name for name in imports(module.tree) if name.startswith(f"app.{package}."))
+    return [f"{module.path} must not import {name}" for name in names if name.split(".")[2] in above]
+
+
+def test_rooms_import_those_before_them_only():
+    assert [line for module in modules() for line in imports_of_later_rooms(module)] == []
+
+
+def test_a_planted_import_of_a_later_room_is_found():
+    tree = ast.parse("from app.api.http.context import x\nfrom app.api.routes.chat import parse_chat")
+    (line,) = imports_of_later_rooms(Module("app.api.wire.x", Path("x.py"), tree))
+    assert line.endswith("app.api.routes.chat.parse_chat")
 
 
 def test_a_planted_upward_import_is_found():
