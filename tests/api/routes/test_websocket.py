@@ -11,7 +11,6 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.api.routes import websocket as websocket_module
 from app.api.routes.websocket import ChatSocket
-from app.api.wire import socket_stream
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState
 from app.contract.events import Usage
@@ -191,7 +190,7 @@ async def test_an_internal_error_ends_only_its_stream(
         raise kind("secret")
 
     async with open_chat(FakeEngine()) as chat:
-        monkeypatch.setattr(socket_stream, "parse_answer", broken)
+        monkeypatch.setattr(websocket_module, "parse_answer", broken)
         await chat.start()
         error = await chat.receive()
         assert (error["id"], error["code"]) == ("a", "engine_error")
