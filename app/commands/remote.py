@@ -66,8 +66,10 @@ class RemoteModels:
         if not self._listing.models:  # it may have been loading one
             self._listing = listed_models(self._url, self._key)
         named = {"model": self.model.name} if self._chosen or self._listing.models else {}
-        limits = CHAT_LIMITS if self._listing.is_quire else {}
-        return self._answer(messages, {**named, **limits, **self._fields})
+        fields = {**CHAT_LIMITS, **self._fields}
+        if not self._listing.is_quire:  # others refuse requests with fields that they do not know
+            fields = {name: value for name, value in fields.items() if name not in CHAT_LIMITS}
+        return self._answer(messages, {**named, **fields})
 
     def models(self) -> Sequence[ModelChoice]:
         """See Responder.models: those that the server lists now."""

@@ -98,9 +98,10 @@ def foreign() -> Iterator[ForeignServer]:
         yield running
 
 
-def sent(foreign: ForeignServer, name: str | None = None) -> dict[str, Any]:
+def sent(foreign: ForeignServer, name: str | None = None, **fields: object) -> dict[str, Any]:
     """The body that asks a server for an answer, without what all have."""
-    models = RemoteModels(base(foreign.url), None, partial(sse_answer, base(foreign.url), None), {"top_p": 0.5}, name)
+    answer = partial(sse_answer, base(foreign.url), None)
+    models = RemoteModels(base(foreign.url), None, answer, {"top_p": 0.5, **fields}, name)
     assert "".join(models.answer(MESSAGES)) == "Hello"
     return {key: value for key, value in foreign.bodies[-1].items() if "stream" not in key and key != "messages"}
 
@@ -114,6 +115,7 @@ def test_fields_of_quire_are_sent_to_quire_alone(foreign: ForeignServer) -> None
     """OpenAI and Mistral reject requests with fields that they do not know."""
     foreign.list({"id": "gpt", "owned_by": "openai"})
     assert sent(foreign) == {"model": "gpt", "top_p": 0.5}
+    assert sent(foreign, repetition_stop=False) == {"model": "gpt", "top_p": 0.5}
     foreign.list({"id": "guide", "owned_by": "quire", "max_model_len": 2048})
     assert sent(foreign) == {"model": "guide", "top_p": 0.5, **CHAT_LIMITS}
 

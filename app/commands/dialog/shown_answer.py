@@ -78,9 +78,9 @@ class ShownAnswer:
         return "the limit of tokens was reached before the answer began; --max-tokens sets a higher one"
 
     def _show(self, piece: str) -> None:
+        if self.figures.first_s is None:  # of a thought, too, which is not shown but counted
+            self.figures.first_s = self._clock() - self._began
         if piece:
             self.text += piece
             self.figures.num_pieces += 1
-            if self.figures.first_s is None:
-                self.figures.first_s = self._clock() - self._began
             self._screen.write(piece)

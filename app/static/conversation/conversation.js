@@ -289,9 +289,8 @@ export class Conversation {
   }
 
   /** Once the answer that a question waited for has ended: ask it, or put it back if the answer is not whole. */
-  #sendQueued() {
+  #sendQueued(before = this.#tree.get(this.#head)) {
     const { queued } = this.draft;
-    const before = this.#tree.get(this.#head);
     if (!queued || this.#open || isOpen(before)) return;
     if (before?.state !== "done") return this.draft.unqueue();
     this.draft.queued = null;
@@ -373,7 +372,7 @@ export class Conversation {
     this.#open = null;
     end(answer, state, frame, performance.now());
     this.#save([answer]);
-    this.#sendQueued();
+    this.#sendQueued(answer);
   }
 
   /** The stored question that waits, unless it is this page's: that of another tab, or of a page that has ended. */

@@ -92,8 +92,8 @@ const pick = (fields, value) =>
 /** The fields of a conversation that are stored. @returns {import("./record_types.js").ConversationRecord} */
 export const toConversation = (value) => ({
   ...newConversation(value.createdAt),
-  // Of older records.
-  ...(value.hasOwnTitle && { titleFrom: "user" }),
+  // Of older records, which do not tell a title of the model from that of the first question.
+  ...(value.title && value.hasOwnTitle !== undefined && { titleFrom: value.hasOwnTitle ? "user" : "model" }),
   .../** @type {object} */ (pick(CONVERSATION_FIELDS, value)),
 });
 

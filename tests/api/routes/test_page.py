@@ -92,7 +92,7 @@ def test_the_hash_changes_with_any_own_file_and_not_with_libraries(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "path",
-    ["/static/", "/static/..%2f..%2fapp.py", "/static/%2e%2e/api/page.py", "/static/%00", "/static/vendor%5chtm",
+    ["/static/", "/static/..%2fcli.py", "/static/%2e%2e/api/routes/page.py", "/static/%00", "/static/vendor%5chtm",
      "/static//etc/passwd", "/static/vendor", "/static/APP.JS", "/static/compressed"],
 )  # fmt: skip
 async def test_no_path_reaches_outside_the_static_folder(client, path):

@@ -47,6 +47,21 @@ def test_the_figures_are_those_of_the_clock():
     assert (figures.num_pieces, figures.first_s, figures.total_s, figures.rate) == (2, 1, 2, 1)
 
 
+def test_a_thought_counts_although_it_is_not_shown():
+    now, end = 0.0, ended("stop")
+    end.completion_tokens = 43
+
+    def stream() -> TextStream:
+        nonlocal now
+        for now, piece in ((1.0, ""), (20.0, ""), (21.0, "a"), (22.0, "b")):
+            yield piece
+        return end
+
+    answer = ShownAnswer(WrappedScreen(io.StringIO(), 80), lambda: now)
+    answer.read(stream())
+    assert (answer.figures.first_s, answer.figures.rate) == (1.0, 2.0)
+
+
 @pytest.mark.parametrize(
     ("text", "end", "words"),
     [

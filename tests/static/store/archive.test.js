@@ -47,8 +47,8 @@ test("unknown fields and wrong settings of an import are dropped", () => {
   assert.deepEqual(conversation.settings, {});
 });
 
-test("a title that the user has written in an older version stays the user's", () => {
-  for (const [hasOwnTitle, titleFrom] of [[true, "user"], [false, "question"]]) {
+test("a title of an older version stays, whoever has written it", () => {
+  for (const [hasOwnTitle, titleFrom] of [[true, "user"], [false, "model"]]) {
     const text = written((archive) => {
       delete archive.conversations[0].titleFrom;
       archive.conversations[0].hasOwnTitle = hasOwnTitle;

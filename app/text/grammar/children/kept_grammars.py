@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from math import inf
+from weakref import WeakSet
 
 from app.contract.grammar import Grammar
 from app.runtime.clock import Clock, monotonic
@@ -18,6 +19,8 @@ from app.text.grammar.grammar_sizes import MAX_BYTES
 LOOK_S, MAX_GROWTH_BYTES = 20.0, 48 * 2**20
 MAX_SPENT = 2
 """A sequence that has spent so many lexers begins again with one of its own, and does not end others' any more."""
+MAX_OWN = 4
+"""Lexers of that kind at the same time, of 20 MB and more each; beyond them sequences share."""
 
 
 class KeptGrammars:
@@ -26,9 +29,10 @@ class KeptGrammars:
     def __init__(self, clock: Clock = monotonic, memory_bytes: Callable[[], int] = resident_bytes) -> None:
         self._clock, self._memory_bytes = clock, memory_bytes
         self._look_at, self._first_bytes = clock() + LOOK_S, memory_bytes()
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._lexers: OrderedDict[Grammar, tuple[SharedLexer, int]] = OrderedDict()  # with the bytes of compiled ones
         self._num_bytes = 0
+        self._own: WeakSet[SharedLexer] = WeakSet()  # while their sequences have them
 
     def lexer(self, grammar: Grammar) -> SharedLexer:
         """Return what a sequence that begins shares with others; it is kept longest from now on."""
@@ -37,9 +41,10 @@ class KeptGrammars:
 
     def lexer_again(self, grammar: Grammar, num_spent: int) -> SharedLexer:
         """Return what a sequence begins again with, which has spent so many lexers."""
-        if num_spent >= MAX_SPENT:
-            return SharedLexer(is_again=True)
         with self._lock:
+            if num_spent >= MAX_SPENT and len(self._own) < MAX_OWN:
+                self._own.add(own := SharedLexer(is_again=True))
+                return own
             lexer = self._shared(grammar, max_again=MAX_AGAIN)
             lexer.is_again = lexer.is_again or lexer.compiled is None
             lexer.num_again += 1

@@ -68,9 +68,8 @@ class Jobs:
         """Return the next grammar to compile, with the sequence whose account has the turn. Blocks."""
         with self._work:
             queue = self._uncompiled[is_long]
-            while not self._drop_unneeded(queue):
+            while not (waiting := self._waiting_for(queue)):
                 self._compilers[is_long].wait()
-            waiting = ((lexer, row) for lexer in queue for row, _ in lexer.jobs if not row.is_ended)
             lexer, row = self._turns.next(waiting, lambda pair: pair[1].account)
             queue.remove(lexer)
             return lexer, row
@@ -110,18 +109,28 @@ class Jobs:
             self._uncompiled[is_long].append(lexer)
             self._compilers[is_long].notify()
 
-    def _drop_unneeded(self, queue: list[SharedLexer]) -> bool:
-        """Take grammars from a queue whose sequences have all ended: these say so. Return whether others are left."""
-        for lexer in [each for each in queue if all(row.is_ended for row, _ in each.jobs)]:
-            queue.remove(lexer)
-            lexer.is_queued = False
-            while lexer.jobs:
-                row, job = lexer.jobs.popleft()
-                row.lexer = self._unneeded
-                self.num_open -= 1
-                self._add(row, job)
-            self._work.notify()
-        return bool(queue)
+    def _waiting_for(self, queue: list[SharedLexer]) -> list[tuple[SharedLexer, Row]]:
+        """Return the sequences that wait for the grammars of a queue, with these.
+
+        Grammars whose sequences have all ended are taken from it, and these say so. Sequences end without the lock.
+        """
+        found: list[tuple[SharedLexer, Row]] = []
+        for lexer in list(queue):
+            rows = [row for row, _ in lexer.jobs if not row.is_ended]
+            found += [(lexer, row) for row in rows]
+            if not rows:
+                queue.remove(lexer)
+                self._give_up(lexer)
+        return found
+
+    def _give_up(self, lexer: SharedLexer) -> None:
+        lexer.is_queued = False
+        while lexer.jobs:
+            row, job = lexer.jobs.popleft()
+            row.lexer = self._unneeded
+            self.num_open -= 1
+            self._add(row, job)
+        self._work.notify()
 
     def _add(self, row: Row, job: Job) -> None:
         lexer = row.lexer

@@ -20,18 +20,19 @@ class SharedLexer:
 
     Any other one would wait inside of the library, and keep the interpreter's lock meanwhile. The first sequence that
     begins has it compiled, once, for all that wait. A spent one is replaced: its sequences begin again with another one
-    (see text/grammar/compiled). Under the lock of Jobs, but for `compiled` and `refusal`, which are set once.
+    (see text/grammar/compiled). Jobs owns it, and KeptGrammars `is_again` and `num_again`; `compiled` and `refusal` are
+    set once, and read by any thread.
 
     Attributes:
         compiled, refusal: the grammar, or why there is none; neither until a thread has compiled it.
         is_again: whether it is for sequences that begin again, which is said before it is compiled.
         num_again: how many sequences were to begin again with it.
-        is_queued: whether a thread compiles it, or will.
+        is_queued: whether a thread has been told to compile it.
         is_busy: whether some thread uses it.
         jobs: what is to be done with it, in this order.
     """
 
-    __slots__ = ("compiled", "is_again", "is_busy", "is_queued", "jobs", "num_again", "refusal")
+    __slots__ = ("__weakref__", "compiled", "is_again", "is_busy", "is_queued", "jobs", "num_again", "refusal")
 
     def __init__(self, *, is_again: bool = False, refusal: str | None = None) -> None:
         self.compiled: CompiledGrammar | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from app.contract.grammar import Grammar, GrammarKind
-from app.text.grammar.children.kept_grammars import LOOK_S, MAX_GROWTH_BYTES, MAX_SPENT, KeptGrammars
+from app.text.grammar.children.kept_grammars import LOOK_S, MAX_GROWTH_BYTES, MAX_OWN, MAX_SPENT, KeptGrammars
 from app.text.grammar.children.shared_lexer import SharedLexer
 from app.text.grammar.compiled import MAX_AGAIN, CompiledGrammar
 from app.text.grammar.grammar_sizes import MAX_BYTES
@@ -85,6 +85,16 @@ def test_who_has_spent_several_lexers_gets_one_that_nobody_shares():
     own = [kept.lexer_again(A, MAX_SPENT) for _ in range(2)]
     assert own[0] is not own[1] and shared not in own and all(each.is_again for each in own)
     assert kept.lexer_again(A, 0) is shared
+
+
+def test_few_have_a_lexer_of_their_own_at_the_same_time():
+    """Each takes memory, and the process has a limit."""
+    kept = KeptGrammars()
+    shared = kept.lexer_again(A, 0)
+    own = [kept.lexer_again(A, MAX_SPENT) for _ in range(MAX_OWN)]
+    assert shared not in own and kept.lexer_again(A, MAX_SPENT) is shared
+    own.pop()
+    assert kept.lexer_again(A, MAX_SPENT) is not shared, "one has ended"
 
 
 def test_all_are_dropped_where_the_process_has_grown():

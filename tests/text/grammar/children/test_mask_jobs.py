@@ -196,6 +196,27 @@ def test_a_grammar_whose_sequences_have_ended_is_not_compiled_and_may_be_for_the
     assert compile_next(jobs) == 3 and shared.is_settled
 
 
+def test_a_sequence_may_end_while_its_grammar_is_chosen():
+    """It ends on another thread, without the lock."""
+
+    class Ending(Row):
+        looks = 0
+
+        @property
+        def is_ended(self) -> bool:
+            self.looks += 1
+            return self.looks > 1
+
+        @is_ended.setter
+        def is_ended(self, value: bool) -> None:
+            pass
+
+    jobs = Jobs(nothing)
+    row = Ending(Start(1, 0, "", CONSTRAINT, (), 1), SharedLexer(), nothing)
+    jobs.begin(row)
+    assert compile_next(jobs) == 1
+
+
 def test_grammars_that_take_long_to_compile_keep_no_other_waiting():
     jobs, lexer = Jobs(nothing), SharedLexer()
     jobs.begin(make_row(1, lexer, compile_s=0.8))
