@@ -53,7 +53,8 @@ def test_a_thought_counts_although_it_is_not_shown():
 
     def stream() -> TextStream:
         nonlocal now
-        for now, piece in ((1.0, ""), (20.0, ""), (21.0, "a"), (22.0, "b")):
+        for time, piece in ((1.0, ""), (20.0, ""), (21.0, "a"), (22.0, "b")):
+            now = time
             yield piece
         return end
 
