@@ -16,7 +16,9 @@ from app.text.grammar.children.shared_lexer import SharedLexer
 from app.text.grammar.compiled import MAX_AGAIN
 from app.text.grammar.grammar_sizes import MAX_BYTES
 
-LOOK_S, MAX_GROWTH_BYTES = 20.0, 48 * 2**20
+LOOK_S = 20.0
+TRIM_GROWTH_BYTES, MAX_GROWTH_BYTES = 16 * 2**20, 32 * 2**20
+"""Of the process since it began: from the first on, what is free in it goes back to the system."""
 MAX_SPENT = 2
 """A sequence that has spent so many lexers begins again with one of its own, and does not end others' any more."""
 MAX_OWN = 4
@@ -82,16 +84,20 @@ class KeptGrammars:
         return self._lexers.get(grammar, (None, 0))[0] is lexer
 
     def drop_grown(self) -> None:
-        """Drop all, every LOOK_S seconds, if the process has grown by more than MAX_GROWTH_BYTES since it began.
+        """Look every LOOK_S seconds how far the process has grown; drop all beyond MAX_GROWTH_BYTES. Called often.
 
-        Matching lets grammars grow beyond what they took when they were compiled, which takes little. Called often.
+        Matching lets grammars grow beyond what they took when they were compiled, which takes little.
         """
         if (now := self._clock()) < self._look_at:
             return
         self._look_at = now + LOOK_S
-        if self._memory_bytes() - self._first_bytes <= MAX_GROWTH_BYTES:
-            return
-        with self._lock:
-            self._lexers.clear()
-            self._num_bytes = 0
-        trim_heap()
+        if self._growth() > TRIM_GROWTH_BYTES:
+            trim_heap()
+        if self._growth() > MAX_GROWTH_BYTES:
+            with self._lock:
+                self._lexers.clear()
+                self._num_bytes = 0
+            trim_heap()
+
+    def _growth(self) -> int:
+        return self._memory_bytes() - self._first_bytes

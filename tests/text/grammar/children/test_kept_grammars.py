@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from app.contract.grammar import Grammar, GrammarKind
-from app.text.grammar.children.kept_grammars import LOOK_S, MAX_GROWTH_BYTES, MAX_OWN, MAX_SPENT, KeptGrammars
+from app.text.grammar.children import kept_grammars
+from app.text.grammar.children.kept_grammars import (
+    LOOK_S,
+    MAX_GROWTH_BYTES,
+    MAX_OWN,
+    MAX_SPENT,
+    TRIM_GROWTH_BYTES,
+    KeptGrammars,
+)
 from app.text.grammar.children.shared_lexer import SharedLexer
 from app.text.grammar.compiled import MAX_AGAIN, CompiledGrammar
 from app.text.grammar.grammar_sizes import MAX_BYTES
@@ -113,3 +123,18 @@ def test_all_are_dropped_where_the_process_has_grown():
     now += LOOK_S
     kept.drop_grown()
     assert kept.lexer(A) is only
+
+
+def test_what_is_free_goes_back_before_anything_is_dropped(monkeypatch: pytest.MonkeyPatch):
+    now, num_bytes = 0.0, 0
+
+    def trim() -> None:
+        nonlocal num_bytes
+        num_bytes = TRIM_GROWTH_BYTES
+
+    monkeypatch.setattr(kept_grammars, "trim_heap", trim)
+    kept = KeptGrammars(lambda: now, lambda: num_bytes)
+    only, num_bytes = kept.lexer(A), 2 * MAX_GROWTH_BYTES
+    now += LOOK_S
+    kept.drop_grown()
+    assert num_bytes == TRIM_GROWTH_BYTES and kept.lexer(A) is only
