@@ -178,20 +178,22 @@ class MaskWorker:
     # --- Mask threads ---------------------------------------------------------------------------------------------
 
     def _work(self, index: int) -> None:
-        while True:
-            row, job = self._jobs.take()
-            began = time.thread_time()
-            self._times.note(index, row.start.sequence_id)
-            rest = job(row)
-            self._times.note(index, 0)
-            seconds = time.thread_time() - began
-            if rest is None:
-                has_no_more = self._jobs.end(row, seconds)
-            else:
-                has_no_more = self._jobs.end_to_begin_again(row, rest, self._other_lexer(row), seconds)
-            with self._sending:
-                if has_no_more or time.perf_counter() - self._began > REPORT_S:
-                    self._tell()
+        while True:  # without a name for a sequence: the last one would keep its grammar, of megabytes, until the next
+            self._do(index, *self._jobs.take())
+
+    def _do(self, index: int, row: Row, job: Job) -> None:
+        began = time.thread_time()
+        self._times.note(index, row.start.sequence_id)
+        rest = job(row)
+        self._times.note(index, 0)
+        seconds = time.thread_time() - began
+        if rest is None:
+            has_no_more = self._jobs.end(row, seconds)
+        else:
+            has_no_more = self._jobs.end_to_begin_again(row, rest, self._other_lexer(row), seconds)
+        with self._sending:
+            if has_no_more or time.perf_counter() - self._began > REPORT_S:
+                self._tell()
 
     def _begin(self, row: Row) -> Job | None:
         """Let a sequence take the tokens that it has; it fails if its grammar was refused."""
@@ -279,12 +281,14 @@ class MaskWorker:
 
     def _compile_all(self, index: int) -> None:
         while True:
-            lexer, row = self._jobs.next_to_compile(is_long=COMPILERS[index])
-            self._memory.notes[index] = row.start.sequence_id
-            began = time.thread_time()
-            compiled = self._compile(lexer, row)
-            self._memory.notes[index] = 0
-            self._jobs.end_compiling(lexer, compiled, row, time.thread_time() - began)
+            self._compile_for_all(index, *self._jobs.next_to_compile(is_long=COMPILERS[index]))
+
+    def _compile_for_all(self, index: int, lexer: SharedLexer, row: Row) -> None:
+        self._memory.notes[index] = row.start.sequence_id
+        began = time.thread_time()
+        compiled = self._compile(lexer, row)
+        self._memory.notes[index] = 0
+        self._jobs.end_compiling(lexer, compiled, row, time.thread_time() - began)
 
     def _compile(self, lexer: SharedLexer, row: Row) -> CompiledGrammar | str:
         """Return the compiled grammar of a sequence, or why there is none."""
