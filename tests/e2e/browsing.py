@@ -111,13 +111,19 @@ async def until_stored(page: Page, store: str, count: int) -> None:
 
 
 async def until_last(page: Page, store: str, **fields: Any) -> None:
-    """Wait until the last record of a store has these fields: other tabs find it, and a crash does not lose it."""
+    """Wait until the last record of a store has these fields, and objects at least these: a crash does not lose it."""
     async with asyncio.timeout(TIMEOUT_MS / 1000):
         while True:
             records = await stored(page, store)
-            if records and fields.items() <= records[-1].items():
+            if records and _has(records[-1], fields):
                 return
             await asyncio.sleep(0.02)
+
+
+def _has(value: Any, wanted: Any) -> bool:
+    if not isinstance(wanted, dict):
+        return bool(value == wanted)
+    return isinstance(value, dict) and all(_has(value.get(name), each) for name, each in wanted.items())
 
 
 async def until_true(source: Page | Locator, expression: str) -> None:

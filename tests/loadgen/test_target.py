@@ -60,7 +60,7 @@ def test_an_unknown_host_is_named(monkeypatch):
 
 
 def test_an_invalid_host_is_named():
-    with pytest.raises(CannotStart, match=r"cannot find a\.\.b"):
+    with pytest.raises(ConfigurationError, match=r"URL is 'http://a\.\.b'"):
         find_target("http://a..b")
 
 
