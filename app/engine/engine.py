@@ -244,7 +244,7 @@ class Engine:
         """End the requests without a next token: their grammar leaves none, or their logits are no numbers."""
         events: list[EngineEvent] = []
         for group in self.scheduler.groups_without_token(result):
-            reasons = [result.failures[one.id] for one in group.sequences if one.id in result.failures]
+            reasons = [result.failures[each] for each in group.sequence_ids if each in result.failures]
             if reasons:
                 events.append(self._fail_by_grammar(group, reasons[0]))
             else:

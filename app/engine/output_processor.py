@@ -119,7 +119,7 @@ class OutputProcessor:
         events: list[EngineEvent] = []
         self._without_token.discard(group.id)
         ranking = self._rankings.pop(group.id, None)
-        choices = [self._choices.pop(sequence.id, None) for sequence in group.sequences]
+        choices = [self._choices.pop(sequence_id, None) for sequence_id in group.sequence_ids]
         with contain(partial(self._fail_into, events, group)):
             if group.search is not None:
                 self._report_search(group, FinishReason.CANCELLED, events, now)
@@ -154,8 +154,8 @@ class OutputProcessor:
         """Drop the pending output of a group without an event."""
         self._without_token.discard(group.id)
         self._rankings.pop(group.id, None)
-        for sequence in group.sequences:
-            self._choices.pop(sequence.id, None)
+        for sequence_id in group.sequence_ids:
+            self._choices.pop(sequence_id, None)
 
     def _report(
         self, sequence: Sequence, choice: Choice | EmbeddingOutput, events: list[EngineEvent], now: float

@@ -48,14 +48,19 @@ def huge_pages(*shape: int, dtype: torch.dtype) -> Tensor:
 def populate(memory: Tensor) -> bool:
     """Let contiguous `memory` take its pages now, as writing to all of it would; False if the system cannot.
 
-    Any thread, also while others use the memory: what is there stays. Releases the GIL.
+    Any thread, also while others use the memory: what is there stays. Releases the GIL. A huge page at a time: the
+    system keeps the process from mapping memory meanwhile, and `malloc` of a thread that has the GIL may need to.
     """
     if sys.platform != "linux":
         return False
-    begin = memory.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE
-    length = memory.data_ptr() + memory.nbytes - begin
+    begin, end = memory.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE, memory.data_ptr() + memory.nbytes
     madvise = ctypes.CDLL(None).madvise
-    return int(madvise(ctypes.c_void_p(begin), ctypes.c_size_t(length), ctypes.c_int(_POPULATE_WRITE))) == 0
+    while begin < end:
+        piece_end = min(end, (begin // HUGE_PAGE + 1) * HUGE_PAGE)
+        if madvise(ctypes.c_void_p(begin), ctypes.c_size_t(piece_end - begin), ctypes.c_int(_POPULATE_WRITE)):
+            return False
+        begin = piece_end
+    return True
 
 
 class HugePages:

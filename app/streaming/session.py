@@ -32,7 +32,7 @@ from app.runtime.clock import Clock, monotonic
 from app.streaming.event_reader import EventReader
 from app.streaming.flow.flow_window import Credit, Lag
 from app.streaming.flow.mailbox import Mailbox
-from app.streaming.flow.slow_reader import DISCONNECT, SlowReader, SlowReaderPolicy
+from app.streaming.flow.slow_reader import DISCONNECT, Change, SlowReader, SlowReaderPolicy
 from app.streaming.stream_timings import Stopwatch, StreamTimings
 from app.streaming.streams import Streams
 
@@ -75,9 +75,7 @@ class Session(EventReader):
         )
         # The request.
         self._engine = engine
-        self._slow_reader = SlowReaderPolicy(
-            slow_reader, self._streams.slow_readers, pause=self._pause, resume=self._resume, drop=self._drop
-        )
+        self._slow_reader = SlowReaderPolicy(slow_reader, self._streams.slow_readers)
         self._on_pause = on_pause
         self._on_resume = on_resume
         self._is_open = self._is_aborted = False
@@ -124,6 +122,7 @@ class Session(EventReader):
         self.cancel()
         self._streams.leave(self._mailbox)
         self._mailbox.close()
+        self._on_pause = self._on_resume = None  # what they call refers to this session, which would stay with it
 
     def note_disconnect(self) -> None:
         """Count a reader that is disconnected because it took nothing for the stall timeout."""
@@ -135,18 +134,17 @@ class Session(EventReader):
         return self._slow_reader.is_paused
 
     def _on_lag(self, lag: Lag) -> None:
-        if not self._is_aborted:
-            self._slow_reader.update(lag)
-
-    def _pause(self) -> None:
-        self._engine.pause(self.request.id)
-        if self._on_pause is not None:
-            self._on_pause()
-
-    def _resume(self) -> None:
-        self._engine.resume(self.request.id)
-        if self._on_resume is not None:
-            self._on_resume()
+        change = None if self._is_aborted else self._slow_reader.update(lag)
+        if change is Change.PAUSE:
+            self._engine.pause(self.request.id)
+            if self._on_pause is not None:
+                self._on_pause()
+        elif change is Change.RESUME:
+            self._engine.resume(self.request.id)
+            if self._on_resume is not None:
+                self._on_resume()
+        elif change is Change.DROP:
+            self._drop()
 
     def _drop(self) -> None:
         self._abort()

@@ -42,8 +42,7 @@ def make_group(
     group = SequenceGroup(group_id, request, context=b"", search=search)
     first = Sequence.first_of(group, 100 * group_id)
     others = range(1, 1 if search else request.params.num_sequences)
-    group.sequences = [first, *(first.fork(first.id + choice, choice) for choice in others)]
-    group.open = list(group.sequences)
+    group.begin([first, *(first.fork(first.id + choice, choice) for choice in others)])
     return group
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import gc
 import mmap
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -100,3 +103,20 @@ def test_too_much_memory_is_a_memory_error(num_bytes: int):
         own_pages(num_bytes, dtype=torch.uint8)
     with pytest.raises(MemoryError):
         HugePages().allocate(num_bytes)
+
+
+def test_pages_are_populated_a_huge_page_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    taken: list[tuple[int, int]] = []
+
+    def madvise(begin: ctypes.c_void_p, length: ctypes.c_size_t, advice: ctypes.c_int) -> int:
+        taken.append((begin.value or 0, length.value))
+        return 0
+
+    memory = torch.empty(7 * MIB, dtype=torch.uint8)[4097:]
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(pages.ctypes, "CDLL", lambda name: SimpleNamespace(madvise=madvise))
+    assert pages.populate(memory)
+    ends = [begin + length for begin, length in taken]
+    assert taken[0][0] <= memory.data_ptr() and ends[-1] == memory.data_ptr() + memory.nbytes
+    assert [begin for begin, _ in taken[1:]] == ends[:-1] and all(end % pages.HUGE_PAGE == 0 for end in ends[:-1])
+    assert max(length for _, length in taken) <= pages.HUGE_PAGE

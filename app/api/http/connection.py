@@ -64,6 +64,7 @@ async def run_until_disconnect(
     """
     main = asyncio.create_task(work)
     tasks: list[asyncio.Task[Any]] = [main, *map(asyncio.create_task, (_disconnect(receive), *beside))]
+    done: set[asyncio.Task[Any]] = set()
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if main not in done:
@@ -74,6 +75,9 @@ async def run_until_disconnect(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # A raised exception refers to this frame, and its task to the exception: the request, perhaps megabytes, would
+        # stay until cycles are collected.
+        del main, task, tasks, done
 
 
 async def _disconnect(receive: Receive) -> None:

@@ -189,6 +189,7 @@ class SocketStream:
         self._has_ended = True
         if self._session is not None:
             self._session.close()
-        self._lease = None
         log_stream(self.scope, self._session, failure, end_reason=end_reason, duration_s=monotonic() - self._began)
+        # `_contained` refers to this stream: it stays until cycles are collected, the request does not.
+        self._session = self._answer = self._lease = None
         self.on_end(self.client_id)

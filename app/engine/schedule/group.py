@@ -24,8 +24,9 @@ from app.engine.schedule.step_plan import Sample
 class SequenceGroup:
     """The sequences of one request; made and changed by the scheduler alone.
 
-    `sequences` are the initial ones; `open` the unfinished ones, in the order of their choices (beams: best first);
-    `active` the open ones that run when the group runs: the leader while the group is folded, else all.
+    `sequences` are the initial ones, until the request ends, and `sequence_ids` theirs; `open` the unfinished ones, in
+    the order of their choices (beams: best first); `active` the open ones that run when the group runs: the leader
+    while the group is folded, else all.
     """
 
     id: int
@@ -37,6 +38,7 @@ class SequenceGroup:
     num_prompt: int = field(init=False)
     sort_key: tuple[float, ...] = ()
     sequences: list[Sequence] = field(default_factory=list)
+    sequence_ids: tuple[int, ...] = ()
     open: list[Sequence] = field(default_factory=list)
     active: list[Sequence] = field(default_factory=list)
     samples: dict[int, Sample] = field(default_factory=dict)  # of beams, until all are sampled, by sequence id
@@ -56,6 +58,15 @@ class SequenceGroup:
         self.sampling = RowSampling.of(self.request.params, self.request.constraint, self.request.account)
         self.account = self.request.account
         self.num_prompt = len(self.request.prompt_token_ids)
+
+    def begin(self, sequences: list[Sequence]) -> None:
+        """Take the initial sequences."""
+        self.sequences, self.open = sequences, list(sequences)
+        self.sequence_ids = tuple(sequence.id for sequence in sequences)
+
+    def end(self) -> None:
+        """Let go of the sequences, which refer to their group: the prompt would stay until cycles are collected."""
+        self.sequences, self.open, self.active = [], [], []
 
     @property
     def num_seats(self) -> int:

@@ -173,11 +173,8 @@ class Scheduler:
             search=BeamSearch(params, self._eos_token_ids) if params.use_beam_search else None,
         )
         first = Sequence.first_of(group, next(self._sequence_ids))
-        group.sequences = [first]
-        if group.search is None:
-            for choice in range(1, params.num_sequences):
-                group.sequences.append(first.fork(next(self._sequence_ids), choice))
-        group.open = list(group.sequences)
+        others = range(1, params.num_sequences if group.search is None else 1)
+        group.begin([first, *(first.fork(next(self._sequence_ids), choice) for choice in others)])
         group.fold()
         group.sort_key = (*self._policy.key(request), group.id)
         self._groups[request.id] = group
@@ -222,7 +219,7 @@ class Scheduler:
             self.tables.end(sequence)
             self._end_masks(sequence)
         sequences = dict.fromkeys(chain(group.sequences, group.open))
-        group.open, group.active = [], []
+        group.end()
         del self._groups[group.request.id]
         self.deadlines.remove(group.request.id)
         num_output = sum(len(sequence.output_token_ids) for sequence in sequences)

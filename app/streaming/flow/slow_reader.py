@@ -6,8 +6,7 @@ the stall timeout is disconnected, by the transport that notices it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 
 from app.streaming.flow.flow_window import Lag
 
@@ -24,38 +23,36 @@ DISCONNECT = "cut"
 """The reader took nothing for the stall timeout and is disconnected, with any policy."""
 
 
+class Change(Enum):
+    """What is to happen to a stream after its reader's lag has changed."""
+
+    PAUSE = auto()
+    RESUME = auto()
+    DROP = auto()
+
+
 class SlowReaderPolicy:
-    """Applies a policy to one stream by calling `pause`, `resume` and `drop`, and counts the lags. Loop only.
+    """Says what a policy asks of one stream, and counts the lags. Loop only.
 
     Attributes:
         is_paused: whether generation is paused for the reader.
     """
 
-    def __init__(
-        self,
-        policy: SlowReader,
-        counts: dict[str, int],
-        *,
-        pause: Callable[[], None],
-        resume: Callable[[], None],
-        drop: Callable[[], None],
-    ) -> None:
+    def __init__(self, policy: SlowReader, counts: dict[str, int]) -> None:
         self.is_paused = False
         self._policy = policy
         self._counts = counts
-        self._pause, self._resume, self._drop = pause, resume, drop
         self._was_slow = False
 
-    def update(self, lag: Lag) -> None:
-        """Take the reader's new lag; at `Lag.FULL` generation always stops."""
+    def update(self, lag: Lag) -> Change | None:
+        """Take the reader's new lag, and return what is to be done; at `Lag.FULL` generation always stops."""
         if lag and not self._was_slow:
             self._counts[self._policy] += 1
         self._was_slow = bool(lag)
         if self._policy is SlowReader.DROP:
-            if lag:
-                self._drop()
-            return
+            return Change.DROP if lag else None
         is_paused = lag >= (Lag.SLOW if self._policy is SlowReader.PAUSE else Lag.FULL)
-        if is_paused != self.is_paused:
-            self.is_paused = is_paused
-            (self._pause if is_paused else self._resume)()
+        if is_paused == self.is_paused:
+            return None
+        self.is_paused = is_paused
+        return Change.PAUSE if is_paused else Change.RESUME

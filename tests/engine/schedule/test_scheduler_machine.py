@@ -19,7 +19,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from app.contract.admission import num_blocks_needed
 from app.contract.errors import KVCapacityExceeded
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING, SequenceStatus
+from app.engine.schedule.sequence import (
+    FINISHED,
+    PAUSED,
+    PREEMPTED,
+    RUNNING,
+    SWAPPED,
+    WAITING,
+    Sequence,
+    SequenceStatus,
+)
 from app.engine.schedule.step_plan import StepPlan, StepResult
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import num_words, reference
@@ -38,9 +47,10 @@ KINDS = {
 
 @dataclass
 class Expected:
-    """The expected state of one request; `num_tokens` by sequence id, not for beams."""
+    """The expected state of one request; its initial sequences, and `num_tokens` by their ids, not for beams."""
 
     group: SequenceGroup
+    sequences: list[Sequence]
     is_ready: bool = True
     num_tokens: dict[int, int] = field(default_factory=dict)
     num_gained: int = 0
@@ -142,7 +152,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 max_tokens -= 1
             if max_tokens:
                 leader = self.driver.add(num_prompt, max_tokens, arrival_time, cache_salt=salt, **params)
-                self.requests.append(Expected(leader.group))
+                self.requests.append(Expected(leader.group, list(leader.group.sequences)))
             while self.fits(num_prompt, max_tokens, width):
                 max_tokens += 1
             with pytest.raises(KVCapacityExceeded):  # S8
@@ -200,9 +210,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(index=any_index, choice=st.integers(0, 2))
     def finish(self, index, choice):
         """One of the choices ends, or again; never while its group still computes the prompt."""
-        group = self.pick(index).group
+        expected = self.pick(index)
+        group = expected.group
         if group.search is None and not (group.is_folded and group.status in (RUNNING, PAUSED)):
-            sequence = group.sequences[choice % len(group.sequences)]
+            sequence = expected.sequences[choice % len(expected.sequences)]
             self.scheduler.finish(sequence)
             assert sequence.is_finished and sequence not in group.open
 
@@ -301,7 +312,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         for expected in self.requests:
             group = expected.group
             assert (group.status is not FINISHED) == expected.is_live  # S1, S9
-            for sequence in group.sequences if group.search is None else ():
+            for sequence in expected.sequences if group.search is None else ():
                 assert len(sequence.output_token_ids) == expected.num_tokens.get(sequence.id, 0)
             if expected.is_live:
                 assert group.ready == expected.is_ready

@@ -1,0 +1,103 @@
+"""Nothing of a request stays after it, also without a collection of cycles: its prompt may have megabytes.
+
+Python collects cycles rarely in a server that does little; until then a cycle around a request keeps its prompt.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.contract.requests import EngineRequest
+from app.streaming.flow.mailbox import Mailbox
+from app.streaming.session import Session
+from tests.api.chat_client import HELLO, ChatClient, connect_socket
+from tests.api.serving import until
+from tests.regressions.running_server import RunningServer, StepGate, run_server
+from tests.regressions.test_abort_leaks import connect_to, hang_up
+
+KINDS = frozenset([EngineRequest, Session, Mailbox])
+LONG = list(range(50, 150))
+ANSWERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "completion": ("/v1/completions", {"prompt": LONG, "max_tokens": 200}),
+    "several choices": ("/v1/completions", {"prompt": LONG, "max_tokens": 200, "n": 3, "temperature": 1}),
+    "best of": ("/v1/completions", {"prompt": LONG, "max_tokens": 200, "n": 1, "best_of": 3, "temperature": 1}),
+    "beams": ("/v1/completions", {"prompt": LONG, "max_tokens": 200, "n": 2, "use_beam_search": True}),
+    "several prompts": ("/v1/completions", {"prompt": [LONG, LONG[::-1]], "max_tokens": 200}),
+    "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a b c"}], "max_tokens": 200}),
+    "embeddings": ("/v1/embeddings", {"input": [LONG, LONG[::-1]]}),
+}
+STREAMED = [name for name, (path, body) in ANSWERS.items() if path != "/v1/embeddings" and "best_of" not in body]
+
+
+@pytest.fixture(autouse=True)
+def without_collections() -> Iterator[None]:
+    """Collect no cycles while a test runs."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def kept() -> list[str]:
+    """The requests and streams that exist."""
+    return [repr(each)[:100] for each in gc.get_objects() if type(each) in KINDS]
+
+
+async def until_freed(server: RunningServer) -> None:
+    """Wait until no request exists: the engine lets go of the newest one with the steps of a small one after it."""
+    await server.wait_until_idle()
+    assert (await server.complete(prompt="x", max_tokens=4)).status_code == 200
+    await server.wait_until_idle()
+    try:
+        await until(lambda: not kept())
+    except TimeoutError:
+        raise AssertionError(f"cycles keep {kept()}") from None
+
+
+async def test_answered_requests_are_freed():
+    async with run_server() as server:
+        for path, body in ANSWERS.values():
+            response = await server.client.post(path, json=body)
+            assert response.status_code == 200, response.text
+        await until_freed(server)
+
+
+async def test_streamed_requests_are_freed():
+    async with run_server() as server:
+        for path, body in map(ANSWERS.__getitem__, STREAMED):
+            assert await server.streamed(path, **body)
+        await until_freed(server)
+
+
+async def test_requests_over_a_websocket_are_freed():
+    async with run_server() as server, connect_socket(server.url) as websocket:
+        client = ChatClient(websocket)
+        await client.send(**HELLO)
+        await client.start("answered", max_tokens=20)
+        await client.receive_until("done")
+        await client.start("cancelled", max_tokens=200)
+        await client.receive_until("delta")
+        await client.send(t="cancel", id="cancelled")
+        await client.receive_until("done")
+        await until_freed(server)
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+async def test_requests_whose_clients_left_are_freed(how: str):
+    gate = StepGate()
+    async with run_server(gate) as server:
+        for name, (path, body) in ANSWERS.items():
+            connection = await connect_to(server)
+            await connection.post(path, {**body, "stream": True} if name in STREAMED else body)
+            await until(lambda: server.num_open)
+            gate.allow(2)
+            await hang_up(connection, how)
+            gate.allow()
+            await server.wait_until_idle()
+            gate.hold()
+        gate.allow()
+        await until_freed(server)
