@@ -33,7 +33,7 @@ def test_every_family_has_a_table():
 @pytest.mark.parametrize(("name", "row"), CASES)
 def test_an_answer_is_read_as_the_table_says_wherever_it_is_cut(name: str, row: dict[str, Any]):
     """With "tokens" among `marks` the marks are special tokens of the model, with "text" they are not."""
-    for special in (FORMATS[name].form.marks if kind == "tokens" else () for kind in row["marks"]):
+    for special in (FORMATS[name].syntax.marks if kind == "tokens" else () for kind in row["marks"]):
         text = shown(row["answer"], special)
         for pieces in (list(text), *([text[:place], text[place:]] for place in range(len(text) + 1))):
             found = found_in(parse_calls(name, *pieces, special=special))

@@ -15,7 +15,7 @@ from app.text.calls.formats import FORMATS, CallFormat
 from app.text.calls.tool_schemas import Unwritable
 from tests.text.answer.answers import TOOLS, WRITERS, parse_calls, shown
 from tests.text.calls.test_call_grammar import ODD_KEYS, STRICT
-from tests.text.calls.test_parameter_rules import CASES, DEFINITIONS
+from tests.text.calls.test_parameter_calls import CASES, DEFINITIONS
 
 FILE = Path(__file__).parent / "golden_calls.json"
 MARKS: dict[str, list[str]] = {name: row["marks"] for name, row in json.loads(FILE.read_text()).items()}
@@ -25,8 +25,8 @@ PARTS = (
     "012", "True", "-1.5e3", ":", "é", "a_1", "count", "functions.", ":0", " 5", "; ",
 )  # fmt: skip
 SOURCES = (
-    "", "<tool_call>", "<TOOLCALL>", "<tool_calls>", "<|tool_call|>", "<|python_tag|>", "<|python_start|><|python_end|>",
-    "<seed:tool_call><function=<parameter=", "<tool_call><function=<parameter=", "[TOOL_CALLS]", "[TOOL_CALLS][ARGS]",
+    "", "<tool_call>", "<TOOLCALL>", "<tool_calls>", "<|tool_call|>", "<|python_tag|>",
+    "<|python_start|><|python_end|>", "<seed:tool_call><function=<parameter=", "<tool_call><function=<parameter=", "[TOOL_CALLS]", "[TOOL_CALLS][ARGS]",
 )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def grammars_of(row: CallFormat, marks: list[str]) -> list[Any]:
         for tools in tool_sets():
             for is_parallel in (True, False):
                 for way in ("required", "optional", "beside"):
-                    grammar = CallGrammar(row, tools, special)
+                    grammar = CallGrammar(row.syntax, tools, special)
                     make = getattr(grammar, way)
                     try:
                         given = ('"x"',) if way == "beside" else ()
@@ -87,7 +87,7 @@ def digest(found: list[Any]) -> str:
 
 def made(name: str) -> dict[str, Any]:
     row, marks = FORMATS[name], MARKS[name]
-    narrowed = {str(sorted(found.form.marks)): found for found in map(row.narrowed, SOURCES)}
+    narrowed = {str(sorted({*found.syntax.marks})): found for found in map(row.narrowed, SOURCES)}
     special = {mark: number for number, mark in enumerate((*marks, "</s>"))}
     chosen = [getattr(choose_format(f"tools {mark}"), "name", None) for mark in marks]
     token_ids = [sorted(AnswerFormat(each, special_tokens=special).shown_token_ids(True)) for each in narrowed.values()]
