@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
-from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from app.text.reading.markers import as_shown
 
@@ -41,14 +40,8 @@ class CallMarks:
 
     def resolved(self, special: Collection[str]) -> Self:
         """Return the marks of a model with the special tokens `special`."""
-        shown, changed = partial(as_shown, special=special), {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, str):
-                changed[field.name] = shown(value)
-            elif isinstance(value, tuple):
-                changed[field.name] = tuple(map(shown, value))
-        return replace(self, **changed)
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: _shown(value, special) for name, value in values.items()})
 
     def narrowed(self, source: str) -> Self:
         """Return those of the opening marks that a template's source has, if it has any, and their closing ones."""
@@ -60,3 +53,10 @@ class CallMarks:
 def closing(mark: str) -> str:
     """Return the mark that closes what `mark` opens, as tags do."""
     return mark.replace("<", "</", 1)
+
+
+def _shown(value: Any, special: Collection[str]) -> Any:
+    """Return the marks in a field as they come in answers, and any other value as it is."""
+    if isinstance(value, str):
+        return as_shown(value, special)
+    return tuple(as_shown(mark, special) for mark in value) if isinstance(value, tuple) else value

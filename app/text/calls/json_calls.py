@@ -22,7 +22,7 @@ _BARE_KEYS = frozenset({"name", "type", "id", *ARGUMENTS})
 
 @dataclass(frozen=True, kw_only=True)
 class JsonCalls(CallSyntax):
-    """The syntax; with `shares_block` several calls stand between one pair of marks, else each between its own."""
+    """Calls as objects; with `shares_block` several stand between one pair of marks, else each between its own."""
 
     shares_block: bool = False
 

@@ -30,7 +30,7 @@ _ANY_TEXT = r"/(.|\n)*/"
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterCalls(CallSyntax):
-    """The syntax, with its marks in the order in which they come.
+    """Calls with marks around parameters, in the order in which they come.
 
     Without `name_close` the name ends at the first parameter or closing mark. With `has_lines` a newline after the
     opening of a value and one before its closing are not part of the value. With `shares_block` several calls may stand

@@ -29,7 +29,7 @@ _STRING = r"""/'([^'\\]|\\['"\\nrt])*'/"""
 
 @dataclass(frozen=True, kw_only=True)
 class PythonCalls(CallSyntax):
-    """The syntax; an answer that begins without a mark (`is_bare`) has the brackets of a list."""
+    """Calls in a list; behind a mark the list may have no brackets, without one (`is_bare`) it must."""
 
     def can_spell(self, name: str) -> bool:
         """Return whether a name of a parameter ends where `=` begins."""
