@@ -22,7 +22,7 @@ _NUMBER = re.compile(r":[0-9]+$")
 
 @dataclass(frozen=True, kw_only=True)
 class NamedCalls(CallSyntax):
-    """Calls by name and JSON. With `name_open` several stand between the outer marks; `closes` has that of a call first.
+    """Calls by name and JSON. With `name_open` several stand between outer marks; `closes` has that of a call first.
 
     An id may stand between `id_mark` and `arguments`. With `has_kind` there may be a kind before `arguments`, and the
     name and a fence behind it. With `has_named_ids` the id stands in place of the name.
