@@ -10,7 +10,7 @@ from dataclasses import replace
 from tqdm import tqdm
 
 from app.checkpoint.names import served_name
-from app.commands.answer_end import CONTEXT_SHARE
+from app.commands.answer_limits import CONTEXT_SHARE
 from app.commands.dialog.responder import ModelChoice
 from app.commands.streamed_text import AnswerEnd, Messages, TextStream, iterate
 from app.config.settings import Config

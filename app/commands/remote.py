@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, NamedTuple
 
 from app.client.client import connect
-from app.commands.answer_end import CHAT_LIMITS
+from app.commands.answer_limits import CHAT_LIMITS
 from app.commands.dialog.responder import ModelChoice
 from app.commands.openai_answer import count_of, count_usage, read_answer
 from app.commands.server_errors import refusal

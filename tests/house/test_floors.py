@@ -49,11 +49,27 @@ FLOORS = {
     "config": Floor(("contract",), (*HEAVY, "asyncio", *WEB)),  # the ground: no other room is needed to read settings
     **{name: Floor(FLOOR_0, (*HEAVY, "asyncio", *WEB)) for name in FLOOR_0 if name != "config"},
 }
-# The rooms of the two largest packages, the lowest first: each may import those before it.
-ROOMS = {
-    "text": ("reading", "tokens", "grammar", "calls", "answer", "template", "frontend", "opened_model"),
-    "api": ("http", "wire", "body", "routes", "app"),
+# The rooms of the two largest packages, the lowest first, and the arrows between them: what each imports of the others.
+ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
+    "text": {
+        "reading": (),
+        "tokens": ("reading",),
+        "grammar": ("tokens",),
+        "calls": ("reading", "grammar"),
+        "answer": ("reading", "tokens", "grammar", "calls"),
+        "template": ("reading", "tokens", "calls", "answer"),
+        "frontend": ("tokens", "answer", "template"),
+        "opened_model": ("frontend",),
+    },
+    "api": {
+        "http": (),
+        "wire": ("http",),
+        "body": ("http", "wire"),
+        "routes": ("http", "wire", "body"),
+        "app": ("http", "body", "routes"),
+    },
 }
+MAX_ROOMS_AND_ARROWS = {"text": (8, 16), "api": (5, 12)}
 # `chat` and `models` are commands and routes, as users type them; `noise` is one function, in Python and in Triton.
 NAMED_ALIKE = ("chat", "models", "noise")
 TORCH_FREE = ("api", "streaming", "text", "engine.schedule", "server", "cli", *FLOOR_0)
@@ -89,23 +105,41 @@ def test_imports_go_down_only():
     assert [line for module in modules() for line in forbidden_imports(module)] == []
 
 
-def imports_of_later_rooms(module: Module) -> list[str]:
-    """What a module imports of a room above its own."""
+def arrows_of(module: Module) -> dict[str, str]:
+    """What a module imports of other rooms of its package, and those rooms."""
     _, package, room, *_ = [*module.name.split("."), "", ""]
     if package not in ROOMS or not room:
-        return []
-    above = ROOMS[package][ROOMS[package].index(room) + 1 :]
+        return {}
     names = (name for name in imports(module.tree) if name.startswith(f"app.{package}."))
-    return [f"{module.path} must not import {name}" for name in names if name.split(".")[2] in above]
+    return {name: name.split(".")[2] for name in names if name.split(".")[2] != room}
 
 
-def test_rooms_import_those_before_them_only():
-    assert [line for module in modules() for line in imports_of_later_rooms(module)] == []
+def undrawn_imports(module: Module) -> list[str]:
+    """What a module imports of rooms to which no arrow leads from its own."""
+    found = arrows_of(module)
+    drawn = ROOMS[module.name.split(".")[1]][module.name.split(".")[2]] if found else ()
+    return [f"{module.path} must not import {name}" for name, room in found.items() if room not in drawn]
+
+
+def test_rooms_import_what_is_drawn_only():
+    assert [line for module in modules() for line in undrawn_imports(module)] == []
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_the_drawn_arrows_are_few_lead_down_and_are_needed(package: str):
+    rooms, (max_rooms, max_arrows) = ROOMS[package], MAX_ROOMS_AND_ARROWS[package]
+    order = list(rooms)
+    arrows = {(room, other) for room, others in rooms.items() for other in others}
+    assert [arrow for arrow in arrows if order.index(arrow[0]) <= order.index(arrow[1])] == []
+    assert len(rooms) <= max_rooms
+    assert len(arrows) <= max_arrows
+    of_package = [module for module in modules() if module.name.startswith(f"app.{package}.")]
+    assert arrows == {(module.name.split(".")[2], room) for module in of_package for room in arrows_of(module).values()}
 
 
 def test_a_planted_import_of_a_later_room_is_found():
     tree = ast.parse("from app.api.http.context import x\nfrom app.api.routes.chat import parse_chat")
-    (line,) = imports_of_later_rooms(Module("app.api.wire.x", Path("x.py"), tree))
+    (line,) = undrawn_imports(Module("app.api.wire.x", Path("x.py"), tree))
     assert line.endswith("app.api.routes.chat.parse_chat")
 
 

@@ -72,7 +72,7 @@ PATTERNS = {
     "app.text.grammar.schema_keywords._DRAFT": ("fullmatch", CLIENT),
     "app.text.template.message_form._ADDS_ARGUMENTS": ("search", MODEL),
     "app.text.template.message_form._ASKS_FOR_NONE": ("search", MODEL),
-    "app.text.calls.calls._NAME": ("fullmatch", CLIENT),
+    "app.text.calls.call_reader._NAME": ("fullmatch", CLIENT),
     "app.text.reading.json_span._AFTER_SCALAR": ("search", CLIENT),
     "app.text.reading.json_span._IN_CONTAINER": ("search", CLIENT),
     "app.text.reading.json_span._IN_STRING": ("search", CLIENT),

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.text.answer.choose import AUTO, choose_format, choose_reasoning
-from app.text.answer.parser import Parser
-from app.text.answer.reasoning import ReasoningMachine, ReasoningStyle
+from app.text.answer.reasoning import ReasoningStyle
 from app.text.calls.formats import CallFormat
 from app.text.calls.tool_schemas import ToolSchemas
 from app.text.reading.answer_events import CallBegin, CallEnd, Event, Reasoning, Text
+from app.text.reading.parser import Parser
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class AnswerFormat:
         """Return the special tokens that the parsers must see, for a request with or without tools."""
         marks = [*(self.reasoning.marks if self.reasoning else ())]
         if has_tools and self.calls is not None:
-            marks += self.calls.form.marks
+            marks += self.calls.syntax.marks
         return frozenset(self.special_tokens[mark] for mark in marks if mark in self.special_tokens)
 
     def new_parser(self, schemas: ToolSchemas | None, *, is_inside: bool) -> AnswerParser | None:
@@ -63,9 +63,9 @@ class AnswerFormat:
         special = frozenset(self.special_tokens)
         parsers: list[Parser] = []
         if self.reasoning is not None:
-            parsers.append(Parser(ReasoningMachine(self.reasoning.resolved(special), is_inside)))
+            parsers.append(Parser(self.reasoning.resolved(special).machine(is_inside=is_inside)))
         if self.calls is not None and schemas is not None:
-            parsers.append(Parser(self.calls.resolved(special).form.machine(schemas)))
+            parsers.append(Parser(self.calls.syntax.resolved(special).machine(schemas)))
         if not parsers:
             return None
         is_calls_alone = schemas is not None and schemas.is_calls_alone

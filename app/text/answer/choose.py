@@ -22,7 +22,7 @@ def choose_format(source: str, setting: str = AUTO) -> CallFormat | None:
     if setting != AUTO:
         return FORMATS[setting]
     row = next((row for row in FORMATS.values() if row.is_told_by(source)), None)
-    known = "" if row is None else "".join(row.form.marks)
+    known = "" if row is None else "".join(row.syntax.marks)
     if any(mark in source and mark not in known for mark in _UNKNOWN):
         return None
     if row is None:

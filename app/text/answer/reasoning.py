@@ -12,6 +12,7 @@ from functools import partial
 
 from app.text.reading.answer_events import Reasoning
 from app.text.reading.markers import Marks, as_shown
+from app.text.reading.parser import Machine
 from app.text.reading.reader import BLANKS, Reader, Reading
 
 _NO_MARKS = Marks(())
@@ -42,30 +43,17 @@ class ReasoningStyle:
         """Return whether the text of an answer begins with reasoning."""
         return text.lstrip(BLANKS).startswith(self.open.rstrip(BLANKS))
 
+    def machine(self, *, is_inside: bool) -> Machine:
+        """Return what separates the reasoning of one answer from the text behind it; the marks are resolved.
 
-STYLES = {
-    style.name: style
-    for style in (
-        ReasoningStyle("think", "<think>", "</think>"),
-        ReasoningStyle("mistral", "[THINK]", "[/THINK]"),
-        ReasoningStyle("seed", "<seed:think>", "</seed:think>"),
-        ReasoningStyle("gemma", "<|channel>thought\n", "<channel|>"),
-    )
-}
+        With `is_inside` the prompt has begun the reasoning.
+        """
+        return partial(self._read, is_inside)
 
-
-class ReasoningMachine:
-    """Separates reasoning from the text behind it; `style` is resolved."""
-
-    def __init__(self, style: ReasoningStyle, is_inside: bool) -> None:
-        self._style = style
-        self._is_inside = is_inside
-
-    def read(self, reader: Reader) -> Reading[None]:
-        """See `Machine`."""
+    def _read(self, is_inside: bool, reader: Reader) -> Reading[None]:
         reader.keep()
         yield from reader.skip()
-        if self._is_inside or (yield from reader.accept(self._style.open)):
+        if is_inside or (yield from reader.accept(self.open)):
             reader.drop()
             yield from self._read_block(reader)
         else:
@@ -76,7 +64,7 @@ class ReasoningMachine:
     def _read_block(self, reader: Reader) -> Reading[None]:
         yield from reader.skip()
         add = partial(_add, reader)
-        mark = yield from reader.pass_until(Marks([self._style.close]), add)
+        mark = yield from reader.pass_until(Marks([self.close]), add)
         reader.drop()
         if mark:
             yield from reader.skip("\r\n")
@@ -84,3 +72,14 @@ class ReasoningMachine:
 
 def _add(reader: Reader, text: str) -> None:
     reader.events.append(Reasoning(text))
+
+
+STYLES = {
+    style.name: style
+    for style in (
+        ReasoningStyle("think", "<think>", "</think>"),
+        ReasoningStyle("mistral", "[THINK]", "[/THINK]"),
+        ReasoningStyle("seed", "<seed:think>", "</seed:think>"),
+        ReasoningStyle("gemma", "<|channel>thought\n", "<channel|>"),
+    )
+}

@@ -132,7 +132,7 @@ class ToolUse:
     def _source(self, calls: CallFormat, answers: AnswerFormat, other: Grammar | None) -> str | None:
         checked = {_name_of(tool): _with_parameters(tool, _effective(tool)) for tool in self._checked}
         tools = [checked.get(_name_of(tool)) or _with_parameters(tool, {"type": "object"}) for tool in self.definitions]
-        grammar = CallGrammar(calls, list(checked.values()) if self.called else tools, answers.special_tokens)
+        grammar = CallGrammar(calls.syntax, list(checked.values()) if self.called else tools, answers.special_tokens)
         is_parallel = self.is_parallel and answers.takes_several_calls
         if self.called:
             source: str | None = grammar.required(is_parallel=is_parallel)

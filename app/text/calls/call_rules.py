@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from app.contract.errors import InvalidValue
@@ -57,6 +57,27 @@ class CallRules:
     def repeated(self, rule: str, is_parallel: bool) -> str:
         """Return a rule, once or several times; text before a call separates calls, too."""
         return rule if self.has_text else several(rule, "NEWLINE", is_parallel)
+
+    def add_calls(self, functions: Sequence[Parameters], call_of: Callable[[str, str], str]) -> None:
+        """Add the rule `call` of a call with JSON; `call_of` gets a name and the rule of its arguments."""
+        calls = []
+        for number, parameters in enumerate(functions):
+            self.add_schema(f"arguments_{number}", {"type": "object", **parameters.root}, parameters)
+            calls.append(call_of(parameters.function, f"arguments_{number}"))
+        self.add(f"call: {' | '.join(calls)}")
+
+    def add_each_call(self, functions: Sequence[Parameters], call_of: Callable[[int, Parameters], str]) -> str:
+        """Add a rule for the calls of each function, whose parameters stand one by one; return what any of them is.
+
+        `call_of` gets the number of a function and its parameters.
+
+        Raises:
+            Unwritable: a schema does not name its parameters one by one.
+        """
+        for number, parameters in enumerate(functions):
+            parameters.check_writable()
+            self.add(f"call_{number}: {call_of(number, parameters)}")
+        return " | ".join(f"call_{number}" for number in range(len(functions)))
 
     def json_value(self, schema: Any, parameters: Parameters) -> str:
         """Return the name of a rule for the JSON of a value whose schema is a part of that of `parameters`."""

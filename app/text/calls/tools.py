@@ -64,6 +64,8 @@ To call a function, write one JSON object with its name and arguments in this fo
 {{"name": "{name}", "arguments": {{{arguments}}}}}
 </tool_call>"""
 MAX_SHOWN_ARGUMENTS = 8
+ID_PATH = "functions."
+"""What stands before the name in ids that have the name of the function, and behind it a colon and a number."""
 
 Messages = list[dict[str, Any]]
 
@@ -161,7 +163,7 @@ def with_named_ids(messages: Sequence[Mapping[str, Any]]) -> Messages:
     for message in messages:
         fields, calls = dict(message), []
         for call in fields.get("tool_calls") or ():
-            ids[call["id"]] = f"functions.{call['function']['name']}:{number}"
+            ids[call["id"]] = f"{ID_PATH}{call['function']['name']}:{number}"
             calls.append({**call, "id": ids[call["id"]]})
             number += 1
         if calls:

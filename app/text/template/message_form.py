@@ -31,8 +31,8 @@ class MessageForm:
         self._takes_objects = not _ADDS_ARGUMENTS.search(source)
         self._no_content = None if _ASKS_FOR_NONE.search(source) else ""
         row = choose_format(source)
-        self._id_chars = None if row is None else row.id_chars
-        self._has_named_ids = row is not None and row.has_named_ids
+        self._id_chars = None if row is None else row.syntax.id_chars
+        self._has_named_ids = row is not None and row.syntax.has_named_ids
 
     def formed(
         self, messages: Messages, tools: Sequence[Mapping[str, Any]]

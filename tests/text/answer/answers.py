@@ -1,14 +1,15 @@
 """Answers for the parsers: calls as the families of models write them, and ways to cut a text."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from app.text.answer.parser import Machine, Parser
 from app.text.calls.formats import FORMATS
 from app.text.calls.tool_schemas import ToolSchemas
 from app.text.reading.answer_events import Arguments, CallBegin, CallEnd, Event, Reasoning, Text
 from app.text.reading.markers import SHOWN
+from app.text.reading.parser import Machine, Parser
 
 Call = tuple[str, dict[str, Any]]
 TOOLS = [
@@ -41,7 +42,7 @@ def parse(machine: Machine, pieces: Sequence[str]) -> list[Event]:
 
 def parse_calls(name: str, *pieces: str, special: Sequence[str] = ()) -> list[Event]:
     """The events of an answer of a family."""
-    return parse(FORMATS[name].resolved(frozenset(special)).form.machine(SCHEMAS), pieces)
+    return parse(FORMATS[name].syntax.resolved(frozenset(special)).machine(SCHEMAS), pieces)
 
 
 def joined(events: Sequence[Event]) -> list[Event]:
@@ -178,10 +179,9 @@ AS_PYTHON = ("lfm2", "pythonic")
 
 
 def shown(text: str, marks: Sequence[str]) -> str:
-    """The text as the engine sends it if `marks` are special tokens."""
-    for mark in marks:
-        text = text.replace(mark, SHOWN + mark)
-    return text
+    """The text as the engine sends it if `marks` are special tokens: of two at one place the longer."""
+    pattern = "|".join(map(re.escape, sorted(marks, key=len, reverse=True)))
+    return re.sub(pattern, lambda match: SHOWN + match[0], text) if pattern else text
 
 
 def _object(call: Call, key: str = "arguments", **more: str) -> str:

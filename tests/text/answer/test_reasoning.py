@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.text.answer.reasoning import STYLES, ReasoningMachine
+from app.text.answer.reasoning import STYLES
 from app.text.reading.answer_events import Reasoning, Text
 from app.text.reading.reader import MAX_BLANKS
 from tests.text.answer.answers import cut, parse
@@ -13,7 +13,7 @@ THINK = STYLES["think"]
 
 
 def read(*pieces: str, is_inside: bool = False, style: str = "think", special: frozenset[str] = frozenset()) -> list:
-    return parse(ReasoningMachine(STYLES[style].resolved(special), is_inside), pieces)
+    return parse(STYLES[style].resolved(special).machine(is_inside=is_inside), pieces)
 
 
 @pytest.mark.parametrize("style", STYLES)

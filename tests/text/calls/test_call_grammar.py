@@ -51,7 +51,7 @@ def accepts(vocabulary: llguidance.LLTokenizer, grammar: str, text: str) -> bool
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_required_calls_are_what_the_family_writes(name, vocabulary):
-    grammar = CallGrammar(row_of(name), TOOLS, {}).required(is_parallel=True)
+    grammar = CallGrammar(row_of(name).syntax, TOOLS, {}).required(is_parallel=True)
     assert accepts(vocabulary, grammar, written(name, CALLS))
     assert accepts(vocabulary, grammar, written(name, CALLS[:1]))
     for text in ("", "Hello.", written(name, CALLS)[:-1], f"Well. {written(name, CALLS)}"):
@@ -62,14 +62,14 @@ def test_required_calls_are_what_the_family_writes(name, vocabulary):
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_one_call_is_one(name, vocabulary):
-    grammar = CallGrammar(row_of(name), TOOLS, {}).required(is_parallel=False)
+    grammar = CallGrammar(row_of(name).syntax, TOOLS, {}).required(is_parallel=False)
     assert accepts(vocabulary, grammar, written(name, CALLS[1:]))
     assert name == "deepseek" or not accepts(vocabulary, grammar, written(name, CALLS))
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_schemas_are_satisfied(name, vocabulary):
-    grammar = CallGrammar(row_of(name), STRICT, {}).required(is_parallel=True)
+    grammar = CallGrammar(row_of(name).syntax, STRICT, {}).required(is_parallel=True)
     assert accepts(vocabulary, grammar, written(name, [("pick", {"unit": "C", "n": 4})]))
     for fields in ({"unit": "K"}, {"n": 4}, {"unit": "C", "n": -1}, {"unit": "C", "more": 1}):
         assert not accepts(vocabulary, grammar, written(name, [("pick", fields)]))
@@ -78,7 +78,7 @@ def test_schemas_are_satisfied(name, vocabulary):
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("is_parallel", [True, False])
 def test_optional_calls_are_checked_and_text_is_free(name, is_parallel, vocabulary):
-    grammar = CallGrammar(row_of(name), TOOLS, {}).optional(is_parallel=is_parallel)
+    grammar = CallGrammar(row_of(name).syntax, TOOLS, {}).optional(is_parallel=is_parallel)
     if name in ("llama_json", "pythonic"):
         assert grammar is None
         return
@@ -93,11 +93,11 @@ def test_optional_calls_are_checked_and_text_is_free(name, is_parallel, vocabula
 def test_functions_without_named_parameters_take_any(name, vocabulary):
     """So does the grammar of at most one call without a check."""
     tools = [{"function": {"name": "search", "parameters": {"type": "object"}}}]
-    grammar = CallGrammar(row_of(name), tools, {}).required(is_parallel=False)
+    grammar = CallGrammar(row_of(name).syntax, tools, {}).required(is_parallel=False)
     assert accepts(vocabulary, grammar, written(name, [("search", {"text": "a", "n": 1})]))
     assert accepts(vocabulary, grammar, written(name, [("search", {})]))
     tools = [{"function": {"name": "search", "parameters": {"type": "object", "additionalProperties": False}}}]
-    grammar = CallGrammar(row_of(name), tools, {}).required(is_parallel=False)
+    grammar = CallGrammar(row_of(name).syntax, tools, {}).required(is_parallel=False)
     assert not accepts(vocabulary, grammar, written(name, [("search", {"text": "a"})]))
     assert accepts(vocabulary, grammar, written(name, [("search", {})]))
 
@@ -107,8 +107,8 @@ def test_marks_that_are_special_tokens_are_tokens(vocabulary):
     row = FORMATS["hermes"]
     special = {"<tool_call>": tokenizer.special_tokens["<|user|>"], "</tool_call>": tokenizer.special_tokens["<|end|>"]}
     for grammar in (
-        CallGrammar(row, TOOLS, special).required(is_parallel=True),
-        CallGrammar(row, TOOLS, special).optional(is_parallel=True),
+        CallGrammar(row.syntax, TOOLS, special).required(is_parallel=True),
+        CallGrammar(row.syntax, TOOLS, special).optional(is_parallel=True),
     ):
         matcher = llguidance.LLMatcher(vocabulary, llguidance.LLMatcher.grammar_from_lark(grammar), log_level=0)
         inner = vocabulary.tokenize_str('{"name": "a_1", "arguments": {}}')
@@ -130,11 +130,11 @@ def test_calls_that_the_grammar_accepts_are_read(name, keys, vocabulary):
     tools = [{"function": {"name": "f", "parameters": parameters}}]
     call: Call = ("f", dict.fromkeys(keys, 1))
     try:
-        source, unwritable = CallGrammar(row_of(name), tools, {}).required(is_parallel=True), None
+        source, unwritable = CallGrammar(row_of(name).syntax, tools, {}).required(is_parallel=True), None
     except Unwritable as error:
         source, unwritable = "", error
     text = WRITERS[name]([call]).strip().removeprefix("<|python_start|>").removesuffix("<|python_end|>")
-    events = parse(FORMATS[name].form.machine(ToolSchemas(tools)), [text])
+    events = parse(FORMATS[name].syntax.machine(ToolSchemas(tools)), [text])
     if unwritable is None:
         assert accepts(vocabulary, source, text)
         assert (calls_of(events), text_of(events)) == ([call], "")
@@ -148,9 +148,9 @@ def test_calls_that_the_grammar_accepts_are_read(name, keys, vocabulary):
 def test_only_names_that_are_lost_are_refused(name, key):
     tools = [{"function": {"name": "f", "parameters": {"properties": {key: {"type": "integer"}}}}}]
     text = WRITERS[name]([("f", {key: 1})])
-    events = parse(FORMATS[name].form.machine(ToolSchemas(tools)), [text])
+    events = parse(FORMATS[name].syntax.machine(ToolSchemas(tools)), [text])
     is_read = [event for event in events if isinstance(event, Arguments)] == [Arguments(0, json.dumps({key: 1}))]
-    grammar = CallGrammar(row_of(name), tools, {})
+    grammar = CallGrammar(row_of(name).syntax, tools, {})
     if is_read and len(key) <= 256:
         assert grammar.required(is_parallel=True)
         return
@@ -172,7 +172,7 @@ def with_marks() -> Tokenizer:
 @pytest.mark.parametrize("name", ["hermes", "glm", "qwen3_coder"])
 @pytest.mark.parametrize("way", ["required", "strict", "single", "beside"])
 def test_marks_that_are_added_tokens_may_be_drawn_as_tokens_or_spelled(name, way, with_marks):
-    grammar = CallGrammar(row_of(name), TOOLS, with_marks.special_tokens)
+    grammar = CallGrammar(row_of(name).syntax, TOOLS, with_marks.special_tokens)
     source = {
         "required": lambda: grammar.required(is_parallel=True),
         "strict": lambda: grammar.optional(is_parallel=True),
@@ -191,13 +191,13 @@ def test_marks_that_are_added_tokens_may_be_drawn_as_tokens_or_spelled(name, way
         assert matcher.is_accepting()
         shown = with_marks.new_detokenizer()
         seen = "".join(map(shown.append, token_ids)) + shown.flush()
-        machine = row_of(name).resolved(frozenset(with_marks.special_tokens)).form.machine(ToolSchemas(TOOLS))
+        machine = row_of(name).syntax.resolved(frozenset(with_marks.special_tokens)).machine(ToolSchemas(TOOLS))
         assert calls_of(parse(machine, [seen])) == CALLS[:1]
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_calls_or_another_answer(name, vocabulary):
-    grammar = CallGrammar(row_of(name), TOOLS, {}).beside('%json {"type": "integer"}', is_parallel=False)
+    grammar = CallGrammar(row_of(name).syntax, TOOLS, {}).beside('%json {"type": "integer"}', is_parallel=False)
     assert accepts(vocabulary, grammar, "12")
     assert accepts(vocabulary, grammar, written(name, CALLS[1:]))
     for text in ("", "Hello.", '"a"', f"1{written(name, CALLS[1:])}", f"{written(name, CALLS[1:])}1"):

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.text.answer.parser import Parser
 from app.text.calls.formats import FORMATS
 from app.text.reading import json_span
 from app.text.reading.answer_events import Arguments, CallBegin, Text
 from app.text.reading.markers import SHOWN, Marks
+from app.text.reading.parser import Parser
 from app.text.reading.reader import BLANKS, MAX_BLANKS, MAX_KEPT
 from tests.cases import long
 from tests.text.answer.answers import (
@@ -27,7 +27,7 @@ from tests.text.answer.answers import (
     text_of,
 )
 
-MARKS = sorted({mark for row in FORMATS.values() for mark in row.form.marks})
+MARKS = sorted({mark for row in FORMATS.values() for mark in row.syntax.marks})
 WORDS = st.lists(
     st.sampled_from(["a", "é", "猫", "🙂", " ", "\n", '"', "\\", "{", "}", "[", "]", "<", ">", ":", ",", "`", "0"]),
     max_size=8,
@@ -95,12 +95,12 @@ def check_calls(name: str, calls: list, before: str, after: str, places: list[in
 def test_every_cut_of_any_text_gives_the_same_events(name, data):
     """Texts made of marks and of what stands between them, most of which are no calls."""
     parts = [
-        *FORMATS[name].form.marks, '{"name": "search", "arguments": {', '"x": 1}', "}", '{"name": "', "search", '"',
+        *FORMATS[name].syntax.marks, '{"name": "search", "arguments": {', '"x": 1}', "}", '{"name": "', "search", '"',
         '"parameters": ', "\n", "   ", "text", "[", "]", ",", "```json\n", "```", "\\", "x" * 90, " " * MAX_BLANKS,
         "search(", "text=", "'", ")", "(", "{", "x41", "012", "True", "-1.5e3", ":", "é",
     ]  # fmt: skip
     text = "".join(data.draw(st.lists(st.sampled_from(parts), max_size=14)))
-    special = data.draw(st.sampled_from([(), FORMATS[name].form.marks]))
+    special = data.draw(st.sampled_from([(), FORMATS[name].syntax.marks]))
     text = shown(text, special) if data.draw(st.booleans()) else text
     events = parse_calls(name, text, special=special)
     assert parse_calls(name, *cut(text, data.draw(PLACES)), special=special) == events
@@ -135,7 +135,7 @@ def check_truncated(name: str, calls: list, place: int) -> None:
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_marks_that_are_special_tokens_are_not_found_in_text(name):
-    special = [mark for mark in FORMATS[name].form.marks if mark != ">"]
+    special = [mark for mark in FORMATS[name].syntax.marks if mark != ">"]
     text = WRITERS[name]([("search", {"text": "x"})])
     if name == "llama_json":
         text = f" {text}"
@@ -161,11 +161,11 @@ def test_blanks_beside_calls_belong_to_nobody(name):
 @pytest.mark.parametrize("name", FORMATS)
 def test_little_text_is_held_back(name):
     """What an answer without a call holds back is at most a name, a mark and blanks."""
-    row, opening = FORMATS[name], FORMATS[name].form.marks[0]
-    longest = max(map(len, row.form.marks))
+    row, opening = FORMATS[name], FORMATS[name].syntax.marks[0]
+    longest = max(map(len, row.syntax.marks))
     bodies = ("", '{"name": "', '{"x": "', "<function=", "[", "[f(", "[f(a='", "[f(a=[{'b': ", "[f(a=1, ")
     for begin in ("", *(opening + body for body in bodies)):
-        parser, text, num_seen = Parser(row.form.machine(SCHEMAS)), begin + "y" * 4000, 0
+        parser, text, num_seen = Parser(row.syntax.machine(SCHEMAS)), begin + "y" * 4000, 0
         for number, char in enumerate(text, 1):
             num_seen += sum(len(event.text) for event in parser.feed(char) if isinstance(event, Text | Arguments))
             if number > MAX_KEPT + longest + MAX_BLANKS:
@@ -175,7 +175,7 @@ def test_little_text_is_held_back(name):
 def repeated(name: str) -> list[tuple[str, int]]:
     """Texts that an answer of a family may consist of, and how often each is repeated."""
     once = "Some text. " + WRITERS[name]([("search", {"text": "x" * 300, "count": 7})] * 3) + " < [ { " * 20
-    begun = FORMATS[name].form.marks[0]
+    begun = FORMATS[name].syntax.marks[0]
     texts = [(once, 4), (begun, 500), (f'{begun}{{"x": "', 300)]
     return texts + ([(f"{begun}[f(a='' ' ", 60), (f"{begun}[f(a=[", 200)] if name in AS_PYTHON else [])
 
@@ -221,7 +221,7 @@ def num_steps(name: str, parts: list[list[str]], monkeypatch: pytest.MonkeyPatch
         num_steps += 1
         return trace
 
-    parser, found = Parser(FORMATS[name].form.machine(SCHEMAS)), [0]
+    parser, found = Parser(FORMATS[name].syntax.machine(SCHEMAS)), [0]
     with monkeypatch.context() as patch:
         patch.setattr(Marks, "find", count_find)
         patch.setattr(json_span.JsonSpan, "scan", count_scan)
@@ -241,12 +241,12 @@ def num_steps(name: str, parts: list[list[str]], monkeypatch: pytest.MonkeyPatch
 
 def test_no_mark_of_a_family_begins_with_another():
     for row in FORMATS.values():
-        marks = row.form.marks
+        marks = row.syntax.marks
         assert [(a, b) for a in marks for b in marks if a != b and b.startswith(a)] == [] or row.name in (
             "qwen3_coder",
         )
         assert not any(mark.startswith(SHOWN) for mark in marks)
-        resolved = row.resolved(frozenset(marks)).form.marks
+        resolved = row.syntax.resolved(frozenset(marks)).marks
         assert all(mark.startswith(SHOWN) for mark in resolved)
         assert json.dumps(resolved)
 

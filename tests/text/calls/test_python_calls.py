@@ -1,13 +1,20 @@
-"""Calls as Python writes them: where they begin and end, and what breaks them."""
+"""Calls as Python writes them: where they begin and end, what breaks them, and what a grammar allows."""
+
+from __future__ import annotations
 
 import json
+from typing import Any
 
+import llguidance
 import pytest
 
-from app.text.answer.parser import Parser
+from app.text.calls.call_grammar import CallGrammar
 from app.text.calls.formats import FORMATS
+from app.text.calls.tool_schemas import Unwritable
 from app.text.reading.answer_events import Arguments, CallBegin, CallEnd, Text
-from tests.text.answer.answers import SCHEMAS, calls_of, joined, parse_calls, text_of
+from app.text.reading.parser import Parser
+from tests.text.answer.answers import AS_PYTHON, SCHEMAS, WRITERS, calls_of, joined, parse_calls, text_of
+from tests.text.toys import toy
 
 BEGIN, END = "<|tool_call_start|>", "<|tool_call_end|>"
 
@@ -96,7 +103,7 @@ def test_a_list_without_marks_begins_the_answer_and_calls_a_tool(text, has_call)
 
 
 def test_arguments_are_sent_as_they_come():
-    parser = Parser(FORMATS["lfm2"].form.machine(SCHEMAS))
+    parser = Parser(FORMATS["lfm2"].syntax.machine(SCHEMAS))
     text = f"{BEGIN}[f(a='one two three', b=[1, 22"
     events = joined([event for char in text for event in parser.feed(char)])
     assert events == [CallBegin(0, "f"), Arguments(0, '{"a": "one two three", "b": [1, ')]
@@ -115,3 +122,57 @@ def test_a_list_that_is_cut_between_calls_leaves_no_text(name, text):
     events = parse_calls(name, text)
     assert events == [CallBegin(0, "f"), Arguments(0, "{}"), CallEnd(0)]
     assert parse_calls(name, *text) == events
+
+
+DEFINITIONS = {
+    "unit": {"enum": ["C", "F"]},
+    "tree": {"type": "object", "properties": {"of": {"$ref": "#/properties/a"}}},
+}
+PARAMETERS = {
+    "properties": {"a": {"$ref": "#/$defs/unit"}, "b": {"type": "boolean"}, "c": {"$ref": "#/$defs/tree"}},
+    "required": ["a", "d"],
+    "additionalProperties": {"type": "string", "maxLength": 3},
+    "$defs": DEFINITIONS,
+}
+
+
+def accepts(name: str, parameters: Any, arguments: dict[str, Any]) -> bool:
+    """Whether the grammar of a required call accepts a call as templates write it."""
+    tool = {"function": {"name": "f", "parameters": parameters}}
+    grammar = CallGrammar(FORMATS[name].syntax, [tool], {}).required(is_parallel=False)
+    vocabulary = llguidance.LLTokenizer(toy("byte_level")[1].to_str())
+    matcher = llguidance.LLMatcher(vocabulary, llguidance.LLMatcher.grammar_from_lark(grammar), log_level=0)
+    assert not matcher.is_error(), matcher.get_error()
+    text = WRITERS[name]([("f", arguments)]).removeprefix("<|python_start|>").removesuffix("<|python_end|>")
+    token_ids = vocabulary.tokenize_str(text.replace("'", '"'))
+    return matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
+
+
+@pytest.mark.parametrize("name", AS_PYTHON)
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"a": "C", "d": "x"}, True),
+        ({"a": "C", "b": True, "c": {"of": "F"}, "d": "x"}, True),
+        ({"a": "C"}, False),
+        ({"a": "D", "d": "x"}, False),
+        ({"a": "C", "c": {"of": "D"}, "d": "x"}, False),
+        ({"a": "C", "d": "long"}, False),
+        ({"a": "C", "d": "x", "e": "y"}, False),
+    ],
+)
+def test_arguments_satisfy_the_schema(name: str, arguments: dict[str, Any], expected: bool):
+    assert accepts(name, PARAMETERS, arguments) is expected
+
+
+@pytest.mark.parametrize("name", AS_PYTHON)
+def test_further_arguments_have_their_schema(name: str):
+    parameters = {"additionalProperties": {"type": "integer"}}
+    assert accepts(name, parameters, {"a": 1, "b": 2})
+    assert not accepts(name, parameters, {"a": "x"})
+
+
+@pytest.mark.parametrize("name", AS_PYTHON)
+def test_schemas_that_cannot_be_checked_are_named(name: str):
+    with pytest.raises(Unwritable, match="oneOf"):
+        accepts(name, {"oneOf": [{"required": ["a"]}]}, {})

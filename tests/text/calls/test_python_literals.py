@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text.answer.parser import Parser
 from app.text.calls.python_literals import pass_literal
 from app.text.reading.markers import SHOWN
+from app.text.reading.parser import Parser
 from app.text.reading.reader import Reader, Reading
 from tests.text.answer.answers import cut
 
@@ -37,7 +37,7 @@ class Literal:
 
 def literal(*pieces: str) -> Literal:
     machine = Literal()
-    parser = Parser(machine)
+    parser = Parser(machine.read)
     for piece in pieces:
         parser.feed(piece)
     parser.finish()

@@ -29,10 +29,10 @@ def answer_of(source: str, calls: list) -> str:
 def test_written_calls_are_read_and_accepted(source, name):
     row = choose_format(source)
     assert row is not None and row.name == name
-    events = parse(row.form.machine(SCHEMAS), [answer_of(source, CALLS)])
+    events = parse(row.syntax.machine(SCHEMAS), [answer_of(source, CALLS)])
     assert calls_of(events) == CALLS
     vocabulary = llguidance.LLTokenizer(toy("byte_level")[1].to_str())
-    grammar = CallGrammar(row, TOOLS, {}).required(is_parallel=True)
+    grammar = CallGrammar(row.syntax, TOOLS, {}).required(is_parallel=True)
     matcher = llguidance.LLMatcher(vocabulary, llguidance.LLMatcher.grammar_from_lark(grammar), log_level=0)
     token_ids = vocabulary.tokenize_str(answer_of(source, CALLS[:2]))
     assert matcher.try_consume_tokens(token_ids) == len(token_ids)
@@ -45,6 +45,6 @@ def test_a_string_with_a_quote_that_the_template_does_not_escape():
     assert row is not None
     text = answer_of(LFM2, [("search", {"text": "it's so", "count": 1})])
     assert "'it's so'" in text
-    assert calls_of(parse(row.form.machine(SCHEMAS), [text])) == [("search", {"text": "it's so", "count": 1})]
+    assert calls_of(parse(row.syntax.machine(SCHEMAS), [text])) == [("search", {"text": "it's so", "count": 1})]
     text = answer_of(PYTHONIC, calls)  # in the other kind of quotes it is a literal of Python
-    assert calls_of(parse(row.form.machine(SCHEMAS), [f"<|tool_call_start|>{text}<|tool_call_end|>"])) == calls
+    assert calls_of(parse(row.syntax.machine(SCHEMAS), [f"<|tool_call_start|>{text}<|tool_call_end|>"])) == calls

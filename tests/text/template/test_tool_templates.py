@@ -82,13 +82,13 @@ def test_written_calls_are_read_and_accepted(file):
         return
     num_calls = 1 if row.name == "llama_json" else 2  # these templates reject several
     text = answer_of(template, num_calls)
-    events = parse(row.form.machine(ToolSchemas(TOOLS)), [text])
+    events = parse(row.syntax.machine(ToolSchemas(TOOLS)), [text])
     assert calls_of(events) == CALLS[:num_calls]
     assert re.sub("|".join(map(re.escape, ENDS)), "", text_of(events)).strip() in ("", "<｜Assistant｜>")
     for end in ENDS:
         text = text.split(end)[0]
     vocabulary = llguidance.LLTokenizer(backend.to_str())
-    grammar = CallGrammar(row, TOOLS, {}).required(is_parallel=True)
+    grammar = CallGrammar(row.syntax, TOOLS, {}).required(is_parallel=True)
     matcher = llguidance.LLMatcher(vocabulary, llguidance.LLMatcher.grammar_from_lark(grammar), log_level=0)
     token_ids = vocabulary.tokenize_str(text.strip())
     assert matcher.try_consume_tokens(token_ids) == len(token_ids)

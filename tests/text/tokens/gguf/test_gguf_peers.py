@@ -98,7 +98,7 @@ def test_grammars_allow_the_call_tokens_of_qwen(way):
     mark = tokenizer.token_id("<tool_call>")
     assert mark == 151657 and mark not in tokenizer.special_tokens.values()
     tool = {"function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}}
-    calls = CallGrammar(FORMATS["hermes"], [tool], tokenizer.special_tokens)
+    calls = CallGrammar(FORMATS["hermes"].syntax, [tool], tokenizer.special_tokens)
     source = calls.required(is_parallel=False) if way == "required" else calls.optional(is_parallel=False)
     vocabulary = GrammarVocabulary(tokenizer, tokenizer.vocab_size, [tokenizer.eos_token_id])
     matcher = compile_grammar(Grammar(GrammarKind.CALLS, source), vocabulary)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Protocol
+from collections.abc import Callable, Generator
+from typing import TypeAlias
 
 from app.text.reading.answer_events import Event
 from app.text.reading.reader import Reader, Reading
 
-
-class Machine(Protocol):
-    """Reads one answer."""
-
-    def read(self, reader: Reader) -> Reading[None]:
-        """Read the answer to its end; events go to `reader.events`."""
+Machine: TypeAlias = Callable[[Reader], Reading[None]]
+"""Reads one answer to its end; events go to `reader.events`."""
 
 
 class Parser:
@@ -21,7 +17,7 @@ class Parser:
 
     def __init__(self, machine: Machine) -> None:
         self._reader = Reader()
-        self._reading: Generator[None, None, None] = machine.read(self._reader)
+        self._reading: Generator[None, None, None] = machine(self._reader)
         self._go_on()
 
     def feed(self, text: str) -> list[Event]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.commands.answer_end import CHAT_LIMITS
+from app.commands.answer_limits import CHAT_LIMITS
 from app.commands.dialog.screens import RawScreen
 from app.commands.dialog.shown_answer import ShownAnswer
 from app.commands.local import LocalModel

@@ -1,4 +1,4 @@
-"""Answers that end: the limits of answers in the terminal."""
+"""The limits of answers in the terminal: how much of the context one may fill, and that one in circles ends."""
 
 from __future__ import annotations
 
