@@ -21,10 +21,21 @@ class History:
         folder = home_state() if folder is None else folder
         self._file = None if folder is None else folder / "chat_history"
         self._readline: Any = None
-        self._num_known = 0  # lines that the file has, or that were not typed here
+        self._new: list[str] = []  # noted here: readline forgets lines where its user has set a number of them
         with contextlib.suppress(ImportError):
             self._readline = import_module("readline")
         self._load()
+
+    def read(self, prompt: str) -> str:
+        """Read a line from the terminal, and note it.
+
+        Raises:
+            EOFError, KeyboardInterrupt: Ctrl-D or Ctrl-C was pressed.
+        """
+        line = input(prompt)
+        if line and line not in self._new[-1:]:
+            self._new.append(line)
+        return line
 
     def typed(self) -> str:
         """Return what is on the line that Ctrl-C has ended."""
@@ -37,8 +48,6 @@ class History:
         """
         if self._readline is None or self._file is None:
             return
-        count = self._readline.get_current_history_length()
-        new = [self._readline.get_history_item(number) for number in range(self._num_known + 1, count + 1)]
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600)
@@ -46,11 +55,11 @@ class History:
                 os.fchmod(file.fileno(), 0o600)  # also of a file that was there
                 with contextlib.suppress(OSError):  # some file systems have no locks
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX)  # another chat may end just now
-                lines = [*file.read().splitlines(), *(_as_line(line) for line in new if line)]
+                lines = [*file.read().splitlines(), *map(_as_line, self._new)]
                 file.seek(0)
                 file.truncate()
                 file.writelines(f"{line}\n" for line in lines[-MAX_LINES:])
-        self._num_known = count
+        self._new.clear()
 
     def _load(self) -> None:
         if self._readline is None or self._file is None:
@@ -58,7 +67,6 @@ class History:
         with contextlib.suppress(OSError, ValueError):
             for line in self._file.read_text(encoding="utf-8").splitlines()[-MAX_LINES:]:
                 self._readline.add_history(line)
-        self._num_known = self._readline.get_current_history_length()
 
 
 def _as_line(text: str) -> str:

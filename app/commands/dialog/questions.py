@@ -28,8 +28,8 @@ def typed_questions(history: History, say: Callable[[str], None]) -> Generator[s
         while True:
             line = None
             try:
-                line = input(PROMPT)
-                text = _whole(line, lambda: input(MORE))
+                line = history.read(PROMPT)
+                text = _whole(line, lambda: history.read(MORE))
             except EOFError:
                 print()
                 return

@@ -1,5 +1,6 @@
 """The history of lines: private, bounded, and not needed."""
 
+import builtins
 import readline
 import stat
 
@@ -16,10 +17,22 @@ def no_lines():
     readline.clear_history()
 
 
-def test_lines_come_back_and_only_their_owner_can_read_them(tmp_path):
+@pytest.fixture
+def type_line(monkeypatch):
+    """A function that types a line."""
+
+    def type_(history: History, line: str) -> None:
+        monkeypatch.setattr(builtins, "input", lambda prompt: line)
+        assert history.read("> ") == line
+        readline.add_history(line)  # as `input` does on a terminal
+
+    return type_
+
+
+def test_lines_come_back_and_only_their_owner_can_read_them(tmp_path, type_line):
     history = History(tmp_path / "quire")
-    for line in ("one", "two\nlines"):
-        readline.add_history(line)
+    for line in ("one", "one", "", "two\nlines"):
+        type_line(history, line)
     history.save()
     file = tmp_path / "quire" / "chat_history"
     assert file.read_text() == "one\ntwo lines\n"
@@ -38,33 +51,42 @@ def test_a_file_that_others_can_read_is_closed_to_them(tmp_path):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_the_lines_of_two_chats_at_once_are_kept(tmp_path):
+def test_the_lines_of_two_chats_at_once_are_kept(tmp_path, type_line):
     """Each chat has the lines that were there before, and its own."""
     (tmp_path / "chat_history").write_text("before\n")
     first = History(tmp_path)
-    readline.add_history("first")
+    type_line(first, "first")
     other = tmp_path / "chat_history"
     other.write_text("before\nother\n")  # another process has ended
     first.save()
     assert other.read_text() == "before\nother\nfirst\n"
-    readline.add_history("second")
+    type_line(first, "second")
     first.save()
     assert other.read_text() == "before\nother\nfirst\nsecond\n"
 
 
-def test_the_newest_lines_are_kept(tmp_path):
+def test_the_newest_lines_are_kept(tmp_path, type_line):
     history = History(tmp_path)
     for number in range(MAX_LINES + 10):
-        readline.add_history(str(number))
+        type_line(history, str(number))
     history.save()
     lines = (tmp_path / "chat_history").read_text().splitlines()
     assert (len(lines), lines[-1]) == (MAX_LINES, str(MAX_LINES + 9))
 
 
-def test_a_folder_that_cannot_be_written_keeps_none(tmp_path):
+def test_lines_are_kept_although_readline_forgets_them(tmp_path, type_line):
+    history = History(tmp_path)
+    for line in ("one", "two", "three"):
+        type_line(history, line)
+        readline.remove_history_item(0)  # as `set history-size 0` in ~/.inputrc does
+    history.save()
+    assert (tmp_path / "chat_history").read_text() == "one\ntwo\nthree\n"
+
+
+def test_a_folder_that_cannot_be_written_keeps_none(tmp_path, type_line):
     (tmp_path / "file").touch()
     history = History(tmp_path / "file")
-    readline.add_history("one")
+    type_line(history, "one")
     history.save()
 
 

@@ -1,6 +1,5 @@
 """What is typed becomes texts."""
 
-import builtins
 import io
 
 import pytest
@@ -9,10 +8,18 @@ from app.commands.dialog.questions import piped_questions, typed_questions
 
 
 class FakeHistory:
-    """A line that is empty when Ctrl-C is pressed, unless `line` says otherwise."""
+    """Lines and keys (exceptions) that are typed, and what `line` has when Ctrl-C is pressed."""
 
-    line = ""
-    is_saved = False
+    def __init__(self, lines: tuple[str | type[BaseException], ...], line: str) -> None:
+        self.left, self.line, self.is_saved = list(lines), line, False
+
+    def read(self, prompt: str) -> str:
+        """See History.read."""
+        if not self.left:
+            raise EOFError
+        if isinstance(given := self.left.pop(0), str):
+            return given
+        raise given
 
     def typed(self) -> str:
         """See History.typed."""
@@ -24,24 +31,14 @@ class FakeHistory:
 
 
 @pytest.fixture
-def type_lines(monkeypatch):
+def type_lines():
     """A function that types lines and keys (exceptions), and returns the texts, the notes and the history."""
 
     def type_(*lines: str | type[BaseException], line: str = ""):
-        left, notes, history = list(lines), [], FakeHistory()
-        history.line = line
-
-        def read(prompt: str) -> str:
-            if not left:
-                raise EOFError
-            if isinstance(given := left.pop(0), str):
-                return given
-            raise given
-
-        monkeypatch.setattr(builtins, "input", read)
+        notes, history = [], FakeHistory(lines, line)
         texts = list(typed_questions(history, notes.append))
         assert history.is_saved
-        return texts, notes, left
+        return texts, notes, history.left
 
     return type_
 
