@@ -14,6 +14,7 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Message
 
+from app.api.body.grammar_trials import GrammarTrials
 from app.api.http.context import ApiContext, StreamTimers
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.chat_format import ChatFormat
@@ -32,6 +33,7 @@ from app.contract.sampling_params import SamplingParams
 from app.loadgen.table import table
 from app.observe.terminal import own_terminal
 from app.text.frontend import TextFrontend
+from app.text.grammar.cache import GrammarCache
 from benchmarks.figures import spread
 
 NUM_EVENTS = 20_000
@@ -71,7 +73,7 @@ def ours() -> ASGIApp:
     params = admit([1], SamplingParams(max_tokens=NUM_EVENTS), CARD)
     request = EngineRequest("chatcmpl-0", (1,), params, 0.0)
     text = TextFrontend.load(Config().model, resolve(Config().model.model))
-    context = ApiContext(InstantEngine(), Config(), text, StreamTimers())  # type: ignore[arg-type]
+    context = ApiContext(InstantEngine(), Config(), text, StreamTimers(), GrammarCache(), GrammarTrials)  # type: ignore[arg-type]
     answered = ApiRequest(request, "bench", 1, True, False, (), lambda token_id: b"")
     return make_response(context, answered, OpenAiWire(answered, ChatFormat(answered), SSE))
 
