@@ -33,7 +33,7 @@ Part = str | MessageDelta
 
 
 class ChatFormat:
-    """The choices of `chat.completion.chunk` and `chat.completion`; those of one response."""
+    """The choices of `chat.completion.chunk` and `chat.completion`; what is shown of the prompt is beside them."""
 
     chunk_object: Final = "chat.completion.chunk"
     has_prompt_in_choice = False

@@ -19,7 +19,7 @@ from app.text.tokens.detokenizer import incomplete_end
 
 
 class CompletionFormat:
-    """The choices of `text_completion`; those of one response.
+    """The choices of `text_completion`, each with what is shown of its prompt.
 
     Counts each choice's characters for the `text_offset` of log-probabilities. With an echo these have the tokens of
     the prompt first; without, an answer begins with the characters that its prompt leaves incomplete.

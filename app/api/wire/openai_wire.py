@@ -1,8 +1,5 @@
 """OpenAI's chunks and JSON bodies: the wire of chats and of completions.
 
-What differs between them is the `format` of their choices, in chunks and in the body; both have the same members. If
-`has_prompt_in_choice`, what is shown of a prompt are fields of its choices, else of the response.
-
 Every chunk is a struct (`answers.Chunk`). Nearly all have a piece of text and nothing else: the JSON around it is made
 once, from such a struct too, and a token costs one dump of its text.
 """
@@ -32,8 +29,8 @@ from app.streaming.openai_shapes import TimingsAnswer, UsageAnswer
 
 PIECE_TOKENS = 2**13  # token ids in one piece of JSON
 
-
 ChoiceFormat = ChatFormat | CompletionFormat
+"""The choices of one response, in chunks and in a JSON body. Both kinds have the same members."""
 
 
 class OpenAiWire:
@@ -71,9 +68,8 @@ class OpenAiWire:
     def _first_of(self, choice: int, scores: Logprobs | None) -> Iterator[bytes]:
         """Yield the first chunk of a choice; that of a prompt's first choice has the fields of the prompt."""
         request = self._request
-        first, shown = self._format.first(choice), {}
-        if request.is_first_of_prompt(choice):
-            shown = self._shown_prompt(choice, scores)
+        first = self._format.first(choice)
+        shown = self._shown_prompt(choice, scores) if request.is_first_of_prompt(choice) else {}
         if first is None and not shown:
             return
         first = first or self._format.choice(choice, "")
