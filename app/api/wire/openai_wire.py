@@ -84,6 +84,7 @@ class OpenAiWire:
 
     def delta(self, delta: TokenDelta) -> bytes:
         """Return the chunk of new tokens; nothing if they complete no text, and nothing else of them is requested."""
+        # Nearly all tokens of answers that nothing parses end here, so the format is not asked for their text.
         part: Any = self._format.part(delta) if self._is_parsed else delta.text
         if self._is_text_alone and delta.logprobs is None and isinstance(part, str):
             return self._befores[delta.choice] + text_line(part) + self._after if part else b""
@@ -141,8 +142,11 @@ class OpenAiWire:
         if self._request.has_token_ids:
             fields["token_ids"] = later(_list_pieces(kept.token_ids(choice)))
         has_logprobs = self._request.request.params.logprobs is not None
-        logprobs = later(self._format.logprobs_pieces(choice, kept.logprobs(choice))) if has_logprobs else None
+        logprobs = later(self._kept_logprobs(choice)) if has_logprobs else None
         return self._format.whole(choice, end, logprobs=logprobs, **fields)
+
+    def _kept_logprobs(self, choice: int) -> Iterator[bytes]:
+        yield from self._format.logprobs_pieces(choice, self._kept.logprobs(choice))  # joined when it is their turn
 
     def _chunk(self, choice: ChunkChoice, num_tokens: int = 0) -> Chunk:
         """Return a chunk; `num_tokens` is how many its choice has so far.
