@@ -11,13 +11,15 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 from sse_starlette.sse import EventSourceResponse
-from starlette.datastructures import Headers
 from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Message
 
+from app.api.body.grammar_trials import GrammarTrials
 from app.api.http.context import ApiContext, StreamTimers
 from app.api.wire.api_request import ApiRequest
-from app.api.wire.choice_format import ChatFormat
+from app.api.wire.chat_format import ChatFormat
+from app.api.wire.framing import SSE
+from app.api.wire.openai_wire import OpenAiWire
 from app.api.wire.stream_response import make_response
 from app.checkpoint.names import resolve
 from app.commands.options import Parser
@@ -31,6 +33,7 @@ from app.contract.sampling_params import SamplingParams
 from app.loadgen.table import table
 from app.observe.terminal import own_terminal
 from app.text.frontend import TextFrontend
+from app.text.grammar.cache import GrammarCache
 from benchmarks.figures import spread
 
 NUM_EVENTS = 20_000
@@ -70,10 +73,9 @@ def ours() -> ASGIApp:
     params = admit([1], SamplingParams(max_tokens=NUM_EVENTS), CARD)
     request = EngineRequest("chatcmpl-0", (1,), params, 0.0)
     text = TextFrontend.load(Config().model, resolve(Config().model.model))
-    context = ApiContext(InstantEngine(), Config(), text, StreamTimers())  # type: ignore[arg-type]
-    return make_response(
-        context, ApiRequest(request, "bench", 1, True, False, (), lambda token_id: b""), ChatFormat, Headers()
-    )
+    context = ApiContext(InstantEngine(), Config(), text, StreamTimers(), GrammarCache(), GrammarTrials)  # type: ignore[arg-type]
+    answered = ApiRequest(request, "bench", 1, True, False, (), lambda token_id: b"")
+    return make_response(context, answered, OpenAiWire(answered, ChatFormat(answered), SSE))
 
 
 async def spend(make: Callable[[], ASGIApp]) -> float:

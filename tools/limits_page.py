@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from app.api.body import json_body, prompts, schemas, template_options, tool_messages
+from app.api.body import grammar_trials, json_body, prompts, schemas, template_options, tool_messages
 from app.api.body.parse_request import MAX_SMALL_BYTES
-from app.api.http import grammar_trials
 from app.api.http.context import MAX_LONG_WAITING
 from app.api.routes import chat, embeddings
 from app.config.settings import Config

@@ -27,7 +27,7 @@ TESTS = (
     "tests/server/test_websocket_ends.py",
     "tests/server/test_lifecycle.py",
     "tests/api/test_openai_client.py",
-    "tests/api/wire/test_wire_format.py",
+    "tests/api/wire/test_openai_wire.py",
     "tests/api/http/test_connection.py",
     "tests/api/routes/test_websocket.py",
 )

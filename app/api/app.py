@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route, WebSocketRoute
 
+from app.api.body.grammar_trials import GrammarTrials
 from app.api.body.schemas import learn_body_types
 from app.api.http.context import ApiContext, StreamTimers
 from app.api.http.cors import Cors, allowed_origins
@@ -45,7 +46,7 @@ def create_app(
     the same `grammars`; without them answers cannot have any.
     """
     learn_body_types(body_kinds())
-    context = ApiContext(engine, config, text, timers or StreamTimers(), grammars)
+    context = ApiContext(engine, config, text, timers or StreamTimers(), grammars or GrammarCache(), GrammarTrials)
     metrics.count_streams(context.streams)
     metrics.count_grammars(context.grammars)
     checks = [partial(check_host, *allowed_hosts(config.server)), partial(check_key, context.keys)]

@@ -14,7 +14,7 @@ import orjson
 
 from app.contract.errors import ErrorInfo
 from app.contract.events import TokenDelta, Usage
-from app.streaming.openai_shapes import usage_fields
+from app.streaming.openai_shapes import UsageAnswer
 from app.streaming.stream_timings import StreamTimings
 
 MAX_FIELD_BYTES = 8 * 2**10  # of every field except `request`; the longest valid `upto` has a quarter
@@ -25,8 +25,8 @@ Entries = Sequence[Mapping[str, Any]]
 
 
 def make(kind: str, **fields: object) -> str:
-    """Return a frame with `fields`."""
-    return orjson.dumps({"t": kind, **fields}).decode()
+    """Return a frame with `fields`, of JSON or structs."""
+    return orjson.dumps({"t": kind, **fields}, default=msgspec.to_builtins).decode()
 
 
 ToolPieces = Sequence[Mapping[str, object]]
@@ -62,7 +62,7 @@ def delta(
 def done(client_id: str, usage: Usage, timings: StreamTimings, reasoning_tokens: int | None = None) -> str:
     """Return the frame that ends a stream whose choices have all ended."""
     figures = {name: round(value, 3) for name, value in timings._asdict().items()}
-    return make("done", id=client_id, usage=usage_fields(usage, reasoning_tokens), timings=figures)
+    return make("done", id=client_id, usage=UsageAnswer.of(usage, reasoning_tokens), timings=figures)
 
 
 def error(client_id: str | None, info: ErrorInfo, *, is_fatal: bool = False) -> str:

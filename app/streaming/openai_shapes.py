@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from app.contract.events import Timings, Usage
 from app.contract.packed_logprobs import Logprobs
 
@@ -14,39 +17,73 @@ TokenBytes = Callable[[int], bytes]
 """Returns the bytes of a token id."""
 
 
-def usage_fields(usage: Usage, reasoning_tokens: int | None = None) -> dict[str, object]:
-    """Return `usage` in OpenAI's shape, with the number of reasoning tokens if they are counted."""
-    fields: dict[str, object] = {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-    }
-    if reasoning_tokens is not None:
-        fields["completion_tokens_details"] = {"reasoning_tokens": reasoning_tokens}
-    return fields
+class PromptDetails(msgspec.Struct):
+    """Tokens of the prompt by their origin."""
+
+    cached_tokens: int
 
 
-def timing_fields(usage: Usage, span: Timings) -> dict[str, float]:
-    """Return the times of a request under llama.cpp's names: milliseconds, and tokens per second.
+class CompletionDetails(msgspec.Struct):
+    """Generated tokens by their kind."""
 
-    `prompt_n` are the prompt's tokens that were computed, without the `cache_n` of the prefix cache. `predicted_ms`
-    begins with the first token.
-    """
-    num_computed = usage.prompt_tokens - usage.cached_tokens
-    fields = {"queue_ms": span.queue_s * 1000, "cache_n": usage.cached_tokens}
-    fields |= _phase("prompt", num_computed, span.first_token_s - span.queue_s)
-    fields |= _phase("predicted", usage.completion_tokens, span.total_s - span.first_token_s)
-    return {name: round(value, 3) for name, value in fields.items()}
+    reasoning_tokens: int
 
 
-def _phase(name: str, count: int, seconds: float) -> dict[str, float]:
-    return {
-        f"{name}_n": count,
-        f"{name}_ms": seconds * 1000,
-        f"{name}_per_token_ms": seconds * 1000 / max(count, 1),
-        f"{name}_per_second": count / seconds if seconds > 0 else 0.0,
-    }
+class UsageAnswer(msgspec.Struct):
+    """Token counts of a request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, usage: Usage, reasoning_tokens: int | None = None) -> UsageAnswer:
+        """Return `usage` in OpenAI's shape, with the number of reasoning tokens if they are counted."""
+        return cls(
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            usage.prompt_tokens + usage.completion_tokens,
+            PromptDetails(usage.cached_tokens),
+            UNSET if reasoning_tokens is None else CompletionDetails(reasoning_tokens),
+        )
+
+
+class TimingsAnswer(msgspec.Struct):
+    """The times of a request: milliseconds, and tokens per second."""
+
+    queue_ms: float
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+
+    @classmethod
+    def of(cls, usage: Usage, span: Timings) -> TimingsAnswer:
+        """Return the times of a request under llama.cpp's names.
+
+        `prompt_n` are the prompt's tokens that were computed, without the `cache_n` of the prefix cache. `predicted_ms`
+        begins with the first token.
+        """
+        num_computed = usage.prompt_tokens - usage.cached_tokens
+        return cls(
+            round(span.queue_s * 1000, 3),
+            usage.cached_tokens,
+            *_phase(num_computed, span.first_token_s - span.queue_s),
+            *_phase(usage.completion_tokens, span.total_s - span.first_token_s),
+        )
+
+
+def _phase(count: int, seconds: float) -> tuple[int, float, float, float]:
+    """Return a number of tokens and its time, that of one of them, and how many take a second."""
+    per_second = count / seconds if seconds > 0 else 0.0
+    return count, round(seconds * 1000, 3), round(seconds * 1000 / max(count, 1), 3), round(per_second, 3)
 
 
 def logprobs_entries(logprobs: Logprobs, token_bytes: TokenBytes) -> list[dict[str, Any]]:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from starlette.requests import HTTPConnection
 
 from app.api.http.accounts import ApiKeys
-from app.api.http.grammar_trials import GrammarTrials
 from app.checkpoint.names import served_name
 from app.config.settings import Config
 from app.contract.errors import ModelNotFound
+from app.contract.grammar import Grammar
 from app.contract.ports import EngineClient
 from app.streaming.background import Background
 from app.streaming.drain import Drain
 from app.streaming.heap_trimmer import HeapTrimmer
 from app.streaming.streams import Streams
 from app.text.frontend import TextFrontend
-from app.text.grammar.cache import GrammarCache
+from app.text.grammar.cache import GrammarCache, Lease
 
 MAX_LONG_WAITING = 16  # long bodies: each holds up to --max-request-bytes
 
@@ -33,6 +35,16 @@ class StreamTimers:
 
     waiting_s: float = 5.0
     generating_s: float = 15.0
+
+
+class GrammarLeases(Protocol):
+    """Leases clients' grammars: `body.grammar_trials`."""
+
+    async def lease(self, grammar: Grammar, account: str) -> Lease:
+        """Return a lease of a grammar for an account. Cancel-safe."""
+
+    def close(self) -> None:
+        """Lease no more grammars. Idempotent."""
 
 
 class ApiContext:
@@ -61,16 +73,17 @@ class ApiContext:
         config: Config,
         text: TextFrontend,
         timers: StreamTimers,
-        grammars: GrammarCache | None = None,
+        grammars: GrammarCache,
+        make_trials: Callable[[GrammarCache, Background], GrammarLeases],
     ) -> None:
         self.engine = engine
         self.config = config
         self.model_name = served_name(config.model)
         self.keys = ApiKeys(config.server)
         self.text = text
-        self.grammars = grammars or GrammarCache()
+        self.grammars = grammars
         self.threads = Background("text")
-        self.grammar_trials = GrammarTrials(self.grammars, self.threads)
+        self.grammar_trials = make_trials(grammars, self.threads)
         self.long_thread = Background("long-text", num_threads=1, max_queue=MAX_LONG_WAITING)
         self.heap = HeapTrimmer(self.long_thread)
         self.timers = timers

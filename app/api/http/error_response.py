@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import quote
 
-import orjson
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,10 +20,24 @@ FROM_OUTSIDE = (asyncio.CancelledError, GeneratorExit, *NOT_OURS)
 _FROM_STATUS = {404: NotFound, 405: MethodNotAllowed}
 
 
+class ErrorFields(msgspec.Struct):
+    """An error in OpenAI's shape."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorAnswer(msgspec.Struct):
+    """The body of every response with an error status."""
+
+    error: ErrorFields
+
+
 def error_body(error: ErrorInfo) -> bytes:
     """Return `{"error": {message, type, param, code}}` as JSON."""
-    fields = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
-    return orjson.dumps({"error": fields})
+    return msgspec.json.encode(ErrorAnswer(ErrorFields(error.message, error.type, error.param, error.code)))
 
 
 def error_response(error: ErrorInfo) -> Response:

@@ -14,7 +14,9 @@ from app.api.body.template_options import render_options
 from app.api.body.tool_messages import tool_fields
 from app.api.http.context import context_of
 from app.api.wire.api_request import ApiRequest
-from app.api.wire.choice_format import ChatFormat
+from app.api.wire.chat_format import ChatFormat
+from app.api.wire.framing import choose_framing
+from app.api.wire.openai_wire import OpenAiWire
 from app.api.wire.parsed_answer import plan_answer
 from app.api.wire.stream_response import make_response
 from app.contract.admission import DefaultLength, output_limit
@@ -33,7 +35,7 @@ MAY_BE_EMPTY = ("assistant", "tool")
 async def chat_completions(request: Request) -> ASGIApp:
     """Answer a chat request."""
     chat = await parse_answer_post(request, parse_chat)
-    return make_response(context_of(request), chat, ChatFormat, request.headers)
+    return make_response(context_of(request), chat, OpenAiWire(chat, ChatFormat(chat), choose_framing(request.headers)))
 
 
 def parse_chat(request: RequestContext) -> ApiRequest:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
@@ -14,14 +13,14 @@ from app.api.body.prompts import Prompt, check_num_prompts, number_requests, rea
 from app.api.body.schemas import UNSET_NUMBER, CompletionBody, sampling_params
 from app.api.http.context import context_of
 from app.api.wire.api_request import ApiRequest
-from app.api.wire.choice_format import CompletionFormat
+from app.api.wire.completion_format import CompletionFormat
+from app.api.wire.framing import choose_framing
+from app.api.wire.openai_wire import OpenAiWire
 from app.api.wire.shown_prompt import Echo, ShownPrompt
 from app.api.wire.stream_response import make_response
 from app.contract.admission import DefaultLength, output_limit
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.sampling_params import SamplingParams
-from app.text.tokens.detokenizer import incomplete_end
-from app.text.tokens.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 16
 
@@ -29,11 +28,8 @@ DEFAULT_MAX_TOKENS = 16
 async def completions(request: Request) -> ASGIApp:
     """Answer a completion request."""
     completion = await parse_answer_post(request, parse_completion)
-    echoes = {choice: echo for choice in range(completion.num_choices) if (echo := completion.echo_of(choice))}
-    is_scored = completion.request.params.logprobs is not None
-    begun = _begun(completion, context_of(request).text.tokenizer) if is_scored and not echoes else None
-    make_format = partial(CompletionFormat, echoes=echoes if is_scored else None, begun=begun)
-    return make_response(context_of(request), completion, make_format, request.headers)
+    wire = OpenAiWire(completion, CompletionFormat(completion), choose_framing(request.headers))
+    return make_response(context_of(request), completion, wire)
 
 
 def parse_completion(request: RequestContext) -> ApiRequest:
@@ -115,12 +111,6 @@ def _echoes(request: RequestContext, prompts: Sequence[Prompt], encoded: Sequenc
         prompt if isinstance(prompt, str) else tokenizer.decode(prompt, skip_special_tokens=False) for prompt in prompts
     ]
     return tuple(Echo.of(text, ids, tokenizer.token_bytes) for text, ids in zip(texts, encoded, strict=True))
-
-
-def _begun(completion: ApiRequest, tokenizer: Tokenizer) -> dict[int, bytes]:
-    """Return the bytes of the characters that prompts leave incomplete, by choice."""
-    ends = {choice: completion.prompt_of(choice)[-3:] for choice in range(completion.num_choices)}
-    return {choice: incomplete_end(b"".join(map(tokenizer.token_bytes, ids))) for choice, ids in ends.items()}
 
 
 def _token_ids(request: RequestContext, prompt: Prompt, *, adds_special_tokens: bool) -> list[int]:

@@ -23,7 +23,7 @@ from app.api.http.access_log import access_record
 from app.api.http.connection import run_until_disconnect
 from app.api.http.context import ApiContext, context_of
 from app.api.http.error_response import error_response
-from app.api.wire.wire_format import ignored_header
+from app.api.wire.response_head import ignored_header
 from app.contract.admission import admit
 from app.contract.errors import ErrorInfo, InvalidValue, UnsupportedParameter
 from app.contract.requests import EngineRequest, Pooling, PoolingKind

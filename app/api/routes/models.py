@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import orjson
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.http.context import ApiContext, context_of
-from app.api.routes.capabilities import capabilities_of
+from app.api.wire.answers import ModelAnswer, ModelsAnswer
+from app.contract.engine_status import ModelInfo
 
 
 async def list_models(request: Request) -> Response:
     """Answer with a list of all models, which is one."""
     model = _model(context_of(request))
-    return Response(orjson.dumps({"object": "list", "data": [model]}), media_type="application/json")
+    return Response(msgspec.json.encode(ModelsAnswer("list", [model])), media_type="application/json")
 
 
 async def get_model(request: Request) -> Response:
@@ -24,28 +25,40 @@ async def get_model(request: Request) -> Response:
     context = context_of(request)
     model = _model(context)
     context.check_model(request.path_params["model"])
-    return Response(orjson.dumps(model), media_type="application/json")
+    return Response(msgspec.json.encode(model), media_type="application/json")
 
 
-def _model(context: ApiContext) -> dict[str, object]:
+def _model(context: ApiContext) -> ModelAnswer:
     """Return the model as OpenAI's clients expect it; `max_model_len` is vLLM's name.
 
     Raises:
         ModelLoading, EngineFailed: the engine has no model.
     """
     model_info = context.engine.model_info()
+    return ModelAnswer(
+        id=context.model_name,
+        object="model",
+        created=model_info.created,
+        owned_by="quire",
+        root=context.model_name,
+        parent=None,
+        max_model_len=model_info.max_model_len,
+        kv_capacity_tokens=model_info.kv_capacity_tokens,
+        format=model_info.format,
+        quantization=model_info.quantization,
+        default_sampling_params=model_info.defaults.values(),
+        default_sampling_sources=dict(model_info.defaults.sources),
+        capabilities=_capabilities(context, model_info),
+    )
+
+
+def _capabilities(context: ApiContext, model_info: ModelInfo) -> dict[str, bool]:
+    """Return what requests may ask for. `chat` needs a template of the model; completions always work."""
+    answers = context.text.answers
     return {
-        "id": context.model_name,
-        "object": "model",
-        "created": model_info.created,
-        "owned_by": "quire",
-        "root": context.model_name,
-        "parent": None,
-        "max_model_len": model_info.max_model_len,
-        "kv_capacity_tokens": model_info.kv_capacity_tokens,
-        "format": model_info.format,
-        "quantization": model_info.quantization,
-        "default_sampling_params": model_info.defaults.values(),
-        "default_sampling_sources": dict(model_info.defaults.sources),
-        "capabilities": capabilities_of(context.text, model_info, context.grammars).fields(),
+        "chat": context.text.chat_template is not None,
+        "tools": answers.calls is not None,
+        "reasoning": answers.reasoning is not None,
+        "structured_output": context.grammars.is_supported,
+        "embeddings": model_info.reads_prompts,
     }

@@ -19,7 +19,7 @@ from app.api.body.json_body import parse_object
 from app.api.body.parse_request import Parser, RequestContext, parse_post, renaming
 from app.api.body.schemas import ChatBody
 from app.api.routes.chat import ChatPrompt
-from app.api.wire.wire_format import ignored_header
+from app.api.wire.response_head import ignored_header
 from app.contract.admission import too_long
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.text.template.spelled_tokens import encode_as_text

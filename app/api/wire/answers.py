@@ -1,52 +1,18 @@
-"""The shapes of responses, for the OpenAPI document and the tests that compare responses with it.
+"""The shapes of responses: what is written, and what the OpenAPI document says. Fields come in the order of the wire.
 
-Responses are written by hand (`wire_format`, `choice_format`): nothing here is used for each token. Fields that may be
-unset are those that a request asks for, or that only some answers have.
+Fields that may be unset are those that a request asks for, or that only some answers have.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-
-class PromptDetails(msgspec.Struct):
-    """Tokens of the prompt by their origin."""
-
-    cached_tokens: int
-
-
-class CompletionDetails(msgspec.Struct):
-    """Generated tokens by their kind."""
-
-    reasoning_tokens: int
-
-
-class UsageAnswer(msgspec.Struct):
-    """Token counts of a request."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: PromptDetails
-    completion_tokens_details: CompletionDetails | UnsetType = UNSET
-
-
-class TimingsAnswer(msgspec.Struct):
-    """The times of a request: milliseconds, and tokens per second."""
-
-    queue_ms: float
-    cache_n: int
-    prompt_n: int
-    prompt_ms: float
-    prompt_per_token_ms: float
-    prompt_per_second: float
-    predicted_n: int
-    predicted_ms: float
-    predicted_per_token_ms: float
-    predicted_per_second: float
+from app.contract.events import ChoiceEnd, FinishReason, StopReason
+from app.streaming.openai_shapes import TimingsAnswer, UsageAnswer
 
 
 class FunctionAnswer(msgspec.Struct):
@@ -75,15 +41,15 @@ class AnswerMessage(msgspec.Struct):
     reasoning: str | UnsetType = UNSET
 
 
-class ChatChoice(msgspec.Struct):
+class ChatChoice(msgspec.Struct, kw_only=True):
     """One choice of a chat completion."""
 
     index: int
     message: AnswerMessage
     logprobs: dict[str, Any] | None
+    token_ids: list[int] | UnsetType = UNSET
     finish_reason: Literal["stop", "length", "tool_calls"]
     stop_reason: int | str | UnsetType = UNSET
-    token_ids: list[int] | UnsetType = UNSET
 
 
 class PromptTokenAnswer(msgspec.Struct):
@@ -108,17 +74,17 @@ class ChatAnswer(msgspec.Struct):
     timings: TimingsAnswer | UnsetType = UNSET
 
 
-class CompletionChoice(msgspec.Struct):
+class CompletionChoice(msgspec.Struct, kw_only=True):
     """One choice of a completion."""
 
     index: int
     text: str
     logprobs: dict[str, Any] | None
+    prompt_logprobs: list[dict[str, PromptTokenAnswer] | None] | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    token_ids: list[int] | UnsetType = UNSET
     finish_reason: Literal["stop", "length"]
     stop_reason: int | str | UnsetType = UNSET
-    prompt_token_ids: list[int] | UnsetType = UNSET
-    prompt_logprobs: list[dict[str, PromptTokenAnswer] | None] | UnsetType = UNSET
-    token_ids: list[int] | UnsetType = UNSET
 
 
 class CompletionAnswer(msgspec.Struct):
@@ -130,6 +96,68 @@ class CompletionAnswer(msgspec.Struct):
     model: str
     choices: list[CompletionChoice]
     usage: UsageAnswer
+    timings: TimingsAnswer | UnsetType = UNSET
+
+
+class FunctionDelta(msgspec.Struct):
+    """A piece of a call's function; the name comes with the first one."""
+
+    name: str | UnsetType
+    arguments: str
+
+
+class CallDelta(msgspec.Struct, kw_only=True):
+    """A piece of a call; its id and type come with the first one."""
+
+    index: int
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+    function: FunctionDelta
+
+
+class MessageDelta(msgspec.Struct, kw_only=True):
+    """What a chunk adds to the message of a choice."""
+
+    role: Literal["assistant"] | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    content: str | UnsetType | None = UNSET
+    tool_calls: list[CallDelta] | UnsetType = UNSET
+
+
+class ChunkChoice(msgspec.Struct, kw_only=True):
+    """What a chunk adds to a choice: to its message (`delta`) in a chat, to its text in a completion."""
+
+    index: int
+    delta: MessageDelta | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    logprobs: dict[str, Any] | None = None
+    token_ids: Sequence[int] | UnsetType = UNSET
+    finish_reason: FinishReason | None = None
+    stop_reason: StopReason | UnsetType = UNSET
+    prompt_token_ids: Sequence[int] | UnsetType = UNSET
+    prompt_logprobs: list[dict[str, PromptTokenAnswer] | None] | UnsetType = UNSET
+
+
+class UsageSoFar(msgspec.Struct):
+    """The token counts of one choice, so far."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class Chunk(msgspec.Struct, kw_only=True):
+    """One chunk of a stream; `usage` is null in all but the last one, unless a request asks for the counts so far."""
+
+    id: str
+    object: Literal["chat.completion.chunk", "text_completion"]
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    prompt_token_ids: Sequence[int] | UnsetType = UNSET
+    prompt_logprobs: list[dict[str, PromptTokenAnswer] | None] | UnsetType = UNSET
+    usage: UsageAnswer | UsageSoFar | UnsetType | None = UNSET
     timings: TimingsAnswer | UnsetType = UNSET
 
 
@@ -223,16 +251,6 @@ class HealthAnswer(msgspec.Struct):
     progress: float
 
 
-class ErrorFields(msgspec.Struct):
-    """An error in OpenAI's shape."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class ErrorAnswer(msgspec.Struct):
-    """The body of every response with an error status."""
-
-    error: ErrorFields
+def end_fields(end: ChoiceEnd) -> dict[str, Any]:
+    """Return the fields of a choice that say why it has ended."""
+    return {"finish_reason": end.reason, "stop_reason": UNSET if end.stop_reason is None else end.stop_reason}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
 
 from starlette.types import Receive, Scope, Send
@@ -12,11 +11,10 @@ from app.api.http.connection import run_until_disconnect
 from app.api.http.context import ApiContext
 from app.api.http.error_response import error_response
 from app.api.wire.api_request import ApiRequest
-from app.api.wire.choice_format import ChoiceFormat
 from app.api.wire.json_line import next_piece
-from app.api.wire.wire_format import JsonChoice, json_pieces, start_message
+from app.api.wire.response_head import start_message
+from app.api.wire.wire import Wire
 from app.contract.events import PromptScored, TokenDelta
-from app.contract.packed_logprobs import Logprobs
 from app.streaming.session import Session
 from app.streaming.session_group import SessionGroup
 
@@ -29,15 +27,11 @@ class JsonResponse:
     unsent data counts as pending bytes: of log-probabilities the packed rows, a seventh of their JSON.
     """
 
-    def __init__(
-        self, context: ApiContext, request: ApiRequest, session: Session | SessionGroup, format: ChoiceFormat
-    ) -> None:
+    def __init__(self, context: ApiContext, request: ApiRequest, session: Session | SessionGroup, wire: Wire) -> None:
         self._session = session
-        self._request = request
-        self._format = format
-        self._answer = request.new_parsers()
+        self._wire = wire
+        self._ignored = request.ignored
         self._piece_lock = context.piece_lock
-        self._scores: dict[int, Logprobs] = {}  # of the prompts, by their first choice
         self._pending = context.streams.pending_of(request.request.account)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,92 +40,42 @@ class JsonResponse:
         Raises:
             ClientDisconnect: the client disconnected; the request is aborted.
         """
+        body = None
         try:
             async with self._session:
-                choices = await run_until_disconnect(receive, self._collect())
+                await run_until_disconnect(receive, self._keep())
                 failure = self._session.failure
                 access_record(scope).reason = failure.code if failure else self._session.end_reason
-                if failure is None and self._is_long:
-                    await run_until_disconnect(receive, self._send_in_pieces(choices, send))
-                    return
+                if failure is None:
+                    assert self._session.usage is not None
+                    body = self._wire.whole(self._session.ends, self._session.usage, self._session.span())
+                    if body.num_bytes is not None:
+                        await run_until_disconnect(receive, self._send_in_pieces(body.pieces, body.num_bytes, send))
+                        return
         finally:
             access_record(scope).figures = figures_of(self._session)
         if failure is not None:
             await error_response(failure)(scope, receive, send)
         else:
-            body = b"".join(self._pieces(choices))
-            headers = {"content-type": "application/json", "content-length": str(len(body))}
-            with self._pending.counted(len(body)):
-                await send(start_message(self._request, headers))
-                await send({"type": "http.response.body", "body": body})
+            assert body is not None
+            await self._send(b"".join(body.pieces), send)
 
-    @property
-    def _has_logprobs(self) -> bool:
-        return self._request.request.params.logprobs is not None
-
-    @property
-    def _is_long(self) -> bool:
-        """Whether the body has more than text."""
-        return self._has_logprobs or self._request.has_token_ids or self._request.shown.has_logprobs
-
-    async def _collect(self) -> list[JsonChoice]:
-        """Read the session to its end, and return the choices that have ended."""
-        session, num_choices = self._session, self._request.num_choices
-        echoes = [self._request.echo_of(choice) for choice in range(num_choices)]
-        texts = [[] if echo is None else [echo.text] for echo in echoes]
-        rows = [bytearray() for _ in range(num_choices)]
-        token_ids = [array("i") for _ in range(num_choices if self._request.has_token_ids else 0)]
-        num_top = 0
-        async for events in session:
+    async def _keep(self) -> None:
+        """Read the session to its end."""
+        async for events in self._session:
             for event in events:
-                if isinstance(event, PromptScored):
-                    self._scores[event.choice] = event.logprobs
-                elif isinstance(event, TokenDelta):
-                    if self._answer is None:
-                        texts[event.choice].append(event.text)
-                    else:
-                        self._answer.keep(event)
-                    if token_ids:
-                        token_ids[event.choice].extend(event.token_ids)
-                    if event.logprobs is not None:
-                        num_top = event.logprobs.num_top
-                        rows[event.choice] += event.logprobs.rows
-        return [
-            JsonChoice(
-                self._message(choice, "".join(texts[choice])),
-                self._logprobs(choice, Logprobs(num_top, bytes(rows[choice]))) if self._has_logprobs else None,
-                end if self._answer is None else self._answer.end_of(choice, end),
-                token_ids[choice] if token_ids else None,
-                self._scores_of(choice) if self._request.shown.has_logprobs else None,
-            )
-            for choice, end in sorted(session.ends.items())
-        ]
+                if isinstance(event, TokenDelta | PromptScored):
+                    self._wire.keep(event)
 
-    def _message(self, choice: int, text: str) -> dict[str, object]:
-        return self._format.text_fields(text) if self._answer is None else self._answer.message(choice)
+    async def _send(self, body: bytes, send: Send) -> None:
+        headers = {"content-type": "application/json", "content-length": str(len(body))}
+        with self._pending.counted(len(body)):
+            await send(start_message(self._ignored, headers))
+            await send({"type": "http.response.body", "body": body})
 
-    def _logprobs(self, choice: int, generated: Logprobs) -> Logprobs:
-        """Return the log-probabilities of a choice: those of its generated tokens, after those of an echoed prompt."""
-        if not self._request.shown.echoes:
-            return generated
-        scores = self._scores_of(choice)
-        return Logprobs(scores.num_top if scores.rows else generated.num_top, scores.rows + generated.rows)
-
-    def _scores_of(self, choice: int) -> Logprobs:
-        """Return the log-probabilities of the prompt of a choice; none if it was cancelled before it had any."""
-        return self._scores.get(self._request.first_of_prompt(choice), Logprobs(0))
-
-    def _pieces(self, choices: list[JsonChoice]) -> Iterator[bytes]:
-        usage, request = self._session.usage, self._request
-        assert usage is not None
-        num_reasoning = None if self._answer is None else self._answer.reasoning_tokens
-        return json_pieces(request, self._format, choices, usage, self._session.span(), num_reasoning)
-
-    async def _send_in_pieces(self, choices: list[JsonChoice], send: Send) -> None:
-        pieces = self._pieces(choices)
-        num_bytes = sum(one.num_bytes for one in choices) + sum(len(scores.rows) for scores in self._scores.values())
+    async def _send_in_pieces(self, pieces: Iterator[bytes], num_bytes: int, send: Send) -> None:
         with self._pending.counted(num_bytes):
-            await send(start_message(self._request, {"content-type": "application/json"}))
+            await send(start_message(self._ignored, {"content-type": "application/json"}))
             is_complete = False
             while not is_complete:
                 piece = await next_piece(pieces, self._piece_lock)

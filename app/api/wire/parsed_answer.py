@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from app.contract.events import ChoiceEnd, TokenDelta
 from app.streaming.openai_shapes import TokenBytes
 from app.text.answer.answer_format import AnswerFormat, AnswerParser
 from app.text.answer.reasoning_start import ReasoningStart
-from app.text.answer.whole_answer import WholeAnswerReader, call_id, client_reason, plain
+from app.text.answer.whole_answer import WholeAnswer, WholeAnswerReader, call_id, client_reason, plain
 from app.text.calls.tool_schemas import ToolSchemas
 from app.text.frontend import TextFrontend
 from app.text.reading.answer_events import Arguments, CallBegin, Event, Reasoning, Text
@@ -107,7 +107,7 @@ class ParsedAnswer:
         return self._parsed(choice, [] if parser is None else parser.finish())
 
     def keep(self, delta: TokenDelta) -> None:
-        """Take the next part of a choice of which only the whole is needed: see `message`."""
+        """Take the next part of a choice of which only the `whole` is needed."""
         self._counts[delta.choice].add(delta.token_ids)
         self._wholes[delta.choice].feed(delta.text)
 
@@ -121,40 +121,9 @@ class ParsedAnswer:
         counts = [count.num_tokens for count in self._counts if count.num_tokens is not None]
         return sum(counts) if counts else None
 
-    def feed_delta(self, delta: TokenDelta) -> dict[str, object]:
-        """Take the next part of a choice; return the fields of a chunk's `delta`."""
-        return self._delta_fields(self.feed(delta))
-
-    def finish_delta(self, choice: int) -> dict[str, object]:
-        """Take the end of a choice; return the fields of the `delta` with the rest."""
-        return self._delta_fields(self.finish(choice))
-
-    def message(self, choice: int) -> dict[str, object]:
-        """Take the end of a choice whose parts were kept; return its field `message`."""
-        whole = self._wholes[choice].finish()
-        fields: dict[str, object] = {"role": "assistant", "content": whole.text, "refusal": None}
-        if whole.calls:
-            calls = [
-                {
-                    "id": call_id(self._request_id, choice, number),
-                    "type": "function",
-                    "function": {"name": name, "arguments": arguments},
-                }
-                for number, (name, arguments) in enumerate(whole.calls)
-            ]
-            fields |= {"content": whole.text or None, "tool_calls": calls}
-        return {
-            "message": fields | dict.fromkeys(self._plan.reasoning_fields if whole.reasoning else (), whole.reasoning)
-        }
-
-    def _delta_fields(self, parsed: Parsed) -> dict[str, object]:
-        names = self._plan.reasoning_fields if parsed.reasoning else ()
-        fields: dict[str, object] = dict.fromkeys(names, parsed.reasoning)
-        if parsed.text:
-            fields["content"] = parsed.text
-        if parsed.calls:
-            fields["tool_calls"] = [_call_delta(piece) for piece in parsed.calls]
-        return fields
+    def whole(self, choice: int) -> WholeAnswer:
+        """Take the end of a choice whose parts were kept; return all of it."""
+        return self._wholes[choice].finish()
 
     def _new_parser(self) -> AnswerParser | None:
         start = self._plan.start
@@ -217,10 +186,3 @@ def tool_pieces(pieces: Sequence[CallPiece]) -> list[dict[str, object]]:
         if piece.arguments:
             found.append({"k": piece.call, "a": piece.arguments})
     return found
-
-
-def _call_delta(piece: CallPiece) -> dict[str, Any]:
-    function = {"arguments": piece.arguments}
-    if piece.name is None:
-        return {"index": piece.call, "function": function}
-    return {"index": piece.call, "id": piece.id, "type": "function", "function": {"name": piece.name, **function}}

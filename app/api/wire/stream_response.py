@@ -10,36 +10,32 @@ event comes for long, the stream begins with a heartbeat instead.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Iterator
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.http.access_log import access_record, figures_of
 from app.api.http.connection import ClientStalled, connection_of, direct_send, run_until_disconnect
 from app.api.http.context import ApiContext
-from app.api.http.error_response import error_body, error_response
+from app.api.http.error_response import error_response
 from app.api.wire.api_request import ApiRequest
-from app.api.wire.choice_format import ChoiceFormat
 from app.api.wire.json_line import next_piece
 from app.api.wire.json_response import JsonResponse
-from app.api.wire.wire_format import Chunks, Framing, UsageChunks, choose_framing, start_message
+from app.api.wire.response_head import start_message
+from app.api.wire.wire import Wire
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, PromptScored, TokenDelta
 from app.runtime.clock import monotonic
 from app.runtime.stall_detector import observation_interval
 from app.streaming.flow.ack_monitor import AckMonitor
-from app.streaming.openai_shapes import TokenBytes
 from app.streaming.session import Session
 from app.streaming.session_group import SessionGroup
 
 WRITE_BYTES = 16 * 1024  # of a long chunk, which is made in pieces
 
 
-def make_response(
-    context: ApiContext, request: ApiRequest, make_format: Callable[[TokenBytes], ChoiceFormat], headers: Headers
-) -> ASGIApp:
-    """Return the ASGI app that sends the response: a stream, or one JSON body.
+def make_response(context: ApiContext, request: ApiRequest, wire: Wire) -> ASGIApp:
+    """Return the ASGI app that sends the response with `wire`: a stream, or one JSON body.
 
     When called, the app raises what `EngineClient.submit` raises, before anything is sent.
     """
@@ -49,34 +45,22 @@ def make_response(
         session = SessionGroup(engine, request.requests, streams=streams, slow_reader=slow_reader)
     else:
         session = Session(engine, request.request, streams=streams, slow_reader=slow_reader)
-    format = make_format(request.token_bytes)
-    if not request.stream:
-        return JsonResponse(context, request, session, format)
-    return StreamResponse(context, request, session, format, choose_framing(headers))
+    return (StreamResponse if request.stream else JsonResponse)(context, request, session, wire)
 
 
 class StreamResponse:
-    """Sends the session's events as chunks, and heartbeats while there are none."""
+    """Sends what a wire makes of the session's events, and heartbeats while there are none."""
 
-    def __init__(
-        self,
-        context: ApiContext,
-        request: ApiRequest,
-        session: Session | SessionGroup,
-        format: ChoiceFormat,
-        framing: Framing,
-    ) -> None:
+    def __init__(self, context: ApiContext, request: ApiRequest, session: Session | SessionGroup, wire: Wire) -> None:
         self._session = session
-        self._chunks = (UsageChunks if request.has_usage_in_chunks else Chunks)(request, format, framing)
-        self._is_scored = request.request.params.prompt_logprobs is not None
-        self._framing = framing
+        self._wire = wire
         self._piece_lock = context.piece_lock
         self._timers = context.timers
         self._stall_timeout_s = context.config.server.stall_timeout
         self._start = start_message(
-            request,
+            request.ignored,
             {
-                "content-type": framing.media_type,
+                "content-type": wire.media_type,
                 "cache-control": "no-store",
                 "x-accel-buffering": "no",  # nginx would buffer small events
             },
@@ -115,15 +99,17 @@ class StreamResponse:
         session, direct = self._session, direct_send(scope, send)
         while True:
             events = await session.receive()
-            if self._is_scored:
-                for event in events:
-                    if isinstance(event, PromptScored):
-                        await self._write_scored(direct, send, event)
-            body = self._encode(events)
+            body = b""
+            for event in events:
+                if isinstance(event, PromptScored):
+                    self._is_generating = True
+                    body = await self._write_pieces(direct, send, body, self._wire.first(event))
+                else:
+                    body += self._encode(event)
             if session.is_finished:
                 break
             if body or not events:
-                await self._write(direct if self._has_begun else send, body or self._framing.heartbeat)
+                await self._write(direct if self._has_begun else send, body or self._wire.heartbeat)
         failure = session.failure
         access_record(scope).reason = failure.code if failure else session.end_reason
         if failure is not None and not self._has_begun:
@@ -149,17 +135,14 @@ class StreamResponse:
             if not self._is_writing and self._last_write + interval <= now:
                 self._session.wake()
 
-    async def _write_scored(self, direct: Send, send: Send, scored: PromptScored) -> None:
-        """Send the first chunks of a scored prompt, which can be megabytes, as the client reads them."""
-        pieces = self._chunks.scored(scored)
-        body = b""
+    async def _write_pieces(self, direct: Send, send: Send, body: bytes, pieces: Iterator[bytes]) -> bytes:
+        """Send pieces after `body`, which can be megabytes, as the client reads them; return what is not sent yet."""
         while (piece := await next_piece(pieces, self._piece_lock)) is not None:
             body += piece
             if len(body) >= WRITE_BYTES:
                 await self._write(direct if self._has_begun else send, body)
                 body = b""
-        if body:
-            await self._write(direct if self._has_begun else send, body)
+        return body
 
     async def _write(self, send: Send, body: bytes, *, more_body: bool = True) -> None:
         self._is_writing = True
@@ -171,22 +154,21 @@ class StreamResponse:
         self._is_writing = False
         self._last_write = monotonic()
 
-    def _encode(self, events: list[EngineEvent]) -> bytes:
-        chunks: list[bytes] = []
-        for event in events:
-            if isinstance(event, Progress):
-                continue
-            if not self._is_generating:
-                self._is_generating = True
-                chunks.append(self._chunks.first())
-            if isinstance(event, TokenDelta):
-                chunks.append(self._chunks.delta(event))
-            elif isinstance(event, Finished) and event.reason is not FinishReason.CANCELLED:
-                chunks.append(self._chunks.finish(event))
-        return b"".join(chunks)
+    def _encode(self, event: EngineEvent) -> bytes:
+        if isinstance(event, Progress):
+            return b""
+        first = b""
+        if not self._is_generating:
+            self._is_generating = True
+            first = b"".join(self._wire.first())
+        if isinstance(event, TokenDelta):
+            return first + self._wire.delta(event)
+        if isinstance(event, Finished) and event.reason is not FinishReason.CANCELLED:
+            return first + self._wire.finish(event)
+        return first
 
     def _end(self, failure: ErrorInfo | None) -> bytes:
         if failure is not None:
-            return self._framing.wrap(error_body(failure))
+            return self._wire.error(failure)
         assert self._session.usage is not None
-        return self._chunks.last(self._session.usage, self._session.span()) + self._framing.end
+        return self._wire.last(self._session.usage, self._session.span())

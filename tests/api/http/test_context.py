@@ -2,16 +2,18 @@
 
 import pytest
 
+from app.api.body.grammar_trials import GrammarTrials
 from app.api.http.context import ApiContext, StreamTimers
 from app.config.settings import make_config
 from app.contract.errors import ModelNotFound
+from app.text.grammar.cache import GrammarCache
 from tests.api.serving import load_text
 from tests.fakes import FakeEngine
 
 
 def make_context(**settings: object) -> ApiContext:
     config = make_config(settings)
-    return ApiContext(FakeEngine(), config, load_text(config), StreamTimers())
+    return ApiContext(FakeEngine(), config, load_text(config), StreamTimers(), GrammarCache(), GrammarTrials)
 
 
 def test_the_model_may_be_left_out_but_must_not_be_another():

@@ -5,12 +5,14 @@ import json
 import tracemalloc
 
 import pytest
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
 from app.api.routes.chat import parse_chat
 from app.api.routes.completions import parse_completion
-from app.api.wire.choice_format import ChatFormat, CompletionFormat
+from app.api.wire.chat_format import ChatFormat
+from app.api.wire.completion_format import CompletionFormat
+from app.api.wire.framing import SSE
+from app.api.wire.openai_wire import OpenAiWire
 from app.api.wire.stream_response import make_response
 from app.contract.packed_logprobs import row_bytes
 from tests.api.serving import make_app, parse, raw, until
@@ -27,9 +29,9 @@ BODIES = {
 async def response_to(context, route, **fields):
     """The response to a body, as an ASGI app."""
     body = BODIES[route] | {"n": NUM_CHOICES, "max_tokens": NUM_TOKENS} | fields
-    if route == "chat":
-        return make_response(context, await parse(raw(body), context, parse_chat), ChatFormat, Headers())
-    return make_response(context, await parse(raw(body), context, parse_completion), CompletionFormat, Headers())
+    parser, format = (parse_chat, ChatFormat) if route == "chat" else (parse_completion, CompletionFormat)
+    request = await parse(raw(body), context, parser)
+    return make_response(context, request, OpenAiWire(request, format(request), SSE))
 
 
 @pytest.mark.parametrize("route", BODIES)

@@ -3,11 +3,12 @@
 import json
 
 import pytest
+from msgspec.structs import asdict
 
 from app.api.routes.chat import parse_chat
 from app.contract.errors import UnsupportedParameter
 from app.contract.events import Timings, Usage
-from app.streaming.openai_shapes import timing_fields
+from app.streaming.openai_shapes import TimingsAnswer
 from tests.api.serving import client_of, make_app, parse, raw
 from tests.fakes import FakeEngine, Script, tokens_of
 
@@ -90,15 +91,15 @@ async def test_timings_come_once_in_the_last_chunk_or_the_body(path, usage):
 
 
 def test_timings_are_milliseconds_and_tokens_per_second():
-    fields = timing_fields(Usage(12, 20, cached_tokens=4), Timings(0.5, 0.7, 2.7))
-    assert (fields["queue_ms"], fields["cache_n"], fields["prompt_n"], fields["prompt_ms"]) == (500, 4, 8, 200)
-    assert (fields["prompt_per_token_ms"], fields["prompt_per_second"]) == (25, 40)
-    assert (fields["predicted_ms"], fields["predicted_per_token_ms"], fields["predicted_per_second"]) == (2000, 100, 10)
+    timings = TimingsAnswer.of(Usage(12, 20, cached_tokens=4), Timings(0.5, 0.7, 2.7))
+    assert (timings.queue_ms, timings.cache_n, timings.prompt_n, timings.prompt_ms) == (500, 4, 8, 200)
+    assert (timings.prompt_per_token_ms, timings.prompt_per_second) == (25, 40)
+    assert (timings.predicted_ms, timings.predicted_per_token_ms, timings.predicted_per_second) == (2000, 100, 10)
 
 
 def test_timings_of_nothing_are_zero():
-    fields = timing_fields(Usage(4, 0, cached_tokens=4), Timings(0, 0, 0))
-    assert set(fields.values()) == {0, 4}
+    timings = TimingsAnswer.of(Usage(4, 0, cached_tokens=4), Timings(0, 0, 0))
+    assert {*asdict(timings).values()} == {0, 4}
 
 
 async def test_token_ids_are_rejected_on_quire_v1():

@@ -9,8 +9,9 @@ import openai
 import pytest
 
 from app.api.routes.completions import parse_completion
-from app.api.wire.choice_format import CompletionFormat
-from app.api.wire.shown_prompt import Echo, prompt_logprobs_pieces
+from app.api.wire.api_request import ApiRequest
+from app.api.wire.completion_format import CompletionFormat
+from app.api.wire.shown_prompt import Echo, ShownPrompt, prompt_logprobs_pieces
 from app.api.wire.stream_response import WRITE_BYTES
 from app.config.settings import make_config
 from app.contract.errors import UnsupportedParameter
@@ -19,7 +20,7 @@ from app.observe.log import ACCESS_LOGGER, JsonFormatter
 from tests.api.body.test_rejections import check_error
 from tests.api.serving import client_of, connected, load_text, make_app, parse, raw, serving, until
 from tests.fake_port import MODEL_INFO, scores_of
-from tests.fakes import FakeEngine, text_of, turn_loop
+from tests.fakes import FakeEngine, make_request, text_of, turn_loop
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -150,8 +151,9 @@ async def test_the_echo_of_a_text_is_that_text_and_offsets_count_it():
 def test_offsets_count_characters_of_several_tokens_once(text, tokenizer):
     ids = tokenizer.encode(text, add_special_tokens=False)
     scores = Logprobs.of([TokenLogprobs(token_id, -1.0, 1, (), ()) for token_id in ids[1:]], 0)
-    shapes = CompletionFormat(tokenizer.token_bytes, {0: Echo.of(text, ids, tokenizer.token_bytes)})
-    lists = json.loads(b"".join(shapes.logprobs_pieces(0, scores)))
+    shown = ShownPrompt((Echo.of(text, ids, tokenizer.token_bytes),))
+    request = ApiRequest(make_request(logprobs=0), "guide", 1, True, False, (), tokenizer.token_bytes, shown=shown)
+    lists = json.loads(b"".join(CompletionFormat(request).logprobs_pieces(0, scores)))
     before = [b"".join(map(tokenizer.token_bytes, ids[:i])) for i in range(len(ids))]
     assert lists["text_offset"] == [len(part.decode("utf-8", "ignore")) for part in before]
 

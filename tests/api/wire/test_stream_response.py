@@ -4,12 +4,14 @@ import asyncio
 import json
 
 import pytest
-from starlette.datastructures import Headers
 
 from app.api.http.context import StreamTimers
 from app.api.routes.chat import parse_chat
 from app.api.routes.completions import parse_completion
-from app.api.wire.choice_format import ChatFormat, CompletionFormat
+from app.api.wire.chat_format import ChatFormat
+from app.api.wire.completion_format import CompletionFormat
+from app.api.wire.framing import SSE
+from app.api.wire.openai_wire import OpenAiWire
 from app.api.wire.stream_response import make_response
 from app.contract.engine_status import EngineState
 from app.contract.errors import ErrorInfo
@@ -335,7 +337,7 @@ async def test_events_without_text_send_nothing():
     engine = FakeEngine(Script(answer=["", "a", "", "b"]))
     context = (await make_app(engine)).state.context
     completion = await parse(raw({"prompt": "Hi", "stream": True}), context, parse_completion)
-    response = make_response(context, completion, CompletionFormat, Headers())
+    response = make_response(context, completion, OpenAiWire(completion, CompletionFormat(completion), SSE))
     await response({"type": "http"}, asyncio.Queue().get, send)
     assert [message["type"] for message in messages] == ["http.response.start"] + ["http.response.body"] * 2
     assert all(message["body"] for message in messages[1:])
@@ -345,7 +347,8 @@ async def test_events_without_text_send_nothing():
 async def test_a_response_cancelled_at_once_aborts_its_request():
     engine = FakeEngine(held=True)
     context = (await make_app(engine)).state.context
-    response = make_response(context, await parse(raw(streamed()), context, parse_chat), ChatFormat, Headers())
+    request = await parse(raw(streamed()), context, parse_chat)
+    response = make_response(context, request, OpenAiWire(request, ChatFormat(request), SSE))
     task = asyncio.create_task(response({"type": "http"}, asyncio.Queue().get, asyncio.Queue().put))
     await until(lambda: engine.requests)
     task.cancel()

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.wire.api_request import ApiRequest
-from app.api.wire.choice_format import ChatFormat
-from app.api.wire.wire_format import NDJSON, SSE, Chunks, Framing, JsonChoice, json_pieces
+from app.api.wire.chat_format import ChatFormat
+from app.api.wire.framing import NDJSON, SSE, Framing
+from app.api.wire.openai_wire import OpenAiWire
 from app.contract.events import ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from app.streaming.sse_format import SseDecoder
@@ -22,18 +23,23 @@ LOGPROBS = Logprobs.of([TokenLogprobs(5, -math.inf, 2, (6, 5), (-0.25, -9.0))], 
 TOKENS = {5: b"\xe2", 6: b" b"}
 
 
-def request(*, include_usage: bool = False, n: int = 1) -> ApiRequest:
+def request(*, include_usage: bool = False, **params: int) -> ApiRequest:
     return ApiRequest(
-        make_request("chatcmpl-1", n=n), "gu%ide", 1700000000, True, include_usage, (), TOKENS.__getitem__
+        make_request("chatcmpl-1", **params), "gu%ide", 1700000000, True, include_usage, (), TOKENS.__getitem__
     )
 
 
-def chunks(request: ApiRequest, framing: Framing) -> Chunks:
-    return Chunks(request, ChatFormat(request.token_bytes), framing)
+def chunks(request: ApiRequest, framing: Framing) -> OpenAiWire:
+    return OpenAiWire(request, ChatFormat(request), framing)
 
 
-def json_of(request: ApiRequest, choices: list[JsonChoice], usage: Usage) -> bytes:
-    return b"".join(json_pieces(request, ChatFormat(request.token_bytes), choices, usage, FINISHED.timings))
+def json_of(request: ApiRequest, choices: list[tuple[TokenDelta, ChoiceEnd]], usage: Usage) -> bytes:
+    """The JSON body of choices that have one delta each."""
+    wire = chunks(request, SSE)
+    for delta, _ in choices:
+        wire.keep(delta)
+    ends = {delta.choice: end for delta, end in choices}
+    return b"".join(wire.whole(ends, usage, FINISHED.timings).pieces)
 
 
 def delta(text: str, logprobs: Logprobs | None = None, choice: int = 0) -> TokenDelta:
@@ -46,10 +52,12 @@ def event(choice: str, tail: str = "}", index: int = 0) -> bytes:
 
 def test_chat_events_have_exactly_these_bytes():
     encoder = chunks(request(), SSE)
-    assert encoder.first() == event('"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null')
+    assert b"".join(encoder.first()) == event(
+        '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
+    )
     assert encoder.delta(delta(' "ü')) == event('"delta":{"content":" \\"ü"},"logprobs":null,"finish_reason":null')
     assert encoder.finish(FINISHED) == event('"delta":{},"logprobs":null,"finish_reason":"stop"')
-    assert encoder.last(FINISHED.usage, FINISHED.timings) == b""
+    assert encoder.last(FINISHED.usage, FINISHED.timings) == SSE.end
 
 
 @pytest.mark.parametrize(("reason", "shown"), [("repetition", '"repetition"'), ("\n", '"\\n"'), (7, "7"), (0, "0")])
@@ -58,15 +66,14 @@ def test_an_end_has_its_stop_reason(reason, shown):
     assert chunks(request(), SSE).finish(end) == event(
         f'"delta":{{}},"logprobs":null,"finish_reason":"stop","stop_reason":{shown}'
     )
-    choice = JsonChoice(ChatFormat(bytes).text_fields("Hi"), None, end.end)
-    [found] = orjson.loads(json_of(request(), [choice], FINISHED.usage))["choices"]
+    [found] = orjson.loads(json_of(request(), [(delta("Hi"), end.end)], FINISHED.usage))["choices"]
     assert found["stop_reason"] == reason
 
 
 def test_every_choice_has_a_role_its_text_and_an_end():
     encoder = chunks(request(n=2), SSE)
     role = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
-    assert encoder.first() == event(role) + event(role, index=1)
+    assert b"".join(encoder.first()) == event(role) + event(role, index=1)
     text = '"delta":{"content":"x"},"logprobs":null,"finish_reason":null'
     assert encoder.delta(delta("x", choice=1)) == event(text, index=1)
     end = '"delta":{},"logprobs":null,"finish_reason":"stop"'
@@ -76,14 +83,14 @@ def test_every_choice_has_a_role_its_text_and_an_end():
 def test_with_include_usage_chat_events_have_usage_null_and_a_last_one_has_the_counts():
     encoder = chunks(request(include_usage=True), SSE)
     tail = ',"usage":null}'
-    assert encoder.first().endswith((tail + "\n\n").encode())
+    assert b"".join(encoder.first()).endswith((tail + "\n\n").encode())
     assert encoder.delta(delta("x")) == event('"delta":{"content":"x"},"logprobs":null,"finish_reason":null', tail)
     assert encoder.finish(FINISHED) == event('"delta":{},"logprobs":null,"finish_reason":"stop"', tail)
     usage = (
         '"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11,'
         '"prompt_tokens_details":{"cached_tokens":4}}'
     )
-    assert encoder.last(FINISHED.usage, FINISHED.timings) == f"data: {HEAD},{usage}}}\n\n".encode()
+    assert encoder.last(FINISHED.usage, FINISHED.timings) == f"data: {HEAD},{usage}}}\n\n".encode() + SSE.end
 
 
 def test_chat_logprobs_have_openais_shape_and_no_infinity():
@@ -106,8 +113,8 @@ def test_ndjson_is_the_same_payload_on_a_line():
 
 
 def test_a_body_is_one_chat_completion():
-    choices = [JsonChoice(ChatFormat(bytes).text_fields("Hi"), LOGPROBS, ChoiceEnd(FinishReason.STOP))]
-    body = orjson.loads(json_of(request(), choices, FINISHED.usage))
+    choices = [(delta("Hi", LOGPROBS), ChoiceEnd(FinishReason.STOP))]
+    body = orjson.loads(json_of(request(logprobs=2), choices, FINISHED.usage))
     assert body["object"] == "chat.completion"
     assert body["choices"] == [
         {
@@ -130,8 +137,8 @@ def test_a_body_is_one_chat_completion():
 
 def test_a_body_has_its_choices_in_order_and_one_usage():
     choices = [
-        JsonChoice(ChatFormat(bytes).text_fields("a"), None, ChoiceEnd(FinishReason.LENGTH)),
-        JsonChoice(ChatFormat(bytes).text_fields("b"), None, ChoiceEnd(FinishReason.STOP)),
+        (delta("b", choice=1), ChoiceEnd(FinishReason.STOP)),
+        (delta("a"), ChoiceEnd(FinishReason.LENGTH)),
     ]
     body = orjson.loads(json_of(request(n=2), choices, Usage(9, 5)))
     found = [(one["index"], one["message"]["content"], one["finish_reason"]) for one in body["choices"]]

@@ -3,8 +3,9 @@
 import orjson
 
 from app.api.wire.api_request import ApiRequest
-from app.api.wire.choice_format import CompletionFormat
-from app.api.wire.wire_format import SSE, Chunks, JsonChoice, json_pieces
+from app.api.wire.completion_format import CompletionFormat
+from app.api.wire.framing import SSE
+from app.api.wire.openai_wire import OpenAiWire
 from app.contract.events import ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from tests.fakes import make_request as engine_request
@@ -14,18 +15,22 @@ TOKENS = [" a", " aü", "a", "b", "c", "ab"]
 FINISHED = Finished("cmpl-1", 0, ChoiceEnd(FinishReason.LENGTH), Usage(9, 2), Timings(0, 0, 0))
 
 
-def make_request(*, include_usage: bool = False, n: int = 1) -> ApiRequest:
-    return ApiRequest(engine_request("cmpl-1", n=n), "guide", 1700000000, True, include_usage, (), bytes_of)
+def make_request(*, include_usage: bool = False, **params: int) -> ApiRequest:
+    return ApiRequest(engine_request("cmpl-1", **params), "guide", 1700000000, True, include_usage, (), bytes_of)
 
 
-def make_chunks(*, include_usage: bool = False, n: int = 1) -> Chunks:
-    request = make_request(include_usage=include_usage, n=n)
-    return Chunks(request, CompletionFormat(request.token_bytes), SSE)
+def make_chunks(*, include_usage: bool = False, **params: int) -> OpenAiWire:
+    request = make_request(include_usage=include_usage, **params)
+    return OpenAiWire(request, CompletionFormat(request), SSE)
 
 
-def json_of(choices: list[JsonChoice], usage: Usage, n: int = 1) -> bytes:
-    request = make_request(n=n)
-    return b"".join(json_pieces(request, CompletionFormat(request.token_bytes), choices, usage, FINISHED.timings))
+def json_of(choices: list[tuple[TokenDelta, FinishReason]], usage: Usage, **params: int) -> bytes:
+    """The JSON body of choices that have one delta each."""
+    wire = make_chunks(**params)
+    for delta, _ in choices:
+        wire.keep(delta)
+    ends = {delta.choice: ChoiceEnd(reason) for delta, reason in choices}
+    return b"".join(wire.whole(ends, usage, FINISHED.timings).pieces)
 
 
 def bytes_of(token_id: int) -> bytes:
@@ -39,7 +44,7 @@ def logprobs_of(*tokens: str) -> Logprobs:
 
 def test_completion_events_have_exactly_these_bytes():
     chunks = make_chunks()
-    assert chunks.first() == b""
+    assert b"".join(chunks.first()) == b""
     assert chunks.delta(TokenDelta("cmpl-1", 0, 1, (5,), " a")) == (
         f'data: {HEAD},"choices":[{{"index":0,"text":" a","logprobs":null,"finish_reason":null}}]}}\n\n'.encode()
     )
@@ -47,7 +52,7 @@ def test_completion_events_have_exactly_these_bytes():
     assert chunks.finish(FINISHED) == (
         f'data: {HEAD},"choices":[{{"index":0,"text":"","logprobs":null,"finish_reason":"length"}}]}}\n\n'.encode()
     )
-    assert chunks.last(FINISHED.usage, FINISHED.timings) == b""
+    assert chunks.last(FINISHED.usage, FINISHED.timings) == SSE.end
 
 
 def test_with_include_usage_completion_events_have_usage_null_and_a_last_one_the_counts():
@@ -57,7 +62,7 @@ def test_with_include_usage_completion_events_have_usage_null_and_a_last_one_the
         '"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11,'
         '"prompt_tokens_details":{"cached_tokens":0}}'
     )
-    assert chunks.last(FINISHED.usage, FINISHED.timings) == f"data: {HEAD},{usage}}}\n\n".encode()
+    assert chunks.last(FINISHED.usage, FINISHED.timings) == f"data: {HEAD},{usage}}}\n\n".encode() + SSE.end
 
 
 def test_completion_logprobs_are_parallel_lists_with_offsets_across_chunks():
@@ -83,13 +88,14 @@ def test_text_offsets_are_counted_per_choice():
     choices = [orjson.loads(chunk.removeprefix(b"data: "))["choices"][0] for chunk in found]
     assert [choice["index"] for choice in choices] == [0, 1, 0, 1]
     assert [choice["logprobs"]["text_offset"] for choice in choices[:3]] == [[0], [0], [2]]
-    complete = [JsonChoice({"text": "ab"}, logprobs_of("a", "b"), ChoiceEnd(FinishReason.STOP))] * 2
-    body = orjson.loads(json_of(complete, Usage(9, 4), n=2))
+    deltas = [TokenDelta("cmpl-1", choice, 1, (3, 4), "ab", logprobs_of("a", "b")) for choice in (0, 1)]
+    body = orjson.loads(json_of([(one, FinishReason.STOP) for one in deltas], Usage(9, 4), n=2, logprobs=1))
     assert [(one["index"], one["logprobs"]["text_offset"]) for one in body["choices"]] == [(0, [0, 1]), (1, [0, 1])]
 
 
 def test_a_body_is_one_text_completion():
-    body = orjson.loads(json_of([JsonChoice({"text": "ab"}, None, ChoiceEnd(FinishReason.LENGTH))], FINISHED.usage))
+    delta = TokenDelta("cmpl-1", 0, 1, (5,), "ab")
+    body = orjson.loads(json_of([(delta, FinishReason.LENGTH)], FINISHED.usage))
     assert body == {
         "id": "cmpl-1",
         "object": "text_completion",
@@ -113,8 +119,9 @@ def test_the_sampled_token_is_always_in_top_logprobs():
         ((other, name), (-0.25, -3.0), {"b": -0.25, "c": -3.0}),
     ):
         logprobs = Logprobs.of([TokenLogprobs(name, -3.0, 2, best, values)], len(best))
-        chunk = make_chunks().delta(TokenDelta("cmpl-1", 0, 1, (name,), "c", logprobs))
+        delta = TokenDelta("cmpl-1", 0, 1, (name,), "c", logprobs)
+        chunk = make_chunks().delta(delta)
         lists = orjson.loads(chunk.removeprefix(b"data: "))["choices"][0]["logprobs"]
         assert lists["top_logprobs"] == [expected]
-        body = json_of([JsonChoice({"text": "c"}, logprobs, ChoiceEnd(FinishReason.STOP))], FINISHED.usage)
+        body = json_of([(delta, FinishReason.STOP)], FINISHED.usage, logprobs=len(best))
         assert orjson.loads(body)["choices"][0]["logprobs"] == lists

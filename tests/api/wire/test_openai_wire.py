@@ -1,13 +1,16 @@
-"""Framings, and `stream_options.continuous_usage_stats`: token counts in every chunk, as in vLLM."""
+"""`stream_options.continuous_usage_stats`: token counts in every chunk, as in vLLM; and errors in a stream."""
 
 import json
 
 import pytest
-from starlette.datastructures import Headers
 
-from app.api.wire.wire_format import NDJSON, SSE, choose_framing
+from app.api.wire.api_request import ApiRequest
+from app.api.wire.chat_format import ChatFormat
+from app.api.wire.framing import NDJSON, SSE
+from app.api.wire.openai_wire import OpenAiWire
+from app.contract.errors import ErrorInfo
 from tests.api.serving import client_of, make_app
-from tests.fakes import FakeEngine
+from tests.fakes import FakeEngine, make_request
 
 BODIES = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": 'Say "usage":null}'}]},
@@ -53,26 +56,10 @@ async def test_without_continuous_usage_no_chunk_has_counts(path, options, usage
     assert {str(found) for index, found in usages if index is not None} == {str(usage)}
 
 
-def test_sse_is_one_event_per_payload():
-    payload = '{"text":"über"}'.encode()
-    assert SSE.wrap(payload) == b"data: " + payload + b"\n\n"
-
-
-def test_ndjson_is_one_line_per_payload_without_an_end_marker():
-    assert NDJSON.wrap(b"{}") == b"{}\n"
-    assert (NDJSON.heartbeat, NDJSON.end) == (b"\n", b"")
-
-
-@pytest.mark.parametrize(
-    ("accept", "framing"),
-    [
-        (None, SSE),
-        ("*/*", SSE),
-        ("text/event-stream", SSE),
-        ("application/json", SSE),
-        ("application/x-ndjson", NDJSON),
-        ("text/html, Application/X-NDJSON; q=0.9", NDJSON),
-    ],
-)
-def test_the_accept_header_chooses_the_framing(accept, framing):
-    assert choose_framing(Headers({} if accept is None else {"accept": accept})) is framing
+@pytest.mark.parametrize(("framing", "after"), [(SSE, "\n\n"), (NDJSON, "\n")], ids=["SSE", "NDJSON"])
+def test_an_error_is_one_line_for_every_client(framing, after):
+    request = ApiRequest(make_request(), "guide", 1700000000, True, False, (), bytes)
+    wire = OpenAiWire(request, ChatFormat(request), framing)
+    event = wire.error(ErrorInfo("engine_error", "It\u2028broke\x85.")).decode()
+    assert event.endswith(after) and len(event.splitlines()) == len(after)
+    assert json.loads(event.removeprefix("data: "))["error"]["message"] == "It\u2028broke\x85."

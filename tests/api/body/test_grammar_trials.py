@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from app.api.http.grammar_trials import EXPENSIVE_A_MINUTE, GrammarTrials
+from app.api.body.grammar_trials import EXPENSIVE_A_MINUTE, GrammarTrials
 from app.contract.errors import (
     Draining,
     EngineFailed,

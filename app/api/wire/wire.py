@@ -1,0 +1,63 @@
+"""The seam between an answer and the bytes of one API: all that a response knows of the API that it speaks.
+
+OpenAI's is `openai_wire`. Another API is a folder of its own beside this room, with its fields, their conversion, its
+wire and its routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from app.contract.errors import ErrorInfo
+from app.contract.events import ChoiceEnd, Finished, PromptScored, Timings, TokenDelta, Usage
+
+
+class JsonBody(NamedTuple):
+    """One JSON body, in pieces that take a millisecond each.
+
+    `num_bytes` is the memory of what they are made of. It is None for a body that is short, as one of text alone: that
+    is sent at once, with its length.
+    """
+
+    pieces: Iterator[bytes]
+    num_bytes: int | None
+
+
+class Wire(Protocol):
+    """Writes one response, either as a stream or as one JSON body. One owner, on the loop.
+
+    The bytes of a stream are complete events or lines; b"" says nothing.
+    """
+
+    @property
+    def media_type(self) -> str:
+        """The media type of a stream."""
+
+    @property
+    def heartbeat(self) -> bytes:
+        """What a stream sends while it has nothing to send."""
+
+    def first(self, scored: PromptScored | None = None) -> Iterator[bytes]:
+        """Yield what a stream begins with, in pieces that take a millisecond each.
+
+        Called with the first event of the engine, or with each prompt whose tokens are scored.
+        """
+
+    def delta(self, delta: TokenDelta) -> bytes:
+        """Return what new tokens are in a stream."""
+
+    def finish(self, finished: Finished) -> bytes:
+        """Return what the end of a choice is in a stream."""
+
+    def last(self, usage: Usage, span: Timings) -> bytes:
+        """Return what ends a stream whose choices have all ended."""
+
+    def error(self, error: ErrorInfo) -> bytes:
+        """Return what ends a stream that has failed."""
+
+    def keep(self, event: TokenDelta | PromptScored) -> None:
+        """Take what a JSON body is made of."""
+
+    def whole(self, ends: Mapping[int, ChoiceEnd], usage: Usage, span: Timings) -> JsonBody:
+        """Return the JSON body, of choices that have all ended and whose events were kept."""
