@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import torch
 
 from app import LLM
+from app.commands.measuring.throughput import machine
 from app.commands.options import Parser
-from app.commands.throughput import machine
 from app.contract.admission import admit
 from app.contract.errors import CannotStart, QuireError
 from app.contract.events import Finished

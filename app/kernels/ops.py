@@ -85,9 +85,10 @@ class PagedBatch:
     is never written to the cache.
 
     On a GPU, where a captured step serves many batches, `num_tokens` is the number of all rows, padding has position
-    -1 in state row 0, the integers are int32, and `work` lists what attention has to do (kernels/triton/work.py); it is
-    None in a step in which every row is a sequence of its own and samples from its own logits. `num_splits` is among
-    how many programs attention is shared out: each row's of such a step, in any other that of all rows which decode.
+    -1 in state row 0, the integers are int32, and `work` lists what attention has to do
+    (kernels/triton/attention/work.py); it is None in a step in which every row is a sequence of its own and samples
+    from its own logits. `num_splits` is among how many programs attention is shared out: each row's of such a step, in
+    any other that of all rows which decode.
     """
 
     num_tokens: int

@@ -1,6 +1,7 @@
-"""Files have at most 400 lines and functions at most 60, and public names have docstrings."""
+"""Files have at most 400 lines, functions at most 60 and folders at most 20 modules; public names have docstrings."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 from tests.house.source import ROOT, Module, modules
@@ -8,6 +9,7 @@ from tests.house.source import ROOT, Module, modules
 FOLDERS = ("app", "benchmarks", "tests", "tools", "training")
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
+MAX_MODULES = 20
 PYTHON = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 STATIC = ROOT / "app/static"
 PAGE = sorted(
@@ -27,6 +29,11 @@ def test_functions_are_at_most_60_lines():
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and (node.end_lineno or 0) - node.lineno >= MAX_FUNCTION_LINES
     ] == []  # fmt: skip
+
+
+def test_folders_of_the_package_have_at_most_20_modules():
+    sizes = Counter(module.path.parent for module in modules() if module.path.stem != "__init__")
+    assert {folder: size for folder, size in sizes.items() if size > MAX_MODULES} == {}
 
 
 def test_public_names_have_docstrings():

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from app.kernels.ops import LinearWeight, PagedBatch, Weight
-from app.kernels.triton import matvec
-from app.kernels.triton.attention import PagedAttention
+from app.kernels.triton.attention.paged_attention import PagedAttention
+from app.kernels.triton.layers import matvec
 from app.kernels.triton.triton_ops import Products, TritonOps, plain
 
 

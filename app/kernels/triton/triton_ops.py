@@ -14,10 +14,10 @@ from torch import Tensor
 
 from app.kernels.ops import LinearWeight, PagedBatch, Weight
 from app.kernels.triton import blocks as block_copies
-from app.kernels.triton import norm, rotate, silu_mul
-from app.kernels.triton.attention import PagedAttention
-from app.kernels.triton.matmul import make_workspace, matmul
-from app.kernels.triton.work import MixedWork
+from app.kernels.triton.attention.paged_attention import PagedAttention
+from app.kernels.triton.attention.work import MixedWork
+from app.kernels.triton.layers import norm, rotate, silu_mul
+from app.kernels.triton.layers.matmul import make_workspace, matmul
 
 
 class Products(Protocol):

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from app.commands.answers.streamed_text import AnswerEnd, Messages, TextStream
 from app.commands.dialog.responder import ModelChoice
-from app.commands.streamed_text import AnswerEnd, Messages, TextStream
 from app.contract.errors import ConfigurationError
 from app.contract.events import ChoiceEnd
 

@@ -27,9 +27,9 @@ from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.masks import MaskBuffers
 from app.engine.execute.worker_masks import make_masks
 from app.engine.schedule.limits import SchedulerLimits
-from app.kernels.triton.attention import PagedAttention
+from app.kernels.triton.attention.paged_attention import PagedAttention
 from app.kernels.triton.fusing_ops import FusingOps
-from app.kernels.triton.matvec import MAX_ROWS
+from app.kernels.triton.layers.matvec import MAX_ROWS
 from app.kernels.triton.triton_ops import CublasProducts, InvariantProducts, TritonOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import DTYPES, Allocate
