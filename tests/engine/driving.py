@@ -138,7 +138,6 @@ class LogitRecorder:
         engine.runner = self
 
     def launch(self, plan: StepPlan) -> InFlight:
-        """See CpuRunner.launch."""
         self._plan = plan
         for start in plan.row_starts:
             choice = (-start.choice,) if start.sampling.num_sequences > 1 else ()
@@ -155,7 +154,6 @@ class LogitRecorder:
         return in_flight
 
     def run(self, inputs: StepInputs) -> Tensor:
-        """See HostGraph.run."""
         logits_RV = self._graph.run(inputs)
         positions = [
             (chunk.token_ids[offset], self._prompts[chunk.sequence_id], chunk.start + offset)

@@ -44,7 +44,6 @@ class TimedRunner:
         engine.runner = self
 
     def launch(self, plan: StepPlan) -> InFlight:
-        """See CpuRunner.launch."""
         self.plans.append(plan)
         return TimedStep(self._runner.launch(plan))
 
@@ -57,7 +56,6 @@ class TimedStep:
         self._in_flight = in_flight
 
     def wait(self) -> StepResult:
-        """See InFlight.wait."""
         return replace(self._in_flight.wait(), duration_s=seconds(self.plan), transfer_s=0.0)
 
 

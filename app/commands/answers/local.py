@@ -153,21 +153,19 @@ class LocalModels:
 
     @property
     def model(self) -> ModelChoice:
-        """See Responder.model."""
         return ModelChoice(served_name(self._config.model), self._model.context)
 
     def answer(self, messages: Messages) -> TextStream:
-        """See Responder.answer."""
         return self._model.chat(messages, self._params)
 
     def models(self) -> Sequence[ModelChoice]:
-        """See Responder.models: those that are stored on this machine and can be served."""
+        """Return the models that are stored on this machine and can be served."""
         from app.commands.stored_models import stored_models  # reads the folders of the hub's library
 
         return [ModelChoice(stored.name) for stored in stored_models() if stored.reason is None]
 
     def use(self, name: str) -> None:
-        """See Responder.use: the model is loaded anew, after the one before has ended."""
+        """End the model that is loaded, and load another one."""
         named = replace(self._config.model, model=name, revision=None, served_model_name=None, chat_template=None)
         config = replace(self._config, model=named)
         opened = OpenedModel.open(named)  # one that is refused changes nothing

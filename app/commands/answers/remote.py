@@ -58,11 +58,9 @@ class RemoteModels:
 
     @property
     def model(self) -> ModelChoice:
-        """See Responder.model."""
         return self._chosen or next(iter(self._listing.models), ModelChoice("the server's model"))
 
     def answer(self, messages: Messages) -> TextStream:
-        """See Responder.answer."""
         if not self._listing.models:  # it may have been loading one
             self._listing = listed_models(self._url, self._key)
         named = {"model": self.model.name} if self._chosen or self._listing.models else {}
@@ -72,12 +70,11 @@ class RemoteModels:
         return self._answer(messages, {**named, **fields})
 
     def models(self) -> Sequence[ModelChoice]:
-        """See Responder.models: those that the server lists now."""
+        """Return the models that the server lists now."""
         self._listing = listed_models(self._url, self._key)
         return self._listing.models
 
     def use(self, name: str) -> None:
-        """See Responder.use."""
         self._listing = listed_models(self._url, self._key)
         self._choose(name)
 

@@ -55,14 +55,13 @@ STYLES = {
 
 
 class ReasoningMachine:
-    """Separates reasoning from the text behind it; `style` is resolved."""
+    """Implements `Machine`: separates reasoning from the text behind it; `style` is resolved."""
 
     def __init__(self, style: ReasoningStyle, is_inside: bool) -> None:
         self._style = style
         self._is_inside = is_inside
 
     def read(self, reader: Reader) -> Reading[None]:
-        """See `Machine`."""
         reader.keep()
         yield from reader.skip()
         if self._is_inside or (yield from reader.accept(self._style.open)):

@@ -11,8 +11,8 @@ from app.client.client import ServerRefused
 from app.commands.answers.remote import sse_answer
 from app.commands.answers.streamed_text import AnswerEnd, read_stream
 from app.config.base_url import read_base_url
-from tests.commands.dialog.scripted_model import ended
 from tests.commands.answers.foreign_server import JSON, ForeignServer, Said, foreign_server
+from tests.commands.dialog.scripted_model import ended
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 CUT = "the connection to the server was lost before the end of the answer"

@@ -15,11 +15,9 @@ class FakeHistory:
     is_saved = False
 
     def typed(self) -> str:
-        """See History.typed."""
         return self.line
 
     def save(self) -> None:
-        """See History.save."""
         self.is_saved = True
 
 

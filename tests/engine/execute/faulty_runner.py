@@ -44,7 +44,6 @@ class FaultyRunner:
         """Called when the engine waits for a launched step, before the result is returned."""
 
     def launch(self, plan: StepPlan) -> InFlight:
-        """See Runner.launch."""
         try:
             self.before_launch(plan)
             if plan.moves_blocks:
@@ -64,31 +63,25 @@ class FaultyRunner:
 
     @property
     def masks(self) -> Masks:
-        """See Runner.masks."""
         return self._runner.masks
 
     @property
     def num_graphs(self) -> int:
-        """See Runner.num_graphs."""
         return self._runner.num_graphs
 
     @property
     def num_graph_shapes(self) -> int:
-        """See Runner.num_graph_shapes."""
         return self._runner.num_graph_shapes
 
     @property
     def num_graph_failures(self) -> int:
-        """See Runner.num_graph_failures."""
         return self._runner.num_graph_failures
 
     @property
     def has_idle_work(self) -> bool:
-        """See Runner.has_idle_work."""
         return self._runner.has_idle_work
 
     def work_idly(self) -> None:
-        """See Runner.work_idly."""
         self._runner.work_idly()
 
 
@@ -101,15 +94,12 @@ class FaultyStep:
 
     @property
     def plan(self) -> StepPlan:
-        """See InFlight."""
         return self.step.plan
 
     @property
     def run_ahead(self) -> int:
-        """See InFlight."""
         return self.step.run_ahead
 
     def wait(self) -> StepResult:
-        """See InFlight.wait."""
         self.runner.before_result(self.plan)
         return self.step.wait()

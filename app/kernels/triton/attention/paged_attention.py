@@ -87,7 +87,7 @@ class PagedAttention:
         *,
         out: Tensor,
     ) -> None:
-        """See Ops.paged_attention."""
+        """Compute `Ops.paged_attention`."""
         step = (q_TNH, k_cache_BKGH, v_cache_BKGH, batch.block_tables_SB, batch.positions_T, batch.state_rows_T)
         work, grids = batch.work, self.grids
         if work is None:

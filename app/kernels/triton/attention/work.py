@@ -91,7 +91,7 @@ class MixedWork:
 
     @property
     def sizes(self) -> Sizes:
-        """See Sizes."""
+        """How long the lists may become."""
         grids = self.grids
         many = grids.mixed_programs[-1]
         slots = many * (SLOTS_PER_PROGRAM if grids.split_tokens is None else FIXED_SLOTS_PER_PROGRAM)
