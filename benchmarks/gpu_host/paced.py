@@ -28,6 +28,7 @@ from app.models.weights import DecoderWeights
 from app.text.grammar.cache import GrammarCache
 from benchmarks.gpu_host.device import PacedDevice
 from benchmarks.gpu_host.step_times import STEP_TIMES
+from benchmarks.passing_runner import PassingRunner
 
 
 class NoWeights:
@@ -40,35 +41,15 @@ class NoWeights:
         """Leave `out` as it is."""
 
 
-class PacedRunner:
-    """Implements `Runner` by another one; the device hears of each plan before."""
+class PacedRunner(PassingRunner):
+    """Tells the device of each plan before another runner gets it."""
 
     def __init__(self, runner: Runner, device: PacedDevice) -> None:
         self._runner, self._device = runner, device
-        self.masks = runner.masks
 
     def launch(self, plan: StepPlan) -> InFlight:
         self._device.expect(plan)
-        return self._runner.launch(plan)
-
-    @property
-    def num_graphs(self) -> int:
-        return self._runner.num_graphs
-
-    @property
-    def num_graph_shapes(self) -> int:
-        return self._runner.num_graph_shapes
-
-    @property
-    def num_graph_failures(self) -> int:
-        return self._runner.num_graph_failures
-
-    @property
-    def has_idle_work(self) -> bool:
-        return self._runner.has_idle_work
-
-    def work_idly(self) -> None:
-        self._runner.work_idly()
+        return super().launch(plan)
 
 
 class PacedBackend(GpuBackend):
