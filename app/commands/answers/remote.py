@@ -31,10 +31,14 @@ Answer = Callable[[Messages, dict[str, Any]], TextStream]
 
 
 class Listing(NamedTuple):
-    """What a server says of its models, and whether it is Quire, which knows fields that others reject."""
+    """What a server says of its models, and whether it is Quire, which knows fields that others reject.
+
+    A server without such a route never `can_list` them; one that loads its model can, later.
+    """
 
     models: Sequence[ModelChoice] = ()
     is_quire: bool = False
+    can_list: bool = True
 
 
 class RemoteModels:
@@ -61,7 +65,7 @@ class RemoteModels:
         return self._chosen or next(iter(self._listing.models), ModelChoice("the server's model"))
 
     def answer(self, messages: Messages) -> TextStream:
-        if not self._listing.models:  # it may have been loading one
+        if not self._listing.models and self._listing.can_list:  # it may have been loading one
             self._listing = listed_models(self._url, self._key)
         named = {"model": self.model.name} if self._chosen or self._listing.models else {}
         fields = {**CHAT_LIMITS, **self._fields}
@@ -105,9 +109,9 @@ def listed_models(url: BaseUrl, key: str | None) -> Listing:
     if response.status in _KEY_STATUSES:
         raise refusal(response.status, body)
     try:
-        listed = [each for each in json.loads(body)["data"] if isinstance(each, dict) and each.get("id")]
+        listed = [each for each in json.loads(body)["data"] or () if isinstance(each, dict) and each.get("id")]
     except (ValueError, LookupError, TypeError, RecursionError):
-        return Listing()
+        return Listing(can_list=response.status >= 500)
     models = [ModelChoice(str(each["id"]), count_of(each.get("max_model_len"))) for each in listed]
     return Listing(models, is_quire=any(each.get("owned_by") == "quire" for each in listed))
 

@@ -23,12 +23,16 @@ class Said(NamedTuple):
 
 
 class ForeignServer:
-    """Says the same to each request for models and for answers; keeps the bodies that it was sent."""
+    """Says the same to each request for models and for answers; keeps the bodies that it was sent.
+
+    `num_listed` counts the requests for models.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.listing = Said("", 404, "text/html")
         self.answer = Said()
+        self.num_listed = 0
         self.bodies: list[dict[str, Any]] = []
 
     def list(self, *models: object) -> None:
@@ -47,6 +51,7 @@ def foreign_server() -> Iterator[ForeignServer]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            server.num_listed += 1
             self._say(server.listing)
 
         def do_POST(self) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from app.client.protocol import WINDOW
 from app.commands.answers.answer_end import CHAT_LIMITS
-from app.commands.answers.remote import RemoteModels, listed_models, sse_answer, websocket_answer
+from app.commands.answers.remote import Listing, RemoteModels, listed_models, sse_answer, websocket_answer
 from app.commands.answers.streamed_text import read_stream
 from app.config.base_url import BaseUrl, read_base_url
 from app.contract.errors import ConfigurationError, QuireError
@@ -120,12 +120,26 @@ def test_fields_of_quire_are_sent_to_quire_alone(foreign: ForeignServer) -> None
     assert sent(foreign) == {"model": "guide", "top_p": 0.5, **CHAT_LIMITS}
 
 
-def test_a_server_that_has_loaded_its_model_meanwhile_is_asked_for_it_again(foreign: ForeignServer) -> None:
+@pytest.mark.parametrize("body", ["", '{"data": []}', '{"data": null}', '{"error": {"message": "Loading model"}}'])
+def test_a_server_that_has_loaded_its_model_meanwhile_is_asked_for_it_again(foreign: ForeignServer, body: str) -> None:
+    foreign.listing = Said(body, 200 if "data" in body else 503)
     models = RemoteModels(base(foreign.url), None, partial(sse_answer, base(foreign.url), None), {}, None)
     assert models.model.name == "the server's model"
     foreign.list({"id": "late", "max_model_len": 9})
     assert "".join(models.answer(MESSAGES)) == "Hello"
     assert foreign.bodies[-1]["model"] == "late" and models.model == ("late", 9)
+    assert "".join(models.answer(MESSAGES)) == "Hello" and foreign.num_listed == 2
+
+
+@pytest.mark.parametrize("said", [Said("", 404, "text/html"), Said("", 405), Said("<html>", 200, "text/html")])
+def test_a_server_without_a_list_of_models_is_asked_for_it_once(foreign: ForeignServer, said: Said) -> None:
+    foreign.listing = said
+    models = RemoteModels(base(foreign.url), None, partial(sse_answer, base(foreign.url), None), {}, None)
+    for _ in range(3):
+        assert "".join(models.answer(MESSAGES)) == "Hello"
+    assert foreign.num_listed == 1 and "model" not in foreign.bodies[-1]
+    foreign.list({"id": "late"})
+    assert [model.name for model in models.models()] == ["late"]  # the user has asked
 
 
 @pytest.mark.parametrize(
@@ -145,7 +159,7 @@ def test_of_lists_of_other_servers_the_names_are_read(foreign: ForeignServer, da
 @pytest.mark.parametrize("body", ["<html>", "[]", "7", "[" * 100_000])
 def test_what_is_no_list_of_models_is_none(foreign: ForeignServer, body: str) -> None:
     foreign.listing = Said(body, 200, "text/html")
-    assert listed_models(base(foreign.url), None) == ((), False)
+    assert listed_models(base(foreign.url), None) == Listing(can_list=False)
 
 
 def test_a_wrong_key_is_told_before_the_first_question() -> None:
