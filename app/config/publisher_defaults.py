@@ -107,7 +107,7 @@ def _words(name: str) -> list[str]:
 
 
 def _is_point(text: str, place: int) -> bool:
-    """Whether there is a decimal point, as in 3.1, and not the point before an ending or a type of weights."""
+    """Return whether there is a decimal point, as in 3.1, and not the point before an ending or a type of weights."""
     return text[place] == "." and text[:place][-1:].isdecimal() and text[place + 1 :][:1].isdecimal()
 
 

@@ -181,7 +181,7 @@ class EngineThread:
         return report
 
     def _may_go_on(self) -> bool:
-        """Whether the thread has not been stopped; commands posted before `stop` are still carried out."""
+        """Return whether the thread has not been stopped; commands posted before `stop` are still carried out."""
         with self._wake:
             return self._end is None and (bool(self._inbox) or not self._is_stopping)
 

@@ -1,4 +1,7 @@
-"""Public names have docstrings, except methods whose class inherits or implements one that is documented."""
+"""Public names have docstrings, except methods whose class inherits or implements one that is documented.
+
+Those of functions begin with a verb; a property is a thing, and may begin with its name.
+"""
 
 import ast
 import re
@@ -6,10 +9,15 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.house.source import Module, dotted, modules
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 IMPLEMENTS = re.compile(r"Implements [^.:;(]*")  # how the docstring of a class begins, with the names in backquotes
+NO_VERB = re.compile(
+    r"(?:An?|All|At|Before|By|For|How|If|In|No|On|One|Some|That|The|This|Under|What|Where|Whether|Which)\b|[^A-Z]"
+)
 
 
 def test_public_names_have_docstrings():
@@ -37,6 +45,25 @@ class Other:
 """
     found = without_docstring(Module("x", Path("x"), ast.parse(source)))
     assert [line.rpartition(" ")[2] for line in found] == ["sink", "linear"]
+
+
+def test_docstrings_of_functions_begin_with_a_verb():
+    assert [line for module in modules() for line in without_verb(module.tree)] == []
+
+
+@pytest.mark.parametrize("words", ["The x.", "Whether y.", "out = x.", "32 bits."])
+def test_a_planted_docstring_without_a_verb_is_found(words):
+    assert without_verb(ast.parse(f"def f():\n    '{words}'")) == [f"f: {words}"]
+    assert without_verb(ast.parse(f"@property\ndef f(self):\n    '{words}'\ndef g():\n    'Return x.'")) == []
+
+
+def without_verb(tree: ast.Module) -> list[str]:
+    """The functions, but for properties, whose docstring does not begin with a verb."""
+    return [
+        f"{node.name}: {docstring}" for node in ast.walk(tree) if isinstance(node, Function)
+        if not any(dotted(item).endswith("property") for item in node.decorator_list)
+        and (docstring := ast.get_docstring(node)) and NO_VERB.match(docstring)
+    ]  # fmt: skip
 
 
 def without_docstring(module: Module) -> list[str]:

@@ -120,7 +120,7 @@ class CompletionFormat:
         return token_name(self._token_bytes(token_id))
 
     def _best_by_name(self, token: TokenLogprobs) -> dict[str, float]:
-        """Names are not unique: the best token of a name counts, but the sampled token always does."""
+        """Return the best token of each name, which several may have; the sampled token always counts."""
         by_name: dict[str, float] = {}
         for token_id, logprob in zip(token.top_token_ids, token.top_logprobs, strict=True):
             by_name.setdefault(self._name(token_id), finite(logprob))

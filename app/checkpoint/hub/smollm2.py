@@ -41,7 +41,7 @@ def local_file() -> Path:
 
 
 def is_there() -> bool:
-    """Whether the model was downloaded. It gets its name only after its digest was checked."""
+    """Return whether the model was downloaded. It gets its name only after its digest was checked."""
     folder = home_cache()
     file = folder / NAME / FILE if folder is not None else None
     return file is not None and file.is_file() and file.stat().st_size == FILE_EXPECTED.num_bytes

@@ -190,7 +190,7 @@ class RemoteSequences:
         self.receive(lambda: not any(sequence.number in self._takes for sequence in sequences), until)
 
     def is_awaited(self, sequence: RemoteSequence) -> bool:
-        """Whether the process may still write masks of a sequence, which may have ended."""
+        """Return whether the process may still write masks of a sequence, which may have ended."""
         return sequence.number in self.late or sequence.number in self._ending
 
     def masks(self) -> Words:

@@ -269,7 +269,7 @@ def _drawn(draws: Draws, sequence: RemoteSequence, token_ids: Sequence[int]) -> 
 
 
 def _is_complete(draws: Draws, sequence: RemoteSequence, drawn: Sequence[int]) -> bool:
-    """Whether what was drawn is known to be the end of the answer: all of it equals the draft."""
+    """Return whether what was drawn is known to be the end of the answer: all of it equals the draft."""
     drafted = sequence.drafted
     if not draws.guess or drafted is None or not drafted.is_complete or len(drawn) <= drafted.count:
         return False
@@ -277,7 +277,7 @@ def _is_complete(draws: Draws, sequence: RemoteSequence, drawn: Sequence[int]) -
 
 
 def _is_last(sequence: RemoteSequence, tokens: Sequence[int]) -> bool:
-    """Whether an answer has as many tokens as it may have."""
+    """Return whether an answer has as many tokens as it may have."""
     return sequence.max_tokens is not None and len(sequence.tokens) + len(tokens) >= sequence.max_tokens
 
 

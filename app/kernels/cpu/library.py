@@ -194,7 +194,7 @@ def _file_name(name: str) -> str:
 
 
 def is_whole(file: Path) -> bool:
-    """Whether a library is there from its beginning to its end; using half of one would kill the process."""
+    """Return whether a library is there from its beginning to its end; using half of one would kill the process."""
     try:
         size = file.stat().st_size
         with file.open("rb") as stream:

@@ -26,10 +26,10 @@ class Products(Protocol):
     num_bytes: int
 
     def linear(self, x_TX: Tensor, weight: LinearWeight, out: Tensor) -> None:
-        """out = x · weightᵀ + bias."""
+        """Compute out = x · weightᵀ + bias."""
 
     def logits(self, x_RD: Tensor, weight: LinearWeight, out: Tensor) -> None:
-        """out, in float32 whatever x is, = x · weightᵀ."""
+        """Compute out = x · weightᵀ, in float32 whatever x is."""
 
 
 class CublasProducts:

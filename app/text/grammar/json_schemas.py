@@ -82,7 +82,7 @@ def _schemas(schema: object) -> Iterator[dict[str, Any]]:
 
 
 def _combines(schema: dict[str, Any]) -> bool:
-    """Whether several schemas may speak of the properties of one object, or one that `_schemas` does not yield."""
+    """Return whether several schemas may speak of one object's properties, or one that `_schemas` does not yield."""
     target = schema.get("$ref")
     if isinstance(target, str) and target != "#" and not target.startswith(DEFINITIONS):
         return True

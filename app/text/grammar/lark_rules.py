@@ -195,7 +195,7 @@ class _Reader:
         return open_bodies[0].part()
 
     def _goes_on(self) -> bool:
-        """Whether a further alternative follows on the next line that has anything."""
+        """Return whether a further alternative follows on the next line that has anything."""
         while (match := _TOKEN.match(self._text, self._at)) is not None and match.lastgroup in ("blank", "line"):
             self._at = match.end()
         return match is not None and match[0] == "|"

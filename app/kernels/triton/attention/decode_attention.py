@@ -224,7 +224,7 @@ def decode_attention(
     one_launch: bool = True,
     out: Tensor,
 ) -> None:
-    """Attention of every row, each of another sequence: out[T, N, H].
+    """Compute attention of every row, each of another sequence: out[T, N, H].
 
     A row at position -1 gets zeros. The cache may be of type float8_e4m3fn. For `partials` and `counters` see
     `scratch_sizes`.

@@ -58,7 +58,7 @@ class AttentionGrids:
         return max(1, num_rows // self.tile_tokens)
 
     def is_full(self, num_rows: int) -> bool:
-        """Whether unsplit rows of a decode step give every processor enough programs."""
+        """Return whether unsplit rows of a decode step give every processor enough programs."""
         return num_rows * self.num_kv_heads >= ENOUGH_PROGRAMS * self.num_processors
 
     def decode_splits(self, num_rows: int, longest: int) -> int:
@@ -85,7 +85,7 @@ class AttentionGrids:
         return sorted({self.decode_splits(num_rows, context) for context in contexts})
 
     def _deterministic_splits(self, num_rows: int, longest: int) -> int:
-        """The splits that the longest context has, but where one program per row keeps the GPU busy: 1."""
+        """Return the splits that the longest context has, but where one program per row keeps the GPU busy: 1."""
         assert self.split_tokens is not None
         if longest <= WHOLE_TOKENS and self.is_full(num_rows):
             return 1
@@ -95,5 +95,5 @@ class AttentionGrids:
 
 
 def _power_from(number: int) -> int:
-    """The least power of two from a number on."""
+    """Return the least power of two from a number on."""
     return 1 << max(0, number - 1).bit_length()

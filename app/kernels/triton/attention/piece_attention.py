@@ -176,7 +176,7 @@ def piece_attention(
     split_tokens: int | None = None,
     out: Tensor,
 ) -> None:
-    """Attention of the rows that have pieces: out[T, N, H]; other rows are left alone.
+    """Compute attention of the rows that have pieces: out[T, N, H]; other rows are left alone.
 
     `work` says how many pieces of the list there are (see triton/work.py), which `num_programs` programs of each key
     head share out: any number will do. For `partials` and `counters` see `piece_scratch_sizes`. The cache may be of

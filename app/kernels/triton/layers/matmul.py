@@ -48,7 +48,7 @@ def make_workspace(device: torch.device) -> Workspace:
 
 @triton.jit
 def _tile_of(number, num_row_tiles, num_column_tiles):
-    """The row and the column of a tile: GROUP row tiles share each column before the next one comes."""
+    """Return the row and the column of a tile: GROUP row tiles share each column before the next one comes."""
     in_group = GROUP * num_column_tiles
     first = number // in_group * GROUP
     height = tl.minimum(num_row_tiles - first, GROUP)
@@ -61,7 +61,7 @@ def _partial_product(
     WHOLE_COLUMNS: tl.constexpr, WHOLE_STEPS: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr,
     UPCAST: tl.constexpr,
 ):  # fmt: skip
-    """The product of a tile's rows of x and of the weight over start .. end of the depth, begun at zero."""
+    """Return the product of a tile's rows of x and of the weight over start .. end of the depth, begun at zero."""
     sums = tl.zeros([TILE, TILE], dtype=tl.float32)
     for at in range(start, end, STEP):
         along = at + tl.arange(0, STEP)[None, :]
@@ -146,7 +146,7 @@ def splits_of(width: int, depth: int, tile: int, step: int) -> tuple[int, int]:
 
 
 def matmul(x_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, *, out: Tensor, workspace: Workspace) -> None:
-    """out[T, N] = x · weightᵀ + bias, in float32 or x's type; a row's bits depend on that row and the weight alone.
+    """Compute out[T, N] = x · weightᵀ + bias, in float32 or x's type; a row's bits depend on it and the weight alone.
 
     The sums are float32, the bias is added last. `workspace` serves one launch at a time.
     """

@@ -41,7 +41,7 @@ class _Tiling(NamedTuple):
 
 
 def serves(num_rows: int, dtype: torch.dtype) -> bool:
-    """Whether the products below take so many rows of a type: before the scale, float16 might overflow."""
+    """Return whether the products below take so many rows of a type: before the scale, float16 might overflow."""
     return num_rows == 1 or (num_rows <= MAX_ROWS and dtype != torch.float16)
 
 
@@ -62,7 +62,7 @@ def _accumulate(sums, weight, rows, mask, WHOLE: tl.constexpr, UPCAST: tl.conste
 def _finished(
     sums, scale, bias, numbers, mask, dtype, ROWS: tl.constexpr, SLICES: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
-    """The products [TILE, ROWS]: summed, scaled, with the bias, rounded to `dtype` and back."""
+    """Return the products [TILE, ROWS]: summed, scaled, with the bias, rounded to `dtype` and back."""
     if ROWS == 1:
         sums = tl.sum(sums, 1)[:, None]
     elif SLICES > 1:
@@ -129,24 +129,24 @@ def _matvec_kernel(
 
 
 def linear(x_TX: Tensor, weight_NX: Tensor, bias_N: Tensor | None, *, out: Tensor) -> None:
-    """out[T, N] = x · weightᵀ + bias, in x's type or float32."""
+    """Compute out[T, N] = x · weightᵀ + bias, in x's type or float32."""
     _launch(x_TX, weight_NX, bias_N, out)
 
 
 def linear_add(x_TX: Tensor, weight_DX: Tensor, bias_D: Tensor | None, *, residual_TD: Tensor) -> None:
-    """residual[T, D] += x · weightᵀ + bias, in place; the sum's second term is rounded before it is added."""
+    """Compute residual[T, D] += x · weightᵀ + bias, in place; the sum's second term is rounded before it is added."""
     _launch(x_TX, weight_DX, bias_D, residual_TD, residual_TD=residual_TD)
 
 
 def norm_linear(
     x_TD: Tensor, norm_weight_D: Tensor, eps: float, weight_ND: Tensor, bias_N: Tensor | None, *, out: Tensor
 ) -> None:
-    """out[T, N] = rms_norm(x) · weightᵀ + bias."""
+    """Compute out[T, N] = rms_norm(x) · weightᵀ + bias."""
     _launch(x_TD, weight_ND, bias_N, out, norm=(norm_weight_D, eps))
 
 
 def norm_gate_up(x_TD: Tensor, norm_weight_D: Tensor, eps: float, weight_XD: Tensor, *, out: Tensor) -> None:
-    """out[T, F] = silu(gate) · up of rms_norm(x) · weightᵀ; gate and up are the halves of the weight's 2F rows."""
+    """Compute out[T, F] = silu(gate) · up of rms_norm(x) · weightᵀ; gate and up are halves of the weight's 2F rows."""
     _launch(x_TD, weight_XD, None, out, norm=(norm_weight_D, eps), gated=True)
 
 
@@ -176,7 +176,7 @@ def _launch(
 
 
 def _tiling(num_rows: int, width: int, dtype: torch.dtype, *, normed: bool, gated: bool) -> _Tiling:
-    """The largest tile that still gives every processor of an H200 two programs (more rows: one)."""
+    """Return the largest tile that still gives every processor of an H200 two programs (more rows: one)."""
     if num_rows == 1:
         tiles = (8, 4) if gated else (16, 8, 4)
         tile = next((tile for tile in tiles if width >= 264 * tile), 4)

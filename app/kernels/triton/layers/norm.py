@@ -18,7 +18,7 @@ MAX_BLOCK = 8192
 
 @triton.jit
 def _sum_with_residual(x, residual, columns, mask):
-    """x, or x + residual rounded to the residual's type, in float32."""
+    """Return x, or x + residual rounded to the residual's type, in float32."""
     values = tl.load(x + columns, mask=mask, other=0.0).to(tl.float32)
     if residual is not None:
         values += tl.load(residual + columns, mask=mask, other=0.0).to(tl.float32)
@@ -28,7 +28,7 @@ def _sum_with_residual(x, residual, columns, mask):
 
 @triton.jit
 def _scaled(values, scale, weight, dtype):
-    """values * scale, rounded, times the weight."""
+    """Return values * scale, rounded, times the weight."""
     normed = (values * scale).to(dtype).to(tl.float32)
     return (normed * weight.to(tl.float32)).to(dtype)
 
@@ -86,12 +86,12 @@ def _wide_rms_norm_kernel(
 
 
 def rms_norm(x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-    """out[T, D] = weight · x / rms(x)."""
+    """Compute out[T, D] = weight · x / rms(x)."""
     _launch(x_TD, None, weight_D, eps, out)
 
 
 def add_rms_norm(x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-    """residual += x, in place; out[T, D] = rms_norm(residual)."""
+    """Compute residual += x, in place; out[T, D] = rms_norm(residual)."""
     _launch(x_TD, residual_TD, weight_D, eps, out)
 
 
@@ -109,5 +109,5 @@ def _launch(x_TD: Tensor, residual_TD: Tensor | None, weight_D: Tensor, eps: flo
 
 
 def _num_warps(block: int) -> int:
-    """Warps for a block of columns: at least 8 elements per thread, so that no element is held twice."""
+    """Return the warps for a block of columns: at least 8 elements per thread, so that no element is held twice."""
     return max(1, min(8, block // 256))

@@ -23,7 +23,7 @@ FP8_MAX = tl.constexpr(448.0)
 
 @triton.jit
 def _normed(first, second, low, high, eps, dtype, HALF: tl.constexpr):
-    """RMSNorm of heads given as halves [heads, HALF] in float32, with weights (low, high) and `dtype`'s roundings."""
+    """Norm heads (RMS) given as halves [heads, HALF] in float32, with weights (low, high) and `dtype`'s roundings."""
     squares = tl.sum(first * first, 1) + tl.sum(second * second, 1)
     scale = tl.rsqrt(squares / (2 * HALF) + eps)[:, None]
     first = ((first * scale).to(dtype).to(tl.float32) * low.to(tl.float32)).to(dtype).to(tl.float32)

@@ -16,7 +16,7 @@ BLOCK = 1024
 
 @triton.jit
 def silu(gate):
-    """gate · sigmoid(gate) in float32; no exponential of a positive number, so nothing overflows."""
+    """Return gate · sigmoid(gate) in float32; no exponential of a positive number, so nothing overflows."""
     small = tl.exp(-tl.abs(gate))
     return gate * tl.where(gate >= 0, 1.0, small) / (1.0 + small)
 
@@ -37,7 +37,7 @@ def _silu_mul_kernel(
 
 
 def silu_mul(gate_up_TX: Tensor, *, out: Tensor) -> None:
-    """out[T, F] = silu(gate) · up, where gate and up are the halves of the input [T, 2F]."""
+    """Compute out[T, F] = silu(gate) · up, where gate and up are the halves of the input [T, 2F]."""
     rows, width = out.shape
     assert gate_up_TX.shape == (rows, 2 * width) and gate_up_TX.stride(1) == out.stride(1) == 1
     if rows:

@@ -34,7 +34,7 @@ BLOCK = 4096
 
 @triton.jit
 def _finite(logits):
-    """One broken logit would break the sum for all."""
+    """Return logits for the sum, which one broken logit would break for all."""
     return tl.minimum(tl.maximum(tl.where(logits != logits, -LARGEST, logits), -LARGEST), LARGEST)
 
 
@@ -74,7 +74,7 @@ def _logprobs_blocks_kernel(
 
 @triton.jit
 def _merged_blocks(scratch, num_blocks, BLOCKS: tl.constexpr):
-    """The largest logit of a row, the logarithm of its sum of exponentials, how many are larger, if any is broken."""
+    """Return a row's largest logit, the logarithm of its sum of exponentials, how many are larger, if any is broken."""
     block = tl.arange(0, BLOCKS)
     mask = block < num_blocks
     blocks = scratch + block * BLOCK_WIDTH
@@ -90,7 +90,7 @@ def _merged_blocks(scratch, num_blocks, BLOCKS: tl.constexpr):
 
 @triton.jit
 def _logprob(x, top, log_total, is_broken):
-    """A logit's log-probability; what was -inf stays so, unless the row is broken."""
+    """Return a logit's log-probability; what was -inf stays so, unless the row is broken."""
     return tl.where((x > -LARGEST) | is_broken, x - top - log_total, float("-inf"))
 
 

@@ -32,7 +32,7 @@ def lowbias32(x):
 
 @triton.jit
 def noise_bits(seed_low, seed_high, choice, position, tokens):
-    """32 random bits for each token id; the other arguments are int32 scalars, the seed's in two halves."""
+    """Return 32 random bits for each token id; the other arguments are int32 scalars, the seed's in two halves."""
     seed = seed_high.to(tl.uint32, bitcast=True).to(tl.uint64) << 32 | seed_low.to(tl.uint32, bitcast=True).to(
         tl.uint64
     )
@@ -42,13 +42,13 @@ def noise_bits(seed_low, seed_high, choice, position, tokens):
 
 @triton.jit
 def uniform(bits):
-    """Random bits as float32 in (0, 1]: it can round to 1."""
+    """Return random bits as float32 in (0, 1]: it can round to 1."""
     return (bits.to(tl.float32) + 0.5) * TWO_TO_MINUS_32
 
 
 @triton.jit
 def gumbel_noise(seed_low, seed_high, choice, position, tokens):
-    """Gumbel noise, float32, of each token id; -inf where u rounds to 1."""
+    """Return Gumbel noise, float32, of each token id; -inf where u rounds to 1."""
     u = uniform(noise_bits(seed_low, seed_high, choice, position, tokens))
     rest = 1.0 - u
     exact = -tl.log(tl.where(rest > 0.0, rest, 0.5))  # no logarithm of 0: the interpreter would warn

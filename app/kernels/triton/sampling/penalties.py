@@ -39,7 +39,7 @@ BLOCK = 4096
 
 @triton.jit
 def _penalized(logits, params, seen, ids, mask):
-    """Logits after the penalties; `seen` counts a token of the answer as 2 and one of the prompt as 1."""
+    """Return logits after the penalties; `seen` counts a token of the answer as 2 and one of the prompt as 1."""
     if (tl.load(params + FLAGS) & PENALIZES) != 0:
         count = tl.load(seen + ids, mask=mask, other=0).to(tl.int32)
         repetition = float_column(params, REPETITION)
@@ -54,7 +54,7 @@ def _penalized(logits, params, seen, ids, mask):
 
 @triton.jit
 def _allowed(logits, params, masks, mask_stride, mask_rows, sample_index, ids, mask):
-    """Logits that are impossible where the mask of the sample has no bit; without a mask they stay."""
+    """Return logits that are impossible where the mask of the sample has no bit; without a mask they stay."""
     if (tl.load(params + FLAGS) & MASKS) != 0:
         row = tl.load(mask_rows + sample_index)
         if row > 0:

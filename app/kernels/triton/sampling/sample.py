@@ -56,7 +56,7 @@ def scratch_width(vocab: int) -> int:
 
 @triton.jit
 def nan_to_num(logits):
-    """What is no number cannot be sampled, and the largest number stands for infinity."""
+    """Return logits in which what is no number cannot be sampled, and the largest number stands for infinity."""
     return tl.minimum(tl.where(logits != logits, float("-inf"), logits), LARGEST)
 
 
@@ -67,20 +67,20 @@ def _scaled(logits, inverse_temperature):
 
 @triton.jit
 def _key(x):
-    """int32 numbers in the order of the floats."""
+    """Return int32 numbers in the order of the floats."""
     bits = x.to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 @triton.jit
 def _value(key):
-    """The float of a key."""
+    """Return the float of a key."""
     return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def _is_filtering(params, width):
-    """Whether any of the row's filters does something."""
+    """Return whether any of the row's filters does something."""
     top_k = tl.load(params + TOP_K)
     has_top_k = (top_k > 0) & (top_k < width)
     has_any = has_top_k | (float_column(params, TOP_P) < 1.0) | (float_column(params, MIN_P) > 0.0)
@@ -89,7 +89,7 @@ def _is_filtering(params, width):
 
 @triton.jit
 def _inverse_temperature(params):
-    """What logits are multiplied by: 12 instructions less than a division for each, and 1 for a temperature of 1."""
+    """Return what to multiply logits by: 12 instructions less than dividing each, and 1 for a temperature of 1."""
     return 1.0 / tl.maximum(float_column(params, TEMPERATURE), MIN_TEMPERATURE)
 
 
@@ -98,7 +98,7 @@ def _inverse_temperature(params):
 
 @triton.jit
 def _bound(x, top, SHARE: tl.constexpr):
-    """A bound that at most SHARE of x are above, and if bisection finds one soon, not much fewer."""
+    """Return a bound that at most SHARE of x are above, and if bisection finds one soon, not much fewer."""
     bound = top
     if tl.sum((x > float("-inf")).to(tl.int32)) <= SHARE:
         bound = float("-inf")
@@ -137,7 +137,7 @@ def _keep_largest(x, ids, scratch, block, num_blocks, KEPT: tl.constexpr, SHARE:
 
 @triton.jit
 def _noise_of(params, positions, logit_rows, sample_index, tokens):
-    """The noise of a sample for some tokens."""
+    """Return the noise of a sample for some tokens."""
     position = sampled_position(positions, logit_rows, sample_index)
     seed_low, seed_high = tl.load(params + SEED_LOW), tl.load(params + SEED_HIGH)
     return gumbel_noise(seed_low, seed_high, tl.load(params + CHOICE), position, tokens)
@@ -182,7 +182,7 @@ def _sample_blocks_kernel(
 
 @triton.jit
 def _part(values, start, count, inverse, IS_ROW: tl.constexpr, BLOCK: tl.constexpr):
-    """A part of a list of logits: of a whole row, still to be scaled, or of those that the blocks have kept."""
+    """Return a part of a list of logits: of a whole row, still to be scaled, or of those that the blocks have kept."""
     offsets = start + tl.arange(0, BLOCK)
     x = tl.load(values + offsets, mask=offsets < count, other=float("-inf"))
     return _scaled(x, inverse) if IS_ROW else x
@@ -190,7 +190,7 @@ def _part(values, start, count, inverse, IS_ROW: tl.constexpr, BLOCK: tl.constex
 
 @triton.jit
 def _mass(values, count, inverse, top, floor, IS_ROW: tl.constexpr, BLOCK: tl.constexpr):
-    """The sum of the exponentials, relative to `top`, of those in a list that are at least `floor`."""
+    """Return the sum of the exponentials, relative to `top`, of those in a list that are at least `floor`."""
     mass = tl.zeros([BLOCK], tl.float32)
     for start in tl.range(0, count, BLOCK, num_stages=4 if IS_ROW else 1):
         x = _part(values, start, count, inverse, IS_ROW, BLOCK)
@@ -202,7 +202,7 @@ def _mass(values, count, inverse, top, floor, IS_ROW: tl.constexpr, BLOCK: tl.co
 def _threshold(
     values, count, inverse, top, target, IS_MASS: tl.constexpr, IS_ROW: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """The largest logit of a list such that those from it on reach `target`; -inf if all of them do not.
+    """Return the largest logit of a list such that those from it on reach `target`; -inf if all of them do not.
 
     Counted is their number, or the sum of their exponentials relative to `top`. Bisects the keys that can be the
     threshold; both ends stay keys of the list, so a round takes away half of the keys between and all gaps.
@@ -251,7 +251,7 @@ def _best_of(
     values, tokens, count, params, positions, logit_rows, sample_index, threshold,
     IS_ROW: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The token with the best score among those with logits from `threshold` on; the lowest one of equals."""
+    """Return the token with the best score among those with logits from `threshold` on; the lowest one of equals."""
     best = tl.full([BLOCK], float("-inf"), tl.float32)
     best_token = tl.full([BLOCK], MOST, tl.int32)
     for start in tl.range(0, count, BLOCK, num_stages=4 if IS_ROW else 1):
@@ -271,7 +271,7 @@ def _best_of(
 
 @triton.jit
 def _are_enough(kept, count, params, top, total, bound, width, KEPT: tl.constexpr):
-    """Whether the logits that the blocks have kept, complete above `bound`, hold all that the filters leave."""
+    """Return whether the logits that the blocks have kept, complete above `bound`, hold all that the filters leave."""
     top_k, top_p, min_p = tl.load(params + TOP_K), float_column(params, TOP_P), float_column(params, MIN_P)
     x = _part(kept, 0, count, 1.0, False, KEPT)
     number = tl.sum((x > bound).to(tl.int32))
@@ -284,7 +284,7 @@ def _are_enough(kept, count, params, top, total, bound, width, KEPT: tl.constexp
 
 @triton.jit
 def _has_number(logits, width, BLOCK: tl.constexpr):
-    """Whether any of a row's raw logits can be sampled."""
+    """Return whether any of a row's raw logits can be sampled."""
     largest = tl.full([BLOCK], float("-inf"), tl.float32)
     for start in range(0, width, BLOCK):
         ids = start + tl.arange(0, BLOCK)

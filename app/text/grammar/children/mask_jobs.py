@@ -86,7 +86,7 @@ class Jobs:
             self._work.notify()
 
     def is_quick(self, rows: Sequence[Row]) -> bool:
-        """Whether a mask for each of some sequences is expected to take next to no time."""
+        """Return whether a mask for each of some sequences is expected to take next to no time."""
         with self._work:
             if sum(row.cost_s for row in rows) >= QUICK_S:
                 return False

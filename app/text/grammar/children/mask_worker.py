@@ -303,7 +303,7 @@ class MaskWorker:
     # --- Errors, on any thread that works on the grammar ----------------------------------------------------------
 
     def _may_go_on(self, row: Row) -> bool:
-        """Whether a sequence can go on, or has failed; if not, it must begin again."""
+        """Return whether a sequence can go on, or has failed; if not, it must begin again."""
         mask = row.mask
         assert mask is not None
         if mask.failure is None and not row.is_stale and not row.lexer.is_spent:
