@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from app.commands.measuring.throughput import machine
+from app.commands.measuring.machine import machine
 from app.commands.options import Parser
 from app.contract.admission import admit
 from app.contract.events import Finished, TokenDelta

@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from app.commands.measuring.throughput import machine
+from app.commands.measuring.machine import machine
 from app.commands.measuring.workload import SHAPES
 from app.commands.options import Parser
 from app.contract.events import TokenDelta

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 
 from app import LLM, SamplingParams
-from app.commands.measuring.throughput import machine
+from app.commands.measuring.machine import machine
 from app.commands.options import Parser
 from app.engine.engine import Engine
 from app.loadgen.table import number, table

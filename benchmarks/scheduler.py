@@ -30,7 +30,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from app.commands.measuring.throughput import machine
+from app.commands.measuring.machine import machine
 from app.commands.measuring.workload import Workload, random_workload
 from app.commands.options import Parser
 from app.contract.requests import EngineRequest

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from app.config.settings import Config
+from app.contract.brownout_effects import SHEDDING_S, effects
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import Draining, EngineFailed, ErrorInfo, ModelLoading, Overloaded, QuireError
 from app.contract.events import RequestFailed
-from app.contract.overload_levels import SHEDDING_S, effects
 from app.contract.ports import EnginePort, EventSink
 from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.streaming.background import Background

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from app.checkpoint.names import SMOLLM2
-from app.commands.measuring.throughput import machine
+from app.commands.measuring.machine import machine
 from app.commands.options import Parser
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM

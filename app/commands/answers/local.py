@@ -10,7 +10,7 @@ from dataclasses import replace
 from tqdm import tqdm
 
 from app.checkpoint.names import served_name
-from app.commands.answers.answer_end import CONTEXT_SHARE
+from app.commands.answers.answer_limits import CONTEXT_SHARE
 from app.commands.answers.streamed_text import AnswerEnd, Messages, TextStream, iterate
 from app.commands.dialog.responder import ModelChoice
 from app.config.settings import Config

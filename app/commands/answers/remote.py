@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, NamedTuple
 
 from app.client.client import connect
-from app.commands.answers.answer_end import CHAT_LIMITS
+from app.commands.answers.answer_limits import CHAT_LIMITS
 from app.commands.answers.openai_answer import count_of, count_usage, read_answer
 from app.commands.answers.server_errors import refusal
 from app.commands.answers.streamed_text import AnswerEnd, Messages, TextStream, iterate

@@ -26,6 +26,11 @@ def describe_run(packages: Iterable[str] = ()) -> dict[str, Any]:
     }
 
 
+def machine() -> dict[str, object]:
+    """Describe the machine of a measurement with torch."""
+    return {"cpu": cpu_name(), "cores": num_cores(), "torch": _version("torch"), "python": platform.python_version()}
+
+
 def cpu_name() -> str:
     """Return the processor's name, as reported by the system."""
     return _cpu_field("model name") or platform.processor() or platform.machine()

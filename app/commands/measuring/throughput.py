@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,11 +16,9 @@ from typing import Any, cast
 import torch
 from tqdm import tqdm
 
-from app.commands.measuring.machine import cpu_name
 from app.commands.measuring.workload import Workload
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
-from app.runtime.cores import num_cores
 
 WARM_UP_TOKENS = 8
 
@@ -112,8 +109,3 @@ def computing(threads: int) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
-
-
-def machine() -> dict[str, object]:
-    """Describe the machine of the measurement."""
-    return {"cpu": cpu_name(), "cores": num_cores(), "torch": torch.__version__, "python": platform.python_version()}

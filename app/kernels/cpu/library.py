@@ -30,7 +30,7 @@ from app.kernels.cpu.compiling import (
     supported_sets,
 )
 from app.kernels.cpu.records import MAX_LOGPROBS, SAMPLE_BLOCK, Blocks, Code, Record, Rows
-from app.runtime.cache_folder import home_cache
+from app.runtime.home_cache import home_cache
 
 _log = logging.getLogger("quire.engine")
 

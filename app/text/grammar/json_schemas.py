@@ -18,8 +18,8 @@ from typing import Any
 import orjson
 
 from app.contract.errors import InvalidValue
+from app.text.grammar.schema_ends import check_ends
 from app.text.grammar.schema_keywords import effective
-from app.text.grammar.schema_parts import check_ends
 
 # At most one space wherever JSON allows white space: models may write `{"a": 1}`, and cannot write spaces for ever.
 OPTIONS = {"whitespace_flexible": False, "whitespace_pattern": " ?", "coerce_one_of": True}

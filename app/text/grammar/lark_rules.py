@@ -15,7 +15,7 @@ from app.contract.errors import InvalidValue
 from app.text.grammar.json_schemas import library_schema
 from app.text.grammar.lark_text import as_json
 from app.text.grammar.rule_parts import DEAD, FREE, Part, choice, endless, reference, sequence
-from app.text.grammar.schema_parts import endless_place
+from app.text.grammar.schema_ends import endless_place
 
 START = "start"
 MAX_NESTED = 8  # grammars in grammars

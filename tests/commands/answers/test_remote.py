@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from app.client.protocol import WINDOW
-from app.commands.answers.answer_end import CHAT_LIMITS
+from app.commands.answers.answer_limits import CHAT_LIMITS
 from app.commands.answers.remote import Listing, RemoteModels, listed_models, sse_answer, websocket_answer
 from app.commands.answers.streamed_text import read_stream
 from app.config.base_url import BaseUrl, read_base_url

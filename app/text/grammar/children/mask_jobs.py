@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Collection, Sequence
 
 from app.text.grammar.children.account_turns import MAX_ACCOUNTS, AccountTurns
-from app.text.grammar.children.mask_row import Job, Row
 from app.text.grammar.children.shared_lexer import SharedLexer
 from app.text.grammar.children.trial import SHORT_S
+from app.text.grammar.children.worker_row import Job, Row
 from app.text.grammar.compiled import CompiledGrammar
 
 SHARE_S = 0.001

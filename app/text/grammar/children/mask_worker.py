@@ -41,10 +41,10 @@ from app.text.grammar.children.mask_messages import (
     encode,
     read_message,
 )
-from app.text.grammar.children.mask_row import Job, Row
 from app.text.grammar.children.mask_writer import MaskWriter
 from app.text.grammar.children.shared_lexer import SharedLexer
 from app.text.grammar.children.work_times import TICK_S, WorkTimes
+from app.text.grammar.children.worker_row import Job, Row
 from app.text.grammar.compiled import CompiledGrammar
 from app.text.grammar.row_mask import Replay, RowMask
 from app.text.grammar.vocabulary import GrammarVocabulary

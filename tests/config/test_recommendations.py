@@ -6,7 +6,7 @@ import pytest
 
 from app.checkpoint.gguf_spec import GGUF_SPECS
 from app.checkpoint.specs.registry import FAMILIES
-from app.config.publisher_defaults import RECOMMENDATIONS, recommendation
+from app.config.recommendations import RECOMMENDATIONS, recommendation
 from app.contract.sampling_params import SamplingParams
 
 LLAMA, QWEN2, QWEN3, MISTRAL = "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM"

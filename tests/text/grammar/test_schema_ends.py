@@ -9,11 +9,11 @@ import pytest
 
 from app.contract.errors import InvalidValue
 from app.contract.grammar import StructuredOutputs
-from app.text.grammar import schema_parts
+from app.text.grammar import schema_ends
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.grammar_sources import grammar_of
 from app.text.grammar.rule_parts import Part, sequence
-from app.text.grammar.schema_parts import endless_place
+from app.text.grammar.schema_ends import endless_place
 from benchmarks.schemas.cases import cases
 from tests.text.grammar.made_schemas import make_schema
 from tests.text.grammar.test_compile import vocabulary
@@ -103,7 +103,7 @@ def test_what_is_shared_by_many_values_is_looked_at_once():
 
 def test_a_schema_with_many_names_is_read_once(monkeypatch: pytest.MonkeyPatch):
     read: list[Part] = []
-    monkeypatch.setattr(schema_parts, "sequence", lambda parts: read.append(sequence(parts)) or read[-1])
+    monkeypatch.setattr(schema_ends, "sequence", lambda parts: read.append(sequence(parts)) or read[-1])
     large = {"anyOf": [{"type": "object"} for _ in range(100)]}
     names = ["".join(name) for name in product(("~", "~0", "%7E"), repeat=4)]
     schema = {"$defs": {"~~~~": {"allOf": [large]}}, "anyOf": [{"$ref": f"#/$defs/{name}/allOf/0"} for name in names]}

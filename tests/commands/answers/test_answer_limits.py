@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.commands.answers.answer_end import CHAT_LIMITS
+from app.commands.answers.answer_limits import CHAT_LIMITS
 from app.commands.answers.local import LocalModel
 from app.commands.answers.remote import sse_answer, websocket_answer
 from app.commands.answers.streamed_text import Messages, TextStream

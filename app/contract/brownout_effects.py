@@ -1,6 +1,6 @@
 """The brown-out levels of a server under sustained load, and their effects: one table for both threads.
 
-The engine raises and lowers the level (`engine/overload.py`). The event loop reads the level in `EngineStats` and
+The engine raises and lowers the level (`engine/brownout.py`). The event loop reads the level in `EngineStats` and
 applies the effects on requests that are not admitted yet. An admitted request is never shortened or dropped.
 """
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from app.contract.overload_levels import MAX_LEVEL, BrownoutEffects, effects
+from app.contract.brownout_effects import MAX_LEVEL, BrownoutEffects, effects
 
 LEVELS = range(MAX_LEVEL + 1)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.contract.overload_levels import MAX_LEVEL, effects
-from app.engine.overload import FALL_S, FULL_KV, RISE_S, WAITS_S, Brownout
+from app.contract.brownout_effects import MAX_LEVEL, effects
+from app.engine.brownout import FALL_S, FULL_KV, RISE_S, WAITS_S, Brownout
 
 TICK_S = 0.25
 NO_PRESSURE, HIGHEST = 0.0, 1000.0

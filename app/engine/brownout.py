@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 
-from app.contract.overload_levels import MAX_LEVEL, SHEDDING_S, effects
+from app.contract.brownout_effects import MAX_LEVEL, SHEDDING_S, effects
 
 # Seconds of waiting for level 1, 2, 3. A first token after 5 s comes too late for most readers; at 30 s most users and
 # many proxies have disconnected, so work accepted beyond that is wasted.
@@ -23,7 +23,7 @@ FALL_S = float(SHEDDING_S)
 # From this KV usage on the next block comes from a request that ends or is preempted, so waits will grow.
 FULL_KV = 0.95
 _FULL_FACTOR = 2.0
-# The effect of each level, for the log (`app/contract/overload_levels.py` has the figures).
+# The effect of each level, for the log (`app/contract/brownout_effects.py` has the figures).
 _EFFECTS = ("prompts get less of each step", "max_tokens is smaller where none is given", "new requests are rejected")
 
 
