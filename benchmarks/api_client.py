@@ -48,10 +48,9 @@ class Body:
         self._http = httptools.HttpResponseParser(self)
 
     def connected(self, now: float) -> None:
-        """See load_client.Reader."""
+        """Do nothing."""
 
     def feed(self, piece: bytes, now: float) -> None:
-        """See load_client.Reader."""
         try:
             self._http.feed_data(piece)
         except httptools.HttpParserError:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app import LLM, SamplingParams
-from app.commands.workload import SHAPES
+from app.commands.measuring.workload import SHAPES
 from app.contract.admission import admit
 from app.contract.requests import EngineRequest
 from app.engine.engine import Engine

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from app import LLM
-from app.commands.throughput import machine
+from app.commands.measuring.machine import machine
 from app.contract.grammar import StructuredOutputs
 from app.contract.sampling_params import SamplingParams
 from app.loadgen.table import table

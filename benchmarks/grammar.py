@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import torch
 
 from app import LLM
+from app.commands.measuring.machine import machine
 from app.commands.options import Parser
-from app.commands.throughput import machine
 from app.contract.admission import admit
 from app.contract.errors import CannotStart, QuireError
 from app.contract.events import Finished
@@ -35,8 +35,8 @@ from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.loadgen.table import number, table
 from app.observe.terminal import own_terminal
-from app.runtime.cache_folder import home_cache
 from app.runtime.clock import monotonic
+from app.runtime.home_cache import home_cache
 from app.server.run import SWITCH_INTERVAL_S
 from app.text.grammar.cache import GrammarCache
 from app.text.grammar.grammar_sources import grammar_of

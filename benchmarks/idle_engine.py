@@ -55,11 +55,9 @@ class NoGraph:
         self._logits = self.hidden_TD = torch.zeros(0, 0)
 
     def run(self, inputs: StepInputs) -> Tensor:
-        """See HostGraph.run."""
         return self._logits
 
     def logits(self, token_rows: Sequence[int]) -> Tensor:
-        """See HostGraph.logits."""
         return self._logits
 
 
@@ -74,7 +72,6 @@ class TextSampler(Sampler):
         self._place = 0
 
     def start(self, start: RowStart) -> None:
-        """See Sampler.start."""
         super().start(start)
         self._found.pop(start.row, None)
         if k := start.sampling.num_logprobs:
@@ -88,7 +85,6 @@ class TextSampler(Sampler):
         device_token_ids: Sequence[int] | None = None,
         allowed: Callable[[int], Tensor | None] = lambda index: None,
     ) -> list[tuple[int, SampleLogprobs | None]]:
-        """See Sampler.sample."""
         began = time.thread_time()
         first = self._place = (self._place + 1) % (len(self._text_ids) - len(rows))
         sampled = [(self._text_ids[first + i], self._found.get(row)) for i, row in enumerate(rows)]
@@ -104,7 +100,6 @@ class TimedOutput(OutputProcessor):
         self._spent = spent
 
     def process(self, progress: StepProgress, now: float) -> list[EngineEvent]:
-        """See OutputProcessor.process."""
         began = time.thread_time()
         events = super().process(progress, now)
         self._spent.output += time.thread_time() - began

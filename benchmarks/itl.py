@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from app.commands.measuring.machine import machine
 from app.commands.options import Parser
-from app.commands.throughput import machine
 from app.contract.events import TokenDelta
 from app.engine.build import ITL_TARGET_S
 from app.engine.engine import Engine

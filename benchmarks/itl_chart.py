@@ -39,7 +39,6 @@ class Gaps(Curves):
     triangles: Sequence[tuple[Sequence[float], str]] = ()
 
     def draw(self, axes: Axes, right: float) -> None:
-        """See Panel.draw."""
         super().draw(axes, right)
         axes.axhline(self.floor, **SHAPES["floor"])
         heights = count(0.04, 0.07)  # as shares of the axis

@@ -32,7 +32,6 @@ class PieceReader:
         """The time of the connection is not used."""
 
     def feed(self, piece: bytes, now: float) -> None:
-        """See `load_client.Reader`."""
         before = self.num_bytes
         try:
             self._http.feed_data(piece)

@@ -16,8 +16,8 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from app.commands.measuring.machine import machine
 from app.commands.options import Parser
-from app.commands.throughput import machine
 from app.contract.admission import admit
 from app.contract.events import Finished, TokenDelta
 from app.contract.requests import EngineRequest

@@ -24,9 +24,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from app.commands.measuring.machine import machine
+from app.commands.measuring.workload import SHAPES
 from app.commands.options import Parser
-from app.commands.throughput import machine
-from app.commands.workload import SHAPES
 from app.contract.events import TokenDelta
 from app.engine.build import ITL_TARGET_S
 from app.engine.engine import Engine

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import torch
 
 from app import LLM, SamplingParams
+from app.commands.measuring.machine import machine
 from app.commands.options import Parser
-from app.commands.throughput import machine
 from app.engine.engine import Engine
 from app.loadgen.table import number, table
 from app.observe.terminal import own_terminal

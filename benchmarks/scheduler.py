@@ -30,9 +30,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
+from app.commands.measuring.machine import machine
+from app.commands.measuring.workload import Workload, random_workload
 from app.commands.options import Parser
-from app.commands.throughput import machine
-from app.commands.workload import Workload, random_workload
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.scheduler import Scheduler

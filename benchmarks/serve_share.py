@@ -15,8 +15,8 @@ from pathlib import Path
 
 import orjson
 
+from app.commands.measuring.workload import random_workload
 from app.commands.options import Parser
-from app.commands.workload import random_workload
 from benchmarks.cpu.cells import NUM_MIXED, draw_prompts, vocab_size
 from benchmarks.cpu.sides import Opener
 from benchmarks.cpu.weights import write_checkpoint

@@ -141,7 +141,6 @@ class Side(Program):
     """A program that is stopped between requests, so that it does not run while others are measured."""
 
     def ask(self, do: str, **request: object) -> dict[str, Any]:
-        """See Program."""
         self.resume()
         try:
             return super().ask(do, **request)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app.checkpoint.hub import smollm2
-from app.commands.machine import describe_run
+from app.commands.measuring.machine import describe_run
 from app.commands.options import Parser
 from benchmarks.busy_cores import busy_cores
 from benchmarks.figures import RESULTS, write_json

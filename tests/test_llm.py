@@ -53,7 +53,6 @@ class StepFault(FaultyRunner):
     count = 0
 
     def before_launch(self, plan: StepPlan) -> None:
-        """See FaultyRunner."""
         if self.count:
             self.count -= 1
             raise self.error

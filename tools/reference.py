@@ -197,7 +197,7 @@ def all_vllm_page() -> str:
 
 def all_sampling_page() -> str:
     """Return the page of sampling defaults."""
-    source = "app/config/publisher_defaults.py and tools/sampling_page.py"
+    source = "app/config/recommendations.py and tools/sampling_page.py"
     return MADE.format(source=source) + sampling_page()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.config.chosen_defaults import LLAMA_CPP, OPENAI
-from app.config.publisher_defaults import RECOMMENDATIONS
+from app.config.recommendations import RECOMMENDATIONS
 from app.contract.sampling_defaults import DefaultSource, SamplingDefaults
 
 _HEAD = """# Sampling defaults

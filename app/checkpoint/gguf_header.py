@@ -81,7 +81,7 @@ class GgufHeader:
 
 
 def begins_as_gguf(file: Path) -> bool:
-    """Whether a file begins as GGUF files do, whatever its name is. Blocks.
+    """Return whether a file begins as GGUF files do, whatever its name is. Blocks.
 
     Raises:
         OSError: it cannot be read.

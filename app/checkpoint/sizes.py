@@ -26,7 +26,7 @@ _FLOAT_BYTES = 4
 
 
 def decoded(name: str) -> None:
-    """The StoredType of files without quantized weights, and of a device that decodes them."""
+    """Return the StoredType of files without quantized weights, and of a device that decodes them."""
 
 
 def item_bytes(spec: ModelSpec) -> int:

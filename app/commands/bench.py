@@ -13,8 +13,9 @@ from statistics import median_low
 from typing import Any
 
 from app.checkpoint.names import served_name
+from app.commands.measuring.machine import machine
+from app.commands.measuring.workload import SHAPES, random_workload, write_shape
 from app.commands.options import Parser, add_settings, engine_settings, read_config
-from app.commands.workload import SHAPES, random_workload, write_shape
 from app.config.nearest import nearest
 from app.config.settings import Config
 from app.contract.errors import ConfigurationError
@@ -91,7 +92,7 @@ def _throughput(args: argparse.Namespace, config: Config) -> int:
     load_torch()
     from app.checkpoint.folder import Checkpoint
     from app.checkpoint.inspection import inspect
-    from app.commands.throughput import machine, measure, quire_side, transformers_side
+    from app.commands.measuring.throughput import measure, quire_side, transformers_side
     from app.llm import LLM
 
     files, spec = inspect(config.model)

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.commands.bench_serve_options import add_arrivals, add_requests, read_load
-from app.commands.machine import cpu_name, describe_run
+from app.commands.measuring.bench_serve_options import add_arrivals, add_requests, read_load
+from app.commands.measuring.machine import cpu_name, describe_run
 from app.commands.options import Parser
 from app.contract.errors import ConfigurationError
 from app.loadgen import plots

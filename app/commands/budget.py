@@ -228,7 +228,7 @@ def context(config: Config, spec: ModelSpec) -> int:
 
 
 def has_kernels(config: Config) -> bool:
-    """Whether a server on this machine would use the native kernels, provided that they exist or can be compiled."""
+    """Return whether a server on this machine would use the native kernels, if they exist or can be compiled."""
     return bool(supported_sets()) and not config.model.enforce_eager
 
 

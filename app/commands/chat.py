@@ -77,7 +77,7 @@ def _note(text: str) -> None:
 
 
 def _remote(args: argparse.Namespace, runner: asyncio.Runner) -> Responder:
-    from app.commands.remote import RemoteModels, sse_answer, websocket_answer
+    from app.commands.answers.remote import RemoteModels, sse_answer, websocket_answer
 
     url = read_base_url(args.url, "--url")
     _check_no_engine_options(args)
@@ -108,6 +108,6 @@ def _local(args: argparse.Namespace, runner: asyncio.Runner, stack: contextlib.E
             raise ConfigurationError(f"{option} needs --url, the server to connect to")
     config = read_config(args, model=args.served)
     params = SamplingParams(**{"max_tokens": None, "repetition_stop": True, **read_sampling(args)})
-    from app.commands.local import LocalModels
+    from app.commands.answers.local import LocalModels
 
     return stack.enter_context(contextlib.closing(LocalModels(config, runner, params)))

@@ -86,7 +86,7 @@ def _python(config: Config) -> tuple[Mark, str]:
 
 
 def _cpu(config: Config) -> tuple[Mark, str]:
-    from app.commands.machine import cpu_features, cpu_name
+    from app.commands.measuring.machine import cpu_features, cpu_name
     from app.runtime.cores import num_cores
 
     found = [name for name in FEATURES if name in cpu_features()]

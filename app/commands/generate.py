@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     config = read_config(args)
     sampling = {"max_tokens": None, **read_sampling(args)}
     prompt = _read_prompt() if args.prompt == "-" else args.prompt
-    from app.commands.local import LocalModel
+    from app.commands.answers.local import LocalModel
 
     with asyncio.Runner() as runner, contextlib.closing(LocalModel(config, runner)) as model:
         if args.raw or not model.can_chat:

@@ -126,7 +126,7 @@ def _labels(snapshot: Snapshot) -> list[str]:
 
 
 def _has(snapshot: Snapshot, name: HubName) -> bool:
-    """Whether a snapshot has what is asked for.
+    """Return whether a snapshot has what is asked for.
 
     Raises:
         ConfigurationError: it has more, which would be deleted too, because a revision is deleted as a whole.

@@ -18,7 +18,7 @@ _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@]+/?")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` can only be reached from this machine."""
+    """Return whether `host` can only be reached from this machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

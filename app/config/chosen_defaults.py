@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from app.config.publisher_defaults import recommendation
+from app.config.recommendations import recommendation
 from app.contract.errors import ConfigurationError, InvalidValue
 from app.contract.sampling_defaults import DEFAULT_NAMES, DefaultSource, SamplingDefaults
 from app.contract.sampling_params import SamplingParams

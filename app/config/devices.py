@@ -92,7 +92,7 @@ def gpu_rejection(capability: tuple[int, int], kv_cache_dtype: str) -> str:
 
 
 def has_nvidia_driver(root: Path = Path("/")) -> bool:
-    """Whether the driver of an NVIDIA GPU is installed. Some containers show none of its files, but its library."""
+    """Return whether the driver of an NVIDIA GPU is installed. Some containers show its library alone."""
     if (root / "proc/driver/nvidia/version").exists() or (root / "dev/nvidiactl").exists():
         return True
     return root == Path("/") and _loads_driver()
@@ -117,13 +117,13 @@ def _loads_driver() -> bool:
 
 
 def _shows_a_gpu() -> bool:
-    """Whether the environment leaves at least one GPU visible."""
+    """Return whether the environment leaves at least one GPU visible."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     return shown is None or shown.strip() not in ("", "-1")
 
 
 def _torch_has(library: str) -> bool:
-    """Whether the installed torch was built with a library, as that for GPUs."""
+    """Return whether the installed torch was built with a library, as that for GPUs."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return False

@@ -145,7 +145,7 @@ def _is_empty(value: object) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether a text has no lone surrogates, as which Python reads bytes of the environment that are no UTF-8."""
+    """Return whether a text has no lone surrogates, as which Python reads bytes that are no UTF-8."""
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 

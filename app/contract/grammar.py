@@ -111,5 +111,5 @@ class StructuredOutputs:
         return value is not None and value is not False  # 0 is a wrong value, not none
 
     def _is_json_false(self, name: str) -> bool:
-        """Whether the field is the schema `false`, which no text satisfies: it is set, and rejected when compiled."""
+        """Return whether the field is the schema `false`, which no text satisfies: it is rejected when compiled."""
         return name == "json" and self.json is False

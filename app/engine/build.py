@@ -22,6 +22,7 @@ from app.config.settings import Config, tenants
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import CannotStart
 from app.contract.sampling_defaults import SamplingDefaults
+from app.engine.brownout import Brownout
 from app.engine.engine import Engine
 from app.engine.execute.gpu.kv_calibration import ListingOps, calibrate, calibration_ids
 from app.engine.execute.interfaces import Backend, Runner
@@ -38,7 +39,6 @@ from app.engine.execute.memory_plan import (
 from app.engine.execute.selection import select_backend
 from app.engine.execute.worker_masks import WorkerMasks
 from app.engine.output_processor import OutputProcessor
-from app.engine.overload import Brownout
 from app.engine.phases import Phases
 from app.engine.pinning import pin_prefixes
 from app.engine.prefix_file import read_prefixes

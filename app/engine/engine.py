@@ -15,10 +15,10 @@ from app.contract.engine_status import EngineStats, ModelInfo, StepReport
 from app.contract.errors import EngineFailed, InvalidValue, QuireError
 from app.contract.events import EngineEvent, RequestFailed
 from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
+from app.engine.brownout import Brownout
 from app.engine.execute.interfaces import InFlight, Runner
 from app.engine.execute.masks import NOT_COMPILED, NOTHING_LEFT
 from app.engine.output_processor import OutputProcessor
-from app.engine.overload import Brownout
 from app.engine.phases import Phases
 from app.engine.recovery import Recovery, check_device
 from app.engine.schedule.group import SequenceGroup

@@ -183,7 +183,7 @@ class OutputProcessor:
         return candidate
 
     def _begin(self, group: SequenceGroup, events: list[EngineEvent]) -> None:
-        """At the first token of a group, count its prompt, and report the prompt's scores if they are wanted."""
+        """Count a group's prompt, at its first token, and report the prompt's scores if they are wanted."""
         if group.id not in self._without_token:
             return
         self._without_token.remove(group.id)

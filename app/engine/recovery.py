@@ -142,7 +142,7 @@ class Recovery:
             self._num_incident_faults = 0
 
     def should_run_canary(self) -> bool:
-        """Whether there were so many culprits in a row that a canary step should test the engine.
+        """Return whether there were so many culprits in a row that a canary step should test the engine.
 
         The count starts again after the canary.
         """
@@ -152,7 +152,7 @@ class Recovery:
         return should_run_canary
 
     def choose(self) -> None:
-        """Before a step: let the probe run, the next one if this one succeeded, or all requests when none is left."""
+        """Let the probe run in the next step: another one if the last succeeded, or all requests when none is left."""
         if not self._probes:
             return
         while self._probes:
@@ -225,7 +225,7 @@ class Recovery:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` means that memory ran out, on the host or on a device (torch raises RuntimeError for both)."""
+    """Return whether `error` means that memory ran out, on host or device (torch raises RuntimeError for both)."""
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in ("out of memory", "alloc"))
     )
@@ -242,7 +242,7 @@ def check_device(error: BaseException) -> None:
 
 
 def is_device_broken(error: BaseException) -> bool:
-    """Whether `error` is one of CUDA after which the process can no longer use the device.
+    """Return whether `error` is one of CUDA after which the process can no longer use the device.
 
     Only the first line is searched: torch adds advice to all errors of CUDA, also to those that pass, and it mentions
     device-side assertions.

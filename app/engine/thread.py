@@ -32,18 +32,18 @@ Deliver = Callable[[StepReport], None]
 
 
 class DrivenEngine(Protocol):
-    """The methods that the thread calls, of `engine.Engine` (see its docstrings) or a test's fake."""
+    """What the thread calls: `engine.Engine`, which says more, or a test's fake."""
 
     model_info: ModelInfo
 
     def turn(self, commands: Iterable[EngineCommand], now: float) -> StepReport:
-        """See Engine."""
+        """Carry out commands, and one step."""
 
     def next_wakeup(self, now: float) -> float:
-        """See Engine."""
+        """Return when there is something to do without a command."""
 
     def work_idly(self) -> bool:
-        """See Engine."""
+        """Do a piece of idle work; return whether there was any."""
 
 
 class _Stopped(Exception):
@@ -85,21 +85,18 @@ class EngineThread:
         self._thread: threading.Thread | None = None
 
     def start(self, deliver: Deliver) -> None:
-        """See EnginePort.start."""
         self._deliver = deliver
         # A daemon: a step that hangs must not keep the process from exiting.
         self._thread = threading.Thread(target=self._run, args=(deliver,), name="quire-engine", daemon=True)
         self._thread.start()
 
     def post(self, command: EngineCommand) -> None:
-        """See EnginePort.post."""
         with self._wake:
             self._inbox.append(command)
             self._end_idleness()
             self._wake.notify()
 
     def health(self) -> EngineHealth:
-        """See EnginePort.health."""
         if self._end is not None:
             return self._end
         is_idle = self._is_idle  # read first: work posted in between has already stamped the health read next
@@ -107,7 +104,6 @@ class EngineThread:
         return health if is_idle or health.state is not EngineState.READY else replace(health, is_busy=True)
 
     def model_info(self) -> ModelInfo | None:
-        """See EnginePort.model_info."""
         engine = self._engine
         return None if engine is None or self._end is not None else engine.model_info
 
@@ -119,13 +115,12 @@ class EngineThread:
         self._conclude(error, error.message)
 
     def stop(self) -> None:
-        """See EnginePort.stop; commands posted before are still carried out, loading a model is abandoned."""
+        """Stop the thread: commands posted before are still carried out, loading a model is abandoned."""
         with self._wake:
             self._is_stopping = True
             self._wake.notify()
 
     def join(self, timeout_s: float) -> bool:
-        """See EnginePort.join."""
         if self._thread is None:
             return True
         self._thread.join(timeout_s)
@@ -186,7 +181,7 @@ class EngineThread:
         return report
 
     def _may_go_on(self) -> bool:
-        """Whether the thread has not been stopped; commands posted before `stop` are still carried out."""
+        """Return whether the thread has not been stopped; commands posted before `stop` are still carried out."""
         with self._wake:
             return self._end is None and (bool(self._inbox) or not self._is_stopping)
 

@@ -85,9 +85,10 @@ class PagedBatch:
     is never written to the cache.
 
     On a GPU, where a captured step serves many batches, `num_tokens` is the number of all rows, padding has position
-    -1 in state row 0, the integers are int32, and `work` lists what attention has to do (kernels/triton/work.py); it is
-    None in a step in which every row is a sequence of its own and samples from its own logits. `num_splits` is among
-    how many programs attention is shared out: each row's of such a step, in any other that of all rows which decode.
+    -1 in state row 0, the integers are int32, and `work` lists what attention has to do
+    (kernels/triton/attention/work.py); it is None in a step in which every row is a sequence of its own and samples
+    from its own logits. `num_splits` is among how many programs attention is shared out: each row's of such a step, in
+    any other that of all rows which decode.
     """
 
     num_tokens: int
@@ -109,13 +110,13 @@ class Ops(Protocol):
         """Look up the rows of `table` [V, D]: out[T, D] = scale · row, rounded to the type of `out`."""
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        """out = weight · x / rms(x), the mean square taken in float32."""
+        """Compute out = weight · x / rms(x), the mean square taken in float32."""
 
     def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        """residual += x, in place; out = rms_norm(residual)."""
+        """Compute residual += x, in place; out = rms_norm(residual)."""
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
-        """out = x · weightᵀ + bias."""
+        """Compute out = x · weightᵀ + bias."""
 
     def qk_norm_rope_kv_write(
         self,
@@ -144,20 +145,20 @@ class Ops(Protocol):
         *,
         out: Tensor,
     ) -> None:
-        """Causal attention of every row over its own sequence in the paged cache; out[T, N, H].
+        """Compute causal attention of every row over its own sequence in the paged cache; out[T, N, H].
 
         A row at position p sees positions max(0, p - window + 1) .. p. The order of summation depends on the position
         alone, never on the other rows, so decode and any chunking of a prefill give the same bits.
         """
 
     def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
-        """out[T, F] = silu(gate) · up, where gate and up are the halves of the input."""
+        """Compute out[T, F] = silu(gate) · up, where gate and up are the halves of the input."""
 
     def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
-        """out[R, D] = x[rows]."""
+        """Compute out[R, D] = x[rows]."""
 
     def logits(self, x_RD: Tensor, weight: Weight, *, out: Tensor) -> None:
-        """out[R, V] in float32 = x · weightᵀ."""
+        """Compute out[R, V] in float32 = x · weightᵀ."""
 
     def copy_blocks(self, copies_C2: Tensor, *, out: Tensor) -> None:
         """Block `target` becomes block `source` of the same cache out[L, 2, B, K, G, H], for each (source, target).

@@ -208,7 +208,7 @@ def read_rejection(status: int, body: bytes) -> Rejection:
 
 
 def _has_text(choice: Mapping[str, Any]) -> bool:
-    """Whether a choice contains output; chunks with only the role or the finish reason do not."""
+    """Return whether a choice contains output; chunks with only the role or the finish reason do not."""
     if (delta := choice.get("delta")) is None:
         return bool(choice.get("text"))
     return any(delta.get(name) for name in TEXTS)

@@ -96,7 +96,7 @@ class Panel(Protocol):
 
 @dataclass(frozen=True)
 class Curves:
-    """A panel of curves over two axes; `xs` are the marks of the x axis, without any matplotlib chooses them."""
+    """Implements `Panel` by curves; `xs` are the marks of the x axis, without any matplotlib chooses them."""
 
     title: str
     curves: Sequence[Curve]
@@ -111,7 +111,6 @@ class Curves:
         return NUMBERS, 8, 36 if self.x_title else 20
 
     def draw(self, axes: Axes, right: float) -> None:
-        """See Panel.draw."""
         from matplotlib.ticker import LogLocator
 
         if not any(y for curve in self.curves for _, y in curve.points):

@@ -132,7 +132,7 @@ class Decoder:
         return arena.logits_RV
 
     def _attention(self, layer: LayerWeights, index: int, cache: tuple[Tensor, Tensor], arena: Arena) -> None:
-        """hidden = attention(hidden); hidden is already normalized."""
+        """Compute hidden = attention(hidden); hidden is already normalized."""
         ops, spec = self.ops, self.spec
         (keys, values), how = cache, spec.layers[index]
         ops.linear(arena.hidden_TD, layer.qkv, out=arena.qkv_TX)
@@ -143,7 +143,7 @@ class Decoder:
         ops.linear(arena.attended_TNH.flatten(1), layer.o, out=arena.hidden_TD)
 
     def _mlp(self, layer: LayerWeights, arena: Arena) -> None:
-        """hidden = mlp(hidden)."""
+        """Compute hidden = mlp(hidden)."""
         self.ops.linear(arena.hidden_TD, layer.gate_up, out=arena.gate_up_TX)
         self.ops.silu_mul(arena.gate_up_TX, out=arena.activated_TF)
         self.ops.linear(arena.activated_TF, layer.down, out=arena.hidden_TD)

@@ -74,7 +74,7 @@ def _llama3(spec: RopeSpec, plain: Tensor) -> Tensor:
 
 
 def _yarn(spec: RopeSpec, plain: Tensor, powers: Tensor, head_dim: int) -> Tensor:
-    """NTK-by-parts (YaRN, arXiv 2309.00071): keep fast dimensions, interpolate slow ones."""
+    """Keep fast dimensions and interpolate slow ones: NTK-by-parts (YaRN, arXiv 2309.00071)."""
 
     def dimension(rotations: float) -> float:
         turns = spec.original_max_position / (rotations * 2 * math.pi)

@@ -120,7 +120,7 @@ class LogWriter:
                 self._turn.release()
 
     def _put(self, stream: TextIO, line: Line) -> None:
-        """Under the lock."""
+        """Queue a line. Under the lock."""
         self._num_put += 1
         self._queue.put((stream, line))
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from app.config.settings import Config
+from app.contract.brownout_effects import SHEDDING_S, effects
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import Draining, EngineFailed, ErrorInfo, ModelLoading, Overloaded, QuireError
 from app.contract.events import RequestFailed
-from app.contract.overload_levels import SHEDDING_S, effects
 from app.contract.ports import EnginePort, EventSink
 from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.streaming.background import Background
@@ -53,11 +53,11 @@ class AsyncEngine:
         self._port.start(self._deliver)
 
     def submit(self, request: EngineRequest, sink: EventSink) -> None:
-        """See `EngineClient.submit`; also raises Overloaded while new requests are shed."""
+        """Submit a request; raises Overloaded also while new requests are shed."""
         self.submit_all([(request, sink)])
 
     def submit_all(self, submissions: Sequence[tuple[EngineRequest, EventSink]]) -> None:
-        """See `EngineClient.submit_all`; also raises Overloaded while new requests are shed."""
+        """Submit several requests; raises Overloaded also while new requests are shed."""
         requests = [request for request, _ in submissions]
         self._check_accepting(requests[0].account)
         self._open.check(requests, self._stats)
@@ -86,7 +86,6 @@ class AsyncEngine:
             self._port.post(Resume(request_id))
 
     def model_info(self) -> ModelInfo:
-        """See `EngineClient.model_info`."""
         model_info = self._port.model_info()
         if model_info is None:
             raise _rejection(self._port.health())

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
-from app.commands.workload import MAX_NEW, MAX_PROMPT, SHAPES
+from app.commands.measuring.workload import MAX_NEW, MAX_PROMPT, SHAPES
 from benchmarks.limits import Limit, limits
 
 OURS = "Quire"

@@ -17,9 +17,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from app.commands.machine import cpu_features, cpu_name, describe_run
+from app.commands.measuring.machine import cpu_features, cpu_name, describe_run
+from app.commands.measuring.workload import SHAPES
 from app.commands.options import Parser
-from app.commands.workload import SHAPES
 from app.contract.errors import ConfigurationError
 from app.loadgen import plots
 from app.observe.terminal import own_terminal

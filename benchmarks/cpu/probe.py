@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from app.commands.throughput import computing
+from app.commands.measuring.throughput import computing
 from app.kernels.cpu.library import NativeLibrary, load_library
 from app.runtime.cores import num_cores
 from benchmarks.cpu.cells import Probe

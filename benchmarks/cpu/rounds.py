@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
-from app.commands.workload import random_workload
+from app.commands.measuring.workload import random_workload
 from benchmarks.cpu.cells import (
     FORMATS,
     MIXED_FORMAT,

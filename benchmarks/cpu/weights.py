@@ -15,7 +15,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_spec
-from app.commands.workload import SHAPES
+from app.commands.measuring.workload import SHAPES
 from app.models.loader import DTYPES, DummySource
 
 SEED = 0

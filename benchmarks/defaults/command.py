@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from app.checkpoint.names import SMOLLM2
+from app.commands.measuring.machine import machine
 from app.commands.options import Parser
-from app.commands.throughput import machine
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
 from benchmarks.defaults.parameter_sets import OFF, SETS, Share, difference, share_of

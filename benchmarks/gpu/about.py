@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from app.commands.machine import describe_run
+from app.commands.measuring.machine import describe_run
 
 PACKAGES = ("torch", "triton", "transformers", "numpy")
 FIELDS = (

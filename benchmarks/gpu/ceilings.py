@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from app.commands.machine import describe_run
+from app.commands.measuring.machine import describe_run
 from benchmarks.gpu.about import PACKAGES, gpu_state
 from benchmarks.gpu.figures import COPY, PRODUCT, Figure
 from benchmarks.gpu.tasks import Task

@@ -43,7 +43,6 @@ class Roofline(Curves):
     height: float = 380
 
     def draw(self, axes: Axes, right: float) -> None:
-        """See Panel.draw."""
         super().draw(axes, right)
         axes.set_xscale("log")
         axes.grid(axis="x")

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from app.commands.workload import Workload
+from app.commands.measuring.workload import Workload
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from app.commands.workload import Workload
+from app.commands.measuring.workload import Workload
 
 NUM_REQUESTS, VOCAB = 256, 10_000
 TEMPERATURE = 0.6

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from app.commands.workload import Workload
+from app.commands.measuring.workload import Workload
 from benchmarks.gpu.about import gpu_state
 from benchmarks.gpu.bounds import BF16, FP8, Work, load_work
 from benchmarks.gpu.engines import counts_of, engine, run_load, settings_of

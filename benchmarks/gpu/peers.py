@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import transformers
 
-from app.commands.workload import Workload
+from app.commands.measuring.workload import Workload
 from benchmarks.gpu.about import gpu_state
 from benchmarks.gpu.figures import Figure
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from app.commands.workload import Workload
+from app.commands.measuring.workload import Workload
 from benchmarks.gpu.about import gpu_state
 from benchmarks.gpu.figures import Figure
 from benchmarks.gpu.loads import TEMPERATURE, load_256, turned, uniform_load

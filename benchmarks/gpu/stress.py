@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from app.kernels.triton.attention_configs import attention_config
-from app.kernels.triton.decode_attention import decode_attention, scratch_sizes
-from app.kernels.triton.grids import WHOLE_TOKENS, AttentionGrids
+from app.kernels.triton.attention.attention_configs import attention_config
+from app.kernels.triton.attention.decode_attention import decode_attention, scratch_sizes
+from app.kernels.triton.attention.grids import WHOLE_TOKENS, AttentionGrids
 from benchmarks.gpu.cases import Heads, integers, paged, processors, randn
 from benchmarks.gpu.figures import Figure
 from benchmarks.gpu.tasks import Task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from app.commands.workload import Workload
+from app.commands.measuring.workload import Workload
 from benchmarks.gpu.loads import NUM_REQUESTS, load_256, uniform_load
 
 REQUESTS, AT_ONCE = "256 requests", "256 at once"

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from app.commands.machine import describe_run
+from app.commands.measuring.machine import describe_run
 from app.commands.options import Parser
 from app.contract.errors import CannotStart
 from app.observe.terminal import own_terminal

@@ -53,14 +53,14 @@ class PacedEvent:
         self._device, self.due = device, due
 
     def synchronize(self) -> None:
-        """See torch.Event.synchronize: sleep until then, without the lock."""
+        """Sleep until then, without the lock."""
         self._device.spend(WAIT)
         left = self.due - monotonic()
         if left > 0:
             time.sleep(left)
 
     def elapsed_time(self, later: PacedEvent) -> float:
-        """See torch.Event.elapsed_time: milliseconds."""
+        """Return the milliseconds until another event."""
         return 1000 * (later.due - self.due)
 
 
@@ -101,19 +101,18 @@ class PacedDevice:
         self._plan = plan
 
     def run(self, work: Work) -> None:
-        """See Device.run: a step takes its time, all other work none."""
+        """Let a step take its time, and all other work none."""
         if isinstance(work, partial) and isinstance(getattr(work.func, "__self__", None), PacedDevice | DeviceStep):
             self._compute(work.args[0])
         else:
             self.spend(SCATTER)
 
     def record_event(self) -> PacedEvent:
-        """See Device.record_event."""
         self.spend(EVENT)
         return PacedEvent(self, max(self._free_at, monotonic()))
 
     def fetch(self, copies: Sequence[Copy], after: PacedEvent) -> PacedEvent:
-        """See Device.fetch: of tokens there are always some."""
+        """Let the copies take their time; targets for tokens get some."""
         for call in (WAIT, *(COPY for _ in copies), EVENT):
             self.spend(call)
         for _, target in copies:
@@ -122,23 +121,19 @@ class PacedDevice:
         return PacedEvent(self, max(after.due, monotonic()) + len(copies) * COPY_S)
 
     def pinned(self, *shape: int, dtype: torch.dtype) -> Tensor:
-        """See Device.pinned."""
         return torch.zeros(*shape, dtype=dtype)
 
     def pin(self, tensor: Tensor) -> None:
-        """See Device.pin."""
+        """Do nothing."""
 
     def capture(self, work: Work) -> PacedGraph:
-        """See Device.capture."""
         assert isinstance(work, partial), "only steps are captured"
         return PacedGraph(partial(self._compute, work.args[0]))
 
     def memory(self) -> tuple[int, int]:
-        """See Device.memory."""
         return FREE_BYTES, TOTAL_BYTES
 
     def synchronize(self) -> None:
-        """See Device.synchronize."""
         PacedEvent(self, self._free_at).synchronize()
 
     def spend(self, call: Call) -> None:

@@ -28,10 +28,11 @@ from app.models.weights import DecoderWeights
 from app.text.grammar.cache import GrammarCache
 from benchmarks.gpu_host.device import PacedDevice
 from benchmarks.gpu_host.step_times import STEP_TIMES
+from benchmarks.passing_runner import PassingRunner
 
 
 class NoWeights:
-    """See TensorSource: weights that are never read."""
+    """A `TensorSource` whose weights are never read."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         pass
@@ -40,41 +41,15 @@ class NoWeights:
         """Leave `out` as it is."""
 
 
-class PacedRunner:
-    """Implements `Runner` by another one; the device hears of each plan before."""
+class PacedRunner(PassingRunner):
+    """Tells the device of each plan before another runner gets it."""
 
     def __init__(self, runner: Runner, device: PacedDevice) -> None:
         self._runner, self._device = runner, device
-        self.masks = runner.masks
 
     def launch(self, plan: StepPlan) -> InFlight:
-        """See Runner.launch."""
         self._device.expect(plan)
-        return self._runner.launch(plan)
-
-    @property
-    def num_graphs(self) -> int:
-        """See Runner.num_graphs."""
-        return self._runner.num_graphs
-
-    @property
-    def num_graph_shapes(self) -> int:
-        """See Runner.num_graph_shapes."""
-        return self._runner.num_graph_shapes
-
-    @property
-    def num_graph_failures(self) -> int:
-        """See Runner.num_graph_failures."""
-        return self._runner.num_graph_failures
-
-    @property
-    def has_idle_work(self) -> bool:
-        """See Runner.has_idle_work."""
-        return self._runner.has_idle_work
-
-    def work_idly(self) -> None:
-        """See Runner.work_idly."""
-        self._runner.work_idly()
+        return super().launch(plan)
 
 
 class PacedBackend(GpuBackend):
@@ -87,7 +62,6 @@ class PacedBackend(GpuBackend):
     def make_runner(
         self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, grammars: GrammarCache
     ) -> Runner:
-        """See Backend.make_runner."""
         return PacedRunner(super().make_runner(weights, cache, limits, grammars), self._paced)
 
 

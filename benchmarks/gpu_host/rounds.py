@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from app.commands.workload import Workload
+from app.commands.measuring.workload import Workload
 from app.llm import LLM
 from benchmarks.gpu.engines import engine, run_load
 from benchmarks.gpu.loads import TEMPERATURE, turned

@@ -17,7 +17,7 @@ CHILDREN_S = 2.0
 
 
 class Ending(NamedTuple):
-    """See `Row`."""
+    """What `Row` says of the end of a server, by the same names."""
 
     kept_bytes: int
     back_s: float

@@ -36,7 +36,6 @@ class FirstToken(Body):
         self._now = 0.0
 
     def feed(self, piece: bytes, now: float) -> None:
-        """See `load_client.Reader`."""
         self._now = now
         super().feed(piece, now)
 

@@ -37,7 +37,6 @@ class Q8Ops(TorchOps):
     """The operations with the inputs of matrix products rounded as llama.cpp rounds them for weights in Q8_0."""
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
-        """See Ops.linear."""
         super().linear(round_groups(x_TX), weight, out=out)
 
 

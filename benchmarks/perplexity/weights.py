@@ -30,7 +30,6 @@ class MemorySource(TensorSource):
         self._weights = weights
 
     def read(self, name: str, out: Tensor) -> None:
-        """See TensorSource.read."""
         out.copy_(self._weights[name])
 
 

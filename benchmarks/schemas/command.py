@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from app.checkpoint.names import SMOLLM2
+from app.commands.measuring.machine import machine
 from app.commands.options import Parser
-from app.commands.throughput import machine
 from benchmarks.figures import write_json
 from benchmarks.limits import Verdict, conclude, judge
 from benchmarks.options import make_folder

@@ -54,7 +54,6 @@ class BareServer:
         return {**self._ended, **{stream.number_of_stream: stream.num_tokens for stream in self.streams}}
 
     def pace(self, rate: float) -> None:
-        """See ScriptedEngine."""
         if self._due is not None:
             self._due.cancel()
         self._rate = rate
@@ -64,7 +63,6 @@ class BareServer:
             self._due = loop.call_later(1 / rate, self._step)
 
     def quiet_time(self) -> float:
-        """See ScriptedEngine."""
         return self._next_tick - 1 / (4 * self._rate) if self._rate else monotonic()
 
     def finish(self) -> None:

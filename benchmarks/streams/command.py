@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from app.commands.machine import describe_run
+from app.commands.measuring.machine import describe_run
 from app.commands.options import Parser
 from app.contract.errors import CannotStart, ConfigurationError
 from app.loadgen import plots

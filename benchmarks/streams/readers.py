@@ -113,7 +113,6 @@ class SlowReader(asyncio.BufferedProtocol):
 
     @property
     def num_tokens(self) -> int:
-        """See Reader."""
         return self._reader.num_tokens
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -134,11 +133,9 @@ class SlowReader(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_later(SLOW_INTERVAL_S if nbytes <= SLOW_BYTES else 0, self._resume)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """See Reader."""
         self._reader.connection_lost(error)
 
     def poke(self, now: float) -> None:
-        """See Reader."""
         self._reader.poke(now)
 
     def read_promptly(self) -> None:
@@ -147,7 +144,6 @@ class SlowReader(asyncio.BufferedProtocol):
         self._resume()
 
     def leave(self) -> None:
-        """See Reader."""
         self._reader.leave()
 
     def _resume(self) -> None:

@@ -110,25 +110,22 @@ class ScriptedEngine:
         return due if due >= now else due + interval if interval else now
 
     def start(self, deliver: Callable[[StepReport], None]) -> None:
-        """See EnginePort.start."""
         self._deliver = deliver
         self._thread = threading.Thread(target=self._run, name="quire-engine", daemon=True)
         self._thread.start()
 
     def post(self, command: EngineCommand) -> None:
-        """See EnginePort.post."""
         with self._wake:
             self._inbox.append(command)
             self._wake.notify()
 
     def health(self) -> EngineHealth:
-        """See EnginePort.health; never busy, so that no watchdog fires at a low rate."""
+        """Return a health that is never busy, so that no watchdog fires at a low rate."""
         if self._failure is not None:
             return EngineHealth(EngineState.FAILED, 1.0, self._step, 0.0, self._failure.message)
         return EngineHealth(EngineState.READY, 1.0, self._step)
 
     def model_info(self) -> ModelInfo | None:
-        """See EnginePort.model_info."""
         return self._model_info
 
     def fail(self, error: QuireError) -> None:
@@ -136,14 +133,12 @@ class ScriptedEngine:
         self._failure = error
 
     def stop(self) -> None:
-        """See EnginePort.stop."""
         with self._wake:
             self._is_stopping = True
             self._wake.notify()
         self._taken.set()
 
     def join(self, timeout_s: float) -> bool:
-        """See EnginePort.join."""
         if self._thread is None:
             return True
         self._thread.join(timeout_s)

@@ -26,7 +26,6 @@ class CountedFaults(InjectedFaults):
     has_recovered = False
 
     def before_sample(self, plan: StepPlan) -> None:
-        """See FaultyRunner."""
         try:
             super().before_sample(plan)
         except self.error:
@@ -36,7 +35,6 @@ class CountedFaults(InjectedFaults):
             self.num_steps += 1
 
     def before_result(self, plan: StepPlan) -> None:
-        """See FaultyRunner."""
         self.has_recovered = self.num_steps is not None
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from app.checkpoint.names import resolve
 from app.client.client import ServerRefused
-from app.commands.local import LocalModel, LocalModels
-from app.commands.remote import sse_answer, websocket_answer
+from app.commands.answers.local import LocalModel, LocalModels
+from app.commands.answers.remote import sse_answer, websocket_answer
 from app.config.base_url import read_base_url
 from app.config.settings import make_config
 from app.contract.errors import CannotStart, ConfigurationError, ContextLengthExceeded

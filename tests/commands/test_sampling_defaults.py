@@ -10,7 +10,7 @@ import sys
 import httpx
 import pytest
 
-from app.commands.remote import websocket_answer
+from app.commands.answers.remote import websocket_answer
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
 from tests.gguf_writer import tiny_gguf

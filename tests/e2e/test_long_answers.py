@@ -54,7 +54,6 @@ class LongEngine(FakeEngine):
         super().__init__(Script(answer=pieces), held=held)
 
     def model_info(self) -> ModelInfo:
-        """See EngineClient."""
         return replace(super().model_info(), max_model_len=4 * len(PIECES))
 
 

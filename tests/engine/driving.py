@@ -23,6 +23,7 @@ from app.engine.schedule.step_plan import StepPlan
 from app.engine.thread import EngineThread
 from app.runtime.clock import Clock, monotonic
 from app.text.grammar.cache import GrammarCache
+from benchmarks.passing_runner import PassingRunner
 from tests.engine.execute.faulty_runner import FaultyRunner
 
 make_grammars: Callable[[], GrammarCache] = GrammarCache
@@ -115,7 +116,7 @@ def generate(engine: Engine, requests: Iterable[EngineRequest], *, steps_between
     return {each.id: run.tokens(each.id) for each in requests}
 
 
-class LogitRecorder:
+class LogitRecorder(PassingRunner):
     """Stands between the model runner and its step graph, and copies the logits of every sampled token.
 
     `logits[prompt]` (of one of several choices: the prompt and minus its number) maps a position to the logits [V]
@@ -124,11 +125,9 @@ class LogitRecorder:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.has_idle_work, self.num_graphs, self.num_graph_failures = False, 0, 0
         self.logits: dict[tuple[int, ...], dict[int, Tensor]] = {}
         self._prompts: dict[int, tuple[int, ...]] = {}
         self._runner: CpuRunner = engine.runner
-        self.masks = engine.runner.masks
         self._graph: HostGraph = engine.runner._graph
         self._plan: StepPlan | None = None
         # By index of the logit row: the draft token, prompt and position, and the logits computed there.
@@ -138,13 +137,12 @@ class LogitRecorder:
         engine.runner = self
 
     def launch(self, plan: StepPlan) -> InFlight:
-        """See CpuRunner.launch."""
         self._plan = plan
         for start in plan.row_starts:
             choice = (-start.choice,) if start.sampling.num_sequences > 1 else ()
             self._prompts[start.sequence_id] = start.prompt_token_ids + choice
         self._drafts.clear()
-        in_flight = self._runner.launch(plan)
+        in_flight = super().launch(plan)
         sampled = [sample.token_id for sample in in_flight._result.samples]
         rejected: set[int] = set()
         for number, (draft, prompt, position, logits_V) in self._drafts.items():
@@ -155,7 +153,6 @@ class LogitRecorder:
         return in_flight
 
     def run(self, inputs: StepInputs) -> Tensor:
-        """See HostGraph.run."""
         logits_RV = self._graph.run(inputs)
         positions = [
             (chunk.token_ids[offset], self._prompts[chunk.sequence_id], chunk.start + offset)

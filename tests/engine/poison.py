@@ -20,7 +20,6 @@ class Poison(FaultyRunner):
         self._from: dict[int, int] = {}  # by sequence id
 
     def before_sample(self, plan: StepPlan) -> None:
-        """See FaultyRunner."""
         for start in plan.row_starts:
             if start.prompt_token_ids in self._prompts:
                 self._from[start.sequence_id] = self._prompts[start.prompt_token_ids]

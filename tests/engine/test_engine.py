@@ -36,7 +36,6 @@ class LaunchFaults(FaultyRunner):
         self.failed: list[StepPlan] = []
 
     def before_launch(self, plan: StepPlan) -> None:
-        """See FaultyRunner."""
         self.num_launches += 1
         if self.num_launches in self.launches:
             self.failed.append(plan)

@@ -29,7 +29,6 @@ class FailOnDemand(FaultyRunner):
         self.is_due = False
 
     def before_launch(self, plan: object) -> None:
-        """See FaultyRunner."""
         if self.is_due:
             self.is_due = False
             raise RuntimeError("a fault")

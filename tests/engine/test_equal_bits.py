@@ -51,7 +51,6 @@ class FixedThreads:
 
     @contextmanager
     def measured(self, num_tokens: int) -> Iterator[None]:
-        """See ThreadChoice.measured."""
         torch.set_num_threads(self.num_threads)
         yield
         torch.set_num_threads(1)

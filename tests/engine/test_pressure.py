@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.engine.overload import Brownout
+from app.engine.brownout import Brownout
 from tests.checkpoints import tiny
 from tests.engine.driving import build, request
 

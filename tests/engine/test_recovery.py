@@ -236,7 +236,6 @@ class TooLittleMemory(FaultyRunner):
         self._num_tokens = num_tokens
 
     def before_sample(self, plan: StepPlan) -> None:
-        """See FaultyRunner."""
         if plan.num_tokens > self._num_tokens:
             raise MemoryError
 

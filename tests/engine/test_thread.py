@@ -219,7 +219,6 @@ class FailAt(FaultyRunner):
         self.num_left = launch
 
     def before_launch(self, plan: StepPlan) -> None:
-        """See FaultyRunner."""
         self.num_left -= 1
         if self.num_left == 0:
             raise RuntimeError("a fault")

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from app.config.devices import MIN_DEPENDENT_CAPABILITY, MIN_DEPENDENT_DRIVER, driver_version
-from app.kernels.triton import matvec, norm, silu_mul
 from app.kernels.triton.dependent import launches
+from app.kernels.triton.layers import matvec, norm, silu_mul
 from benchmarks.gpu.timing import capture
 from tests.checkpoints import tiny
 from tests.gpu.driving import CUDA, build, capture_all, noise, request, run_requests

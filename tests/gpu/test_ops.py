@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from app.kernels.ops import LinearWeight, PagedBatch
-from app.kernels.triton.attention import PagedAttention
+from app.kernels.triton.attention.paged_attention import PagedAttention
 from app.kernels.triton.triton_ops import CublasProducts, InvariantProducts, TritonOps
 from tests.gpu.driving import CUDA, noise, unwritten
 from tests.kernels.batches import Heads, Step

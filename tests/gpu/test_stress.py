@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from app.config.devices import MIN_DEPENDENT_CAPABILITY
-from app.kernels.triton.attention_configs import attention_config
-from app.kernels.triton.decode_attention import decode_attention, scratch_sizes
+from app.kernels.triton.attention.attention_configs import attention_config
+from app.kernels.triton.attention.decode_attention import decode_attention, scratch_sizes
+from app.kernels.triton.attention.grids import WHOLE_TOKENS, AttentionGrids
+from app.kernels.triton.attention.piece_attention import piece_attention, piece_scratch_sizes
+from app.kernels.triton.attention.work import HEADER, PIECE_WIDTH, MixedWork
 from app.kernels.triton.dependent import launches
-from app.kernels.triton.grids import WHOLE_TOKENS, AttentionGrids
-from app.kernels.triton.piece_attention import piece_attention, piece_scratch_sizes
-from app.kernels.triton.work import HEADER, PIECE_WIDTH, MixedWork
 from tests.gpu.driving import CUDA, noise, unwritten
 from tests.kernels.triton.batches import work_tensor
 

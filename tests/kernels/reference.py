@@ -28,22 +28,19 @@ class ReferenceOps:
         self._batch = batch
 
     def embed(self, ids_T: Tensor, table: Weight, scale: float, *, out: Tensor) -> None:
-        """See Ops.embed."""
         assert isinstance(table, LinearWeight)
         out.copy_(table.weight[ids_T].float() * scale)
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        """See Ops.rms_norm; normalized in float32, rounded, then scaled (as Llama's reference does)."""
+        """Normalize in float32, round, then scale (as Llama's reference does)."""
         x = x_TD.float()
         out.copy_((x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)).to(out.dtype) * weight_D)
 
     def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        """See Ops.add_rms_norm."""
         residual_TD += x_TD
         self.rms_norm(residual_TD, weight_D, eps, out=out)
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
-        """See Ops.linear."""
         assert isinstance(weight, LinearWeight)
         product = x_TX.float() @ weight.weight.float().T
         out.copy_(product if weight.bias is None else product + weight.bias.float())
@@ -59,7 +56,6 @@ class ReferenceOps:
         *,
         out: Tensor,
     ) -> None:
-        """See Ops.qk_norm_rope_kv_write."""
         num_heads, num_kv_heads, head_dim = out.shape[1], k_cache_BKGH.shape[2], out.shape[2]
         heads = qkv_TX.view(len(out), -1, head_dim)
         qk_THH, v_TGH = heads[:, : num_heads + num_kv_heads], heads[:, num_heads + num_kv_heads :]
@@ -88,7 +84,6 @@ class ReferenceOps:
         *,
         out: Tensor,
     ) -> None:
-        """See Ops.paged_attention."""
         group = q_TNH.shape[1] // k_cache_BKGH.shape[2]
         block_size = k_cache_BKGH.shape[1]
         out[self.batch.num_tokens :] = 0
@@ -103,24 +98,20 @@ class ReferenceOps:
             out[token] = torch.einsum("nl,lnh->nh", scores_NL.softmax(-1), v_LNH).to(out.dtype)
 
     def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
-        """See Ops.silu_mul; silu is rounded to the storage type before the product."""
+        """Round silu to the storage type before the product."""
         gate, up = gate_up_TX.chunk(2, dim=-1)
         out.copy_(torch.nn.functional.silu(gate.float()).to(out.dtype) * up)
 
     def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
-        """See Ops.gather_rows."""
         out.copy_(x_TD[rows_R])
 
     def logits(self, x_RD: Tensor, weight: Weight, *, out: Tensor) -> None:
-        """See Ops.logits."""
         self.linear(x_RD, weight, out=out)
 
     def copy_blocks(self, copies_C2: Tensor, *, out: Tensor) -> None:
-        """See Ops.copy_blocks."""
         for source, target in copies_C2.tolist():
             out[:, :, target] = out[:, :, source]
 
     def swap_blocks(self, blocks: Tensor, copies_C2: Tensor, *, out: Tensor) -> None:
-        """See Ops.swap_blocks."""
         for source, target in copies_C2.tolist():
             out[:, :, target] = blocks[:, :, source]

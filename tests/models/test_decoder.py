@@ -34,7 +34,7 @@ class RecordingOps:
         self._arena = {getattr(arena, name).untyped_storage().data_ptr() for name in Arena.__slots__}
 
     def begin_step(self, batch: PagedBatch) -> None:
-        """See Ops.begin_step."""
+        """Do nothing."""
 
     def __getattr__(self, name: str):
         assert hasattr(TorchOps, name), f"{name} is no operation of Ops"

@@ -22,7 +22,6 @@ class LogStream(io.StringIO):
         configure_logging(self, self.writer, **options)
 
     def getvalue(self) -> str:
-        """See StringIO."""
         assert self.writer.flush(HANG_S)
         return super().getvalue()
 

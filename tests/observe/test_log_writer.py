@@ -28,7 +28,6 @@ class GatedStream(io.StringIO):
         self.is_waiting = threading.Event()
 
     def write(self, text: str) -> int:
-        """See StringIO."""
         self.is_waiting.set()
         assert self.gate.wait(HANG_S)
         return super().write(text)

@@ -43,7 +43,6 @@ class StepGate(FaultyRunner):
         self._may_step = threading.Semaphore(allowed)
 
     def before_launch(self, plan: StepPlan) -> None:
-        """See FaultyRunner."""
         assert self._may_step.acquire(timeout=HANG_S), "this step was never allowed"
 
     def allow(self, count: int = 10_000) -> None:
@@ -78,7 +77,6 @@ class AccessLog(logging.Handler):
         self.setFormatter(JsonFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See logging.Handler."""
         self.records.append(json.loads(self.format(record)))
 
 

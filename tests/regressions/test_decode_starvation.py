@@ -16,6 +16,7 @@ from app.engine.engine import Engine
 from app.engine.execute.interfaces import InFlight
 from app.engine.schedule.step_budget import FIRST_CHUNK, MIN_CHUNK
 from app.engine.schedule.step_plan import StepPlan, StepResult
+from benchmarks.passing_runner import PassingRunner
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
 
@@ -34,19 +35,16 @@ def seconds(plan: StepPlan) -> float:
     return 0.002 + 0.0003 * plan.num_tokens + 1e-7 * num_attended
 
 
-class TimedRunner:
+class TimedRunner(PassingRunner):
     """Wraps the model runner: reports `seconds` as the duration of each step, and records the plans."""
 
     def __init__(self, engine: Engine) -> None:
-        self.has_idle_work, self.num_graphs, self.num_graph_failures = False, 0, 0
         self.plans: list[StepPlan] = []
-        self._runner, self.masks = engine.runner, engine.runner.masks
-        engine.runner = self
+        self._runner, engine.runner = engine.runner, self
 
     def launch(self, plan: StepPlan) -> InFlight:
-        """See CpuRunner.launch."""
         self.plans.append(plan)
-        return TimedStep(self._runner.launch(plan))
+        return TimedStep(super().launch(plan))
 
 
 class TimedStep:
@@ -57,7 +55,6 @@ class TimedStep:
         self._in_flight = in_flight
 
     def wait(self) -> StepResult:
-        """See InFlight.wait."""
         return replace(self._in_flight.wait(), duration_s=seconds(self.plan), transfer_s=0.0)
 
 

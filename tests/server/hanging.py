@@ -46,7 +46,6 @@ class HangingStep(FaultyRunner):
         self._num_launches = 0
 
     def before_launch(self, plan: object) -> None:
-        """See FaultyRunner."""
         self._num_launches += 1
         if self._num_launches == HANGS_AT_LAUNCH:
             hang_for_ever()
@@ -68,7 +67,6 @@ class HangingConsole(Console):
     """Blocks the event loop after the ready line."""
 
     def print_line(self, line: str) -> None:
-        """See Console."""
         super().print_line(line)
         if READY in line:
             hang_for_ever()
@@ -78,7 +76,6 @@ class FloodingConsole(HangingConsole):
     """Writes more lines than a pipe and the queue of the log have room for, then blocks the event loop."""
 
     def print_line(self, line: str) -> None:
-        """See Console."""
         for number in range(5000 if READY in line else 0):
             logging.getLogger("test").info("line %d", number)
         super().print_line(line)

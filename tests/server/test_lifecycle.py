@@ -47,7 +47,6 @@ class WatchedPort:
         self.health = engine.health
 
     def fail(self, error: QuireError) -> None:
-        """See EngineThread."""
         raise AssertionError(error)
 
 
@@ -61,12 +60,10 @@ class RecordingConsole(Console):
         self.changed = asyncio.Event()
 
     def print_line(self, line: str) -> None:
-        """See Console."""
         self.lines.append(line)
         self.changed.set()
 
     def show_status(self, line: str) -> None:
-        """See Console."""
         self.statuses.append(line)
         self.changed.set()
 

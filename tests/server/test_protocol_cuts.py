@@ -97,7 +97,7 @@ class FakeTransport(asyncio.Transport):
         """All pieces are delivered in any case."""
 
     def resume_reading(self):
-        """See `pause_reading`."""
+        """Do nothing."""
 
     def set_protocol(self, protocol):
         self.protocol = protocol

@@ -26,11 +26,9 @@ class FakeConnector(KVConnector):
         self._calls_left: dict[str, int] = {}
 
     def num_matched_tokens(self, request: EngineRequest, num_computed: int) -> int:
-        """See KVConnector."""
         return len(request.prompt_token_ids) if crc32(request.id.encode()) % 3 == 0 else num_computed
 
     def load(self, request: EngineRequest, first: int, block_ids: tuple[int, ...]) -> None:
-        """See KVConnector."""
         content, contents = request.params.seed or 0, []
         for token_id in request.prompt_token_ids:
             content = prefix_hash(token_id, content)
@@ -40,7 +38,6 @@ class FakeConnector(KVConnector):
             self.num_loaded += 1
 
     def request_finished(self, request: EngineRequest, block_ids: tuple[int, ...]) -> bool:
-        """See KVConnector."""
         if crc32(request.id.encode()) % 4:
             return False
         self.kept.setdefault(request.id, []).append(block_ids)
@@ -48,7 +45,7 @@ class FakeConnector(KVConnector):
         return True
 
     def take_released(self) -> tuple[str, ...]:
-        """See KVConnector: each request's blocks are released after `CALLS_KEPT` calls."""
+        """Release each request's blocks after `CALLS_KEPT` calls."""
         if not self._calls_left:
             return ()
         released = tuple(request_id for request_id, left in self._calls_left.items() if left <= 1)

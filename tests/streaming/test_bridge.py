@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from app.contract.brownout_effects import MAX_LEVEL
 from app.contract.engine_status import EngineState, EngineStats, StepReport
 from app.contract.errors import Draining, EngineFailed, ModelLoading, Overloaded
 from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta
-from app.contract.overload_levels import MAX_LEVEL
 from app.contract.requests import Abort, Pause, Resume
 from app.streaming.bridge import AsyncEngine
 from tests.fakes import MODEL_INFO, FakePort, Script, make_request, submit, text_of, tokens_of, turn_loop

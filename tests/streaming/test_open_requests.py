@@ -3,10 +3,10 @@
 import pytest
 
 from app.config.settings import Config, SchedulerConfig
+from app.contract.brownout_effects import MAX_LEVEL
 from app.contract.engine_status import EngineStats
 from app.contract.errors import Overloaded, RateLimitExceeded
 from app.contract.events import TokenDelta
-from app.contract.overload_levels import MAX_LEVEL
 from app.streaming.bridge import AsyncEngine
 from app.streaming.flow.mailbox import Mailbox
 from app.streaming.open_requests import OpenRequest, OpenRequests

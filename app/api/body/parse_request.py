@@ -20,9 +20,9 @@ from app.api.http.context import ApiContext, context_of
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.shown_prompt import ShownPrompt
 from app.contract.admission import MODELS_LENGTH, DefaultLength, OutputLimit, admit, too_long
+from app.contract.brownout_effects import effects
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import RequestError, UnsupportedParameter
-from app.contract.overload_levels import effects
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.runtime.clock import monotonic

@@ -46,11 +46,11 @@ class ApiKeys:
         return self._tenants[found.index(True)] if key is not None and any(found) else None
 
     def check(self, key: str | None) -> bool:
-        """Whether the server accepts requests with `key`."""
+        """Return whether the server accepts requests with `key`."""
         return not self._digests or self.name_of(key) is not None
 
     def check_headers(self, headers: Headers) -> bool:
-        """Whether a request's `Authorization: Bearer` or `x-api-key` is accepted; each may be sent once."""
+        """Return whether a request's `Authorization: Bearer` or `x-api-key` is accepted; each may be sent once."""
         if len(headers.getlist("authorization")) > 1 or len(headers.getlist("x-api-key")) > 1:
             return not self._digests
         keys = _keys_in(headers)

@@ -77,5 +77,5 @@ def advice(path: str) -> str:
 
 
 def _ends_with(path: str, ours: str) -> bool:
-    """Whether a path means one of ours: with another beginning, such as that of a doubled base URL, or without /v1."""
+    """Return whether a path means one of ours: with another beginning, as of a doubled base URL, or without /v1."""
     return path.endswith((ours, ours.removeprefix("/v1")))

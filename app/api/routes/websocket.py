@@ -112,7 +112,7 @@ class ChatSocket:
             stream.close(end_reason)
 
     def _check_key(self, key: str | None) -> bool:
-        """Whether the key of `hello` is accepted; a key in the headers has precedence."""
+        """Return whether the key of `hello` is accepted; a key in the headers has precedence."""
         if not self._has_key:
             self._sender = self._context.keys.sender_of(self._websocket, key)
         return self._has_key or self._context.keys.check(key)

@@ -215,7 +215,7 @@ def locked_part(target: Path, watch: Watch) -> Iterator[IO[bytes]]:
 
 
 def _is_at(stream: IO[bytes], path: Path) -> bool:
-    """Whether an open file still has this path."""
+    """Return whether an open file still has this path."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(stream.fileno()), path.stat())
     return False

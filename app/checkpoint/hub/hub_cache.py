@@ -68,7 +68,7 @@ class Snapshot(NamedTuple):
         return self.path_of(variant) if self.is_whole(variant) else None
 
     def is_whole(self, variant: Variant) -> bool:
-        """Whether a variant can be served, as far as names of files say: of GGUF that takes nothing but its files."""
+        """Return whether a variant can be served, as far as names of files say: GGUF needs nothing but its files."""
         wanted = variant.files if variant.format == GGUF else needed(self.listed() or (), variant)
         if variant.missing_parts() or not {file.path for file in wanted} <= {file.path for file in self.present()}:
             return False

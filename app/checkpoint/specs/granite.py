@@ -20,7 +20,7 @@ HYBRID_NAMES = TensorNames(
 
 
 def read_granite(fields: Fields, given: Given) -> ModelSpec:
-    """See Reader."""
+    """Read the config.json of a Granite model."""
     has_bias = fields.flag("attention_bias", False)
     spec = read_decoder(fields, given, max_position=2048)
     if given.dtype == "float16" and fields.number("residual_multiplier", 1.0) != 1:
@@ -39,7 +39,7 @@ def read_granite(fields: Fields, given: Given) -> ModelSpec:
 
 
 def read_granite_hybrid(fields: Fields, given: Given) -> ModelSpec:
-    """See Reader; only models whose layers are all attention, without experts."""
+    """Read the config.json of a Granite 4 model whose layers are all attention, without experts."""
     num_layers = fields.integer("num_hidden_layers", high=10_000)
     types = fields.config.get("layer_types") or ["mamba"] * num_layers
     if not isinstance(types, list) or len(types) != num_layers:

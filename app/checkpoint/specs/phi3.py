@@ -27,7 +27,7 @@ _LONGROPE = ("longrope", "su", "yarn")
 
 
 def read_phi3(fields: Fields, given: Given) -> ModelSpec:
-    """See Reader."""
+    """Read the config.json of a Phi-3 model."""
     spec = read_decoder(fields, given, max_position=_MAX_POSITION, eps=1e-5, rope=_read_rope(fields, given))
     is_windowed = fields.config.get("sliding_window") is not None
     window = fields.integer("sliding_window") if is_windowed else None

@@ -11,13 +11,13 @@ from app.checkpoint.specs.family import Given
 
 
 def read_qwen2(fields: Fields, given: Given) -> ModelSpec:
-    """See Reader."""
+    """Read the config.json of a Qwen2 model."""
     spec = read_decoder(fields, given, max_position=32768, kv_heads=32)
     return replace(spec, qkv_bias=True, layers=_layers(fields, spec.num_layers))
 
 
 def read_qwen3(fields: Fields, given: Given) -> ModelSpec:
-    """See Reader."""
+    """Read the config.json of a Qwen3 model."""
     has_bias = fields.flag("attention_bias", False)
     spec = read_decoder(fields, given, max_position=32768, kv_heads=32, head_dim=128)
     layers = _layers(fields, spec.num_layers)

@@ -45,7 +45,7 @@ def find_family(fields: Fields) -> Family:
 
 
 def _quantizes_only_kv(config: object) -> bool:
-    """Whether a `quantization_config` leaves the weights alone, and only says that there are scales for a KV cache."""
+    """Return whether a `quantization_config` leaves the weights alone, and only tells of scales for a KV cache."""
     if not isinstance(config, dict) or config.get("quant_method") != "compressed-tensors":
         return False
     return bool(config.get("kv_cache_scheme")) and not config.get("config_groups")

@@ -14,7 +14,7 @@ _MAX_POSITION = 32768
 
 
 def read_smollm3(fields: Fields, given: Given) -> ModelSpec:
-    """See Reader."""
+    """Read the config.json of a SmolLM3 model."""
     rope = read_rope(fields, fields.integer("max_position_embeddings", _MAX_POSITION), theta=2e6)
     spec = read_decoder(fields, given, max_position=_MAX_POSITION, kv_heads=4, tied=True, rope=rope)
     has_bias = fields.flag("attention_bias", False)

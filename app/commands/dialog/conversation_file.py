@@ -85,7 +85,7 @@ def _to_json(conversation: Conversation, model: str) -> str:
         written = {"id": secrets.token_hex(10), "conversation": own_id, "parent": parent, "role": turn["role"]}
         messages.append({**written, "text": turn["content"], "createdAt": now + number, **about})
     record = {
-        "id": own_id, "title": _title(conversation), "hasOwnTitle": False, "isPinned": False, "createdAt": now,
+        "id": own_id, "title": _title(conversation), "isPinned": False, "createdAt": now,
         "updatedAt": now, "head": messages[-1]["id"] if messages else None,
         "settings": {"system": conversation.system} if conversation.system else {}, "draft": "", "messages": messages,
     }  # fmt: skip

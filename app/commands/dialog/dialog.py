@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from app.commands.answers.streamed_text import Messages
 from app.commands.dialog.conversation import Conversation
 from app.commands.dialog.responder import Responder
 from app.commands.dialog.screens import Screen, print_wrapped
 from app.commands.dialog.shown_answer import AnswerFigures, ShownAnswer
 from app.commands.dialog.slash_commands import execute
-from app.commands.streamed_text import Messages
 from app.config.unicode_text import as_unicode
 from app.contract.errors import QuireError, error_line
 from app.runtime.clock import Clock, monotonic

@@ -39,7 +39,7 @@ class _Fence(NamedTuple):
     indent: int
 
     def is_closed_by(self, line: str) -> bool:
-        """Whether a line has at least as many of the same marks, and nothing else."""
+        """Return whether a line has at least as many of the same marks, and nothing else."""
         marks = line.strip()
         return len(marks) >= len(self.mark) and marks == self.mark[0] * len(marks)
 
@@ -114,7 +114,7 @@ class MarkdownBlocks:
         return closed
 
     def _begins(self, line: str) -> bool:
-        """Whether a line begins a block, instead of going on with the open one."""
+        """Return whether a line begins a block, instead of going on with the open one."""
         if not self._lines:
             return False
         if _HEADING.match(line):

@@ -44,7 +44,7 @@ _UP, _TO_LINE_BEGIN, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[{}A", "\r", "\x1b[K", "\x
 
 
 class MarkdownScreen:
-    """Shows one answer as Markdown on a terminal. One thread."""
+    """Implements `Screen`: one answer as Markdown on a terminal. One thread."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -54,11 +54,9 @@ class MarkdownScreen:
         self._open: list[str] = []  # the drawn lines of the open block; the cursor is behind the last one
 
     def write(self, text: str) -> None:
-        """See Screen.write."""
         self._draw(self._blocks.feed(visible(text)), self._blocks.open)
 
     def end(self) -> None:
-        """See Screen.end."""
         self._draw(self._blocks.end(), None)
         self._stream.flush()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from app.commands.streamed_text import Messages, TextStream
+from app.commands.answers.streamed_text import Messages, TextStream
 
 
 class ModelChoice(NamedTuple):

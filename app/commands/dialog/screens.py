@@ -23,23 +23,21 @@ class Screen(Protocol):
 
 
 class RawScreen:
-    """For files and pipes: the answer's own characters."""
+    """Implements `Screen` for files and pipes: the answer's own characters."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> None:
-        """See Screen.write."""
         self._stream.write(text)
         self._stream.flush()
 
     def end(self) -> None:
-        """See Screen.end."""
         self.write("\n")
 
 
 class WrappedScreen:
-    """For terminals without colours: plain text that wraps between words. A word is shown once it is complete."""
+    """Implements `Screen` for terminals without colours: text wraps between words, each shown once it is complete."""
 
     def __init__(self, stream: TextIO, width: int) -> None:
         self._stream = stream
@@ -49,7 +47,6 @@ class WrappedScreen:
         self._word = ""
 
     def write(self, text: str) -> None:
-        """See Screen.write."""
         shown = ""
         for char in visible(text).replace("\t", "    "):
             if char not in " \n":
@@ -63,7 +60,6 @@ class WrappedScreen:
         self._stream.flush()
 
     def end(self) -> None:
-        """See Screen.end."""
         self._stream.write(self._take_word() + "\n")
         self._stream.flush()
 

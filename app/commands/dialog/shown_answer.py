@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.commands.answers.streamed_text import AnswerEnd, TextStream, read_stream
 from app.commands.dialog.screens import Screen
-from app.commands.streamed_text import AnswerEnd, TextStream, read_stream
 from app.contract.events import REPETITION, FinishReason
 from app.runtime.clock import Clock, monotonic
 

@@ -80,7 +80,7 @@ class SamplingRow:
         return torch.tensor(list(biases), dtype=torch.int64), torch.tensor(list(biases.values()), dtype=torch.float32)
 
     def is_plain_greedy(self, position: int) -> bool:
-        """Whether the token at `position` is the argmax of the raw logits."""
+        """Return whether the token at `position` is the argmax of the raw logits."""
         return (
             self.sampling.is_greedy
             and self.sampling.constraint is None

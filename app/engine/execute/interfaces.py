@@ -29,12 +29,11 @@ class InFlight(Protocol):
 
 
 class Runner(Protocol):
-    """Executes plans in order. Engine thread only.
+    """Executes plans in order. Engine thread only."""
 
-    `masks` has the constraints of the running sequences.
-    """
-
-    masks: Masks
+    @property
+    def masks(self) -> Masks:
+        """The constraints of the running sequences."""
 
     def launch(self, plan: StepPlan) -> InFlight:
         """Start computing a plan.

@@ -91,7 +91,7 @@ class KVCache:
         return self._storage.nbytes + self._host.nbytes
 
     def prefault(self, block_id: int) -> None:
-        """See PagesAhead.prefault; does nothing on a GPU."""
+        """Touch the pages of the blocks after `block_id`; on a GPU there is nothing to touch."""
         if self._pages is not None:
             self._pages.prefault(block_id)
 

@@ -69,11 +69,9 @@ class LocalMasks:
 
     @property
     def buffers(self) -> MaskBuffers:
-        """See Masks.buffers."""
         return self._masks.buffers
 
     def start(self, start: RowStart) -> None:
-        """See Masks.start."""
         self.release(start.row)
         constraint = start.sampling.constraint
         if constraint is None:
@@ -84,16 +82,13 @@ class LocalMasks:
             self._begin(start.row, constraint, start.output_token_ids)
 
     def release(self, row: int) -> None:
-        """See Masks.release."""
         self.rows.pop(row, None)
         self._compiled.pop(row, None)
 
     def forced(self, row: int) -> Sequence[int]:
-        """See Masks.forced."""
         return self.rows[row].forced()
 
     def fill(self, plan: StepPlan) -> bool:
-        """See Masks.fill."""
         self._masks.clear()
         self._draws, self._undrafted = [], []
         if not self.rows:
@@ -108,11 +103,9 @@ class LocalMasks:
 
     @property
     def has_constraints(self) -> bool:
-        """See Masks.has_constraints."""
         return bool(self._draws)
 
     def accept(self, token_ids: list[int]) -> Accepted:
-        """See Masks.accept."""
         accepted = Accepted(token_ids, [False] * len(token_ids), {})
         for first in self._undrafted:
             token_ids[first + 1] = NOT_DRAWN
@@ -121,14 +114,13 @@ class LocalMasks:
         return accepted
 
     def allowed(self, draw: int) -> Tensor | None:
-        """See Masks.allowed."""
         return self._masks.allowed(draw)
 
     def wait(self) -> None:
-        """See Masks.wait: all masks are there."""
+        """Do nothing: all masks are there."""
 
     def take_complete(self) -> Sequence[tuple[int, int]]:
-        """See Masks.take_complete: all was known."""
+        """Return nothing: all was known."""
         return ()
 
     # --- Grammars -------------------------------------------------------------------------------------------------

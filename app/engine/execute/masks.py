@@ -11,7 +11,7 @@ back. Where the masks behind draft tokens are not there in time the draws behind
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from app.engine.schedule.speculation.forced_tokens import ForcedTokens
 from app.engine.schedule.step_plan import RowStart, StepPlan
 from app.text.grammar.vocabulary import mask_words
 
@@ -117,19 +118,15 @@ class DrawMasks:
         return torch.from_numpy(bits).bool()
 
 
-class Masks(Protocol):
+class Masks(ForcedTokens, Protocol):
     """Holds the constraints of all rows, and fills the buffers for each step. Engine thread only.
 
-    It is the ForcedTokens of the scheduler, too: every row whose constraint has begun is in `rows`.
+    The scheduler knows them as `ForcedTokens`: every row whose constraint has begun is in `rows`.
     """
 
     @property
     def buffers(self) -> MaskBuffers:
         """The masks of a step, as the sampler reads them."""
-
-    @property
-    def rows(self) -> Collection[int]:
-        """See ForcedTokens.rows."""
 
     @property
     def has_constraints(self) -> bool:
@@ -140,9 +137,6 @@ class Masks(Protocol):
 
     def release(self, row: int) -> None:
         """Drop the constraint of a row."""
-
-    def forced(self, row: int) -> Sequence[int]:
-        """See ForcedTokens.forced."""
 
     def fill(self, plan: StepPlan) -> bool:
         """Write the masks of a step's draws; return whether there are any."""

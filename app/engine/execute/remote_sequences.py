@@ -73,7 +73,7 @@ class RemoteSequences:
         return self._sequences.get(sequence_id)
 
     def prepare(self, sequence_id: int, sampling: RowSampling, token_ids: Sequence[int], *, is_next: bool) -> None:
-        """See LateSequences.prepare."""
+        """Have the mask of a sequence without a row made (see `LateSequences.prepare`)."""
         sequence = self._find(sequence_id, token_ids)
         if sequence is not None and is_next:
             self._sequences[sequence_id] = self._sequences.pop(sequence_id)
@@ -190,7 +190,7 @@ class RemoteSequences:
         self.receive(lambda: not any(sequence.number in self._takes for sequence in sequences), until)
 
     def is_awaited(self, sequence: RemoteSequence) -> bool:
-        """Whether the process may still write masks of a sequence, which may have ended."""
+        """Return whether the process may still write masks of a sequence, which may have ended."""
         return sequence.number in self.late or sequence.number in self._ending
 
     def masks(self) -> Words:

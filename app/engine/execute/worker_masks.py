@@ -66,7 +66,7 @@ def make_masks(
 
 
 class WorkerMasks:
-    """Implements `Masks`, and LateSequences for the scheduler. Engine thread only.
+    """Implements `Masks` and, for the scheduler, `LateSequences`. Engine thread only.
 
     `local` has the sequences without a grammar, whose reasoning is limited.
     """
@@ -97,16 +97,14 @@ class WorkerMasks:
 
     @property
     def buffers(self) -> MaskBuffers:
-        """See Masks.buffers."""
         return self._masks.buffers
 
     @property
     def rows(self) -> Collection[int]:
-        """See ForcedTokens.rows."""
         return self._rows.keys() | self._local.rows.keys() if self._local.rows else self._rows.keys()
 
     def start(self, start: RowStart) -> None:
-        """See Masks.start. A sequence that had a row before goes on where it was."""
+        """Begin the constraint of a sequence; one that had a row before goes on where it was."""
         self.release(start.row)
         constraint = start.sampling.constraint
         if constraint is None or constraint.grammar is None:
@@ -117,17 +115,15 @@ class WorkerMasks:
         self._rows[start.row] = sequence
 
     def release(self, row: int) -> None:
-        """See Masks.release. What is known of the sequence stays until its `end`."""
+        """Drop the constraint of a row; what is known of its sequence stays until its `end`."""
         self._local.release(row)
         if (sequence := self._rows.pop(row, None)) is not None:
             sequence.has_row = False
 
     def end(self, sequence_id: int) -> None:
-        """See LateSequences.end."""
         self._remote.end(sequence_id)
 
     def forced(self, row: int) -> Sequence[int]:
-        """See ForcedTokens.forced."""
         sequence = self._rows.get(row)
         if sequence is None:
             return self._local.forced(row)
@@ -136,18 +132,15 @@ class WorkerMasks:
     # --- Late sequences -------------------------------------------------------------------------------------------
 
     def prepare(self, sequence_id: int, sampling: RowSampling, token_ids: Sequence[int], *, is_next: bool) -> None:
-        """See LateSequences.prepare."""
         self._remote.prepare(sequence_id, sampling, token_ids, is_next=is_next)
 
     def has_mask(self, sequence_id: int, num_tokens: int) -> bool:
-        """See LateSequences.has_mask."""
         sequence = self._remote.get(sequence_id)
         if sequence is None:
             return False
         return sequence.failure is not None or (sequence.is_ready and len(sequence.tokens) == num_tokens)
 
     def late(self) -> Collection[int]:
-        """See LateSequences.late."""
         late, complete = self._remote.late, self._remote.complete
         if late:
             self._remote.read(0.0)
@@ -156,18 +149,15 @@ class WorkerMasks:
         return {sequence.id for found in (late, complete) for sequence in found.values()}
 
     def is_slow(self, sequence_id: int) -> bool:
-        """See LateSequences.is_slow."""
         sequence = self._remote.get(sequence_id)
         return sequence is not None and sequence.is_slow
 
     def wait(self) -> None:
-        """See Masks.wait."""
         late = self._remote.late
         if (number := len(late)) and not self._remote.complete:
             self._remote.receive(lambda: len(late) < number, self._clock() + IDLE_S)
 
     def take_complete(self) -> Sequence[tuple[int, int]]:
-        """See Masks.take_complete."""
         if self._taking:
             self._remote.wait_for_answers(self._taking, self._taking_until)
             self._taking = []
@@ -182,11 +172,9 @@ class WorkerMasks:
 
     @property
     def has_constraints(self) -> bool:
-        """See Masks.has_constraints."""
         return bool(self._draws) or self._local.has_constraints
 
     def fill(self, plan: StepPlan) -> bool:
-        """See Masks.fill."""
         self._local.fill(plan)
         self._draws, self._may_draft = [], not plan.num_prompt_tokens
         if not self._rows:
@@ -199,7 +187,6 @@ class WorkerMasks:
         return self._masks.has_any
 
     def accept(self, token_ids: list[int]) -> Accepted:
-        """See Masks.accept."""
         accepted = self._local.accept(token_ids)
         taking: list[tuple[RemoteSequence, tuple[int, ...]]] = []
         for draws, sequence in self._draws:
@@ -216,7 +203,6 @@ class WorkerMasks:
         return accepted
 
     def allowed(self, draw: int) -> Tensor | None:
-        """See Masks.allowed."""
         return self._masks.allowed(draw)
 
     def _make_drafts(self) -> None:
@@ -283,7 +269,7 @@ def _drawn(draws: Draws, sequence: RemoteSequence, token_ids: Sequence[int]) -> 
 
 
 def _is_complete(draws: Draws, sequence: RemoteSequence, drawn: Sequence[int]) -> bool:
-    """Whether what was drawn is known to be the end of the answer: all of it equals the draft."""
+    """Return whether what was drawn is known to be the end of the answer: all of it equals the draft."""
     drafted = sequence.drafted
     if not draws.guess or drafted is None or not drafted.is_complete or len(drawn) <= drafted.count:
         return False
@@ -291,7 +277,7 @@ def _is_complete(draws: Draws, sequence: RemoteSequence, drawn: Sequence[int]) -
 
 
 def _is_last(sequence: RemoteSequence, tokens: Sequence[int]) -> bool:
-    """Whether an answer has as many tokens as it may have."""
+    """Return whether an answer has as many tokens as it may have."""
     return sequence.max_tokens is not None and len(sequence.tokens) + len(tokens) >= sequence.max_tokens
 
 

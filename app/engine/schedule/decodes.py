@@ -109,6 +109,6 @@ class Decodes:
         return True
 
     def _waits_for_search(self, sequence: Sequence) -> bool:
-        """Whether the sequence is a beam whose next token is unknown until all beams of its search are sampled."""
+        """Return whether the sequence is a beam, with no next token until all beams of its search are sampled."""
         group = sequence.group
         return group.search is not None and (sequence.id in group.samples or self._tables.is_in_flight(group))

@@ -79,7 +79,7 @@ class GroupStarts:
         return min(others, key=_sort_key if shares is None else shares.rank, default=None)
 
     def _has_masks(self, group: SequenceGroup, *, is_next: bool = True) -> bool:
-        """Whether a group without rows can take part in a step; have its masks made if it `is_next`."""
+        """Return whether a group without rows can take part in a step; have its masks made if it `is_next`."""
         if self._late is None or group.request.grammar is None:
             return True
         if all(self._late.has_mask(one.id, len(one.output_token_ids)) for one in group.open):
@@ -157,7 +157,7 @@ class GroupStarts:
         return True
 
     def _take_from_accounts(self) -> int:
-        """Under `fair`, take seats and blocks from accounts with more for the next group.
+        """Take seats and blocks from accounts with more for the next group, under `fair`.
 
         Returns:
             The seats that are kept for that group, if it is to start.
@@ -182,7 +182,7 @@ class GroupStarts:
         return 0 if group.status is PAUSED else group.num_seats
 
     def _has_seats_for(self, group: SequenceGroup, num_kept: int = 0) -> bool:
-        """Whether `group` can run beside `num_kept` free seats (alone always), after preempting groups not allowed."""
+        """Preempt groups not allowed; return whether `group` can run beside `num_kept` free seats (alone always)."""
         queues, num_seats = self._queues, self._num_seats - num_kept
         while queues.running and queues.num_seats + group.num_seats > num_seats:
             if self._preemption.may_run(self._preemption.last_running):
@@ -191,7 +191,7 @@ class GroupStarts:
         return True
 
     def _was_rejected(self, group: SequenceGroup) -> bool:
-        """Whether `group` could not start last time, and neither free blocks nor cache hits have grown since."""
+        """Return whether `group` could not start last time, and neither free blocks nor cache hits have grown since."""
         last = self._rejection
         if group is not last.group or not self._queues.running or self._preemption.allowed is not None:
             return False

@@ -83,7 +83,7 @@ class Planner:
             self._add_prompts(prefilling, builder, may_start, is_first_turn)
 
     def _is_first_turn(self, first: Sequence) -> bool:
-        """Whether `first` neither advanced nor had its turn in the last step that its account did not sit out."""
+        """Return whether `first` neither advanced nor had its turn in its account's last step."""
         sat_out = self._last.resting is not None and self._last.resting == first.group.account
         last = self._last_full if sat_out else self._last
         return first.last_step < last.number and not last.was_first_turn
@@ -160,5 +160,5 @@ class Planner:
 
 
 def _small(builder: StepPlanBuilder) -> int:
-    """The tokens of a small chunk, which leaves some for the prompt whose turn it is."""
+    """Return the tokens of a small chunk, which leaves some for the prompt whose turn it is."""
     return max(1, min(MIN_CHUNK, builder.num_left // 4))

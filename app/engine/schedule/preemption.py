@@ -44,11 +44,11 @@ class Preemption:
         return sum(_num_blocks(group) for group in self._queues.holding() if self._is_reclaimable(group))
 
     def may_run(self, group: SequenceGroup) -> bool:
-        """Whether `group` may run: false for the others while a fault is isolated."""
+        """Return whether `group` may run: false for the others while a fault is isolated."""
         return self.allowed is None or group.request.id in self.allowed
 
     def waits_for_one_prompt(self, group: SequenceGroup) -> bool:
-        """Whether `group`, which waits, would have seats and blocks without the only prompt being computed."""
+        """Return whether `group`, which waits, would have seats and blocks without the only prompt being computed."""
         queues, tables = self._queues, self._tables
         prompts = [running for running in queues.running if running.open[0].num_left > 1]
         if len(prompts) != 1:
@@ -58,7 +58,7 @@ class Preemption:
         return has_blocks and num_seats <= min(queues.rows.num_rows, self._budget.tokens)
 
     def for_growth(self, group: SequenceGroup, count: int) -> bool:
-        """Whether `count` blocks are free for a RUNNING group, after preempting victims for them.
+        """Return whether `count` blocks are free for a RUNNING group, after preempting victims for them.
 
         False also if the group itself was the victim, or if the group only has to wait for a fence.
         """
@@ -75,7 +75,7 @@ class Preemption:
         return True
 
     def for_start(self, count: int) -> bool:
-        """Whether `count` blocks are free, after preempting PAUSED groups if that frees enough."""
+        """Return whether `count` blocks are free, after preempting PAUSED groups if that frees enough."""
         pool = self._tables.pool
         if count > pool.num_soon_free:
             if count > pool.num_soon_free + self.max_reclaimable:
@@ -138,7 +138,7 @@ class Preemption:
         group.is_protected = True
 
     def _is_reclaimable(self, group: SequenceGroup) -> bool:
-        """Whether a group that holds blocks is a victim for a group that starts."""
+        """Return whether a group that holds blocks is a victim for a group that starts."""
         return not self.may_run(group) or (group.status is PAUSED and not group.ready)
 
     def _victim_for(self, group: SequenceGroup) -> SequenceGroup | None:
@@ -158,12 +158,12 @@ class Preemption:
         return None
 
     def _num_freed_by(self, groups: list[SequenceGroup]) -> int:
-        """How many blocks would have no holder if `groups` released theirs."""
+        """Return how many blocks would have no holder if `groups` released theirs."""
         held = Counter(block_id for group in groups for sequence in group.open for block_id in sequence.block_table)
         return sum(1 for block_id, count in held.items() if self._tables.pool.num_references(block_id) == count)
 
     def _is_worth_swapping(self, group: SequenceGroup) -> bool:
-        """Whether moving the blocks to host memory and back is predicted to cost less than computing them again."""
+        """Return whether moving the blocks to host memory and back is to cost less than computing them again."""
         if group.is_folded or not self._tables.swap.pool.num_blocks:
             return False
         if group.search is not None and self._tables.is_in_flight(group):

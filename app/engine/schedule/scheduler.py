@@ -141,7 +141,7 @@ class Scheduler:
         return PredictionAccuracy(0, 0.0, 0.0, 0.0) if predictor is None else predictor.accuracy
 
     def is_open(self, request_id: str) -> bool:
-        """Whether a request with this id is unfinished."""
+        """Return whether a request with this id is unfinished."""
         return request_id in self._groups
 
     # --- Requests -----------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ class Scheduler:
         return list(dict.fromkeys(failed))
 
     def is_in_flight(self, plan: StepPlan) -> bool:
-        """Whether `plan` was neither updated nor abandoned yet."""
+        """Return whether `plan` was neither updated nor abandoned yet."""
         return any(step.plan is plan for step in self._in_flight)
 
     def abandon(self, plan: StepPlan) -> list[SequenceGroup]:

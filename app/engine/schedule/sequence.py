@@ -116,7 +116,7 @@ class Sequence:
         return 0 if self.request.params.prompt_logprobs is None else self.num_prompt - 1 - self.num_scored
 
     def may_skip(self, num_tokens: int) -> bool:
-        """Whether nothing but keys and values is needed of the first `num_tokens`, so that cached blocks will do."""
+        """Return whether keys and values are all that is needed of the first `num_tokens`: cached blocks will do."""
         if self.request.pooling is not None:
             return False
         return num_tokens <= self.num_scored or not self.num_to_score

@@ -57,7 +57,7 @@ class SeatShares:
         return max(self._held, key=self._held.__getitem__) if len(self._held) > 1 else None
 
     def rank(self, group: SequenceGroup) -> tuple[int, tuple[float, ...]]:
-        """The present sort key of a group that waits for a seat."""
+        """Return the present sort key of a group that waits for a seat."""
         return self._held.get(group.account, 0), group.sort_key
 
     def losers(self, group: SequenceGroup, num_seats: int, running: Iterable[SequenceGroup]) -> list[SequenceGroup]:

@@ -82,7 +82,7 @@ class StepBudget:
         return self._itl_target > 0.0
 
     def is_for_decodes(self, builder: StepPlanBuilder) -> bool:
-        """Whether a step is to have no prompts; never one that an account sits out: it measures too few decodes.
+        """Return whether a step is to have no prompts; never one that an account sits out: it measures too few decodes.
 
         To be called once for each step, when the decodes are in `builder`.
         """
@@ -105,7 +105,7 @@ class StepBudget:
         return self._most_tokens(num_left, start, builder, self.target_s, 0)
 
     def has_room(self, builder: StepPlanBuilder, start: int) -> bool:
-        """Whether the step may take another chunk, from position `start` on; else a group would hold unused blocks."""
+        """Return whether the step may take another chunk, from `start` on; else a group would hold unused blocks."""
         return not builder.has_chunks or self.chunk_size(1, start, builder) > 0
 
     def observe(self, builder: StepPlanBuilder, seconds: float) -> None:

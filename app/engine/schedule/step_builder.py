@@ -158,7 +158,7 @@ class StepPlanBuilder:
         sequence.retract()
 
     def sits_out(self, group: SequenceGroup) -> bool:
-        """Whether a running group sits the step out."""
+        """Return whether a running group sits the step out."""
         return group.account == self.resting or (bool(self.late) and any(one.id in self.late for one in group.open))
 
     @property

@@ -146,7 +146,7 @@ def _solve_nonnegative(matrix: list[list[float]], right: list[float]) -> list[fl
 
 
 def _eliminate(rows: list[list[float]]) -> list[float]:
-    """Gauss for a symmetric positive definite system (no pivoting needed); each row ends with its right side."""
+    """Eliminate (Gauss) in a symmetric positive definite system: no pivoting; each row ends with its right side."""
     n = len(rows)
     for i, row in enumerate(rows):
         for below in rows[i + 1 :]:

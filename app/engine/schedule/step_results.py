@@ -101,7 +101,7 @@ class ResultProcessor:
         return has_ended
 
     def _unprotect(self, group: SequenceGroup) -> None:
-        """After a group gained a token, let it be a victim again, and pause it if its readers want no more."""
+        """Let a group that gained a token be a victim again, and pause it if its readers want no more."""
         if group.status is RUNNING:
             group.is_protected = False
             if not group.ready:

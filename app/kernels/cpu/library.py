@@ -30,7 +30,7 @@ from app.kernels.cpu.compiling import (
     supported_sets,
 )
 from app.kernels.cpu.records import MAX_LOGPROBS, SAMPLE_BLOCK, Blocks, Code, Record, Rows
-from app.runtime.cache_folder import home_cache
+from app.runtime.home_cache import home_cache
 
 _log = logging.getLogger("quire.engine")
 
@@ -194,7 +194,7 @@ def _file_name(name: str) -> str:
 
 
 def is_whole(file: Path) -> bool:
-    """Whether a library is there from its beginning to its end; using half of one would kill the process."""
+    """Return whether a library is there from its beginning to its end; using half of one would kill the process."""
     try:
         size = file.stat().st_size
         with file.open("rb") as stream:

@@ -59,7 +59,7 @@ class QuantizedRows:
 
 
 class RecordOps(ABC):
-    """Makes the records of `Ops` (see there for shapes). Engine thread only.
+    """Implements `Ops` (see there for shapes) by records of what is to be done. Engine thread only.
 
     Differences: rows are not padded; what is added up, `residual` and the fused queries, keys and values, is float32
     whatever the model's type; `rope` tables are float32; attention reads each layer's cache where it lies.
@@ -82,7 +82,6 @@ class RecordOps(ABC):
         """Take the next record."""
 
     def begin_step(self, batch: PagedBatch) -> None:
-        """See Ops.begin_step."""
         tables = batch.block_tables_SB
         self._batch = batch
         self._paged_rows = PagedRows(
@@ -94,7 +93,6 @@ class RecordOps(ABC):
         )
 
     def embed(self, ids_T: Tensor, table: Weight, scale: float, *, out: Tensor) -> None:
-        """See Ops.embed."""
         fields = records.Embed(ids=ids_T.data_ptr(), out=Matrix.of(out), width=out.shape[1], scale=scale)
         if isinstance(table, PackedLinear):
             fields.packed = table.fields
@@ -104,7 +102,6 @@ class RecordOps(ABC):
         self._make(Code.EMBED, fields, out, ids_T, table)
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        """See Ops.rms_norm."""
         weight = self._as_float(weight_D)
         fields = records.Norm(
             x=Matrix.of(x_TD), weight=weight.data_ptr(), out=Matrix.of(out), width=out.shape[1], eps=eps
@@ -112,13 +109,11 @@ class RecordOps(ABC):
         self._make(Code.NORM, fields, out, x_TD, weight)
 
     def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        """See Ops.add_rms_norm."""
         fields = records.Add(x=Matrix.of(x_TD), out=Matrix.of(residual_TD), width=out.shape[1])
         self._make(Code.ADD, fields, residual_TD, x_TD)
         self.rms_norm(residual_TD, weight_D, eps, out=out)
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
-        """See Ops.linear."""
         parts = weight.parts if isinstance(weight, StackedWeight) else (weight,)
         quantized: dict[int, Quantized] = {}  # of `x_TX`, by the number of planes
         begin = 0
@@ -146,7 +141,6 @@ class RecordOps(ABC):
         *,
         out: Tensor,
     ) -> None:
-        """See Ops.qk_norm_rope_kv_write."""
         assert rope_PH.dtype == torch.float32 and rope_PH.is_contiguous()
         norm = None if norm_weight is None else self._as_float(norm_weight)
         fields = records.Rotate(
@@ -174,7 +168,6 @@ class RecordOps(ABC):
         *,
         out: Tensor,
     ) -> None:
-        """See Ops.paged_attention."""
         num_heads, head_dim = q_TNH.shape[1:]
         num_kv_heads = k_cache_BKGH.shape[2]
         scratch = self._scratch(scratch_floats(num_heads, num_kv_heads, head_dim, self.max_threads))
@@ -195,26 +188,23 @@ class RecordOps(ABC):
         self._make(Code.ATTENTION_MERGE, records.Attention.from_buffer_copy(fields), out)
 
     def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
-        """See Ops.silu_mul."""
         fields = records.SiluMul(x=Matrix.of(gate_up_TX), out=Matrix.of(out), width=out.shape[1])
         self._make(Code.SILU_MUL, fields, out, gate_up_TX)
 
     def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
-        """See Ops.gather_rows."""
         self._outputs.add(out.data_ptr())
         fields = records.Gather(x=Matrix.of(x_TD), rows=rows_R.data_ptr(), out=Matrix.of(out), width=out.shape[1])
         self._make(Code.GATHER, fields, out, x_TD, rows_R)
 
     def logits(self, x_RD: Tensor, weight: Weight, *, out: Tensor) -> None:
-        """See Ops.logits."""
         self.linear(x_RD, weight, out=out)
 
     def copy_blocks(self, copies_C2: Tensor, *, out: Tensor) -> None:
-        """See Ops.copy_blocks; done at once, no record."""
+        """Copy at once, without a record."""
         self._library.copy_blocks(out, out, copies_C2)
 
     def swap_blocks(self, blocks: Tensor, copies_C2: Tensor, *, out: Tensor) -> None:
-        """See Ops.swap_blocks; done at once, no record."""
+        """Copy at once, without a record."""
         self._library.copy_blocks(blocks, out, copies_C2)
 
     def _make(self, code: Code, fields: records.Fields, rows_of: Tensor, *kept: object) -> None:

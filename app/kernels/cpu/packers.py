@@ -23,7 +23,7 @@ _HEAD_PLANES = {**_NUM_PLANES, Type.INT8: 2}
 
 
 class PanelPacker:
-    """Packs every matrix once, for decode and prefill alike; `quantization` as in the setting of that name.
+    """Implements `Packer`: packs every matrix once, for decode and prefill alike; `quantization` as in its setting.
 
     With a library the groups of quantized files are packed as they are, unless they are to be quantized again.
 
@@ -39,17 +39,14 @@ class PanelPacker:
         self._pages = HugePages()
 
     def linear(self, weight: LinearWeight | GroupedWeight, *, is_gated: bool = False) -> Weight:
-        """See Packer.linear."""
         type = self._type or _type_of(weight)
         return self._packed(weight, type, is_gated=is_gated, num_planes=_NUM_PLANES.get(type, 1))
 
     def head(self, weight: LinearWeight | GroupedWeight) -> Weight:
-        """See Packer.head."""
         type = _type_of(weight) if self._type is None else HEAD_TYPE
         return self._packed(weight, type, num_planes=_HEAD_PLANES.get(type, 1))
 
     def tied(self, table: LinearWeight | GroupedWeight) -> tuple[Weight, Weight]:
-        """See Packer.tied."""
         head = self.head(table)
         return (head if self._type is None else table), head
 
@@ -64,7 +61,7 @@ class PanelPacker:
 
 
 class RoundedPacker:
-    """Rounds weights as `PanelPacker` would and keeps them as matrices: the same quality, but nothing saved."""
+    """Implements `Packer`: rounds as `PanelPacker` would and keeps matrices: the same quality, nothing saved."""
 
     keeps_groups = False
 
@@ -72,15 +69,12 @@ class RoundedPacker:
         self._type = QUANTIZED[quantization]
 
     def linear(self, weight: LinearWeight | GroupedWeight, *, is_gated: bool = False) -> Weight:
-        """See Packer.linear."""
         return _rounded(weight, self._type)
 
     def head(self, weight: LinearWeight | GroupedWeight) -> Weight:
-        """See Packer.head."""
         return _rounded(weight, HEAD_TYPE)
 
     def tied(self, table: LinearWeight | GroupedWeight) -> tuple[Weight, Weight]:
-        """See Packer.tied."""
         assert isinstance(table, LinearWeight), "the packer keeps no groups"
         return table, self.head(table)
 

@@ -105,7 +105,7 @@ class PackedLinear(Weight):
         return out
 
     def _dequantized(self, begin: int, end: int) -> Tensor:
-        """Panels begin..end as float32 [P, 32, columns], padding included."""
+        """Return panels begin..end as float32 [P, 32, columns], padding included."""
         panels = self.panels[begin:end]
         if self.type in KINDS:
             return read_groups(panels, KINDS[self.type])
@@ -192,7 +192,7 @@ def _panel_bytes(type: Type, k: int) -> int:
 
 
 def _row_ranges(n: int, begin: int, end: int, interleaved: bool) -> list[tuple[slice, slice]]:
-    """Which rows of the matrix stand in panels begin..end, and in which of their lanes."""
+    """Return which rows of the matrix stand in panels begin..end, and in which of their lanes."""
     if not interleaved:
         return [(slice(begin * PANEL_WIDTH, min(end * PANEL_WIDTH, n)), slice(0, PANEL_WIDTH))]
     half, lanes = n // 2, PANEL_WIDTH // 2
@@ -204,7 +204,7 @@ def _row_ranges(n: int, begin: int, end: int, interleaved: bool) -> list[tuple[s
 
 
 def _in_panels(matrix: Tensor, begin: int, end: int, interleaved: bool) -> Tensor:
-    """Rows of panels begin..end as [P, 32, k]; rows that the matrix lacks are zeros."""
+    """Return rows of panels begin..end as [P, 32, k]; rows that the matrix lacks are zeros."""
     parts = []
     for rows, lanes in _row_ranges(len(matrix), begin, end, interleaved):
         width = lanes.stop - lanes.start
@@ -254,7 +254,7 @@ def _to_int4(groups: Tensor) -> Groups:
 
 
 def _divisors(scales: Tensor) -> Tensor:
-    """The scales in float32; a scale of zero, which only values of zero have, becomes one."""
+    """Return the scales in float32; a scale of zero, which only values of zero have, becomes one."""
     return torch.where(scales > 0, scales.float(), 1.0)
 
 

@@ -30,7 +30,6 @@ class TorchOps:
         self._plan: AttentionPlan | None = None
 
     def begin_step(self, batch: PagedBatch) -> None:
-        """See Ops.begin_step."""
         self._plan = AttentionPlan(batch)
 
     @property
@@ -40,14 +39,12 @@ class TorchOps:
         return self._plan
 
     def embed(self, ids_T: Tensor, table: Weight, scale: float, *, out: Tensor) -> None:
-        """See Ops.embed."""
         assert isinstance(table, LinearWeight)
         torch.index_select(table.weight, 0, ids_T, out=out)
         if scale != 1:
             out.mul_(scale)
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        """See Ops.rms_norm."""
         x = self._scratch.like("norm_x", x_TD, torch.float32)
         square = self._scratch.like("norm_square", x_TD, torch.float32)
         mean = self._scratch.get("norm_mean", (*x_TD.shape[:-1], 1), torch.float32)
@@ -63,12 +60,10 @@ class TorchOps:
             out.mul_(weight_D)
 
     def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        """See Ops.add_rms_norm."""
         residual_TD.add_(x_TD)
         self.rms_norm(residual_TD, weight_D, eps, out=out)
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
-        """See Ops.linear."""
         assert isinstance(weight, LinearWeight)
         if weight.bias is None:
             torch.mm(x_TX, weight.weight.t(), out=out)
@@ -86,7 +81,6 @@ class TorchOps:
         *,
         out: Tensor,
     ) -> None:
-        """See Ops.qk_norm_rope_kv_write."""
         plan = self.plan
         num_heads, head_dim = out.shape[1], out.shape[2]
         num_rotated = num_heads + k_cache_BKGH.shape[2]
@@ -115,13 +109,11 @@ class TorchOps:
         *,
         out: Tensor,
     ) -> None:
-        """See Ops.paged_attention."""
         plan = self.plan
         out[plan.num_tokens :].zero_()
         paged_attention(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, plan, window, self._scratch, out)
 
     def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
-        """See Ops.silu_mul."""
         width = out.shape[1]
         slab = max(1, _GRAIN_ELEMENTS // width)
         for first in range(0, len(out), slab):
@@ -130,11 +122,9 @@ class TorchOps:
         out.mul_(gate_up_TX[:, width:])
 
     def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
-        """See Ops.gather_rows."""
         torch.index_select(x_TD, 0, rows_R, out=out)
 
     def logits(self, x_RD: Tensor, weight: Weight, *, out: Tensor) -> None:
-        """See Ops.logits."""
         assert isinstance(weight, LinearWeight)
         if weight.weight.dtype == torch.float32:
             self.linear(x_RD, weight, out=out)
@@ -144,11 +134,9 @@ class TorchOps:
         out.copy_(narrow)
 
     def copy_blocks(self, copies_C2: Tensor, *, out: Tensor) -> None:
-        """See Ops.copy_blocks."""
         self.swap_blocks(out, copies_C2, out=out)
 
     def swap_blocks(self, blocks: Tensor, copies_C2: Tensor, *, out: Tensor) -> None:
-        """See Ops.swap_blocks."""
         if not len(copies_C2):
             return
         copies = copies_C2.tolist()

@@ -61,6 +61,6 @@ def swap_blocks(blocks: Tensor, copies_C2: Tensor, *, out: Tensor) -> None:
 
 
 def _words(cache: Tensor) -> Tensor:
-    """The cache as [L, 2, B, words of a piece], in words of 4 bytes where heads are made of such, else in bytes."""
+    """Return the cache as [L, 2, B, words of a piece]: of 4 bytes where heads are made of such, else of one."""
     piece = cache.view(*cache.shape[:3], -1)
     return piece.view(torch.int32 if piece.shape[3] * piece.element_size() % 4 == 0 else torch.uint8)

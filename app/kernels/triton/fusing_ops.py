@@ -12,8 +12,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from app.kernels.ops import LinearWeight, PagedBatch, Weight
-from app.kernels.triton import matvec
-from app.kernels.triton.attention import PagedAttention
+from app.kernels.triton.attention.paged_attention import PagedAttention
+from app.kernels.triton.layers import matvec
 from app.kernels.triton.triton_ops import Products, TritonOps, plain
 
 
@@ -43,7 +43,7 @@ class _Gathered(NamedTuple):
 
 
 class FusingOps(TritonOps):
-    """See Ops. In steps in which each row is a sequence of its own, up to `max_rows` of them, what can be is fused."""
+    """Fuses what can be fused in steps in which each row is a sequence of its own, up to `max_rows` of them."""
 
     def __init__(self, products: Products, attention: PagedAttention, max_rows: int) -> None:
         super().__init__(products, attention)
@@ -54,14 +54,12 @@ class FusingOps(TritonOps):
         self._gathered: _Gathered | None = None
 
     def begin_step(self, batch: PagedBatch) -> None:
-        """See Ops.begin_step."""
         super().begin_step(batch)
         self._is_decode = batch.work is None
         self._fuses = self._is_decode and batch.num_tokens <= self._max_rows
         self._norm = self._product = self._gathered = None
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        """See Ops.rms_norm."""
         self._catch_up(x_TD)
         if self._fuses:
             self._norm = _Norm(x_TD, weight_D, eps, out)
@@ -69,7 +67,6 @@ class FusingOps(TritonOps):
             super().rms_norm(x_TD, weight_D, eps, out=out)
 
     def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        """See Ops.add_rms_norm."""
         product = self._product
         is_free = self._norm is None or self._norm.out is out
         if product is not None and product.out is x_TD and product.norm is None and is_free:
@@ -81,7 +78,6 @@ class FusingOps(TritonOps):
             super().add_rms_norm(x_TD, residual_TD, weight_D, eps, out=out)
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
-        """See Ops.linear."""
         if not self._fuses or not matvec.serves(len(x_TX), x_TX.dtype):
             self._catch_up(x_TX)
             super().linear(x_TX, weight, out=out)
@@ -93,7 +89,6 @@ class FusingOps(TritonOps):
             self._norm = None  # overwritten
 
     def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
-        """See Ops.silu_mul."""
         product = self._product
         if product is not None and product.out is gate_up_TX and product.norm and product.weight.bias is None:
             self._product = None
@@ -114,12 +109,11 @@ class FusingOps(TritonOps):
         *,
         out: Tensor,
     ) -> None:
-        """See Ops.qk_norm_rope_kv_write."""
         self._catch_up(qkv_TX)
         super().qk_norm_rope_kv_write(qkv_TX, norm_weight, eps, rope_PH, k_cache_BKGH, v_cache_BKGH, out=out)
 
     def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
-        """See Ops.gather_rows. In a decode step it is put off: all rows in their order are what the logits can read."""
+        """Gather rows; put off in a decode step, where all rows in their order are what the logits can read."""
         if self._is_decode:
             self._catch_up()
             self._gathered = _Gathered(x_TD, out)
@@ -128,7 +122,6 @@ class FusingOps(TritonOps):
             super().gather_rows(x_TD, rows_R, out=out)
 
     def logits(self, x_RD: Tensor, weight: Weight, *, out: Tensor) -> None:
-        """See Ops.logits."""
         gathered, self._gathered = self._gathered, None
         if gathered is not None:
             assert gathered.out is x_RD, "in a decode step nothing but the logits reads the rows that were gathered"

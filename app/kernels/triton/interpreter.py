@@ -6,7 +6,7 @@ import os
 
 
 def is_interpreting() -> bool:
-    """Whether TRITON_INTERPRET was set when the kernels were imported.
+    """Return whether TRITON_INTERPRET was set when the kernels were imported.
 
     The interpreter multiplies the bit patterns of bfloat16 tiles; kernels must convert them to float32 before a
     product or any arithmetic if this holds (their constant `UPCAST`).

@@ -37,13 +37,13 @@ def programs_per_row(num_rows: int, num_blocks: int) -> int:
 
 @triton.jit
 def float_column(row_params, COLUMN: tl.constexpr):
-    """A float32 column of a state row, whose bits are kept in an int32."""
+    """Return a float32 column of a state row, whose bits are kept in an int32."""
     return tl.load(row_params + COLUMN).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def sampled_position(positions, logit_rows, sample_index):
-    """The position of the token that is sampled from a row of logits: behind the row's own token."""
+    """Return the position of the token that is sampled from a row of logits: behind the row's own token."""
     return tl.load(positions + tl.load(logit_rows + sample_index)).to(tl.int32) + 1
 
 
@@ -69,7 +69,7 @@ def _scatter_kernel(changes, num_changes, memory, BLOCK: tl.constexpr, IS_DEPEND
 
 
 def scatter(changes_N2: Tensor, num_changes: Tensor, *, out: Tensor) -> None:
-    """out[offset] = value for the first `num_changes` of (offset, value) [N, 2]; no offset comes twice.
+    """Set out[offset] = value for the first `num_changes` of (offset, value) [N, 2]; no offset comes twice.
 
     All are int32 on the device (`num_changes` holds one number), and the list may lie in pinned host memory.
     """
@@ -138,7 +138,7 @@ def fill_unknown(state_SW: Tensor, *, ids_T: Tensor, state_rows_T: Tensor) -> No
 
 @triton.jit
 def _compare_samples(samples, rows, sampled, sampled_rows, tokens, num_samples):
-    """For each sample: how many later ones are of its row, how many of all are of its row and token, and later ones."""
+    """Count for each sample the later ones of its row, all of its row and token, and the later ones of both."""
     later_of_row = tl.zeros_like(rows)
     alike = tl.zeros_like(rows)
     later_alike = tl.zeros_like(rows)
@@ -200,7 +200,7 @@ def advance(
     ring_KR: Tensor,
     counter: Tensor,
 ) -> None:
-    """After sampling: the rows stand at their sampled tokens, penalized ones count them, and the ring keeps all R.
+    """Let the rows stand at their sampled tokens; penalized rows count them, and the ring keeps all R.
 
     A row that samples several times stands at the last one. The tokens' index in the ring is counter % K; the counter
     [1] goes up by one. One program: nothing that it reads is changed by another.

@@ -97,8 +97,9 @@ def fix_cache_keys() -> None:
     Triton's key of a kernel depends on which of the functions that it calls have had theirs computed, so two processes
     that begin with different kernels would look for the same one under two names.
     """
-    for found in sorted(pkgutil.iter_modules([str(Path(__file__).parent)])):
-        module = import_module(f"{__package__}.{found.name}")
+    below = pkgutil.walk_packages([str(Path(__file__).parent)], f"{__package__}.")
+    for name in sorted(found.name for found in below):
+        module = import_module(name)
         for value in vars(module).values():
             if isinstance(value, JITFunction) and value.__module__ == module.__name__:
                 value.cache_key  # noqa: B018

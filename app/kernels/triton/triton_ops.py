@@ -14,10 +14,10 @@ from torch import Tensor
 
 from app.kernels.ops import LinearWeight, PagedBatch, Weight
 from app.kernels.triton import blocks as block_copies
-from app.kernels.triton import norm, rotate, silu_mul
-from app.kernels.triton.attention import PagedAttention
-from app.kernels.triton.matmul import make_workspace, matmul
-from app.kernels.triton.work import MixedWork
+from app.kernels.triton.attention.paged_attention import PagedAttention
+from app.kernels.triton.attention.work import MixedWork
+from app.kernels.triton.layers import norm, rotate, silu_mul
+from app.kernels.triton.layers.matmul import make_workspace, matmul
 
 
 class Products(Protocol):
@@ -26,26 +26,24 @@ class Products(Protocol):
     num_bytes: int
 
     def linear(self, x_TX: Tensor, weight: LinearWeight, out: Tensor) -> None:
-        """out = x · weightᵀ + bias."""
+        """Compute out = x · weightᵀ + bias."""
 
     def logits(self, x_RD: Tensor, weight: LinearWeight, out: Tensor) -> None:
-        """out, in float32 whatever x is, = x · weightᵀ."""
+        """Compute out = x · weightᵀ, in float32 whatever x is."""
 
 
 class CublasProducts:
-    """The fastest there are; which of its kernels cuBLAS takes depends on the number of rows. See Products."""
+    """Implements `Products` by the fastest there are; which kernels cuBLAS takes depends on the number of rows."""
 
     num_bytes = 0
 
     def linear(self, x_TX: Tensor, weight: LinearWeight, out: Tensor) -> None:
-        """See Products.linear."""
         if weight.bias is None:
             torch.mm(x_TX, weight.weight.t(), out=out)
         else:
             torch.addmm(weight.bias, x_TX, weight.weight.t(), out=out)
 
     def logits(self, x_RD: Tensor, weight: LinearWeight, out: Tensor) -> None:
-        """See Products.logits."""
         if x_RD.dtype == torch.float32:
             torch.mm(x_RD, weight.weight.t(), out=out)
         else:
@@ -53,18 +51,16 @@ class CublasProducts:
 
 
 class InvariantProducts:
-    """A row's bits depend on that row alone. See Products."""
+    """Implements `Products` such that a row's bits depend on that row alone."""
 
     def __init__(self, place: torch.device) -> None:
         self._workspace = make_workspace(place)
         self.num_bytes = sum(int(part.nbytes) for part in self._workspace)
 
     def linear(self, x_TX: Tensor, weight: LinearWeight, out: Tensor) -> None:
-        """See Products.linear."""
         matmul(x_TX, weight.weight, weight.bias, out=out, workspace=self._workspace)
 
     def logits(self, x_RD: Tensor, weight: LinearWeight, out: Tensor) -> None:
-        """See Products.logits."""
         matmul(x_RD, weight.weight, None, out=out, workspace=self._workspace)
 
 
@@ -86,7 +82,6 @@ class TritonOps:
         return self._attention.mixed_work
 
     def begin_step(self, batch: PagedBatch) -> None:
-        """See Ops.begin_step."""
         self._batch = batch
 
     @property
@@ -96,21 +91,17 @@ class TritonOps:
         return self._batch
 
     def embed(self, ids_T: Tensor, table: Weight, scale: float, *, out: Tensor) -> None:
-        """See Ops.embed."""
         torch.index_select(plain(table).weight, 0, ids_T, out=out)
         if scale != 1:
             out.mul_(scale)
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        """See Ops.rms_norm."""
         norm.rms_norm(x_TD, weight_D, eps, out=out)
 
     def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        """See Ops.add_rms_norm."""
         norm.add_rms_norm(x_TD, residual_TD, weight_D, eps, out=out)
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
-        """See Ops.linear."""
         self._products.linear(x_TX, plain(weight), out)
 
     def qk_norm_rope_kv_write(
@@ -124,7 +115,6 @@ class TritonOps:
         *,
         out: Tensor,
     ) -> None:
-        """See Ops.qk_norm_rope_kv_write."""
         batch = self.batch
         rotate.qk_norm_rope_kv_write(
             qkv_TX,
@@ -150,28 +140,24 @@ class TritonOps:
         *,
         out: Tensor,
     ) -> None:
-        """See Ops.paged_attention."""
         self._attention.attend(q_TNH, k_cache_BKGH, v_cache_BKGH, self.batch, scale, window, out=out)
 
     def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
-        """See Ops.silu_mul."""
         silu_mul.silu_mul(gate_up_TX, out=out)
 
     def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
-        """See Ops.gather_rows."""
         torch.index_select(x_TD, 0, rows_R, out=out)
 
     def logits(self, x_RD: Tensor, weight: Weight, *, out: Tensor) -> None:
-        """See Ops.logits."""
         self._products.logits(x_RD, plain(weight), out)
 
     def copy_blocks(self, copies_C2: Tensor, *, out: Tensor) -> None:
-        """See Ops.copy_blocks; not for capture."""
+        """Copy blocks; not for capture."""
         if len(copies_C2):
             block_copies.copy_blocks(copies_C2.to(out.device, non_blocking=True), out=out)
 
     def swap_blocks(self, blocks: Tensor, copies_C2: Tensor, *, out: Tensor) -> None:
-        """See Ops.swap_blocks; not for capture. Caches in host memory must be pinned."""
+        """Copy blocks between two caches; not for capture. Caches in host memory must be pinned."""
         if len(copies_C2):
             place = out.device if out.is_cuda else blocks.device
             block_copies.swap_blocks(blocks, copies_C2.to(place, non_blocking=True), out=out)

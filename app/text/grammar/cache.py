@@ -221,7 +221,7 @@ class GrammarCache:
         self.costly.take(account)
 
     def is_barred(self, account: str) -> bool:
-        """Whether answers of an account have cost too much too often, so that it gets none with grammars for now."""
+        """Return whether an account's answers cost too much too often, so that it gets none with grammars for now."""
         return self.costly.seconds_left(account) > 0
 
     def cost_of(self, grammar: Grammar) -> tuple[int, float]:

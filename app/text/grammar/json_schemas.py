@@ -18,8 +18,8 @@ from typing import Any
 import orjson
 
 from app.contract.errors import InvalidValue
+from app.text.grammar.schema_ends import check_ends
 from app.text.grammar.schema_keywords import effective
-from app.text.grammar.schema_parts import check_ends
 
 # At most one space wherever JSON allows white space: models may write `{"a": 1}`, and cannot write spaces for ever.
 OPTIONS = {"whitespace_flexible": False, "whitespace_pattern": " ?", "coerce_one_of": True}
@@ -82,7 +82,7 @@ def _schemas(schema: object) -> Iterator[dict[str, Any]]:
 
 
 def _combines(schema: dict[str, Any]) -> bool:
-    """Whether several schemas may speak of the properties of one object, or one that `_schemas` does not yield."""
+    """Return whether several schemas may speak of one object's properties, or one that `_schemas` does not yield."""
     target = schema.get("$ref")
     if isinstance(target, str) and target != "#" and not target.startswith(DEFINITIONS):
         return True

@@ -15,7 +15,7 @@ from app.contract.errors import InvalidValue
 from app.text.grammar.json_schemas import library_schema
 from app.text.grammar.lark_text import as_json
 from app.text.grammar.rule_parts import DEAD, FREE, Part, choice, endless, reference, sequence
-from app.text.grammar.schema_parts import endless_place
+from app.text.grammar.schema_ends import endless_place
 
 START = "start"
 MAX_NESTED = 8  # grammars in grammars
@@ -195,7 +195,7 @@ class _Reader:
         return open_bodies[0].part()
 
     def _goes_on(self) -> bool:
-        """Whether a further alternative follows on the next line that has anything."""
+        """Return whether a further alternative follows on the next line that has anything."""
         while (match := _TOKEN.match(self._text, self._at)) is not None and match.lastgroup in ("blank", "line"):
             self._at = match.end()
         return match is not None and match[0] == "|"

@@ -64,7 +64,7 @@ class Gate:
         return Place(Phase.THINKING if token_id == self.marks.open_id else self._after_block, num_thought)
 
     def must_close(self, place: Place) -> bool:
-        """Whether only the closing mark may come next."""
+        """Return whether only the closing mark may come next."""
         return place.phase is Phase.THINKING and self._budget is not None and place.num_thought >= self._budget
 
 

@@ -86,7 +86,7 @@ class _Reduction:
         return _with_meaning_of_dropped(kept, schema)
 
     def _has_schemas(self, key: str, schema: Mapping[str, Any]) -> bool:
-        """Whether a keyword has schemas in it: a reference may lead through an unknown one, such as `components`."""
+        """Return whether a keyword has schemas in it: a reference may lead through an unknown one (`components`)."""
         if key == "additionalItems":
             return isinstance(schema.get("items"), list)
         return key in _INNER or (key in self._through and key not in _JUDGED)
@@ -122,7 +122,7 @@ def _allows_all_strings(schema: Any) -> bool:
 
 
 def _has_enough(inner: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether an array has as many items as it must contain, whatever they are."""
+    """Return whether an array has as many items as it must contain, whatever they are."""
     fewest, needed = schema.get("minItems", 0), schema.get("minContains", 1)
     return needed == 0 or (
         _allows_everything(inner) and isinstance(fewest, int) and isinstance(needed, int) and fewest >= needed
@@ -130,7 +130,7 @@ def _has_enough(inner: Any, schema: Mapping[str, Any]) -> bool:
 
 
 def _depends_on_nothing(dependencies: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether all that may depend on a property is required anyway, or allows everything."""
+    """Return whether all that may depend on a property is required anyway, or allows everything."""
     required = schema.get("required")
     always = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
     return isinstance(dependencies, dict) and all(

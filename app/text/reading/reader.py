@@ -94,7 +94,7 @@ class Reader:
             self._position, self._kept = self._kept, None
 
     def drop_unfinished(self) -> None:
-        """If the answer has ended, drop what was not read: a part of a call that breaks off."""
+        """Drop what was not read if the answer has ended: a part of a call that breaks off."""
         if self._has_ended:
             self._position = len(self._text)
 

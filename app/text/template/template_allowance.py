@@ -42,7 +42,7 @@ class Allowance:
     __slots__ = ("max_chars", "num_chars", "num_steps")
 
     def __init__(self, num_given: int) -> None:
-        """`num_given` is the number of characters of the template's input."""
+        """Begin a rendering whose input has `num_given` characters."""
         self.max_chars = MAX_EXTRA_CHARS + MAX_EXPANSION * num_given
         self.num_chars = MAX_EXTRA_WORK + WORK_PER_CHAR * num_given
         self.num_steps = MAX_STEPS

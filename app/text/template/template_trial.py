@@ -59,7 +59,7 @@ SWITCHES = ("enable_thinking", "thinking")
 
 
 def is_bundled(file: Path) -> bool:
-    """Whether a template is part of this package, and thus trusted."""
+    """Return whether a template is part of this package, and thus trusted."""
     return file.resolve().is_relative_to(_PACKAGE)
 
 

@@ -39,7 +39,7 @@ def _longest_spelling(backend: tokenizers.Tokenizer) -> int:
 
 
 def _keeps_every_character(backend: tokenizers.Tokenizer) -> bool:
-    """Whether every character is encoded in a token that contains it or one of its bytes."""
+    """Return whether every character is encoded in a token that contains it or one of its bytes."""
     model = backend.model
     if not isinstance(model, models.BPE) or model.continuing_subword_prefix or model.end_of_word_suffix:
         return False

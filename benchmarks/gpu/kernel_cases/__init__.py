@@ -1,1 +1,1 @@
-"""What is measured of each kernel: one module for each of `app/kernels/triton`, with the same name."""
+"""What is measured of each kernel: one module for each below `app/kernels/triton`, with the same name."""

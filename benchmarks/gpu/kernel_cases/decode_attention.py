@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from app.kernels.ops import PagedBatch
-from app.kernels.triton.attention import PagedAttention
+from app.kernels.triton.attention.paged_attention import PagedAttention
 from benchmarks.gpu.bounds import BF16, FP8, Work
 from benchmarks.gpu.cases import BLOCK_SIZE, Case, Heads, integers, paged, processors, randn
 from benchmarks.gpu.timing import Call, num_copies

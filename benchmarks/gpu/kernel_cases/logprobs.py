@@ -8,8 +8,8 @@ from functools import partial
 import torch
 
 from app.kernels.triton import row_layout
-from app.kernels.triton.logprobs import logprobs
-from app.kernels.triton.sample import scratch_width
+from app.kernels.triton.sampling.logprobs import logprobs
+from app.kernels.triton.sampling.sample import scratch_width
 from benchmarks.gpu.bounds import Work
 from benchmarks.gpu.cases import Case, integers, randn
 from benchmarks.gpu.kernel_cases.sample import VOCAB, state_rows

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from app.kernels.triton.matmul import make_workspace, matmul
+from app.kernels.triton.layers.matmul import make_workspace, matmul
 from benchmarks.gpu.bounds import BF16, Shape, Work
 from benchmarks.gpu.cases import Case, randn
 from benchmarks.gpu.models import SHAPES

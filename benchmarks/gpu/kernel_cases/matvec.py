@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from app.kernels.triton import matvec
+from app.kernels.triton.layers import matvec
 from benchmarks.gpu.cases import Case, randn
 from benchmarks.gpu.kernel_cases.matmul import MODELS, layer_shapes, product_work
 from benchmarks.gpu.models import SHAPES

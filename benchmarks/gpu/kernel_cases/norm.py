@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from app.kernels.triton.norm import add_rms_norm
+from app.kernels.triton.layers.norm import add_rms_norm
 from benchmarks.gpu.bounds import BF16, Work
 from benchmarks.gpu.cases import Case, randn
 from benchmarks.gpu.timing import Call, num_copies

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from app.kernels.triton import row_layout
-from app.kernels.triton.penalties import apply_penalties
+from app.kernels.triton.sampling.penalties import apply_penalties
 from benchmarks.gpu.bounds import Work
 from benchmarks.gpu.cases import Case, integers, randn
 from benchmarks.gpu.kernel_cases.sample import VOCAB, state_rows

@@ -7,10 +7,10 @@ from functools import partial
 
 import torch
 
-from app.kernels.triton.attention_configs import Kind, attention_config
-from app.kernels.triton.grids import AttentionGrids
-from app.kernels.triton.piece_attention import piece_attention, piece_scratch_sizes
-from app.kernels.triton.work import MixedWork
+from app.kernels.triton.attention.attention_configs import Kind, attention_config
+from app.kernels.triton.attention.grids import AttentionGrids
+from app.kernels.triton.attention.piece_attention import piece_attention, piece_scratch_sizes
+from app.kernels.triton.attention.work import MixedWork
 from benchmarks.gpu.bounds import BF16, Work
 from benchmarks.gpu.cases import Case, Heads, integers, paged, processors, randn
 from benchmarks.gpu.timing import Call, num_copies

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from app.kernels.triton.rotate import qk_norm_rope_kv_write
+from app.kernels.triton.layers.rotate import qk_norm_rope_kv_write
 from benchmarks.gpu.bounds import BF16, Work
 from benchmarks.gpu.cases import BLOCK_SIZE, Case, Heads, integers, paged, randn
 from benchmarks.gpu.timing import Call, num_copies

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from app.kernels.triton import row_layout
-from app.kernels.triton.sample import sample, scratch_width
+from app.kernels.triton.sampling.sample import sample, scratch_width
 from benchmarks.gpu.bounds import Work
 from benchmarks.gpu.cases import Case, integers, randn
 from benchmarks.gpu.timing import Call, num_copies

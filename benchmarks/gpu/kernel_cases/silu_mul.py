@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from app.kernels.triton.silu_mul import silu_mul
+from app.kernels.triton.layers.silu_mul import silu_mul
 from benchmarks.gpu.bounds import BF16, Work
 from benchmarks.gpu.cases import Case, randn
 from benchmarks.gpu.timing import Call, num_copies

@@ -8,9 +8,9 @@ from functools import partial
 import torch
 
 from app.kernels.ops import PagedBatch
-from app.kernels.triton.attention import PagedAttention
-from app.kernels.triton.attention_configs import attention_config
-from app.kernels.triton.decode_attention import decode_attention, scratch_sizes
+from app.kernels.triton.attention.attention_configs import attention_config
+from app.kernels.triton.attention.decode_attention import decode_attention, scratch_sizes
+from app.kernels.triton.attention.paged_attention import PagedAttention
 from benchmarks.gpu.bounds import BF16, Work
 from benchmarks.gpu.cases import BLOCK_SIZE, Case, Heads, Paged, integers, paged, processors, randn
 from benchmarks.gpu.timing import Call, num_copies

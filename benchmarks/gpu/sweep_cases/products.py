@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from app.kernels.ops import LinearWeight
-from app.kernels.triton import dependent, matvec
+from app.kernels.triton import dependent
+from app.kernels.triton.layers import matvec
 from app.kernels.triton.triton_ops import CublasProducts
 from benchmarks.gpu.bounds import Shape, Work
 from benchmarks.gpu.cases import Case, randn

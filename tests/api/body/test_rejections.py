@@ -14,8 +14,8 @@ import pytest
 from app.checkpoint.folder import EMBEDDED
 from app.checkpoint.names import resolve
 from app.config.settings import make_config
+from app.contract.brownout_effects import MAX_LEVEL
 from app.contract.engine_status import EngineState
-from app.contract.overload_levels import MAX_LEVEL
 from app.observe.log import ACCESS_LOGGER
 from tests.api.body.rejected_bodies import BODIES, CHAT, TEXT, chat
 from tests.api.serving import HANG_S, JSON, client_of, connected, make_app, serving, until

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from app.api.routes.chat import parse_chat
+from app.contract.brownout_effects import MAX_LEVEL, effects
 from app.contract.engine_status import EngineStats
 from app.contract.errors import InvalidValue
-from app.contract.overload_levels import MAX_LEVEL, effects
 from tests.api.serving import make_app, parse, raw
 from tests.fakes import MODEL_INFO, FakeEngine
 

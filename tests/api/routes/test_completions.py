@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from app.api.routes.completions import DEFAULT_MAX_TOKENS, parse_completion
+from app.contract.brownout_effects import MAX_LEVEL
 from app.contract.engine_status import EngineStats
 from app.contract.errors import ContextLengthExceeded
-from app.contract.overload_levels import MAX_LEVEL
 from app.contract.sampling_defaults import SamplingDefaults
 from app.text.tokens.tokenizer import Tokenizer
 from tests.api.serving import client_of, make_app, parse, raw

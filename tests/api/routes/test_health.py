@@ -28,7 +28,6 @@ class StalledEngine(FakeEngine):
         self._stalled_s = stalled_s
 
     def health(self) -> EngineHealth:
-        """See EngineClient."""
         return replace(super().health(), is_busy=self._is_busy, last_progress_time=monotonic() - self._stalled_s)
 
 

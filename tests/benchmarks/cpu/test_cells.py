@@ -5,7 +5,7 @@ from math import prod
 import pytest
 
 from app.checkpoint.inspection import inspect
-from app.commands.workload import SHAPES, write_shape
+from app.commands.measuring.workload import SHAPES, write_shape
 from app.config.settings import make_config
 from benchmarks.cpu.cells import (
     CELLS,

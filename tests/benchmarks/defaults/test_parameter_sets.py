@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.config.publisher_defaults import recommendation
+from app.config.recommendations import recommendation
 from app.contract.sampling_params import SamplingParams
 from benchmarks.defaults.parameter_sets import OFF, SETS, difference, share_of
 from benchmarks.defaults.questions import QUESTIONS

@@ -6,7 +6,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from app.commands.workload import Workload
+from app.commands.measuring.workload import Workload
 from benchmarks.gpu import decode, offline, peers, serving
 from benchmarks.gpu.bounds import Shape, Work, decode_work
 from benchmarks.gpu.clients import percentiles, summary

@@ -44,7 +44,7 @@ CASES = {
 def test_every_kernel_has_cases_and_a_row():
     # Every launch passes these options; see tests/kernels/triton/test_dependent.py.
     launching = {
-        module.name.removeprefix(KERNELS)
+        module.path.stem
         for module in modules(APP / "kernels/triton")
         if f"{KERNELS}dependent.launch_options" in imports(module.tree)
     }

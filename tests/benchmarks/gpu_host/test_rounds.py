@@ -1,6 +1,6 @@
 """Rounds: the real engine and the real server over scripted devices, with few and short requests."""
 
-from app.commands.workload import Workload
+from app.commands.measuring.workload import Workload
 from benchmarks.gpu.loads import uniform_load
 from benchmarks.gpu_host.cells import AT_ONCE, CELLS, Cell
 from benchmarks.gpu_host.rounds import measure

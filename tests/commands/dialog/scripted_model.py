@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from app.commands.answers.streamed_text import AnswerEnd, Messages, TextStream
 from app.commands.dialog.responder import ModelChoice
-from app.commands.streamed_text import AnswerEnd, Messages, TextStream
 from app.contract.errors import ConfigurationError
 from app.contract.events import ChoiceEnd
 
@@ -24,7 +24,6 @@ class ScriptedModel:
         self.model = ModelChoice("scripted", 100)
 
     def answer(self, messages: Messages) -> TextStream:
-        """See Responder.answer."""
         self.requests.append(list(messages))
         for piece in self.answers.pop(0):
             if isinstance(piece, BaseException):
@@ -35,11 +34,9 @@ class ScriptedModel:
         return ended("stop")
 
     def models(self) -> Sequence[ModelChoice]:
-        """See Responder.models."""
         return [ModelChoice("scripted", 100), ModelChoice("other\x1b[2J")]
 
     def use(self, name: str) -> None:
-        """See Responder.use."""
         if name != "other":
             raise ConfigurationError(f"no model {name}")
         self.model = ModelChoice(name)

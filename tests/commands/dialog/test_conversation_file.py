@@ -63,6 +63,7 @@ test("both", () => {{
   assert.deepEqual(json.messages.map(({{ text }}) => text), turns);
   assert.equal(json.conversations[0].settings.system, "Be brief.");
   assert.equal(json.conversations[0].head, json.messages.at(-1).id);
+  assert.equal(json.conversations[0].titleFrom, "question");
   assert.deepEqual(readMarkdown(read("a.md"), 1).messages.map(({{ text }}) => text), turns);
 }});
 """)

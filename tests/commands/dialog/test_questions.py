@@ -22,11 +22,9 @@ class FakeHistory:
         raise given
 
     def typed(self) -> str:
-        """See History.typed."""
         return self.line
 
     def save(self) -> None:
-        """See History.save."""
         self.is_saved = True
 
 

@@ -12,7 +12,6 @@ class FakeTerminal(io.StringIO):
     """A stream that says that it is a terminal."""
 
     def isatty(self) -> bool:
-        """See io.StringIO."""
         return True
 
 

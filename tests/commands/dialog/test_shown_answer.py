@@ -4,9 +4,9 @@ import io
 
 import pytest
 
+from app.commands.answers.streamed_text import AnswerEnd, TextStream
 from app.commands.dialog.screens import WrappedScreen
 from app.commands.dialog.shown_answer import ShownAnswer
-from app.commands.streamed_text import AnswerEnd, TextStream
 from app.contract.errors import EngineFailed
 from app.contract.events import REPETITION
 from tests.commands.dialog.scripted_model import ended

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from app.engine.schedule.step_plan import Chunks, StepPlan, StepResult
+from benchmarks.passing_runner import PassingRunner
 
 if TYPE_CHECKING:  # not in `tests.server.hanging`, where the server imports torch
     from app.engine.execute.interfaces import InFlight, Runner
-    from app.engine.execute.masks import Masks
 
 
 class HasRunner(Protocol):
@@ -18,14 +18,12 @@ class HasRunner(Protocol):
     runner: Runner
 
 
-class FaultyRunner:
-    """Implements `Runner` by the one that `wrap` takes from an engine. Engine thread only.
+class FaultyRunner(PassingRunner):
+    """Stands before the runner that `wrap` takes from an engine. Engine thread only.
 
     A subclass overrides the hooks that it needs; each may raise or block. A step that a hook ends has done what a step
     has done that fails there: its row changes are applied in any case.
     """
-
-    _runner: Runner
 
     def wrap(self, engine: HasRunner) -> None:
         """Take the place of the engine's runner."""
@@ -44,7 +42,6 @@ class FaultyRunner:
         """Called when the engine waits for a launched step, before the result is returned."""
 
     def launch(self, plan: StepPlan) -> InFlight:
-        """See Runner.launch."""
         try:
             self.before_launch(plan)
             if plan.moves_blocks:
@@ -62,35 +59,6 @@ class FaultyRunner:
             raise
         return FaultyStep(self._runner.launch(plan), self)
 
-    @property
-    def masks(self) -> Masks:
-        """See Runner.masks."""
-        return self._runner.masks
-
-    @property
-    def num_graphs(self) -> int:
-        """See Runner.num_graphs."""
-        return self._runner.num_graphs
-
-    @property
-    def num_graph_shapes(self) -> int:
-        """See Runner.num_graph_shapes."""
-        return self._runner.num_graph_shapes
-
-    @property
-    def num_graph_failures(self) -> int:
-        """See Runner.num_graph_failures."""
-        return self._runner.num_graph_failures
-
-    @property
-    def has_idle_work(self) -> bool:
-        """See Runner.has_idle_work."""
-        return self._runner.has_idle_work
-
-    def work_idly(self) -> None:
-        """See Runner.work_idly."""
-        self._runner.work_idly()
-
 
 @dataclass
 class FaultyStep:
@@ -101,15 +69,12 @@ class FaultyStep:
 
     @property
     def plan(self) -> StepPlan:
-        """See InFlight."""
         return self.step.plan
 
     @property
     def run_ahead(self) -> int:
-        """See InFlight."""
         return self.step.run_ahead
 
     def wait(self) -> StepResult:
-        """See InFlight.wait."""
         self.runner.before_result(self.plan)
         return self.step.wait()

@@ -26,19 +26,15 @@ class InjectedFaults(FaultyRunner):
         self._counts: Counter[str] = Counter()
 
     def before_launch(self, plan: StepPlan) -> None:
-        """See FaultyRunner."""
         self._call("before_launch", plan)
 
     def before_transfer(self, plan: StepPlan) -> None:
-        """See FaultyRunner."""
         self._call("before_transfer", plan)
 
     def before_sample(self, plan: StepPlan) -> None:
-        """See FaultyRunner."""
         self._call("before_sample", plan)
 
     def before_result(self, plan: StepPlan) -> None:
-        """See FaultyRunner."""
         self._call("before_result", plan)
 
     def _call(self, hook: str, plan: StepPlan) -> None:

@@ -40,12 +40,10 @@ class ConsecutiveSampler(Sampler):
         self.next: dict[int, int] = {}
 
     def start(self, start: RowStart) -> None:
-        """See Sampler.start."""
         super().start(start)
         self.next[start.row] = len(start.prompt_token_ids) + len(start.output_token_ids)
 
     def sample(self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int] = ()) -> list:
-        """See Sampler.sample."""
         samples = super().sample(logits_RV, rows, positions or [self.next[row] for row in rows])
         for row in rows:
             self.next[row] += 1

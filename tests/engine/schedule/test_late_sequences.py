@@ -31,25 +31,20 @@ class FakeLate:
         self._prepared: dict[int, tuple[Grammar, bool]] = {}
 
     def late(self) -> set[int]:
-        """See LateSequences."""
         return {each for each, (grammar, _) in self._prepared.items() if grammar in self.grammars}
 
     def prepare(self, sequence_id: int, sampling: RowSampling, token_ids: Many[int], *, is_next: bool) -> None:
-        """See LateSequences."""
         assert sampling.constraint is not None and sampling.constraint.grammar is not None
         self._prepared[sequence_id] = sampling.constraint.grammar, is_next
 
     def has_mask(self, sequence_id: int, num_tokens: int) -> bool:
-        """See LateSequences."""
         grammar, was_next = self._prepared[sequence_id]
         return grammar not in self.grammars and (was_next or not self.waits)
 
     def is_slow(self, sequence_id: int) -> bool:
-        """See LateSequences."""
         return sequence_id % 3 == 0
 
     def end(self, sequence_id: int) -> None:
-        """See LateSequences."""
         self.ended.append(sequence_id)
 
 

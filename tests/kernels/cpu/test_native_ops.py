@@ -99,16 +99,13 @@ class UnpackedPacker:
         self._packer = PanelPacker(quantization)
 
     def linear(self, weight: LinearWeight, *, is_gated: bool = False) -> LinearWeight:
-        """See Packer.linear."""
         bias = None if weight.bias is None else weight.bias.float()
         return LinearWeight(self._packer.linear(weight, is_gated=is_gated).unpacked(), bias)
 
     def head(self, weight: LinearWeight) -> LinearWeight:
-        """See Packer.head."""
         return LinearWeight(self._packer.head(weight).unpacked())
 
     def tied(self, table: LinearWeight) -> tuple[LinearWeight, LinearWeight]:
-        """See Packer.tied."""
         return LinearWeight(table.weight.float()), self.head(table)
 
 

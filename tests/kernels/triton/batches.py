@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from app.kernels.ops import PagedBatch
+from app.kernels.triton.attention.work import MixedWork, Sizes, Work
 from app.kernels.triton.row_layout import TABLE, row_width
-from app.kernels.triton.work import MixedWork, Sizes, Work
 from tests.kernels.batches import Heads, Step, make_step
 from tests.kernels.reference import ReferenceOps
 

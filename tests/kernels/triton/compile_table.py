@@ -16,25 +16,15 @@ from torch import Tensor
 
 from app.config.devices import MIN_DEPENDENT_CAPABILITY
 from app.engine.execute.gpu.kv_calibration import BLOCK_SIZE as CALIBRATION_BLOCK
-from app.kernels.triton import (
-    blocks,
-    logprobs,
-    matmul,
-    matvec,
-    norm,
-    penalties,
-    rotate,
-    row_layout,
-    rows,
-    sample,
-    silu_mul,
-)
-from app.kernels.triton.attention_configs import DETERMINISTIC_SPLIT_TOKENS, Kind, attention_config
-from app.kernels.triton.decode_attention import decode_attention, scratch_sizes
-from app.kernels.triton.grids import WHOLE_TOKENS, AttentionGrids
-from app.kernels.triton.piece_attention import piece_attention, piece_scratch_sizes
-from app.kernels.triton.prefill_attention import prefill_attention
-from app.kernels.triton.work import PIECE_WIDTH, TILE_WIDTH
+from app.kernels.triton import blocks, row_layout, rows
+from app.kernels.triton.attention.attention_configs import DETERMINISTIC_SPLIT_TOKENS, Kind, attention_config
+from app.kernels.triton.attention.decode_attention import decode_attention, scratch_sizes
+from app.kernels.triton.attention.grids import WHOLE_TOKENS, AttentionGrids
+from app.kernels.triton.attention.piece_attention import piece_attention, piece_scratch_sizes
+from app.kernels.triton.attention.prefill_attention import prefill_attention
+from app.kernels.triton.attention.work import PIECE_WIDTH, TILE_WIDTH
+from app.kernels.triton.layers import matmul, matvec, norm, rotate, silu_mul
+from app.kernels.triton.sampling import logprobs, penalties, sample
 
 # Bytes of shared memory that a program can have, by compute capability.
 SHARED_LIMITS = {90: 227 * 1024, 89: 99 * 1024, 80: 163 * 1024}

@@ -69,7 +69,7 @@ def test_every_launched_kernel_is_compiled():
     """Launched kernels are the functions with `triton.jit` that no other one calls."""
     kernels = {
         f"{path.stem}.{node.name}": node
-        for path in sorted(KERNELS.glob("*.py"))
+        for path in sorted(KERNELS.rglob("*.py"))
         for node in ast.parse(path.read_bytes()).body
         if _is_jit(node)
     }

@@ -11,7 +11,7 @@ from app.kernels.triton import dependent
 from app.kernels.triton.dependent import launch_options, launches
 from tests.house.source import ROOT, dotted
 
-TREES = {path.stem: ast.parse(path.read_bytes()) for path in sorted((ROOT / "app/kernels/triton").glob("*.py"))}
+TREES = {path.stem: ast.parse(path.read_bytes()) for path in sorted((ROOT / "app/kernels/triton").rglob("*.py"))}
 # What a kernel may call before it waits: nothing of it reads memory, or ends the program.
 ALLOWED = {"tl.program_id", "tl.num_programs", "tl.cdiv", "_tile_of", "prefetch_rows"}
 PLAIN, DEPENDENT = {"IS_DEPENDENT": False}, {"IS_DEPENDENT": True, "launch_pdl": True}

@@ -12,9 +12,10 @@ from torch import Tensor
 from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_model
 from app.kernels.ops import LinearWeight, Ops, PagedBatch
-from app.kernels.triton import fusing_ops, matvec
-from app.kernels.triton.attention import PagedAttention
+from app.kernels.triton import fusing_ops
+from app.kernels.triton.attention.paged_attention import PagedAttention
 from app.kernels.triton.fusing_ops import FusingOps
+from app.kernels.triton.layers import matvec
 from app.kernels.triton.triton_ops import CublasProducts, TritonOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import SafetensorsSource, load_weights

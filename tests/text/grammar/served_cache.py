@@ -19,14 +19,12 @@ class ServedCache(GrammarCache):
         self._is_shared = is_shared
 
     def load(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: tuple[int, ...]) -> str | None:
-        """See GrammarCache.load."""
         reason = super().load(tokenizer, vocab_size, eos_token_ids)
         if self.children is not None and self._is_shared:
             self.children = _children.setdefault(self.children.greeting, self.children)
         return reason
 
     def lease(self, grammar: Grammar, account: str = "") -> Lease:
-        """See GrammarCache.lease."""
         if self.children is None:
             return super().lease(grammar, account)
         self.children.start()

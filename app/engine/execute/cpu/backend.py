@@ -38,7 +38,7 @@ Caches = Sequence[tuple[Tensor, Tensor]]
 
 
 class HostBackend:
-    """What the backends of the CPU have in common. See Backend."""
+    """Implements `Backend` as far as the two backends of the CPU are alike."""
 
     is_on_host = True
     device = torch.device("cpu")
@@ -59,16 +59,15 @@ class HostBackend:
         self._eos_token_ids: Collection[int] = ()
 
     def pin(self, tensor: Tensor) -> None:
-        """See Backend.pin: nothing to do."""
+        """Do nothing: the device is the host."""
 
     def synchronize(self) -> None:
-        """See Backend.synchronize: nothing to wait for."""
+        """Do nothing: work ends before its call returns."""
 
     def finish_kernels(self) -> None:
-        """See Backend.finish_kernels: they are there before the backend is."""
+        """Do nothing: kernels are there before the backend is."""
 
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
-        """See Backend.prepare."""
         self._arena, self._eos_token_ids = self.make_arena(), eos_token_ids
         max_draws = pad_rows(self._config.scheduler.max_logit_rows)
         self._mask_buffers = MaskBuffers.allocate(max_draws, self._spec.vocab_size)
@@ -77,7 +76,6 @@ class HostBackend:
     def make_runner(
         self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, grammars: GrammarCache
     ) -> Runner:
-        """See Backend.make_runner."""
         assert self._arena is not None, "prepare comes first"
         max_blocks = min(cache.num_blocks, -(-limits.max_model_len // limits.block_size))
         batch = BatchState(
@@ -126,7 +124,7 @@ class EagerBackend(HostBackend):
         super().__init__(config, spec)
 
     def kv_layout(self) -> KVLayout:
-        """See Backend.kv_layout.
+        """Return the layout of blocks in the type of the model.
 
         Raises:
             CannotStart: the settings require a KV cache of another type than the model's.
@@ -140,12 +138,10 @@ class EagerBackend(HostBackend):
         return KVLayout(self._config.cache.block_size, spec.num_layers, spec.num_kv_heads, spec.head_dim, self._dtype)
 
     def make_arena(self) -> Arena:
-        """See HostBackend.make_arena."""
         limits = self._config.scheduler
         return Arena.allocate(self._spec, limits.max_num_batched_tokens, limits.max_logit_rows, self._dtype)
 
     def make_graph(self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena) -> HostGraph:
-        """See HostBackend.make_graph."""
         return EagerGraph(self._decoder(weights, batch.buffers, self.ops, self._dtype), caches, arena)
 
 
@@ -164,7 +160,6 @@ class NativeBackend(HostBackend):
         super().__init__(config, spec)
 
     def kv_layout(self) -> KVLayout:
-        """See Backend.kv_layout."""
         spec, is_int8 = self._spec, self._config.cache.kv_cache_dtype == "int8"
         dtype = torch.int8 if is_int8 else self._dtype
         # A head of int8 values ends in its scale, a float.
@@ -172,7 +167,6 @@ class NativeBackend(HostBackend):
         return KVLayout(self._config.cache.block_size, spec.num_layers, spec.num_kv_heads, head_dim, dtype)
 
     def make_arena(self) -> Arena:
-        """See HostBackend.make_arena."""
         limits = self._config.scheduler
         dtype = activation_dtype(self._dtype)
         return Arena.allocate(
@@ -186,7 +180,6 @@ class NativeBackend(HostBackend):
         )
 
     def make_graph(self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena) -> HostGraph:
-        """See HostBackend.make_graph."""
         recorder = Recorder(self._library)
         decoder = self._decoder(weights, batch.buffers, recorder, torch.float32)
         graph = RecordedGraph(decoder, recorder, Recorder(self._library), caches, arena, batch.buffers)

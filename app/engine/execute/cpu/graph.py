@@ -49,7 +49,7 @@ class HostGraph(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EagerGraph:
-    """Calls every op from Python, every time."""
+    """Implements `HostGraph`: calls every op from Python, every time."""
 
     decoder: Decoder
     kv_cache: Sequence[tuple[Tensor, Tensor]]
@@ -58,24 +58,20 @@ class EagerGraph:
 
     @property
     def hidden_TD(self) -> Tensor:  # noqa: N802
-        """See HostGraph.hidden_TD."""
         return self.arena.hidden_TD
 
     @property
     def max_logit_rows(self) -> int:
-        """See HostGraph.max_logit_rows."""
         return len(self.arena.logits_RV)
 
     @torch.inference_mode()
     def logits(self, token_rows: Sequence[int]) -> Tensor:
-        """See HostGraph.logits."""
         rows_R = torch.zeros(pad_rows(len(token_rows)), dtype=torch.int64)
         rows_R[: len(token_rows)] = torch.tensor(token_rows)
         return self.decoder.logits(rows_R, self.arena.first(len(self.arena.hidden_TD), len(rows_R)))
 
     @torch.inference_mode()
     def run(self, inputs: StepInputs) -> Tensor:
-        """See HostGraph.run."""
         ids_T, logit_rows_R = inputs.ids_T, inputs.logit_rows_R
         self.decoder.ops.begin_step(inputs.paged)
         arena = self.arena.first(len(ids_T), len(logit_rows_R))
@@ -83,10 +79,10 @@ class EagerGraph:
 
 
 class RecordedGraph:
-    """Decoder and sampling, recorded once over whole buffers; a step is one native call over as many rows as it has.
+    """Implements `HostGraph`: decoder and sampling, recorded once over whole buffers.
 
-    A row is (token, position, sequence), so decodes, prompt chunks and mixtures are the same recording. The call
-    releases the GIL until the step is done.
+    A step is one native call over as many rows as it has. A row is (token, position, sequence), so decodes, prompt
+    chunks and mixtures are the same recording. The call releases the GIL until the step is done.
     """
 
     def __init__(
@@ -112,18 +108,15 @@ class RecordedGraph:
 
     @property
     def max_logit_rows(self) -> int:
-        """See HostGraph.max_logit_rows."""
         return len(self._scored_rows_R)
 
     def logits(self, token_rows: Sequence[int]) -> Tensor:
-        """See HostGraph.logits."""
         self._scored_rows_R[: len(token_rows)] = torch.tensor(token_rows)
         num_threads = min(torch.get_num_threads(), self.samples.max_threads)
         self._scoring_program.replay(0, len(token_rows), num_threads)
         return self._logits_RV
 
     def run(self, inputs: StepInputs) -> Tensor:
-        """See HostGraph.run."""
         num_threads = min(torch.get_num_threads(), self.samples.max_threads)
         self._program.replay(inputs.num_tokens, inputs.num_logit_rows, num_threads)
         return self._logits_RV

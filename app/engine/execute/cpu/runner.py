@@ -22,7 +22,7 @@ from app.runtime.clock import Clock
 
 
 class ComputedStep:
-    """A step that was computed when it was launched, as every step on the CPU is."""
+    """Implements `InFlight` by a step that was computed when it was launched, as every step on the CPU is."""
 
     run_ahead = 0
 
@@ -31,12 +31,11 @@ class ComputedStep:
         self._result = result
 
     def wait(self) -> StepResult:
-        """See InFlight.wait."""
         return self._result
 
 
 class CpuRunner:
-    """Executes plans in order, each at once: see Runner. Engine thread only; `clock` times the steps.
+    """Implements `Runner`: executes plans in order, each at once. Engine thread only; `clock` times the steps.
 
     `num_host_samples` counts the tokens that no kernel sampled: one row of logits at a time takes much longer.
     """
@@ -59,10 +58,9 @@ class CpuRunner:
         self.num_host_samples = 0
 
     def work_idly(self) -> None:
-        """See Runner.work_idly: nothing to do."""
+        """Do nothing: no step gets faster by it."""
 
     def launch(self, plan: StepPlan) -> ComputedStep:
-        """See Runner.launch."""
         for row in plan.released_rows:
             self._sampler.release(row)
             self.masks.release(row)

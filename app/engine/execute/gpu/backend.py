@@ -27,9 +27,9 @@ from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.masks import MaskBuffers
 from app.engine.execute.worker_masks import make_masks
 from app.engine.schedule.limits import SchedulerLimits
-from app.kernels.triton.attention import PagedAttention
+from app.kernels.triton.attention.paged_attention import PagedAttention
 from app.kernels.triton.fusing_ops import FusingOps
-from app.kernels.triton.matvec import MAX_ROWS
+from app.kernels.triton.layers.matvec import MAX_ROWS
 from app.kernels.triton.triton_ops import CublasProducts, InvariantProducts, TritonOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import DTYPES, Allocate
@@ -48,7 +48,7 @@ RUN_AHEADS = ((2 * GIB, 3), (10 * GIB, 2))
 
 
 class GpuBackend:
-    """See Backend. Steps of up to `fused_rows` sequences that decode take fewer and larger kernels.
+    """Implements `Backend`. Steps of up to `fused_rows` sequences that decode take fewer and larger kernels.
 
     `finish_kernels` waits until the kernels are compiled; idempotent.
 
@@ -107,27 +107,23 @@ class GpuBackend:
         )
 
     def finish_kernels(self) -> None:
-        """See Backend.finish_kernels."""
         self._finish_kernels()
 
     def free_memory(self) -> int:
-        """See Backend.free_memory."""
         return self._gpu.memory()[0]
 
     def cache_memory(self, free_bytes: int) -> int:
-        """See Backend.cache_memory: all but a reserve and the memory of the graphs."""
+        """Return all but a reserve and the memory of the graphs."""
         _, total = self._gpu.memory()
         reserve = max(MIN_RESERVE, int(total * (1 - self._config.cache.gpu_memory_utilization)))
         return max(0, free_bytes - reserve - self.graph_memory)
 
     def kv_layout(self) -> KVLayout:
-        """See Backend.kv_layout."""
         spec, is_fp8 = self._spec, self._config.cache.kv_cache_dtype == "fp8"
         dtype = torch.float8_e4m3fn if is_fp8 else self._dtype
         return KVLayout(self._config.cache.block_size, spec.num_layers, spec.num_kv_heads, spec.head_dim, dtype)
 
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
-        """See Backend.prepare."""
         spec, device, limits = self._spec, self.device, self._config.scheduler
         block_size = self._config.cache.block_size
         max_seqs, max_tokens = limits.max_num_seqs, limits.max_num_batched_tokens
@@ -157,7 +153,6 @@ class GpuBackend:
     def make_runner(
         self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, grammars: GrammarCache
     ) -> Runner:
-        """See Backend.make_runner."""
         decoder = Decoder(self._spec, weights, self._ropes, self.ops)
         step = DeviceStep(decoder, cache.layers, self._arena, self._memory, self._sampler)
         self._gpu.synchronize()  # weights were loaded on another stream than that of the steps

@@ -52,43 +52,39 @@ class DryDevice(Device):
         self._is_dependent = dependent_launches and capability >= MIN_DEPENDENT_CAPABILITY
 
     def run(self, work: Work) -> None:
-        """See Device.run."""
         with launches(is_dependent=self._is_dependent):
             work()
 
     def record_event(self) -> Any:
-        """See Device.record_event."""
         return NoGraph()
 
     def fetch(self, copies: Iterable[Copy], after: object) -> Any:
-        """See Device.fetch; the targets stay as they are."""
+        """Leave the targets as they are."""
         return NoGraph()
 
     def pinned(self, *shape: int, dtype: torch.dtype) -> Tensor:
-        """See Device.pinned."""
         return torch.zeros(*shape, dtype=dtype)
 
     def pin(self, tensor: Tensor) -> None:
-        """See Device.pin."""
+        """Do nothing."""
 
     def capture(self, work: Work) -> Any:
-        """See Device.capture."""
         self.run(work)
         return NoGraph()
 
     def memory(self) -> tuple[int, int]:
-        """See Device.memory: more than there is anywhere."""
+        """Return more than there is anywhere."""
         return 1 << 50, 1 << 50
 
     def synchronize(self) -> None:
-        """See Device.synchronize."""
+        """Do nothing."""
 
 
 class NoWeights(TensorSource):
     """A source of weights that are never read."""
 
     def read(self, name: str, out: Tensor) -> None:
-        """See TensorSource.read; leaves `out` as it is."""
+        """Leave `out` as it is."""
 
 
 def dry_run(config: Config, spec: ModelSpec, device: DryDevice, num_blocks: int = _NUM_BLOCKS) -> Runner:

@@ -17,8 +17,8 @@ from app.engine.execute.gpu.memory import Integers, Staging, StepMemory
 from app.engine.execute.gpu.shapes import StepShape, StepShapes
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
 from app.engine.schedule.step_plan import Chunks, StepPlan, TableWrite
+from app.kernels.triton.attention.work import MixedWork
 from app.kernels.triton.row_layout import POSITION, TABLE, TOKEN
-from app.kernels.triton.work import MixedWork
 
 _UNKNOWN = -1
 

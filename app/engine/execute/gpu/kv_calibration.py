@@ -16,7 +16,7 @@ from torch import Tensor
 from app.checkpoint.spec import ModelSpec
 from app.contract.errors import ConfigurationError
 from app.kernels.ops import Ops, PagedBatch
-from app.kernels.triton.work import MixedWork
+from app.kernels.triton.attention.work import MixedWork
 from app.models.decoder import Arena, Decoder
 from app.models.kv_scales import KVScales
 from app.models.loader import DTYPES

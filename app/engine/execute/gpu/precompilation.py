@@ -178,7 +178,7 @@ def _note(job: dict[str, Any], spec: ModelSpec, num_processors: int) -> Path:
     facts = (settings, job["capability"], job["calibrates"], num_processors)
     for part in (specializations.compiler_version(), spec, *facts):
         state.update(f"{part}\n".encode())
-    for file in sorted([*_KERNELS.glob("*.py"), *Path(__file__).parent.glob("*.py")]):
+    for file in sorted([*_KERNELS.rglob("*.py"), *Path(__file__).parent.glob("*.py")]):
         state.update(file.read_bytes())
     return specializations.cache_folder() / f"quire-{state.hexdigest()}"
 

@@ -51,7 +51,7 @@ class Timed(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class LaunchedStep:
-    """A step that was launched on the device. See InFlight."""
+    """Implements `InFlight` by a step that was launched on the device."""
 
     plan: StepPlan
     run_ahead: int
@@ -61,7 +61,6 @@ class LaunchedStep:
     mask_s: float | None = None
 
     def wait(self) -> StepResult:
-        """See InFlight.wait."""
         read = self.read()
         samples = make_samples(self.plan, read.token_ids, read.logprobs, read.ends)
         duration_s, transfer_s = (
@@ -100,32 +99,26 @@ class GpuRunner:
 
     @property
     def num_graphs(self) -> int:
-        """See Runner.num_graphs."""
         return self.steps.num_graphs
 
     @property
     def num_graph_shapes(self) -> int:
-        """See Runner.num_graph_shapes."""
         return self.steps.num_shapes
 
     @property
     def num_graph_failures(self) -> int:
-        """See Runner.num_graph_failures."""
         return self.steps.num_failures
 
     @property
     def has_idle_work(self) -> bool:
-        """See Runner.has_idle_work."""
         return self.steps.num_missing > 0
 
     def work_idly(self) -> None:
-        """See Runner.work_idly."""
         self.steps.capture_next()
         self.inputs.invalidate_inputs()
         self.sampler.rings.correct_counter()
 
     def launch(self, plan: StepPlan) -> LaunchedStep:
-        """See Runner.launch."""
         for row in plan.released_rows:
             self._release(row)
         for start in plan.row_starts:

@@ -21,10 +21,10 @@ from app.engine.execute.gpu.memory import Staging, StepInputs, StepMemory
 from app.engine.execute.masks import MaskBuffers
 from app.engine.schedule.step_plan import RowStart, SampleLogprobs
 from app.kernels.triton import row_layout as layout
-from app.kernels.triton.logprobs import logprobs
-from app.kernels.triton.penalties import apply_penalties
 from app.kernels.triton.rows import advance
-from app.kernels.triton.sample import sample, scratch_width
+from app.kernels.triton.sampling.logprobs import logprobs
+from app.kernels.triton.sampling.penalties import apply_penalties
+from app.kernels.triton.sampling.sample import sample, scratch_width
 from app.models.loader import Allocate
 from app.text.grammar.vocabulary import mask_words
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from app.kernels.ops import pad_rows
-from app.kernels.triton.grids import AttentionGrids
+from app.kernels.triton.attention.grids import AttentionGrids
 
 # A step of one token per sequence reads all weights anyway: below about 180 rows padding costs almost nothing.
 _DECODES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)

@@ -56,15 +56,15 @@ class BlockPool:
         return len(self._free) + len(self._cached) + self.num_fenced
 
     def num_references(self, block_id: int) -> int:
-        """How many tables and pins name `block_id`."""
+        """Return how many tables and pins name `block_id`."""
         return self._num_references[block_id]
 
     def is_findable(self, block_id: int) -> bool:
-        """Whether `block_id` was kept, and neither evicted nor forgotten since."""
+        """Return whether `block_id` was kept, and neither evicted nor forgotten since."""
         return self._findable[block_id]
 
     def can_allocate(self, count: int) -> bool:
-        """Whether `count` blocks can be handed out now."""
+        """Return whether `count` blocks can be handed out now."""
         return count <= len(self._free) + len(self._cached)
 
     def allocate(self, count: int) -> list[int]:

@@ -60,11 +60,11 @@ class BlockTables:
     # --- Growing --------------------------------------------------------------------------------------------------
 
     def is_in_flight(self, group: SequenceGroup) -> bool:
-        """Whether a step that is not done yet has tokens of `group`."""
+        """Return whether a step that is not done yet has tokens of `group`."""
         return group.last_step > self.pool.last_done_step
 
     def num_missing(self, sequence: Sequence, num_tokens: int) -> int:
-        """How many blocks `sequence` lacks to hold its first `num_tokens` tokens."""
+        """Return how many blocks `sequence` lacks to hold its first `num_tokens` tokens."""
         num_slots = min(num_tokens + self.run_ahead, sequence.max_slots)
         return -(-num_slots // self.block_size) - len(sequence.block_table)
 
@@ -79,7 +79,7 @@ class BlockTables:
         return block_ids
 
     def num_copies(self, sequences: Many[Sequence]) -> int:
-        """How many blocks must be copied before each of `sequences` can write its next token.
+        """Return how many blocks must be copied before each of `sequences` can write its next token.
 
         The last of several sequences that share only a block among themselves writes in place.
         """
@@ -153,7 +153,7 @@ class BlockTables:
         self.swap.pool.release([hit.block_id for hit in hits if not hit.is_on_device], 0)
 
     def num_to_start(self, group: SequenceGroup, hits: list[Hit]) -> int:
-        """How many free blocks `start` allocates besides the `hits` that are held."""
+        """Return how many free blocks `start` allocates besides the `hits` that are held."""
         leader = group.open[0]
         count = self.num_missing(leader, leader.num_tokens) - sum(1 for hit in hits if hit.is_on_device)
         if leader.output_token_ids:
@@ -199,7 +199,7 @@ class BlockTables:
         leader.start_at(len(hits) * self.block_size, len(found) if len(found) == len(hits) else 0)
 
     def num_to_swap_in(self, group: SequenceGroup) -> int:
-        """How many free blocks `swap_in` allocates, those for the next tokens included."""
+        """Return how many free blocks `swap_in` allocates, those for the next tokens included."""
         references = Counter(chain.from_iterable(sequence.host_table for sequence in group.open))
         writers = Counter(
             sequence.host_table[index] for sequence in group.open

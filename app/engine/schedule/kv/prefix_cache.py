@@ -67,7 +67,7 @@ class PrefixCache:
         pool.on_evict = self.remove
 
     def __len__(self) -> int:
-        """How many blocks can be found, referenced or not."""
+        """Return how many blocks can be found, referenced or not."""
         return len(self._contents)
 
     def find(self, content: BlockContent) -> int | None:

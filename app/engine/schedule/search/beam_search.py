@@ -149,7 +149,7 @@ class BeamSearch:
         return [_Beam(beam.tokens, score) for beam, score in zip(beams, scores, strict=True)]
 
     def _can_improve(self) -> bool:
-        """Whether another step may find a hypothesis to keep."""
+        """Return whether another step may find a hypothesis to keep."""
         if not self._beams:
             return False
         if len(self._complete) < self._width:

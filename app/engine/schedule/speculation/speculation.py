@@ -157,7 +157,7 @@ class Speculation:
         return min(count, len(sequence.block_table) * tables.block_size - start)
 
     def _num_unshared(self, sequence: Sequence, num_slots: int) -> int:
-        """How many of the first `num_slots` slots of a sequence come before its next shared block."""
+        """Return how many of the first `num_slots` slots of a sequence come before its next shared block."""
         size, table = self._tables.block_size, sequence.block_table
         for index in range(sequence.num_scheduled // size, min(len(table), -(-num_slots // size))):
             if self._tables.pool.num_references(table[index]) > 1:
@@ -230,7 +230,7 @@ class _Rate:
 
 
 def _can_draft(sequence: Sequence) -> bool:
-    """Whether the last token of a sequence in the step is known, and no search decides what follows."""
+    """Return whether the last token of a sequence in the step is known, and no search decides what follows."""
     num_known = sequence.num_prompt + len(sequence.output_token_ids)
     return sequence.num_scheduled == num_known and sequence.group.search is None
 

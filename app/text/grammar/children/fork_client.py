@@ -153,7 +153,7 @@ class ForkClient:
             self._end()
 
     def _is_running(self) -> bool:
-        """Whether the process has its end of the socket; one that was killed loses it before it can be waited for."""
+        """Return whether the process has its end of the socket; a killed one loses it before it can be waited for."""
         try:
             return self._control is not None and bool(self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
         except BlockingIOError:

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Collection, Sequence
 
 from app.text.grammar.children.account_turns import MAX_ACCOUNTS, AccountTurns
-from app.text.grammar.children.mask_row import Job, Row
 from app.text.grammar.children.shared_lexer import SharedLexer
 from app.text.grammar.children.trial import SHORT_S
+from app.text.grammar.children.worker_row import Job, Row
 from app.text.grammar.compiled import CompiledGrammar
 
 SHARE_S = 0.001
@@ -86,7 +86,7 @@ class Jobs:
             self._work.notify()
 
     def is_quick(self, rows: Sequence[Row]) -> bool:
-        """Whether a mask for each of some sequences is expected to take next to no time."""
+        """Return whether a mask for each of some sequences is expected to take next to no time."""
         with self._work:
             if sum(row.cost_s for row in rows) >= QUICK_S:
                 return False

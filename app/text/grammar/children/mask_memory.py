@@ -39,7 +39,7 @@ class MaskMemory:
         return self.words[first : first + self.num_words]
 
     def allows(self, region: int, token_id: int) -> bool:
-        """Whether a region's mask allows a token."""
+        """Return whether a region's mask allows a token."""
         return bool(self.words[self.num_words * region + (token_id >> 5)] >> (token_id & 31) & 1)
 
     def write(self, region: int, mask: bytes) -> None:

@@ -41,10 +41,10 @@ from app.text.grammar.children.mask_messages import (
     encode,
     read_message,
 )
-from app.text.grammar.children.mask_row import Job, Row
 from app.text.grammar.children.mask_writer import MaskWriter
 from app.text.grammar.children.shared_lexer import SharedLexer
 from app.text.grammar.children.work_times import TICK_S, WorkTimes
+from app.text.grammar.children.worker_row import Job, Row
 from app.text.grammar.compiled import CompiledGrammar
 from app.text.grammar.row_mask import Replay, RowMask
 from app.text.grammar.vocabulary import GrammarVocabulary
@@ -303,7 +303,7 @@ class MaskWorker:
     # --- Errors, on any thread that works on the grammar ----------------------------------------------------------
 
     def _may_go_on(self, row: Row) -> bool:
-        """Whether a sequence can go on, or has failed; if not, it must begin again."""
+        """Return whether a sequence can go on, or has failed; if not, it must begin again."""
         mask = row.mask
         assert mask is not None
         if mask.failure is None and not row.is_stale and not row.lexer.is_spent:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from app.text.grammar.compiled import CompiledGrammar
 
 if TYPE_CHECKING:
-    from app.text.grammar.children.mask_row import Job, Row
+    from app.text.grammar.children.worker_row import Job, Row
 
 
 class SharedLexer:

@@ -41,7 +41,7 @@ class TrialLimits(NamedTuple):
     short_s: float = SHORT_S
 
     def has_time_left(self, status: int, *, is_short: bool) -> bool:
-        """Whether a trial has ended only because it was a short one."""
+        """Return whether a trial has ended only because it was a short one."""
         return is_short and status == -signal.SIGPROF and self.short_s < self.cpu_s
 
     def reached(self, status: int, *, is_late: bool, num_bytes: int = 0) -> str | None:

@@ -30,7 +30,6 @@ class FakeSides:
         monkeypatch.setattr(module, "measure_quality", self.quality)
 
     def file(self, shape, kind):
-        """See Files."""
         return self.folder / f"{shape}.{kind}"
 
     def side(self, name, file, *opening):

@@ -45,7 +45,6 @@ class OneHotGraph:
         self.on_run: Callable[[], None] = lambda: None
 
     def run(self, inputs: StepInputs) -> torch.Tensor:
-        """See HostGraph.run."""
         self.steps.append(inputs.ids_T.tolist())
         self.on_run()
         return torch.nn.functional.one_hot(inputs.ids_T[inputs.logit_rows_R] + 1, 50).float()
@@ -67,7 +66,6 @@ class StepSizeRecorder:
 
     @contextmanager
     def measured(self, num_tokens: int) -> Iterator[None]:
-        """See ThreadChoice.measured."""
         self.sizes.append(num_tokens)
         yield
 
@@ -94,7 +92,6 @@ class RunnerSetup:
         self.runner = CpuRunner(*parts, clock=lambda: self.now)
 
     def launch(self, plan: StepPlan) -> InFlight:
-        """See Runner.launch."""
         return self.runner.launch(plan)
 
     def write(self, block: int, value: float) -> None:

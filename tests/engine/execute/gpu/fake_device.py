@@ -33,14 +33,14 @@ class FakeEvent:
             self.time = self._device.now
 
     def synchronize(self) -> None:
-        """See torch.Event.synchronize: first do all issued work, also the work after this event."""
+        """Do all issued work, also the work after this event."""
         self._device.check()
         self._device.num_waits += 1
         self._device.do_all()
         self.happen()
 
     def elapsed_time(self, later: FakeEvent) -> float:
-        """See torch.Event.elapsed_time: milliseconds."""
+        """Return the milliseconds until another event."""
         assert self.time is not None and later.time is not None
         return 1000.0 * (later.time - self.time)
 
@@ -53,14 +53,13 @@ class FakeGraph:
         self.num_replays = 0
 
     def replay(self) -> None:
-        """See torch.cuda.CUDAGraph.replay."""
         self.num_replays += 1
         for call in self.calls:
             call()
 
 
 class FakeDevice:
-    """See Device; `total` is its memory. The next captures raise `capture_errors`, all that comes raises `error`."""
+    """A `Device`; `total` is its memory. The next captures raise `capture_errors`, all that comes raises `error`."""
 
     torch_device = torch.device("cpu")
     capability = (9, 0)
@@ -76,19 +75,15 @@ class FakeDevice:
         self._queue: deque[Work] = deque()
 
     def run(self, work: Work) -> None:
-        """See Device.run."""
         self.check()
         self._queue.append(work)
 
     def record_event(self) -> FakeEvent:
-        """See Device.record_event."""
         event = FakeEvent(self)
         self._queue.append(event.happen)
         return event
 
     def fetch(self, copies: Iterable[Copy], after: FakeEvent) -> FakeEvent:
-        """See Device.fetch."""
-
         def copy() -> None:
             assert after.time is not None, "the event is among the work that was issued before"
             for source, target in copies:
@@ -97,15 +92,12 @@ class FakeDevice:
         return FakeEvent(self, copy)
 
     def pinned(self, *shape: int, dtype: torch.dtype) -> Tensor:
-        """See Device.pinned."""
         return torch.zeros(*shape, dtype=dtype)
 
     def pin(self, tensor: Tensor) -> None:
-        """See Device.pin."""
         self.num_pinned_bytes += tensor.nbytes
 
     def capture(self, work: Work) -> FakeGraph:
-        """See Device.capture."""
         if self.capture_errors:
             raise self.capture_errors.pop(0)
         self.do_all()  # earlier work: not required on a GPU, but the recorder would see it
@@ -116,11 +108,9 @@ class FakeDevice:
         return self.graphs[-1]
 
     def memory(self) -> tuple[int, int]:
-        """See Device.memory."""
         return self.total // 2, self.total
 
     def synchronize(self) -> None:
-        """See Device.synchronize."""
         self.num_waits += 1
         self.do_all()
 

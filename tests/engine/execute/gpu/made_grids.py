@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from app.kernels.triton.attention_configs import DETERMINISTIC_SPLIT_TOKENS, Kind, attention_config
-from app.kernels.triton.grids import AttentionGrids
+from app.kernels.triton.attention.attention_configs import DETERMINISTIC_SPLIT_TOKENS, Kind, attention_config
+from app.kernels.triton.attention.grids import AttentionGrids
 
 KINDS: tuple[Kind, ...] = ("decode", "pieces", "prefill")
 

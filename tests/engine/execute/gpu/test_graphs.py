@@ -26,7 +26,6 @@ class CountingStep:
         self.counts = torch.zeros(65, dtype=torch.int64)
 
     def run(self, shape: StepShape) -> None:
-        """See DeviceStep.run."""
         self.calls.append(shape)
         self.counts[shape.num_rows].add_(1)
 

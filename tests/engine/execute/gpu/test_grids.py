@@ -15,9 +15,9 @@ from app.engine.execute.gpu.memory import Staging, StepMemory
 from app.engine.execute.gpu.shapes import StepShape, StepShapes
 from app.engine.schedule.step_plan import Chunk, Chunks, SampleRow, StepPlan
 from app.kernels.ops import PagedBatch
-from app.kernels.triton import decode_attention, piece_attention, prefill_attention
-from app.kernels.triton.attention import PagedAttention
-from app.kernels.triton.work import NUM_PIECES, NUM_TILES
+from app.kernels.triton.attention import decode_attention, piece_attention, prefill_attention
+from app.kernels.triton.attention.paged_attention import PagedAttention
+from app.kernels.triton.attention.work import NUM_PIECES, NUM_TILES
 from benchmarks.gpu.loads import load_256, uniform_load
 from benchmarks.gpu.models import SHAPES
 from tests.engine.execute.gpu.fake_device import FakeDevice

@@ -12,8 +12,8 @@ from app.engine.execute.gpu.shapes import StepShape, StepShapes
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan, TableWrite
+from app.kernels.triton.attention.work import FIRST_ROW, HEADER, NUM_PIECES, NUM_ROWS, NUM_TILES, PIECE_WIDTH, MixedWork
 from app.kernels.triton.row_layout import POSITION, TABLE, TOKEN
-from app.kernels.triton.work import FIRST_ROW, HEADER, NUM_PIECES, NUM_ROWS, NUM_TILES, PIECE_WIDTH, MixedWork
 from tests.engine.execute.gpu.fake_device import FakeDevice
 from tests.engine.execute.gpu.made_grids import grids
 

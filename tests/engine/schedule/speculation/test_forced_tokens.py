@@ -26,7 +26,6 @@ class Grammars:
         self.token_ids, self.rows, self.asked = token_ids, rows, []
 
     def forced(self, row: int) -> Sequence[int]:
-        """See ForcedTokens.forced."""
         self.asked.append(row)
         return self.token_ids
 

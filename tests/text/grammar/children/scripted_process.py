@@ -91,7 +91,6 @@ class ScriptedChildren:
         self._plays = list(plays)
 
     def fork_masks(self, memory: int) -> _Steps:
-        """See ForkClient.fork_masks."""
         if not self.can_fork:
             raise CannotStart("It does not run.")
         play = self._plays.pop(0) if self._plays else None
@@ -99,7 +98,6 @@ class ScriptedChildren:
         return _Steps(self.processes[-1])
 
     def start_soon(self) -> None:
-        """See ForkClient.start_soon."""
         self.num_starts += 1
 
     def close(self) -> None:

@@ -13,8 +13,8 @@ from app.text.grammar.children import account_turns, mask_jobs
 from app.text.grammar.children.account_turns import MAX_ACCOUNTS
 from app.text.grammar.children.mask_jobs import NOT_NEEDED, QUICK_S, SURPRISE_S, SURPRISES_S, Jobs
 from app.text.grammar.children.mask_messages import Start
-from app.text.grammar.children.mask_row import Job, Row
 from app.text.grammar.children.shared_lexer import SharedLexer
+from app.text.grammar.children.worker_row import Job, Row
 from app.text.grammar.compiled import CompiledGrammar
 from tests.text.grammar.processes import HANG_S
 

@@ -1,0 +1,1 @@
+"""Answers in the terminal: of a model in this process, or of a server."""

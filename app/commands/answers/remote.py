@@ -1,0 +1,193 @@
+"""Answers of a running server, for `quire chat`: over server-sent events or over quire.v1.
+
+Both are ordinary iterators of text deltas. A conversation that ends with an answer gets more of it. Leaving the
+iteration (Ctrl-C) closes the connection or cancels the stream, and the server stops generating.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, NamedTuple
+
+from app.client.client import connect
+from app.commands.answers.answer_limits import CHAT_LIMITS
+from app.commands.answers.openai_answer import count_of, count_usage, read_answer
+from app.commands.answers.server_errors import refusal
+from app.commands.answers.streamed_text import AnswerEnd, Messages, TextStream, iterate
+from app.commands.dialog.responder import ModelChoice
+from app.config.base_url import BaseUrl
+from app.config.nearest import nearest
+from app.contract.errors import CannotStart, ConfigurationError
+
+TIMEOUT_S = 600
+FIRST_TIMEOUT_S = 10
+_KEY_STATUSES = (401, 403)
+
+Answer = Callable[[Messages, dict[str, Any]], TextStream]
+"""Takes a conversation and the other fields of a request, and yields the answer."""
+
+
+class Listing(NamedTuple):
+    """What a server says of its models, and whether it is Quire, which knows fields that others reject.
+
+    A server without such a route never `can_list` them; one that loads its model can, later.
+    """
+
+    models: Sequence[ModelChoice] = ()
+    is_quire: bool = False
+    can_list: bool = True
+
+
+class RemoteModels:
+    """Implements `Responder` for a server, which is asked at once what it has.
+
+    Raises:
+        CannotStart: the server cannot be reached.
+        ServerRefused: it rejects the API key.
+        ConfigurationError: it does not have the model `name`.
+    """
+
+    def __init__(self, url: BaseUrl, key: str | None, answer: Answer, fields: dict[str, Any], name: str | None) -> None:
+        self._url = url
+        self._key = key
+        self._answer = answer
+        self._fields = fields
+        self._chosen: ModelChoice | None = None
+        self._listing = listed_models(url, key)
+        if name is not None:
+            self._choose(name)
+
+    @property
+    def model(self) -> ModelChoice:
+        return self._chosen or next(iter(self._listing.models), ModelChoice("the server's model"))
+
+    def answer(self, messages: Messages) -> TextStream:
+        if not self._listing.models and self._listing.can_list:  # it may have been loading one
+            self._listing = listed_models(self._url, self._key)
+        named = {"model": self.model.name} if self._chosen or self._listing.models else {}
+        fields = {**CHAT_LIMITS, **self._fields}
+        if not self._listing.is_quire:  # others refuse requests with fields that they do not know
+            fields = {name: value for name, value in fields.items() if name not in CHAT_LIMITS}
+        return self._answer(messages, {**named, **fields})
+
+    def models(self) -> Sequence[ModelChoice]:
+        """Return the models that the server lists now."""
+        self._listing = listed_models(self._url, self._key)
+        return self._listing.models
+
+    def use(self, name: str) -> None:
+        self._listing = listed_models(self._url, self._key)
+        self._choose(name)
+
+    def _choose(self, name: str) -> None:
+        found = {model.name: model for model in self._listing.models}
+        if found and name not in found:
+            known = ", ".join(found)
+            raise ConfigurationError(f"the server has no model {name!r}{nearest(name, found)}; it lists {known}")
+        self._chosen = found.get(name, ModelChoice(name))
+
+
+def listed_models(url: BaseUrl, key: str | None) -> Listing:
+    """Return the models that a server lists; none if it cannot say, for example while it loads one.
+
+    Raises:
+        CannotStart: the server cannot be reached.
+        ServerRefused: it rejects the API key.
+    """
+    connection = _connection(url, FIRST_TIMEOUT_S)
+    try:
+        connection.request("GET", f"{url.path}/v1/models", headers=_authorization(key))
+        response = connection.getresponse()
+        body = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise _unreachable(url, error) from None
+    finally:
+        connection.close()
+    if response.status in _KEY_STATUSES:
+        raise refusal(response.status, body)
+    try:
+        listed = [each for each in json.loads(body)["data"] or () if isinstance(each, dict) and each.get("id")]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return Listing(can_list=response.status >= 500)
+    models = [ModelChoice(str(each["id"]), count_of(each.get("max_model_len"))) for each in listed]
+    return Listing(models, is_quire=any(each.get("owned_by") == "quire" for each in listed))
+
+
+def sse_answer(url: BaseUrl, key: str | None, messages: Messages, fields: dict[str, Any]) -> TextStream:
+    """Yield the answer of a server to a conversation, by `POST /v1/chat/completions`.
+
+    Raises:
+        CannotStart: the server cannot be reached.
+        ServerRefused: the server returned an error, or its answer broke off.
+    """
+    connection = _connection(url, TIMEOUT_S)
+    headers = {"content-type": "application/json", **_authorization(key)}
+    streaming = {"stream": True, "stream_options": {"include_usage": True}}
+    body = json.dumps({"messages": list(messages), **streaming, **fields, **_continuing(messages)})
+    try:
+        try:
+            connection.request("POST", f"{url.path}/v1/chat/completions", body, headers)
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            raise _unreachable(url, error) from None
+        with response:
+            return (yield from read_answer(response))
+    finally:
+        connection.close()
+
+
+def websocket_answer(
+    runner: asyncio.Runner,
+    url: BaseUrl,
+    key: str | None,
+    messages: Messages,
+    fields: dict[str, Any],
+    note: Callable[[str], None] = lambda text: None,
+) -> TextStream:
+    """Yield the same over quire.v1, with one connection per answer; `note` is called with a notice for the user.
+
+    `runner` is the event loop to use. It runs only while a delta is requested: a terminal that is stopped (Ctrl-S)
+    makes the server pause the stream, and disconnect after its stall timeout. Raises as `sse_answer`, and
+
+    Raises:
+        ConnectionLost: the connection ended before the answer.
+    """
+    end = AnswerEnd()
+
+    async def deltas() -> AsyncGenerator[str, None]:
+        sent = {**fields, **_continuing(messages)}
+        async with connect(str(url), key) as client, await client.chat(messages, **sent) as answer:
+            async for delta in answer:
+                yield delta
+            end.choice = answer.ends.get(0)
+            count_usage(end, answer.usage)
+            if client.is_draining:
+                note("the server is shutting down and accepts no new questions")
+
+    try:
+        yield from iterate(runner, deltas())
+        return end
+    except OSError as error:
+        raise _unreachable(url, error) from None
+
+
+def _continuing(messages: Messages) -> dict[str, bool]:
+    """Return the fields that continue the answer at the end of a conversation, if there is one."""
+    goes_on = messages[-1]["role"] == "assistant"
+    return {"continue_final_message": True, "add_generation_prompt": False} if goes_on else {}
+
+
+def _connection(url: BaseUrl, timeout_s: float) -> http.client.HTTPConnection:
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    return kind(url.host, url.port, timeout=timeout_s)
+
+
+def _authorization(key: str | None) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"} if key else {}
+
+
+def _unreachable(url: BaseUrl, error: Exception) -> CannotStart:
+    return CannotStart(f"cannot reach {url} ({error}); start a server with `quire serve`, or use --model", param="url")
