@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from app.checkpoint.folder import Checkpoint, readable
-from app.checkpoint.gguf_files import GgufFiles
-from app.checkpoint.gguf_spec import find_gguf_tensors, read_gguf_spec
+from app.checkpoint.gguf.gguf_files import GgufFiles
+from app.checkpoint.gguf.gguf_spec import find_gguf_tensors, read_gguf_spec
 from app.checkpoint.hf_config import read_model
 from app.checkpoint.names import resolve
 from app.checkpoint.sizes import StoredType, decoded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.checkpoint.folder import Checkpoint, read_json
-from app.checkpoint.gguf_spec import read_gguf_pooling
+from app.checkpoint.gguf.gguf_spec import read_gguf_pooling
 from app.checkpoint.inspection import ModelFiles
 from app.contract.requests import PoolingKind
 

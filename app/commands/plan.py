@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from app.checkpoint.gguf_files import GgufFiles
+from app.checkpoint.gguf.gguf_files import GgufFiles
 from app.checkpoint.inspection import ModelFiles, stored_type_of
 from app.checkpoint.names import hub_name, resolve, served_name
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes

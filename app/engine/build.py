@@ -10,7 +10,7 @@ from typing import cast
 
 import torch
 
-from app.checkpoint.gguf_files import GgufFiles
+from app.checkpoint.gguf.gguf_files import GgufFiles
 from app.checkpoint.inspection import ModelFiles, stored_type_of
 from app.checkpoint.names import served_name
 from app.checkpoint.pooling_config import default_pooling

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from app.checkpoint.gguf_files import GgufFiles
+from app.checkpoint.gguf.gguf_files import GgufFiles
 from app.checkpoint.inspection import ModelFiles
 from app.checkpoint.spec import ModelSpec
-from app.models.gguf_source import GgufSource
+from app.models.gguf.gguf_source import GgufSource
 from app.models.loader import SafetensorsSource
 
 

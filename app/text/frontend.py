@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from app.checkpoint.folder import read_json
-from app.checkpoint.gguf_files import GgufMetadata
+from app.checkpoint.gguf.gguf_files import GgufMetadata
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from app.text.answer.answer_format import AnswerFormat

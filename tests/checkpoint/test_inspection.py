@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from app.checkpoint import gguf_files
 from app.checkpoint.folder import Checkpoint
-from app.checkpoint.gguf_files import GgufFiles
+from app.checkpoint.gguf import gguf_files
+from app.checkpoint.gguf.gguf_files import GgufFiles
 from app.checkpoint.inspection import inspect, open_files
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused

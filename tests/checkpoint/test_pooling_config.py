@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.checkpoint.gguf_files import GgufFiles
+from app.checkpoint.gguf.gguf_files import GgufFiles
 from app.checkpoint.inspection import open_files
 from app.checkpoint.pooling_config import default_pooling
 from app.contract.errors import ModelRefused

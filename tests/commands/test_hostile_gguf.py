@@ -16,7 +16,7 @@ import pytest
 from app.cli import main
 from app.engine import build
 from app.runtime.gc_tuning import without_gc
-from tests.checkpoint.hostile_gguf import HOSTILE_FILES
+from tests.checkpoint.gguf.hostile_gguf import HOSTILE_FILES
 from tests.gguf_writer import tiny_gguf
 
 MAX_BYTES = 8 << 20

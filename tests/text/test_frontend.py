@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.checkpoint.gguf_files import GgufFiles, GgufMetadata
+from app.checkpoint.gguf.gguf_files import GgufFiles, GgufMetadata
 from app.checkpoint.names import resolve
 from app.config.settings import REASONING_PARSERS, TOOL_PARSERS, ModelConfig, make_config
 from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.checkpoint import gguf_files
+from app.checkpoint.gguf import gguf_files
 from app.config.settings import make_config
 from app.contract.errors import CannotStart, ModelRefused
 from app.engine.build import build_engine

@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import TemplateError, TemplateSyntaxError
 
 from app.checkpoint.folder import check_no_pointer, read_json
-from app.checkpoint.gguf_files import GgufMetadata
+from app.checkpoint.gguf.gguf_files import GgufMetadata
 from app.config.unicode_text import read_unicode
 from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.template.message_form import MessageForm

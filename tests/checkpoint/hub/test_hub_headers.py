@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoint.gguf_spec import read_gguf_spec
+from app.checkpoint.gguf.gguf_spec import read_gguf_spec
 from app.checkpoint.hub.hub_cache import HubName
 from app.checkpoint.hub.hub_headers import fetch_headers, find_downloaded
 from app.checkpoint.hub.hub_models import find_or_pull

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from app.checkpoint.fields import Fields
 from app.checkpoint.folder import rejected
-from app.checkpoint.gguf_header import GgufTensor
+from app.checkpoint.gguf.gguf_header import GgufTensor
 from app.checkpoint.spec import RopeSpec
 
 ROPE_FREQS = "rope_freqs.weight"

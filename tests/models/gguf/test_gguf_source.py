@@ -18,12 +18,12 @@ from app.kernels.cpu.packers import PanelPacker
 from app.kernels.cpu.packing import PackedLinear
 from app.kernels.cpu.records import Type
 from app.kernels.ops import GroupedWeight, LinearWeight, StackedWeight, Weight
-from app.models import gguf_source
+from app.models.gguf import gguf_source
 from app.models.loader import load_weights
 from app.models.sources import open_source
 from tests.checkpoints import tiny
 from tests.gguf_writer import GGUF_MODELS, model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
-from tests.models.test_gguf_blocks import random_rows
+from tests.models.gguf.test_gguf_blocks import random_rows
 from tests.models.test_mapped_file import resident
 
 

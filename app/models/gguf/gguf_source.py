@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from app.checkpoint.gguf_files import GgufFiles
-from app.checkpoint.gguf_header import GgufTensor
-from app.checkpoint.gguf_spec import family_of, find_gguf_tensors
+from app.checkpoint.gguf.gguf_files import GgufFiles
+from app.checkpoint.gguf.gguf_header import GgufTensor
+from app.checkpoint.gguf.gguf_spec import family_of, find_gguf_tensors
 from app.checkpoint.spec import ModelSpec
 from app.checkpoint.tensor_types import TensorType
 from app.kernels.ops import GroupedWeight
-from app.models.gguf_blocks import decode
+from app.models.gguf.gguf_blocks import decode
 from app.models.loader import TensorSource
 from app.models.mapped_file import MappedFile, map_files
 

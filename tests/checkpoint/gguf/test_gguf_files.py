@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.checkpoint.gguf_files import GgufFiles
+from app.checkpoint.gguf.gguf_files import GgufFiles
 from app.checkpoint.names import resolve
 from app.contract.errors import ModelRefused
 from tests.gguf_writer import tiny_gguf, write_gguf

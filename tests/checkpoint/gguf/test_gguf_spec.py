@@ -10,8 +10,8 @@ import gguf
 import numpy as np
 import pytest
 
-from app.checkpoint.gguf_files import GgufFiles
-from app.checkpoint.gguf_spec import GGUF_SPECS, read_gguf_spec
+from app.checkpoint.gguf.gguf_files import GgufFiles
+from app.checkpoint.gguf.gguf_spec import GGUF_SPECS, read_gguf_spec
 from app.checkpoint.inspection import inspect
 from app.checkpoint.spec import NO_ROPE, LayerSpec, ModelSpec, RopeSpec
 from app.checkpoint.tensor_types import TENSOR_TYPES

@@ -11,7 +11,7 @@ from pathlib import Path
 from app.checkpoint.file_parts import MAX_PARTS, parts_of
 from app.checkpoint.file_state import FileState
 from app.checkpoint.folder import rejected
-from app.checkpoint.gguf_header import GgufHeader, GgufTensor, Value, read_header
+from app.checkpoint.gguf.gguf_header import GgufHeader, GgufTensor, Value, read_header
 from app.checkpoint.tensor_types import TensorType
 
 # By general.type or general.architecture: files that are no language models.

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from app.checkpoint.fields import Fields
 from app.checkpoint.folder import rejected
-from app.checkpoint.gguf_files import GgufFiles, GgufMetadata
-from app.checkpoint.gguf_header import GgufTensor
-from app.checkpoint.gguf_names import stored_name
-from app.checkpoint.gguf_rope import LONG_FACTORS, ROPE_FREQS, SHORT_FACTORS, read_gguf_longrope, read_gguf_rope
+from app.checkpoint.gguf.gguf_files import GgufFiles, GgufMetadata
+from app.checkpoint.gguf.gguf_header import GgufTensor
+from app.checkpoint.gguf.gguf_names import stored_name
+from app.checkpoint.gguf.gguf_rope import LONG_FACTORS, ROPE_FREQS, SHORT_FACTORS, read_gguf_longrope, read_gguf_rope
 from app.checkpoint.spec import NO_ROPE, LayerSpec, ModelSpec
 from app.checkpoint.specs.phi3 import PHI3_NAMES
 from app.checkpoint.tensor_names import TensorNames, find_tensors
