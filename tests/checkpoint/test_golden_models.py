@@ -15,14 +15,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from app.checkpoint.inspection import inspect, stored_type_of
+from app.checkpoint.inspection import inspect
 from app.checkpoint.names import served_name
-from app.checkpoint.pooling_config import default_pooling
 from app.config.settings import ModelConfig
 from app.contract.errors import QuireError
 from app.engine.build import build_engine
+from app.models.file_source import FileSource
 from app.models.kv_scales import read_kv_scales
-from app.models.sources import open_source
 from app.text.opened_model import OpenedModel
 from tests.checkpoints import damaged_copy, tiny
 from tests.gguf_writer import GGUF_MODELS, model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
@@ -165,25 +164,25 @@ def digest(value: bytes) -> str:
 def facts(path: Path | str) -> dict[str, Any]:
     """What is read of a model."""
     settings = ModelConfig(model=str(path))
-    files, spec = inspect(settings)
-    opened = OpenedModel.of(settings, files, spec)
-    stored, text = stored_type_of(files, spec), opened.text
+    files = inspect(settings)
+    opened, spec = OpenedModel.of(settings, files), files.spec
+    stored, text = files.stored_type, opened.text
     weights = hashlib.blake2b(digest_size=8)
-    with open_source(files, spec) as source:
+    with FileSource(files) as source:
         for name, shape in spec.tensor_shapes().items():
             out = torch.empty(shape, dtype=torch.bfloat16)
             source.read(name, out)
             weights.update(out.view(torch.uint8).numpy().tobytes())
             if source.group_type(name):
                 weights.update(source.read_groups(name).blocks.numpy().tobytes())
-    scales = read_kv_scales(files, spec)
+    scales = read_kv_scales(files)
     return {
         "spec": repr(spec),
         "named": [served_name(settings), list(files.names)],
-        "format": files.format,
+        "format": files.summary,
         "quantization": files.quantization,
         "stored": {name: kind.name for name in spec.tensor_shapes() if (kind := stored(name)) is not None},
-        "pooling": default_pooling(files).name,
+        "pooling": files.pooling.name,
         "scales": None if scales is None else [scales.keys_LG.tolist(), scales.values_LG.tolist()],
         "weights": weights.hexdigest(),
         "ids": text.tokenizer.encode(TEXT),

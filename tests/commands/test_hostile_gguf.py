@@ -89,7 +89,7 @@ def generate_changing(file: Path, when: str, change: Callable[[], object], monke
     return main(["generate", "hi", "--model", str(file), "--num-kv-blocks", "8"])
 
 
-BEFORE_MAPPING, AFTER_MAPPING = "open_source", "load_weights"
+BEFORE_MAPPING, AFTER_MAPPING = "FileSource", "load_weights"
 
 
 @pytest.mark.parametrize("when", [BEFORE_MAPPING, AFTER_MAPPING])

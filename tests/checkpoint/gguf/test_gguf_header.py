@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.checkpoint.gguf.gguf_files import GgufFiles
 from app.checkpoint.gguf.gguf_header import read_header
-from app.checkpoint.gguf.gguf_spec import read_gguf_spec
+from app.checkpoint.gguf.gguf_model import read_gguf
+from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from tests.checkpoint.gguf.hostile_gguf import DATA, FEW, HOSTILE_HEADERS, ONE, array, minimal
 from tests.gguf_writer import BOOL, gguf_bytes, key, tiny_gguf, write_gguf
@@ -62,7 +62,7 @@ def is_rejected(file: Path, raw: bytes) -> bool:
     """Whether a file is rejected; anything but a line of ours fails the test."""
     file.write_bytes(raw)
     try:
-        read_gguf_spec(GgufFiles.open(file))
+        read_gguf(file, ModelConfig())
     except ModelRefused as error:
         assert "\n" not in error.message and len(error.message) < 1200, error.message
         return True

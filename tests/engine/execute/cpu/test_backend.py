@@ -10,7 +10,7 @@ import torch
 
 from app import LLM, SamplingParams
 from app.checkpoint.inspection import inspect
-from app.checkpoint.spec import ModelSpec
+from app.checkpoint.model_files import ModelFiles
 from app.config.settings import Config, make_config
 from app.contract.errors import CannotStart, ConfigurationError
 from app.engine.execute import selection
@@ -28,10 +28,10 @@ needs_kernels = pytest.mark.skipif(load_library() is None, reason="no native ker
 PROMPTS = ["the quick brown fox", "blocks, slots", "über 猫"]
 
 
-def model(**given: object) -> tuple[Config, ModelSpec]:
-    """The settings and the spec of a tiny model."""
+def model(**given: object) -> tuple[Config, ModelFiles]:
+    """The settings and the files of a tiny model."""
     config = make_config({"model": str(tiny("Qwen3")), "num_kv_blocks": 64, **given})
-    return config, inspect(config.model)[1]
+    return config, inspect(config.model)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

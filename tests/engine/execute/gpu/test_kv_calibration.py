@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from app.checkpoint.inspection import inspect
+from app.checkpoint.text_files import FolderText
 from app.config.settings import make_config
 from app.contract.errors import ConfigurationError
 from app.contract.events import TokenDelta
@@ -145,6 +146,6 @@ def test_what_cannot_be_calibrated_is_rejected(tmp_path, monkeypatch):
 def test_the_text_is_long_enough_to_be_cut(monkeypatch):
     monkeypatch.undo()
     folder = tiny("Llama")
-    _, spec = inspect(make_config({"model": str(folder)}).model)
-    ids = calibration_ids(Tokenizer.load(folder), spec)
+    spec = inspect(make_config({"model": str(folder)}).model).spec
+    ids = calibration_ids(Tokenizer.load(FolderText(folder)), spec)
     assert len(ids) == kv_calibration.MAX_TOKENS == 512 and max(ids) < spec.vocab_size
