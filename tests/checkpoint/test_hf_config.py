@@ -228,11 +228,8 @@ def test_tensors_are_checked_against_the_config():
 
 
 def test_tensors_that_no_decoder_needs_are_ignored():
-    extra = {
-        "model.layers.0.self_attn.rotary_emb.inv_freq": replace(
-            next(iter(TENSORS.values())), type=TensorType("I64", 1, 8)
-        )
-    }
+    integers = replace(next(iter(TENSORS.values())), type=TensorType("I64", 1, 8))
+    extra = {"model.layers.0.self_attn.rotary_emb.inv_freq": integers}
     assert read_spec(with_tensors(extra)) == read_spec(with_tensors({}))
 
 

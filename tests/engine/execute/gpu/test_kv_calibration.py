@@ -110,7 +110,7 @@ def test_the_scales_are_the_same_at_every_start_and_cover_the_text(tmp_path, mon
 
 def test_scales_of_the_checkpoint_come_before_calibrated_ones(tmp_path, monkeypatch):
     scales = {f"{layer}_{kind}_scale": torch.tensor(0.5 + layer) for layer in range(2) for kind in "kv"}
-    folder, seen = with_tensors(tmp_path, **scales).folder, seen_scales(monkeypatch)
+    folder, seen = with_tensors(tmp_path, **scales).path, seen_scales(monkeypatch)
     monkeypatch.setattr(building, "calibrate", None)  # a call would raise
     build(folder, kv_cache_dtype="fp8", max_num_seqs=1)
     assert seen[0].keys_LG.tolist() == seen[0].values_LG.tolist() == [[0.5, 0.5], [2.0, 2.0]]

@@ -85,7 +85,7 @@ def test_workers_get_the_path_of_the_model_at_its_revision(monkeypatch):
 
 def test_calibrating_is_compiled_for_unless_the_checkpoint_has_scales(tmp_path):
     scales = {f"{layer}_{kind}_scale": torch.tensor(0.5) for layer in range(2) for kind in "kv"}
-    scaled, plain = with_tensors(tmp_path, **scales).folder, tiny("Llama")
+    scaled, plain = with_tensors(tmp_path, **scales).path, tiny("Llama")
     (only_config := tmp_path / "config only").mkdir()
     shutil.copy(plain / "config.json", only_config)
 
