@@ -16,11 +16,11 @@ from app.checkpoint.specs.family import Given
 from app.checkpoint.specs.registry import find_family
 from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_names import TensorNames, find_tensors
+from app.checkpoint.tensor_types import DTYPES
 from app.contract.errors import InvalidValue
 from app.contract.sampling_params import SamplingParams
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 
 def read_model(

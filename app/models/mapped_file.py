@@ -15,7 +15,8 @@ from app.checkpoint.file_state import FileState
 from app.checkpoint.folder import rejected
 from app.checkpoint.stored_tensor import StoredTensor
 
-_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+NUMBERS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+"""The types of tensors that are no blocks, by their names in files."""
 # Bytes that are read before they are dropped: enough for all threads to take part in the copy.
 _STEP_BYTES = 4 << 20
 # A page fault maps neighbouring pages too: fault_around_bytes of the kernel, or a large folio of its page cache.
@@ -58,7 +59,7 @@ class MappedFile:
             ModelRefused: the file has been changed.
         """
         self._check()
-        dtype = _DTYPES[tensor.type.name]
+        dtype = NUMBERS[tensor.type.name]
         flat = torch.frombuffer(self._map, dtype=dtype, count=tensor.num_weights, offset=tensor.begin)
         stored = flat.view(tensor.shape)
         row_bytes = stored.stride(0) * dtype.itemsize

@@ -19,7 +19,7 @@ from app.checkpoint.spec import NO_ROPE, LayerSpec, ModelSpec
 from app.checkpoint.specs.phi3 import PHI3_NAMES
 from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_names import TensorNames, find_tensors
-from app.checkpoint.tensor_types import ADVICE
+from app.checkpoint.tensor_types import ADVICE, DTYPES
 from app.contract.errors import InvalidValue
 from app.contract.requests import PoolingKind
 from app.contract.sampling_params import SamplingParams
@@ -60,7 +60,7 @@ GGUF_SPECS = {
 
 # By the numbers of llama.cpp; 0 is none, 2 the first token, 4 a ranker's score.
 _POOLINGS = {1: PoolingKind.MEAN, 3: PoolingKind.LAST}
-_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_DTYPES = {stored: dtype for dtype, stored in DTYPES.items()}
 # Keys that change what is computed; 0 is the same as none.
 _UNSUPPORTED = (
     "expert_count", "attention.clamp_kqv", "attention.max_alibi_bias", "attention.temperature_scale",
