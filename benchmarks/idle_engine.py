@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from app.checkpoint.names import resolve
+from app.checkpoint.text_files import FolderText
 from app.contract.engine_status import ModelInfo
 from app.contract.events import EngineEvent
 from app.contract.requests import EngineRequest
@@ -110,7 +111,7 @@ class IdleEngine:
     """An engine over `num_blocks` KV blocks, and the thread seconds that it spends."""
 
     def __init__(self, *, num_blocks: int, max_num_seqs: int, max_tokens: int, is_caching: bool = True) -> None:
-        tokenizer = Tokenizer.load(resolve("guide"))
+        tokenizer = Tokenizer.load(FolderText(resolve("guide")))
         text_ids = tokenizer.encode("\n\n".join(load_corpus().answers.values()))
         self.spent = Spent()
         limits = SchedulerLimits(

@@ -28,6 +28,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from app.api.app import create_app
 from app.checkpoint.names import resolve
+from app.checkpoint.text_files import FolderText
 from app.commands.options import Parser
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState, StepReport
@@ -95,7 +96,7 @@ async def running() -> AsyncIterator[tuple[WatchedEngine, str]]:
     config = make_config({"port": 0, "max_queue": 1000})
     thread = EngineThread(config)
     engine = WatchedEngine(thread, config)
-    text = TextFrontend.load(config.model, resolve(config.model.model))
+    text = TextFrontend.load(config.model, FolderText(resolve(config.model.model)))
     app = create_app(engine, config, text, Metrics("resets", config.cache))
     listener = listen("127.0.0.1", 0, config.server)
     server = uvicorn.Server(uvicorn_config(app, config))

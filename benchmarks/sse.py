@@ -22,6 +22,7 @@ from app.api.wire.framing import SSE
 from app.api.wire.openai_wire import OpenAiWire
 from app.api.wire.stream_response import make_response
 from app.checkpoint.names import resolve
+from app.checkpoint.text_files import FolderText
 from app.commands.options import Parser
 from app.config.settings import Config
 from app.contract.admission import admit
@@ -72,7 +73,7 @@ def ours() -> ASGIApp:
     """Return our own response."""
     params = admit([1], SamplingParams(max_tokens=NUM_EVENTS), CARD)
     request = EngineRequest("chatcmpl-0", (1,), params, 0.0)
-    text = TextFrontend.load(Config().model, resolve(Config().model.model))
+    text = TextFrontend.load(Config().model, FolderText(resolve(Config().model.model)))
     context = ApiContext(InstantEngine(), Config(), text, StreamTimers(), GrammarCache(), GrammarTrials)  # type: ignore[arg-type]
     answered = ApiRequest(request, "bench", 1, True, False, (), lambda token_id: b"")
     return make_response(context, answered, OpenAiWire(answered, ChatFormat(answered), SSE))

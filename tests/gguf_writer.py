@@ -12,7 +12,7 @@ import gguf
 import numpy as np
 from safetensors.numpy import load_file
 
-from app.checkpoint.gguf_names import stored_name
+from app.checkpoint.gguf.gguf_names import stored_name
 from tests.checkpoints import CHAT_TEMPLATE, SPECIAL, tiny
 
 U32, I32, F32, BOOL, STRING, ARRAY, U64 = 4, 5, 6, 7, 8, 9, 10

@@ -6,6 +6,7 @@ from app.api.body import grammar_trials, json_body, prompts, schemas, template_o
 from app.api.body.parse_request import MAX_SMALL_BYTES
 from app.api.http.context import MAX_LONG_WAITING
 from app.api.routes import chat, embeddings
+from app.checkpoint import text_files
 from app.config.settings import Config
 from app.contract import admission
 from app.contract import sampling_params as params
@@ -19,7 +20,7 @@ from app.text.grammar import grammar_sources as sources
 from app.text.grammar.children.mask_messages import LIMIT_S as NEXT_TOKEN_S
 from app.text.grammar.children.trial import TrialLimits
 from app.text.reading import json_text
-from app.text.template import chat_template, template_allowance, template_trial
+from app.text.template import template_allowance, template_trial
 from app.text.tokens import tokenizer
 
 _HEAD = """# Limits
@@ -156,7 +157,7 @@ def _quire_v1() -> dict[str, str]:
 def _models() -> dict[str, str]:
     return {
         "tokenizer.json": f"{tokenizer.MAX_TOKENIZER_BYTES:,} bytes",
-        "chat template": f"{chat_template.MAX_TEMPLATE_BYTES:,} bytes",
+        "chat template": f"{text_files.MAX_TEMPLATE_BYTES:,} bytes",
         "trial of a chat template at startup": (
             f"{template_trial.TRIAL_SECONDS} s and {template_trial.TRIAL_BYTES // 2**20:,} MiB for a few short chats"
         ),

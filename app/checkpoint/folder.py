@@ -11,11 +11,13 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from app.checkpoint.file_state import FileState
+from app.checkpoint.stored_tensor import StoredTensor
+from app.checkpoint.tensor_types import TensorType
 from app.contract.errors import ModelRefused
 
 EMBEDDED = "guide"
@@ -28,23 +30,6 @@ _PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 
 
 @dataclass(frozen=True, slots=True)
-class TensorEntry:
-    """The location of one tensor: its file, and the byte range inside the file's data section."""
-
-    file: Path
-    dtype: str
-    shape: tuple[int, ...]
-    begin: int
-    end: int
-
-    def rows(self, first: int, count: int) -> TensorEntry:
-        """Return the entry of `count` of the tensor's rows."""
-        row_bytes = (self.end - self.begin) // self.shape[0]
-        begin = self.begin + first * row_bytes
-        return replace(self, shape=(count, *self.shape[1:]), begin=begin, end=begin + count * row_bytes)
-
-
-@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The contents of a model folder; `tensors` is None if only random weights are needed.
 
@@ -54,7 +39,7 @@ class Checkpoint:
     folder: Path
     config: dict[str, Any]
     generation_config: dict[str, Any]
-    tensors: dict[str, TensorEntry] | None
+    tensors: dict[str, StoredTensor] | None
     revision: str
     states: dict[Path, FileState] = field(default_factory=dict)
 
@@ -67,14 +52,16 @@ class Checkpoint:
         """
         if (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
             raise rejected(f"{folder} is an adapter; merge it into its model's weights, and give that folder.")
-        config = read_json(folder / "config.json")
+        file = folder / "config.json"
+        content = _read(file)
+        config = _parse(file, content)
         generation = folder / "generation_config.json"
         states: dict[Path, FileState] = {}
         tensors = _read_headers(_weight_files(folder), states) if with_weights else None
         if tensors is not None and not tensors:
             raise rejected(f"The weight files of {folder} contain no tensors; download the model again.")
         generation_config = read_json(generation) if generation.exists() else {}
-        return cls(folder, config, generation_config, tensors, _revision(folder), states)
+        return cls(folder, config, generation_config, tensors, _revision(folder, content), states)
 
     @property
     def created(self) -> int:
@@ -88,26 +75,6 @@ class Checkpoint:
         in_hub = self.folder.parents[1].name if self.folder.parent.name == "snapshots" else ""
         found = (given if isinstance(given, str) else "", in_hub.replace("--", "/"), self.folder.name)
         return tuple(name.rstrip("/").rpartition("/")[2] for name in found if name)
-
-    @property
-    def text_source(self) -> Path:
-        """What tokenizer and chat template are read from."""
-        return self.folder
-
-    @property
-    def format(self) -> str:
-        """The format of the files, for people."""
-        return "safetensors"
-
-    @property
-    def is_quantized(self) -> bool:
-        """Whether the files hold quantized weights: never, such folders are rejected."""
-        return False
-
-    @property
-    def quantization(self) -> str | None:
-        """The types of quantized weights in the files: none."""
-        return None
 
 
 def rejected(message: str) -> ModelRefused:
@@ -144,6 +111,11 @@ def read_json(file: Path) -> dict[str, Any]:
     Raises:
         ModelRefused: the file is missing, too large, or not a JSON object.
     """
+    return _parse(file, _read(file))
+
+
+def _read(file: Path) -> bytes:
+    """Return the bytes of a JSON file; raises as `read_json` does."""
     try:
         if not file.is_file() and file.exists():
             raise rejected(f"{file} is not a regular file.")
@@ -152,12 +124,18 @@ def read_json(file: Path) -> dict[str, Any]:
                 f"{file} is larger than {MAX_JSON_BYTES} bytes, the limit for JSON files; download the model again."
             )
         content = file.read_bytes()
-        check_no_pointer(file, content)
-        value = json.loads(content)
     except FileNotFoundError:
         raise rejected(f"{file.parent} has no {file.name}; give a Hugging Face checkpoint folder.") from None
     except OSError as error:
         raise rejected(f"Cannot read {file}: {error.strerror}.") from None
+    check_no_pointer(file, content)
+    return content
+
+
+def _parse(file: Path, content: bytes) -> dict[str, Any]:
+    """Return the object in the bytes of a JSON file; raises as `read_json` does."""
+    try:
+        value = json.loads(content)
     except (ValueError, RecursionError):
         raise rejected(f"{file} is not valid JSON; download the model again.") from None
     if not isinstance(value, dict):
@@ -192,9 +170,9 @@ def _weight_files(folder: Path) -> list[Path]:
     raise rejected(f"{folder} has no *.safetensors; download the weights, or use --load-format dummy.")
 
 
-def _read_headers(files: Iterable[Path], states: dict[Path, FileState]) -> dict[str, TensorEntry]:
+def _read_headers(files: Iterable[Path], states: dict[Path, FileState]) -> dict[str, StoredTensor]:
     """Return the tensors of all files; fills `states`."""
-    entries: dict[str, TensorEntry] = {}
+    entries: dict[str, StoredTensor] = {}
     for file in files:
         found, states[file] = _read_header(file)
         for name, entry in found.items():
@@ -203,7 +181,7 @@ def _read_headers(files: Iterable[Path], states: dict[Path, FileState]) -> dict[
     return entries
 
 
-def _read_header(file: Path) -> tuple[dict[str, TensorEntry], FileState]:
+def _read_header(file: Path) -> tuple[dict[str, StoredTensor], FileState]:
     """Check one safetensors file (8 bytes header length, JSON header, data) without reading its data."""
     try:
         if not file.is_file():
@@ -222,47 +200,49 @@ def _read_header(file: Path) -> tuple[dict[str, TensorEntry], FileState]:
         raise rejected(f"Cannot read {file}: {error.strerror}.") from None
     try:
         values = {name: value for name, value in json.loads(header).items() if name != "__metadata__"}
-        entries = {name: _entry(file, name, value) for name, value in values.items()}
+        entries = {name: _entry(file, name, value, 8 + length) for name, value in values.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _damaged(file, "its header is damaged") from None
-    _check_ranges(file, entries, size - 8 - length)
+    _check_ranges(file, entries, size, 8 + length)
     return entries, state
 
 
-def _entry(file: Path, name: str, value: dict[str, Any]) -> TensorEntry:
+def _entry(file: Path, name: str, value: dict[str, Any], data_begin: int) -> StoredTensor:
+    """Return where a tensor is, whose header has its place behind `data_begin`."""
     if not name.isprintable():  # names are shown in messages
         raise ValueError(name)
     begin, end = value["data_offsets"]
     shape = tuple(value["shape"])
     if not all(isinstance(number, int) and number >= 0 for number in (begin, end, *shape)):
         raise ValueError(shape)
-    if end - begin != math.prod(shape) * ITEM_BYTES.get(value["dtype"], 1) and value["dtype"] in ITEM_BYTES:
+    kind = TensorType(value["dtype"], 1, ITEM_BYTES.get(value["dtype"], 0))  # types that are not known have any size
+    if kind.block_bytes and end - begin != kind.num_bytes(math.prod(shape)):
         raise ValueError(shape)
-    return TensorEntry(file, value["dtype"], shape, begin, end)
+    return StoredTensor(file, kind, shape, data_begin + begin, data_begin + end)
 
 
-def _check_ranges(file: Path, entries: dict[str, TensorEntry], data_bytes: int) -> None:
-    """Check that the tensors fill the data section without gaps, as the format requires."""
-    position = 0
+def _check_ranges(file: Path, entries: dict[str, StoredTensor], size: int, data_begin: int) -> None:
+    """Check that the tensors fill the file from `data_begin` to its end without gaps, as the format requires."""
+    position = data_begin
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin < position or entry.end < entry.begin:
             raise _damaged(file, f"the data of {name} overlaps other data")
         if entry.begin > position:
             raise _damaged(file, f"{entry.begin - position} bytes before {name} belong to no tensor")
         position = entry.end
-    if position > data_bytes:
-        raise _damaged(file, f"it ends {position - data_bytes} bytes too early")
-    if position < data_bytes:
-        raise _damaged(file, f"its last {data_bytes - position} bytes belong to no tensor")
+    if position > size:
+        raise _damaged(file, f"it ends {position - size} bytes too early")
+    if position < size:
+        raise _damaged(file, f"its last {size - position} bytes belong to no tensor")
 
 
 def _damaged(file: Path, what: str) -> ModelRefused:
     return rejected(f"{file} cannot be loaded: {what}; download the model again.")
 
 
-def _revision(folder: Path) -> str:
+def _revision(folder: Path, config: bytes) -> str:
     """Return the folder's revision: a hash of config.json, and of names, sizes and times of the weight files."""
-    digest = hashlib.blake2b((folder / "config.json").read_bytes(), digest_size=16)
+    digest = hashlib.blake2b(config, digest_size=16)
     for file in sorted(folder.glob("*.safetensors")):
         stat = file.stat()
         digest.update(f"{file.name}:{stat.st_size}:{stat.st_mtime_ns}".encode())

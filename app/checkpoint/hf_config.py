@@ -10,16 +10,17 @@ import dataclasses
 from collections.abc import Mapping
 
 from app.checkpoint.fields import Fields
-from app.checkpoint.folder import Checkpoint, TensorEntry, rejected
+from app.checkpoint.folder import Checkpoint, rejected
 from app.checkpoint.spec import ModelSpec
 from app.checkpoint.specs.family import Given
 from app.checkpoint.specs.registry import find_family
+from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_names import TensorNames, find_tensors
+from app.checkpoint.tensor_types import DTYPES
 from app.contract.errors import InvalidValue
 from app.contract.sampling_params import SamplingParams
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 
 def read_model(
@@ -56,7 +57,7 @@ def read_spec(checkpoint: Checkpoint, dtype: str = "auto") -> ModelSpec:
 def _read_dtype(fields: Fields, checkpoint: Checkpoint, dtype: str) -> str:
     if dtype != "auto":
         return dtype
-    stored = next((entry.dtype for entry in (checkpoint.tensors or {}).values()), "F32")
+    stored = next((entry.type.name for entry in (checkpoint.tensors or {}).values()), "F32")
     named = fields.config.get("dtype") or fields.config.get("torch_dtype")
     named = named or next((name for name, code in DTYPES.items() if code == stored), stored)
     if not isinstance(named, str) or named not in DTYPES:
@@ -91,14 +92,15 @@ def _read_defaults(checkpoint: Checkpoint) -> Mapping[str, float]:
     return {**values, "temperature": 0.0} if given.get("do_sample") is False else values
 
 
-def _find_tensors(spec: ModelSpec, names: TensorNames, checkpoint: Checkpoint) -> dict[str, TensorEntry]:
+def _find_tensors(spec: ModelSpec, names: TensorNames, checkpoint: Checkpoint) -> dict[str, StoredTensor]:
     """Return where each tensor of the spec is."""
     shapes, tensors = spec.tensor_shapes(), checkpoint.tensors or {}
     places = names.locate(shapes)
     found = find_tensors(places, shapes, tensors, where=checkpoint.folder, described_in="config.json")
     for name, entry in found.items():
-        if entry.dtype not in DTYPES.values():
+        if entry.type.name not in DTYPES.values():
             raise rejected(
-                f"{entry.file}: {places[name].name} has type {entry.dtype}; supported are {', '.join(DTYPES.values())}."
+                f"{entry.file}: {places[name].name} has type {entry.type.name}; supported are "
+                f"{', '.join(DTYPES.values())}."
             )
     return found

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable
 
 from app.checkpoint.folder import ITEM_BYTES
-from app.checkpoint.hf_config import DTYPES
 from app.checkpoint.spec import ModelSpec
-from app.checkpoint.tensor_types import TensorType
+from app.checkpoint.tensor_types import DTYPES, TensorType
 
 # Matrices that are quantized when they are loaded: bytes of a group of 32 weights with its scale, and with its minimum.
 _GROUP = 32

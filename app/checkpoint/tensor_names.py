@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self, TypeVar
+from typing import NamedTuple
 
 from app.checkpoint.folder import rejected
+from app.checkpoint.stored_tensor import StoredTensor
 
 _LAYER = re.compile(r"(model\.layers\.\d+\.)(.+)(\.weight|\.bias)")
 
@@ -20,24 +21,6 @@ class StoredRows(NamedTuple):
     name: str
     first: int
     num_stored: int
-
-
-class StoredTensor(Protocol):
-    """A tensor in a file."""
-
-    @property
-    def file(self) -> Path:
-        """The file."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape, rows first."""
-
-    def rows(self, first: int, count: int) -> Self:
-        """Return `count` of the rows."""
-
-
-_Stored = TypeVar("_Stored", bound=StoredTensor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +53,11 @@ class TensorNames:
 def find_tensors(
     places: Mapping[str, StoredRows],
     shapes: Mapping[str, tuple[int, ...]],
-    tensors: Mapping[str, _Stored],
+    tensors: Mapping[str, StoredTensor],
     *,
     where: Path,
     described_in: str,
-) -> dict[str, _Stored]:
+) -> dict[str, StoredTensor]:
     """Return each of `shapes`, also one that is a range of rows of a stored tensor; `places` are those of `locate`.
 
     `where` is what errors call the model, and `described_in` what says the shapes.

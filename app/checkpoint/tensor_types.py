@@ -1,10 +1,12 @@
-"""The types of tensors in GGUF files: sizes of their blocks, and whether this version can decode them."""
+"""The types of tensors in files: sizes of their blocks, and whether this version can decode them."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 ADVICE = "take the same model as Q4_K_M, Q5_K_M, Q6_K or Q8_0"
+DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+"""The types that a model computes in, as settings call them, and as files of both formats do."""
 
 
 class TensorType(NamedTuple):
@@ -79,4 +81,4 @@ TENSOR_TYPES = {
     40: TensorType("NVFP4", 64, 36),
     41: TensorType("Q1_0", 128, 18),
 }
-"""By their number in the file; missing numbers are types that llama.cpp has removed."""
+"""Of GGUF files, by their number there; missing numbers are types that llama.cpp has removed."""

@@ -90,20 +90,21 @@ def _throughput(args: argparse.Namespace, config: Config) -> int:
             "alone with --peer none"
         )
     load_torch()
-    from app.checkpoint.folder import Checkpoint
     from app.checkpoint.inspection import inspect
+    from app.checkpoint.model_files import SAFETENSORS
     from app.commands.measuring.throughput import measure, quire_side, transformers_side
     from app.llm import LLM
 
-    files, spec = inspect(config.model)
+    files = inspect(config.model)
+    spec = files.spec
     load = random_workload(args.num_requests, spec.vocab_size)
     sides = {}
     if args.peer == "transformers":
-        if not isinstance(files, Checkpoint):
+        if files.format != SAFETENSORS:
             raise ConfigurationError(f"--peer transformers cannot load {config.model.model}; set --peer none")
         has_weights = config.model.load_format != "dummy"
         part = load.first(args.peer_requests or args.num_requests)
-        sides["transformers"] = transformers_side(files.folder, part, has_weights=has_weights, dtype=spec.dtype)
+        sides["transformers"] = transformers_side(files.path, part, has_weights=has_weights, dtype=spec.dtype)
     llm = LLM(**engine_settings(config))
     rates = measure({"quire": quire_side(llm, load), **sides}, args.repeat)
     llm.close()

@@ -14,7 +14,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.checkpoint.inspection import ModelFiles, inspect_at
+from app.checkpoint.inspection import inspect_at
+from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.names import resolve
 from app.checkpoint.quantized_rows import quantized_bytes
 from app.checkpoint.sizes import StoredType, decoded, item_bytes, kept_bytes, kv_bytes_per_token
@@ -175,17 +176,17 @@ def find_gpu(name: str) -> tuple[str, int]:
     )
 
 
-def read_model(config: Config) -> ModelSpec:
-    """Read the model's spec. The weights of a folder may be missing.
+def read_model(config: Config) -> ModelFiles:
+    """Inspect the configured model. The weights of a folder may be missing.
 
     Raises:
         ModelRefused: the model cannot be served.
     """
-    return open_at(resolve(config.model.model, config.model.revision), config)[1]
+    return read_model_at(resolve(config.model.model, config.model.revision), config)
 
 
-def open_at(path: Path, config: Config) -> tuple[ModelFiles, ModelSpec]:
-    """Open the files of the configured model, which are at `path`, and read its spec; see `read_model`."""
+def read_model_at(path: Path, config: Config) -> ModelFiles:
+    """Inspect the configured model, which is at `path`; see `read_model`."""
     has_weights = path.is_file() or any(path.glob("*.safetensors"))
     return inspect_at(path, config.model if has_weights else dataclasses.replace(config.model, load_format="dummy"))
 

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from app.checkpoint.inspection import inspect, stored_type_of
+from app.checkpoint.inspection import inspect
 from app.commands.options import Parser, add_settings, read_config
 from app.config.devices import (
     CUDA,
@@ -160,7 +160,7 @@ def _launchers(config: Config, text: str, capability: tuple[int, int], num_proce
     except CannotStart as error:
         from app.engine.execute.gpu.precompilation import Precompilation  # loads Triton
 
-        if Precompilation(config, inspect(config.model)[1], capability, [num_processors]).is_done:
+        if Precompilation(config, inspect(config.model), capability, [num_processors]).is_done:
             return Mark.OK, f"{text}, all kernels compiled"
         if config.model.device == CUDA:
             return Mark.FAIL, f"{text}; {error.message}"
@@ -170,9 +170,10 @@ def _launchers(config: Config, text: str, capability: tuple[int, int], num_proce
 def _model(config: Config) -> tuple[Mark, str]:
     from app.text.opened_model import OpenedModel
 
-    files, spec = inspect(config.model)
-    OpenedModel.of(config.model, files, spec)
-    size = f"{spec.num_parameters() / 1e6:,.0f} M weights, {spec.dtype} ({files.format})"
+    files = inspect(config.model)
+    OpenedModel.of(config.model, files)
+    spec = files.spec
+    size = f"{spec.num_parameters() / 1e6:,.0f} M weights, {spec.dtype} ({files.summary})"
     return Mark.OK, f"{config.model.model}: {spec.architecture}, {size}, context {spec.max_position:,} tokens"
 
 
@@ -181,9 +182,10 @@ def _memory(config: Config) -> tuple[Mark, str]:
     from app.commands.budget import KVBlock, weight_bytes_by_kind
     from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks
 
-    files, spec = inspect(config.model)
+    files = inspect(config.model)
+    spec = files.spec
     is_gpu = resolve_device(config.model.device) == CUDA
-    stored_type = decoded if is_gpu else stored_type_of(files, spec)
+    stored_type = decoded if is_gpu else files.stored_type
     weights = sum(weight_bytes_by_kind(config, spec, stored_type).values())
     if is_gpu:
         return Mark.OK, f"weights {weights / MIB:,.0f} MiB; the server prints the uses of the GPU's memory at startup"

@@ -8,8 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from app.checkpoint.gguf_files import GgufFiles
-from app.checkpoint.inspection import ModelFiles, stored_type_of
+from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.names import hub_name, resolve, served_name
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
@@ -22,7 +21,7 @@ from app.commands.budget import (
     grammar_process_bytes,
     known_gpu,
     make_budget,
-    open_at,
+    read_model_at,
     weights_by_kind,
 )
 from app.commands.options import Parser, add_settings, read_config
@@ -68,20 +67,21 @@ def run(args: argparse.Namespace) -> int:
     args.device = CUDA if args.gpu is not None or args.gpu_memory is not None else CPU
     config = read_config(args, model=args.served)
     memory = _memory(args, config)
-    files, spec = _open(config)
-    if isinstance(files, GgufFiles) or files.tensors is not None:
-        OpenedModel.of(config.model, files, spec)  # what the server would refuse is refused here
+    files = _read_model(config)
+    spec = files.spec
+    if files.tensors is not None:
+        OpenedModel.of(config.model, files)  # what the server would refuse is refused here
     lengths = _lengths(args, context(config, spec))
-    budget = make_budget(config, spec, memory, stored_type_of(files, spec))
+    budget = make_budget(config, spec, memory, files.stored_type)
     if args.json:
-        print(json.dumps(figures(config, spec, budget, lengths) | {"files": files.format}, indent=2))
+        print(json.dumps(figures(config, spec, budget, lengths) | {"files": files.summary}, indent=2))
         return 0
-    print("\n".join(page(own_terminal(), config, spec, budget, lengths, files.format)))
+    print("\n".join(page(own_terminal(), config, spec, budget, lengths, files.summary)))
     return 0
 
 
-def _open(config: Config) -> tuple[ModelFiles, ModelSpec]:
-    """Open the model; of a hub's model that is not on this machine, only what says its shape is downloaded.
+def _read_model(config: Config) -> ModelFiles:
+    """Inspect the model; of a hub's model that is not on this machine, only what says its shape is downloaded.
 
     Raises:
         ModelRefused: the model cannot be served.
@@ -90,17 +90,17 @@ def _open(config: Config) -> tuple[ModelFiles, ModelSpec]:
     model, revision = config.model.model, config.model.revision
     name = hub_name(model)
     if name is None:
-        return open_at(resolve(model, revision), config)
+        return read_model_at(resolve(model, revision), config)
     from app.checkpoint.hub.hub_headers import fetch_headers, find_downloaded  # only hub names need what it imports
 
     if (path := find_downloaded(name, revision)) is not None:
-        return open_at(path, config)
+        return read_model_at(path, config)
     with tempfile.TemporaryDirectory(prefix="quire-plan-") as folder:
-        opened = open_at(fetch_headers(name, revision, Path(folder)), config)
-    unchecked = "" if isinstance(opened[0], GgufFiles) else ", and its tokenizer and chat template are not checked"
+        files = read_model_at(fetch_headers(name, revision, Path(folder)), config)
+    unchecked = "" if files.tensors is not None else ", and its tokenizer and chat template are not checked"
     text = f"{name} is not on this machine; its weights are not downloaded for a plan{unchecked}."
     Console(sys.stderr).print_line(text)
-    return opened
+    return files
 
 
 def figures(config: Config, spec: ModelSpec, budget: Budget, lengths: list[int]) -> dict[str, object]:

@@ -7,7 +7,7 @@ import re
 import time
 from importlib.util import find_spec
 
-from app.checkpoint.spec import ModelSpec
+from app.checkpoint.model_files import ModelFiles
 from app.commands.budget import read_model
 from app.commands.options import Parser, add_settings, read_config
 from app.config.devices import CPU, CUDA, INSTALL_TRITON, MIN_CAPABILITY
@@ -125,7 +125,7 @@ def _warm_cpu() -> None:
     print(f"CPU kernels for {name}: {_done(was_there, begin)}\n  {file}", flush=True)
 
 
-def _warm_gpu(config: Config, spec: ModelSpec, capability: tuple[int, int], processors: tuple[int, ...]) -> None:
+def _warm_gpu(config: Config, files: ModelFiles, capability: tuple[int, int], processors: tuple[int, ...]) -> None:
     """Compile the kernels of a model.
 
     Raises:
@@ -140,8 +140,8 @@ def _warm_gpu(config: Config, spec: ModelSpec, capability: tuple[int, int], proc
     from app.kernels.triton.specializations import cache_folder
 
     begin = time.perf_counter()
-    GpuBackend(config, spec, DryDevice(capability, processors[0]))  # rejects what the GPU does not support
-    compilation = Precompilation(config, spec, capability, processors)
+    GpuBackend(config, files.spec, DryDevice(capability, processors[0]))  # rejects what the GPU does not support
+    compilation = Precompilation(config, files, capability, processors)
     was_there = compilation.is_done
     compilation.start()
     problems = compilation.wait()

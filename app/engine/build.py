@@ -10,10 +10,8 @@ from typing import cast
 
 import torch
 
-from app.checkpoint.gguf_files import GgufFiles
-from app.checkpoint.inspection import ModelFiles, stored_type_of
+from app.checkpoint.model_files import GGUF, ModelFiles
 from app.checkpoint.names import served_name
-from app.checkpoint.pooling_config import default_pooling
 from app.checkpoint.sizes import decoded, weight_bytes
 from app.checkpoint.spec import ModelSpec
 from app.config.chosen_defaults import SampledModel, sampling_defaults
@@ -47,9 +45,9 @@ from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.policy import make_policy
 from app.engine.schedule.scheduler import Scheduler
 from app.kernels.cpu.library import prepare_library
+from app.models.file_source import FileSource
 from app.models.kv_scales import read_kv_scales
 from app.models.loader import DummySource, load_weights
-from app.models.sources import open_source
 from app.models.weights import DecoderWeights, Packer
 from app.runtime.startup_timings import StartTimings
 from app.text.grammar.cache import GrammarCache
@@ -90,12 +88,12 @@ def build_engine(
     try:
         if resolve_device(config.model.device) == CPU and not config.model.enforce_eager:
             prepare_library(lambda line: None, check=partial(progress, 0.0))
-        backend = select_backend(config, spec)
+        backend = select_backend(config, files)
         timings.end("find or compile the kernels")
-        _check_memory(config, files, spec, backend)
-        weights = _load(config, files, spec, backend, progress)
+        _check_memory(config, files, backend)
+        weights = _load(config, files, backend, progress)
         if config.cache.kv_cache_dtype == "fp8":
-            _scale_kv(files, spec, backend, weights, tokenizer)
+            _scale_kv(files, backend, weights, tokenizer)
         timings.end("load and pack the weights")
         limits, runner, memory = _make_runner(config, spec, backend, weights, eos_token_ids, grammars)
         timings.end("allocate the cache, record the step")
@@ -123,32 +121,30 @@ def build_engine(
     return engine
 
 
-def _check_memory(config: Config, files: ModelFiles, spec: ModelSpec, backend: Backend) -> None:
+def _check_memory(config: Config, files: ModelFiles, backend: Backend) -> None:
     """Refuse weights that do not fit before they are read."""
     keeps_groups = backend.packer.keeps_groups and config.model.load_format != "dummy"
-    stored_type = stored_type_of(files, spec) if keeps_groups else decoded
-    check_weights(weight_bytes(spec, backend.quantization, stored_type), backend.free_memory())
+    stored_type = files.stored_type if keeps_groups else decoded
+    check_weights(weight_bytes(files.spec, backend.quantization, stored_type), backend.free_memory())
 
 
-def _load(
-    config: Config, files: ModelFiles, spec: ModelSpec, backend: Backend, progress: Callable[[float], None]
-) -> DecoderWeights:
+def _load(config: Config, files: ModelFiles, backend: Backend, progress: Callable[[float], None]) -> DecoderWeights:
     how = (progress, backend.packer, backend.allocate)
     if config.model.load_format == "dummy":
-        return load_weights(spec, DummySource(config.model.seed, backend.device), *how)
-    _log_decoding(config, files, spec, backend.packer)
-    with open_source(files, spec) as source:
-        return load_weights(spec, source, *how)
+        return load_weights(files.spec, DummySource(config.model.seed, backend.device), *how)
+    _log_decoding(config, files, backend.packer)
+    with FileSource(files) as source:
+        return load_weights(files.spec, source, *how)
 
 
-def _log_decoding(config: Config, files: ModelFiles, spec: ModelSpec, packer: Packer) -> None:
+def _log_decoding(config: Config, files: ModelFiles, packer: Packer) -> None:
     """Say what becomes of weights that are quantized in the files."""
-    if not isinstance(files, GgufFiles) or not files.is_quantized:
+    if files.quantization is None:
         return
     if config.model.quantization is not None:
         _log.warning(
             "The weights are quantized already (%s); quantizing them again to %s makes the answers worse.",
-            files.format,
+            files.summary,
             config.model.quantization,
         )
         return
@@ -157,7 +153,7 @@ def _log_decoding(config: Config, files: ModelFiles, spec: ModelSpec, packer: Pa
     if kept:
         _log.info("Weights of the type %s are used as the file stores them.", " or ".join(kept))
     if decoded:
-        _log.info("Weights of the type %s are decoded to %s.", " or ".join(decoded), spec.dtype)
+        _log.info("Weights of the type %s are decoded to %s.", " or ".join(decoded), files.spec.dtype)
 
 
 def _load_grammars(
@@ -168,11 +164,9 @@ def _load_grammars(
         _log.warning("%s", reason)
 
 
-def _scale_kv(
-    files: ModelFiles, spec: ModelSpec, backend: Backend, weights: DecoderWeights, tokenizer: Tokenizer
-) -> None:
+def _scale_kv(files: ModelFiles, backend: Backend, weights: DecoderWeights, tokenizer: Tokenizer) -> None:
     """Fold the scales of an FP8 cache into the weights: the checkpoint's, else calibrated ones."""
-    scales = read_kv_scales(files, spec)
+    scales, spec = read_kv_scales(files), files.spec
     if scales is None:
         backend.finish_kernels()  # else this process would compile, one by one, what others compile already
         ops = cast(ListingOps, backend.ops)  # only a GPU has an FP8 cache
@@ -275,10 +269,10 @@ def _model_info(config: Config, model: OpenedModel, limits: SchedulerLimits, bac
         created=files.created,
         block_size=limits.block_size,
         max_num_seqs=limits.max_running,
-        format="gguf" if isinstance(files, GgufFiles) else "safetensors",
+        format=files.format,
         quantization=config.model.quantization or files.quantization,
         hidden_size=spec.hidden_size if backend.is_on_host else 0,
-        pooling=default_pooling(files),
+        pooling=files.pooling,
     )
 
 
@@ -287,7 +281,7 @@ def _sampling_defaults(config: Config, model: OpenedModel) -> SamplingDefaults:
         model.spec.architecture,
         model.files.names,
         model.spec.defaults,
-        is_gguf=isinstance(model.files, GgufFiles),
+        is_gguf=model.files.format == GGUF,
         can_chat=model.text.chat_template is not None,
     )
     return sampling_defaults(config.sampling, known)

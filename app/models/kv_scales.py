@@ -15,11 +15,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from app.checkpoint.folder import Checkpoint, TensorEntry, rejected
-from app.checkpoint.inspection import ModelFiles
+from app.checkpoint.folder import rejected
+from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.spec import ModelSpec
+from app.checkpoint.stored_tensor import StoredTensor
 from app.kernels.ops import LinearWeight, Weight
-from app.models.loader import SafetensorsSource
+from app.models.file_source import FileSource
 from app.models.weights import DecoderWeights
 
 E4M3_MAX = 448.0
@@ -70,33 +71,29 @@ class KVScales:
             o.mul_(values_G.repeat_interleave(group * width).to(o))
 
 
-def has_kv_scales(files: ModelFiles, spec: ModelSpec) -> bool:
-    """Return whether a checkpoint contains scales, so that none are calibrated."""
-    if not isinstance(files, Checkpoint):
-        return False  # GGUF files have no such tensors
+def has_kv_scales(files: ModelFiles) -> bool:
+    """Return whether a model's files contain scales, so that none are calibrated."""
     tensors = files.tensors or {}
-    return any(name is not None for kind in _NAMES for name in _names(tensors, kind, spec.num_layers))
+    return any(name is not None for kind in _NAMES for name in _names(tensors, kind, files.spec.num_layers))
 
 
-def read_kv_scales(files: ModelFiles, spec: ModelSpec) -> KVScales | None:
-    """Return the scales that a checkpoint contains, rounded up to powers of two; None if it contains none.
+def read_kv_scales(files: ModelFiles) -> KVScales | None:
+    """Return the scales that a model's files contain, rounded up to powers of two; None if there are none.
 
     Raises:
-        ModelRefused: it contains scales of some layers only, or one that is not a positive number or of another shape.
+        ModelRefused: there are scales of some layers only, or one that is not a positive number or of another shape.
     """
-    if not isinstance(files, Checkpoint):
-        return None  # GGUF files have no such tensors
-    tensors = files.tensors or {}
+    tensors, spec = files.tensors or {}, files.spec
     names = {kind: list(_names(tensors, kind, spec.num_layers)) for kind in _NAMES}
     found = [name for each in names.values() for name in each if name is not None]
     if not found:
         return None
     if len(found) < 2 * spec.num_layers:
         raise rejected(
-            f"{files.folder} has scales of the KV cache for some layers only, such as {found[0]}; "
+            f"{files.path} has scales of the KV cache for some layers only, such as {found[0]}; "
             "download the model again, or leave out --kv-cache-dtype fp8."
         )
-    with SafetensorsSource(files) as source:
+    with FileSource(files) as source:
         keys_LG, values_LG = (
             torch.stack([_read(source, tensors[name], name, spec.num_kv_heads) for name in each if name is not None])
             for each in names.values()
@@ -104,20 +101,20 @@ def read_kv_scales(files: ModelFiles, spec: ModelSpec) -> KVScales | None:
     return KVScales.covering(keys_LG, values_LG)
 
 
-def _names(tensors: Mapping[str, TensorEntry], kind: str, num_layers: int) -> Iterator[str | None]:
+def _names(tensors: Mapping[str, StoredTensor], kind: str, num_layers: int) -> Iterator[str | None]:
     """Yield the name of each layer's scale."""
     for layer in range(num_layers):
         names = [f"model.layers.{layer}.{name}" for name in (*_NAMES[kind], *_FOR_BOTH)]
         yield next((name for name in names if name in tensors), None)
 
 
-def _read(source: SafetensorsSource, entry: TensorEntry, name: str, num_kv_heads: int) -> Tensor:
+def _read(source: FileSource, entry: StoredTensor, name: str, num_kv_heads: int) -> Tensor:
     """Return a layer's scales by head; most checkpoints have one for all heads."""
     count = math.prod(entry.shape)
-    if count not in (1, num_kv_heads) or entry.dtype not in ("F32", "BF16", "F16"):
+    if count not in (1, num_kv_heads) or entry.type.name not in ("F32", "BF16", "F16"):
         raise rejected(
-            f"{entry.file}: {name} has type {entry.dtype} and shape {list(entry.shape)}; a scale of the KV cache is a "
-            f"floating-point number, or one for each of {num_kv_heads} heads."
+            f"{entry.file}: {name} has type {entry.type.name} and shape {list(entry.shape)}; a scale of the KV cache "
+            f"is a floating-point number, or one for each of {num_kv_heads} heads."
         )
     scales_G = source.read_flat(name)
     if not bool(((scales_G > 0) & scales_G.isfinite()).all()):

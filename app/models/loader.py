@@ -1,24 +1,19 @@
-"""Fills `DecoderWeights` from safetensors, or with random numbers (`--load-format dummy`)."""
+"""Fills `DecoderWeights` from the tensors of a source, or with random numbers (`--load-format dummy`)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
-from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from app.checkpoint.folder import Checkpoint
 from app.checkpoint.spec import ModelSpec
 from app.checkpoint.tensor_types import TensorType
 from app.kernels.ops import GroupedWeight, LinearWeight, StackedWeight, Weight
 from app.kernels.pages import own_pages
-from app.models.mapped_file import MappedFile, map_files
 from app.models.rope import head_order
 from app.models.weights import DecoderWeights, LayerWeights, Packer, PlainPacker
 
@@ -52,36 +47,6 @@ class TensorSource(Protocol):
             KeyError: they are stored in another way.
         """
         raise KeyError(names)
-
-
-class SafetensorsSource(ExitStack, TensorSource):
-    """Reads from memory-mapped safetensors files. Use as a context manager.
-
-    Raises:
-        ModelRefused: on entry, a file cannot be opened, or was changed since its header was read; on reading, the same.
-    """
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        super().__init__()
-        self._entries, self._states = checkpoint.tensors or {}, checkpoint.states
-        self._files: dict[Path, MappedFile] = {}
-
-    def __enter__(self) -> SafetensorsSource:
-        self._files = map_files((entry.file for entry in self._entries.values()), self._states, self)
-        return self
-
-    def read(self, name: str, out: Tensor) -> None:
-        """See TensorSource.read."""
-        entry = self._entries[name]
-        self._files[entry.file].read(entry, out)
-
-    def read_flat(self, name: str) -> Tensor:
-        """Return a small tensor of any shape as float32 numbers [X] in host memory."""
-        entry = self._entries[name]
-        count = math.prod(entry.shape)
-        out = torch.empty(count)
-        self._files[entry.file].read(replace(entry, shape=(count,)), out)
-        return out
 
 
 class DummySource(TensorSource):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import mmap
 import sys
 from collections.abc import Iterable, Mapping
@@ -13,9 +12,11 @@ import torch
 from torch import Tensor
 
 from app.checkpoint.file_state import FileState
-from app.checkpoint.folder import TensorEntry, rejected
+from app.checkpoint.folder import rejected
+from app.checkpoint.stored_tensor import StoredTensor
 
-_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+NUMBERS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+"""The types of tensors that are no blocks, by their names in files."""
 # Bytes that are read before they are dropped: enough for all threads to take part in the copy.
 _STEP_BYTES = 4 << 20
 # A page fault maps neighbouring pages too: fault_around_bytes of the kernel, or a large folio of its page cache.
@@ -51,21 +52,21 @@ class MappedFile:
         self._map.close()
         self._stream.close()
 
-    def read(self, entry: TensorEntry, out: Tensor) -> None:
-        """Fill `out` with the tensor at `entry` of a safetensors file, converting the type.
+    def read(self, tensor: StoredTensor, out: Tensor) -> None:
+        """Fill `out` with a tensor of numbers, in the order in which they are stored, converting the type.
 
         Raises:
             ModelRefused: the file has been changed.
         """
         self._check()
-        dtype, begin = _DTYPES[entry.dtype], 8 + int.from_bytes(self._map[:8], "little") + entry.begin
-        flat = torch.frombuffer(self._map, dtype=dtype, count=math.prod(entry.shape), offset=begin)
-        stored = flat.view(entry.shape)
+        dtype = NUMBERS[tensor.type.name]
+        flat = torch.frombuffer(self._map, dtype=dtype, count=tensor.num_weights, offset=tensor.begin)
+        stored = flat.view(tensor.shape)
         row_bytes = stored.stride(0) * dtype.itemsize
         num_rows = max(1, _STEP_BYTES // row_bytes)
         for rows, target in zip(torch.split(stored, num_rows), torch.split(out, num_rows), strict=True):
             target.copy_(rows)
-            first = begin + int(rows.storage_offset()) * dtype.itemsize
+            first = tensor.begin + int(rows.storage_offset()) * dtype.itemsize
             self.drop(first, first + len(rows) * row_bytes)
 
     def view(self, begin: int, end: int) -> Tensor:

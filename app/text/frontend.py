@@ -8,8 +8,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from app.checkpoint.folder import read_json
-from app.checkpoint.gguf_files import GgufMetadata
+from app.checkpoint.text_files import FolderText, TextFiles
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from app.text.answer.answer_format import AnswerFormat
@@ -34,17 +33,17 @@ class TextFrontend:
     answers: AnswerFormat = field(default_factory=AnswerFormat)
 
     @classmethod
-    def load(cls, settings: ModelConfig, source: Path | GgufMetadata) -> TextFrontend:
-        """Read a folder's files or GGUF metadata, and the template file of `settings` if one is set. Blocks.
+    def load(cls, settings: ModelConfig, files: TextFiles) -> TextFrontend:
+        """Read the text files of a model, and the template file of `settings` if one is set. Blocks.
 
         Raises:
             ModelRefused: a file of the model is missing, too large or damaged; the message names it.
             ConfigurationError: the same for the template file of `settings`.
         """
         override = None if settings.chat_template is None else Path(settings.chat_template)
-        with trying_templates(source, override):
-            tokenizer = load_tokenizer(source, settings.load_format)
-            template = ChatTemplate.load(source, tokenizer, override)
+        with trying_templates(files, override):
+            tokenizer = load_tokenizer(files, settings.load_format)
+            template = ChatTemplate.load(files, tokenizer, override)
         if template is None:
             return cls(tokenizer, None)
         answers = AnswerFormat.of_template(
@@ -54,7 +53,7 @@ class TextFrontend:
             reasoning_parser=settings.reasoning_parser,
             takes_several_calls=template.findings.takes_several_calls,
         )
-        return cls(tokenizer, template, _is_chat_only(source), answers)
+        return cls(tokenizer, template, files.is_chat_only, answers)
 
     def chat_prefix(self, prompt: str, *, max_tokens: int | None = None) -> list[int]:
         """Return the token ids before those of a text prompt: none, except for a chat-only model.
@@ -69,27 +68,24 @@ class TextFrontend:
         return self.chat_template.render([{"role": "user", "content": prompt}], max_tokens=max_tokens)
 
 
-def _is_chat_only(source: Path | GgufMetadata) -> bool:
-    if isinstance(source, GgufMetadata):
-        return False
-    file = source / "generation_config.json"
-    return file.exists() and read_json(file).get("chat_only") is True
-
-
-def load_tokenizer(source: Path | GgufMetadata, load_format: str) -> Tokenizer:
+def load_tokenizer(files: TextFiles, load_format: str) -> Tokenizer:
     """Load the tokenizer of a model; with `load_format` "dummy" a folder's missing one is a placeholder. Blocks.
 
     Raises:
         ModelRefused: a file is missing, too large or damaged; the message names it.
     """
-    if isinstance(source, GgufMetadata):
-        return gguf_tokenizer.load(source.fields)
-    if load_format != "dummy" or (source / "tokenizer.json").exists():
-        return Tokenizer.load(source)
-    vocab_size = read_json(source / "config.json").get("vocab_size")
+    from_folder = _load_or_place if load_format == "dummy" else Tokenizer.load
+    return files.make_tokenizer(from_folder, gguf_tokenizer.load)
+
+
+def _load_or_place(text: FolderText) -> Tokenizer:
+    """Return the tokenizer of a folder, or a placeholder if it has none; raises as `load_tokenizer` does."""
+    if (text.folder / "tokenizer.json").exists():
+        return Tokenizer.load(text)
+    vocab_size = text.read("config.json").get("vocab_size")
     if not isinstance(vocab_size, int) or not 1 <= vocab_size <= MAX_VOCABULARY:
         raise ModelRefused(
-            f"{source / 'config.json'}: vocab_size is {str(vocab_size)[:80]}; it must be an integer between 1 and "
+            f"{text.folder / 'config.json'}: vocab_size is {str(vocab_size)[:80]}; it must be an integer between 1 and "
             f"{MAX_VOCABULARY}.",
             param="model",
         )

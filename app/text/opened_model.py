@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.checkpoint.inspection import ModelFiles, inspect_at
+from app.checkpoint.inspection import inspect_at
+from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.names import resolve
 from app.checkpoint.spec import ModelSpec
 from app.config.devices import check_wanted_gpu
@@ -18,10 +19,9 @@ from app.text.frontend import TextFrontend
 
 @dataclass(frozen=True, slots=True)
 class OpenedModel:
-    """The headers of a model's files, the spec that they describe, and its tokenizer and chat template. Any thread."""
+    """What a model's files say of its shape, and its tokenizer and chat template. Any thread."""
 
     files: ModelFiles
-    spec: ModelSpec
     text: TextFrontend
 
     def __post_init__(self) -> None:
@@ -29,6 +29,11 @@ class OpenedModel:
             raise ModelRefused(
                 f"eos_token_id {self.eos_token_ids} is outside the vocabulary of {self.spec.vocab_size}.", param="model"
             )
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The shape of the model."""
+        return self.files.spec
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
@@ -52,15 +57,15 @@ class OpenedModel:
         """
         check_torch_can_load()  # before all that takes long: each way to an engine begins here
         check_wanted_gpu(settings.device)
-        files, spec = inspect_at(resolve(settings.model, settings.revision, console), settings)
+        files = inspect_at(resolve(settings.model, settings.revision, console), settings)
         on_inspected()
-        return cls.of(settings, files, spec)
+        return cls.of(settings, files)
 
     @classmethod
-    def of(cls, settings: ModelConfig, files: ModelFiles, spec: ModelSpec) -> OpenedModel:
+    def of(cls, settings: ModelConfig, files: ModelFiles) -> OpenedModel:
         """Read tokenizer and chat template of inspected files, and check that they fit the spec. Blocks.
 
         Raises:
             ModelRefused, ConfigurationError: see `open`.
         """
-        return cls(files, spec, TextFrontend.load(settings, files.text_source))
+        return cls(files, TextFrontend.load(settings, files.text))

@@ -15,6 +15,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
+from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.spec import ModelSpec
 from app.cli import main
 from app.config.settings import Config
@@ -70,9 +71,9 @@ def paced_engines() -> Iterator[list[PacedDevice]]:
     """Let all engines that are built meanwhile run on scripted devices, which are noted in the list."""
     devices: list[PacedDevice] = []
 
-    def select_backend(config: Config, spec: ModelSpec) -> GpuBackend:
-        devices.append(PacedDevice(STEP_TIMES[Path(config.model.model).name].seconds, spec.vocab_size))
-        return PacedBackend(config, spec, devices[-1])
+    def select_backend(config: Config, files: ModelFiles) -> GpuBackend:
+        devices.append(PacedDevice(STEP_TIMES[Path(config.model.model).name].seconds, files.spec.vocab_size))
+        return PacedBackend(config, files.spec, devices[-1])
 
     with (
         patch.multiple("app.engine.build", select_backend=select_backend, DummySource=NoWeights),

@@ -13,6 +13,7 @@ import torch
 
 from app.checkpoint.folder import EMBEDDED
 from app.checkpoint.names import resolve
+from app.checkpoint.text_files import FolderText
 from app.config.settings import ModelConfig
 from app.text.frontend import TextFrontend
 from app.text.template.chat_template import RenderOptions
@@ -38,7 +39,7 @@ class Text(NamedTuple):
 
 def held_out_texts(every: int = 1) -> list[Text]:
     """Return every n-th held-out question with the answer of its topic, in the chat template of `guide`."""
-    corpus, template = load_corpus(), TextFrontend.load(ModelConfig(), resolve(EMBEDDED)).chat_template
+    corpus, template = load_corpus(), TextFrontend.load(ModelConfig(), FolderText(resolve(EMBEDDED))).chat_template
     assert template is not None
     texts = []
     for item in corpus.held_out[::every]:

@@ -16,8 +16,8 @@ from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.selection import select_backend
 from app.engine.schedule.step_plan import Chunk, Chunks, StepPlan, TableWrite
 from app.kernels.ops import Ops
+from app.models.file_source import FileSource
 from app.models.loader import TensorSource, load_weights
-from app.models.sources import open_source
 
 MAX_TOKENS = 512
 NUM_BLOCKS = MAX_TOKENS // 16
@@ -35,15 +35,15 @@ class ScoredModel:
     ) -> None:
         """Load the weights from `source`, by default the model's files; `ops` replaces those of torch."""
         config = make_config({"device": "cpu", **_SIZES, **settings})
-        files, spec = inspect(config.model)
-        backend = select_backend(config, spec)
+        files = inspect(config.model)
+        backend = select_backend(config, files)
         assert isinstance(backend, HostBackend), "this benchmark runs on the CPU"
         if ops is not None:
             backend.ops = ops
         tensors: AbstractContextManager[TensorSource]
-        tensors = open_source(files, spec) if source is None else nullcontext(source)
+        tensors = FileSource(files) if source is None else nullcontext(source)
         with tensors as opened:
-            weights = load_weights(spec, opened, packer=backend.packer)
+            weights = load_weights(files.spec, opened, packer=backend.packer)
         cache = KVCache(backend.kv_layout(), NUM_BLOCKS, 0, backend.ops)
         self._batch = BatchState(MAX_TOKENS, NUM_BLOCKS, MAX_TOKENS, config.cache.block_size)
         self._graph = backend.make_graph(weights, cache.layers, self._batch, backend.make_arena())

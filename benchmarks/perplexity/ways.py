@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from app.checkpoint.gguf_files import GgufFiles
 from app.checkpoint.inspection import inspect
+from app.checkpoint.model_files import GGUF
 from app.config.settings import make_config
 from app.text.frontend import TextFrontend
 from app.text.tokens.tokenizer import Tokenizer
@@ -27,21 +27,19 @@ class ModelWays:
     def __init__(self, model: str) -> None:
         """Open a model by its name or path; blocks, and downloads what is not there."""
         self._model = model
-        self._files, spec = inspect(make_config({"model": model}).model)
-        self._weights: Weights = read_weights(self._files, spec)
-        self._spec = spec
+        self._files = inspect(make_config({"model": model}).model)
+        self._weights: Weights = read_weights(self._files)
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's."""
-        source = self._files.metadata if isinstance(self._files, GgufFiles) else self._files.folder
-        return TextFrontend.load(make_config({"model": self._model}).model, source).tokenizer
+        return TextFrontend.load(make_config({"model": self._model}).model, self._files.text).tokenizer
 
     def rescale(self, window: list[int], seed: int = 0) -> float:
         """Rescale the weights; return the largest difference of float32 logits that this makes in a window of text."""
         exact = {"dtype": "float32"}
         before = self._load(exact).logits(window).clone()
-        self._weights = rescaled(self._weights, self._spec, seed)
+        self._weights = rescaled(self._weights, self._files.spec, seed)
         difference = float((self._load(exact).logits(window) - before).abs().max())
         self._weights = {name: tensor.bfloat16() for name, tensor in self._weights.items()}
         return difference
@@ -55,7 +53,7 @@ class ModelWays:
         yield INT8, partial(self._load, {"quantization": "int8"})
         yield INT4, partial(self._load, {"quantization": "int4"})
         yield INT8_KV, partial(self._load, {"kv_cache_dtype": "int8"})
-        if isinstance(self._files, GgufFiles):
+        if self._files.format == GGUF:
             yield FILE, lambda: ScoredModel({"model": self._model, "dtype": "bfloat16"})
 
     def _load(

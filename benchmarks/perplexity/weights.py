@@ -12,10 +12,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from app.checkpoint.inspection import ModelFiles
+from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.spec import ModelSpec
+from app.models.file_source import FileSource
 from app.models.loader import TensorSource
-from app.models.sources import open_source
 
 Weights = dict[str, Tensor]
 """All tensors of a model by the names of `ModelSpec.tensor_shapes`."""
@@ -33,10 +33,10 @@ class MemorySource(TensorSource):
         out.copy_(self._weights[name])
 
 
-def read_weights(files: ModelFiles, spec: ModelSpec) -> Weights:
+def read_weights(files: ModelFiles) -> Weights:
     """Read all weights of a model, decoded to float32."""
-    weights = {name: torch.empty(shape) for name, shape in spec.tensor_shapes().items()}
-    with open_source(files, spec) as source:
+    weights = {name: torch.empty(shape) for name, shape in files.spec.tensor_shapes().items()}
+    with FileSource(files) as source:
         for name, tensor in weights.items():
             source.read(name, tensor)
     return weights

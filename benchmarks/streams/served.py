@@ -100,13 +100,13 @@ async def serve_quire(*, is_scripted: bool, stall_timeout_s: float) -> Served:
         if is_scripted
         else {"port": 0, "max_queue": MAX_SEQS}
     )
-    files, spec = inspect(config.model)
-    text = TextFrontend.load(config.model, files.text_source)
+    files = inspect(config.model)
+    text = TextFrontend.load(config.model, files.text)
     writer = LogWriter()
     configure_logging(sys.stderr, writer, JSON)
     listener = listen(config.server.host, config.server.port, config.server)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    source = ScriptedEngine(_model_info(config, spec.vocab_size)) if is_scripted else None
+    source = ScriptedEngine(_model_info(config, files.spec.vocab_size)) if is_scripted else None
     # The server uses only those methods of an engine thread that `ScriptedEngine` has.
     engine = cast("EngineThread", source) if source is not None else EngineThread(config)
     console = Console(writer.stream(sys.stderr))

@@ -26,6 +26,7 @@ from app.api.routes.page import Page
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.socket_stream import SocketStream
 from app.checkpoint.names import resolve, served_name
+from app.checkpoint.text_files import FolderText
 from app.config.settings import Config, ModelConfig, make_config
 from app.observe.metrics import Metrics
 from app.server.run import uvicorn_config
@@ -81,7 +82,7 @@ def text_of_guide() -> TextFrontend:
 
 def load(settings: ModelConfig) -> TextFrontend:
     """Read the text frontend of a model."""
-    return TextFrontend.load(settings, resolve(settings.model))
+    return TextFrontend.load(settings, FolderText(resolve(settings.model)))
 
 
 def client_of(app: Starlette, **headers: str) -> httpx.AsyncClient:

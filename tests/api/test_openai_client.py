@@ -8,6 +8,7 @@ import openai
 import pytest
 
 from app.checkpoint.names import resolve
+from app.checkpoint.text_files import FolderText
 from app.config.settings import make_config
 from app.contract.errors import Overloaded
 from app.contract.events import Usage
@@ -88,7 +89,7 @@ async def test_chat_accepts_its_own_messages_and_content_parts(client, engine):
 
 def logprob_tokens(engine):
     """The bytes of the tokens in the log-probabilities of the fake engine's last request."""
-    tokenizer = TextFrontend.load(make_config({}).model, resolve("guide")).tokenizer
+    tokenizer = TextFrontend.load(make_config({}).model, FolderText(resolve("guide"))).tokenizer
     ids = tokens_of(engine.requests[-1].prompt_token_ids, len(ANSWER))
     return [tokenizer.token_bytes(token_id % LOGPROBS_VOCAB) for token_id in ids]
 

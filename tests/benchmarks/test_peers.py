@@ -3,14 +3,13 @@
 import importlib
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 
 from app.checkpoint.inspection import inspect
 from app.config.settings import make_config
-from app.models.loader import SafetensorsSource
+from app.models.file_source import FileSource
 from benchmarks.cpu.gguf.cells import QWEN3_CONFIG
 from benchmarks.cpu.sides import GGUF_PACKAGE, ROOT
 from benchmarks.cpu.weights import write_checkpoint, write_model
@@ -38,19 +37,12 @@ def test_llama_cpp_gets_the_same_weights(write_gguf, tmp_path, kind, error):
     stored = {tensor.name: tensor for tensor in reader.tensors}
     assert len(stored) == 1 + 9 * 8 + 1
     name = "model.layers.3.mlp.down_proj.weight"
-    with SafetensorsSource(write_gguf_checkpoint(folder)) as source:
+    with FileSource(inspect(make_config({"model": str(folder)}).model)) as source:
         expected = torch.empty(256, 1024)
         source.read(name, expected)
     tensor = stored["blk.3.ffn_down.weight"]
     found = torch.from_numpy(gguf.quants.dequantize(tensor.data, tensor.tensor_type)).view(256, 1024)
     assert (found - expected).abs().max() <= error * expected.abs().max()
-
-
-def write_gguf_checkpoint(folder: Path):
-    """Open a checkpoint."""
-    from app.checkpoint.folder import Checkpoint
-
-    return Checkpoint.open(folder)
 
 
 def test_query_and_key_rows_are_interleaved_and_values_are_not(write_gguf):
@@ -72,7 +64,7 @@ def test_a_qwen3_keeps_all_its_tensors(write_gguf, tmp_path):
     names = {tensor.name for tensor in gguf.GGUFReader(file).tensors}
     assert len(names) == 2 + 2 * 11
     assert {"blk.1.attn_q_norm.weight", "blk.1.attn_k_norm.weight"} <= names
-    _, spec = inspect(make_config({"model": str(file)}).model)
+    spec = inspect(make_config({"model": str(file)}).model).spec
     assert spec.architecture == "Qwen3ForCausalLM" and spec.tie_word_embeddings
 
 

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.checkpoint.folder import Checkpoint, TensorEntry
+from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_spec
 from app.checkpoint.inspection import inspect
 from app.checkpoint.spec import RopeSpec
+from app.checkpoint.stored_tensor import StoredTensor
+from app.checkpoint.tensor_types import TensorType
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from tests.checkpoint.reading import assert_rejected, spec_of, version_5, windows
@@ -204,7 +206,7 @@ def test_layer_types_are_checked():
 TENSORS = Checkpoint.open(tiny("Qwen3")).tensors
 
 
-def with_tensors(changed: dict[str, TensorEntry | None]) -> Checkpoint:
+def with_tensors(changed: dict[str, StoredTensor | None]) -> Checkpoint:
     """A tiny checkpoint with some tensors replaced or (None) left out."""
     tensors = {name: entry for name, entry in (TENSORS | changed).items() if entry is not None}
     return Checkpoint(Path("model"), config_json("Qwen3"), {}, tensors, "0")
@@ -218,7 +220,7 @@ def test_tensors_are_checked_against_the_config():
         ({name: None}, ("lacks the tensor", name, "incomplete")),
         ({"lm_head.weight": None}, ("lm_head.weight",)),
         ({name: replace(entry, shape=(64, 63))}, (name, "[64, 63]", "[64, 64]", "config.json")),
-        ({name: replace(entry, dtype="F8_E4M3")}, (name, "F8_E4M3", "BF16")),
+        ({name: replace(entry, type=TensorType("F8_E4M3", 1, 1))}, (name, "F8_E4M3", "BF16")),
     ):
         with pytest.raises(ModelRefused) as rejection:
             read_spec(with_tensors(changed))
@@ -226,22 +228,23 @@ def test_tensors_are_checked_against_the_config():
 
 
 def test_tensors_that_no_decoder_needs_are_ignored():
-    extra = {"model.layers.0.self_attn.rotary_emb.inv_freq": replace(next(iter(TENSORS.values())), dtype="I64")}
+    integers = replace(next(iter(TENSORS.values())), type=TensorType("I64", 1, 8))
+    extra = {"model.layers.0.self_attn.rotary_emb.inv_freq": integers}
     assert read_spec(with_tensors(extra)) == read_spec(with_tensors({}))
 
 
 @pytest.mark.parametrize("stored", ["float32", "bfloat16", "float16"])
 def test_auto_is_the_dtype_of_the_checkpoint(stored: str, tmp_path: Path):
     folder = tiny("Llama", torch_dtype=stored)
-    assert inspect(ModelConfig(model=str(folder)))[1].dtype == stored
-    assert inspect(ModelConfig(model=str(folder), dtype="float16"))[1].dtype == "float16"
+    assert inspect(ModelConfig(model=str(folder))).spec.dtype == stored
+    assert inspect(ModelConfig(model=str(folder), dtype="float16")).spec.dtype == "float16"
     unnamed = damaged_copy(folder, tmp_path / "model", torch_dtype=None)
-    assert inspect(ModelConfig(model=str(unnamed)))[1].dtype == stored, "then the tensors say it"
+    assert inspect(ModelConfig(model=str(unnamed))).spec.dtype == stored, "then the tensors say it"
 
 
 def test_a_context_longer_than_the_models_is_rejected():
     folder = str(tiny("Llama"))
-    assert inspect(ModelConfig(model=folder, max_model_len=512))[1].max_position == 512
+    assert inspect(ModelConfig(model=folder, max_model_len=512)).spec.max_position == 512
     with pytest.raises(ModelRefused, match=r"max_model_len is 513; .* at most 512 tokens") as rejection:
         inspect(ModelConfig(model=folder, max_model_len=513))
     assert rejection.value.param == "max_model_len"

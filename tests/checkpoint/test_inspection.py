@@ -10,10 +10,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from app.checkpoint import gguf_files
-from app.checkpoint.folder import Checkpoint
-from app.checkpoint.gguf_files import GgufFiles
-from app.checkpoint.inspection import inspect, open_files
+from app.checkpoint.gguf import gguf_files
+from app.checkpoint.inspection import inspect, inspect_at
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from tests.checkpoints import tiny
@@ -22,19 +20,24 @@ from tests.gguf_writer import tiny_gguf
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_folder_and_a_file_are_opened(tmp_path: Path):
-    file = tiny_gguf(tmp_path / "m.gguf", kind="Q8_0")
-    opened, folder = open_files(file), open_files(tiny())
-    assert isinstance(opened, GgufFiles) and isinstance(folder, Checkpoint)
-    assert (opened.format, opened.quantization, opened.is_quantized) == ("GGUF, Q8_0", "Q8_0", True)
-    assert (folder.format, folder.quantization, folder.is_quantized) == ("safetensors", None, False)
-    assert opened.created == int(file.stat().st_mtime)
-    assert folder.text_source == tiny() and opened.text_source.file == file
+def test_folders_and_files_are_inspected(tmp_path: Path):
+    file, plain = tiny_gguf(tmp_path / "m.gguf", kind="Q8_0"), tiny_gguf(tmp_path / "f16.gguf", kind="F16")
+    quantized, numbers, folder = (inspect(ModelConfig(model=str(path))) for path in (file, plain, tiny()))
+    assert [each.format for each in (quantized, numbers, folder)] == ["gguf", "gguf", "safetensors"]
+    assert [each.summary for each in (quantized, numbers, folder)] == ["GGUF, Q8_0", "GGUF, F16", "safetensors"]
+    assert [each.quantization for each in (quantized, numbers, folder)] == ["Q8_0", None, None]
+    assert [each.path for each in (quantized, numbers, folder)] == [file, plain, tiny()]
+    assert quantized.created == int(file.stat().st_mtime)
+    assert folder.tensors is not None and folder.tensors.keys() >= folder.spec.tensor_shapes().keys()
+    for name, shape in quantized.spec.tensor_shapes().items():
+        kind = quantized.stored_type(name)
+        assert (kind is not None and kind.name == "Q8_0") == (len(shape) > 1)
+        assert numbers.stored_type(name) is folder.stored_type(name) is None
 
 
 def test_max_model_len_is_at_most_the_models_length(tmp_path: Path):
     for model in (tiny(), tiny_gguf(tmp_path / "m.gguf")):
-        assert inspect(ModelConfig(model=str(model), max_model_len=512))[1].max_position == 512
+        assert inspect(ModelConfig(model=str(model), max_model_len=512)).spec.max_position == 512
         with pytest.raises(ModelRefused, match=r"max_model_len is 513; .* supports at most 512 tokens"):
             inspect(ModelConfig(model=str(model), max_model_len=513))
 
@@ -49,7 +52,7 @@ def test_a_file_that_vanishes_before_it_is_read_is_named(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(gguf_files, "read_header", remove_and_read)
     with pytest.raises(ModelRefused) as refusal:
-        open_files(file)
+        inspect(ModelConfig(model=str(file)))
     assert refusal.value.message == f"{file} is not a regular file."
     assert refusal.value.exit_code == 2
 
@@ -61,7 +64,7 @@ def test_a_folder_that_may_not_be_entered_is_named(monkeypatch: pytest.MonkeyPat
     folder = tiny()
     monkeypatch.setattr(Path, "exists", forbid)
     with pytest.raises(ModelRefused, match=f"Cannot read {folder}/.*: Permission denied"):
-        open_files(folder)
+        inspect_at(folder, ModelConfig())
 
 
 def test_a_gguf_file_is_inspected_without_torch(tmp_path: Path):

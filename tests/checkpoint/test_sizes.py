@@ -8,13 +8,13 @@ import pytest
 
 from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_spec
-from app.checkpoint.inspection import inspect, stored_type_of
+from app.checkpoint.inspection import inspect
 from app.checkpoint.sizes import kept_bytes, kv_bytes_per_token, weight_bytes
 from app.config.settings import ModelConfig
 from app.kernels.cpu.library import load_library
 from app.kernels.cpu.packers import PanelPacker
+from app.models.file_source import FileSource
 from app.models.loader import DummySource, load_weights
-from app.models.sources import open_source
 from tests.checkpoints import ARCHITECTURES, tiny
 from tests.gguf_writer import model_fields, stored_tensors, text_fields, write_gguf
 
@@ -61,8 +61,9 @@ def test_weights_that_are_used_as_stored_take_the_computed_number_of_bytes(kind:
     tensors = stored_tensors(folder, "Llama", kind)
     tensors["blk.0.attn_v.weight"] = ("F16", tensors["blk.0.attn_v.weight"][1])
     file = write_gguf(tmp_path / "m.gguf", model_fields(folder, "Llama") | text_fields(folder), tensors)
-    files, spec = inspect(ModelConfig(model=str(file), dtype="bfloat16"))
-    with open_source(files, spec) as source:
+    files = inspect(ModelConfig(model=str(file), dtype="bfloat16"))
+    spec = files.spec
+    with FileSource(files) as source:
         weights = load_weights(spec, source, packer=PanelPacker(None, load_library()))
-    assert weights.num_bytes == weight_bytes(spec, None, stored_type_of(files, spec))
+    assert weights.num_bytes == weight_bytes(spec, None, files.stored_type)
     assert (weights.num_bytes < weight_bytes(spec, None)) == (kind != "F16")

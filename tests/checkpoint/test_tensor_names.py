@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoint.folder import Checkpoint, TensorEntry
+from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_model
+from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_names import StoredRows, TensorNames
+from app.checkpoint.tensor_types import TensorType
 from app.contract.errors import ModelRefused
 from tests.checkpoints import config_json
 
@@ -38,13 +40,13 @@ def test_tensors_of_one_stored_name_follow_one_another_in_it():
     }
 
 
-def entry(*shape: int) -> TensorEntry:
+def entry(*shape: int) -> StoredTensor:
     """An entry at byte 1000."""
     size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
-    return TensorEntry(FILE, "BF16", shape, 1000, 1000 + size)
+    return StoredTensor(FILE, TensorType("BF16", 1, 2), shape, 1000, 1000 + size)
 
 
-def phi(**changed: TensorEntry | None) -> Checkpoint:
+def phi(**changed: StoredTensor | None) -> Checkpoint:
     """A tiny Phi-3 with fused tensors; `changed` replaces those of layer 0, or leaves them out."""
     config = config_json("Phi3", num_hidden_layers=1, torch_dtype="bfloat16")
     layer = {
@@ -72,7 +74,7 @@ def test_a_fused_tensor_is_named_in_errors_as_it_is_stored():
     for changed, words in (
         ({"self_attn__qkv_proj": None}, ("lacks the tensor", "self_attn.qkv_proj.weight")),
         ({"mlp__gate_up_proj": entry(191, 64)}, ("gate_up_proj", "[191, 64]", "[192, 64]")),
-        ({"mlp__gate_up_proj": replace(entry(192, 64), dtype="I8")}, ("gate_up_proj", "I8")),
+        ({"mlp__gate_up_proj": replace(entry(192, 64), type=TensorType("I8", 1, 1))}, ("gate_up_proj", "I8")),
     ):
         with pytest.raises(ModelRefused) as rejection:
             read_model(phi(**changed))

@@ -16,7 +16,7 @@ import pytest
 from app.cli import main
 from app.engine import build
 from app.runtime.gc_tuning import without_gc
-from tests.checkpoint.hostile_gguf import HOSTILE_FILES
+from tests.checkpoint.gguf.hostile_gguf import HOSTILE_FILES
 from tests.gguf_writer import tiny_gguf
 
 MAX_BYTES = 8 << 20
@@ -89,7 +89,7 @@ def generate_changing(file: Path, when: str, change: Callable[[], object], monke
     return main(["generate", "hi", "--model", str(file), "--num-kv-blocks", "8"])
 
 
-BEFORE_MAPPING, AFTER_MAPPING = "open_source", "load_weights"
+BEFORE_MAPPING, AFTER_MAPPING = "FileSource", "load_weights"
 
 
 @pytest.mark.parametrize("when", [BEFORE_MAPPING, AFTER_MAPPING])

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from app import cli
-from app.checkpoint.inspection import inspect, stored_type_of
+from app.checkpoint.inspection import inspect
 from app.commands import budget as budgets
 from app.commands.budget import Memory, make_budget, read_model, weights_by_kind
 from app.commands.plan_page import page
@@ -30,7 +30,7 @@ def test_weights_of_gguf_files_are_counted_as_the_server_keeps_them(kind, bits, 
         planned(capsys, file, *options)["weight_bytes_by_kind"]
         for options in ((), ("--enforce-eager",), ("--gpu-memory", "8GiB"), ("--quantization", "int4"))
     )
-    spec = read_model(make_config({"model": str(file)}))
+    spec = read_model(make_config({"model": str(file)})).spec
     num_weights = weights_by_kind(spec)
     assert kept["MLP"] == num_weights["MLP"] * bits / 8
     assert kept["norms"] == num_weights["norms"] * 2
@@ -43,7 +43,8 @@ def test_a_quantized_file_is_not_advised_to_be_quantized_again(tmp_path, monkeyp
     for kind, is_smaller in (("Q8_0", False), ("F16", True)):
         file = tiny_gguf(tmp_path / f"{kind}.gguf", kind=kind, tie_word_embeddings=False)
         config = make_config({"model": str(file)})
-        files, spec = inspect(config.model)
-        made = make_budget(config, spec, Memory("free RAM", 64 * KIB, is_gpu=False), stored_type_of(files, spec))
+        files = inspect(config.model)
+        spec = files.spec
+        made = make_budget(config, spec, Memory("free RAM", 64 * KIB, is_gpu=False), files.stored_type)
         text = "\n".join(page(Terminal(100), config, spec, made, [512]))
         assert ("--quantization int8" in text, "quantized as in the files" in text) == (is_smaller, not is_smaller)

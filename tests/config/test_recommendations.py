@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.checkpoint.gguf_spec import GGUF_SPECS
+from app.checkpoint.gguf.gguf_spec import GGUF_SPECS
 from app.checkpoint.specs.registry import FAMILIES
 from app.config.recommendations import RECOMMENDATIONS, recommendation
 from app.contract.sampling_params import SamplingParams

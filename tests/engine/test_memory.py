@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from app.checkpoint.text_files import FolderText
 from app.config.settings import make_config
 from app.contract.admission import admit
 from app.contract.errors import CannotStart, ConfigurationError, KVCapacityExceeded
@@ -138,7 +139,7 @@ def test_pinned_prefixes_are_never_evicted_and_are_found(tmp_path: Path):
 def chat_with(system: str) -> list[int]:
     """The prompt of a chat with this system prompt."""
     config = make_config({"model": str(tiny("Llama"))})
-    template = TextFrontend.load(config.model, tiny("Llama")).chat_template
+    template = TextFrontend.load(config.model, FolderText(tiny("Llama"))).chat_template
     assert template is not None
     return template.render([{"role": "system", "content": system}, {"role": "user", "content": "Hello there!"}])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoint.inspection import inspect, stored_type_of
+from app.checkpoint.inspection import inspect
 from app.commands.budget import quantized_activation_bytes
 from app.config.settings import make_config
 from app.engine import build
@@ -36,8 +36,8 @@ def allocated(settings: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> i
 
 def planned(settings: dict[str, object]) -> int:
     config = make_config(settings)
-    files, spec = inspect(config.model)
-    return quantized_activation_bytes(config, spec, stored_type_of(files, spec))
+    files = inspect(config.model)
+    return quantized_activation_bytes(config, files.spec, files.stored_type)
 
 
 @pytest.mark.skipif(load_library() is None, reason="no native kernels on this machine")

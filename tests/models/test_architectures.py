@@ -17,7 +17,8 @@ from app.config.settings import make_config
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.kernels.ops import PagedBatch
 from app.models.decoder import Arena, Decoder
-from app.models.loader import SafetensorsSource, load_weights
+from app.models.file_source import FileSource
+from app.models.loader import load_weights
 from app.models.rope import rope_tables
 from tests.engine.driving import LogitRecorder, build, generate, request
 from tests.kernels.reference import ReferenceOps
@@ -59,8 +60,9 @@ def test_greedy_answers_are_those_of_transformers(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_reference_operations_give_the_logits_of_transformers(name: str):
-    checkpoint, spec = inspect(make_config({"model": str(saved(name)[0])}).model)
-    with SafetensorsSource(checkpoint) as source:
+    files = inspect(make_config({"model": str(saved(name)[0])}).model)
+    spec = files.spec
+    with FileSource(files) as source:
         weights = load_weights(spec, source)
     num_tokens, ops = len(PROMPT), ReferenceOps()
     layout = KVLayout(64, spec.num_layers, spec.num_kv_heads, spec.head_dim, torch.float32)
@@ -75,7 +77,7 @@ def test_reference_operations_give_the_logits_of_transformers(name: str):
 def test_longrope_takes_its_short_factors_where_the_context_is_not_longer_than_the_original():
     """Transformers takes them for texts of up to 32 tokens; we for all texts, or none."""
     short, long = (
-        rope_tables(inspect(make_config({"model": str(saved("phi4-mini")[0]), **given}).model)[1], 33, torch.float32)
+        rope_tables(inspect(make_config({"model": str(saved("phi4-mini")[0]), **given}).model).spec, 33, torch.float32)
         for given in ({"max_model_len": 32}, {"max_model_len": 33})
     )
     rotary = saved("phi4-mini")[1].model.rotary_emb
@@ -100,8 +102,9 @@ def test_bfloat16_is_nearly_as_exact_as_in_transformers(name: str, is_eager: boo
 
 
 def test_weights_take_the_memory_that_is_planned():
-    checkpoint, spec = inspect(make_config({"model": str(saved("granite", torch.bfloat16)[0])}).model)
-    with SafetensorsSource(checkpoint) as source:
+    files = inspect(make_config({"model": str(saved("granite", torch.bfloat16)[0])}).model)
+    spec = files.spec
+    with FileSource(files) as source:
         assert load_weights(spec, source).num_bytes == weight_bytes(spec, None)
 
 

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hf_config import read_spec
+from app.checkpoint.inspection import inspect
+from app.config.settings import ModelConfig
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.kernels.cpu.torch_ops import TorchOps
 from app.kernels.ops import LinearWeight, PagedBatch
 from app.models.decoder import Arena, Decoder
-from app.models.loader import SafetensorsSource, load_weights
+from app.models.file_source import FileSource
+from app.models.loader import load_weights
 from app.models.rope import rope_tables
 from tests.checkpoints import ARCHITECTURES, tiny
 from tests.kernels.reference import ReferenceOps
@@ -62,9 +63,9 @@ class OnlyViews(TorchDispatchMode):
 @contextmanager
 def model(architecture: str, num_tokens: int, num_logit_rows: int, **fields: object) -> Iterator[tuple]:
     """A loaded decoder without ops, its arena, its cache and the inputs of one step."""
-    checkpoint = Checkpoint.open(tiny(architecture, **fields))
-    spec = read_spec(checkpoint, "float32")
-    with SafetensorsSource(checkpoint) as source:
+    files = inspect(ModelConfig(model=str(tiny(architecture, **fields)), dtype="float32"))
+    spec = files.spec
+    with FileSource(files) as source:
         weights = load_weights(spec, source)
     arena = Arena.allocate(spec, num_tokens, num_logit_rows, torch.float32).first(num_tokens, num_logit_rows)
     layout = KVLayout(16, spec.num_layers, spec.num_kv_heads, spec.head_dim, torch.float32)

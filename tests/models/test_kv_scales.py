@@ -10,13 +10,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hf_config import read_spec
+from app.checkpoint.inspection import inspect
+from app.checkpoint.model_files import ModelFiles
+from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from app.kernels.ops import PagedBatch
 from app.models.decoder import Arena, Decoder
+from app.models.file_source import FileSource
 from app.models.kv_scales import E4M3_MAX, HEADROOM, MAX_EXPONENT, MIN_EXPONENT, KVScales, read_kv_scales
-from app.models.loader import DTYPES, SafetensorsSource, load_weights
+from app.models.loader import DTYPES, load_weights
 from app.models.rope import rope_tables
 from tests.checkpoints import ARCHITECTURES, damaged_copy, tiny
 from tests.kernels.reference import ReferenceOps
@@ -26,9 +28,9 @@ NUM_TOKENS = 24
 
 def forward(folder: Path, scales: KVScales | None, dtype: str) -> tuple[Tensor, Tensor]:
     """The logits of a prompt, and the cache [layers, 2, blocks, slots, kv heads, width] behind it."""
-    checkpoint = Checkpoint.open(folder)
-    spec = read_spec(checkpoint, dtype)
-    with SafetensorsSource(checkpoint) as source:
+    files = inspect(ModelConfig(model=str(folder), dtype=dtype))
+    spec = files.spec
+    with FileSource(files) as source:
         weights = load_weights(spec, source)
     if scales is not None:
         scales.fold(weights, spec)
@@ -70,22 +72,21 @@ def test_calibrated_scales_leave_room_below_the_largest_number_of_e4m3(largest):
     assert scale == 2.0**MIN_EXPONENT or HEADROOM * largest / scale > E4M3_MAX / 2
 
 
-def with_tensors(tmp_path: Path, **tensors: Tensor) -> Checkpoint:
+def with_tensors(tmp_path: Path, **tensors: Tensor) -> ModelFiles:
     """A checkpoint of two layers and two kv heads with more tensors; `0_k_scale` is self_attn.k_scale of layer 0."""
     folder = damaged_copy(tiny("Llama"), tmp_path / "model")
     file = folder / "model.safetensors"
     named = {f"model.layers.{name[0]}.self_attn.{name[2:]}": tensor for name, tensor in tensors.items()}
     save_file(load_file(file) | named, file)
-    return Checkpoint.open(folder)
+    return inspect(ModelConfig(model=str(folder)))
 
 
 def test_a_checkpoint_without_scales_has_none():
-    checkpoint = Checkpoint.open(tiny("Llama"))
-    assert read_kv_scales(checkpoint, read_spec(checkpoint)) is None
+    assert read_kv_scales(inspect(ModelConfig(model=str(tiny("Llama"))))) is None
 
 
 def test_scales_of_a_checkpoint_are_rounded_up_and_are_for_all_heads_or_for_each(tmp_path):
-    checkpoint = with_tensors(
+    files = with_tensors(
         tmp_path,
         **{
             "0_k_scale": torch.tensor(0.3),
@@ -94,14 +95,14 @@ def test_scales_of_a_checkpoint_are_rounded_up_and_are_for_all_heads_or_for_each
             "1_v_proj.output_scale": torch.tensor([[[0.06]], [[5.0]]]),
         },
     )
-    scales = read_kv_scales(checkpoint, read_spec(checkpoint))
+    scales = read_kv_scales(files)
     assert scales.keys_LG.tolist() == [[0.5, 0.5], [1.0, 1.0]]
     assert scales.values_LG.tolist() == [[0.25, 4.0], [0.0625, 8.0]]
 
 
 def test_an_old_checkpoint_has_one_scale_for_keys_and_values(tmp_path):
-    checkpoint = with_tensors(tmp_path, **{f"{layer}_kv_scale": torch.tensor(0.5) for layer in range(2)})
-    scales = read_kv_scales(checkpoint, read_spec(checkpoint))
+    files = with_tensors(tmp_path, **{f"{layer}_kv_scale": torch.tensor(0.5) for layer in range(2)})
+    scales = read_kv_scales(files)
     assert (scales.keys_LG == 0.5).all() and (scales.values_LG == 0.5).all()
 
 
@@ -119,16 +120,16 @@ def test_an_old_checkpoint_has_one_scale_for_keys_and_values(tmp_path):
     ],
 )
 def test_scales_that_cannot_be_are_rejected_by_name(tensors, words, tmp_path):
-    checkpoint = with_tensors(tmp_path, **tensors)
+    files = with_tensors(tmp_path, **tensors)
     with pytest.raises(ModelRefused, match=words):
-        read_kv_scales(checkpoint, read_spec(checkpoint))
+        read_kv_scales(files)
 
 
 def test_a_checkpoint_in_which_only_the_cache_is_quantized_is_served(tmp_path):
     scheme = {"num_bits": 8, "type": "float"}
     given = {"quant_method": "compressed-tensors", "config_groups": {}, "kv_cache_scheme": scheme}
-    read_spec(Checkpoint.open(damaged_copy(tiny("Llama"), tmp_path / "cache", quantization_config=given)))
+    inspect(ModelConfig(model=str(damaged_copy(tiny("Llama"), tmp_path / "cache", quantization_config=given))))
     for number, changed in enumerate(({"config_groups": {"group_0": {}}}, {"quant_method": "fp8"})):
         folder = damaged_copy(tiny("Llama"), tmp_path / f"weights{number}", quantization_config=given | changed)
         with pytest.raises(ModelRefused, match="quantization_config"):
-            read_spec(Checkpoint.open(folder))
+            inspect(ModelConfig(model=str(folder)))

@@ -10,25 +10,25 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hf_config import read_spec
+from app.checkpoint.inspection import inspect
+from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
-from app.models.loader import DTYPES, DummySource, SafetensorsSource, load_weights
+from app.models.file_source import FileSource
+from app.models.loader import DTYPES, DummySource, load_weights
 from app.models.weights import DecoderWeights
 from tests.checkpoints import ARCHITECTURES, damaged_copy, tiny
 
 
 def load(folder: Path, dtype: str = "auto", shares: list[float] | None = None) -> DecoderWeights:
     """The weights of a folder; the progress goes into `shares`."""
-    checkpoint = Checkpoint.open(folder)
-    with SafetensorsSource(checkpoint) as source:
-        spec = read_spec(checkpoint, dtype)
-        return load_weights(spec, source, (shares if shares is not None else []).append)
+    files = inspect(ModelConfig(model=str(folder), dtype=dtype))
+    with FileSource(files) as source:
+        return load_weights(files.spec, source, (shares if shares is not None else []).append)
 
 
 def dummy(folder: Path, seed: int) -> DecoderWeights:
     """Random weights for the config of a folder."""
-    return load_weights(read_spec(Checkpoint.open(folder)), DummySource(seed))
+    return load_weights(inspect(ModelConfig(model=str(folder))).spec, DummySource(seed))
 
 
 def tensors(weights: DecoderWeights) -> list[torch.Tensor]:
@@ -132,7 +132,7 @@ def test_a_file_that_is_not_as_its_header_said_is_named_in_the_error(
     change: Callable[[Path], object], words: str, tmp_path: Path
 ):
     folder = damaged_copy(tiny("Llama"), tmp_path / "model")
-    checkpoint = Checkpoint.open(folder)
+    files = inspect(ModelConfig(model=str(folder)))
     change(folder / "model.safetensors")
-    with pytest.raises(ModelRefused, match=rf"model\.safetensors {words}"), SafetensorsSource(checkpoint):
+    with pytest.raises(ModelRefused, match=rf"model\.safetensors {words}"), FileSource(files):
         pass

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from app.checkpoint.folder import Checkpoint
-from app.checkpoint.gguf_names import stored_name
+from app.checkpoint.gguf.gguf_names import stored_name
 from app.checkpoint.hf_config import read_spec
 from tests.checkpoints import config_json, tiny
 from tests.gguf_writer import model_fields, text_fields, write_gguf
@@ -44,16 +44,17 @@ from app.config.settings import make_config
 from app.kernels.cpu.library import load_library
 from app.kernels.cpu.packers import PanelPacker
 from app.models.loader import load_weights
-from app.models.sources import open_source
+from app.models.file_source import FileSource
 
 def resident(name):
     return next(int(line.split()[1]) for line in Path("/proc/self/status").open() if line.startswith(name)) * 1024
 
-files, spec = inspect(make_config({"model": sys.argv[1]}).model)
+files = inspect(make_config({"model": sys.argv[1]}).model)
+spec = files.spec
 torch.ones(1 << 20, dtype=torch.bfloat16).float().sum()  # starts the threads and allocates their stacks
 before = resident("VmRSS")
 Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-with open_source(files, spec) as source:
+with FileSource(files) as source:
     packer = PanelPacker(sys.argv[2] or None, load_library())
     weights = load_weights(spec, source, packer=packer)
 print(resident("VmHWM") - before, resident("VmRSS") - before)

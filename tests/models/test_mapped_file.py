@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from app.checkpoint.file_state import FileState
 from app.checkpoint.folder import Checkpoint
+from app.checkpoint.stored_tensor import StoredTensor
 from app.contract.errors import ModelRefused
-from app.models import mapped_file
 from app.models.mapped_file import MappedFile, map_files
 
 MIB = 1 << 20
@@ -31,7 +31,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "model.safetensors"
 
 
-def entries(file: Path) -> dict[str, mapped_file.TensorEntry]:
+def entries(file: Path) -> dict[str, StoredTensor]:
     """Where the tensors of `file` are."""
     return Checkpoint.open(file.parent).tensors or {}
 

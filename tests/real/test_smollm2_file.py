@@ -15,6 +15,7 @@ from torch.nn.functional import kl_div, log_softmax
 from transformers import AutoModelForCausalLM
 
 from app.checkpoint.hub import smollm2
+from app.checkpoint.text_files import FolderText
 from app.config.settings import make_config
 from app.text.frontend import TextFrontend
 from benchmarks.perplexity import text
@@ -49,7 +50,7 @@ def reference(folder: Path) -> Iterator[torch.nn.Module]:
 
 
 def test_greedy_answers_in_float32_are_those_of_the_folder(folder: Path, reference: torch.nn.Module):
-    template = TextFrontend.load(make_config({"model": str(folder)}).model, folder).chat_template
+    template = TextFrontend.load(make_config({"model": str(folder)}).model, FolderText(folder)).chat_template
     prompts = [list(template.render([{"role": "user", "content": question}])) for question in QUESTIONS]
     engine = build(FILE, dtype="float32", max_model_len=512, num_kv_blocks=160)
     requests = [request(engine, str(i), prompt, max_tokens=NUM_NEW) for i, prompt in enumerate(prompts)]
@@ -64,7 +65,7 @@ def test_greedy_answers_in_float32_are_those_of_the_folder(folder: Path, referen
 
 @torch.inference_mode()
 def test_predictions_from_the_weights_as_stored_are_near_those_of_the_folder(folder: Path, reference: torch.nn.Module):
-    frontend = TextFrontend.load(make_config({"model": str(folder)}).model, folder)
+    frontend = TextFrontend.load(make_config({"model": str(folder)}).model, FolderText(folder))
     model, sums = ScoredModel({"model": str(FILE)}), []
     for window in text.windows(frontend.tokenizer, 2):
         found_TV = log_softmax(model.logits(window), -1)

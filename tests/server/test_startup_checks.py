@@ -15,10 +15,10 @@ from app.text.frontend import TextFrontend
 def check(**values: object):
     """Check a model configuration; returns the model's shape."""
     settings = make_config(values).model
-    checkpoint, spec = inspect(settings)
-    text = TextFrontend.load(settings, checkpoint.folder)
-    assert text.tokenizer.vocab_size <= spec.vocab_size
-    return spec
+    files = inspect(settings)
+    text = TextFrontend.load(settings, files.text)
+    assert text.tokenizer.vocab_size <= files.spec.vocab_size
+    return files.spec
 
 
 def test_the_embedded_model_passes_the_checks():

@@ -3,13 +3,15 @@
 import json
 import shutil
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.checkpoint.gguf_files import GgufFiles, GgufMetadata
+from app.checkpoint.gguf.gguf_files import GgufFiles
 from app.checkpoint.names import resolve
+from app.checkpoint.text_files import FolderText
 from app.config.settings import REASONING_PARSERS, TOOL_PARSERS, ModelConfig, make_config
 from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.answer.reasoning import STYLES
@@ -29,49 +31,52 @@ PLACEHOLDER = placeholder_tokenizer(1000)
 
 def test_the_frontend_has_the_tokenizer_and_the_template_of_the_folder(tmp_path):
     write_folder(tmp_path, chat_template="{{ messages[0].content }}!")
-    text = TextFrontend.load(ModelConfig(), tmp_path)
+    text = TextFrontend.load(ModelConfig(), FolderText(tmp_path))
     assert text.tokenizer.eos_token_id == text.tokenizer.special_tokens["</s>"]
     assert text.chat_template is not None
     assert text.tokenizer.decode(text.chat_template.render(MESSAGES)) == "hello!"
 
 
 def test_a_model_may_have_no_template(tmp_path):
-    assert TextFrontend.load(ModelConfig(), write_folder(tmp_path)).chat_template is None
+    assert TextFrontend.load(ModelConfig(), FolderText(write_folder(tmp_path))).chat_template is None
 
 
 def test_the_template_of_the_settings_overrides_the_folders(tmp_path):
     write_folder(tmp_path, chat_template="own")
     file = tmp_path / "given.jinja"
     file.write_text("given")
-    text = TextFrontend.load(ModelConfig(chat_template=str(file)), tmp_path)
+    text = TextFrontend.load(ModelConfig(chat_template=str(file)), FolderText(tmp_path))
     assert text.chat_template is not None
     assert text.tokenizer.decode(text.chat_template.render(MESSAGES)) == "given"
     with pytest.raises(ConfigurationError, match="nowhere"):
-        TextFrontend.load(ModelConfig(chat_template=str(tmp_path / "nowhere")), tmp_path)
+        TextFrontend.load(ModelConfig(chat_template=str(tmp_path / "nowhere")), FolderText(tmp_path))
 
 
 def test_a_config_without_a_tokenizer_gets_a_placeholder(tmp_path):
     (tmp_path / "config.json").write_text('{"vocab_size": 300}')
-    assert load_tokenizer(tmp_path, "dummy").vocab_size == 300
+    assert load_tokenizer(FolderText(tmp_path), "dummy").vocab_size == 300
     with pytest.raises(ModelRefused, match=r"tokenizer\.json"):
-        load_tokenizer(tmp_path, "auto")
+        load_tokenizer(FolderText(tmp_path), "auto")
 
 
 def test_a_config_with_a_tokenizer_keeps_it(tmp_path):
     shutil.copy(resolve("guide") / "tokenizer.json", tmp_path)
-    assert load_tokenizer(tmp_path, "dummy").vocab_size == load_tokenizer(resolve("guide"), "auto").vocab_size
+    assert (
+        load_tokenizer(FolderText(tmp_path), "dummy").vocab_size
+        == load_tokenizer(FolderText(resolve("guide")), "auto").vocab_size
+    )
 
 
 @pytest.mark.parametrize("vocab_size", [None, 0, -1, "300", 1.5, MAX_VOCABULARY + 1, [1] * 1000])
 def test_an_invalid_vocabulary_size_is_rejected(tmp_path, vocab_size):
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": vocab_size}))
     with pytest.raises(ModelRefused, match=r"config\.json: vocab_size is .* an integer between 1 and") as caught:
-        load_tokenizer(tmp_path, "dummy")
+        load_tokenizer(FolderText(tmp_path), "dummy")
     assert len(caught.value.message) < 300
 
 
 def test_a_chat_only_model_continues_a_text_as_its_own_answer():
-    text = TextFrontend.load(ModelConfig(), resolve("guide"))
+    text = TextFrontend.load(ModelConfig(), FolderText(resolve("guide")))
     assert text.is_chat_only
     assert text.chat_prefix("Quire is") == text.chat_template.render([{"role": "user", "content": "Quire is"}])
 
@@ -85,7 +90,7 @@ def test_any_other_model_gets_a_raw_text_unchanged(tmp_path, missing):
         (tmp_path / "generation_config.json").unlink()
     else:
         (tmp_path / "tokenizer_config.json").unlink()
-    assert TextFrontend.load(ModelConfig(), tmp_path).chat_prefix("Quire is") == []
+    assert TextFrontend.load(ModelConfig(), FolderText(tmp_path)).chat_prefix("Quire is") == []
 
 
 @given(st.text(max_size=40))
@@ -106,8 +111,8 @@ def test_the_placeholder_has_as_many_tokens_as_the_model(vocab_size):
 
 
 def test_tokenizer_template_and_named_tokens_of_a_gguf_file(tmp_path):
-    source = GgufFiles.open(tiny_gguf(tmp_path / "m.gguf")).text_source
-    text, folder = TextFrontend.load(ModelConfig(), source), TextFrontend.load(ModelConfig(), tiny())
+    metadata = GgufFiles.open(tiny_gguf(tmp_path / "m.gguf")).metadata
+    text, folder = TextFrontend.load(ModelConfig(), metadata), TextFrontend.load(ModelConfig(), FolderText(tiny()))
     assert text.tokenizer.encode("the lazy dog, \u00fcber <|im_end|>") == folder.tokenizer.encode(
         "the lazy dog, \u00fcber <|im_end|>"
     )
@@ -118,10 +123,10 @@ def test_tokenizer_template_and_named_tokens_of_a_gguf_file(tmp_path):
 
 
 def test_a_template_of_a_gguf_file_that_cannot_be_used_is_rejected_by_the_file(tmp_path):
-    source = GgufFiles.open(tiny_gguf(tmp_path / "m.gguf")).text_source
-    source = GgufMetadata(source.file, {**source.fields, "tokenizer.chat_template": "{% if"})
+    metadata = GgufFiles.open(tiny_gguf(tmp_path / "m.gguf")).metadata
+    metadata = replace(metadata, fields={**metadata.fields, "tokenizer.chat_template": "{% if"})
     with pytest.raises(ModelRefused, match=r"m\.gguf contains no usable chat template"):
-        TextFrontend.load(ModelConfig(), source)
+        TextFrontend.load(ModelConfig(), metadata)
 
 
 def test_the_settings_name_the_parsers():
@@ -131,17 +136,17 @@ def test_the_settings_name_the_parsers():
 
 def test_the_settings_choose_the_parsers(tmp_path):
     folder = write_folder(tmp_path, chat_template="{{ tools }}<tool_call><think></think>")
-    answers = TextFrontend.load(make_config({}).model, folder).answers
+    answers = TextFrontend.load(make_config({}).model, FolderText(folder)).answers
     assert (answers.calls.name, answers.reasoning.name) == ("hermes", "think")
     settings = make_config({"tool_parser": "mistral", "reasoning_parser": "none"}).model
-    answers = TextFrontend.load(settings, folder).answers
+    answers = TextFrontend.load(settings, FolderText(folder)).answers
     assert (answers.calls.name, answers.reasoning) == ("mistral", None)
     assert str(answers) == "calls of tools: mistral, reasoning: none"
 
 
 def test_a_required_answer_of_a_template_that_takes_one_call_is_taken_as_history(tmp_path):
     (write_folder(tmp_path) / "chat_template.jinja").write_text(ONE_CALL)
-    text = TextFrontend.load(ModelConfig(), tmp_path)
+    text = TextFrontend.load(ModelConfig(), FolderText(tmp_path))
     assert text.chat_template is not None and not text.answers.takes_several_calls
     grammar = choose_tools(list(TOOLS), "required", True, text.answers.calls).grammar(text.answers)
     assert grammar is not None and grammar.source.startswith("start: call\n")

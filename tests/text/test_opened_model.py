@@ -1,14 +1,37 @@
 """A model is opened once: its headers are read and its tokenizer is built for server and engine together."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from app.checkpoint import gguf_files
+from app.checkpoint.gguf import gguf_files
 from app.config.settings import make_config
 from app.contract.errors import CannotStart, ModelRefused
 from app.engine.build import build_engine
 from app.text import frontend
 from app.text.opened_model import OpenedModel
+from tests.checkpoints import damaged_copy, tiny
 from tests.gguf_writer import tiny_gguf
+
+ROOT = Path(__file__).resolve().parents[2]
+# Builds an engine, and prints how often each file below the first argument was opened.
+COUNT_OPENS = """
+import json, sys
+from collections import Counter
+from pathlib import Path
+from app.config.settings import make_config
+from app.engine.build import build_engine
+opened = Counter()
+def hear(event, given):
+    if event == "open" and str(given[0]).startswith(sys.argv[1]):
+        opened[Path(given[0]).name] += 1
+sys.addaudithook(hear)
+build_engine(make_config({"model": sys.argv[1], "num_kv_blocks": 8}))
+print(json.dumps(opened))
+"""
 
 
 @pytest.fixture
@@ -41,6 +64,20 @@ def test_an_engine_over_an_opened_model_reads_no_header_and_builds_no_tokenizer(
 def test_an_engine_opens_the_configured_model_itself(tmp_path, counts):
     build_engine(make_config({"model": str(tiny_gguf(tmp_path / "m.gguf")), "num_kv_blocks": 8}))
     assert counts == {"read_header": 1, "load": 1}
+
+
+@pytest.mark.parametrize("kind", ["gguf", "folder"])
+def test_each_file_is_opened_once_and_one_with_weights_again_to_map_them(tmp_path, kind):
+    if kind == "gguf":
+        model, weights = tiny_gguf(tmp_path / "m.gguf"), {"m.gguf": 2}
+        others = ()
+    else:
+        model, weights = damaged_copy(tiny(), tmp_path / "m"), {"model.safetensors": 2}
+        (model / "generation_config.json").write_text("{}")
+        others = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+    done = subprocess.run([sys.executable, "-c", COUNT_OPENS, model], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == weights | dict.fromkeys(others, 1)
 
 
 def test_a_refused_model_loads_nothing_beside_its_header(tmp_path, counts):

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from app.checkpoint.folder import MAX_JSON_BYTES, rejected
-from app.checkpoint.gguf_header import read_header_from
-from app.checkpoint.gguf_rope import LONG_FACTORS, ROPE_FREQS, SHORT_FACTORS
+from app.checkpoint.gguf.gguf_header import read_header_from
+from app.checkpoint.gguf.gguf_rope import LONG_FACTORS, ROPE_FREQS, SHORT_FACTORS
 from app.checkpoint.hub.download import Expected, Open, download, reason_of
 from app.checkpoint.hub.hub_cache import HubName, find_any, snapshot_at, snapshots
 from app.checkpoint.hub.hub_models import DEFAULT_REVISION, Listing, choose_whole, list_files, opener_of

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import torch
 
-from app.checkpoint.spec import ModelSpec
+from app.checkpoint.model_files import ModelFiles
 from app.config.checks import check_device
 from app.config.devices import CPU, CUDA, MIN_DEPENDENT_DRIVER, NO_ROCM, driver_version, resolve_device
 from app.config.settings import Config
@@ -20,7 +20,7 @@ from app.kernels.cpu.library import load_library
 _log = logging.getLogger("quire.engine")
 
 
-def _gpu_backend(config: Config, spec: ModelSpec) -> Backend:
+def _gpu_backend(config: Config, files: ModelFiles) -> Backend:
     if torch.version.hip is not None:
         raise CannotStart(f"No GPU can be used: {NO_ROCM}.")
     if not torch.cuda.is_available():
@@ -37,13 +37,13 @@ def _gpu_backend(config: Config, spec: ModelSpec) -> Backend:
     if driver_version() < MIN_DEPENDENT_DRIVER:
         config = replace(config, model=replace(config.model, dependent_launches=False))
     device = Device(dependent_launches=config.model.dependent_launches)
-    compilation = Precompilation(config, spec, device.capability, [device.num_processors])
-    backend = GpuBackend(config, spec, device, finish_kernels=compilation.finish)
+    compilation = Precompilation(config, files, device.capability, [device.num_processors])
+    backend = GpuBackend(config, files.spec, device, finish_kernels=compilation.finish)
     compilation.start()  # beside the loading of the weights
     return backend
 
 
-def select_backend(config: Config, spec: ModelSpec) -> Backend:
+def select_backend(config: Config, files: ModelFiles) -> Backend:
     """Return the fastest backend that this machine and the settings allow.
 
     Raises:
@@ -52,7 +52,7 @@ def select_backend(config: Config, spec: ModelSpec) -> Backend:
     """
     if resolve_device(config.model.device) == CUDA:
         try:
-            return _gpu_backend(config, spec)
+            return _gpu_backend(config, files)
         except CannotStart as error:
             if config.model.device == CUDA:
                 raise
@@ -62,5 +62,5 @@ def select_backend(config: Config, spec: ModelSpec) -> Backend:
     if library is None:
         if config.model.quantization:
             _log.warning("--quantization saves neither memory nor time without the native kernels.")
-        return EagerBackend(config, spec)
-    return NativeBackend(config, spec, library)
+        return EagerBackend(config, files.spec)
+    return NativeBackend(config, files.spec, library)

@@ -16,9 +16,7 @@ from typing import Any
 
 from jinja2 import TemplateError, TemplateSyntaxError
 
-from app.checkpoint.folder import check_no_pointer, read_json
-from app.checkpoint.gguf_files import GgufMetadata
-from app.config.unicode_text import read_unicode
+from app.checkpoint.text_files import Templates, TextFiles, read_template
 from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.template.message_form import MessageForm
 from app.text.template.spelled_tokens import SpelledTokens, strings, unused_characters
@@ -26,10 +24,8 @@ from app.text.template.template_allowance import MAX_EXPANSION, MAX_EXTRA_CHARS,
 from app.text.template.template_sandbox import compile_template
 from app.text.template.template_trial import Findings, Trial, is_bundled, trial_of
 from app.text.template.turns import AS_GIVEN
-from app.text.tokens.gguf.gguf_tokenizer import chat_templates
 from app.text.tokens.tokenizer import Part, Tokenizer
 
-MAX_TEMPLATE_BYTES = 2**20
 MAX_REASON_CHARS = 200
 
 
@@ -66,19 +62,15 @@ class ChatTemplate:
         self._spelled = SpelledTokens(tokenizer.special_tokens)
 
     @classmethod
-    def load(
-        cls, source: Path | GgufMetadata, tokenizer: Tokenizer, override: Path | None = None
-    ) -> ChatTemplate | None:
+    def load(cls, files: TextFiles, tokenizer: Tokenizer, override: Path | None = None) -> ChatTemplate | None:
         """Return the template in `override`, else the model's, else None. Blocks.
-
-        A folder's is in chat_template.jinja, else in tokenizer_config.json.
 
         Raises:
             ConfigurationError: `override` is missing, too large, or not a valid template.
             ModelRefused: the same for the model's template.
         """
         try:
-            file, text, tool_text = _find_template(source, override)
+            file, text, tool_text = _find_templates(files, override)
         except (OSError, ValueError) as error:
             problem = f"The chat template cannot be read ({error})"
         else:
@@ -182,14 +174,14 @@ class ChatTemplate:
 
 
 @contextmanager
-def trying_templates(source: Path | GgufMetadata, override: Path | None = None) -> Iterator[None]:
+def trying_templates(files: TextFiles, override: Path | None = None) -> Iterator[None]:
     """Start the trials of the templates that `ChatTemplate.load` is to return in this block. Blocks for milliseconds.
 
     So the processes start while the tokenizer is made.
     """
     trials: list[Trial] = []
     with suppress(OSError, ValueError, ModelRefused):  # `load` reports them
-        trials = _trials(*_find_template(source, override))
+        trials = _trials(*_find_templates(files, override))
         for trial in trials:
             trial.begin()
     try:
@@ -204,34 +196,9 @@ def _trials(file: Path, text: str | None, tool_text: str | None) -> list[Trial]:
     return [] if is_bundled(file) else [trial_of(source) for source in (text, tool_text) if source]
 
 
-def _find_template(source: Path | GgufMetadata, override: Path | None) -> tuple[Path, str | None, str | None]:
-    """Return the file of the templates, the template, and the one for chats with tools; None for each it lacks.
-
-    transformers writes further templates into the folder `additional_chat_templates`.
-    """
-    if override is not None:
-        return override, _read(override), None
-    if isinstance(source, GgufMetadata):
-        templates = chat_templates(source.fields)
-        return source.file, templates.get("default"), templates.get("tool_use")
-    file, more = source / "chat_template.jinja", source / "additional_chat_templates/tool_use.jinja"
-    if file.exists():
-        return file, _read(file), _read(more) if more.exists() else None
-    file = source / "tokenizer_config.json"
-    template = read_json(file).get("chat_template") if file.exists() else None
-    named: dict[str, object] = {"default": template}
-    if isinstance(template, list):
-        named = {str(item.get("name")): item.get("template") for item in template if isinstance(item, dict)}
-    default, tool_use = (text if isinstance(text := named.get(name), str) else None for name in ("default", "tool_use"))
-    return file, default, None if default is None else tool_use
-
-
-def _read(file: Path) -> str:
-    if file.stat().st_size > MAX_TEMPLATE_BYTES:
-        raise ValueError(f"{file} is larger than {MAX_TEMPLATE_BYTES} bytes")
-    text = read_unicode(file)
-    check_no_pointer(file, text.encode())
-    return text
+def _find_templates(files: TextFiles, override: Path | None) -> Templates:
+    """Return the template in `override`, else the model's; raises as `TextFiles.templates` does."""
+    return files.templates if override is None else Templates(override, read_template(override))
 
 
 def _normal(message: dict[str, object]) -> dict[str, object]:

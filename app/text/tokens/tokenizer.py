@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import tokenizers
 
-from app.checkpoint.folder import check_no_pointer, read_json
+from app.checkpoint.folder import check_no_pointer
+from app.checkpoint.text_files import FolderText
 from app.contract.admission import too_long
 from app.contract.errors import NOT_OURS, InvalidValue, ModelRefused
 from app.text.tokens.detokenizer import Detokenizer, PieceDetokenizer, ShowingDetokenizer, WindowDetokenizer
@@ -66,15 +67,15 @@ class Tokenizer:
         self._all_pieces = None if rules is None else Pieces(rules, backend.id_to_token)
 
     @classmethod
-    def load(cls, folder: Path) -> Tokenizer:
-        """Read tokenizer.json, tokenizer_config.json and special_tokens_map.json of a model folder. Blocks.
+    def load(cls, text: FolderText) -> Tokenizer:
+        """Read tokenizer.json, tokenizer_config.json and special_tokens_map.json of a model's folder. Blocks.
 
         Raises:
             ModelRefused: a file is missing, too large or damaged; the message names it.
         """
-        file, backend = _read_backend(folder / "tokenizer.json")
-        config = _read_optional(folder / "tokenizer_config.json")
-        named_tokens = _named_tokens(_read_optional(folder / "special_tokens_map.json") | config)
+        file, backend = _read_backend(text.folder / "tokenizer.json")
+        config = text.read("tokenizer_config.json")
+        named_tokens = _named_tokens(text.read("special_tokens_map.json") | config)
         source = TokenizerSource(file, named_tokens, [*named_tokens.values(), *_extra_tokens(config)])
         _complete(backend, source)
         return cls(backend, named_tokens, source)
@@ -254,10 +255,6 @@ def _read_backend(file: Path) -> tuple[bytes, tokenizers.Tokenizer]:
         raise ModelRefused(
             f"{file} is damaged ({str(error)[:200]}); download the model again.", param="model"
         ) from None
-
-
-def _read_optional(file: Path) -> dict[str, Any]:
-    return read_json(file) if file.exists() else {}
 
 
 def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from app.checkpoint.gguf_files import GgufFiles
+from app.checkpoint.gguf.gguf_files import GgufFiles
 from app.checkpoint.hub import smollm2
 from app.runtime.cores import num_cores
 from benchmarks.cpu.gguf.cells import QWEN3, QWEN3_CONFIG, SMOLLM2, SOURCE

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.checkpoint.gguf_files import GgufFiles
+from app.checkpoint.gguf.gguf_files import GgufFiles
 from benchmarks.cpu.cells import KV_CACHE_BYTES, OURS, draw_prompts
 from benchmarks.cpu.gguf.cells import LOADS, MAX_MODEL_LEN, SETS, Load
 from benchmarks.cpu.sides import PEERS, BatchedBench

@@ -34,7 +34,7 @@ def test_decode_rates_exclude_the_first_token():
 @pytest.mark.parametrize("shape", SHAPES)
 def test_weight_bytes_are_those_of_all_matrices(shape, tmp_path):
     folder = write_shape(shape, tmp_path)
-    _, spec = inspect(make_config({"model": str(folder), "load_format": "dummy"}).model)
+    spec = inspect(make_config({"model": str(folder), "load_format": "dummy"}).model).spec
     matrices = sum(prod(size) for size in spec.tensor_shapes().values() if len(size) == 2)
     assert weight_bytes(shape, "bf16") == 2 * matrices
     assert kv_token_bytes(shape) == 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * 2

@@ -18,9 +18,9 @@ TOKENS = list(range(2, 200, 3))
 def test_rescaled_weights_compute_the_same_from_other_numbers(architecture):
     """Qwen2 has biases of values, Qwen3 norms of queries and keys; in all of them two heads share keys and values."""
     settings = {"model": str(tiny(architecture)), "dtype": "float32"}
-    files, spec = inspect(make_config(settings).model)
-    weights = read_weights(files, spec)
-    changed = rescaled(weights, spec)
+    files = inspect(make_config(settings).model)
+    weights = read_weights(files)
+    changed = rescaled(weights, files.spec)
     found, expected = (ScoredModel(settings, MemorySource(each)).logits(TOKENS) for each in (changed, weights))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(expected, ScoredModel(settings).logits(TOKENS), rtol=0, atol=0)
@@ -31,16 +31,17 @@ def test_rescaled_weights_compute_the_same_from_other_numbers(architecture):
 
 
 def test_a_seed_always_gives_the_same_factors():
-    files, spec = inspect(make_config({"model": str(tiny())}).model)
-    weights, name = read_weights(files, spec), "model.layers.1.mlp.down_proj.weight"
+    files = inspect(make_config({"model": str(tiny())}).model)
+    spec = files.spec
+    weights, name = read_weights(files), "model.layers.1.mlp.down_proj.weight"
     first, second, other = (rescaled(weights, spec, seed)[name] for seed in (0, 0, 1))
     assert torch.equal(first, second) and not torch.equal(first, other)
 
 
 def test_weights_that_are_rescaled_in_one_place_only_compute_something_else():
     settings = {"model": str(tiny()), "dtype": "float32"}
-    files, spec = inspect(make_config(settings).model)
-    weights = read_weights(files, spec)
-    wrong = weights | {"model.norm.weight": rescaled(weights, spec)["model.layers.0.input_layernorm.weight"]}
+    files = inspect(make_config(settings).model)
+    weights = read_weights(files)
+    wrong = weights | {"model.norm.weight": rescaled(weights, files.spec)["model.layers.0.input_layernorm.weight"]}
     found, expected = (ScoredModel(settings, MemorySource(each)).logits(TOKENS) for each in (wrong, weights))
     assert float((found - expected).abs().max()) > 0.1

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoint.gguf_spec import read_gguf_spec
 from app.checkpoint.hub.hub_cache import HubName
 from app.checkpoint.hub.hub_headers import fetch_headers, find_downloaded
 from app.checkpoint.hub.hub_models import find_or_pull
-from app.checkpoint.inspection import open_files
+from app.checkpoint.inspection import inspect_at
+from app.checkpoint.spec import ModelSpec
+from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused, Unreachable
 from tests.checkpoint.hub.fake_hub import FakeHub, FakeRepo, digest
 from tests.checkpoint.hub.hub_fixtures import NEW, hub
@@ -27,6 +28,11 @@ def put(hub: FakeHub, *files: Path) -> None:
     hub.repos[GGUF.repo] = FakeRepo({file.name: file.read_bytes() for file in files})
 
 
+def spec_of(file: Path) -> ModelSpec:
+    """The spec of a GGUF file."""
+    return inspect_at(file, ModelConfig()).spec
+
+
 def test_of_a_checkpoint_only_configurations_are_downloaded(hub: FakeHub, tmp_path: Path):
     folder = fetch_headers(HubName("owner/tiny"), None, tmp_path)
     assert [file.name for file in folder.iterdir()] == ["config.json"]
@@ -41,7 +47,7 @@ def test_of_a_gguf_file_only_the_header_is_downloaded(hub: FakeHub, tmp_path: Pa
     found = fetch_headers(GGUF, None, tmp_path / "plan")
     assert found.stat().st_size == file.stat().st_size > 8 * 2**20
     assert found.stat().st_blocks * 512 <= 2 * 2**20, "the header is read in steps of 1 MiB"
-    assert read_gguf_spec(open_files(found)) == read_gguf_spec(open_files(file))
+    assert spec_of(found) == spec_of(file)
 
 
 def test_all_parts_of_a_split_file_have_their_headers(hub: FakeHub, tmp_path: Path):
@@ -57,9 +63,7 @@ def test_all_parts_of_a_split_file_have_their_headers(hub: FakeHub, tmp_path: Pa
         for number in range(3)
     ]
     put(hub, *parts)
-    assert read_gguf_spec(open_files(fetch_headers(GGUF, None, tmp_path / "plan"))) == read_gguf_spec(
-        open_files(parts[0])
-    )
+    assert spec_of(fetch_headers(GGUF, None, tmp_path / "plan")) == spec_of(parts[0])
 
 
 def test_divisors_of_the_frequencies_are_downloaded_wherever_they_are(hub: FakeHub, tmp_path: Path):
@@ -67,8 +71,8 @@ def test_divisors_of_the_frequencies_are_downloaded_wherever_they_are(hub: FakeH
     fields = GGUF_MODELS["Phi3"] | {"hidden_size": 512, "intermediate_size": 2048}
     file = tiny_gguf(tmp_path / "m.gguf", "Phi3", **fields)
     put(hub, file)
-    found = read_gguf_spec(open_files(fetch_headers(GGUF, None, tmp_path / "plan")))
-    assert found == read_gguf_spec(open_files(file))
+    found = spec_of(fetch_headers(GGUF, None, tmp_path / "plan"))
+    assert found == spec_of(file)
     ranges = [headers.get("range") for headers in hub.sent("GET", digest("m.gguf", file.read_bytes()))]
     assert ranges[0] is None and len(ranges) == 3 and all(ranges[1:])
 

@@ -37,5 +37,5 @@ def test_first_returns_a_load_of_the_first_requests():
 def test_every_shape_can_be_served(tmp_path):
     for name in SHAPES:
         folder = write_shape(name, tmp_path)
-        _, spec = inspect(make_config({"model": str(folder), "load_format": "dummy"}).model)
+        spec = inspect(make_config({"model": str(folder), "load_format": "dummy"}).model).spec
         assert json.loads((folder / "config.json").read_text())["vocab_size"] == spec.vocab_size

@@ -31,7 +31,8 @@ from app.kernels.cpu.packers import PanelPacker
 from app.kernels.cpu.records import Code
 from app.kernels.ops import LinearWeight
 from app.models.decoder import Arena, Decoder
-from app.models.loader import SafetensorsSource, load_weights
+from app.models.file_source import FileSource
+from app.models.loader import load_weights
 from app.models.rope import rope_tables
 from app.models.weights import DecoderWeights, Packer
 from tests.checkpoints import tiny
@@ -119,9 +120,10 @@ def config_of(name: str, dtype: str, quantization: str | None, kv_cache_dtype: s
 
 @cache
 def weights_of(name: str, dtype: str, quantization: str | None, *, is_packed: bool) -> DecoderWeights:
-    checkpoint, spec = inspect(config_of(name, dtype, quantization).model)
+    files = inspect(config_of(name, dtype, quantization).model)
+    spec = files.spec
     packer: Packer = PanelPacker(quantization) if is_packed else UnpackedPacker(quantization)
-    with SafetensorsSource(checkpoint) as source:
+    with FileSource(files) as source:
         return load_weights(spec, source, packer=packer)
 
 
@@ -138,7 +140,7 @@ class Model:
         kv_cache_dtype: str = "auto",
     ) -> None:
         config = config_of(name, dtype, quantization, kv_cache_dtype)
-        _, self.spec = inspect(config.model)
+        self.spec = inspect(config.model).spec
         backend = NativeBackend(config, self.spec, library)
         weights = weights_of(name, dtype, quantization, is_packed=form != "reference")
         layout = backend.kv_layout()

@@ -13,7 +13,7 @@ from app.kernels.cpu.library import NativeLibrary, load_library
 from app.kernels.cpu.packing import BLOCK_TYPES, PackedLinear, allocate_aligned, pack, pack_groups
 from app.kernels.cpu.records import Type
 from app.kernels.ops import GroupedWeight, LinearWeight
-from app.models.gguf_blocks import decode
+from app.models.gguf.gguf_blocks import decode
 from tests.gguf_blocks import GROUPED, random_blocks
 from tests.kernels.cpu.split_blocks import split_blocks
 

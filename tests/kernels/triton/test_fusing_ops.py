@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hf_config import read_model
+from app.checkpoint.inspection import inspect
+from app.config.settings import ModelConfig
 from app.kernels.ops import LinearWeight, Ops, PagedBatch
 from app.kernels.triton import fusing_ops
 from app.kernels.triton.attention.paged_attention import PagedAttention
@@ -18,7 +18,8 @@ from app.kernels.triton.fusing_ops import FusingOps
 from app.kernels.triton.layers import matvec
 from app.kernels.triton.triton_ops import CublasProducts, TritonOps
 from app.models.decoder import Arena, Decoder
-from app.models.loader import SafetensorsSource, load_weights
+from app.models.file_source import FileSource
+from app.models.loader import load_weights
 from app.models.rope import rope_tables
 from tests.checkpoints import tiny
 from tests.kernels.batches import Heads, noise
@@ -36,9 +37,9 @@ class DecoderSetup:
     def __init__(
         self, num_rows: int, architecture: str = "Qwen3", folder: Path | None = None, **fields: object
     ) -> None:
-        checkpoint, self.spec = read_model(Checkpoint.open(folder or tiny(architecture, **fields)))
-        spec = self.spec
-        with SafetensorsSource(checkpoint) as source:
+        files = inspect(ModelConfig(model=str(folder or tiny(architecture, **fields))))
+        spec = self.spec = files.spec
+        with FileSource(files) as source:
             self.weights = load_weights(
                 spec,
                 source,

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.checkpoint.text_files import FolderText
 from app.contract.errors import InvalidValue, RequestError
 from app.text.calls.tools import (
     MAX_DEPTH,
@@ -133,7 +134,7 @@ def test_the_template_for_tools_is_used_with_tools(tmp_path, place):
         (folder / "chat_template.jinja").write_text(templates["default"])
         (folder / "additional_chat_templates").mkdir()
         (folder / "additional_chat_templates/tool_use.jinja").write_text(templates["tool_use"])
-    template = ChatTemplate.load(folder, Tokenizer.load(folder))
+    template = ChatTemplate.load(FolderText(folder), Tokenizer.load(FolderText(folder)))
     assert template.render_text([USER]) == "plain"
     assert template.render_text([USER], RenderOptions(tools=[TOOL])) == "with 1 tools"
 

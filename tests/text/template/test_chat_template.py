@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.checkpoint import text_files
+from app.checkpoint.text_files import FolderText
 from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.template import chat_template, spelled_tokens
 from app.text.template.chat_template import ChatTemplate, RenderOptions
@@ -41,7 +43,7 @@ def pairs(tmp_path_factory):
     for name, source in TEMPLATES.items():
         for kind in ("byte_level", "sentencepiece", "metaspace"):
             folder = write_folder(tmp_path_factory.mktemp(kind), kind, chat_template=source)
-            made[name, kind] = ChatTemplate.load(folder, Tokenizer.load(folder)), oracle(folder)
+            made[name, kind] = ChatTemplate.load(FolderText(folder), Tokenizer.load(FolderText(folder))), oracle(folder)
     return made
 
 
@@ -175,12 +177,12 @@ def test_template_helpers_are_those_of_transformers():
 
 def test_a_template_file_overrides_the_configuration_and_an_option_both(tmp_path):
     write_folder(tmp_path, chat_template="config")
-    tokenizer = Tokenizer.load(tmp_path)
+    tokenizer = Tokenizer.load(FolderText(tmp_path))
     given_file = tmp_path / "given.txt"
     given_file.write_text("given")
 
     def text(override=None):
-        return tokenizer.decode(ChatTemplate.load(tmp_path, tokenizer, override).render(user("")))
+        return tokenizer.decode(ChatTemplate.load(FolderText(tmp_path), tokenizer, override).render(user("")))
 
     assert text() == "config"
     (tmp_path / "chat_template.jinja").write_text("file")
@@ -198,25 +200,25 @@ def test_a_template_file_overrides_the_configuration_and_an_option_both(tmp_path
 ])  # fmt: skip
 def test_of_several_templates_the_default_is_used(tmp_path, named, expected):
     write_folder(tmp_path, chat_template=named)
-    tokenizer = Tokenizer.load(tmp_path)
-    template = ChatTemplate.load(tmp_path, tokenizer)
+    tokenizer = Tokenizer.load(FolderText(tmp_path))
+    template = ChatTemplate.load(FolderText(tmp_path), tokenizer)
     assert (None if template is None else tokenizer.decode(template.render(user("")))) == expected
 
 
 def test_a_folder_without_a_configuration_has_no_template(tmp_path):
-    assert ChatTemplate.load(tmp_path, toy("byte_level")[0]) is None
+    assert ChatTemplate.load(FolderText(tmp_path), toy("byte_level")[0]) is None
 
 
 @pytest.mark.parametrize("content", [b"{% for %}", b"\xff", b"x" * 100])
 def test_a_damaged_template_is_rejected_with_advice(tmp_path, monkeypatch, content):
-    monkeypatch.setattr(chat_template, "MAX_TEMPLATE_BYTES", 99)
+    monkeypatch.setattr(text_files, "MAX_TEMPLATE_BYTES", 99)
     file = tmp_path / "chat_template.jinja"
     file.write_bytes(content)
     tokenizer, _ = toy("byte_level")
     with pytest.raises(ModelRefused, match="--chat-template FILE"):
-        ChatTemplate.load(tmp_path, tokenizer)
+        ChatTemplate.load(FolderText(tmp_path), tokenizer)
     with pytest.raises(ConfigurationError, match="--chat-template FILE") as caught:
-        ChatTemplate.load(tmp_path, tokenizer, file)
+        ChatTemplate.load(FolderText(tmp_path), tokenizer, file)
     assert not isinstance(caught.value, ModelRefused)
 
 
@@ -230,19 +232,19 @@ def test_a_template_that_is_nested_too_deeply_is_rejected(tmp_path, source):
     file = tmp_path / "chat_template.jinja"
     file.write_text(source)
     with pytest.raises(ModelRefused, match=r"chat_template\.jinja contains no usable .*nested too deeply"):
-        ChatTemplate.load(tmp_path, toy("byte_level")[0])
+        ChatTemplate.load(FolderText(tmp_path), toy("byte_level")[0])
 
 
 def test_an_error_quotes_little_of_a_template(tmp_path):
     (tmp_path / "chat_template.jinja").write_text("{% " + "x" * 10_000 + " %}")
     with pytest.raises(ModelRefused, match="line 1") as caught:
-        ChatTemplate.load(tmp_path, toy("byte_level")[0])
+        ChatTemplate.load(FolderText(tmp_path), toy("byte_level")[0])
     assert len(caught.value.message) < 1000
 
 
 def test_a_missing_override_is_rejected(tmp_path):
     with pytest.raises(ConfigurationError, match="nowhere"):
-        ChatTemplate.load(tmp_path, toy("byte_level")[0], tmp_path / "nowhere")
+        ChatTemplate.load(FolderText(tmp_path), toy("byte_level")[0], tmp_path / "nowhere")
 
 
 @given(
@@ -261,9 +263,9 @@ def test_the_pattern_for_special_tokens_finds_the_longest_at_each_position(words
 
 def test_a_pointer_of_git_lfs_is_no_template(tmp_path):
     write_folder(tmp_path)
-    tokenizer = Tokenizer.load(tmp_path)
+    tokenizer = Tokenizer.load(FolderText(tmp_path))
     file = tmp_path / "chat_template.jinja"
     file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     for override in (None, file):
         with pytest.raises(ModelRefused, match="git lfs pull"):
-            ChatTemplate.load(tmp_path, tokenizer, override)
+            ChatTemplate.load(FolderText(tmp_path), tokenizer, override)

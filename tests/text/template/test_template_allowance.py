@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from app.checkpoint.text_files import FolderText
 from app.contract.errors import InvalidValue, ModelRefused
 from app.text.template import chat_template, template_allowance, template_trial
 from app.text.template.chat_template import ChatTemplate
@@ -145,7 +146,7 @@ def test_a_long_conversation_is_within_the_allowance_of_a_template():
 def test_a_model_with_an_expensive_template_is_rejected_when_loaded(tmp_path, name):
     (tmp_path / "chat_template.jinja").write_text(HOSTILE[name])
     with pytest.raises(ModelRefused, match="no usable chat template"):
-        ChatTemplate.load(tmp_path, toy("byte_level")[0])
+        ChatTemplate.load(FolderText(tmp_path), toy("byte_level")[0])
 
 
 def test_the_trial_process_of_a_template_has_limits_of_time_and_memory(monkeypatch):
@@ -179,7 +180,7 @@ def test_a_trial_may_begin_before_its_result_is_wanted():
 def test_a_trial_that_nobody_waits_for_is_ended(tmp_path):
     (tmp_path / "chat_template.jinja").write_text("{{ messages }} of one test")
     trial = template_trial.trial_of("{{ messages }} of one test")
-    with pytest.raises(ZeroDivisionError), chat_template.trying_templates(tmp_path):
+    with pytest.raises(ZeroDivisionError), chat_template.trying_templates(FolderText(tmp_path)):
         child = trial._child
         raise ZeroDivisionError
     assert child is not None and child.returncode < 0 and trial._child is None
@@ -187,14 +188,14 @@ def test_a_trial_that_nobody_waits_for_is_ended(tmp_path):
 
 
 def test_errors_of_templates_are_left_to_the_loading(tmp_path):
-    with chat_template.trying_templates(tmp_path, tmp_path / "nowhere"):
+    with chat_template.trying_templates(FolderText(tmp_path), tmp_path / "nowhere"):
         pass
 
 
 def test_the_embedded_model_needs_no_trial(monkeypatch):
     monkeypatch.setattr(chat_template, "trial_of", None)
     folder = GUIDE.parent
-    assert ChatTemplate.load(folder, Tokenizer.load(folder))
+    assert ChatTemplate.load(FolderText(folder), Tokenizer.load(FolderText(folder)))
 
 
 @pytest.mark.parametrize(

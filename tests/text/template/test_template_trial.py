@@ -2,6 +2,7 @@
 
 import pytest
 
+from app.checkpoint.text_files import FolderText
 from app.text.template.chat_template import ChatTemplate
 from app.text.template.template_trial import SAMPLES, SWITCHES, TOOLS, Findings, Trial, with_calls
 from tests.text.templates import CHATML, FIRST_CALL, GRANITE, LFM2, LLAMA_3, MISTRAL, ONE_CALL, PYTHONIC
@@ -26,7 +27,7 @@ def test_other_templates_take_several_calls(source):
 
 def test_a_loaded_template_knows_what_its_trial_has_found(tmp_path):
     (tmp_path / "chat_template.jinja").write_text(ONE_CALL)
-    template = ChatTemplate.load(tmp_path, toy("byte_level")[0])
+    template = ChatTemplate.load(FolderText(tmp_path), toy("byte_level")[0])
     assert template is not None and not template.findings.takes_several_calls
 
 
@@ -34,7 +35,7 @@ def test_the_template_for_tools_decides(tmp_path):
     (tmp_path / "chat_template.jinja").write_text(CHATML)
     (tmp_path / "additional_chat_templates").mkdir()
     (tmp_path / "additional_chat_templates/tool_use.jinja").write_text(ONE_CALL)
-    template = ChatTemplate.load(tmp_path, toy("byte_level")[0])
+    template = ChatTemplate.load(FolderText(tmp_path), toy("byte_level")[0])
     assert template is not None and not template.findings.takes_several_calls
 
 

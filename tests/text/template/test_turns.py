@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.checkpoint.text_files import FolderText
 from app.text.template import template_trial
 from app.text.template.chat_template import ChatTemplate, RenderOptions
 from app.text.template.template_trial import Findings, Trial
@@ -104,7 +105,7 @@ def test_what_a_template_takes_is_rendered_as_before(tmp_path, name, roles):
 def test_the_trial_of_a_template_that_is_loaded_decides(tmp_path):
     for name in ("GEMMA_3", "LLAMA_3"):
         (tmp_path / "chat_template.jinja").write_text(getattr(templates, name))
-        template = ChatTemplate.load(tmp_path, toy("byte_level")[0])
+        template = ChatTemplate.load(FolderText(tmp_path), toy("byte_level")[0])
         assert template is not None and template.findings.turns == TAKEN[name]
         assert Trial(getattr(templates, name)).findings().turns == TAKEN[name]
 
@@ -113,7 +114,7 @@ def test_the_template_for_tools_has_its_own(tmp_path):
     (tmp_path / "chat_template.jinja").write_text(templates.LLAMA_3)
     (tmp_path / "additional_chat_templates").mkdir()
     (tmp_path / "additional_chat_templates/tool_use.jinja").write_text("{{ tools }}" + templates.GEMMA_3)
-    template = ChatTemplate.load(tmp_path, toy("byte_level")[0])
+    template = ChatTemplate.load(FolderText(tmp_path), toy("byte_level")[0])
     assert template is not None
     tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
     assert "<1>\n\n<2>" in template.render_text(chat("suu"), RenderOptions(tools=[tool]))

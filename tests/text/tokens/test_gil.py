@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from app.checkpoint.text_files import FolderText
 from app.contract.errors import ContextLengthExceeded
 from app.text.template.chat_template import ChatTemplate
 from app.text.tokens.tokenizer import COUNT_CHARS, Tokenizer
@@ -22,12 +23,12 @@ ENOUGH = 50
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return Tokenizer.load(real_size("long"))
+    return Tokenizer.load(FolderText(real_size("long")))
 
 
 @pytest.fixture(scope="module")
 def template(tokenizer):
-    return ChatTemplate.load(real_size("long"), tokenizer)
+    return ChatTemplate.load(FolderText(real_size("long")), tokenizer)
 
 
 def turns_beside(call: Callable[[], object]) -> int:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 
+from app.checkpoint.text_files import FolderText
 from app.contract.errors import InvalidValue, ModelRefused
 from app.text.tokens import tokenizer as tokenizer_module
 from app.text.tokens.tokenizer import Part, Tokenizer
@@ -22,7 +23,7 @@ TEXT = "Hello <s>world</s>, the dog sleeps.<think> 🙂 é\u0301  two\n\n<|im_st
 @pytest.mark.parametrize("config", [{}, {"add_bos_token": True, "add_eos_token": True}, {"add_bos_token": False}])
 def test_ids_are_those_of_transformers(tmp_path, kind, config):
     write_folder(tmp_path, kind, **config)
-    ours, theirs = Tokenizer.load(tmp_path), oracle(tmp_path)
+    ours, theirs = Tokenizer.load(FolderText(tmp_path)), oracle(tmp_path)
     for text in (TEXT, "", " ", "the dog"):
         assert ours.encode(text) == theirs.encode(text)
         assert ours.encode(text, add_special_tokens=False) == theirs.encode(text, add_special_tokens=False)
@@ -35,7 +36,7 @@ def test_the_post_processor_is_used_and_stored_padding_and_truncation_are_not(tm
     backend.enable_padding(length=64)
     backend.enable_truncation(3)
     backend.save(str(tmp_path / "tokenizer.json"))
-    ours, theirs = Tokenizer.load(tmp_path), oracle(tmp_path)
+    ours, theirs = Tokenizer.load(FolderText(tmp_path)), oracle(tmp_path)
     assert ours.encode("the dog sleeps") == theirs.encode("the dog sleeps", truncation=False)
     assert ours.encode("the dog sleeps")[0] == ours.special_tokens["<s>"]
 
@@ -69,7 +70,7 @@ def test_ids_outside_the_vocabulary_are_empty(kind):
 
 def test_named_tokens_come_from_the_configuration(tmp_path):
     write_folder(tmp_path, pad_token={"content": "<|pad|>", "lstrip": False}, unk_token=None)
-    ours = Tokenizer.load(tmp_path)
+    ours = Tokenizer.load(FolderText(tmp_path))
     assert ours.eos_token_id == ours.special_tokens["</s>"]
     assert ours.named_tokens == {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<|pad|>"}
     assert set(ours.special_tokens) == set(SPECIAL)
@@ -80,13 +81,13 @@ def test_special_tokens_map_is_used_if_the_configuration_names_no_token(tmp_path
     write_folder(tmp_path)
     (tmp_path / "tokenizer_config.json").unlink()
     (tmp_path / "special_tokens_map.json").write_text('{"eos_token": "<|im_end|>"}')
-    ours = Tokenizer.load(tmp_path)
+    ours = Tokenizer.load(FolderText(tmp_path))
     assert ours.eos_token_id == ours.special_tokens["<|im_end|>"]
 
 
 def test_special_tokens_of_the_configuration_add_no_text(tmp_path):
     write_folder(tmp_path, eos_token="e", additional_special_tokens=["<think>", "not in the vocabulary"])
-    ours, theirs = Tokenizer.load(tmp_path), oracle(tmp_path)
+    ours, theirs = Tokenizer.load(FolderText(tmp_path)), oracle(tmp_path)
     token_ids = [ours.eos_token_id, *ours.encode("the <think>dog")]
     assert ours.eos_token_id == theirs.eos_token_id
     assert ours.decode(token_ids) == "th dog"
@@ -96,7 +97,7 @@ def test_special_tokens_of_the_configuration_add_no_text(tmp_path):
 def test_another_process_makes_the_tokenizer_of_a_folder_from_its_file(tmp_path):
     """As it was read, for a large one takes long to write; what the configuration says goes with it."""
     folder = write_folder(tmp_path, additional_special_tokens=["<think>"])
-    tokenizer = Tokenizer.load(folder)
+    tokenizer = Tokenizer.load(FolderText(folder))
     assert tokenizer.read_source().file == (folder / "tokenizer.json").read_bytes()
     other = Tokenizer.from_source(tokenizer.read_source())
     assert other.special_tokens == tokenizer.special_tokens and "<think>" in other.special_tokens
@@ -131,7 +132,7 @@ def test_a_literal_part_that_can_only_be_a_special_token_is_rejected():
 def test_a_damaged_file_is_rejected_by_name(tmp_path, content):
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(ModelRefused, match=r"tokenizer\.json.*download"):
-        Tokenizer.load(tmp_path)
+        Tokenizer.load(FolderText(tmp_path))
 
 
 def test_a_file_that_makes_the_library_panic_is_rejected_by_name(tmp_path, monkeypatch):
@@ -149,31 +150,31 @@ def test_a_file_that_makes_the_library_panic_is_rejected_by_name(tmp_path, monke
     write_folder(tmp_path)
     monkeypatch.setattr(tokenizer_module.tokenizers, "Tokenizer", Library)
     with pytest.raises(ModelRefused, match=r"tokenizer\.json is damaged \(index out of bounds\)"):
-        Tokenizer.load(tmp_path)
+        Tokenizer.load(FolderText(tmp_path))
 
 
 def test_a_missing_file_is_rejected_with_advice(tmp_path):
     with pytest.raises(ModelRefused, match=r"no tokenizer\.json.*save_pretrained"):
-        Tokenizer.load(tmp_path)
+        Tokenizer.load(FolderText(tmp_path))
 
 
 def test_a_folder_instead_of_the_file_is_rejected(tmp_path):
     (tmp_path / "tokenizer.json").mkdir()
     with pytest.raises(ModelRefused, match="Cannot read"):
-        Tokenizer.load(tmp_path)
+        Tokenizer.load(FolderText(tmp_path))
 
 
 def test_a_file_over_the_limit_is_rejected_unread(tmp_path, monkeypatch):
     monkeypatch.setattr(tokenizer_module, "MAX_TOKENIZER_BYTES", 100)
     with pytest.raises(ModelRefused, match="larger than 100 bytes"):
-        Tokenizer.load(write_folder(tmp_path))
+        Tokenizer.load(FolderText(write_folder(tmp_path)))
 
 
 def test_a_damaged_configuration_is_rejected_by_name(tmp_path):
     write_folder(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("{")
     with pytest.raises(ModelRefused, match=r"tokenizer_config\.json"):
-        Tokenizer.load(tmp_path)
+        Tokenizer.load(FolderText(tmp_path))
 
 
 def test_threads_share_one_tokenizer():
@@ -205,4 +206,4 @@ def test_a_pointer_of_git_lfs_is_no_tokenizer(tmp_path):
     write_folder(tmp_path)
     (tmp_path / "tokenizer.json").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     with pytest.raises(ModelRefused, match=r"tokenizer\.json is only a pointer .*git lfs pull"):
-        Tokenizer.load(tmp_path)
+        Tokenizer.load(FolderText(tmp_path))

@@ -27,7 +27,7 @@ MAX_CHARS = 500  # of an error, so that a line goes through a pipe in one piece
 def find(job: dict[str, Any]) -> Specializations:
     """Return all that a job's model launches, on GPUs of one compute capability with any of these processor counts."""
     config = make_config(job["settings"])
-    _, spec = inspect(config.model)
+    spec = inspect(config.model).spec
     capability = tuple(job["capability"])
     specializations = Specializations(capability)
     with specializations:

@@ -24,11 +24,11 @@ from typing import IO, Any
 
 from tqdm import tqdm
 
-from app.checkpoint.inspection import open_files
+from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.names import resolve
 from app.checkpoint.spec import ModelSpec
 from app.config.settings import Config
-from app.contract.errors import CannotStart, ModelRefused
+from app.contract.errors import CannotStart
 from app.kernels.triton import specializations
 from app.kernels.triton.c_compiler import check_c_compiler
 from app.models.kv_scales import has_kv_scales
@@ -57,16 +57,16 @@ class Precompilation:
     """
 
     def __init__(
-        self, config: Config, spec: ModelSpec, capability: tuple[int, int], num_processors: Sequence[int]
+        self, config: Config, files: ModelFiles, capability: tuple[int, int], num_processors: Sequence[int]
     ) -> None:
         specializations.fix_cache_keys()  # this process will look for what others compile
         self._job = {
             "settings": _settings(config),
             "capability": capability,
             "num_processors": list(num_processors),
-            "calibrates": calibrates(config, spec),
+            "calibrates": calibrates(config, files),
         }
-        self._notes = [_note(self._job, spec, count) for count in num_processors]
+        self._notes = [_note(self._job, files.spec, count) for count in num_processors]
         self._workers: list[subprocess.Popen[bytes]] = []
         self._lines: IO[bytes] | None = None
         self.num_workers = min(MAX_WORKERS, num_cores())
@@ -142,17 +142,9 @@ class Precompilation:
         return lines[-1].strip() if lines else "it wrote no error"
 
 
-def calibrates(config: Config, spec: ModelSpec) -> bool:
-    """Return whether a start calibrates the scales of an FP8 cache: the checkpoint contains none, or is not there."""
-    if config.cache.kv_cache_dtype != "fp8":
-        return False
-    if config.model.load_format == "dummy":
-        return True
-    try:
-        files = open_files(resolve(config.model.model, config.model.revision))
-    except ModelRefused:  # `quire warm` needs config.json only
-        return True
-    return not has_kv_scales(files, spec)
+def calibrates(config: Config, files: ModelFiles) -> bool:
+    """Return whether a start calibrates the scales of an FP8 cache: the files contain none, or are not there."""
+    return config.cache.kv_cache_dtype == "fp8" and not has_kv_scales(files)
 
 
 def _settings(config: Config) -> dict[str, Any]:

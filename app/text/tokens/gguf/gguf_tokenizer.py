@@ -1,4 +1,4 @@
-"""Builds a tokenizer and finds the chat templates from the metadata of a GGUF file.
+"""Builds a tokenizer from the metadata of a GGUF file.
 
 Two kinds (`tokenizer.ggml.model`): `gpt2` is byte-level BPE with merges, whose words `tokenizer.ggml.pre` names a rule
 for; `llama` is sentencepiece BPE by score, with a token for each byte. The ids are those of the models' tokenizer.json
@@ -19,8 +19,6 @@ from app.text.tokens.gguf.gguf_pre_tokenizers import PRE_TYPES
 from app.text.tokens.gguf.gguf_vocabulary import PREFIX, TokenType, Vocabulary, damaged, read_flag, read_vocabulary
 from app.text.tokens.tokenizer import Tokenizer
 
-TEMPLATE_KEY = "tokenizer.chat_template"
-MAX_TEMPLATES = 64
 # Special tokens of Phi 3 that keep the spaces after them; all others drop them.
 _PHI_3_KEEPING = {"<unk>", "<s>", "<|endoftext|>"}
 
@@ -46,28 +44,6 @@ def load(metadata: Mapping[str, object]) -> Tokenizer:
     except BaseException as error:  # `tokenizers` has no specific errors, and its panics are not Exceptions
         reason = " ".join(str(error).split())[:100]
         raise damaged("tokens", f"cannot be used ({reason})") from None
-
-
-def chat_templates(metadata: Mapping[str, object]) -> dict[str, str]:
-    """Return the chat templates by name; the one that is used without a name is "default".
-
-    Raises:
-        ModelRefused: a template is not a text, or there are too many.
-    """
-    keys = [key for key in metadata if key == TEMPLATE_KEY or key.startswith(f"{TEMPLATE_KEY}.")]
-    if len(keys) > MAX_TEMPLATES:
-        raise ModelRefused(
-            f"The GGUF file has {len(keys)} chat templates; at most {MAX_TEMPLATES} are allowed.", param="model"
-        )
-    found: dict[str, str] = {}
-    for key in keys:
-        template = metadata[key]
-        if not isinstance(template, str):
-            raise ModelRefused(
-                f"{key:.80} is not a text; choose a template with --chat-template FILE.", param="model"
-            )  # fmt: skip
-        found[key[len(TEMPLATE_KEY) + 1 :] or "default"] = template
-    return found
 
 
 def _byte_level(metadata: Mapping[str, object], vocabulary: Vocabulary) -> tokenizers.Tokenizer:

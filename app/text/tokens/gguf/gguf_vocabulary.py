@@ -8,7 +8,7 @@ from enum import IntEnum
 from math import isfinite
 from typing import Any
 
-from app.checkpoint.gguf_spec import END_IDS, MAX_VOCABULARY
+from app.checkpoint.gguf.gguf_spec import END_IDS, MAX_VOCABULARY
 from app.contract.errors import ModelRefused
 
 PREFIX = "tokenizer.ggml."

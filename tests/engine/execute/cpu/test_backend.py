@@ -10,7 +10,7 @@ import torch
 
 from app import LLM, SamplingParams
 from app.checkpoint.inspection import inspect
-from app.checkpoint.spec import ModelSpec
+from app.checkpoint.model_files import ModelFiles
 from app.config.settings import Config, make_config
 from app.contract.errors import CannotStart, ConfigurationError
 from app.engine.execute import selection
@@ -28,10 +28,10 @@ needs_kernels = pytest.mark.skipif(load_library() is None, reason="no native ker
 PROMPTS = ["the quick brown fox", "blocks, slots", "über 猫"]
 
 
-def model(**given: object) -> tuple[Config, ModelSpec]:
-    """The settings and the spec of a tiny model."""
+def model(**given: object) -> tuple[Config, ModelFiles]:
+    """The settings and the files of a tiny model."""
     config = make_config({"model": str(tiny("Qwen3")), "num_kv_blocks": 64, **given})
-    return config, inspect(config.model)[1]
+    return config, inspect(config.model)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -81,14 +81,16 @@ def test_an_int8_cache_is_rejected_without_kernels(no_library: None):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_both_backends_store_keys_and_values_in_the_models_dtype(dtype: str):
-    config, spec = model(dtype=dtype)
+    config, files = model(dtype=dtype)
+    spec = files.spec
     native, eager = NativeBackend(config, spec, None), EagerBackend(config, spec)
     assert native.kv_layout() == eager.kv_layout()
     assert native.kv_layout().dtype == getattr(torch, dtype)
 
 
 def test_an_int8_cache_has_a_scale_after_each_head():
-    config, spec = model(kv_cache_dtype="int8")
+    config, files = model(kv_cache_dtype="int8")
+    spec = files.spec
     layout = NativeBackend(config, spec, None).kv_layout()
     assert (layout.dtype, layout.head_dim) == (torch.int8, spec.head_dim + 4)
     assert layout.bytes_per_token == 2 * spec.num_layers * spec.num_kv_heads * (spec.head_dim + 4)
@@ -97,7 +99,8 @@ def test_an_int8_cache_has_a_scale_after_each_head():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("quantization", [None, "int8", "int4"])
 def test_native_rows_are_followed_by_zeros_and_sums_are_float32(dtype: str, quantization: str | None):
-    config, spec = model(dtype=dtype, quantization=quantization, max_num_batched_tokens=24, max_num_seqs=5)
+    config, files = model(dtype=dtype, quantization=quantization, max_num_batched_tokens=24, max_num_seqs=5)
+    spec = files.spec
     arena = NativeBackend(config, spec, None).make_arena()
     assert arena.residual_TD.dtype == arena.qkv_TX.dtype == arena.logits_RV.dtype == torch.float32
     narrow = torch.bfloat16 if dtype == "bfloat16" else torch.float32

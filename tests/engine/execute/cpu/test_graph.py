@@ -20,8 +20,8 @@ from app.engine.execute.kv_cache import KVCache
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan, TableWrite
 from app.kernels.cpu.library import load_library
+from app.models.file_source import FileSource
 from app.models.loader import load_weights
-from app.models.sources import open_source
 from tests.checkpoints import tiny
 from tests.quantized_models import QUANTIZED, quantized_model
 
@@ -41,12 +41,13 @@ class GraphSetup:
         """With the tiny Llama in a dtype, or one of QUANTIZED."""
         settings = {"model": str(tiny("Llama")), "dtype": model} if model in DTYPES else quantized_model(model)
         config = make_config({**settings, "max_num_seqs": MAX_SEQS, "max_num_batched_tokens": 32})
-        files, spec = inspect(config.model)
+        files = inspect(config.model)
+        spec = files.spec
         library = None if kind == "eager" else load_library()
         if kind == "recorded" and library is None:
             pytest.skip("no native kernels here")
         backend: Backend = EagerBackend(config, spec) if library is None else NativeBackend(config, spec, library)
-        with open_source(files, spec) as source:
+        with FileSource(files) as source:
             weights = load_weights(spec, source, packer=backend.packer)
         cache = KVCache(backend.kv_layout(), 4, 0, backend.ops)
         self.batch = BatchState(MAX_SEQS, 4, 32, 16)

@@ -54,7 +54,7 @@ def main() -> None:
     with Specializations((major, minor)):  # torch computes nothing in it
         JITFunction.run = run
         triton.runtime.driver.set_active(LaunchingDriver((major, minor), counts))
-        dry_run(config, inspect(config.model)[1], DryDevice((major, minor), int(processors)))
+        dry_run(config, inspect(config.model).spec, DryDevice((major, minor), int(processors)))
     print(json.dumps({**counts, "compiled": compiled}))
 
 

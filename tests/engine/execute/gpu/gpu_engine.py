@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import torch
 
-from app.checkpoint.spec import ModelSpec
+from app.checkpoint.model_files import ModelFiles
 from app.config.settings import Config, make_config
 from app.engine.build import build_engine
 from app.engine.engine import Engine
@@ -44,8 +44,8 @@ def build(
     torch.set_num_threads(1)
     fake = device or FakeDevice()
 
-    def select_backend(config: Config, spec: ModelSpec) -> GpuBackend:
-        return GpuBackend(config, spec, fake, fused_rows, finish_kernels)
+    def select_backend(config: Config, files: ModelFiles) -> GpuBackend:
+        return GpuBackend(config, files.spec, fake, fused_rows, finish_kernels)
 
     with (
         patch("app.text.opened_model.check_wanted_gpu"),  # there may be none

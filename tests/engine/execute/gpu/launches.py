@@ -92,7 +92,7 @@ class LaunchRecorder:
 def make_step(folder: Path, settings: dict) -> tuple[DeviceStep, list]:
     """The step of an engine, and its shapes."""
     config = make_config({"model": str(folder), "device": "cuda", "load_format": "dummy", **settings})
-    _, spec = inspect(config.model)
+    spec = inspect(config.model).spec
     backend = GpuBackend(config, spec, MetaDevice())
     weights = load_weights(spec, MetaSource(), allocate=backend.allocate)
     backend.prepare(config.model.max_model_len or spec.max_position, (1,))

@@ -52,17 +52,17 @@ FEATURES = (
 WAVES = ((0.2, 0.0, 0), (0.2, 0.05, 2), (0.1, 0.1, 60), (0.3, 0.0, 0), (0.2, 0.2, 1))
 
 
-def compute_text(checkpoint, spec, backend, weights, tokenizer) -> None:
+def compute_text(files, backend, weights, tokenizer) -> None:
     """What calibrating the scales of an FP8 cache launches; there are no numbers to calibrate them by."""
-    num_tokens = min(MAX_TOKENS, spec.max_position)
-    kv_calibration.compute_text(spec, weights, backend.ops, backend.device, [0] * num_tokens)
+    num_tokens = min(MAX_TOKENS, files.spec.max_position)
+    kv_calibration.compute_text(files.spec, weights, backend.ops, backend.device, [0] * num_tokens)
 
 
 def build(config: Config) -> Engine:
     """An engine over no memory."""
     with (
         patch("app.text.opened_model.check_wanted_gpu"),
-        patch("app.engine.build.select_backend", lambda config, spec: GpuBackend(config, spec, DryDevice(*GPU))),
+        patch("app.engine.build.select_backend", lambda config, files: GpuBackend(config, files.spec, DryDevice(*GPU))),
         patch("app.engine.build.DummySource", lambda seed, device: NoWeights()),
         patch("app.engine.build._scale_kv", compute_text),
     ):
@@ -131,7 +131,7 @@ def main() -> None:
     values = {"model": sys.argv[1], "device": "cuda", "load_format": "dummy", **json.loads(sys.argv[2])}
     torch.set_num_threads(1)
     config = make_config(values)
-    _, spec = inspect(config.model)
+    files = inspect(config.model)
     counts: Counter[str] = Counter()
     transfer, compute = GpuRunner._transfer, GpuRunner._compute
     shapes = set()
@@ -149,9 +149,9 @@ def main() -> None:
 
     with Specializations(GPU[0]) as specializations:
         found = specializations.found
-        dry_run(config, spec, DryDevice(*GPU))
-        if calibrates(config, spec):
-            dry_calibration(config, spec, DryDevice(*GPU))
+        dry_run(config, files.spec, DryDevice(*GPU))
+        if calibrates(config, files):
+            dry_calibration(config, files.spec, DryDevice(*GPU))
         compiled = set(found)
         engine = build(config)
         started = set(found)

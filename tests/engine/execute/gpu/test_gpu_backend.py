@@ -28,7 +28,7 @@ from tests.engine.execute.gpu.gpu_engine import SMALL, build
 
 def make_backend(device: FakeDevice | None = None, **settings: object) -> GpuBackend:
     config = make_config({"model": str(tiny("Llama")), "device": "cuda", **settings})
-    return GpuBackend(config, inspect(config.model)[1], device or FakeDevice())
+    return GpuBackend(config, inspect(config.model).spec, device or FakeDevice())
 
 
 def test_forced_tokens_are_for_a_cpu_by_default():
@@ -84,7 +84,7 @@ def test_heads_that_the_kernels_do_not_support_are_rejected():
     for fields, words in ((narrow, "heads are 12 wide"), (many, "20 query heads for each key head")):
         config = make_config({"model": str(tiny("Llama", **fields)), "device": "cuda"})
         with pytest.raises(CannotStart, match=words):
-            GpuBackend(config, inspect(config.model)[1], FakeDevice())
+            GpuBackend(config, inspect(config.model).spec, FakeDevice())
 
 
 def test_run_ahead_depends_on_the_size_of_the_model(monkeypatch):
@@ -123,7 +123,7 @@ def test_a_gpu_of_amd_is_rejected_by_name(monkeypatch, caplog):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     config = make_config({"model": str(tiny("Llama")), "device": "cuda"})
     with pytest.raises(CannotStart, match=r"built for AMD GPUs \(ROCm\)"):
-        select_backend(config, inspect(config.model)[1])
+        select_backend(config, inspect(config.model))
     finding = {finding.name: finding for finding in findings(config)}["gpu"]
     assert finding.mark is Mark.FAIL and "ROCm" in finding.text
 
@@ -161,7 +161,7 @@ def test_a_driver_whose_graphs_lose_dependent_launches_is_given_none(version, is
     )
     monkeypatch.setattr(precompilation.Precompilation, "start", lambda self: given.append(self._job["settings"]))
     config = make_config({"model": str(tiny("Llama")), "device": "cuda", "dependent_launches": is_wanted})
-    select_backend(config, inspect(config.model)[1])
+    select_backend(config, inspect(config.model))
     assert [settings["dependent_launches"] for settings in given] == [is_used] * 2
 
 
@@ -213,12 +213,12 @@ def test_a_gpu_that_torch_does_not_find_is_an_error_only_if_required(wanted, mon
     monkeypatch.setattr(selection, "resolve_device", lambda device: "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = make_config({"model": str(tiny("Llama")), "device": wanted})
-    spec = inspect(config.model)[1]
+    files = inspect(config.model)
     if wanted == "cuda":
         with pytest.raises(CannotStart, match="torch finds no GPU"):
-            select_backend(config, spec)
+            select_backend(config, files)
     else:
-        assert isinstance(select_backend(config, spec), NativeBackend | EagerBackend)
+        assert isinstance(select_backend(config, files), NativeBackend | EagerBackend)
         assert "the model runs on the CPU" in caplog.text
 
 
@@ -230,7 +230,7 @@ def test_gpu_settings_are_rejected_if_the_gpu_cannot_be_used(settings, monkeypat
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = make_config({"model": str(tiny("Llama")), **settings})
     with pytest.raises(ConfigurationError, match=r"fp8 is supported on a GPU only|a CPU supports only 0"):
-        select_backend(config, inspect(config.model)[1])
+        select_backend(config, inspect(config.model))
 
 
 def test_a_small_token_budget_limits_the_default_number_of_sequences():
@@ -247,7 +247,7 @@ def test_a_gpu_needs_triton(monkeypatch):
     monkeypatch.setattr(selection, "find_spec", lambda name: None)
     config = make_config({"model": str(tiny("Llama")), "device": "cuda"})
     with pytest.raises(CannotStart, match="extra `gpu`"):
-        select_backend(config, inspect(config.model)[1])
+        select_backend(config, inspect(config.model))
 
 
 @pytest.mark.parametrize("wanted", ["auto", "cuda"])
@@ -259,12 +259,12 @@ def test_a_gpu_needs_a_c_compiler(wanted, monkeypatch, caplog, tmp_path):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("CC", raising=False)
     config = make_config({"model": str(tiny("Llama")), "device": wanted})
-    spec = inspect(config.model)[1]
+    files = inspect(config.model)
     if wanted == "cuda":
         with pytest.raises(CannotStart, match=r"C compiler .*apt-get install gcc"):
-            select_backend(config, spec)
+            select_backend(config, files)
     else:
-        assert isinstance(select_backend(config, spec), NativeBackend | EagerBackend)
+        assert isinstance(select_backend(config, files), NativeBackend | EagerBackend)
         assert "the model runs on the CPU: Triton needs a C compiler" in caplog.text
 
 
@@ -276,7 +276,7 @@ def test_the_kernels_are_waited_for_and_every_shape_runs_before_the_first_reques
     monkeypatch.setattr("app.text.opened_model.check_wanted_gpu", lambda wanted: None)
     monkeypatch.setattr(
         "app.engine.build.select_backend",
-        lambda config, spec: GpuBackend(config, spec, FakeDevice(), 0, lambda: order.append("compiled")),
+        lambda config, files: GpuBackend(config, files.spec, FakeDevice(), 0, lambda: order.append("compiled")),
     )
     engine = build_engine(config)
     assert order == ["compiled", *engine.runner.inputs.shapes.warm_ups()]

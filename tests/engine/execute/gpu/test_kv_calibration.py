@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from app.checkpoint.inspection import inspect
+from app.checkpoint.text_files import FolderText
 from app.config.settings import make_config
 from app.contract.errors import ConfigurationError
 from app.contract.events import TokenDelta
@@ -109,7 +110,7 @@ def test_the_scales_are_the_same_at_every_start_and_cover_the_text(tmp_path, mon
 
 def test_scales_of_the_checkpoint_come_before_calibrated_ones(tmp_path, monkeypatch):
     scales = {f"{layer}_{kind}_scale": torch.tensor(0.5 + layer) for layer in range(2) for kind in "kv"}
-    folder, seen = with_tensors(tmp_path, **scales).folder, seen_scales(monkeypatch)
+    folder, seen = with_tensors(tmp_path, **scales).path, seen_scales(monkeypatch)
     monkeypatch.setattr(building, "calibrate", None)  # a call would raise
     build(folder, kv_cache_dtype="fp8", max_num_seqs=1)
     assert seen[0].keys_LG.tolist() == seen[0].values_LG.tolist() == [[0.5, 0.5], [2.0, 2.0]]
@@ -145,6 +146,6 @@ def test_what_cannot_be_calibrated_is_rejected(tmp_path, monkeypatch):
 def test_the_text_is_long_enough_to_be_cut(monkeypatch):
     monkeypatch.undo()
     folder = tiny("Llama")
-    _, spec = inspect(make_config({"model": str(folder)}).model)
-    ids = calibration_ids(Tokenizer.load(folder), spec)
+    spec = inspect(make_config({"model": str(folder)}).model).spec
+    ids = calibration_ids(Tokenizer.load(FolderText(folder)), spec)
     assert len(ids) == kv_calibration.MAX_TOKENS == 512 and max(ids) < spec.vocab_size

@@ -6,13 +6,13 @@ import gc
 import json
 import shutil
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from app.checkpoint.inspection import inspect
+from app.commands.budget import read_model
 from app.config.settings import make_config
 from app.contract.errors import CannotStart
 from app.engine.execute.gpu import compile_worker, precompilation
@@ -33,7 +33,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def precompilation_of(folder: Path, *, processors: int = PROCESSORS, **settings: object) -> Precompilation:
     config = make_config({"model": str(folder), "device": "cuda", **SMALL, **settings})
-    return Precompilation(config, inspect(config.model)[1], CAPABILITY, [processors])
+    return Precompilation(config, inspect(config.model), CAPABILITY, [processors])
 
 
 def files(cache: Path) -> dict[str, int]:
@@ -78,21 +78,21 @@ def test_workers_get_the_path_of_the_model_at_its_revision(monkeypatch):
     folder, asked = tiny("Llama"), []
     monkeypatch.setattr(precompilation, "resolve", lambda *name: asked.append(name) or folder)
     config = make_config({"model": "owner/name", "revision": "v1", "device": "cuda", **SMALL})
-    spec = inspect(make_config({"model": str(folder)}).model)[1]
-    job = Precompilation(config, spec, CAPABILITY, [PROCESSORS])._job
+    found = inspect(make_config({"model": str(folder)}).model)
+    job = Precompilation(config, found, CAPABILITY, [PROCESSORS])._job
     assert asked == [("owner/name", "v1")] and job["settings"]["model"] == str(folder)
 
 
 def test_calibrating_is_compiled_for_unless_the_checkpoint_has_scales(tmp_path):
     scales = {f"{layer}_{kind}_scale": torch.tensor(0.5) for layer in range(2) for kind in "kv"}
-    scaled, plain = with_tensors(tmp_path, **scales).folder, tiny("Llama")
+    scaled, plain = with_tensors(tmp_path, **scales).path, tiny("Llama")
     (only_config := tmp_path / "config only").mkdir()
     shutil.copy(plain / "config.json", only_config)
 
     def found(folder: Path, kv_cache_dtype: str = "fp8", load_format: str = "auto") -> bool:
-        config = make_config({"model": str(folder), "device": "cuda", "kv_cache_dtype": kv_cache_dtype})
-        _, spec = inspect(replace(config.model, load_format="dummy"))
-        return calibrates(replace(config, model=replace(config.model, load_format=load_format)), spec)
+        given = {"model": str(folder), "kv_cache_dtype": kv_cache_dtype, "load_format": load_format}
+        config = make_config({"device": "cuda", **given})
+        return calibrates(config, read_model(config))
 
     assert found(plain) and found(only_config) and found(scaled, load_format="dummy")  # random weights: no scales
     assert not found(scaled) and not found(plain, "auto")

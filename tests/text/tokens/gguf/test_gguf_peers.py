@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from app.checkpoint.gguf.gguf_metadata import chat_templates
 from app.contract.errors import InvalidValue, ModelRefused
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.calls.call_grammar import CallGrammar
@@ -25,7 +26,7 @@ from app.text.calls.formats import FORMATS
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.vocabulary import GrammarVocabulary
 from app.text.template.chat_template import ChatTemplate, RenderOptions
-from app.text.tokens.gguf.gguf_tokenizer import chat_templates, load
+from app.text.tokens.gguf.gguf_tokenizer import load
 from tests.text.gguf_toys import byte_level
 
 SOURCE = Path(os.environ.get("QUIRE_LLAMA_CPP", "nowhere")) / "models"

@@ -9,7 +9,7 @@ from transformers.tokenization_utils_base import generate_merges
 
 from app.contract.errors import ModelRefused
 from app.text.template.chat_template import ChatTemplate
-from app.text.tokens.gguf.gguf_tokenizer import MAX_TEMPLATES, chat_templates, load
+from app.text.tokens.gguf.gguf_tokenizer import load
 from tests.text.gguf_toys import byte_level, sentencepiece
 
 MAKERS = (byte_level, sentencepiece)
@@ -149,21 +149,3 @@ def test_a_template_renders_with_the_named_tokens():
     token_ids = template.render([{"role": "user", "content": "the <s> dog"}])
     assert token_ids[0] == 0
     assert token_ids.count(0) == 1, "the text of a special token in a message is text"
-
-
-def test_chat_templates_are_found_by_name():
-    metadata = {"tokenizer.chat_template": "a", "tokenizer.chat_template.tool_use": "b", "tokenizer.chat_templates": []}
-    assert chat_templates(metadata) == {"default": "a", "tool_use": "b"}
-    assert chat_templates({"tokenizer.chat_template.rag": "c"}) == {"rag": "c"}
-    assert chat_templates({}) == {}
-
-
-@pytest.mark.parametrize("value", [1, None, ["a"], b"a"])
-def test_a_template_that_is_no_text_is_rejected(value):
-    with pytest.raises(ModelRefused, match=r"tokenizer\.chat_template is not a text; .*--chat-template"):
-        chat_templates({"tokenizer.chat_template": value})
-
-
-def test_too_many_templates_are_rejected():
-    with pytest.raises(ModelRefused, match="65 chat templates"):
-        chat_templates({f"tokenizer.chat_template.{index}": "" for index in range(MAX_TEMPLATES + 1)})

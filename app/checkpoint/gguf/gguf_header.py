@@ -16,6 +16,7 @@ from typing import NoReturn, Protocol
 
 from app.checkpoint.file_state import FileState
 from app.checkpoint.folder import LFS_ADVICE, LFS_POINTER, rejected
+from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_types import ADVICE, TENSOR_TYPES, TensorType
 from app.contract.errors import ModelRefused
 
@@ -48,34 +49,12 @@ class Stream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class GgufTensor:
-    """One tensor: its type, its shape as in torch (columns last), and its bytes in the file."""
-
-    file: Path
-    type: TensorType
-    shape: tuple[int, ...]
-    begin: int
-    end: int
-
-    @property
-    def num_weights(self) -> int:
-        """The number of weights."""
-        return math.prod(self.shape)
-
-    def rows(self, first: int, count: int) -> GgufTensor:
-        """Return `count` of the tensor's rows."""
-        row_bytes = (self.end - self.begin) // self.shape[0]
-        begin = self.begin + first * row_bytes
-        return replace(self, shape=(count, *self.shape[1:]), begin=begin, end=begin + count * row_bytes)
-
-
-@dataclass(frozen=True, slots=True)
 class GgufHeader:
     """The header of one file; `digest` is a hash of its bytes, `state` that of the file, if it is on this machine."""
 
     file: Path
     fields: dict[str, Value]
-    tensors: dict[str, GgufTensor]
+    tensors: dict[str, StoredTensor]
     digest: bytes
     state: FileState | None = None
 
@@ -229,9 +208,9 @@ class _Reader:
 
     def _placed(
         self, places: list[tuple[str, TensorType, tuple[int, ...], int]], data_begin: int
-    ) -> dict[str, GgufTensor]:
+    ) -> dict[str, StoredTensor]:
         """Check that tensors are inside the file and do not overlap; return them in the order of the file's table."""
-        tensors: dict[str, GgufTensor] = {}
+        tensors: dict[str, StoredTensor] = {}
         for name, kind, shape, offset in places:
             if name in tensors:
                 self._fail(f"it contains {name} twice")
@@ -239,7 +218,7 @@ class _Reader:
             end = begin + kind.num_bytes(math.prod(shape))
             if end > self._size:
                 self._fail(f"the data of {name} ends {end - self._size} bytes after the end of the file")
-            tensors[name] = GgufTensor(self._file, kind, shape, begin, end)
+            tensors[name] = StoredTensor(self._file, kind, shape, begin, end)
         position = 0
         for name, tensor in sorted(tensors.items(), key=lambda item: item[1].begin):
             if tensor.begin < position:

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from app.checkpoint.fields import Fields
 from app.checkpoint.folder import rejected
-from app.checkpoint.gguf_header import GgufTensor
 from app.checkpoint.spec import RopeSpec
+from app.checkpoint.stored_tensor import StoredTensor
 
 ROPE_FREQS = "rope_freqs.weight"
 """Llama 3's scaling, computed by who wrote the file."""
@@ -20,7 +20,7 @@ _TYPE = "rope.scaling.type"
 _FACTORS = ("rope.scaling.factor", "rope.scale_linear")  # the second is the older name
 
 
-def read_gguf_rope(fields: Fields, tensors: Mapping[str, GgufTensor], head_dim: int) -> RopeSpec:
+def read_gguf_rope(fields: Fields, tensors: Mapping[str, StoredTensor], head_dim: int) -> RopeSpec:
     """Read a rotary embedding that turns all numbers of a head.
 
     Raises:
@@ -54,7 +54,7 @@ def read_gguf_rope(fields: Fields, tensors: Mapping[str, GgufTensor], head_dim: 
 
 
 def read_gguf_longrope(
-    fields: Fields, tensors: Mapping[str, GgufTensor], head_dim: int, max_model_len: int | None
+    fields: Fields, tensors: Mapping[str, StoredTensor], head_dim: int, max_model_len: int | None
 ) -> RopeSpec:
     """Read Phi's rotary embedding: it may turn a part of a head, and have longrope's divisors; raises as above.
 
@@ -112,7 +112,7 @@ def _is_scaled(fields: Fields) -> bool:
     return fields.config.get(_factor_key(fields)) not in (None, 0, 1)
 
 
-def _read_divisors(name: str, tensor: GgufTensor, count: int) -> tuple[float, ...]:
+def _read_divisors(name: str, tensor: StoredTensor, count: int) -> tuple[float, ...]:
     """Read the divisors of the rotary frequencies, one for each pair of numbers that turns."""
     if tensor.shape != (count,) or tensor.type.name != "F32":
         raise rejected(

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.checkpoint.gguf_files import GgufFiles
-from app.checkpoint.gguf_header import read_header
-from app.checkpoint.gguf_spec import read_gguf_spec
+from app.checkpoint.gguf.gguf_header import read_header
+from app.checkpoint.gguf.gguf_model import read_gguf
+from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
-from tests.checkpoint.hostile_gguf import DATA, FEW, HOSTILE_HEADERS, ONE, array, minimal
+from tests.checkpoint.gguf.hostile_gguf import DATA, FEW, HOSTILE_HEADERS, ONE, array, minimal
 from tests.gguf_writer import BOOL, gguf_bytes, key, tiny_gguf, write_gguf
 from tests.own_process import in_own_process
 
@@ -62,7 +62,7 @@ def is_rejected(file: Path, raw: bytes) -> bool:
     """Whether a file is rejected; anything but a line of ours fails the test."""
     file.write_bytes(raw)
     try:
-        read_gguf_spec(GgufFiles.open(file))
+        read_gguf(file, ModelConfig())
     except ModelRefused as error:
         assert "\n" not in error.message and len(error.message) < 1200, error.message
         return True
@@ -126,8 +126,8 @@ def test_a_pipe_and_a_folder_are_rejected(tmp_path: Path):
 
 
 def test_a_header_has_at_most_256_mib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.checkpoint.gguf_header._CHUNK_BYTES", 100)
-    monkeypatch.setattr("app.checkpoint.gguf_header.MAX_HEADER_BYTES", 1000)
+    monkeypatch.setattr("app.checkpoint.gguf.gguf_header._CHUNK_BYTES", 100)
+    monkeypatch.setattr("app.checkpoint.gguf.gguf_header.MAX_HEADER_BYTES", 1000)
     with pytest.raises(ModelRefused, match="header has more than 1000 bytes"):
         read_header(tiny_gguf(tmp_path / "m.gguf"))
 

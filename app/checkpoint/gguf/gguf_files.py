@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.checkpoint.file_parts import MAX_PARTS, parts_of
 from app.checkpoint.file_state import FileState
 from app.checkpoint.folder import rejected
-from app.checkpoint.gguf_header import GgufHeader, GgufTensor, Value, read_header
+from app.checkpoint.gguf.gguf_header import GgufHeader, read_header
+from app.checkpoint.gguf.gguf_metadata import GgufMetadata
+from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_types import TensorType
 
 # By general.type or general.architecture: files that are no language models.
@@ -25,19 +26,11 @@ _NOT_MODELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class GgufMetadata:
-    """The metadata of a model: values by key. `file` is the first file, for messages."""
-
-    file: Path
-    fields: Mapping[str, Value]
-
-
-@dataclass(frozen=True, slots=True)
 class GgufFiles:
     """The contents of a model's GGUF files, by the names that tensors have in them, and the state of each file."""
 
     metadata: GgufMetadata
-    tensors: dict[str, GgufTensor]
+    tensors: dict[str, StoredTensor]
     revision: str
     created: int
     states: dict[Path, FileState]
@@ -52,7 +45,7 @@ class GgufFiles:
         headers = _read_parts(read_header(file))
         first = headers[0]
         _check_contents(first)
-        tensors: dict[str, GgufTensor] = {}
+        tensors: dict[str, StoredTensor] = {}
         for header in headers:
             for name, tensor in header.tensors.items():
                 if tensors.setdefault(name, tensor) is not tensor:
@@ -79,11 +72,6 @@ class GgufFiles:
         return tuple(each for each in found if isinstance(each, str) and each)
 
     @property
-    def text_source(self) -> GgufMetadata:
-        """What tokenizer and chat template are read from."""
-        return self.metadata
-
-    @property
     def matrix_types(self) -> list[TensorType]:
         """The types of the matrices, the one of most weights first."""
         counts: Counter[TensorType] = Counter()
@@ -91,21 +79,6 @@ class GgufFiles:
             if len(tensor.shape) > 1:
                 counts[tensor.type] += tensor.num_weights
         return [kind for kind, _ in counts.most_common()]
-
-    @property
-    def format(self) -> str:
-        """The format of the files and the types of their matrices, for people."""
-        return f"GGUF, {' and '.join(kind.name for kind in self.matrix_types)}"
-
-    @property
-    def is_quantized(self) -> bool:
-        """Whether the files hold quantized weights."""
-        return any(kind.is_quantized for kind in self.matrix_types)
-
-    @property
-    def quantization(self) -> str | None:
-        """The types of the matrices, the one of most weights first, if the files hold quantized weights."""
-        return ", ".join(kind.name for kind in self.matrix_types) if self.is_quantized else None
 
 
 def _read_parts(given: GgufHeader) -> list[GgufHeader]:

@@ -18,20 +18,21 @@ from app.kernels.cpu.packers import PanelPacker
 from app.kernels.cpu.packing import PackedLinear
 from app.kernels.cpu.records import Type
 from app.kernels.ops import GroupedWeight, LinearWeight, StackedWeight, Weight
-from app.models import gguf_source
+from app.models.file_source import FileSource
+from app.models.gguf import gguf_rows
 from app.models.loader import load_weights
-from app.models.sources import open_source
 from tests.checkpoints import tiny
 from tests.gguf_writer import GGUF_MODELS, model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
-from tests.models.test_gguf_blocks import random_rows
+from tests.models.gguf.test_gguf_blocks import random_rows
 from tests.models.test_mapped_file import resident
 
 
 def read_all(model: Path, dtype: str = "auto") -> dict[str, torch.Tensor]:
     """All tensors of a model, by their names in its spec."""
-    files, spec = inspect(ModelConfig(model=str(model), dtype=dtype))
+    files = inspect(ModelConfig(model=str(model), dtype=dtype))
+    spec = files.spec
     found = {}
-    with open_source(files, spec) as source:
+    with FileSource(files) as source:
         for name, shape in spec.tensor_shapes().items():
             found[name] = torch.empty(shape, dtype=getattr(torch, spec.dtype))
             source.read(name, found[name])
@@ -67,8 +68,8 @@ def test_matrices_of_any_type_are_decoded_to_the_dtype(kind: str, dtype: str, tm
 def test_tensors_are_read_in_steps_of_any_size(step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = tiny_gguf(tmp_path / "m.gguf", kind="Q8_0")
     wanted = read_all(file)
-    monkeypatch.setattr(gguf_source, "_STEP_WEIGHTS", step)
-    monkeypatch.setattr(gguf_source, "_HELD_BYTES", 3 * step)
+    monkeypatch.setattr(gguf_rows, "_STEP_WEIGHTS", step)
+    monkeypatch.setattr(gguf_rows, "_HELD_BYTES", 3 * step)
     found = read_all(file)
     assert [name for name in wanted if not torch.equal(found[name], wanted[name])] == []
 
@@ -105,8 +106,9 @@ def large(file: Path) -> Path:
 
 def test_no_page_of_the_file_stays_in_memory(tmp_path: Path):
     file, held = large(tmp_path / "large.gguf"), []
-    files, spec = inspect(ModelConfig(model=str(file)))
-    with open_source(files, spec) as source:
+    files = inspect(ModelConfig(model=str(file)))
+    spec = files.spec
+    with FileSource(files) as source:
         for name, shape in spec.tensor_shapes().items():
             out = torch.empty(shape, dtype=torch.bfloat16)
             source.read(name, out)
@@ -117,8 +119,8 @@ def test_no_page_of_the_file_stays_in_memory(tmp_path: Path):
 def test_a_file_that_is_truncated_while_it_is_loaded_is_rejected(tmp_path: Path):
     """Reading a mapped page behind the end of a file would end the process by a signal."""
     file = tiny_gguf(tmp_path / "m.gguf")
-    files, spec = inspect(ModelConfig(model=str(file)))
-    with open_source(files, spec) as source:
+    files = inspect(ModelConfig(model=str(file)))
+    with FileSource(files) as source:
         os.truncate(file, file.stat().st_size // 2)
         with pytest.raises(ModelRefused, match=r"m\.gguf became shorter while it was loaded"):
             source.read("model.norm.weight", torch.empty(64))
@@ -126,9 +128,9 @@ def test_a_file_that_is_truncated_while_it_is_loaded_is_rejected(tmp_path: Path)
 
 def test_a_file_that_has_vanished_is_rejected(tmp_path: Path):
     file = tiny_gguf(tmp_path / "m.gguf")
-    files, spec = inspect(ModelConfig(model=str(file)))
+    files = inspect(ModelConfig(model=str(file)))
     file.unlink()
-    with pytest.raises(ModelRefused, match=r"m\.gguf cannot be loaded: "), open_source(files, spec):
+    with pytest.raises(ModelRefused, match=r"m\.gguf cannot be loaded: "), FileSource(files):
         pass
 
 
@@ -150,11 +152,12 @@ class Recording(PanelPacker):
 def test_groups_of_the_file_are_packed_without_decoding(architecture: str, kind: str, tmp_path: Path):
     """Rows of queries and keys are in the decoder's order, as in decoded weights, and biases too."""
     model = str(tiny_gguf(tmp_path / "m.gguf", architecture, kind, attention_bias=architecture == "Llama"))
-    files, spec = inspect(ModelConfig(model=model, dtype="float32"))
+    files = inspect(ModelConfig(model=model, dtype="float32"))
+    spec = files.spec
     found = []
     for keeps_groups in (True, False):
         packer = Recording(keeps_groups=keeps_groups)
-        with open_source(files, spec) as source:
+        with FileSource(files) as source:
             found.append(load_weights(spec, source, packer=packer))
         assert set(packer.kinds) == {GroupedWeight if keeps_groups else LinearWeight}
     for kept, decoded in zip(found[0].layers, found[1].layers, strict=True):
@@ -176,10 +179,11 @@ def test_matrices_of_several_types_that_are_one_product_become_its_parts(archite
         tensors[f"blk.0.{name}.weight"] = (kind, stored_tensors(folder, architecture, kind)[f"blk.0.{name}.weight"][1])
     tensors["blk.1.attn_k.weight"] = ("F16", tensors["blk.1.attn_k.weight"][1])
     fields = model_fields(folder, architecture) | text_fields(folder)
-    files, spec = inspect(ModelConfig(model=str(write_gguf(tmp_path / "m.gguf", fields, tensors)), dtype="bfloat16"))
+    files = inspect(ModelConfig(model=str(write_gguf(tmp_path / "m.gguf", fields, tensors)), dtype="bfloat16"))
+    spec = files.spec
     found = []
     for keeps_groups in (True, False):
-        with open_source(files, spec) as source:
+        with FileSource(files) as source:
             packer = PanelPacker(None, load_library() if keeps_groups else None)
             found.append(load_weights(spec, source, packer=packer))
     first, second = found[0].layers[0], found[0].layers[1]

@@ -11,14 +11,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from app.models.mapped_file import NUMBERS
+
 
 def decode(kind: str, raw: Tensor) -> Tensor:
     """Return float32 weights [rows, columns] of uint8 rows [rows, bytes] of the type `kind`; a row is whole blocks.
 
     F16 and BF16 keep their type.
     """
-    if kind in _PLAIN:
-        return raw.view(_PLAIN[kind])
+    if kind in NUMBERS:
+        return raw.view(NUMBERS[kind])
     block_bytes, function = _BLOCKS[kind]
     return function(raw.reshape(-1, block_bytes).t().contiguous()).t().contiguous().view(len(raw), -1)
 
@@ -92,7 +94,6 @@ def _q6_k(bytes_XB: Tensor) -> Tensor:
     return weights_GXB.mul_(d_GB[:, None]).flatten(0, 1)
 
 
-_PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _BLOCKS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "Q8_0": (34, _q8_0),
     "Q4_0": (18, _q4_0),

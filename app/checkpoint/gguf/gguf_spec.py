@@ -11,19 +11,21 @@ from typing import Any, NamedTuple
 
 from app.checkpoint.fields import Fields
 from app.checkpoint.folder import rejected
-from app.checkpoint.gguf_files import GgufFiles, GgufMetadata
-from app.checkpoint.gguf_header import GgufTensor
-from app.checkpoint.gguf_names import stored_name
-from app.checkpoint.gguf_rope import LONG_FACTORS, ROPE_FREQS, SHORT_FACTORS, read_gguf_longrope, read_gguf_rope
+from app.checkpoint.gguf.gguf_files import GgufFiles
+from app.checkpoint.gguf.gguf_metadata import GgufMetadata
+from app.checkpoint.gguf.gguf_names import stored_name
+from app.checkpoint.gguf.gguf_rope import LONG_FACTORS, ROPE_FREQS, SHORT_FACTORS, read_gguf_longrope, read_gguf_rope
 from app.checkpoint.spec import NO_ROPE, LayerSpec, ModelSpec
 from app.checkpoint.specs.phi3 import PHI3_NAMES
+from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_names import TensorNames, find_tensors
-from app.checkpoint.tensor_types import ADVICE
+from app.checkpoint.tensor_types import ADVICE, DTYPES
 from app.contract.errors import InvalidValue
 from app.contract.requests import PoolingKind
 from app.contract.sampling_params import SamplingParams
 
 MAX_VOCABULARY = 2**20
+_ROTATED = ("q_proj", "k_proj")
 
 
 class Family(NamedTuple):
@@ -58,7 +60,7 @@ GGUF_SPECS = {
 
 # By the numbers of llama.cpp; 0 is none, 2 the first token, 4 a ranker's score.
 _POOLINGS = {1: PoolingKind.MEAN, 3: PoolingKind.LAST}
-_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_DTYPES = {stored: dtype for dtype, stored in DTYPES.items()}
 # Keys that change what is computed; 0 is the same as none.
 _UNSUPPORTED = (
     "expert_count", "attention.clamp_kqv", "attention.max_alibi_bias", "attention.temperature_scale",
@@ -80,20 +82,16 @@ _SAMPLING = {
 
 
 def read_gguf_spec(files: GgufFiles, dtype: str = "auto", max_model_len: int | None = None) -> ModelSpec:
-    """Read the spec of a model, and compare names, shapes and types of all its tensors with it.
+    """Read the spec of a model.
 
     With `dtype` auto quantized files are decoded to bfloat16, and others keep their type. `max_model_len` is the
     setting.
 
     Raises:
-        ModelRefused: the architecture or one of its features is not supported; or a tensor is missing, unknown, or has
-            a different shape or an unsupported type.
+        ModelRefused: the architecture or one of its features is not supported.
     """
-    family = family_of(files.metadata)
-    spec = _read_metadata(files, family, _dtype(files) if dtype == "auto" else dtype, max_model_len)
-    read_gguf_pooling(files.metadata)
-    find_gguf_tensors(spec, files)
-    return spec
+    family = _family_of(files.metadata)
+    return _read_metadata(files, family, _dtype(files) if dtype == "auto" else dtype, max_model_len)
 
 
 def read_gguf_pooling(metadata: GgufMetadata) -> PoolingKind:
@@ -102,14 +100,14 @@ def read_gguf_pooling(metadata: GgufMetadata) -> PoolingKind:
     Raises:
         ModelRefused: in another way than by the mean or the last token.
     """
-    fields = _model_fields(metadata, family_of(metadata))
+    fields = _model_fields(metadata, _family_of(metadata))
     kind = fields.integer("pooling_type", 1, low=0)
     if kind not in _POOLINGS:
         raise fields.rejection("pooling_type", f"is {kind}; supported are 1 (mean) and 3 (last token)")
     return _POOLINGS[kind]
 
 
-def find_gguf_tensors(spec: ModelSpec, files: GgufFiles) -> dict[str, GgufTensor]:
+def find_gguf_tensors(spec: ModelSpec, files: GgufFiles) -> dict[str, StoredTensor]:
     """Return where each tensor of `ModelSpec.tensor_shapes` is, also one that is a range of rows of a stored one.
 
     Raises:
@@ -118,16 +116,24 @@ def find_gguf_tensors(spec: ModelSpec, files: GgufFiles) -> dict[str, GgufTensor
     for name, tensor in files.tensors.items():
         if not tensor.type.is_supported or (len(tensor.shape) == 1 and tensor.type.is_quantized):
             raise rejected(f"{tensor.file}: {name} has type {tensor.type.name}, which is not supported; {ADVICE}.")
-    family, shapes, file = family_of(files.metadata), spec.tensor_shapes(), files.metadata.file
+    family, shapes, file = _family_of(files.metadata), spec.tensor_shapes(), files.metadata.file
     places = {name: rows._replace(name=stored_name(rows.name)) for name, rows in family.names.locate(shapes).items()}
     found = find_tensors(places, shapes, files.tensors, where=file, described_in="the metadata")
     divisors = {SHORT_FACTORS, LONG_FACTORS} if family.has_longrope else {ROPE_FREQS}
-    for name in files.tensors.keys() - {rows.name for rows in places.values()} - divisors:
-        raise rejected(f"{file} contains the tensor {name}, which a {spec.architecture} does not have.")
+    known = {rows.name for rows in places.values()} | divisors
+    for name in files.tensors:
+        if name not in known:
+            raise rejected(f"{file} contains the tensor {name}, which a {spec.architecture} does not have.")
+    if family.has_neighbour_pairs:
+        found |= {
+            name: replace(tensor, pair_rows=spec.head_dim)
+            for name, tensor in found.items()
+            if name.split(".")[-2] in _ROTATED
+        }
     return found
 
 
-def family_of(metadata: GgufMetadata) -> Family:
+def _family_of(metadata: GgufMetadata) -> Family:
     """Return the entry of `GGUF_SPECS`.
 
     Raises:
@@ -277,7 +283,8 @@ def _read_defaults(metadata: GgufMetadata) -> Mapping[str, float]:
 
 def _dtype(files: GgufFiles) -> str:
     types = files.matrix_types
-    return "bfloat16" if files.is_quantized or not types else _DTYPES.get(types[0].name, "bfloat16")
+    is_quantized = any(kind.is_quantized for kind in types)
+    return "bfloat16" if is_quantized or not types else _DTYPES.get(types[0].name, "bfloat16")
 
 
 def _short(value: float) -> float:

@@ -10,8 +10,8 @@ import gguf
 import numpy as np
 import pytest
 
-from app.checkpoint.gguf_files import GgufFiles
-from app.checkpoint.gguf_spec import GGUF_SPECS, read_gguf_spec
+from app.checkpoint.gguf.gguf_model import read_gguf
+from app.checkpoint.gguf.gguf_spec import GGUF_SPECS
 from app.checkpoint.inspection import inspect
 from app.checkpoint.spec import NO_ROPE, LayerSpec, ModelSpec, RopeSpec
 from app.checkpoint.tensor_types import TENSOR_TYPES
@@ -39,7 +39,7 @@ def read(
         {name: value for name, value in metadata.items() if value is not None},
         {name: tensor for name, tensor in stored.items() if tensor is not None},
     )
-    return read_gguf_spec(GgufFiles.open(file), max_model_len=max_model_len)
+    return read_gguf(file, ModelConfig(max_model_len=max_model_len)).spec
 
 
 @pytest.mark.parametrize("architecture", GGUF_MODELS)
@@ -50,8 +50,8 @@ def test_the_spec_is_that_of_the_folder(architecture: str, tied: bool, tmp_path:
         "attention_bias": architecture == "Llama",
         "mlp_bias": architecture == "Llama",
     }
-    wanted = inspect(ModelConfig(model=str(tiny(architecture, **fields))))[1]
-    found = inspect(ModelConfig(model=str(tiny_gguf(tmp_path / "m.gguf", architecture, **fields))))[1]
+    wanted = inspect(ModelConfig(model=str(tiny(architecture, **fields)))).spec
+    found = inspect(ModelConfig(model=str(tiny_gguf(tmp_path / "m.gguf", architecture, **fields)))).spec
     end_ids = found.eos_token_ids  # of the tokens, which the folder's config.json does not name
     same = dataclasses.replace(found, eos_token_ids=wanted.eos_token_ids, architecture=wanted.architecture)
     assert same == wanted
@@ -142,9 +142,9 @@ def test_a_tensor_that_the_model_does_not_have_is_rejected(tmp_path: Path):
     ("kind", "dtype"), [("F32", "float32"), ("F16", "float16"), ("BF16", "bfloat16"), ("Q8_0", "bfloat16")]
 )
 def test_auto_is_the_type_of_the_file_and_bfloat16_for_quantized_ones(kind: str, dtype: str, tmp_path: Path):
-    files = GgufFiles.open(tiny_gguf(tmp_path / "m.gguf", kind=kind))
-    assert read_gguf_spec(files).dtype == dtype
-    assert read_gguf_spec(files, "float16").dtype == "float16"
+    file = tiny_gguf(tmp_path / "m.gguf", kind=kind)
+    assert read_gguf(file, ModelConfig()).spec.dtype == dtype
+    assert read_gguf(file, ModelConfig(dtype="float16")).spec.dtype == "float16"
 
 
 def test_end_ids_are_those_of_the_file_and_of_known_tokens(tmp_path: Path):
@@ -191,8 +191,8 @@ def test_multipliers_of_zero_are_the_same_as_none(tmp_path: Path):
 def test_a_granite_in_float16_is_rejected(tmp_path: Path):
     file = tiny_gguf(tmp_path / "m.gguf", "Granite", "F16", **GGUF_MODELS["Granite"])
     with pytest.raises(ModelRefused, match=r"residual_scale is not 1, which float16 cannot serve; choose --dtype"):
-        read_gguf_spec(GgufFiles.open(file))
-    assert read_gguf_spec(GgufFiles.open(file), "bfloat16").residual_multiplier == 0.22
+        read_gguf(file, ModelConfig())
+    assert read_gguf(file, ModelConfig(dtype="bfloat16")).spec.residual_multiplier == 0.22
 
 
 def test_a_granite_may_have_no_rotary_embedding(tmp_path: Path):

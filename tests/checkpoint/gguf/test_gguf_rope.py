@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.contract.errors import ModelRefused
-from tests.checkpoint.test_gguf_spec import read
+from tests.checkpoint.gguf.test_gguf_spec import read
 from tests.gguf_writer import LONGROPE
 
 FACTORS = np.arange(1, 7, dtype=np.float32)

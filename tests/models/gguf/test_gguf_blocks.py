@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from app.checkpoint.tensor_types import SUPPORTED
-from app.models.gguf_blocks import decode
+from app.models.gguf.gguf_blocks import decode
 from tests.gguf_blocks import SCALES
 
 

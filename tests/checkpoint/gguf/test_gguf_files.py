@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.checkpoint.gguf_files import GgufFiles
+from app.checkpoint.gguf.gguf_files import GgufFiles
 from app.checkpoint.names import resolve
 from app.contract.errors import ModelRefused
 from tests.gguf_writer import tiny_gguf, write_gguf
@@ -155,11 +155,7 @@ def test_the_revision_changes_with_header_size_and_time(tmp_path: Path):
     assert GgufFiles.open(file).revision == revisions[-1]
 
 
-def test_the_format_names_the_types_of_the_matrices_by_their_weights(tmp_path: Path):
+def test_types_of_matrices_are_ordered_by_their_weights(tmp_path: Path):
     tensors = {"a": ("F32", ROW), "b": ("Q8_0", ROW), "c": ("Q8_0", ROW), "d": ("F32", ROW[0])}
     opened = GgufFiles.open(write_gguf(tmp_path / "m.gguf", {}, tensors))
-    assert opened.format == "GGUF, Q8_0 and F32" and opened.is_quantized
-    assert opened.quantization == "Q8_0, F32"
-    opened = GgufFiles.open(write_gguf(tmp_path / "m.gguf", {}, {"a": ("F16", ROW)}))
-    assert opened.format == "GGUF, F16" and not opened.is_quantized
-    assert opened.quantization is None
+    assert [kind.name for kind in opened.matrix_types] == ["Q8_0", "F32"]
