@@ -46,8 +46,8 @@ def create_app(
     """
     learn_body_types(body_kinds())
     context = ApiContext(engine, config, text, timers or StreamTimers(), grammars)
-    metrics.count_streams(context.streams)
-    metrics.count_grammars(context.grammars)
+    metrics.include(lambda: context.streams.counts)
+    metrics.include_grammars(context.grammars)
     checks = [partial(check_host, *allowed_hosts(config.server)), partial(check_key, context.keys)]
     page = Page()
     origins = allowed_origins(config.server)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from math import inf
 
+from app.contract.engine_counts import SpeculationCounts
 from app.contract.engine_status import EngineStats, ModelInfo, StepReport
 from app.contract.errors import EngineFailed, InvalidValue, QuireError
 from app.contract.events import EngineEvent, RequestFailed
@@ -171,40 +172,21 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Return the present counts."""
-        scheduler, pool = self.scheduler, self.scheduler.tables.pool
-        accuracy, speculation = scheduler.length_accuracy, scheduler.speculation
+        scheduler, speculation = self.scheduler, self.scheduler.speculation
         return EngineStats(
-            num_running=len(scheduler.queues.running),
-            num_waiting=scheduler.queues.num_waiting,
-            num_paused=scheduler.num_paused,
-            num_free_blocks=pool.num_free,
-            num_blocks=pool.num_blocks,
-            num_preemptions=scheduler.preemption.num_preemptions,
             step=self.num_steps,
-            num_cached_blocks=pool.num_cached,
-            num_fenced_blocks=pool.num_fenced,
-            num_host_blocks=scheduler.tables.swap.num_used,
-            num_capacity_tokens=scheduler.limits.num_blocks * scheduler.limits.block_size,
             brownout_level=self.brownout.level if self.brownout is not None else 0,
-            num_swaps=scheduler.preemption.num_swaps,
-            num_lost_tokens=scheduler.planner.starts.num_lost_tokens,
-            num_prefix_queries=scheduler.planner.starts.num_prefix_queries,
-            num_prefix_hits=scheduler.planner.starts.num_prefix_hits,
-            num_allocated_blocks=pool.num_allocated,
-            num_copied_blocks=scheduler.tables.num_copied,
-            num_steps_over_budget=scheduler.budget.num_over_target,
-            length_error=accuracy.error,
-            constant_length_error=accuracy.constant_error,
-            num_faults=self.recovery.num_faults,
-            num_failed_requests=self.recovery.num_culprits,
-            num_drafts=speculation.num_drafts if speculation is not None else 0,
-            num_draft_tokens=speculation.num_draft_tokens if speculation is not None else 0,
-            num_accepted_tokens=speculation.num_accepted_tokens if speculation is not None else 0,
-            num_forced_tokens=speculation.num_forced_tokens if speculation is not None else 0,
-            num_graphs=self.runner.num_graphs,
-            num_graph_failures=self.runner.num_graph_failures,
             num_nan_requests=self.num_nan_requests,
-            num_prompt_tokens=self.output.num_prompt_tokens,
+            queues=scheduler.counts,
+            blocks=scheduler.tables.counts,
+            starts=scheduler.planner.starts.counts.copy(),
+            prompts=self.output.counts.copy(),
+            preemption=scheduler.preemption.counts.copy(),
+            budget=scheduler.budget.counts.copy(),
+            lengths=scheduler.length_accuracy,
+            speculation=SpeculationCounts() if speculation is None else speculation.counts.copy(),
+            graphs=self.runner.counts.copy(),
+            recovery=self.recovery.counts.copy(),
         )
 
     def _finish_all_but(self, num_newest: int) -> list[EngineEvent]:

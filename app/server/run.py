@@ -115,7 +115,7 @@ def make_server(
     The engine of the thread reads the same `grammars`.
     """
     metrics = Metrics(served_name(config.model), config.cache)
-    metrics.count_log(writer)
+    metrics.include(lambda: writer.counts)
     observe = FirstToken(metrics.observe, timings, console.print_line) if config.server.timings else metrics.observe
     engine = AsyncEngine(thread, config, observe)
     app = create_app(engine, config, text, metrics, grammars=grammars)
@@ -131,7 +131,7 @@ def make_server(
             exit_code=lambda: 0 if thread.failure is None else thread.failure.exit_code,
         ),
         watchdog=Watchdog(
-            thread, config.server.watchdog_timeout, stats=engine.stats, observe_lag=metrics.loop_lag_s.observe
+            thread, config.server.watchdog_timeout, stats=engine.stats, observe_lag=metrics.steps.loop_lag_s.observe
         ),
         drain=drain,
         drain_timeout_s=config.server.drain_timeout,

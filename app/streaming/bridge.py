@@ -136,7 +136,7 @@ class AsyncEngine:
 
     def _receive(self, report: StepReport) -> None:
         self._stats = stats = report.stats
-        if stats.brownout_level and not stats.num_running and not stats.num_waiting:
+        if stats.brownout_level and not stats.queues.num_running and not stats.queues.num_waiting:
             # An idle engine may send no report with a lower level, and its requests would be shed until one comes.
             self._stats = replace(stats, brownout_level=0)
         self._num_reports += 1

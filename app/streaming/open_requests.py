@@ -96,6 +96,6 @@ class OpenRequests(dict[str, OpenRequest]):
         assumed to wait. If the engine reports no waiting requests, its free seats are assumed to be taken first: a
         request takes a seat for each of its sequences.
         """
-        if stats.num_waiting:
-            return num_ready - stats.num_running
+        if stats.queues.num_waiting:
+            return num_ready - stats.queues.num_running
         return num_ready - self._max_num_seqs * num_ready / max(num_sequences, 1)

@@ -18,6 +18,7 @@ from torch import Tensor
 from app.checkpoint.spec import ModelSpec
 from app.cli import main
 from app.config.settings import Config
+from app.contract.engine_counts import GraphCounts
 from app.engine.execute.gpu.backend import GpuBackend
 from app.engine.execute.gpu.device import Device
 from app.engine.execute.interfaces import InFlight, Runner
@@ -53,19 +54,14 @@ class PacedRunner:
         return self._runner.launch(plan)
 
     @property
-    def num_graphs(self) -> int:
-        """See Runner.num_graphs."""
-        return self._runner.num_graphs
+    def counts(self) -> GraphCounts:
+        """See Runner.counts."""
+        return self._runner.counts
 
     @property
     def num_graph_shapes(self) -> int:
         """See Runner.num_graph_shapes."""
         return self._runner.num_graph_shapes
-
-    @property
-    def num_graph_failures(self) -> int:
-        """See Runner.num_graph_failures."""
-        return self._runner.num_graph_failures
 
     @property
     def has_idle_work(self) -> bool:

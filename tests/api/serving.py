@@ -27,6 +27,7 @@ from app.api.wire.api_request import ApiRequest
 from app.api.wire.socket_stream import SocketStream
 from app.checkpoint.names import resolve, served_name
 from app.config.settings import Config, ModelConfig, make_config
+from app.observe.log_writer import LogCounts
 from app.observe.metrics import Metrics
 from app.server.run import uvicorn_config
 from app.server.sockets import listen
@@ -51,6 +52,7 @@ async def make_app(
     """The application over a fake engine."""
     config = config or make_config(settings)
     metrics = Metrics(served_name(config.model), config.cache)
+    metrics.include(LogCounts)
     with patch("app.api.app.Page", page):
         return create_app(engine or FakeEngine(), config, load_text(config), metrics, timers)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from app.config.settings import Config, make_config
 from app.contract.admission import admit
+from app.contract.engine_counts import GraphCounts
 from app.contract.events import EngineEvent, Finished, RequestFailed, TokenDelta
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
@@ -111,7 +112,7 @@ def generate(engine: Engine, requests: Iterable[EngineRequest], *, steps_between
         run.step(steps_between)
     run.finish()
     assert all(isinstance(run.end(each.id), Finished) for each in requests)
-    assert engine.stats().num_free_blocks == engine.stats().num_blocks
+    assert engine.stats().blocks.num_free == engine.stats().blocks.num_blocks
     return {each.id: run.tokens(each.id) for each in requests}
 
 
@@ -124,7 +125,7 @@ class LogitRecorder:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.has_idle_work, self.num_graphs, self.num_graph_failures = False, 0, 0
+        self.has_idle_work, self.counts = False, GraphCounts()
         self.logits: dict[tuple[int, ...], dict[int, Tensor]] = {}
         self._prompts: dict[int, tuple[int, ...]] = {}
         self._runner: CpuRunner = engine.runner

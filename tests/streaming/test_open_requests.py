@@ -3,6 +3,7 @@
 import pytest
 
 from app.config.settings import Config, SchedulerConfig
+from app.contract.engine_counts import QueueCounts
 from app.contract.engine_status import EngineStats
 from app.contract.errors import Overloaded, RateLimitExceeded
 from app.contract.events import TokenDelta
@@ -48,7 +49,7 @@ class FilledRequests:
             found = self.requests.get(request_id)
             assert found is not None
             found.sink.put(TokenDelta(request_id, 0, 1, (1,), "x"))
-        self.stats = EngineStats(num_running=count, num_waiting=len(self.requests) - count)
+        self.stats = EngineStats(queues=QueueCounts(count, len(self.requests) - count))
 
 
 def test_one_account_can_fill_seats_and_queue():

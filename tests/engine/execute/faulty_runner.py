@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from app.contract.engine_counts import GraphCounts
 from app.engine.schedule.step_plan import Chunks, StepPlan, StepResult
 
 if TYPE_CHECKING:  # not in `tests.server.hanging`, where the server imports torch
@@ -68,19 +69,14 @@ class FaultyRunner:
         return self._runner.masks
 
     @property
-    def num_graphs(self) -> int:
-        """See Runner.num_graphs."""
-        return self._runner.num_graphs
+    def counts(self) -> GraphCounts:
+        """See Runner.counts."""
+        return self._runner.counts
 
     @property
     def num_graph_shapes(self) -> int:
         """See Runner.num_graph_shapes."""
         return self._runner.num_graph_shapes
-
-    @property
-    def num_graph_failures(self) -> int:
-        """See Runner.num_graph_failures."""
-        return self._runner.num_graph_failures
 
     @property
     def has_idle_work(self) -> bool:

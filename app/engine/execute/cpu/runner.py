@@ -9,6 +9,7 @@ from itertools import count, repeat
 
 from torch import Tensor
 
+from app.contract.engine_counts import GraphCounts
 from app.engine.execute.cpu.batch import BatchState, StepInputs
 from app.engine.execute.cpu.graph import HostGraph
 from app.engine.execute.cpu.scoring import score
@@ -41,7 +42,7 @@ class CpuRunner:
     `num_host_samples` counts the tokens that no kernel sampled: one row of logits at a time takes much longer.
     """
 
-    num_graphs = num_graph_shapes = num_graph_failures = 0
+    num_graph_shapes = 0
     has_idle_work = False
 
     def __init__(
@@ -57,6 +58,7 @@ class CpuRunner:
         self._batch, self._graph, self._sampler, self._cache = batch, graph, sampler, cache
         self._threads, self.masks, self._clock = threads, masks, clock
         self.num_host_samples = 0
+        self.counts = GraphCounts()
 
     def work_idly(self) -> None:
         """See Runner.work_idly: nothing to do."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence as Many
 from itertools import chain
 from typing import NamedTuple
 
+from app.contract.engine_counts import BlockCounts
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_pool import BlockPool
 from app.engine.schedule.kv.kv_connector import KVConnector
@@ -50,6 +51,21 @@ class BlockTables:
         self.is_caching = limits.enable_prefix_caching
         if self.is_caching and limits.num_host_blocks:
             self.pool.on_evict = self._swap_out
+
+    @property
+    def counts(self) -> BlockCounts:
+        """The blocks by their state, and what was done with them."""
+        pool = self.pool
+        return BlockCounts(
+            pool.num_blocks,
+            pool.num_free,
+            pool.num_cached,
+            pool.num_fenced,
+            self.swap.num_used,
+            pool.num_blocks * self.block_size,
+            pool.num_allocated,
+            self.num_copied,
+        )
 
     def release_read_blocks(self) -> None:
         """Release the blocks that the connector has read."""

@@ -336,8 +336,8 @@ def test_queries_and_hits_are_counted_in_tokens():
     for name, prompt in (("a", range(10)), ("b", range(10)), ("c", [*range(6), 99, 98, 97])):
         cached_tokens(driver, name, prompt)
     assert (
-        driver.scheduler.planner.starts.num_prefix_queries,
-        driver.scheduler.planner.starts.num_prefix_hits,
+        driver.scheduler.planner.starts.counts.num_prefix_queries,
+        driver.scheduler.planner.starts.counts.num_prefix_hits,
     ) == (29, 8 + 4)
 
 
