@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.contract.counts import Counts, Family, counter, derived, gauge
+from app.contract.counts import MEMORY, Counts, Family, counter, derived, gauge
 
 
 @dataclass(slots=True)
@@ -44,6 +44,10 @@ class BlockCounts(Counts):
     num_capacity_tokens: int = gauge("quire_kv_capacity_tokens", "Tokens that the KV cache can hold.")
     num_allocated: int = counter("quire_kv_blocks_allocated", "KV blocks allocated.")
     num_copied: int = counter("quire_kv_blocks_copied", "KV blocks copied because they were shared and written to.")
+    num_unfilled_tokens: int = gauge(
+        "quire_kv_unfilled_tokens",
+        "Tokens that blocks in use have room for and do not hold yet; counted four times a second.",
+    )
 
     @property
     def num_used(self) -> int:
@@ -82,6 +86,22 @@ class PromptCounts(Counts):
     num_tokens: int = counter(
         "vllm:prompt_tokens", "Prompt tokens, cached ones included, of requests that got their first token."
     )
+    num_cached: int = counter(
+        "vllm:prompt_tokens_cached", "Those of `vllm:prompt_tokens` that were found in the prefix cache."
+    )
+
+    @derived(
+        Family(
+            "vllm:prompt_tokens_by_source",
+            "counter",
+            "Those of `vllm:prompt_tokens` that were computed, and those that were found in the prefix cache.",
+            ("source",),
+        )
+    )
+    def by_source(self) -> Mapping[str, float]:
+        """All prompt tokens, by vLLM's names of where their keys and values come from."""
+        cached = self.num_cached
+        return {"local_compute": self.num_tokens - cached, "local_cache_hit": cached, "external_kv_transfer": 0}
 
 
 @dataclass(slots=True)
@@ -144,6 +164,20 @@ class GraphCounts(Counts):
         "quire_graph_failures",
         "Captures of CUDA graphs that failed; each is tried twice, and steps without a graph take longer.",
     )
+    num_graph_steps: int = 0
+    num_eager_steps: int = 0
+
+    @derived(
+        Family(
+            "quire_graph_steps",
+            "counter",
+            "Steps by mode: graph (a recording, on a GPU a CUDA graph, in one call) or eager (each operation called).",
+            ("mode",),
+        )
+    )
+    def by_mode(self) -> Mapping[str, float]:
+        """The computed steps."""
+        return {"graph": self.num_graph_steps, "eager": self.num_eager_steps}
 
 
 @dataclass(slots=True)
@@ -152,3 +186,19 @@ class RecoveryCounts(Counts):
 
     num_faults: int = counter("quire_faults", "Engine steps that raised an exception.")
     num_culprits: int = counter("quire_requests_poisoned", "Requests found to make engine steps raise, and failed.")
+
+
+@dataclass(slots=True)
+class MemoryCounts(Counts):
+    """Bytes that the engine has allocated, on its device and, for swapped blocks, on the host."""
+
+    weights: int = 0
+    kv_cache: int = 0
+    activations: int = 0
+    graphs: int = 0
+    kv_host: int = 0
+
+    @derived(MEMORY)
+    def by_kind(self) -> Mapping[str, float]:
+        """All of them."""
+        return {name: getattr(self, name) for name in self.__slots__}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from app.contract.counts import Counts, counter, gauge
+from app.contract.counts import Counts, Family, counter, derived, gauge
 from app.contract.engine_counts import (
     BlockCounts,
     BudgetCounts,
     GraphCounts,
+    MemoryCounts,
     PredictionAccuracy,
     PreemptionCounts,
     PromptCounts,
@@ -68,6 +69,18 @@ class EngineStats(Counts):
     speculation: SpeculationCounts = field(default_factory=SpeculationCounts)
     graphs: GraphCounts = field(default_factory=GraphCounts)
     recovery: RecoveryCounts = field(default_factory=RecoveryCounts)
+    memory: MemoryCounts = field(default_factory=MemoryCounts)
+
+    @derived(
+        Family(
+            "vllm:corrupted_requests",
+            "counter",
+            "The same as `quire_requests_nan`, under vLLM's name.",
+        )
+    )
+    def num_corrupted_requests(self) -> int:
+        """Requests without numbers to sample from."""
+        return self.num_nan_requests
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from math import inf
 
-from app.contract.engine_counts import SpeculationCounts
+from app.contract.engine_counts import MemoryCounts, SpeculationCounts
 from app.contract.engine_status import EngineStats, ModelInfo, StepReport
 from app.contract.errors import EngineFailed, InvalidValue, QuireError
 from app.contract.events import EngineEvent, RequestFailed
@@ -35,7 +35,7 @@ NAN_LOGITS = (
     "The model computed no probabilities for the next token: its logits are no numbers (NaN). Its weights may be "
     "damaged, or numbers beyond the range of float16; with --dtype bfloat16 or float32 they are in range."
 )
-# Seconds between two updates of the brown-out.
+# Seconds between two updates of the brown-out, and between two counts of the empty slots of blocks.
 UPDATE_S = 0.25
 
 
@@ -66,7 +66,9 @@ class Engine:
         self.recovery = Recovery(scheduler)
         self.brownout = brownout
         self.phases = phases
+        self.memory = MemoryCounts()  # set by `build_engine`
         self._next_overload_update = 0.0
+        self._next_slot_count = 0.0
         self.in_flight: deque[InFlight] = deque()
         self.num_steps = 0
         self.num_prefill_tokens = 0  # computed so far: of prompts, and of answers without draft tokens
@@ -86,6 +88,9 @@ class Engine:
             events += self.step(now)
         if self.phases is not None:
             events += self.phases.take_changes()
+        if now >= self._next_slot_count or not self.has_ready_work:  # in every step it would take time
+            self._next_slot_count = now + UPDATE_S
+            self.scheduler.count_unfilled()
         num_prefill, num_decode = self.num_prefill_tokens - num_prefill, self.num_decode_tokens - num_decode
         mask_s, self._mask_s = tuple(self._mask_s), []
         return StepReport(tuple(events), self.stats(), self.clock() - now, num_prefill, num_decode, mask_s)
@@ -187,6 +192,7 @@ class Engine:
             speculation=SpeculationCounts() if speculation is None else speculation.counts.copy(),
             graphs=self.runner.counts.copy(),
             recovery=self.recovery.counts.copy(),
+            memory=self.memory,
         )
 
     def _finish_all_but(self, num_newest: int) -> list[EngineEvent]:

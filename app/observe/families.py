@@ -10,6 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from app.contract.counts import Family, Values, values_of
 
+ENGINE = "engine"
+"""The label that families of the server, in front of the engine, have not."""
 _KINDS: Mapping[str, type[CounterMetricFamily | GaugeMetricFamily]] = {
     "counter": CounterMetricFamily,
     "gauge": GaugeMetricFamily,
@@ -36,14 +38,15 @@ class Families:
 
     def family(self, family: Family, values: Values) -> Metric:
         """Return one family: a sample, or one for each value of the labels that it has of its own."""
+        labels = {name: value for name, value in self._labels.items() if family.of_engine or name != ENGINE}
         made: GaugeMetricFamily | CounterMetricFamily = _KINDS[family.kind](
-            family.name, family.help, labels=[*self._labels, *family.by]
+            family.name, family.help, labels=[*labels, *family.by]
         )
         if not isinstance(values, Mapping):
-            made.add_metric([*self._labels.values()], values)
+            made.add_metric([*labels.values()], values)
             return made
         for own, value in values.items():
-            made.add_metric([*self._labels.values(), *((own,) if isinstance(own, str) else own)], value)
+            made.add_metric([*labels.values(), *((own,) if isinstance(own, str) else own)], value)
         return made
 
 

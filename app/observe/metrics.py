@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
 from app.config.settings import CacheConfig
@@ -23,7 +23,7 @@ from app.contract.engine_status import EngineStats, StepReport
 from app.contract.errors import DeadlineExceeded, EngineFailed, QueueTimeout
 from app.contract.events import Embedded, Finished, FinishReason, RequestFailed, TokenDelta
 from app.observe.ended_requests import INTER_TOKEN_S, EndedRequests
-from app.observe.families import Families, Histogram
+from app.observe.families import ENGINE, Families, Histogram
 from app.observe.step_histograms import StepHistograms
 
 
@@ -69,7 +69,7 @@ class Metrics:
 
     def __init__(self, model_name: str, cache: CacheConfig | None = None) -> None:
         self._cache = cache
-        self._labels = {"model_name": model_name, "engine": "0"}
+        self._labels = {"model_name": model_name, ENGINE: "0"}
         self._stats = EngineStats()
         self._answers = AnswerCounts()
         self._counted: dict[str, dict[int, int]] = {}  # open request -> choice -> generated tokens counted so far
@@ -87,6 +87,7 @@ class Metrics:
         )
         self._registry = CollectorRegistry()
         self._registry.register(self)
+        ProcessCollector(registry=self._registry)  # reads /proc: 0.1 ms; without /proc it has no families
 
     def include(self, counts: Callable[[], Counts]) -> None:
         """Include what `counts` returns when the metrics are read."""
@@ -113,6 +114,7 @@ class Metrics:
                 self._forget(event)
                 if event.reason is FinishReason.CANCELLED:
                     cancelled.add(event.request_id)
+                    self._ended.forget(event.request_id)
                 else:
                     answers.successes[event.reason] = answers.successes.get(event.reason, 0) + 1
                     self._ended.observe(event)
@@ -121,6 +123,7 @@ class Metrics:
                 answers.num_embedded_tokens += event.num_tokens
             elif isinstance(event, RequestFailed):
                 self._counted.pop(event.request_id, None)
+                self._ended.forget(event.request_id)
                 answers.aborts[event.error.code] = answers.aborts.get(event.error.code, 0) + 1
         answers.aborts[FinishReason.CANCELLED] += len(cancelled)
         self.steps.observe(report, answers.num_tokens + report.stats.prompts.num_tokens - num_before)

@@ -97,6 +97,27 @@ def test_a_step_counts_what_it_computed():
     assert run.counts == (0, 0)
 
 
+def test_an_engine_at_work_has_unfilled_slots_and_an_idle_one_none():
+    built = engine()
+    run = Run(built)
+    run.add(*requests_of(built, max_tokens=3)[:1])
+    run.step()
+    num_tokens = len(next(iter(PROMPTS.values())))
+    assert built.stats().blocks.num_unfilled_tokens == built.stats().blocks.num_used * 16 - num_tokens > 0
+    run.finish()
+    assert built.stats().blocks.num_unfilled_tokens == 0
+
+
+@pytest.mark.parametrize("enforce_eager", [False, True])
+def test_steps_are_counted_by_mode(enforce_eager: bool):
+    built = engine(enforce_eager=enforce_eager)
+    run = Run(built)
+    run.add(*requests_of(built, max_tokens=3)[:1])
+    run.finish()
+    graphs = built.stats().graphs
+    assert (graphs.num_graph_steps, graphs.num_eager_steps)[:: -1 if enforce_eager else 1] == (built.num_steps, 0)
+
+
 def test_a_turn_runs_commands_in_order_and_reports_its_duration():
     built = engine()
     built.clock = lambda: 5.0

@@ -21,6 +21,14 @@ def test_a_request_is_counted_once_with_its_first_token():
     assert output.counts.num_tokens == 2 * NUM_PROMPT
 
 
+def test_tokens_found_in_the_cache_are_counted_among_them():
+    group = make_group()
+    group.num_cached_tokens = 2
+    output, _ = make_processor(group)
+    sample(output, group.sequences[0])
+    assert (output.counts.num_tokens, output.counts.num_cached) == (NUM_PROMPT, 2)
+
+
 def test_the_choices_and_candidates_of_a_request_share_its_prompt():
     for params in ({"n": 3}, {"n": 1, "best_of": 3}):
         group = make_group(**params)

@@ -12,7 +12,7 @@ from app.streaming import chat_table
 from tests.api.serving import make_app
 from tests.house.source import ROOT
 from tools.figures import PAGE, RESULTS, TABLES, with_table
-from tools.reference import PAGES, exposed_name, metrics
+from tools.reference import PAGES
 
 PAGES_BY_HAND = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 HTTP = (ROOT / "docs/reference/http.md").read_text(encoding="utf-8")
@@ -42,11 +42,6 @@ def test_every_setting_is_documented():
     assert [
         item.name for item in settings() if f"`{item.option}`" not in text or f"`{item.variable}`" not in text
     ] == []
-
-
-def test_every_metric_is_documented():
-    text = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
-    assert [exposed_name(metric) for metric in metrics() if f"`{exposed_name(metric)}`" not in text] == []
 
 
 def test_every_error_has_one_row():

@@ -1,6 +1,7 @@
 """Metrics: from step reports to the text format of Prometheus."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,6 +14,7 @@ from app.contract.events import ChoiceEnd, Embedded, Finished, FinishReason, Req
 from app.contract.sampling_params import SamplingParams
 from app.observe.log_writer import LogCounts
 from app.observe.metrics import Metrics
+from app.streaming.open_requests import AdmissionCounts
 
 LABELS = {"engine": "0", "model_name": "guide"}
 
@@ -233,7 +235,7 @@ def test_a_step_that_computed_nothing_is_not_observed(metrics):
 def test_every_family_is_rendered_once_before_the_first_report(metrics):
     names = [line.split()[2] for line in metrics.render().decode().splitlines() if line.startswith("# TYPE")]
     assert len(names) == len(set(names)) > 40
-    assert all(name.startswith(("vllm:", "quire_")) for name in names)
+    assert all(name.startswith(("vllm:", "quire_", "process_")) for name in names)
 
 
 def test_two_servers_have_separate_counts(metrics):
@@ -250,3 +252,49 @@ def test_counts_of_other_parts_are_those_of_the_time_when_they_are_read(metrics)
     assert value_of(metrics, "quire_log_records_dropped_total") == 0
     counts.num_dropped = 7
     assert value_of(metrics, "quire_log_records_dropped_total") == 7
+
+
+def test_a_request_has_one_longest_choice_and_its_own_preemptions_and_computed_tokens(metrics):
+    params = SamplingParams(n=2)
+    for request_id, lengths in (("a", (5, 9)), ("b", (7, 3))):
+        for choice, length in enumerate(lengths):
+            usage = Usage(10, length, cached_tokens=4, preemptions=2)
+            end = Finished(request_id, choice, ChoiceEnd(FinishReason.STOP), usage, Timings(0, 1, 2), params)
+            metrics.observe(StepReport((end,), EngineStats()))
+    for name, total in (
+        ("request_max_num_generation_tokens", 9 + 7),
+        ("request_num_preemptions", 2 + 2),
+        ("request_prefill_kv_computed_tokens", 6 + 6),
+    ):
+        assert value_of(metrics, f"vllm:{name}_count") == 2
+        assert value_of(metrics, f"vllm:{name}_sum") == total
+
+
+@pytest.mark.parametrize("is_failed", [True, False])
+def test_a_request_that_did_not_finish_has_no_longest_choice(metrics, is_failed):
+    params, usage = SamplingParams(n=2), Usage(10, 5)
+    first = Finished("r", 0, ChoiceEnd(FinishReason.STOP), usage, Timings(0, 1, 2), params)
+    failed = RequestFailed("r", ErrorInfo("engine_error", "x"))
+    cancelled = Finished("r", 1, ChoiceEnd(FinishReason.CANCELLED), usage, Timings(0, 1, 2), params)
+    metrics.observe(StepReport((first, failed if is_failed else cancelled), EngineStats()))
+    assert value_of(metrics, "vllm:request_max_num_generation_tokens_count") == 0
+    assert metrics._ended._open == {}
+
+
+def test_prompt_tokens_are_counted_by_their_source(metrics):
+    metrics.observe(StepReport((), EngineStats(prompts=PromptCounts(10, 4))))
+    assert value_of(metrics, "vllm:prompt_tokens_cached_total") == 4
+    for source, count in (("local_compute", 6), ("local_cache_hit", 4), ("external_kv_transfer", 0)):
+        assert value_of(metrics, "vllm:prompt_tokens_by_source_total", source=source) == count
+
+
+def test_the_process_is_measured_where_the_system_has_a_proc(metrics):
+    if Path("/proc/self/stat").exists():
+        assert samples_of(metrics)["process_resident_memory_bytes", frozenset()] > 0
+
+
+def test_what_is_counted_in_front_of_the_engine_has_no_label_of_it(metrics):
+    metrics.include(AdmissionCounts)
+    name = "vllm:admission_rejections_total"
+    labels = {"model_name": "guide", "reason": "max_num_queued_reqs"}
+    assert samples_of(metrics)[name, frozenset(labels.items())] == 0

@@ -10,7 +10,7 @@ from app.contract.events import TokenDelta
 from app.contract.overload_levels import MAX_LEVEL
 from app.streaming.bridge import AsyncEngine
 from app.streaming.flow.mailbox import Mailbox
-from app.streaming.open_requests import OpenRequest, OpenRequests
+from app.streaming.open_requests import BROWNOUT, PAUSED, QUEUE_FULL, OpenRequest, OpenRequests
 from tests.fakes import FakePort, Script, make_request, submit, turn_loop
 
 IDLE_STATS = EngineStats()
@@ -181,3 +181,11 @@ async def test_under_overload_the_fair_policy_admits_accounts_without_open_reque
                 submit(engine, make_request("b", account=account))
         if policy == "fair":
             submit(engine, make_request("b", account="other"))
+
+
+def test_a_rejected_body_counts_once_under_the_limit_that_rejected_it():
+    filled = FilledRequests()
+    filled.add("a", 12)
+    with pytest.raises(Overloaded):
+        filled.check("a", 5)
+    assert filled.requests.counts.rejections == {QUEUE_FULL: 1, PAUSED: 0, BROWNOUT: 0}

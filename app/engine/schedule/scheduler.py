@@ -139,6 +139,10 @@ class Scheduler:
         """The requests by their state."""
         return QueueCounts(len(self.queues.running), self.queues.num_waiting, self.num_paused)
 
+    def count_unfilled(self) -> None:
+        """Count the empty slots of blocks in use anew, for `BlockTables.counts`. O(sequences)."""
+        self.tables.count_unfilled(chain.from_iterable(group.open for group in self._groups.values()))
+
     @property
     def length_accuracy(self) -> PredictionAccuracy:
         """How well the policy predicts the lengths of answers; all zero for a policy without predictions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.contract.counts import Counts, counter, gauge
+from app.contract.counts import MEMORY, Counts, counter, derived, gauge
 
 
 @dataclass(slots=True)
@@ -28,3 +28,8 @@ class GrammarCounts(Counts):
         by=("reason",),
         start={},
     )
+
+    @derived(MEMORY)
+    def bytes_by_kind(self) -> Mapping[str, float]:
+        """The grammars in this process, and the processes beside it."""
+        return {"grammars": self.num_bytes, "grammar_processes": self.process_bytes}

@@ -110,6 +110,10 @@ class CpuRunner:
         """Return the samples, and why sequences cannot go on."""
         with self._threads.measured(inputs.num_tokens):
             logits_RV = self._graph.run(inputs)
+            if self._graph.samples is None:  # of a graph alone: an eager step samples on the host
+                self.counts.num_eager_steps += 1
+            else:
+                self.counts.num_graph_steps += 1
             return self._sample(plan, logits_RV) if plan.sampled else ((), {})
 
     def _sample(self, plan: StepPlan, logits_RV: Tensor) -> tuple[tuple[Sample, ...], Mapping[int, str]]:

@@ -92,7 +92,12 @@ class StepGraphs:
             num_uses = self._num_uses[shape] = self._num_uses.get(shape, 0) + 1
             if num_uses > MAX_EAGER_USES:  # earlier uses have compiled and warmed up all that a capture needs
                 graph = self._capture(shape)
-        self._device.run(partial(self.step.run, shape) if graph is None else graph.replay)
+        if graph is None:
+            self.counts.num_eager_steps += 1
+            self._device.run(partial(self.step.run, shape))
+        else:
+            self.counts.num_graph_steps += 1
+            self._device.run(graph.replay)
 
     def capture_next(self) -> None:
         """Capture the next shape. Afterwards the memory's inputs are padding, and its counter is one higher."""

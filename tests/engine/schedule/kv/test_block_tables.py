@@ -36,6 +36,19 @@ def forks(tables: BlockTables, num_prompt: int, n: int, max_tokens: int = 8) -> 
     return group
 
 
+def test_slots_without_a_token_count_once_for_all_that_share_a_block():
+    tables = make_tables()
+    group = forks(tables, num_prompt=6, n=3)
+    tables.append(group.open[0], 1)
+    tables.count_unfilled(group.open)
+    assert tables.counts.num_unfilled_tokens == 2 + 4, "the rest of the shared block, and the leader's next one"
+    group.open[1].num_computed = 7
+    tables.count_unfilled(group.open)
+    assert tables.counts.num_unfilled_tokens == 1 + 4
+    tables.count_unfilled(())
+    assert tables.counts.num_unfilled_tokens == 0
+
+
 # --- Growth -----------------------------------------------------------------------------------------------------
 
 
