@@ -1,6 +1,6 @@
-"""Writes the pages of docs/reference that are generated from the code: `python -m tools.reference`.
+"""Writes what is made from the code, pages of docs/reference and a module of the page: `python -m tools.reference`.
 
-A test compares the pages with the output of this module.
+A test compares them with the output of this module.
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ from tools import fields_table
 from tools.examples_page import examples_page
 from tools.limits_page import limits_page
 from tools.marked_part import with_part
+from tools.page_parameters import page_parameters
 from tools.sampling_page import sampling_page
 from tools.vllm_page import vllm_page
 from tools.websocket_page import websocket_page
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs" / "reference"
+PARAMETERS_JS = ROOT / "app" / "static" / "settings" / "parameters.js"
 MADE = "<!-- Made by `make docs` from {source}; do not edit. -->\n\n"
 WIDTH = 100
 
@@ -243,6 +246,8 @@ def main() -> None:
     for name, make in PAGES.items():
         (FOLDER / name).write_text(make(), encoding="utf-8")
         print(f"wrote docs/reference/{name}")
+    PARAMETERS_JS.write_text(page_parameters(), encoding="utf-8")
+    print("wrote app/static/settings/parameters.js")
 
 
 if __name__ == "__main__":

@@ -47,8 +47,9 @@ class Counts:
 
     def copy(self) -> Self:
         """Return a copy, to be read by another thread."""
-        kind = type(self)
-        return kind(*_reader(kind)(self))
+        kind: Any = type(self)
+        copied: Self = kind(*_reader(kind)(self))
+        return copied
 
 
 @cache

@@ -12,7 +12,8 @@ from app.streaming import chat_table
 from tests.api.serving import make_app
 from tests.house.source import ROOT
 from tools.figures import PAGE, RESULTS, TABLES, with_table
-from tools.reference import PAGES
+from tools.page_parameters import page_parameters
+from tools.reference import PAGES, PARAMETERS_JS
 
 PAGES_BY_HAND = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 HTTP = (ROOT / "docs/reference/http.md").read_text(encoding="utf-8")
@@ -29,6 +30,11 @@ async def routes() -> list[BaseRoute]:
 def test_generated_pages_are_fresh(name):
     """If this fails: `make docs`."""
     assert (ROOT / "docs/reference" / name).read_text(encoding="utf-8") == PAGES[name]()
+
+
+def test_the_pages_copy_of_the_parameters_is_fresh():
+    """If this fails: `make docs`."""
+    assert PARAMETERS_JS.read_text(encoding="utf-8") == page_parameters()
 
 
 @pytest.mark.parametrize("name", TABLES)
