@@ -71,7 +71,7 @@ class SamplingParams:
     )
     top_p: float | None = parameter(
         None,
-        "Sample from the most likely tokens that together have this probability; 1 allows all, 0 is greedy.",
+        "Sample from the most likely tokens that together have this probability; 0 is greedy, 1 allows all.",
         _SHARE,
         is_option=True,
     )

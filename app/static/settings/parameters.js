@@ -4,7 +4,7 @@
 /** @type {Record<string, import("./field_types.js").Parameter>} */
 export const PARAMETERS = {
   temperature: {"description": "Sampling temperature; 0 always takes the most likely token, higher values vary more.", "type": "number", "minimum": 0.0, "maximum": 2.0},
-  top_p: {"description": "Sample from the most likely tokens that together have this probability; 1 allows all, 0 is greedy.", "type": "number", "minimum": 0.0, "maximum": 1.0},
+  top_p: {"description": "Sample from the most likely tokens that together have this probability; 0 is greedy, 1 allows all.", "type": "number", "minimum": 0.0, "maximum": 1.0},
   top_k: {"description": "Sample from this many most likely tokens; 0 or -1 allows all.", "type": "integer", "minimum": -1, "maximum": 2147483647},
   min_p: {"description": "Exclude tokens below this fraction of the most likely token's probability; 0 allows all.", "type": "number", "minimum": 0.0, "maximum": 1.0},
   repetition_penalty: {"description": "Above 1, tokens that occur in the prompt or the output become less likely.", "type": "number", "minimum": 0.01, "maximum": 10.0},
