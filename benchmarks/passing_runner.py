@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # `tests.server.hanging` imports this before the server imports torch
+    from app.contract.engine_counts import GraphCounts
     from app.engine.execute.interfaces import InFlight, Runner
     from app.engine.execute.masks import Masks
     from app.engine.schedule.step_plan import StepPlan
@@ -23,16 +24,12 @@ class PassingRunner:
         return self._runner.masks
 
     @property
-    def num_graphs(self) -> int:
-        return self._runner.num_graphs
+    def counts(self) -> GraphCounts:
+        return self._runner.counts
 
     @property
     def num_graph_shapes(self) -> int:
         return self._runner.num_graph_shapes
-
-    @property
-    def num_graph_failures(self) -> int:
-        return self._runner.num_graph_failures
 
     @property
     def has_idle_work(self) -> bool:

@@ -219,7 +219,7 @@ async def run_vanishing_clients(count: int) -> Result:
             stats = engine.stats()
             left = Result(
                 leavings,
-                stats.num_blocks - stats.num_free_blocks,
+                stats.blocks.num_blocks - stats.blocks.num_free,
                 len(asyncio.all_tasks()) - num_tasks,
                 len(os.listdir("/proc/self/fd")) - num_files,
             )

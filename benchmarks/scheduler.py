@@ -153,11 +153,11 @@ def take_guests(scheduler: Scheduler) -> float:
     """Let the first sequence ask for the blocks of all guests; return the seconds that took."""
     victims = scheduler.queues.running[-NUM_GUESTS:]
     count = scheduler.tables.pool.num_free + sum(len(group.open[0].block_table) for group in victims)
-    before = scheduler.preemption.num_preemptions
+    before = scheduler.preemption.counts.num_preemptions
     began = time.thread_time()
     scheduler.preemption.for_growth(scheduler.queues.running[0], count)
     seconds = time.thread_time() - began
-    assert scheduler.preemption.num_preemptions - before == NUM_GUESTS, "other victims than meant"
+    assert scheduler.preemption.counts.num_preemptions - before == NUM_GUESTS, "other victims than meant"
     return seconds
 
 
@@ -172,7 +172,7 @@ def lives(repeat: int) -> list[Figure]:
     for turn in range(repeat):
         for index, (name, params) in enumerate(OUTPUTS.items()):
             found[name].append(live(idle, 1 + turn * len(OUTPUTS) + index, params))
-    assert idle.engine.scheduler.planner.starts.num_prefix_hits == 0, "a prompt was known"
+    assert idle.engine.scheduler.planner.starts.counts.num_prefix_hits == 0, "a prompt was known"
     steady = _us(_median(each.steady for each in rounds) for rounds in found["plain"])
     figures = [Figure("step of 256 unchanged sequences", "µs", steady)]
     figures += _events(found["plain"])
@@ -218,7 +218,7 @@ def caching(repeat: int, num_requests: int) -> list[Figure]:
             gc.collect()
             seconds[is_on] = idle.run(_requests(_renewed(load, turn), turn))
         shares.append((seconds[True] - seconds[False]) / model_s)
-    assert engines[True].engine.scheduler.planner.starts.num_prefix_hits == 0, "a prompt was known"
+    assert engines[True].engine.scheduler.planner.starts.counts.num_prefix_hits == 0, "a prompt was known"
     percent = tuple(100 * share for share in shares[1:])  # the first one fills the pool and warms the caches
     cpu = Figure("engine thread of s135 for the load", "s", (model_s,))
     return [cpu, Figure("prefix caching at 0 % hits", "%", percent)]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
+from app.contract.engine_counts import BlockCounts, PromptCounts, QueueCounts
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import ErrorInfo
 from app.contract.events import (
@@ -354,9 +355,13 @@ class FakePort:
         num_running = len(self._running())
         num_paused = self.num_paused
         num_waiting = len(self._works) - num_running - num_paused
-        stats = EngineStats(num_running, num_waiting, num_paused, 100, 100, 0, self.steps)
-        level = self.script.brownout_level
-        return replace(stats, brownout_level=level, num_prompt_tokens=self._num_prompt_tokens)
+        return EngineStats(
+            self.steps,
+            self.script.brownout_level,
+            queues=QueueCounts(num_running, num_waiting, num_paused),
+            blocks=BlockCounts(100, 100),
+            prompts=PromptCounts(self._num_prompt_tokens),
+        )
 
 
 def _logprobs(params: SamplingParams, token_id: int) -> Logprobs | None:

@@ -278,7 +278,7 @@ def test_invalid_prompts_are_rejected_and_leave_no_request(llm: LLM, prompts, pa
     with pytest.raises(error, match=words):
         llm.generate(["fine", *prompts] if params is None else prompts, params, use_tqdm=False)
     assert not llm.engine.has_ready_work
-    assert llm.engine.stats().num_free_blocks == 64
+    assert llm.engine.stats().blocks.num_free == 64
 
 
 @pytest.mark.parametrize("prompts", [None, 5])
@@ -354,7 +354,7 @@ def test_an_interrupt_is_raised_and_the_next_call_works(llm: LLM, fault: StepFau
     fault.error, fault.count = KeyboardInterrupt(), 1
     with pytest.raises(KeyboardInterrupt):
         llm.generate(["steps", "rows"], GREEDY, use_tqdm=False)
-    assert llm.engine.stats().num_free_blocks == 64
+    assert llm.engine.stats().blocks.num_free == 64
     assert llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs[0].token_ids == before
 
 

@@ -7,8 +7,10 @@ import json
 from app.api.body.field_table import FIELDS, OFF, Fate, is_one_of, rule_of
 from app.api.body.schemas import ChatBody, CompletionBody
 from app.api.routes.embeddings import EmbeddingsBody
+from app.contract.sampling_params import MAX_TOKENS, PARAMETERS
 
 BEGIN = "<!-- Made by `make docs` from app/api/body/field_table.py; do not edit. -->\n"
+_PARAMETERS = {each.name: each for each in PARAMETERS}
 KINDS = {"chat": ChatBody, "completions": CompletionBody, "embeddings": EmbeddingsBody}
 
 
@@ -22,8 +24,20 @@ def fields_table() -> str:
     lines = [f"| field | {' | '.join(KINDS)} | |", f"|---|{'---|' * len(KINDS)}---|"]
     for name in all_names():
         fates = [rule_of(name, kind).fate for kind in KINDS.values()]
-        lines.append(f"| `{name}` | {' | '.join(fates)} | {_remark(name) if set(fates) != {Fate.ACTS} else ''} |")
+        lines.append(f"| `{name}` | {' | '.join(fates)} | {_what(name, set(fates))} |")
     return "\n".join(lines) + "\n"
+
+
+def _what(name: str, fates: set[Fate]) -> str:
+    """Return what a sampling parameter does and its range, or what becomes of a field that does not act everywhere."""
+    parts = [] if fates == {Fate.ACTS} else [_remark(name)]
+    if (parameter := _PARAMETERS.get(name)) is not None:
+        parts.insert(0, parameter.help)
+        if (bounds := parameter.bounds) is not None and bounds.low >= -MAX_TOKENS:
+            parts.insert(
+                1, f"{bounds.low:g} to {bounds.high:g}." if bounds.high < MAX_TOKENS else f"At least {bounds.low:g}."
+            )
+    return " ".join(filter(None, parts))
 
 
 def _remark(name: str) -> str:

@@ -1,35 +1,48 @@
-"""Writes the pages of docs/reference that are generated from the code: `python -m tools.reference`.
+"""Writes what is made from the code, pages of docs/reference and a module of the page: `python -m tools.reference`.
 
-A test compares the pages with the output of this module.
+A test compares them with the output of this module.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
+import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.applications import Starlette
 
 from app import cli
+from app.checkpoint.names import resolve
+from app.checkpoint.text_files import FolderText
 from app.commands.bench import BENCHMARKS
 from app.commands.options import default_text, section_title
 from app.config.setting import Setting
-from app.config.settings import settings
+from app.config.settings import make_config, settings
 from app.contract import errors
-from app.observe.metrics import Metrics
-from app.streaming.streams import Streams
+from app.engine.thread import EngineThread
+from app.observe.console import Console
+from app.observe.log_writer import LogWriter
+from app.runtime.startup_timings import StartTimings
+from app.server.run import make_server
+from app.text.frontend import TextFrontend
+from app.text.grammar.cache import GrammarCache
 from tools import fields_table
 from tools.examples_page import examples_page
 from tools.limits_page import limits_page
 from tools.marked_part import with_part
+from tools.page_parameters import page_parameters
 from tools.sampling_page import sampling_page
 from tools.vllm_page import vllm_page
 from tools.websocket_page import websocket_page
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs" / "reference"
+PARAMETERS_JS = ROOT / "app" / "static" / "settings" / "parameters.js"
 MADE = "<!-- Made by `make docs` from {source}; do not edit. -->\n\n"
 WIDTH = 100
 
@@ -150,8 +163,9 @@ def metrics_page() -> str:
 
 _METRICS_HEAD = """# Metrics
 
-`GET /metrics` in Prometheus' text format. Metrics that vLLM has too have vLLM's names; the others begin with `quire_`.
-All metrics have the labels `model_name` and `engine`.
+`GET /metrics` in Prometheus' text format. Metrics that vLLM has too have vLLM's names; the others begin with `quire_`,
+those of the process, where there is a `/proc`, with `process_`. All have the labels `model_name` and `engine`, except
+those of the process, and what is counted in front of the engine, as vLLM does: `vllm:admission_rejections_total`.
 
 | metric | type | labels | meaning |
 |---|---|---|---|
@@ -159,10 +173,17 @@ All metrics have the labels `model_name` and `engine`.
 
 
 def metrics() -> Iterator[Metric]:
-    """Yield the metrics of a new server."""
-    fresh = Metrics("guide")
-    fresh.count_streams(Streams())
-    yield from fresh.collect()
+    """Yield the metrics of a new server, put together as `quire serve` does."""
+    config, timings, writer = make_config({}), StartTimings(), LogWriter()
+    timings.end("import the server")
+    text = TextFrontend.load(config.model, FolderText(resolve(config.model.model)))
+    server = make_server(
+        config, EngineThread(config), text, Console(io.StringIO()), writer, (), timings, GrammarCache(is_served=True)
+    )
+    writer.close()
+    state = cast("Starlette", server.config.app).state
+    state.request_log.write(path="/", status=200, reason=None)
+    yield from text_string_to_metric_families(state.metrics.render().decode())
 
 
 def exposed_name(metric: Metric) -> str:
@@ -226,6 +247,8 @@ def main() -> None:
     for name, make in PAGES.items():
         (FOLDER / name).write_text(make(), encoding="utf-8")
         print(f"wrote docs/reference/{name}")
+    PARAMETERS_JS.write_text(page_parameters(), encoding="utf-8")
+    print("wrote app/static/settings/parameters.js")
 
 
 if __name__ == "__main__":

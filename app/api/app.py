@@ -27,6 +27,7 @@ from app.config.settings import Config
 from app.contract.errors import QuireError
 from app.contract.ports import EngineClient
 from app.observe.metrics import Metrics
+from app.observe.request_log import RequestLog
 from app.runtime.clock import monotonic
 from app.text.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
@@ -47,8 +48,8 @@ def create_app(
     """
     learn_body_types(body_kinds())
     context = ApiContext(engine, config, text, timers or StreamTimers(), grammars or GrammarCache(), GrammarTrials)
-    metrics.count_streams(context.streams)
-    metrics.count_grammars(context.grammars)
+    metrics.include(lambda: context.streams.counts)
+    metrics.include_grammars(context.grammars)
     checks = [partial(check_host, *allowed_hosts(config.server)), partial(check_key, context.keys)]
     page = Page()
     origins = allowed_origins(config.server)
@@ -57,20 +58,23 @@ def create_app(
     operations = [*OPERATIONS, Operation("GET", METRICS_PATH, metrics_page.show, "Metrics of Prometheus", None)]
     openapi = OpenApiPage(operations, has_keys=bool(config.server.api_key))
     operations.append(Operation("GET", "/openapi.json", openapi.show, "The OpenAPI document", None))
+    routes: list[Route | WebSocketRoute] = [
+        Route("/", page.file),
+        Route("/static/{name:path}", page.file),
+        Route("/preview", Preview().show),
+        *(Route(one.path, one.handler, methods=[one.method]) for one in operations),
+        WebSocketRoute("/ws", websocket_endpoint),
+    ]
+    log = RequestLog(route.path for route in routes)
+    metrics.include(lambda: log.counts)
     app = Starlette(
-        routes=[
-            Route("/", page.file),
-            Route("/static/{name:path}", page.file),
-            Route("/preview", Preview().show),
-            *(Route(one.path, one.handler, methods=[one.method]) for one in operations),
-            WebSocketRoute("/ws", websocket_endpoint),
-        ],
-        middleware=[Middleware(Trace, clock=monotonic), *cors, Middleware(RequestChecks, checks=checks)],
+        routes=routes,
+        middleware=[Middleware(Trace, clock=monotonic, log=log), *cors, Middleware(RequestChecks, checks=checks)],
         exception_handlers={QuireError: handle_quire_error, HTTPException: handle_http_exception},
         lifespan=_lifespan,
     )
     app.router.redirect_slashes = False  # Starlette's redirect contains the scheme, which a proxy may have changed
-    app.state.context = context
+    app.state.context, app.state.metrics, app.state.request_log = context, metrics, log
     return app
 
 

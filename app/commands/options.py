@@ -16,26 +16,18 @@ from app.config.settings import Config, load_config, settings
 from app.config.vllm_option import VllmOption
 from app.config.vllm_options import translate, vllm_options
 from app.contract.errors import ConfigurationError
+from app.contract.sampling_params import PARAMETERS
 
 _SHORT = {"quiet": ("-q",)}
 _METAVARS = {
     "text": "TEXT", "integer": "N", "seconds": "SECONDS", "share": "SHARE", "number": "N", "bytes": "SIZE",
     "list": "TEXT",
 }  # fmt: skip
-_SAMPLING: dict[str, tuple[type, str]] = {
-    "max_tokens": (
-        int,
-        "Maximum number of output tokens; by default `--default-max-tokens`, and a quarter of the context in a chat, "
-        "else as many as fit.",
-    ),
-    "temperature": (float, "Sampling temperature; 0 is greedy. By default the model's own."),
-    "top_p": (float, "Sample from the most likely tokens that together have this probability; 1 disables."),
-    "top_k": (int, "Sample from this many most likely tokens; 0 disables."),
-    "min_p": (float, "Exclude tokens below this fraction of the most likely token's probability; 0 disables."),
-    "repetition_penalty": (float, "Above 1: tokens that occur in the prompt or the output become less likely."),
-    "presence_penalty": (float, "Above 0: tokens that occur in the output become less likely."),
-    "frequency_penalty": (float, "Above 0: tokens become less likely with each occurrence in the output."),
-    "seed": (int, "Seed of the sampling, for repeatable outputs."),
+_SAMPLING = {each.name: each for each in PARAMETERS if each.is_option}
+# What an option that is not given means; those without a line: nothing.
+_NOT_GIVEN = {
+    **dict.fromkeys(("temperature", "top_p", "top_k", "min_p", "repetition_penalty"), " By default the model's own."),
+    "max_tokens": " By default `--default-max-tokens`, and a quarter of the context in a chat, else as many as fit.",
 }
 _VLLM = "vllm "  # before the names of vLLM's options among the parsed arguments
 SAMPLING_NAMES = frozenset(_SAMPLING)
@@ -216,9 +208,10 @@ def engine_settings(config: Config) -> dict[str, Any]:
 def add_sampling(parser: Parser) -> None:
     """Add one option per sampling parameter, and `--stop`."""
     group = parser.add_argument_group("Sampling")
-    for name, (kind, text) in _SAMPLING.items():
-        option = "--" + name.replace("_", "-")
-        group.add_argument(option, dest=f"sampling_{name}", type=kind, metavar="N", help=text)
+    for name, parameter in _SAMPLING.items():
+        kind: type = int if parameter.bounds is not None and parameter.bounds.is_integer else float
+        text = f"{parameter.help}{_NOT_GIVEN.get(name, '')}"
+        group.add_argument(f"--{name.replace('_', '-')}", dest=f"sampling_{name}", type=kind, metavar="N", help=text)
     group.add_argument("--stop", action="append", metavar="TEXT", help="End the output before this text; repeatable.")
     group.add_argument(
         "--no-repetition-stop", action="store_true", help="Do not end an answer in a chat that repeats itself."

@@ -5,6 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from app.contract.counts import Counts, Family, counter, derived, gauge
+from app.contract.engine_counts import (
+    BlockCounts,
+    BudgetCounts,
+    GraphCounts,
+    MemoryCounts,
+    PredictionAccuracy,
+    PreemptionCounts,
+    PromptCounts,
+    QueueCounts,
+    RecoveryCounts,
+    SpeculationCounts,
+    StartCounts,
+)
 from app.contract.events import EngineEvent
 from app.contract.requests import PoolingKind
 from app.contract.sampling_defaults import SamplingDefaults
@@ -36,44 +50,37 @@ class EngineHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineStats:
-    """A snapshot of the engine's counts; block 0, the padding, is not counted.
+class EngineStats(Counts):
+    """A snapshot of what the engine has counted, part by part (see `engine_counts`)."""
 
-    `num_free_blocks` can be allocated; `num_cached_blocks` of them hold prefixes that can be found until then.
-    `num_running`, `num_waiting` and `num_paused` count requests. Totals since startup are marked as such.
-    """
-
-    num_running: int = 0
-    num_waiting: int = 0
-    num_paused: int = 0
-    num_free_blocks: int = 0
-    num_blocks: int = 0
-    num_preemptions: int = 0
     step: int = 0
-    num_cached_blocks: int = 0
-    num_fenced_blocks: int = 0
-    num_host_blocks: int = 0  # in use, of `--swap-space`
-    num_capacity_tokens: int = 0  # tokens that the whole KV cache can hold
-    brownout_level: int = 0
-    num_swaps: int = 0  # total preemptions that kept the KV blocks in host memory
-    num_lost_tokens: int = 0  # total tokens computed, dropped by a preemption or a fault, and computed again
-    num_prefix_queries: int = 0  # total prompt tokens looked up in the prefix cache
-    num_prefix_hits: int = 0  # total prompt tokens found in the prefix cache
-    num_allocated_blocks: int = 0  # total
-    num_copied_blocks: int = 0  # total blocks copied because they were shared and about to be written
-    num_steps_over_budget: int = 0  # total steps longer than `--itl-target` while outputs were being generated
-    num_faults: int = 0  # total steps that raised
-    length_error: float = 0.0  # mean |log2| error of predicted output lengths, where the policy predicts them
-    constant_length_error: float = 0.0  # the same error of always predicting the mean
-    num_failed_requests: int = 0  # total requests found to make steps raise
-    num_drafts: int = 0  # total drafts, by n-grams and by grammars, in completed steps
-    num_draft_tokens: int = 0  # total draft tokens
-    num_accepted_tokens: int = 0  # total accepted draft tokens
-    num_forced_tokens: int = 0  # total accepted draft tokens that grammars forced
-    num_graphs: int = 0  # total CUDA graphs captured
-    num_graph_failures: int = 0  # total captures of CUDA graphs that failed
-    num_nan_requests: int = 0  # total requests that failed because their logits were no numbers
-    num_prompt_tokens: int = 0  # total, cached ones included, of requests that got their first token
+    brownout_level: int = gauge("quire_brownout_level", "Brown-out level, which rises under sustained load; 0 is none.")
+    num_nan_requests: int = counter(
+        "quire_requests_nan",
+        "Requests failed because the model's logits were no numbers (NaN): its weights may be damaged.",
+    )
+    queues: QueueCounts = field(default_factory=QueueCounts)
+    blocks: BlockCounts = field(default_factory=BlockCounts)
+    starts: StartCounts = field(default_factory=StartCounts)
+    prompts: PromptCounts = field(default_factory=PromptCounts)
+    preemption: PreemptionCounts = field(default_factory=PreemptionCounts)
+    budget: BudgetCounts = field(default_factory=BudgetCounts)
+    lengths: PredictionAccuracy = field(default_factory=PredictionAccuracy)
+    speculation: SpeculationCounts = field(default_factory=SpeculationCounts)
+    graphs: GraphCounts = field(default_factory=GraphCounts)
+    recovery: RecoveryCounts = field(default_factory=RecoveryCounts)
+    memory: MemoryCounts = field(default_factory=MemoryCounts)
+
+    @derived(
+        Family(
+            "vllm:corrupted_requests",
+            "counter",
+            "The same as `quire_requests_nan`, under vLLM's name.",
+        )
+    )
+    def num_corrupted_requests(self) -> int:
+        """Requests without numbers to sample from."""
+        return self.num_nan_requests
 
 
 @dataclass(frozen=True, slots=True)

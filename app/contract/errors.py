@@ -291,3 +291,11 @@ class EngineFailed(QuireError):
 def error_line(program: str, message: str) -> str:
     """Return the line on stderr with which `program` reports an expected failure, without a line end."""
     return f"{program}: error: {visible(' '.join(message.split()))}"
+
+
+def client_codes() -> tuple[str, ...]:
+    """Return the codes of the errors that clients can get, each once. Any thread."""
+    kinds = [QuireError]
+    for kind in kinds:  # grows
+        kinds += [each for each in kind.__subclasses__() if each not in (ConfigurationError, CannotStart)]
+    return tuple(dict.fromkeys(kind.code for kind in kinds))

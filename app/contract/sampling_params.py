@@ -8,6 +8,7 @@ from typing import Any
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.grammar import StructuredOutputs
+from app.contract.parameter import Bounds, parameter, parameters_of
 from app.contract.sampling_defaults import DEFAULT_NAMES, SamplingDefaults
 from app.contract.vllm_params import takes_vllm_params
 
@@ -24,39 +25,8 @@ MAX_LENGTH = 2**63 - 1
 """Of an output: admission names the limit of the request, which is far lower."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The range of a parameter: integers or finite numbers."""
-
-    low: float
-    high: float
-    is_integer: bool = True
-
-    def keywords(self) -> dict[str, float]:
-        """Return the range as keywords of JSON Schema."""
-        return {"minimum": self.low, "maximum": self.high}
-
-
-BOUNDS: Mapping[str, Bounds] = {
-    "n": Bounds(1, MAX_SEQUENCES),
-    "best_of": Bounds(1, MAX_SEQUENCES),
-    "beam_width": Bounds(1, MAX_SEQUENCES),
-    "length_penalty": Bounds(-10.0, 10.0, is_integer=False),
-    "temperature": Bounds(0.0, 2.0, is_integer=False),
-    "top_p": Bounds(0.0, 1.0, is_integer=False),
-    "min_p": Bounds(0.0, 1.0, is_integer=False),
-    "presence_penalty": Bounds(-2.0, 2.0, is_integer=False),
-    "frequency_penalty": Bounds(-2.0, 2.0, is_integer=False),
-    "repetition_penalty": Bounds(0.01, 10.0, is_integer=False),
-    "top_k": Bounds(-1, MAX_TOKENS),
-    "seed": Bounds(-(2**63), 2**64 - 1),
-    "max_tokens": Bounds(1, MAX_LENGTH),
-    "min_tokens": Bounds(0, MAX_LENGTH),
-    "logprobs": Bounds(0, MAX_LOGPROBS),
-    "prompt_logprobs": Bounds(0, MAX_LOGPROBS),
-    "thinking_token_budget": Bounds(0, MAX_TOKENS),
-}
 _TOKEN_ID = Bounds(0, MAX_TOKENS)
+_SIGNED, _SHARE = Bounds(-2.0, 2.0, is_integer=False), Bounds(0.0, 1.0, is_integer=False)
 
 
 @takes_vllm_params
@@ -64,50 +34,109 @@ _TOKEN_ID = Bounds(0, MAX_TOKENS)
 class SamplingParams:
     """How tokens are sampled and when a sequence ends; `None` means the model's default.
 
-    `n` sequences are sampled; with `best_of` that many are, and the `n` with the highest log-probability per token are
-    returned. `use_beam_search` searches for the `n` most likely sequences instead, with `beam_width` beams (default
-    `n`, at least 2), scored by log-probability / length ** `length_penalty`; `early_stopping` True ends when
-    `beam_width` sequences are complete, False when a better one is unlikely, "never" when a better one is impossible.
-    `top_k` 0 or -1 and `top_p` 1 disable the filter; `temperature` 0 and `top_p` 0 are greedy. `stop` strings and
-    `stop_token_ids` end the output and are not part of it; nothing ends it before `min_tokens` tokens, and stop strings
-    in the text of those are text. `logprobs` = k returns the log-probabilities of the sampled token and of the k most
-    likely tokens; `prompt_logprobs` = k returns them for the tokens of the prompt. `structured_outputs` says what the
-    answer must be; it cannot be combined with `min_tokens`, `ignore_eos` or beam search. `thinking_token_budget` is the
-    most tokens that the model may reason, where its reasoning stands between marks; then the closing mark comes next.
-    `repetition_stop` ends an output whose last 256 tokens or more are one period of at most 64 tokens, at least eight
-    times, with the finish reason `length`; it cannot be combined with beam search.
-    Other keywords of vLLM's are accepted where they ask for what is so anyway (`app.contract.vllm_params`).
+    Parameters that depend on others are checked with them: `structured_outputs` cannot be combined with `min_tokens`,
+    `ignore_eos` or beam search, and `repetition_stop` not with beam search. Other keywords of vLLM's are accepted where
+    they ask for what is so anyway (`app.contract.vllm_params`).
 
     Raises:
         InvalidValue: a value is out of range; `param` names it.
         UnsupportedParameter: a feature is not supported.
     """
 
-    n: int = 1
-    best_of: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float | None = None
-    logit_bias: Mapping[int, float] | None = None
-    seed: int | None = None
-    stop: str | Sequence[str] | None = None
-    stop_token_ids: Sequence[int] | None = None
-    ignore_eos: bool = False
-    min_tokens: int = 0
-    max_tokens: int | None = 16
-    logprobs: int | None = None
-    prompt_logprobs: int | None = None
-    use_beam_search: bool = False
-    beam_width: int | None = None
-    length_penalty: float = 1.0
-    early_stopping: bool | str = False
-    structured_outputs: StructuredOutputs | None = None
-    thinking_token_budget: int | None = None
-    repetition_stop: bool = False
+    n: int = parameter(1, "Number of choices.", Bounds(1, MAX_SEQUENCES))
+    best_of: int | None = parameter(
+        None,
+        "Sample so many, and return the `n` with the highest log-probability per token.",
+        Bounds(1, MAX_SEQUENCES),
+    )
+    use_beam_search: bool = parameter(False, "Search for the `n` most likely sequences instead of sampling.")
+    beam_width: int | None = parameter(
+        None, "Number of beams of a beam search; by default `n`, at least 2.", Bounds(1, MAX_SEQUENCES)
+    )
+    length_penalty: float = parameter(
+        1.0,
+        "Exponent of a beam's length: its score is `log-probability / length ** length_penalty`.",
+        Bounds(-10.0, 10.0, is_integer=False),
+    )
+    early_stopping: bool | str = parameter(
+        False,
+        "When a beam search ends: true when `beam_width` sequences are complete, false when a better one is unlikely, "
+        '"never" when a better one is impossible.',
+    )
+    temperature: float | None = parameter(
+        None,
+        "Sampling temperature; 0 always takes the most likely token, higher values vary more.",
+        Bounds(0.0, 2.0, is_integer=False),
+        is_option=True,
+    )
+    top_p: float | None = parameter(
+        None,
+        "Sample from the most likely tokens that together have this probability; 0 is greedy, 1 allows all.",
+        _SHARE,
+        is_option=True,
+    )
+    top_k: int | None = parameter(
+        None, "Sample from this many most likely tokens; 0 or -1 allows all.", Bounds(-1, MAX_TOKENS), is_option=True
+    )
+    min_p: float | None = parameter(
+        None,
+        "Exclude tokens below this fraction of the most likely token's probability; 0 allows all.",
+        _SHARE,
+        is_option=True,
+    )
+    repetition_penalty: float | None = parameter(
+        None,
+        "Above 1, tokens that occur in the prompt or the output become less likely.",
+        Bounds(0.01, 10.0, is_integer=False),
+        is_option=True,
+    )
+    presence_penalty: float = parameter(
+        0.0, "Above 0, tokens that occur in the output become less likely.", _SIGNED, is_option=True
+    )
+    frequency_penalty: float = parameter(
+        0.0, "Above 0, tokens become less likely with each occurrence in the output.", _SIGNED, is_option=True
+    )
+    logit_bias: Mapping[int, float] | None = parameter(
+        None, "Numbers that are added to the logits of tokens, by token id."
+    )
+    seed: int | None = parameter(
+        None,
+        "Seed of the sampling: the same seed, parameters and prompt give the same output.",
+        Bounds(-(2**63), 2**64 - 1),
+        is_option=True,
+    )
+    max_tokens: int | None = parameter(16, "Maximum number of output tokens.", Bounds(1, MAX_LENGTH), is_option=True)
+    min_tokens: int = parameter(
+        0,
+        "Nothing ends the output before so many tokens, and stop strings in the text of these are text.",
+        Bounds(0, MAX_LENGTH),
+    )
+    stop: str | Sequence[str] | None = parameter(None, "Texts that end the output and are not part of it.")
+    stop_token_ids: Sequence[int] | None = parameter(None, "Tokens that end the output and are not part of it.")
+    ignore_eos: bool = parameter(False, "Whether the model's own end of an output is ignored.")
+    logprobs: int | None = parameter(
+        None,
+        "Return the log-probability of each token of the output; as a number, also those of so many most likely tokens "
+        "in its place.",
+        Bounds(0, MAX_LOGPROBS),
+    )
+    prompt_logprobs: int | None = parameter(
+        None,
+        "Return the log-probability of each token of the prompt, and those of so many most likely tokens in its place.",
+        Bounds(0, MAX_LOGPROBS),
+    )
+    structured_outputs: StructuredOutputs | None = parameter(None, "What the answer must be.")
+    thinking_token_budget: int | None = parameter(
+        None,
+        "The most tokens that the model may reason, where its reasoning stands between marks; then the closing mark "
+        "comes next.",
+        Bounds(0, MAX_TOKENS),
+    )
+    repetition_stop: bool = parameter(
+        False,
+        "End an output whose last 256 tokens or more are one period of at most 64 tokens, at least eight times, with "
+        "the finish reason `length`.",
+    )
 
     def __post_init__(self) -> None:
         for name, bounds in BOUNDS.items():
@@ -208,6 +237,10 @@ class SamplingParams:
         ):
             if value:
                 raise UnsupportedParameter(f"{name} cannot be combined with beam search; leave it out.", param=name)
+
+
+PARAMETERS = parameters_of(SamplingParams)
+BOUNDS: Mapping[str, Bounds] = {each.name: each.bounds for each in PARAMETERS if each.bounds is not None}
 
 
 def _check_bool(name: str, value: bool) -> None:

@@ -17,6 +17,7 @@ from app.checkpoint.spec import ModelSpec
 from app.config.chosen_defaults import SampledModel, sampling_defaults
 from app.config.devices import CPU, resolve_device
 from app.config.settings import Config, tenants
+from app.contract.engine_counts import MemoryCounts
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import CannotStart
 from app.contract.sampling_defaults import SamplingDefaults
@@ -95,7 +96,7 @@ def build_engine(
         if config.cache.kv_cache_dtype == "fp8":
             _scale_kv(files, backend, weights, tokenizer)
         timings.end("load and pack the weights")
-        limits, runner, memory = _make_runner(config, spec, backend, weights, eos_token_ids, grammars)
+        limits, runner, memory, memory_lines = _make_runner(config, spec, backend, weights, eos_token_ids, grammars)
         timings.end("allocate the cache, record the step")
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         if not (is_out_of_memory(error) or "overflow" in str(error)):
@@ -105,7 +106,7 @@ def build_engine(
     # Last, while a thread clears the first pages of the cache, for which it needs no interpreter.
     _load_grammars(grammars, tokenizer, spec, eos_token_ids)
     timings.end("read the vocabulary for grammars")
-    model_info = replace(_model_info(config, model, limits, backend), memory=memory)
+    model_info = replace(_model_info(config, model, limits, backend), memory=memory_lines)
     engine = Engine(
         model_info,
         scheduler,
@@ -115,6 +116,7 @@ def build_engine(
         brownout=Brownout() if is_serving else None,
         phases=Phases(scheduler.queues) if is_serving else None,
     )
+    engine.memory = memory
     if config.cache.pin_prefix:
         pin_prefixes(engine, read_prefixes(config.cache, model.text), tenants(config.server))
         engine.model_info = replace(model_info, kv_capacity_tokens=scheduler.capacity * limits.block_size)
@@ -181,10 +183,10 @@ def _make_runner(
     weights: DecoderWeights,
     eos_token_ids: tuple[int, ...],
     grammars: GrammarCache,
-) -> tuple[SchedulerLimits, Runner, tuple[str, ...]]:
+) -> tuple[SchedulerLimits, Runner, MemoryCounts, tuple[str, ...]]:
     """Allocate activations, then the cache, which takes its share of the memory that is free then.
 
-    Returns also the use of a GPU's memory, in lines; a CPU's is logged in one line.
+    Returns also the use of memory, of a GPU in lines, too; a CPU's is logged in one line.
     """
     scheduler = config.scheduler
     max_model_len = config.model.max_model_len or spec.max_position
@@ -205,19 +207,19 @@ def _make_runner(
     runner = backend.make_runner(weights, cache, limits, grammars)
     # On the host blocks take their memory when they are first used; until then the system reports it as free.
     untouched = cache.num_bytes if backend.is_on_host else 0
-    parts = memory_parts(
-        cache.layout,
-        cache.num_blocks,
-        cache.num_host_blocks,
+    memory = MemoryCounts(
         weights=weights.num_bytes,
+        kv_cache=cache.num_blocks * cache.layout.bytes_per_block,
         activations=num_bytes + backend.activation_memory,
         graphs=backend.graph_memory,
-        free=max(0, backend.free_memory() - backend.graph_memory - untouched),
+        kv_host=cache.num_host_blocks * cache.layout.bytes_per_block,
     )
+    free = max(0, backend.free_memory() - backend.graph_memory - untouched)
+    parts = memory_parts(memory, num_tokens=cache.num_blocks * cache.layout.block_size, free=free)
     if backend.is_on_host:
         _log.info(memory_line(parts))
-        return limits, runner, ()
-    return limits, runner, tuple(memory_table(parts))
+        return limits, runner, memory, ()
+    return limits, runner, memory, tuple(memory_table(parts))
 
 
 def _make_scheduler(

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from math import inf
 
+from app.contract.engine_counts import MemoryCounts, SpeculationCounts
 from app.contract.engine_status import EngineStats, ModelInfo, StepReport
 from app.contract.errors import EngineFailed, InvalidValue, QuireError
 from app.contract.events import EngineEvent, RequestFailed
@@ -34,7 +35,7 @@ NAN_LOGITS = (
     "The model computed no probabilities for the next token: its logits are no numbers (NaN). Its weights may be "
     "damaged, or numbers beyond the range of float16; with --dtype bfloat16 or float32 they are in range."
 )
-# Seconds between two updates of the brown-out.
+# Seconds between two updates of the brown-out, and between two counts of the empty slots of blocks.
 UPDATE_S = 0.25
 
 
@@ -65,7 +66,9 @@ class Engine:
         self.recovery = Recovery(scheduler)
         self.brownout = brownout
         self.phases = phases
+        self.memory = MemoryCounts()  # set by `build_engine`
         self._next_overload_update = 0.0
+        self._next_slot_count = 0.0
         self.in_flight: deque[InFlight] = deque()
         self.num_steps = 0
         self.num_prefill_tokens = 0  # computed so far: of prompts, and of answers without draft tokens
@@ -85,6 +88,9 @@ class Engine:
             events += self.step(now)
         if self.phases is not None:
             events += self.phases.take_changes()
+        if now >= self._next_slot_count or not self.has_ready_work:  # in every step it would take time
+            self._next_slot_count = now + UPDATE_S
+            self.scheduler.count_unfilled()
         num_prefill, num_decode = self.num_prefill_tokens - num_prefill, self.num_decode_tokens - num_decode
         mask_s, self._mask_s = tuple(self._mask_s), []
         return StepReport(tuple(events), self.stats(), self.clock() - now, num_prefill, num_decode, mask_s)
@@ -171,40 +177,22 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Return the present counts."""
-        scheduler, pool = self.scheduler, self.scheduler.tables.pool
-        accuracy, speculation = scheduler.length_accuracy, scheduler.speculation
+        scheduler, speculation = self.scheduler, self.scheduler.speculation
         return EngineStats(
-            num_running=len(scheduler.queues.running),
-            num_waiting=scheduler.queues.num_waiting,
-            num_paused=scheduler.num_paused,
-            num_free_blocks=pool.num_free,
-            num_blocks=pool.num_blocks,
-            num_preemptions=scheduler.preemption.num_preemptions,
             step=self.num_steps,
-            num_cached_blocks=pool.num_cached,
-            num_fenced_blocks=pool.num_fenced,
-            num_host_blocks=scheduler.tables.swap.num_used,
-            num_capacity_tokens=scheduler.limits.num_blocks * scheduler.limits.block_size,
             brownout_level=self.brownout.level if self.brownout is not None else 0,
-            num_swaps=scheduler.preemption.num_swaps,
-            num_lost_tokens=scheduler.planner.starts.num_lost_tokens,
-            num_prefix_queries=scheduler.planner.starts.num_prefix_queries,
-            num_prefix_hits=scheduler.planner.starts.num_prefix_hits,
-            num_allocated_blocks=pool.num_allocated,
-            num_copied_blocks=scheduler.tables.num_copied,
-            num_steps_over_budget=scheduler.budget.num_over_target,
-            length_error=accuracy.error,
-            constant_length_error=accuracy.constant_error,
-            num_faults=self.recovery.num_faults,
-            num_failed_requests=self.recovery.num_culprits,
-            num_drafts=speculation.num_drafts if speculation is not None else 0,
-            num_draft_tokens=speculation.num_draft_tokens if speculation is not None else 0,
-            num_accepted_tokens=speculation.num_accepted_tokens if speculation is not None else 0,
-            num_forced_tokens=speculation.num_forced_tokens if speculation is not None else 0,
-            num_graphs=self.runner.num_graphs,
-            num_graph_failures=self.runner.num_graph_failures,
             num_nan_requests=self.num_nan_requests,
-            num_prompt_tokens=self.output.num_prompt_tokens,
+            queues=scheduler.counts,
+            blocks=scheduler.tables.counts,
+            starts=scheduler.planner.starts.counts.copy(),
+            prompts=self.output.counts.copy(),
+            preemption=scheduler.preemption.counts.copy(),
+            budget=scheduler.budget.counts.copy(),
+            lengths=scheduler.length_accuracy,
+            speculation=SpeculationCounts() if speculation is None else speculation.counts.copy(),
+            graphs=self.runner.counts.copy(),
+            recovery=self.recovery.counts.copy(),
+            memory=self.memory,
         )
 
     def _finish_all_but(self, num_newest: int) -> list[EngineEvent]:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Collection
 from functools import partial
 
+from app.contract.engine_counts import PromptCounts
 from app.contract.errors import NOT_OURS, EngineFailed, QuireError
 from app.contract.events import ChoiceEnd, EngineEvent, FinishReason, PromptScored, RequestFailed
 from app.contract.packed_logprobs import Logprobs
@@ -34,7 +35,7 @@ class OutputProcessor:
     """Turns samples into events for all sequences of the engine, and ends the complete ones in the scheduler.
 
     Attributes:
-        num_prompt_tokens: prompt tokens of all requests that have gained a token, cached or not.
+        counts: the prompt tokens of all requests that have gained a token.
     """
 
     def __init__(self, scheduler: Scheduler, tokenizer: Tokenizer, eos_token_ids: Collection[int]) -> None:
@@ -44,7 +45,7 @@ class OutputProcessor:
         self._choices: dict[int, Choice | EmbeddingOutput] = {}  # by id of an unfinished sequence; none for beams
         self._rankings: dict[int, Ranking] = {}  # by group id
         self._without_token: set[int] = set()  # ids of groups without a token so far
-        self.num_prompt_tokens = 0
+        self.counts = PromptCounts()
 
     @property
     def num_open(self) -> int:
@@ -187,7 +188,8 @@ class OutputProcessor:
         if group.id not in self._without_token:
             return
         self._without_token.remove(group.id)
-        self.num_prompt_tokens += len(group.request.prompt_token_ids)
+        self.counts.num_tokens += len(group.request.prompt_token_ids)
+        self.counts.num_cached += group.num_cached_tokens
         if group.request.params.prompt_logprobs is not None:
             leader = group.sequences[0]
             events.append(PromptScored(group.request.id, Logprobs.of_rows(b"".join(leader.scores), leader.num_scored)))

@@ -23,6 +23,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from app.contract.engine_counts import RecoveryCounts
 from app.contract.errors import EngineFailed
 from app.contract.requests import EngineRequest
 from app.contract.sampling_defaults import SamplingDefaults
@@ -69,12 +70,12 @@ _STICKY_ERRORS = (
 class Recovery:
     """Decides which requests run after a fault, and finds the culprit. Engine thread only.
 
-    `num_faults` counts steps that raised, `num_culprits` requests that were found to be the cause.
+    Attributes:
+        counts: steps that raised, and requests that were found to be the cause.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self.num_faults = 0
-        self.num_culprits = 0
+        self.counts = RecoveryCounts()
         self._scheduler = scheduler
         # By group id, and only until the request gains a token or ends: requests of steps that raised, and requests
         # that were alone in such a step, with the tokens that the step was to compute.
@@ -113,7 +114,7 @@ class Recovery:
         Raises:
             EngineFailed: too many faults without a culprit.
         """
-        self.num_faults += 1
+        self.counts.num_faults += 1
         _log.warning("a step over %d requests raised and is replayed: %r", len(groups), error, exc_info=error)
         if is_out_of_memory(error) and self._scheduler.budget.halve():
             _log.warning("out of memory: steps are limited to %d tokens for now", self._scheduler.budget.tokens)
@@ -206,7 +207,7 @@ class Recovery:
         self._waiting_for = {group.id for group in self._probes[-1]} if self._probes else set()
 
     def _blame(self, group: SequenceGroup) -> list[SequenceGroup]:
-        self.num_culprits += 1
+        self.counts.num_culprits += 1
         self._num_culprits_in_a_row += 1
         del self._hit[group.id]
         del self._alone[group.id]

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from app.config.settings import Config
+from app.contract.engine_counts import QueueCounts
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import EngineFailed, QuireError
 from app.contract.requests import EngineCommand
@@ -166,7 +167,7 @@ class EngineThread:
             self._end = replace(self._health, state=EngineState.FAILED, message=message)
             self._wake.notify()
         if self._deliver is not None:
-            self._deliver(StepReport((), replace(self._stats, num_running=0, num_waiting=0, num_paused=0)))
+            self._deliver(StepReport((), replace(self._stats, queues=QueueCounts())))
 
     def _take_commands(self) -> Iterator[EngineCommand]:
         """Yield the commands in the inbox, and those posted while these are carried out."""

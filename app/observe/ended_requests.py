@@ -22,6 +22,7 @@ REQUEST_S = (
 )  # fmt: skip
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000)
 CHOICES = (1, 2, 5, 10, 20)
+PREEMPTIONS = (0, 1, 2, 5, 10, 20, 50)
 
 
 class EndedRequests:
@@ -32,6 +33,7 @@ class EndedRequests:
     """
 
     def __init__(self) -> None:
+        self._open: dict[str, list[int]] = {}  # generated tokens of ended choices, of requests with further ones
         self._queue_s = Histogram(
             "vllm:request_queue_time_seconds", "Seconds from arrival to the first step.", REQUEST_S
         )
@@ -55,6 +57,17 @@ class EndedRequests:
         )
         self._prompt = Histogram("vllm:request_prompt_tokens", "Prompt tokens of ended requests.", TOKENS)
         self._generation = Histogram("vllm:request_generation_tokens", "Generated tokens of ended choices.", TOKENS)
+        self._computed = Histogram(
+            "vllm:request_prefill_kv_computed_tokens",
+            "Prompt tokens of ended requests that were computed, and not found in the prefix cache.",
+            TOKENS,
+        )
+        self._longest = Histogram(
+            "vllm:request_max_num_generation_tokens",
+            "Generated tokens of the longest choice of ended requests.",
+            TOKENS,
+        )
+        self._preemptions = Histogram("vllm:request_num_preemptions", "Preemptions of ended requests.", PREEMPTIONS)
         self._n = Histogram("vllm:request_params_n", "`n` of ended requests.", CHOICES)
         self._max_tokens = Histogram(
             "vllm:request_params_max_tokens", "`max_tokens` of ended requests: given, or as many as fit.", TOKENS
@@ -64,6 +77,7 @@ class EndedRequests:
         """Add the end of a choice that was not cancelled."""
         usage, timings = event.usage, event.timings
         self._generation.observe(usage.completion_tokens)
+        self._observe_longest(event)
         self._total_s.observe(timings.total_s)
         self._decode_s.observe(timings.total_s - timings.first_token_s)
         self._inference_s.observe(timings.total_s - timings.queue_s)
@@ -72,6 +86,8 @@ class EndedRequests:
         if event.choice == 0:
             self._prompt.observe(usage.prompt_tokens)
             self._queue_s.observe(timings.queue_s)
+            self._computed.observe(usage.prompt_tokens - usage.cached_tokens)
+            self._preemptions.observe(usage.preemptions)
             self._first_token_s.observe(timings.first_token_s)
             self._prefill_s.observe(timings.first_token_s - timings.queue_s)
             if event.params is not None:
@@ -80,7 +96,20 @@ class EndedRequests:
                 has_answer = usage.completion_tokens > 0 or event.reason is not FinishReason.LENGTH
                 self._max_tokens.observe((event.params.max_tokens or 0) if has_answer else 0)
 
+    def forget(self, request_id: str) -> None:
+        """Forget a request of which a choice failed or was cancelled."""
+        self._open.pop(request_id, None)
+
     def families(self, labels: dict[str, str]) -> Iterator[Metric]:
         """Yield all histograms."""
-        for histogram in vars(self).values():
-            yield histogram.family(labels)
+        for member in vars(self).values():
+            if isinstance(member, Histogram):
+                yield member.family(labels)
+
+    def _observe_longest(self, event: Finished) -> None:
+        """Observe the longest choice of a request with the end of its last one."""
+        num_choices = 1 if event.params is None else event.params.n
+        lengths = self._open.setdefault(event.request_id, [])
+        lengths.append(event.usage.completion_tokens)
+        if len(lengths) == num_choices:
+            self._longest.observe(max(self._open.pop(event.request_id)))

@@ -1,40 +1,53 @@
-"""Prometheus metric families: gauges and counters with the labels of one server, and histograms."""
+"""Prometheus metric families: counts that parts declare, with the labels of one server, and histograms."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-Values = float | Mapping[str, float]
+from app.contract.counts import Family, Values, values_of
+
+ENGINE = "engine"
+"""The label that families of the server, in front of the engine, have not."""
+_KINDS: Mapping[str, type[CounterMetricFamily | GaugeMetricFamily]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+}
 
 
 class Families:
-    """Makes gauges and counters with `labels` on every sample.
-
-    With a label `by`, a family has one sample for each of its values, else a single one.
-    """
+    """Makes metric families of counts, with `labels` on every sample."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         self._labels = labels
 
-    def gauge(self, name: str, help: str, values: Values, by: str | None = None) -> Metric:
-        """Return a gauge."""
-        return self._filled(GaugeMetricFamily(name, help, labels=self._names(by)), values)
+    def of(self, parts: Iterable[object]) -> Iterator[Metric]:
+        """Yield the families of the counts of all parts; one that several parts share has the values of all."""
+        found: dict[Family, Values] = {}
+        for part in parts:
+            for family, values in values_of(part):
+                others = found.get(family)
+                if isinstance(others, Mapping) and isinstance(values, Mapping):
+                    values = {**others, **values}
+                found[family] = values
+        for family, values in found.items():
+            yield self.family(family, values)
 
-    def counter(self, name: str, help: str, values: Values, by: str | None = None) -> Metric:
-        """Return a counter; its samples add `_total` to `name`."""
-        return self._filled(CounterMetricFamily(name, help, labels=self._names(by)), values)
-
-    def _names(self, by: str | None) -> list[str]:
-        return [*self._labels, *([] if by is None else [by])]
-
-    def _filled(self, family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
-        for kind, value in values.items() if isinstance(values, Mapping) else [(None, values)]:
-            family.add_metric([*self._labels.values(), *([] if kind is None else [kind])], value)
-        return family
+    def family(self, family: Family, values: Values) -> Metric:
+        """Return one family: a sample, or one for each value of the labels that it has of its own."""
+        labels = {name: value for name, value in self._labels.items() if family.of_engine or name != ENGINE}
+        made: GaugeMetricFamily | CounterMetricFamily = _KINDS[family.kind](
+            family.name, family.help, labels=[*labels, *family.by]
+        )
+        if not isinstance(values, Mapping):
+            made.add_metric([*labels.values()], values)
+            return made
+        for own, value in values.items():
+            made.add_metric([*labels.values(), *((own,) if isinstance(own, str) else own)], value)
+        return made
 
 
 class Histogram:

@@ -19,6 +19,7 @@ import select
 import struct
 import termios
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from queue import SimpleQueue
@@ -26,6 +27,7 @@ from threading import Lock, Thread
 from time import sleep
 from typing import TextIO, cast
 
+from app.contract.counts import Counts, counter
 from app.runtime.clock import monotonic
 
 MAX_LINES = 4096
@@ -40,17 +42,26 @@ _GET_PIPE_SIZE = getattr(fcntl, "F_GETPIPE_SZ", None)  # Linux only
 Line = str | Callable[[], str]
 
 
+@dataclass(slots=True)
+class LogCounts(Counts):
+    """What became of the log's records."""
+
+    num_dropped: int = counter(
+        "quire_log_records_dropped", "Log records that were dropped because nothing read the log in time."
+    )
+
+
 class LogWriter:
     """A bounded queue of lines, and the daemon thread that writes them. Any thread may call; `put` never blocks.
 
     Attributes:
         describe_dropped: returns the stream and the line that tell the number of dropped lines; the log sets it.
-        num_dropped: the number of records dropped so far.
+        counts: the records dropped so far.
     """
 
     def __init__(self, max_lines: int = MAX_LINES) -> None:
         self.describe_dropped: Callable[[int], tuple[TextIO, str]] | None = None
-        self.num_dropped = 0
+        self.counts = LogCounts()
         self._max_lines = max_lines
         self._queue: SimpleQueue[tuple[TextIO, Line] | None] = SimpleQueue()
         self._lock = Lock()  # of the counts; never held while something is written
@@ -70,7 +81,7 @@ class LogWriter:
         with self._lock:
             self._is_full = self._is_full or self._num_put - self._num_written >= self._max_lines
             if self._is_full:
-                self.num_dropped += is_record
+                self.counts.num_dropped += is_record
                 self._num_untold += is_record
             elif not self._is_closed:
                 self._put(stream, line)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from app.contract.counts import Counts, gauge
 from app.runtime.clock import Clock, monotonic
 
 BAR_WIDTH = 40
@@ -20,6 +23,18 @@ class Phase(NamedTuple):
     name: str
     begin: float
     end: float
+
+
+@dataclass(slots=True)
+class StartupCounts(Counts):
+    """The startup phases that have ended."""
+
+    seconds: Mapping[str, float] = gauge(
+        "quire_startup_seconds",
+        "Seconds of each phase of the start; phases of different threads overlap.",
+        by=("phase",),
+        start={},
+    )
 
 
 class StartTimings:
@@ -51,6 +66,14 @@ class StartTimings:
     def phases(self) -> list[Phase]:
         """Return the phases that have ended so far, sorted by their beginning."""
         return sorted(self._phases, key=lambda phase: phase.begin)
+
+    @property
+    def counts(self) -> StartupCounts:
+        """What the metrics show."""
+        seconds: dict[str, float] = {}
+        for phase in self.phases():
+            seconds[phase.name] = seconds.get(phase.name, 0.0) + phase.end - phase.begin
+        return StartupCounts(seconds)
 
     def lines(self) -> list[str]:
         """Return a table of all phases with bars on a common scale."""

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from app.api.http.error_response import error_response
 from app.config.checks import is_loopback
 from app.contract.errors import QuireError
-from app.observe.log import log_request
+from app.observe.request_log import RequestLog
 
 KIB = 1024
 
@@ -48,11 +48,15 @@ class ConnectionLimits:
 
 @dataclass(slots=True)
 class Guard:
-    """The limits of all connections of a server, and the counts of open ones by address; exempt ones do not count."""
+    """The limits of all connections of a server, and the counts of open ones by address; exempt ones do not count.
+
+    `log` gets the requests that do not reach the application.
+    """
 
     limits: ConnectionLimits
     max_connections: int  # of one address
     is_exempt: Callable[[str], bool] = is_loopback
+    log: RequestLog = field(default_factory=RequestLog)
     counts: Counter[str] = field(default_factory=Counter)
 
     def enter(self, address: str | None) -> bool:
@@ -71,26 +75,23 @@ class Guard:
         if not self.counts[address]:
             del self.counts[address]
 
-
-def rejection(
-    error: QuireError,
-    default_headers: Iterable[tuple[bytes, bytes]],
-    *,
-    client: tuple[str, int] | None,
-    method: str | None = None,
-    path: str | None = None,
-    duration_s: float = 0.0,
-) -> bytes:
-    """Return the bytes of an error response after which the connection closes, and log the request.
-
-    For requests that do not reach the application.
-    """
-    request_id = secrets.token_hex(16)
-    log_request(
-        request_id=request_id, client=client and client[0], method=method, path=path,
-        status=error.http_status, reason=error.code, duration_ms=round(duration_s * 1000, 3),
-    )  # fmt: skip
-    response = error_response(error.info())
-    headers = [*default_headers, *response.raw_headers, (b"x-request-id", request_id.encode())]
-    lines = [name + b": " + value + b"\r\n" for name, value in headers if name != b"connection"]
-    return b"".join([STATUS_LINE[error.http_status], *lines, b"connection: close\r\n\r\n", bytes(response.body)])
+    def rejection(
+        self,
+        error: QuireError,
+        default_headers: Iterable[tuple[bytes, bytes]],
+        *,
+        client: tuple[str, int] | None,
+        method: str | None = None,
+        path: str | None = None,
+        duration_s: float = 0.0,
+    ) -> bytes:
+        """Return the bytes of an error response after which the connection closes, and log the request."""
+        request_id = secrets.token_hex(16)
+        self.log.write(
+            request_id=request_id, client=client and client[0], method=method, path=path,
+            status=error.http_status, reason=error.code, duration_ms=round(duration_s * 1000, 3),
+        )  # fmt: skip
+        response = error_response(error.info())
+        headers = [*default_headers, *response.raw_headers, (b"x-request-id", request_id.encode())]
+        lines = [name + b": " + value + b"\r\n" for name, value in headers if name != b"connection"]
+        return b"".join([STATUS_LINE[error.http_status], *lines, b"connection: close\r\n\r\n", bytes(response.body)])

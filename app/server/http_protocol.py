@@ -24,7 +24,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.api.http.connection import EXTENSION, SEND
 from app.contract.errors import HeadersTooLarge, HttpInvalid, QuireError, RateLimitExceeded, RequestTimeout, UrlTooLong
-from app.server.guard import Guard, rejection
+from app.server.guard import Guard
 from app.server.guard_request import BodyFraming, check_headers
 from app.server.sockets import SocketConnection
 from app.server.until_close import VERSION, UntilClose
@@ -303,7 +303,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _write_rejection(self, error: QuireError) -> None:
         target = self.url
-        response = rejection(
+        response = self._guard.rejection(
             error,
             self.server_state.default_headers,
             client=self.client,

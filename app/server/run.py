@@ -28,6 +28,7 @@ from app.observe.console import Console
 from app.observe.log_output import configure_logging
 from app.observe.log_writer import LogWriter
 from app.observe.metrics import Metrics
+from app.observe.request_log import RequestLog
 from app.runtime.startup_timings import StartTimings, process_age
 from app.server.guard import ConnectionLimits, Guard
 from app.server.http_protocol import HttpProtocol
@@ -115,13 +116,15 @@ def make_server(
     The engine of the thread reads the same `grammars`.
     """
     metrics = Metrics(served_name(config.model), config.cache)
-    metrics.count_log(writer)
+    metrics.include(lambda: writer.counts)
+    metrics.include(lambda: timings.counts)
     observe = FirstToken(metrics.observe, timings, console.print_line) if config.server.timings else metrics.observe
     engine = AsyncEngine(thread, config, observe)
+    metrics.include(lambda: engine.counts)
     app = create_app(engine, config, text, metrics, grammars=grammars)
     drain: Drain = app.state.context.drain
     return Server(
-        uvicorn_config(app, config),
+        uvicorn_config(app, config, log=app.state.request_log),
         engine,
         process_end=ProcessEnd(
             console,
@@ -131,7 +134,7 @@ def make_server(
             exit_code=lambda: 0 if thread.failure is None else thread.failure.exit_code,
         ),
         watchdog=Watchdog(
-            thread, config.server.watchdog_timeout, stats=engine.stats, observe_lag=metrics.loop_lag_s.observe
+            thread, config.server.watchdog_timeout, stats=engine.stats, observe_lag=metrics.steps.loop_lag_s.observe
         ),
         drain=drain,
         drain_timeout_s=config.server.drain_timeout,
@@ -176,10 +179,13 @@ def raise_file_limit() -> None:
 
 
 def uvicorn_config(
-    app: Callable[..., object], config: Config, limits: ConnectionLimits | None = None
+    app: Callable[..., object], config: Config, limits: ConnectionLimits | None = None, log: RequestLog | None = None
 ) -> uvicorn.Config:
-    """Return uvicorn's settings for `app`: our protocols and limits, without uvicorn's own log lines and headers."""
-    guard = Guard(limits or ConnectionLimits(), config.server.max_connections_per_ip)
+    """Return uvicorn's settings for `app`: our protocols and limits, without uvicorn's own log lines and headers.
+
+    `log` is that of the application.
+    """
+    guard = Guard(limits or ConnectionLimits(), config.server.max_connections_per_ip, log=log or RequestLog())
     # uvicorn calls `http` and `ws` like classes; all protocols of a server share one guard.
     http: Any = partial(HttpProtocol, guard=guard)
     ws: Any = partial(WebSocketProtocol, guard=guard)

@@ -115,11 +115,11 @@ class Watchdog:
         fields = {
             "state": health.state,
             "step": health.step,
-            "running": stats.num_running,
-            "waiting": stats.num_waiting,
-            "paused": stats.num_paused,
-            "free_blocks": stats.num_free_blocks,
-            "blocks": stats.num_blocks,
+            "running": stats.queues.num_running,
+            "waiting": stats.queues.num_waiting,
+            "paused": stats.queues.num_paused,
+            "free_blocks": stats.blocks.num_free,
+            "blocks": stats.blocks.num_blocks,
             "pid": os.getpid(),
         }
         write_crash_report(message, fields)

@@ -22,10 +22,9 @@ from app.api.http.access_log import access_record
 from app.api.http.connection import EXTENSION, SEND
 from app.api.http.error_response import error_body
 from app.contract.errors import EngineFailed, ErrorInfo, HttpInvalid, MethodNotAllowed, PermissionDenied, QuireError
-from app.observe.log import log_request
 from app.runtime.clock import monotonic
 from app.runtime.token_bucket import TokenBucket
-from app.server.guard import Guard, rejection
+from app.server.guard import Guard
 from app.server.sockets import SocketConnection
 
 _SLICE_BYTES = 4096
@@ -142,7 +141,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             # The library closes without a response if it cannot parse the handshake, for example if it is not a GET.
             error = HttpInvalid("The WebSocket handshake is invalid; it must be a GET request with lines up to 8 KiB.")
             self._is_over = True
-            self.transport.write(rejection(error, self.default_headers, client=self.client))
+            self.transport.write(self._guard.rejection(error, self.default_headers, client=self.client))
             self.transport.close()
 
     def handle_connect(self, event: Request) -> None:
@@ -154,7 +153,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             extensions[SEND] = self.send
             return
         self._is_over = True
-        log_request(
+        self._guard.log.write(
             client=self.client and self.client[0], method="WEBSOCKET", path=event.path.partition("?")[0][:200],
             status=self.response.status_code, reason=_kind_of(self.response.status_code).code,
         )  # fmt: skip

@@ -20,7 +20,7 @@ from app.contract.events import RequestFailed
 from app.contract.ports import EnginePort, EventSink
 from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.streaming.background import Background
-from app.streaming.open_requests import OpenRequest, OpenRequests
+from app.streaming.open_requests import BROWNOUT, AdmissionCounts, OpenRequest, OpenRequests
 
 # How long the end of the server waits for the step that the engine is computing.
 JOIN_TIMEOUT_S = 1.0
@@ -95,6 +95,11 @@ class AsyncEngine:
         """Return the counts of the last step; the brown-out level of an idle engine is 0."""
         return self._stats
 
+    @property
+    def counts(self) -> AdmissionCounts:
+        """What was rejected because of load."""
+        return self._open.counts
+
     def health(self) -> EngineHealth:
         """Return state and progress; while the engine only finishes open requests, the state is `DRAINING`."""
         health = self._port.health()
@@ -135,7 +140,7 @@ class AsyncEngine:
 
     def _receive(self, report: StepReport) -> None:
         self._stats = stats = report.stats
-        if stats.brownout_level and not stats.num_running and not stats.num_waiting:
+        if stats.brownout_level and not stats.queues.num_running and not stats.queues.num_waiting:
             # An idle engine may send no report with a lower level, and its requests would be shed until one comes.
             self._stats = replace(stats, brownout_level=0)
         self._num_reports += 1
@@ -185,6 +190,7 @@ class AsyncEngine:
             has_open = any(found.request.account == account for found in self._open.values())
             # With the policy `fair`, an account without open requests is not shed: it does not cause the load.
             if has_open or not self._is_fair:
+                self._open.counts.rejections[BROWNOUT] += 1
                 raise Overloaded("The server is overloaded. Try again later.", retry_after_s=SHEDDING_S)
 
 

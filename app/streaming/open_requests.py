@@ -15,10 +15,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.contract.counts import Counts, Family, shown_as
 from app.contract.engine_status import EngineStats
 from app.contract.errors import Overloaded, RateLimitExceeded
 from app.contract.ports import EventSink
 from app.contract.requests import EngineRequest
+
+QUEUE_FULL, PAUSED, BROWNOUT = "max_num_queued_reqs", "max_paused_per_account", "brownout"
+
+
+@dataclass(slots=True)
+class AdmissionCounts(Counts):
+    """Bodies that were rejected before the engine got their requests."""
+
+    rejections: dict[str, float] = shown_as(
+        Family(
+            "vllm:admission_rejections",
+            "counter",
+            "Bodies rejected because of load, by reason: max_num_queued_reqs (`--max-queue`, under vLLM's name), "
+            "max_paused_per_account, brownout.",
+            ("reason",),
+            of_engine=False,
+        ),
+        dict.fromkeys((QUEUE_FULL, PAUSED, BROWNOUT), 0),
+    )
 
 
 @dataclass(slots=True)
@@ -40,10 +60,14 @@ class OpenRequests(dict[str, OpenRequest]):
     """The open requests by their ids. Loop only.
 
     At most `max_queue` requests wait, `max_num_seqs` sequences run, and `max_paused` streams of an account are paused.
+
+    Attributes:
+        counts: the bodies that were rejected.
     """
 
     def __init__(self, max_queue: int, max_num_seqs: int, max_paused: int) -> None:
         super().__init__()
+        self.counts = AdmissionCounts()
         self._max_queue = max_queue
         self._max_num_seqs = max_num_seqs
         self._max_paused = max_paused
@@ -59,6 +83,7 @@ class OpenRequests(dict[str, OpenRequest]):
         ready = [one for one in self.values() if not one.is_paused]
         num_paused = sum(one.is_paused and one.request.account == account for one in self.values())
         if num_paused >= self._max_paused:
+            self.counts.rejections[PAUSED] += 1
             raise RateLimitExceeded(
                 f"{num_paused} streams of this account are paused because they are not read; at most "
                 f"{self._max_paused} may be. Read or end some, then try again."
@@ -81,12 +106,14 @@ class OpenRequests(dict[str, OpenRequest]):
         if len(requests) > 1:
             full = f"has no room for {len(requests)} more requests; at most {self._max_queue} may wait."
         if not is_alone and num_own_waiting >= max(1, self._max_queue // 2):
+            self.counts.rejections[QUEUE_FULL] += 1
             more = f", and {len(requests)} more came in one body" if len(requests) > 1 else ""
             raise Overloaded(
                 f"{counts[account]} requests of this account are waiting{more}; while others have requests too, it may "
                 f"have half of the queue of {self._max_queue}. Try again later."
             )
         if self and num_waiting >= self._max_queue and num_own_waiting >= self._max_queue // len(counts):
+            self.counts.rejections[QUEUE_FULL] += 1
             raise Overloaded(f"The queue {full} Try again later.")
 
     def _num_waiting(self, num_ready: int, num_sequences: int, stats: EngineStats) -> float:
@@ -96,6 +123,6 @@ class OpenRequests(dict[str, OpenRequest]):
         assumed to wait. If the engine reports no waiting requests, its free seats are assumed to be taken first: a
         request takes a seat for each of its sequences.
         """
-        if stats.num_waiting:
-            return num_ready - stats.num_running
+        if stats.queues.num_waiting:
+            return num_ready - stats.queues.num_running
         return num_ready - self._max_num_seqs * num_ready / max(num_sequences, 1)

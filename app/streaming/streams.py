@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+from app.contract.counts import Counts, counter, gauge
 from app.contract.errors import Overloaded
 from app.streaming.flow.flow_window import AccountBytes
 from app.streaming.flow.mailbox import Mailbox
 from app.streaming.flow.slow_reader import DISCONNECT, SlowReader
+
+
+@dataclass(slots=True)
+class StreamCounts(Counts):
+    """What streams hold for their readers, and what was done about slow ones."""
+
+    pending_bytes: int = gauge(
+        "quire_stream_pending_bytes",
+        "Bytes of tokens, text, log-probabilities and non-streamed responses pending for slow clients.",
+    )
+    num_merged: int = counter("quire_deltas_merged", "Deltas merged into an earlier one that was still pending.")
+    slow_readers: Mapping[str, float] = counter(
+        "quire_slow_consumers",
+        "Slow clients, by action: paused, coalesced or dropped as requested, or cut (disconnected because the client "
+        "read nothing for `--stall-timeout`).",
+        by=("action",),
+        start={},
+    )
 
 
 class Streams:
@@ -30,6 +51,11 @@ class Streams:
         self._num_merged = 0  # in streams that have ended
         self._is_idle = asyncio.Event()
         self._is_idle.set()
+
+    @property
+    def counts(self) -> StreamCounts:
+        """What the metrics show."""
+        return StreamCounts(self.pending_bytes, self.num_merged, self.slow_readers)
 
     @property
     def num_open(self) -> int:

@@ -49,9 +49,10 @@ def warm_up(llm: LLM) -> None:
     while llm.engine.work_idly():
         pass
     runner = llm.engine.runner
-    if runner.num_graphs != runner.num_graph_shapes:
+    if runner.counts.num_captured != runner.num_graph_shapes:
         raise RuntimeError(
-            f"{runner.num_graphs} of {runner.num_graph_shapes} CUDA graphs were captured; the log says why not all"
+            f"{runner.counts.num_captured} of {runner.num_graph_shapes} CUDA graphs were captured; the log says why "
+            "not all"
         )
     run_load(llm, Workload(prompts, (WARM_NEW,) * WARM_REQUESTS), 0.0)
 
@@ -89,14 +90,14 @@ def settings_of(llm: LLM) -> dict[str, Any]:
         "max_model_len": limits.max_model_len,
         "run_ahead": limits.run_ahead,
         "graphs_missing": llm.engine.runner.has_idle_work,
-        "graphs": llm.engine.runner.num_graphs,
+        "graphs": llm.engine.runner.counts.num_captured,
     }
 
 
 def counts_of(llm: LLM) -> Mapping[str, int]:
     """Return how the engine came through: steps, preemptions, faults that it survived."""
     stats = llm.engine.stats()
-    return {"steps": stats.step, "preemptions": stats.num_preemptions, "faults": stats.num_faults}
+    return {"steps": stats.step, "preemptions": stats.preemption.num_preemptions, "faults": stats.recovery.num_faults}
 
 
 def give_memory_back() -> None:

@@ -17,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from app.contract.engine_counts import QueueCounts
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import QuireError
 from app.contract.events import ChoiceEnd, EngineEvent, Finished, FinishReason, Timings, TokenDelta, Usage
@@ -212,7 +213,7 @@ class ScriptedEngine:
     def _report(self, events: list[EngineEvent]) -> None:
         self._step += 1
         num_paused = sum(work.is_paused for work in self._works.values())
-        stats = EngineStats(len(self._works) - num_paused, 0, num_paused, step=self._step)
+        stats = EngineStats(self._step, queues=QueueCounts(len(self._works) - num_paused, 0, num_paused))
         report = ReportEvents(events)
         if self._rate == SATURATED:
             report.on_read = self._count_turns

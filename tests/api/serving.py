@@ -28,6 +28,7 @@ from app.api.wire.socket_stream import SocketStream
 from app.checkpoint.names import resolve, served_name
 from app.checkpoint.text_files import FolderText
 from app.config.settings import Config, ModelConfig, make_config
+from app.observe.log_writer import LogCounts
 from app.observe.metrics import Metrics
 from app.server.run import uvicorn_config
 from app.server.sockets import listen
@@ -52,6 +53,7 @@ async def make_app(
     """The application over a fake engine."""
     config = config or make_config(settings)
     metrics = Metrics(served_name(config.model), config.cache)
+    metrics.include(LogCounts)
     with patch("app.api.app.Page", page):
         return create_app(engine or FakeEngine(), config, load_text(config), metrics, timers)
 
@@ -95,7 +97,7 @@ async def serving(app: Starlette) -> AsyncIterator[str]:
     """Serve the application as the product does, on a free port of the loopback; yields its URL."""
     settings = app.state.context.config
     listener = listen("127.0.0.1", 0, settings.server)
-    config = uvicorn_config(app, settings)
+    config = uvicorn_config(app, settings, log=app.state.request_log)
     config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
     task = asyncio.create_task(server._serve([listener]))

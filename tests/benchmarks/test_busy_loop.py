@@ -48,7 +48,7 @@ def test_ticks_are_never_early():
 def test_every_step_is_timed_and_all_sequences_are_aborted():
     engine = LLM("guide", max_model_len=512, num_kv_blocks=80).engine
     with Stepping(engine, 2, "x") as stepping:
-        assert engine.stats().num_running == 2
+        assert engine.stats().queues.num_running == 2
         assert len(stepping.beside(None, 4)) == len(stepping.beside(Ticks().run, 4)) == 4
     assert not engine.has_ready_work
 

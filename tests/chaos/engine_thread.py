@@ -76,6 +76,6 @@ async def wait_until_idle(engine: AsyncEngine) -> EngineStats:
     async with asyncio.timeout(HANG_S):
         while True:
             stats = engine.stats()
-            if not (stats.num_running or stats.num_waiting or stats.num_paused or engine._open):
+            if not (stats.queues.num_running or stats.queues.num_waiting or stats.queues.num_paused or engine._open):
                 return stats
             await asyncio.sleep(0.005)

@@ -55,7 +55,7 @@ async def abort_many(count: int, **settings: object) -> None:
             requests = [request_of(engine, number, rng) for number in range(first, min(first + NUM_AT_ONCE, count))]
             await asyncio.gather(*(read_and_abort(engine, request, rng) for request in requests))
         stats = await wait_until_idle(engine)
-        assert stats.num_free_blocks == stats.num_blocks and stats.num_fenced_blocks == 0
+        assert stats.blocks.num_free == stats.blocks.num_blocks and stats.blocks.num_fenced == 0
         assert len(asyncio.all_tasks()) == num_tasks
         inner = engine._port._engine  # type: ignore[attr-defined]
         inner.scheduler.check_integrity()

@@ -65,7 +65,7 @@ async def check(step: int) -> None:
     without_fault = await asyncio.to_thread(expected)
     async with engine_thread(faults, **SETTINGS) as engine:
         assert await streams(engine) == without_fault
-        assert engine.stats().num_faults == 1 and engine.stats().num_failed_requests == 0
+        assert engine.stats().recovery.num_faults == 1 and engine.stats().recovery.num_culprits == 0
         assert faults.has_recovered and faults.num_steps == 1
         again = await read(engine, admitted(engine, "again", (5, 6, 7)))
         assert isinstance(again[-1], Finished)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from app.contract.engine_counts import QueueCounts
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo
 from app.contract.errors import ErrorInfo
 from app.contract.events import ChoiceEnd, Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
@@ -24,7 +25,7 @@ MESSAGES = [
     TokenDelta("id", 0, 4, (), ""),
     Finished("id", 0, ChoiceEnd(FinishReason.LENGTH), Usage(3, 7), Timings(0.1, 0.2, 0.3)),
     RequestFailed("id", ErrorInfo("engine_error", "it failed")),
-    EngineStats(1, 2, 3, 4, 5, 6, 7),
+    EngineStats(1, 2, 3, QueueCounts(4, 5, 6)),
     EngineHealth(EngineState.LOADING, 0.5),
     ModelInfo("guide", "abc", 2048, 4096, 300, (1,)),
     Submit(REQUEST),

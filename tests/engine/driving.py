@@ -112,7 +112,7 @@ def generate(engine: Engine, requests: Iterable[EngineRequest], *, steps_between
         run.step(steps_between)
     run.finish()
     assert all(isinstance(run.end(each.id), Finished) for each in requests)
-    assert engine.stats().num_free_blocks == engine.stats().num_blocks
+    assert engine.stats().blocks.num_free == engine.stats().blocks.num_blocks
     return {each.id: run.tokens(each.id) for each in requests}
 
 

@@ -86,7 +86,7 @@ def test_beams_are_those_of_transformers(settings: dict[str, object], caplog: py
         run.add(request(engine, f"other {index}", prompt, n=2, temperature=1.0, seed=index, max_tokens=30))
     run.finish()
     if settings:
-        assert engine.stats().num_preemptions > 0
+        assert engine.stats().preemption.num_preemptions > 0
     ended_early = 0
     for index, prompt in enumerate(prompts()):
         for number, case in enumerate(CASES):
@@ -95,4 +95,4 @@ def test_beams_are_those_of_transformers(settings: dict[str, object], caplog: py
             assert [end.choice for end in ends] == list(range(case["n"]))
             ended_early += sum(end.reason is FinishReason.STOP for end in ends)
     assert ended_early > 10, "some outputs must end by EOS"
-    assert engine.stats().num_free_blocks == engine.stats().num_blocks
+    assert engine.stats().blocks.num_free == engine.stats().blocks.num_blocks

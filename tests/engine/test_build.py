@@ -93,6 +93,14 @@ def test_an_aborted_load_ends_the_compilers(monkeypatch: pytest.MonkeyPatch):
         build_engine(make_config({"model": str(tiny("Llama")), "num_kv_blocks": 8}), progress=abort_load)
 
 
+def test_the_engine_says_what_its_memory_is_for():
+    engine = build_engine(make_config({"model": str(tiny("Llama")), "num_kv_blocks": 64, "swap_space": 2**20}))
+    memory, layout = engine.stats().memory, engine.runner._cache.layout
+    assert memory.kv_cache == 64 * layout.bytes_per_block
+    assert memory.kv_host == 2**20 // layout.bytes_per_block * layout.bytes_per_block
+    assert memory.weights > 0 and memory.activations > 0 and memory.graphs == 0
+
+
 def test_startup_timings_have_all_phases_of_the_build():
     timings = StartTimings()
     timings.begin()

@@ -104,7 +104,7 @@ def check_nothing_is_held(engine: Engine) -> None:
     remote = masks._remote
     assert not (remote._sequences or remote._by_number or remote.late or remote._takes or remote._drafts)
     assert masks._remote._regions.num_free == masks._first_draft_region
-    assert engine.stats().num_free_blocks == engine.stats().num_blocks
+    assert engine.stats().blocks.num_free == engine.stats().blocks.num_blocks
 
 
 def test_answers_are_those_of_masks_made_in_this_process(engine: Engine, alone: dict):

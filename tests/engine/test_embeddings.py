@@ -75,11 +75,11 @@ def test_a_prompt_in_the_prefix_cache_is_computed_again_and_has_the_same_bits(po
     run.finish()
     run.add(pooled(engine, "one", PROMPT, pooling))
     run.finish()
-    hits = engine.stats().num_prefix_hits
+    hits = engine.stats().starts.num_prefix_hits
     run.add(request(engine, "again", PROMPT, max_tokens=2))
     run.finish()
     assert vectors(run)["one"].tobytes() == alone(pooling).tobytes()
-    assert (hits, engine.stats().num_prefix_hits > 0) == (0, True)
+    assert (hits, engine.stats().starts.num_prefix_hits > 0) == (0, True)
 
 
 @pytest.mark.parametrize("swap_space", [0, 2**22])

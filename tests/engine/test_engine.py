@@ -8,6 +8,7 @@ from math import inf
 
 import pytest
 
+from app.contract.engine_counts import GraphCounts
 from app.contract.events import Finished, FinishReason, RequestFailed
 from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.contract.sampling_params import SamplingParams
@@ -76,8 +77,8 @@ def test_every_request_gets_its_tokens_and_one_end():
         assert (end.usage.prompt_tokens, end.usage.completion_tokens) == (len(prompt), 9)
         assert len(run.tokens(name)) == 9
     stats = built.stats()
-    assert stats.num_free_blocks == stats.num_blocks == 128
-    assert (stats.num_running, stats.num_waiting, stats.num_paused) == (0, 0, 0)
+    assert stats.blocks.num_free == stats.blocks.num_blocks == 128
+    assert (stats.queues.num_running, stats.queues.num_waiting, stats.queues.num_paused) == (0, 0, 0)
 
 
 def test_a_step_counts_what_it_computed():
@@ -95,13 +96,34 @@ def test_a_step_counts_what_it_computed():
     assert run.counts == (0, 0)
 
 
+def test_an_engine_at_work_has_unfilled_slots_and_an_idle_one_none():
+    built = engine()
+    run = Run(built)
+    run.add(*requests_of(built, max_tokens=3)[:1])
+    run.step()
+    num_tokens = len(next(iter(PROMPTS.values())))
+    assert built.stats().blocks.num_unfilled_tokens == built.stats().blocks.num_used * 16 - num_tokens > 0
+    run.finish()
+    assert built.stats().blocks.num_unfilled_tokens == 0
+
+
+@pytest.mark.parametrize("enforce_eager", [False, True])
+def test_steps_are_counted_by_mode(enforce_eager: bool):
+    built = engine(enforce_eager=enforce_eager)
+    run = Run(built)
+    run.add(*requests_of(built, max_tokens=3)[:1])
+    run.finish()
+    graphs = built.stats().graphs
+    assert (graphs.num_graph_steps, graphs.num_eager_steps)[:: -1 if enforce_eager else 1] == (built.num_steps, 0)
+
+
 def test_a_turn_runs_commands_in_order_and_reports_its_duration():
     built = engine()
     built.clock = lambda: 5.0
     first, second = requests_of(built, max_tokens=3)[:2]
     report = built.turn([Submit(first), Submit(second), Pause(second.id), Abort(first.id)], 3.0)
     assert [type(event) for event in report.events] == [Finished] and report.events[0].request_id == first.id
-    assert (report.duration_s, report.stats.step, report.stats.num_paused) == (2.0, 0, 1)
+    assert (report.duration_s, report.stats.step, report.stats.queues.num_paused) == (2.0, 0, 1)
     assert built.next_wakeup(3.0) == inf
     assert built.turn([Resume(second.id)], 3.0).stats.step == 1
     assert built.next_wakeup(4.0) == 4.0
@@ -125,7 +147,7 @@ def test_failing_every_third_step_changes_no_token_and_leaks_nothing(caplog: pyt
     run.add(*requests_of(built))
     run.finish()
     assert {name: run.tokens(name) for name in PROMPTS} == baseline()
-    assert built.stats().num_free_blocks == 9
+    assert built.stats().blocks.num_free == 9
 
 
 class Panic(BaseException):
@@ -149,7 +171,7 @@ def test_a_detokenizer_error_fails_only_its_request(kind: type[BaseException]):
     assert {each.id: run.tokens(each.id) for each in requests[1:]} == {
         each.id: expected[each.id] for each in requests[1:]
     }
-    assert built.stats().num_free_blocks == built.stats().num_blocks
+    assert built.stats().blocks.num_free == built.stats().blocks.num_blocks
 
 
 def test_a_request_that_was_not_admitted_is_rejected_and_changes_no_other():
@@ -204,7 +226,7 @@ def test_an_abort_frees_all_blocks_at_once_and_is_reported_once():
         assert isinstance(end, Finished) and end.reason is FinishReason.CANCELLED
         assert built.abort(name, 5.0) == []
     assert built.abort("unknown", 5.0) == []
-    assert built.stats().num_free_blocks == built.stats().num_blocks
+    assert built.stats().blocks.num_free == built.stats().blocks.num_blocks
     assert not built.has_ready_work
 
 
@@ -229,8 +251,8 @@ def test_a_paused_request_keeps_its_blocks_and_gets_no_token_until_resumed():
     so_far = len(run.tokens("a"))
     assert 0 < so_far < 16
     run.finish()
-    assert len(run.tokens("a")) == so_far and built.stats().num_paused == 1
-    assert built.stats().num_free_blocks == built.stats().num_blocks - 1
+    assert len(run.tokens("a")) == so_far and built.stats().queues.num_paused == 1
+    assert built.stats().blocks.num_free == built.stats().blocks.num_blocks - 1
     assert not built.has_ready_work, "no ready work while the only request is paused"
     built.resume("a")
     run.finish()
@@ -245,7 +267,7 @@ def test_a_paused_request_continues_with_the_same_tokens_after_preemption():
     built.pause("b")
     run.add(*requests_of(built)[3:])
     run.finish()
-    assert built.stats().num_preemptions > 0
+    assert built.stats().preemption.num_preemptions > 0
     built.resume("b")
     run.finish()
     assert {name: run.tokens(name) for name in "abde"} == {name: baseline()[name] for name in "abde"}
@@ -288,7 +310,7 @@ def test_logprobs_come_with_every_token():
 class FakeRunner:
     """Samples token 7 for every logit row, one step ahead; raises at one launch."""
 
-    has_idle_work, num_graphs, num_graph_failures = False, 0, 0
+    has_idle_work, counts = False, GraphCounts()
 
     def __init__(self, fails_at: int, masks: Masks) -> None:
         self.fails_at, self.masks = fails_at, masks
@@ -315,7 +337,7 @@ def test_the_engine_works_after_a_failed_launch_with_steps_in_flight(fails_at: i
     run.add(first)
     run.finish()
     assert run.tokens(first.id) == [7] * 9
-    assert built.stats().num_free_blocks == built.stats().num_blocks and not built.in_flight
+    assert built.stats().blocks.num_free == built.stats().blocks.num_blocks and not built.in_flight
     run.add(second)
     run.finish()
     assert run.tokens(second.id) == [7] * 9

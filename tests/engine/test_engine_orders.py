@@ -75,7 +75,7 @@ def test_no_order_of_calls_changes_a_token(calls: list[tuple[str, int]], num_blo
         engine.resume(str(number))
     run.finish()
     check(run, added, failing)
-    assert engine.stats().num_free_blocks == num_blocks
+    assert engine.stats().blocks.num_free == num_blocks
     assert engine.output.num_open == 0
 
 

@@ -91,7 +91,7 @@ def test_logits_do_not_depend_on_batch_or_history(num_examples: int):
     @given(data=st.data())
     def check_example(data: st.DataObject) -> None:
         stats = check_history(data)
-        seen.update(hits=stats.num_prefix_hits, copies=stats.num_copied_blocks, faults=stats.num_faults)
+        seen.update(hits=stats.starts.num_prefix_hits, copies=stats.blocks.num_copied, faults=stats.recovery.num_faults)
 
     check_example()
     assert all(seen[kind] > 0 for kind in ("hits", "copies", "faults")), seen
@@ -154,7 +154,7 @@ def test_logits_are_the_same_after_swaps_and_from_host_memory(model: str, dtype:
     target = request(engine, "target", TARGET[:33], max_tokens=NUM_NEW + 40)
     last = [request(engine, f"last {i}", TARGET[i : i + 9], max_tokens=60) for i in (80, 90)]
     generate(engine, [*others, target, *last], steps_between=1)
-    assert engine.stats().num_swaps > 1 and engine.stats().num_host_blocks > 0
+    assert engine.stats().preemption.num_swaps > 1 and engine.stats().blocks.num_host > 0
     generate(engine, [request(engine, "flood", TARGET[20:], max_tokens=100)])
     generate(engine, [request(engine, "target again", TARGET[:33], max_tokens=NUM_NEW + 40)])
     expected = alone(model, dtype, 33)
@@ -179,7 +179,7 @@ def test_logits_are_the_same_after_preemption(model: str, dtype: str):
     target = request(engine, "target", TARGET[:33], max_tokens=NUM_NEW + 40)
     last = [request(engine, f"last {i}", TARGET[i : i + 9], max_tokens=60) for i in (80, 90)]
     generate(engine, [*first, target, *last], steps_between=1)
-    assert engine.stats().num_preemptions > 1
+    assert engine.stats().preemption.num_preemptions > 1
     expected = alone(model, dtype, 33)
     logits = recorder.logits[TARGET[:33]]
     assert all(torch.equal(logits[position], expected[position]) for position in expected)
@@ -211,7 +211,7 @@ def test_a_sampled_output_does_not_depend_on_the_batch():
     expected = generate(engine, [request(engine, "alone", TARGET[:20], **params)])["alone"]
     others = [request(engine, f"{i}", TARGET[i : 50 + i], temperature=1.0, seed=i, max_tokens=45) for i in range(6)]
     outputs = generate(engine, [*others, request(engine, "target", TARGET[:20], **params)], steps_between=1)
-    assert engine.stats().num_preemptions > 0
+    assert engine.stats().preemption.num_preemptions > 0
     assert outputs["target"] == expected
     assert len(set(expected)) > 10, "the output must not be a loop"
 

@@ -84,7 +84,7 @@ def run_all(engine: Engine, requests: list[EngineRequest], steps_between: int = 
         run.step(steps_between)
     run.finish()
     stats = engine.stats()
-    assert stats.num_free_blocks == stats.num_blocks
+    assert stats.blocks.num_free == stats.blocks.num_blocks
     return outputs(run)
 
 
@@ -117,7 +117,7 @@ def alone() -> dict[tuple[str, int], tuple]:
     found = {
         key: value for each in every_kind(engine, Constrained(engine)) for key, value in run_all(engine, [each]).items()
     }
-    assert engine.stats().num_drafts == 0
+    assert engine.stats().speculation.num_drafts == 0
     return found
 
 
@@ -128,7 +128,7 @@ def test_outputs_logprobs_and_usage_are_those_of_single_steps(alone: dict, setti
     engine = engine_for(**settings)
     assert run_all(engine, every_kind(engine, Constrained(engine)), steps_between) == alone
     stats = engine.stats()
-    assert stats.num_accepted_tokens >= stats.num_forced_tokens > 100
+    assert stats.speculation.num_accepted_tokens >= stats.speculation.num_forced_tokens > 100
 
 
 def test_outputs_of_torch_are_those_of_single_steps():
@@ -136,7 +136,7 @@ def test_outputs_of_torch_are_those_of_single_steps():
     for on in (False, True):
         engine = engine_for(speculative_grammar=on, enforce_eager=True)
         found.append(run_all(engine, every_kind(engine, Constrained(engine))))
-    assert found[0] == found[1] and engine.stats().num_forced_tokens > 100
+    assert found[0] == found[1] and engine.stats().speculation.num_forced_tokens > 100
 
 
 @pytest.mark.usefixtures("masks_everywhere")
@@ -146,8 +146,8 @@ def test_outputs_are_the_same_after_preemption_faults_and_pauses(alone: dict):
     for seed in range(8):
         stats = check_history(alone, seed)
         seen.update(
-            forced=stats.num_forced_tokens, preempted=stats.num_preemptions, swapped=stats.num_swaps,
-            faults=stats.num_faults,
+            forced=stats.speculation.num_forced_tokens, preempted=stats.preemption.num_preemptions,
+            swapped=stats.preemption.num_swaps, faults=stats.recovery.num_faults,
         )  # fmt: skip
     assert seen["forced"] > 200
     assert all(seen[kind] > 0 for kind in ("preempted", "swapped", "faults")), seen
@@ -194,7 +194,7 @@ def test_logits_of_forced_tokens_have_the_bits_of_single_steps(model: str, dtype
         recorder, made = LogitRecorder(engine), Constrained(engine)
         answer_all(engine, [made.request(str(i), PROMPT[i:], wanted) for i, wanted in enumerate(FORCED)])
         seen.append(recorder.logits)
-    assert engine.stats().num_forced_tokens > 20
+    assert engine.stats().speculation.num_forced_tokens > 20
     assert seen[0].keys() == seen[1].keys()
     for prompt, logits in seen[0].items():
         assert logits.keys() <= seen[1][prompt].keys(), "behind an answer's last token there may be one more"
@@ -248,7 +248,7 @@ def test_nothing_is_forced_while_the_model_reasons(is_inside: bool):
     run.add(made.request("one", PROMPT, {"choice": ["yes"]}, marks=marks, logit_bias=bias, max_tokens=30))
     run.finish()
     assert len(run.tokens("one")) == engine.num_steps == 30
-    assert engine.stats().num_drafts == 0
+    assert engine.stats().speculation.num_drafts == 0
 
 
 @pytest.mark.usefixtures("masks_everywhere")
@@ -272,7 +272,7 @@ def test_the_mark_that_a_budget_demands_is_forced(budget: int, is_inside: bool):
         )
         stats = engine.stats()
     assert found[0] == found[1] and "yes indeed" in found[0]["both", 0][1]
-    assert stats is not None and stats.num_forced_tokens > 0
+    assert stats is not None and stats.speculation.num_forced_tokens > 0
 
 
 def test_one_seat_leaves_no_room_for_forced_tokens():
@@ -280,7 +280,7 @@ def test_one_seat_leaves_no_room_for_forced_tokens():
     engine = engine_for(max_num_seqs=1)
     made = Constrained(engine)
     run_all(engine, [made.request("one", PROMPT, FORCED[0])])
-    assert engine.stats().num_drafts == 0
+    assert engine.stats().speculation.num_drafts == 0
 
 
 def test_a_failing_grammar_fails_at_the_same_token(masks_everywhere: str):

@@ -113,12 +113,12 @@ def test_answers_do_not_depend_on_the_company(alone: dict, settings: dict[str, A
     assert answer_all(engine, requests, steps_between=steps_between) == alone
     stats = engine.stats()
     if "num_kv_blocks" in settings:
-        assert stats.num_preemptions > 0
+        assert stats.preemption.num_preemptions > 0
     if "swap_space" in settings:
-        assert stats.num_swaps > 0
-    assert (stats.num_forced_tokens > 0) == settings.get("speculative_grammar", True)
+        assert stats.preemption.num_swaps > 0
+    assert (stats.speculation.num_forced_tokens > 0) == settings.get("speculative_grammar", True)
     if "speculative_ngram" in settings and not settings.get("enforce_eager"):
-        assert stats.num_draft_tokens > stats.num_forced_tokens
+        assert stats.speculation.num_draft_tokens > stats.speculation.num_forced_tokens
 
 
 @pytest.mark.usefixtures("masks_everywhere")
@@ -175,7 +175,7 @@ def test_without_an_end_token_a_complete_draft_ends_the_answer(settings: dict[st
     run.finish()
     assert answers(run)["one", 0][1:] == ("hello world", "stop") and isinstance(run.end("beams"), Finished)
     stats = engine.stats()
-    assert stats.num_forced_tokens > 0 and stats.num_nan_requests == 0
+    assert stats.speculation.num_forced_tokens > 0 and stats.num_nan_requests == 0
 
 
 @pytest.mark.usefixtures("masks_everywhere")

@@ -60,7 +60,7 @@ def test_a_fault_in_any_step_changes_no_token(alone: dict, hook: str):
     faults = InjectedFaults(**{hook: calls})
     engine = engine_for(faults=faults)
     num_faults = 0
-    while engine.stats().num_faults == num_faults:
+    while engine.stats().recovery.num_faults == num_faults:
         num_faults += 1
         calls.clear()
         calls.add(sum(name == hook for name, _ in faults.seen) + num_faults)
@@ -87,4 +87,4 @@ def test_preemptions_at_any_step_change_no_token(alone: dict, every: int, swap_s
             scheduler.preemption.preempt(group)
     assert answers(run) == alone
     stats = engine.stats()
-    assert stats.num_preemptions > 15 and (stats.num_swaps > 0) == (swap_space > 0)
+    assert stats.preemption.num_preemptions > 15 and (stats.preemption.num_swaps > 0) == (swap_space > 0)

@@ -72,7 +72,7 @@ def test_no_block_is_found_without_prefix_caching():
         run = Run(built)
         run.add(request(built, name, prompt_of(70)))
         run.finish()
-    assert cached_tokens(run, "again") == 0 and built.stats().num_cached_blocks == 0
+    assert cached_tokens(run, "again") == 0 and built.stats().blocks.num_cached == 0
 
 
 def test_evicted_blocks_are_found_in_host_memory():
@@ -82,7 +82,7 @@ def test_evicted_blocks_are_found_in_host_memory():
     output = generate(built, [request(built, "first", first)])["first"]
     for seed in range(1, 5):
         generate(built, [request(built, f"other {seed}", prompt_of(140, seed))])
-    assert built.stats().num_host_blocks > 0
+    assert built.stats().blocks.num_host > 0
     second = (*first, *output, 5, 6, 7)
     run = Run(built)
     run.add(request(built, "second", second))
@@ -102,7 +102,7 @@ def test_a_pool_of_one_longest_request_serves_64_of_them(settings: dict[str, obj
         params = {"max_tokens": longest - num_prompt, "temperature": number % 2 * 0.8, "seed": number}
         requests.append(request(small, str(number), prompt_of(num_prompt, number), **params))
     outputs = generate(small, requests)
-    assert small.stats().num_preemptions > 0
+    assert small.stats().preemption.num_preemptions > 0
     large = engine(num_kv_blocks=2000, max_model_len=longest)
     assert outputs == generate(large, requests)
 
@@ -119,14 +119,14 @@ def test_pinned_prefixes_are_never_evicted_and_are_found(tmp_path: Path):
     file = tmp_path / "system.txt"
     file.write_text("You are a server of very few words. " * 3)
     built = engine(num_kv_blocks=64, pin_prefix=(str(file),), max_model_len=256)
-    num_pinned = built.stats().num_blocks - built.stats().num_free_blocks
+    num_pinned = built.stats().blocks.num_blocks - built.stats().blocks.num_free
     assert num_pinned > 0
     assert built.model_info.kv_capacity_tokens == (64 - num_pinned) * SIZE
     for seed in range(8):
         run = Run(built)
         run.add(request(built, f"other {seed}", prompt_of(200, seed), max_tokens=50))
         run.finish()
-    assert built.stats().num_free_blocks == 64 - num_pinned
+    assert built.stats().blocks.num_free == 64 - num_pinned
     built.scheduler.check_integrity()
     chat = chat_with(file.read_text().strip())
     for salt, num_cached in ((None, num_pinned * SIZE), ("mine", 0)):
@@ -184,7 +184,8 @@ before = resident()
 llm = LLM(sys.argv[1], kv_cache_memory="512MiB", max_num_seqs=64, **how)
 ready = resident() - before
 llm.generate([[5, 6, 7]], SamplingParams(max_tokens=2, ignore_eos=True), use_tqdm=False)
-print(llm.engine.stats().num_blocks * llm.engine.runner._cache.layout.bytes_per_block, ready, resident() - before)
+num_blocks = llm.engine.stats().blocks.num_blocks
+print(num_blocks * llm.engine.runner._cache.layout.bytes_per_block, ready, resident() - before)
 """
 
 

@@ -44,7 +44,8 @@ def test_a_request_whose_logits_are_no_numbers_fails_alone(params, is_eager, tmp
     end = both.end("bad")
     assert isinstance(end, RequestFailed) and "its logits are no numbers (NaN)" in end.error.message
     stats = both.engine.stats()
-    assert stats.num_nan_requests == 1 and stats.num_faults == 0 and stats.num_free_blocks == stats.num_blocks
+    assert stats.num_nan_requests == 1 and stats.recovery.num_faults == 0
+    assert stats.blocks.num_free == stats.blocks.num_blocks
     assert sum("(NaN)" in record.message for record in caplog.records) == 1
 
 

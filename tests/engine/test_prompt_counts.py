@@ -13,12 +13,20 @@ def sample(output: OutputProcessor, *sequences) -> None:
 def test_a_request_is_counted_once_with_its_first_token():
     first, second = make_group(1), make_group(2)
     output, _ = make_processor(first, second)
-    assert output.num_prompt_tokens == 0
+    assert output.counts.num_tokens == 0
     sample(output, first.sequences[0])
-    assert output.num_prompt_tokens == NUM_PROMPT
+    assert output.counts.num_tokens == NUM_PROMPT
     sample(output, first.sequences[0], second.sequences[0])
     sample(output, first.sequences[0], second.sequences[0])
-    assert output.num_prompt_tokens == 2 * NUM_PROMPT
+    assert output.counts.num_tokens == 2 * NUM_PROMPT
+
+
+def test_tokens_found_in_the_cache_are_counted_among_them():
+    group = make_group()
+    group.num_cached_tokens = 2
+    output, _ = make_processor(group)
+    sample(output, group.sequences[0])
+    assert (output.counts.num_tokens, output.counts.num_cached) == (NUM_PROMPT, 2)
 
 
 def test_the_choices_and_candidates_of_a_request_share_its_prompt():
@@ -27,7 +35,7 @@ def test_the_choices_and_candidates_of_a_request_share_its_prompt():
         output, _ = make_processor(group)
         sample(output, group.sequences[1])
         sample(output, *group.sequences)
-        assert output.num_prompt_tokens == NUM_PROMPT
+        assert output.counts.num_tokens == NUM_PROMPT
 
 
 def test_a_request_without_a_token_is_not_counted():
@@ -35,4 +43,4 @@ def test_a_request_without_a_token_is_not_counted():
     output, _ = make_processor(group)
     output.cancel(group, 20.0)
     sample(output, group.sequences[0])
-    assert output.num_prompt_tokens == 0
+    assert output.counts.num_tokens == 0

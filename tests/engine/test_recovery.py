@@ -65,7 +65,7 @@ def run_requests(faults: FaultyRunner | None = None, **settings: object) -> Run:
         run.step(2)
     run.finish()
     stats = built.stats()
-    assert stats.num_free_blocks == stats.num_blocks and not built.scheduler.has_work
+    assert stats.blocks.num_free == stats.blocks.num_blocks and not built.scheduler.has_work
     assert built.output.num_open == 0
     recovery = built.recovery
     assert not (recovery._hit or recovery._alone or recovery._probes) and built.scheduler.preemption.allowed is None
@@ -83,7 +83,7 @@ def test_no_request_loses_a_token_in_one_fault(hook, step, expected, caplog):
     faults = InjectedFaults(**{hook: {step}})
     run = run_requests(faults, num_kv_blocks=40)
     assert outputs(run) == expected
-    assert run.engine.stats().num_faults == 1 and run.engine.stats().num_failed_requests == 0
+    assert run.engine.stats().recovery.num_faults == 1 and run.engine.stats().recovery.num_culprits == 0
     assert all(isinstance(end, Finished) for end in run.events if not isinstance(end, TokenDelta))
     assert "is replayed" in caplog.text
 
@@ -92,7 +92,7 @@ def test_no_request_loses_a_token_in_one_fault(hook, step, expected, caplog):
 def test_no_request_loses_a_token_in_a_fault_of_a_transfer(call, expected, caplog):
     """Blocks that a failed step should copy count as not copied, also in host memory."""
     run = run_requests(InjectedFaults(before_transfer={call}), num_kv_blocks=24, swap_space=2**21)
-    assert outputs(run) == expected and run.engine.stats().num_faults == 1
+    assert outputs(run) == expected and run.engine.stats().recovery.num_faults == 1
 
 
 def test_no_request_loses_a_token_in_consecutive_faults(expected, caplog):
@@ -115,7 +115,7 @@ def test_only_the_culprits_fail_and_other_requests_keep_their_tokens(culprits, p
             assert end and all(isinstance(each, Finished) for each in end)
     good = {key: tokens for key, tokens in expected.items() if int(key[0]) not in culprits}
     assert {key: tokens for key, tokens in outputs(run).items() if int(key[0]) not in culprits} == good
-    assert run.engine.stats().num_failed_requests == len(culprits)
+    assert run.engine.stats().recovery.num_culprits == len(culprits)
 
 
 def test_a_request_that_runs_alone_is_retried_once_and_then_fails(caplog):
@@ -124,7 +124,7 @@ def test_a_request_that_runs_alone_is_retried_once_and_then_fails(caplog):
     run.add(requests_of(built)[1])
     run.finish()
     assert isinstance(run.end("1"), RequestFailed)
-    assert built.stats().num_faults == 2
+    assert built.stats().recovery.num_faults == 2
 
 
 def test_two_requests_that_only_fail_together_both_finish(expected, caplog):
@@ -151,7 +151,7 @@ def test_an_abort_of_the_probe_ends_the_restriction(expected, caplog):
     built = engine(Poison({prompt_of(0): 6}))
     run = Run(built)
     run.add(*requests_of(built))
-    while built.stats().num_faults < 3:
+    while built.stats().recovery.num_faults < 3:
         run.step()
     for number in range(4):
         run.events += built.abort(str(number), 0.0)
@@ -226,7 +226,7 @@ def test_culprits_do_not_count_towards_giving_up(caplog):
         run.add(request(built, "bad", prompt_of(3), max_tokens=4))
         run.finish()
         assert isinstance(run.end("bad"), RequestFailed)
-    assert built.stats().num_failed_requests == 2 * MAX_FAULTS
+    assert built.stats().recovery.num_culprits == 2 * MAX_FAULTS
 
 
 class TooLittleMemory(FaultyRunner):
@@ -248,7 +248,7 @@ def test_out_of_memory_fails_no_request_while_steps_can_be_smaller(num_requests,
     run.add(*(request(built, str(number), range(4 + number, 94 + number)) for number in range(num_requests)))
     run.finish()
     assert all(isinstance(run.end(str(number)), Finished) for number in range(num_requests))
-    assert built.stats().num_faults >= 4 and built.stats().num_failed_requests == 0
+    assert built.stats().recovery.num_faults >= 4 and built.stats().recovery.num_culprits == 0
 
 
 def test_slightly_too_little_memory_does_not_end_the_engine(caplog):
@@ -258,7 +258,7 @@ def test_slightly_too_little_memory_does_not_end_the_engine(caplog):
         run.add(*(request(built, f"{number}.{each}", range(4 + each, 60 + each), max_tokens=30) for each in range(8)))
         run.finish()
         assert all(isinstance(run.end(f"{number}.{each}"), Finished) for each in range(8))
-    assert built.stats().num_faults < 20
+    assert built.stats().recovery.num_faults < 20
 
 
 def test_requests_that_end_before_they_gain_a_token_are_forgotten(caplog):

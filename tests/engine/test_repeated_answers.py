@@ -75,10 +75,10 @@ def test_an_answer_ends_at_the_same_token_in_every_way(way, whole_answers):
         assert finished.end == ChoiceEnd(FinishReason.LENGTH, REPETITION)
         assert finished.usage.completion_tokens == end
     stats = built.stats()
-    assert stats.num_free_blocks == stats.num_blocks
-    assert ("preempted" in way) <= (stats.num_preemptions > 0)
-    assert ("swapped" in way) <= (stats.num_swaps > 0)
-    assert ("drafts" in way) <= (stats.num_accepted_tokens > 0)
+    assert stats.blocks.num_free == stats.blocks.num_blocks
+    assert ("preempted" in way) <= (stats.preemption.num_preemptions > 0)
+    assert ("swapped" in way) <= (stats.preemption.num_swaps > 0)
+    assert ("drafts" in way) <= (stats.speculation.num_accepted_tokens > 0)
 
 
 @pytest.mark.parametrize("params", [{"n": 3}, {"n": 1, "best_of": 3}])

@@ -121,7 +121,7 @@ def test_an_output_is_the_same_with_and_without_speculation(kind: str):
         num_steps.append(built.num_steps)
     assert found[0] == found[1]
     assert num_steps[1] <= num_steps[0]
-    assert (built.stats().num_accepted_tokens > 0) == (kind != "beams")
+    assert (built.stats().speculation.num_accepted_tokens > 0) == (kind != "beams")
 
 
 def test_outputs_are_the_same_after_preemption_faults_and_pauses():
@@ -130,8 +130,9 @@ def test_outputs_are_the_same_after_preemption_faults_and_pauses():
     for seed in range(12):
         stats = check_history(seed)
         seen.update(
-            drafted=stats.num_draft_tokens, accepted=stats.num_accepted_tokens, preempted=stats.num_preemptions,
-            found=stats.num_prefix_hits, faults=stats.num_faults,
+            drafted=stats.speculation.num_draft_tokens, accepted=stats.speculation.num_accepted_tokens,
+            preempted=stats.preemption.num_preemptions, found=stats.starts.num_prefix_hits,
+            faults=stats.recovery.num_faults,
         )  # fmt: skip
     assert seen["drafted"] > seen["accepted"] > 100
     assert all(seen[kind] > 0 for kind in ("preempted", "found", "faults")), seen
@@ -161,7 +162,7 @@ def check_history(seed: int) -> EngineStats:
         requests = [make_request(built, kind, number, lengths[number], max_tokens) for number, kind in enumerate(kinds)]
         found.append(outputs(run_requests(built, requests, waits, pauses if num_draft else ())))
         stats = built.stats()
-        assert stats.num_free_blocks == stats.num_blocks and stats.num_failed_requests == 0
+        assert stats.blocks.num_free == stats.blocks.num_blocks and stats.recovery.num_culprits == 0
     assert found[0] == found[1], f"seed {seed}"
     return stats
 
@@ -178,7 +179,7 @@ def test_logits_of_draft_tokens_have_the_bits_of_single_steps(model: str, dtype:
         prompts = [random.Random(seed).choices(range(12), k=9) for seed in range(2)]
         generate(built, [request(built, str(i), prompt, max_tokens=120) for i, prompt in enumerate(prompts)])
         seen.append(recorder.logits)
-    assert built.stats().num_draft_tokens > built.stats().num_accepted_tokens > 10
+    assert built.stats().speculation.num_draft_tokens > built.stats().speculation.num_accepted_tokens > 10
     check_same_bits(*seen)
 
 
@@ -199,7 +200,7 @@ def test_logits_of_draft_tokens_of_a_quantized_model_have_the_bits_of_single_ste
         requests = [request(built, str(i), prompt_of(9, i), max_tokens=150) for i in range(2)]
         generate(built, requests)
         seen.append(recorder.logits)
-    assert built.stats().num_draft_tokens >= built.stats().num_accepted_tokens > 10
+    assert built.stats().speculation.num_draft_tokens >= built.stats().speculation.num_accepted_tokens > 10
     check_same_bits(*seen)
 
 
@@ -244,8 +245,9 @@ def test_draft_tokens_are_not_counted_as_tokens_of_a_step():
         run.step()
         assert run.counts in ((0, 1), (0, 0))
     stats = built.stats()
-    assert 0 < stats.num_drafts <= stats.num_accepted_tokens <= stats.num_draft_tokens
-    assert built.num_steps + stats.num_accepted_tokens == 200
+    counts = stats.speculation
+    assert 0 < counts.num_drafts <= counts.num_accepted_tokens <= counts.num_draft_tokens
+    assert built.num_steps + counts.num_accepted_tokens == 200
 
 
 def test_a_poison_request_with_draft_tokens_fails_alone():
@@ -261,18 +263,18 @@ def test_a_poison_request_with_draft_tokens_fails_alone():
     run.finish()
     assert isinstance(run.end("bad"), RequestFailed) and isinstance(run.end("good"), Finished)
     assert run.tokens("good") == expected
-    assert len(run.tokens("bad")) >= 80 - 1 and built.stats().num_failed_requests == 1
+    assert len(run.tokens("bad")) >= 80 - 1 and built.stats().recovery.num_culprits == 1
 
 
 def test_an_abort_between_drafts_frees_all_blocks():
     built = engine(8)
     run = Run(built)
     run.add(request(built, "x", prompt_of(20), max_tokens=300))
-    while built.stats().num_drafts < 3:
+    while built.stats().speculation.num_drafts < 3:
         run.step()
     run.events += built.abort("x", 0.0)
     run.finish()
-    assert built.stats().num_free_blocks == built.stats().num_blocks
+    assert built.stats().blocks.num_free == built.stats().blocks.num_blocks
 
 
 def test_the_second_turn_finds_accepted_draft_tokens():
@@ -280,7 +282,7 @@ def test_the_second_turn_finds_accepted_draft_tokens():
     built = engine(8)
     first = prompt_of(20)
     output = generate(built, [request(built, "first", first, max_tokens=101)])["first"]
-    assert built.stats().num_accepted_tokens > 30
+    assert built.stats().speculation.num_accepted_tokens > 30
     run = Run(built)
     run.add(request(built, "second", (*first, *output, 5, 6), max_tokens=30))
     run.finish()

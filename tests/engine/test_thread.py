@@ -243,8 +243,8 @@ def test_a_fault_changes_no_token_of_the_real_engine(caplog: pytest.LogCaptureFi
         assert [token_id for delta in deltas for token_id in delta.token_ids] == expected[each.id]
     assert thread.health().state is EngineState.READY and thread.model_info() is not None
     stats = delivered.reports[-1].stats
-    assert stats.num_faults == 1 and stats.num_failed_requests == 0
-    assert stats.num_free_blocks == stats.num_blocks == 64
+    assert stats.recovery.num_faults == 1 and stats.recovery.num_culprits == 0
+    assert stats.blocks.num_free == stats.blocks.num_blocks == 64
     thread.stop()
     assert thread.join(HANG_S)
 
@@ -265,4 +265,4 @@ def test_an_abort_of_a_real_request_frees_its_blocks_within_one_step():
     assert thread.join(HANG_S)
     (last,) = [report for report in delivered.reports if any(isinstance(e, Finished) for e in report.events)]
     assert last.events[-1].reason is FinishReason.CANCELLED
-    assert last.stats.num_free_blocks == 64 and last.stats.num_running == 0
+    assert last.stats.blocks.num_free == 64 and last.stats.queues.num_running == 0

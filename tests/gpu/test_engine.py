@@ -138,7 +138,7 @@ def test_swapped_sequences_continue_with_the_same_tokens():
         engine = build(folder, **settings)
         requests = [request(engine, str(i), ids, max_tokens=60) for i, ids in enumerate(given)]
         every.append(run_requests(engine, requests))
-    assert every[0] == every[1] and engine.stats().num_preemptions > 0
+    assert every[0] == every[1] and engine.stats().preemption.num_preemptions > 0
 
 
 def test_beams_and_drafts_work_on_the_gpu():

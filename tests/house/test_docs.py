@@ -12,7 +12,8 @@ from app.streaming import chat_table
 from tests.api.serving import make_app
 from tests.house.source import ROOT
 from tools.figures import PAGE, RESULTS, TABLES, with_table
-from tools.reference import PAGES, exposed_name, metrics
+from tools.page_parameters import page_parameters
+from tools.reference import PAGES, PARAMETERS_JS
 
 PAGES_BY_HAND = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 HTTP = (ROOT / "docs/reference/http.md").read_text(encoding="utf-8")
@@ -31,6 +32,11 @@ def test_generated_pages_are_fresh(name):
     assert (ROOT / "docs/reference" / name).read_text(encoding="utf-8") == PAGES[name]()
 
 
+def test_the_pages_copy_of_the_parameters_is_fresh():
+    """If this fails: `make docs`."""
+    assert PARAMETERS_JS.read_text(encoding="utf-8") == page_parameters()
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_the_page_of_benchmarks_shows_the_figures_of_the_last_run(name):
     page = PAGE.read_text(encoding="utf-8")
@@ -42,11 +48,6 @@ def test_every_setting_is_documented():
     assert [
         item.name for item in settings() if f"`{item.option}`" not in text or f"`{item.variable}`" not in text
     ] == []
-
-
-def test_every_metric_is_documented():
-    text = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
-    assert [exposed_name(metric) for metric in metrics() if f"`{exposed_name(metric)}`" not in text] == []
 
 
 def test_every_error_has_one_row():

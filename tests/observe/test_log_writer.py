@@ -107,13 +107,13 @@ def test_a_full_queue_drops_until_all_is_written_then_one_line_tells_the_number(
     writer = writer_of(stream, max_lines=5)
     for number in range(12):
         writer.put(stream, f"{number}\n")
-    assert writer.num_dropped == 7
+    assert writer.counts.num_dropped == 7
     stream.gate.set()
     assert writer.flush(HANG_S)
     writer.put(stream, "next\n")
     writer.close(HANG_S)
     assert stream.getvalue().splitlines() == ["0", "1", "2", "3", "4", "7 dropped", "next"]
-    assert writer.num_dropped == 7
+    assert writer.counts.num_dropped == 7
 
 
 def test_text_that_is_no_record_is_dropped_without_being_counted():
@@ -121,7 +121,7 @@ def test_text_that_is_no_record_is_dropped_without_being_counted():
     writer = writer_of(stream, max_lines=2)
     for text in ("a", "b", "c"):
         assert writer.stream(stream).write(text) == 1
-    assert writer.num_dropped == 0
+    assert writer.counts.num_dropped == 0
     stream.gate.set()
     writer.close(HANG_S)
     assert stream.getvalue() == "ab"
@@ -203,8 +203,8 @@ def test_a_reader_that_comes_back_gets_all_lines_that_were_not_dropped(pipe):
     writer.close(HANG_S)
     numbers = [int(line) for line in text.splitlines()[:-1]]
     assert numbers == list(range(len(numbers)))
-    assert text.splitlines()[-1] == f"{writer.num_dropped} dropped"
-    assert len(numbers) + writer.num_dropped == 1200
+    assert text.splitlines()[-1] == f"{writer.counts.num_dropped} dropped"
+    assert len(numbers) + writer.counts.num_dropped == 1200
 
 
 def test_a_reader_that_is_gone_does_not_stop_other_streams(pipe):

@@ -1,16 +1,20 @@
 """Metrics: from step reports to the text format of Prometheus."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.config.settings import CacheConfig
+from app.contract.engine_counts import BlockCounts, PromptCounts, QueueCounts
 from app.contract.engine_status import EngineStats, StepReport
 from app.contract.errors import ErrorInfo
 from app.contract.events import ChoiceEnd, Embedded, Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
 from app.contract.sampling_params import SamplingParams
+from app.observe.log_writer import LogCounts
 from app.observe.metrics import Metrics
+from app.streaming.open_requests import AdmissionCounts
 
 LABELS = {"engine": "0", "model_name": "guide"}
 
@@ -38,8 +42,8 @@ def metrics():
 
 
 def test_gauges_are_those_of_the_last_step(metrics):
-    metrics.observe(StepReport((), EngineStats(num_running=9, num_waiting=9)))
-    metrics.observe(StepReport((), EngineStats(num_running=3, num_waiting=2)))
+    metrics.observe(StepReport((), EngineStats(queues=QueueCounts(9, 9))))
+    metrics.observe(StepReport((), EngineStats(queues=QueueCounts(3, 2))))
     assert value_of(metrics, "vllm:num_requests_running") == 3
     assert value_of(metrics, "vllm:num_requests_waiting") == 2
 
@@ -80,7 +84,7 @@ def test_requests_that_did_not_finish_are_counted_by_reason(metrics):
 
 def test_embeddings_are_counted_with_their_tokens_and_are_no_choices(metrics):
     ends = (Embedded("e-0", b"", 7), Embedded("e-1", b"", 4))
-    metrics.observe(StepReport(ends, EngineStats(num_prompt_tokens=11), num_prefill_tokens=11))
+    metrics.observe(StepReport(ends, EngineStats(prompts=PromptCounts(11)), num_prefill_tokens=11))
     assert value_of(metrics, "quire_embeddings_total") == 2
     assert value_of(metrics, "quire_embedding_tokens_total") == value_of(metrics, "vllm:prompt_tokens_total") == 11
     assert value_of(metrics, "vllm:request_success_total", finished_reason="stop") == 0
@@ -118,15 +122,15 @@ def test_a_request_with_several_choices_is_cancelled_once(metrics):
 
 
 def test_the_loops_lag_is_observed(metrics):
-    metrics.loop_lag_s.observe(0.002)
-    metrics.loop_lag_s.observe(0.3)
+    metrics.steps.loop_lag_s.observe(0.002)
+    metrics.steps.loop_lag_s.observe(0.3)
     assert value_of(metrics, "quire_event_loop_lag_seconds_count") == 2
     assert value_of(metrics, "quire_event_loop_lag_seconds_bucket", le="0.0025") == 1
 
 
 def test_prompt_tokens_and_computed_prefill_tokens_are_separate_metrics(metrics):
     for num_prefill, num_prompt in ((512, 0), (88, 700), (0, 1400)):
-        stats = EngineStats(num_prompt_tokens=num_prompt)
+        stats = EngineStats(prompts=PromptCounts(num_prompt))
         metrics.observe(StepReport((), stats, 0.001, num_prefill_tokens=num_prefill, num_decode_tokens=3))
     assert value_of(metrics, "vllm:prompt_tokens_total") == 1400
     assert value_of(metrics, "quire_step_tokens_sum", kind="prefill") == 600
@@ -135,9 +139,11 @@ def test_prompt_tokens_and_computed_prefill_tokens_are_separate_metrics(metrics)
 def test_iteration_tokens_are_prompt_and_generation_tokens(metrics):
     first = TokenDelta("r", 0, 1, (5,), "x")
     metrics.observe(StepReport((), EngineStats(), 0.001, num_prefill_tokens=64))
-    metrics.observe(StepReport((first,), EngineStats(num_prompt_tokens=100), 0.001, num_prefill_tokens=36))
+    metrics.observe(StepReport((first,), EngineStats(prompts=PromptCounts(100)), 0.001, num_prefill_tokens=36))
     metrics.observe(
-        StepReport((finished(FinishReason.STOP, Usage(100, 3), Timings(0, 1, 2)),), EngineStats(num_prompt_tokens=100))
+        StepReport(
+            (finished(FinishReason.STOP, Usage(100, 3), Timings(0, 1, 2)),), EngineStats(prompts=PromptCounts(100))
+        )
     )
     assert value_of(metrics, "vllm:iteration_tokens_total_sum") == 100 + 3
     assert value_of(metrics, "vllm:iteration_tokens_total_count") == 2
@@ -169,14 +175,14 @@ def test_a_prompt_without_an_answer_has_a_max_tokens_of_zero(metrics):
 
 
 def test_waiting_requests_are_counted_by_reason(metrics):
-    metrics.observe(StepReport((), EngineStats(num_waiting=2)))
+    metrics.observe(StepReport((), EngineStats(queues=QueueCounts(0, 2))))
     assert value_of(metrics, "vllm:num_requests_waiting_by_reason", reason="capacity") == 2
     assert value_of(metrics, "vllm:num_requests_waiting_by_reason", reason="deferred") == 0
 
 
 def test_the_cache_is_described_by_labels():
     metrics = Metrics("guide", CacheConfig(kv_cache_dtype="int8"))
-    metrics.observe(StepReport((), EngineStats(num_blocks=50, num_capacity_tokens=1600)))
+    metrics.observe(StepReport((), EngineStats(blocks=BlockCounts(50, num_capacity_tokens=1600))))
     (labels,) = [dict(labels) for name, labels in samples_of(metrics) if name == "vllm:cache_config_info"]
     assert labels["num_gpu_blocks"] == "50" and labels["block_size"] == "32"
     assert labels["cache_dtype"] == "int8" and labels["enable_prefix_caching"] == "True"
@@ -228,22 +234,67 @@ def test_a_step_that_computed_nothing_is_not_observed(metrics):
 
 def test_every_family_is_rendered_once_before_the_first_report(metrics):
     names = [line.split()[2] for line in metrics.render().decode().splitlines() if line.startswith("# TYPE")]
-    assert len(names) == len(set(names)) == 51
-    assert all(name.startswith(("vllm:", "quire_")) for name in names)
+    assert len(names) == len(set(names)) > 40
+    assert all(name.startswith(("vllm:", "quire_", "process_")) for name in names)
 
 
 def test_two_servers_have_separate_counts(metrics):
     other = Metrics("other")
-    metrics.observe(StepReport((), EngineStats(num_running=3)))
+    metrics.observe(StepReport((), EngineStats(queues=QueueCounts(3))))
     assert (
         samples_of(other)["vllm:num_requests_running", frozenset({"engine": "0", "model_name": "other"}.items())] == 0
     )
 
 
-def test_dropped_log_records_are_counted(metrics):
-    class Log:
-        num_dropped = 7
-
+def test_counts_of_other_parts_are_those_of_the_time_when_they_are_read(metrics):
+    counts = LogCounts()
+    metrics.include(lambda: counts)
     assert value_of(metrics, "quire_log_records_dropped_total") == 0
-    metrics.count_log(Log())
+    counts.num_dropped = 7
     assert value_of(metrics, "quire_log_records_dropped_total") == 7
+
+
+def test_a_request_has_one_longest_choice_and_its_own_preemptions_and_computed_tokens(metrics):
+    params = SamplingParams(n=2)
+    for request_id, lengths in (("a", (5, 9)), ("b", (7, 3))):
+        for choice, length in enumerate(lengths):
+            usage = Usage(10, length, cached_tokens=4, preemptions=2)
+            end = Finished(request_id, choice, ChoiceEnd(FinishReason.STOP), usage, Timings(0, 1, 2), params)
+            metrics.observe(StepReport((end,), EngineStats()))
+    for name, total in (
+        ("request_max_num_generation_tokens", 9 + 7),
+        ("request_num_preemptions", 2 + 2),
+        ("request_prefill_kv_computed_tokens", 6 + 6),
+    ):
+        assert value_of(metrics, f"vllm:{name}_count") == 2
+        assert value_of(metrics, f"vllm:{name}_sum") == total
+
+
+@pytest.mark.parametrize("is_failed", [True, False])
+def test_a_request_that_did_not_finish_has_no_longest_choice(metrics, is_failed):
+    params, usage = SamplingParams(n=2), Usage(10, 5)
+    first = Finished("r", 0, ChoiceEnd(FinishReason.STOP), usage, Timings(0, 1, 2), params)
+    failed = RequestFailed("r", ErrorInfo("engine_error", "x"))
+    cancelled = Finished("r", 1, ChoiceEnd(FinishReason.CANCELLED), usage, Timings(0, 1, 2), params)
+    metrics.observe(StepReport((first, failed if is_failed else cancelled), EngineStats()))
+    assert value_of(metrics, "vllm:request_max_num_generation_tokens_count") == 0
+    assert metrics._ended._open == {}
+
+
+def test_prompt_tokens_are_counted_by_their_source(metrics):
+    metrics.observe(StepReport((), EngineStats(prompts=PromptCounts(10, 4))))
+    assert value_of(metrics, "vllm:prompt_tokens_cached_total") == 4
+    for source, count in (("local_compute", 6), ("local_cache_hit", 4), ("external_kv_transfer", 0)):
+        assert value_of(metrics, "vllm:prompt_tokens_by_source_total", source=source) == count
+
+
+def test_the_process_is_measured_where_the_system_has_a_proc(metrics):
+    if Path("/proc/self/stat").exists():
+        assert samples_of(metrics)["process_resident_memory_bytes", frozenset()] > 0
+
+
+def test_what_is_counted_in_front_of_the_engine_has_no_label_of_it(metrics):
+    metrics.include(AdmissionCounts)
+    name = "vllm:admission_rejections_total"
+    labels = {"model_name": "guide", "reason": "max_num_queued_reqs"}
+    assert samples_of(metrics)[name, frozenset(labels.items())] == 0

@@ -175,7 +175,7 @@ async def run_server(
 
 def _num_unfinished(engine: AsyncEngine) -> int:
     stats = engine.stats()
-    return stats.num_running + stats.num_waiting + stats.num_paused
+    return stats.queues.num_running + stats.queues.num_waiting + stats.queues.num_paused
 
 
 async def cancel(task: asyncio.Task[Any]) -> None:

@@ -56,7 +56,7 @@ async def assert_nothing_leaked(server: RunningServer) -> None:
     """Every block is free, no request runs or waits, and the scheduler's records are consistent."""
     await server.wait_until_idle()
     stats = server.engine.stats()
-    assert stats.num_free_blocks == stats.num_blocks and stats.num_fenced_blocks == 0
+    assert stats.blocks.num_free == stats.blocks.num_blocks and stats.blocks.num_fenced == 0
     engine = server.engine._port._engine  # type: ignore[attr-defined]
     engine.scheduler.check_integrity()
     assert not engine.output.num_open

@@ -86,7 +86,7 @@ def test_every_step_decodes_all_sequences_and_stays_within_the_target(policy: st
     run_long_prompts_beside_decodes(run)
     mixed = [plan for plan in timed.plans if plan.num_prompt_tokens and plan.num_tokens > plan.num_prompt_tokens]
     assert max(map(seconds, mixed)) <= TARGET_S * 1.001
-    assert run.engine.stats().num_steps_over_budget == 0
+    assert run.engine.stats().budget.num_over_target == 0
     assert all(plan.num_prompt_tokens >= MIN_CHUNK for plan in mixed[:-2]), "prompts progress in every step"
     assert sum(plan.num_prompt_tokens for plan in mixed) == 2 * LONG
     fullest = (TARGET_S - 0.002) / 0.0003
@@ -112,4 +112,4 @@ def test_prompts_progress_even_if_decoding_alone_exceeds_the_target():
         is_end = any(chunk.start + len(chunk.token_ids) == LONG for chunk in plan.chunks)
         assert plan.num_prompt_tokens >= MIN_CHUNK or is_end
         assert plan.num_prompt_tokens <= 1.1 * MIN_CHUNK
-    assert run.engine.stats().num_steps_over_budget >= len(mixed)
+    assert run.engine.stats().budget.num_over_target >= len(mixed)

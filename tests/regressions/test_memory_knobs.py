@@ -34,7 +34,7 @@ def test_the_pool_is_sized_after_the_weights_are_loaded(monkeypatch: pytest.Monk
     monkeypatch.setattr(HostBackend, "free_memory", lambda self: next(free, 0))
     engine = build.build_engine(make_config({"model": str(tiny("Llama"))}))
     block_bytes = 16 * 2 * 2 * 2 * 16 * 4  # tokens, keys and values, layers, heads, width, float32
-    assert engine.stats().num_blocks == 8 * MIB // 4 // block_bytes
+    assert engine.stats().blocks.num_blocks == 8 * MIB // 4 // block_bytes
 
 
 def test_startup_logs_the_uses_of_memory_in_one_line(caplog: pytest.LogCaptureFixture):

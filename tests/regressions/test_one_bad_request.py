@@ -61,7 +61,7 @@ async def test_an_empty_output_is_a_normal_output():
         assert (await server.client.get("/readyz")).status_code == 200
         assert await server.metric("quire_faults_total") == 0
         stats = server.engine.stats()
-        assert stats.num_free_blocks == stats.num_blocks
+        assert stats.blocks.num_free == stats.blocks.num_blocks
 
 
 async def test_a_request_that_breaks_every_step_fails_alone(caplog):
@@ -100,4 +100,4 @@ def test_extreme_parameters_do_not_change_other_requests_of_the_batch():
     ends = [event for event in run.events if isinstance(event, Finished)]
     assert len(ends) == 1 + sum(params.get("n", 1) for params in EXTREMES)
     assert run.tokens("plain") == alone.tokens("plain")
-    assert built.stats().num_faults == 0
+    assert built.stats().recovery.num_faults == 0

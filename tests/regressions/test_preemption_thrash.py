@@ -81,12 +81,12 @@ def test_under_many_preemptions_requests_progress_and_lost_tokens_are_reported(
     stats = built.stats()
     ends = [[event for event in run.of(each.id) if isinstance(event, Finished)] for each in requests]
     usages = [[end.usage for end in group] for group in ends]
-    assert stats.num_preemptions >= 10, "too few preemptions"
+    assert stats.preemption.num_preemptions >= 10, "too few preemptions"
     one_by_one = sum(each.params.max_tokens or 0 for each in requests)
     assert stats.step < one_by_one, "slower than running the requests one by one"
-    assert sum(max(usage.preemptions for usage in group) for group in usages) == stats.num_preemptions
-    assert sum(max(usage.lost_tokens for usage in group) for group in usages) == stats.num_lost_tokens
-    assert (stats.num_swaps if swap_space else stats.num_lost_tokens) > 0
+    assert sum(max(usage.preemptions for usage in group) for group in usages) == stats.preemption.num_preemptions
+    assert sum(max(usage.lost_tokens for usage in group) for group in usages) == stats.starts.num_lost_tokens
+    assert (stats.preemption.num_swaps if swap_space else stats.starts.num_lost_tokens) > 0
 
 
 async def test_lost_tokens_are_in_the_log_line_of_the_request_and_in_the_metrics():

@@ -93,7 +93,7 @@ def test_outputs_are_the_same_while_blocks_are_evicted_all_the_time(cold: Output
         found, num_found = run_all(built, shuffled, at_once=turn == 2)
         assert found == cold
         assert num_found > 0
-    assert built.stats().num_preemptions > 0
+    assert built.stats().preemption.num_preemptions > 0
 
 
 def test_equal_tokens_in_another_context_are_not_found():

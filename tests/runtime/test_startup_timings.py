@@ -63,3 +63,12 @@ def test_without_phases_the_table_is_empty():
 def test_the_age_of_the_process_grows():
     first = process_age()
     assert 0 < first <= process_age()
+
+
+def test_counts_have_the_seconds_of_each_phase():
+    clock = FakeClock()
+    timings = StartTimings(1.0, clock)
+    for name in ("load", "open", "load"):
+        clock.advance(2.0)
+        timings.end(name)
+    assert timings.counts.seconds == {"load": 3.0 + 2.0, "open": 2.0}

@@ -7,7 +7,7 @@ import pytest
 
 from app.contract.errors import HeadersTooLarge, RateLimitExceeded
 from app.observe.log import ACCESS_LOGGER
-from app.server.guard import ConnectionLimits, Guard, rejection
+from app.server.guard import ConnectionLimits, Guard
 
 CLIENT = ("192.0.2.1", 5)
 
@@ -39,7 +39,7 @@ def test_loopback_addresses_are_not_counted(address):
 
 
 def test_a_rejection_is_a_json_error_and_closes_the_connection():
-    wire = rejection(HeadersTooLarge("Too much."), [(b"date", b"today")], client=CLIENT)
+    wire = Guard(ConnectionLimits(), 1).rejection(HeadersTooLarge("Too much."), [(b"date", b"today")], client=CLIENT)
     head, _, body = wire.partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert lines[0] == "HTTP/1.1 431 Request Header Fields Too Large"
@@ -52,7 +52,9 @@ def test_a_rejection_is_a_json_error_and_closes_the_connection():
 
 def test_a_rejection_is_logged_once_with_the_request_id_of_the_response(caplog):
     with caplog.at_level(logging.INFO, ACCESS_LOGGER):
-        wire = rejection(RateLimitExceeded("Slower."), [], client=CLIENT, method="GET", path="/x", duration_s=0.5)
+        wire = Guard(ConnectionLimits(), 1).rejection(
+            RateLimitExceeded("Slower."), [], client=CLIENT, method="GET", path="/x", duration_s=0.5
+        )
     (record,) = caplog.records
     fields = record.fields
     assert (fields["client"], fields["method"], fields["path"]) == ("192.0.2.1", "GET", "/x")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ import httpx
 import pytest
 
 from app.checkpoint.names import resolve
+from tests.house.source import ROOT
 from tests.server.processes import HANG_S, quire, serving
 
 GUIDE = resolve("guide")
@@ -36,6 +38,19 @@ def test_the_embedded_model_is_served_and_sigterm_exits_with_0():
             assert next(filter(None, contents))
         server.process.send_signal(signal.SIGTERM)
         assert server.end() == 0
+
+
+def test_the_page_of_metrics_lists_every_family_that_a_server_shows_and_no_other():
+    """If this fails: `make docs`."""
+    page = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\S+)` \| (\w+) \|", page, re.MULTILINE)
+    with serving() as server:
+        server.wait_until_ready()
+        text = httpx.get(f"{server.url}/metrics", timeout=HANG_S).text
+    shown = re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE)
+    assert len(shown) == len(set(shown)) and sorted(listed) == sorted(shown)
+    assert 'quire_memory_bytes{engine="0",kind="weights",model_name="guide"} 0.0' not in text
+    assert 'quire_startup_seconds{engine="0",model_name="guide",phase="load and pack the weights"}' in text
 
 
 def test_a_command_line_of_vllm_is_served_and_what_differs_is_logged():

@@ -13,6 +13,7 @@ import pytest
 
 from app import cli
 from app.config.settings import Config
+from app.contract.engine_counts import QueueCounts
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats
 from app.contract.errors import QuireError
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
@@ -82,7 +83,7 @@ def test_the_exit_code_is_that_of_the_cli():
 
 async def test_a_stalled_engine_is_failed_once(capfd):
     engine = ScriptedEngine(step=7, last_progress_time=3.0, is_busy=True)
-    stats = EngineStats(num_running=2, num_waiting=5)
+    stats = EngineStats(queues=QueueCounts(2, 5))
     exits: list[int] = []
     wakeups = Countdown(WAKEUPS)
     watchdog = Watchdog(engine, TIMEOUT_S, stats=lambda: stats, observe_lag=wakeups, exit_process=exits.append)

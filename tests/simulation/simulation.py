@@ -91,7 +91,7 @@ class Simulation:
                 return
         invariants.i11_nothing_leaks(self)
         if self.scheduler.speculation is not None:
-            self.counts["accepted_tokens"] += self.scheduler.speculation.num_accepted_tokens
+            self.counts["accepted_tokens"] += self.scheduler.speculation.counts.num_accepted_tokens
 
     def turn(self) -> bool:
         """Fire the events that are due, then run a step; False when no event is left."""

@@ -52,7 +52,7 @@ def test_one_victim_suffices_while_its_blocks_are_fenced(run_ahead):
     """#49674: the blocks of a victim in flight are not free at once, so more and more victims were chosen."""
     driver = Driver(num_blocks=8, run_ahead=run_ahead, enable_prefix_caching=False)
     sequences = [driver.add(num_prompt=5, max_tokens=12) for _ in range(4)]
-    driver.run_until(lambda: driver.scheduler.preemption.num_preemptions > 0)
+    driver.run_until(lambda: driver.scheduler.preemption.counts.num_preemptions > 0)
     for _ in range(run_ahead):
         driver.step()
     assert [sequence.status for sequence in sequences].count(PREEMPTED) == 1
@@ -78,9 +78,9 @@ def test_a_full_swap_space_stops_no_request(num_host_blocks):
     driver.run(max_steps=400)
     assert len(driver.finished) == len(sequences)
     preemption = driver.scheduler.preemption
-    assert preemption.num_preemptions > 0
-    assert (preemption.num_swaps > 0) == (num_host_blocks > 0) and (
-        preemption.num_swaps < preemption.num_preemptions
+    assert preemption.counts.num_preemptions > 0
+    assert (preemption.counts.num_swaps > 0) == (num_host_blocks > 0) and (
+        preemption.counts.num_swaps < preemption.counts.num_preemptions
     ) == (num_host_blocks < 64)
 
 

@@ -67,7 +67,8 @@ def test_an_account_with_all_seats_gives_one_up_at_once_and_loses_no_work(run_ah
     driver.run_until(lambda: modest.is_finished)
     driver.steps(2 + run_ahead)
     assert greedy[3].status is RUNNING
-    assert driver.scheduler.preemption.num_preemptions == driver.scheduler.planner.starts.num_lost_tokens == 0
+    scheduler = driver.scheduler
+    assert scheduler.preemption.counts.num_preemptions == scheduler.planner.starts.counts.num_lost_tokens == 0
 
 
 def test_two_greedy_accounts_reach_equal_seats_and_keep_them():
@@ -88,7 +89,7 @@ def test_many_short_requests_do_not_stop_the_account_that_gives_a_seat():
         modest = driver.add(max_tokens=2, account="modest")
         driver.run_until(lambda one=modest: one.is_finished)
     assert all(len(one.output_token_ids) >= 60 for one in greedy[:3])
-    assert driver.scheduler.preemption.num_preemptions == 0
+    assert driver.scheduler.preemption.counts.num_preemptions == 0
 
 
 def test_an_account_with_all_blocks_gives_up_only_as_many_as_needed():
@@ -100,7 +101,7 @@ def test_an_account_with_all_blocks_gives_up_only_as_many_as_needed():
     driver.steps(3)
     assert modest.status is RUNNING
     assert [one.status for one in greedy] == [RUNNING, RUNNING, RUNNING, PREEMPTED]
-    assert driver.scheduler.preemption.num_preemptions == 1
+    assert driver.scheduler.preemption.counts.num_preemptions == 1
     driver.run(max_steps=100)
 
 

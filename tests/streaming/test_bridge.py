@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.contract.brownout_effects import MAX_LEVEL
+from app.contract.engine_counts import QueueCounts
 from app.contract.engine_status import EngineState, EngineStats, StepReport
 from app.contract.errors import Draining, EngineFailed, ModelLoading, Overloaded
 from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta
@@ -185,7 +186,7 @@ async def test_a_queue_behind_a_full_cache_is_bounded():
     engine = make_engine(port, max_queue=2, max_num_seqs=64)
     for i in range(3):
         submit(engine, make_request(f"r{i}"))
-    engine._deliver(StepReport((), EngineStats(num_running=1, num_waiting=2)))
+    engine._deliver(StepReport((), EngineStats(queues=QueueCounts(1, 2))))
     await turn_loop()
     with pytest.raises(Overloaded):
         submit(engine, make_request("one more"))
@@ -264,7 +265,7 @@ async def test_below_the_highest_overload_level_requests_are_admitted():
 async def test_an_idle_engine_is_not_overloaded(num_paused: int):
     """An idle engine may send no further report, so that its last level must not count."""
     engine = make_engine(FakePort())
-    stats = EngineStats(num_running=0, num_waiting=0, num_paused=num_paused, brownout_level=MAX_LEVEL)
+    stats = EngineStats(brownout_level=MAX_LEVEL, queues=QueueCounts(0, 0, num_paused))
     engine._deliver(StepReport((), stats))
     await turn_loop()
     assert engine.stats().brownout_level == 0
@@ -328,7 +329,7 @@ async def test_every_report_is_observed_before_readers_wake():
     await mailbox.get()
     assert len(seen) == 1
     assert engine.stats() == seen[0].stats
-    assert engine.stats().num_running == 1
+    assert engine.stats().queues.num_running == 1
 
 
 async def test_a_failing_observer_does_not_affect_streams(caplog: pytest.LogCaptureFixture):

@@ -104,7 +104,7 @@ async def test_paused_streams_without_blocks_do_not_count_as_waiting():
     lost = [one for one in ids if bridged.port.engine.scheduler._groups[one].status not in ("paused", "running")]
     assert len(lost) >= 8, "the pool is too large for this test"
     stats = bridged.engine.stats()
-    assert (stats.num_running, stats.num_waiting, stats.num_paused) == (0, 0, 24)
+    assert (stats.queues.num_running, stats.queues.num_waiting, stats.queues.num_paused) == (0, 0, 24)
     _, mailbox = bridged.send(max_tokens=2)
     await bridged.turns(4)
     assert mailbox.is_complete
@@ -117,12 +117,12 @@ async def test_a_resumed_request_counts_as_waiting():
     for _ in range(4):
         bridged.send()
     await bridged.turns()
-    assert bridged.engine.stats().num_running == 4
+    assert bridged.engine.stats().queues.num_running == 4
     for request_id in ids:
         bridged.engine.resume(request_id)
     await bridged.turns()
     stats = bridged.engine.stats()
-    assert (stats.num_running, stats.num_waiting, stats.num_paused) == (4, 4, 4)
+    assert (stats.queues.num_running, stats.queues.num_waiting, stats.queues.num_paused) == (4, 4, 4)
 
 
 async def test_an_account_with_too_many_paused_streams_is_rejected_until_one_resumes():
@@ -149,7 +149,7 @@ async def test_beside_a_flooding_account_another_is_admitted_and_starts_at_once(
     _, mailbox = bridged.send("other", max_tokens=4)
     await bridged.turns(5)
     assert mailbox.is_complete
-    assert bridged.engine.stats().num_preemptions == 0
+    assert bridged.engine.stats().preemption.num_preemptions == 0
     with pytest.raises(Overloaded, match=r"half of the queue|is full"):
         bridged.send("flood")
 
@@ -170,5 +170,5 @@ async def test_accounts_share_cached_blocks():
     for account in ("a", "b"):
         submit(bridged.engine, EngineRequest(account, tuple(range(3, 40)), params, 0.0, account=account))
         await bridged.turns(3)
-    assert bridged.engine.stats().num_prefix_hits == 32
+    assert bridged.engine.stats().starts.num_prefix_hits == 32
     assert not asyncio.all_tasks() - {asyncio.current_task()}

@@ -4,12 +4,13 @@ import pytest
 
 from app.config.settings import Config, SchedulerConfig
 from app.contract.brownout_effects import MAX_LEVEL
+from app.contract.engine_counts import QueueCounts
 from app.contract.engine_status import EngineStats
 from app.contract.errors import Overloaded, RateLimitExceeded
 from app.contract.events import TokenDelta
 from app.streaming.bridge import AsyncEngine
 from app.streaming.flow.mailbox import Mailbox
-from app.streaming.open_requests import OpenRequest, OpenRequests
+from app.streaming.open_requests import BROWNOUT, PAUSED, QUEUE_FULL, OpenRequest, OpenRequests
 from tests.fakes import FakePort, Script, make_request, submit, turn_loop
 
 IDLE_STATS = EngineStats()
@@ -48,7 +49,7 @@ class FilledRequests:
             found = self.requests.get(request_id)
             assert found is not None
             found.sink.put(TokenDelta(request_id, 0, 1, (1,), "x"))
-        self.stats = EngineStats(num_running=count, num_waiting=len(self.requests) - count)
+        self.stats = EngineStats(queues=QueueCounts(count, len(self.requests) - count))
 
 
 def test_one_account_can_fill_seats_and_queue():
@@ -180,3 +181,11 @@ async def test_under_overload_the_fair_policy_admits_accounts_without_open_reque
                 submit(engine, make_request("b", account=account))
         if policy == "fair":
             submit(engine, make_request("b", account="other"))
+
+
+def test_a_rejected_body_counts_once_under_the_limit_that_rejected_it():
+    filled = FilledRequests()
+    filled.add("a", 12)
+    with pytest.raises(Overloaded):
+        filled.check("a", 5)
+    assert filled.requests.counts.rejections == {QUEUE_FULL: 1, PAUSED: 0, BROWNOUT: 0}

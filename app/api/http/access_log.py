@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 from app.contract.errors import ErrorInfo
 from app.contract.events import Usage
-from app.observe.log import log_request
+from app.observe.request_log import RequestLog
 from app.streaming.session import Session
 from app.streaming.session_group import SessionGroup
 
@@ -25,6 +25,7 @@ class AccessRecord:
         status: the HTTP status, 0 until the response begins.
         reason: a finish reason, an error code, or a state.
         figures: of the response (see `figures_of`).
+        log: where the line goes.
     """
 
     request_id: str = ""
@@ -32,11 +33,12 @@ class AccessRecord:
     status: int = 0
     reason: str | None = None
     figures: dict[str, Any] = field(default_factory=dict)
+    log: RequestLog = field(default_factory=RequestLog)
 
     def write(self, scope: Scope, duration_s: float, *, is_routine: bool) -> None:
         """Write the line of the request."""
         fields = _fields(scope, scope.get("method", "WEBSOCKET"), self.status, self.reason, duration_s)
-        log_request(
+        self.log.write(
             is_routine=is_routine, request_id=self.request_id, session_id=self.session_id, **fields, **self.figures
         )
 
@@ -63,7 +65,8 @@ def log_stream(
     figures = {"prompt_tokens": 0, "completion_tokens": 0} if session is None else figures_of(session)
     fields = _fields(scope, "START", status, end_reason, duration_s)
     stream = None if session is None else session.request.id
-    log_request(request_id=access_record(scope).request_id, stream=stream, **fields, **figures)
+    record = access_record(scope)
+    record.log.write(request_id=record.request_id, stream=stream, **fields, **figures)
 
 
 def figures_of(session: Session | SessionGroup) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from app.api.http.error_response import FROM_OUTSIDE, error_response
 from app.config.settings import ServerConfig
 from app.contract.engine_status import EngineState
 from app.contract.errors import Draining, EngineFailed, HostNotAllowed, HttpInvalid, InvalidApiKey, QuireError
+from app.observe.request_log import RequestLog
 from app.runtime.clock import Clock
 
 OPEN_PATHS = frozenset({"/", "/preview", "/livez", "/readyz", "/health"})
@@ -42,9 +43,10 @@ Check = Callable[[Scope, Headers], None]
 class Trace:
     """Gives each request an id, answers with an error if a handler raises, and writes the line of the access log."""
 
-    def __init__(self, app: ASGIApp, clock: Clock) -> None:
+    def __init__(self, app: ASGIApp, clock: Clock, log: RequestLog) -> None:
         self.app = app
         self._clock = clock
+        self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request or connection."""
@@ -52,6 +54,7 @@ class Trace:
             return await self.app(scope, receive, send)
         began, headers = self._clock(), Headers(scope=scope)
         record = access_record(scope)
+        record.log = self._log
         record.request_id = _echoable(headers.get("x-request-id")) or secrets.token_hex(16)
         record.session_id = _echoable(headers.get("x-session-id"))
         traced = _traced_send(record, send)

@@ -26,7 +26,7 @@ from app.api.routes.chat import MAX_MESSAGES
 from app.api.routes.operations import Operation
 from app.api.wire.framing import NDJSON, SSE
 from app.contract import sampling_params
-from app.contract.sampling_params import BOUNDS
+from app.contract.sampling_params import BOUNDS, PARAMETERS
 
 _IN_PATH = re.compile(r"{(\w+)}")
 _CONVERTER = re.compile(r":\w+}")  # of a parameter in a path
@@ -39,6 +39,8 @@ _DESCRIPTION = (
     "OpenAI's chat and completions on Quire. The WebSocket protocol quire.v1 on /ws is not described here. "
     "Limits that depend on the model, such as its context, are not part of the schemas."
 )
+_HELP = {each.name: each.help for each in PARAMETERS}
+_HELP["max_completion_tokens"] = _HELP["max_tokens"]
 # Keywords of the fields that are not sampling parameters, from the constants that their checks use.
 _KEYWORDS: Mapping[str, Mapping[str, object]] = {
     "messages": {"minItems": 1, "maxItems": MAX_MESSAGES},
@@ -83,7 +85,7 @@ def document(operations: Iterable[Operation], *, has_keys: bool) -> dict[str, ob
     _, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     for kind in kinds:
         if issubclass(kind, AnyBody):
-            _add_bounds(components[kind.__name__])
+            _describe(components[kind.__name__])
             for fate, key in ((Fate.REFUSED, "x-unsupported"), (Fate.ACCEPTED, "x-accepted")):
                 names = sorted(name for name in FIELDS if rule_of(name, kind).fate is fate)
                 components[kind.__name__][key] = names
@@ -144,9 +146,14 @@ def _ref(kind: type[msgspec.Struct]) -> dict[str, object]:
     return {"$ref": _REF.format(name=kind.__name__)}
 
 
-def _add_bounds(schema: dict[str, Any]) -> None:
-    """Add the bounds of fields to their types, unless a body has its own; null has none."""
+def _describe(schema: dict[str, Any]) -> None:
+    """Say what the sampling parameters do, and add the bounds of fields to their types; null has none.
+
+    Bounds that a body has already are its own.
+    """
     for name, field in schema.get("properties", {}).items():
+        if name in _HELP:
+            field["description"] = _HELP[name]
         keywords = BOUNDS[name].keywords() if name in BOUNDS else _KEYWORDS.get(name, {})
         for kind in field.get("anyOf", [field]):
             if kind.get("type") not in ("null", "boolean"):

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from app.contract.engine_counts import GraphCounts
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.masks import Masks
 from app.engine.schedule.limits import SchedulerLimits
@@ -35,6 +36,10 @@ class Runner(Protocol):
     def masks(self) -> Masks:
         """The constraints of the running sequences."""
 
+    @property
+    def counts(self) -> GraphCounts:
+        """What was recorded so far. A shape whose captures failed has no graph, and its steps take longer."""
+
     def launch(self, plan: StepPlan) -> InFlight:
         """Start computing a plan.
 
@@ -43,16 +48,8 @@ class Runner(Protocol):
         """
 
     @property
-    def num_graphs(self) -> int:
-        """CUDA graphs captured so far."""
-
-    @property
     def num_graph_shapes(self) -> int:
         """Shapes of steps that are to have a CUDA graph."""
-
-    @property
-    def num_graph_failures(self) -> int:
-        """Captures that failed. A shape whose captures failed has no graph, and its steps take longer."""
 
     @property
     def has_idle_work(self) -> bool:

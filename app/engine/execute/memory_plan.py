@@ -8,6 +8,7 @@ from typing import Protocol
 from app.config.devices import CUDA, resolve_device
 from app.config.setting import GIB, KIB, MIB
 from app.config.settings import Config
+from app.contract.engine_counts import MemoryCounts
 from app.contract.errors import CannotStart
 
 _UNITS = ((GIB, "GiB"), (MIB, "MiB"))
@@ -104,23 +105,14 @@ def plan_num_host_blocks(config: Config, layout: BlockLayout, free_bytes: int) -
     return swap_space // layout.bytes_per_block
 
 
-def memory_parts(
-    layout: BlockLayout,
-    num_blocks: int,
-    num_host_blocks: int,
-    *,
-    weights: int,
-    activations: int,
-    graphs: int,
-    free: int,
-) -> dict[str, int]:
+def memory_parts(memory: MemoryCounts, *, num_tokens: int, free: int) -> dict[str, int]:
     """Return the uses of memory, in bytes by name; swap space is always the host's, graphs are a GPU's."""
     parts = {
-        "weights": weights,
-        "graphs": graphs,
-        "activations": activations,
-        f"KV cache of {num_blocks * layout.block_size:,} tokens": num_blocks * layout.bytes_per_block,
-        "swap space": num_host_blocks * layout.bytes_per_block,
+        "weights": memory.weights,
+        "graphs": memory.graphs,
+        "activations": memory.activations,
+        f"KV cache of {num_tokens:,} tokens": memory.kv_cache,
+        "swap space": memory.kv_host,
         "left free": free,
     }
     return {name: size for name, size in parts.items() if size or name not in ("graphs", "swap space")}

@@ -15,6 +15,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
+from app.contract.engine_counts import StartCounts
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.late_sequences import LateSequences
@@ -40,8 +41,8 @@ class _Rejection(NamedTuple):
 class GroupStarts:
     """Gives groups seats and blocks. Engine thread only.
 
-    The counters are in tokens: of prompts looked up in the prefix cache, found there, and computed again by groups
-    that had lost their blocks.
+    `counts` are of tokens: of prompts looked up in the prefix cache, found there, and computed again by groups that had
+    lost their blocks.
     """
 
     def __init__(
@@ -52,9 +53,7 @@ class GroupStarts:
         budget: StepBudget,
         late: LateSequences | None = None,
     ) -> None:
-        self.num_prefix_queries = 0
-        self.num_prefix_hits = 0
-        self.num_lost_tokens = 0
+        self.counts = StartCounts()
         self._queues = queues
         self._tables = tables
         self._preemption = preemption
@@ -208,12 +207,12 @@ class GroupStarts:
     def _note_start(self, group: SequenceGroup, num_found: int) -> None:
         if group.first_scheduled_time is None:
             group.num_cached_tokens = num_found
-            self.num_prefix_queries += group.num_prompt if self._tables.is_caching else 0
-            self.num_prefix_hits += num_found
+            self.counts.num_prefix_queries += group.num_prompt if self._tables.is_caching else 0
+            self.counts.num_prefix_hits += num_found
         else:
             num_lost = max(0, group.dropped.start - num_found)
             group.num_lost_tokens += num_lost
-            self.num_lost_tokens += num_lost
+            self.counts.num_lost_tokens += num_lost
 
     @property
     def _watermark_now(self) -> int:

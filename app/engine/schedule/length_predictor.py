@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import log2
 from typing import NamedTuple
 
+from app.contract.engine_counts import PredictionAccuracy
 from app.contract.requests import EngineRequest
 
 # Tokens; the prediction before any request has ended (the median of chat answers is about 200).
@@ -28,21 +29,6 @@ _ACCURACY_WINDOW = 1024
 _MAX_BUCKETS = 4096
 
 _Bucket = tuple[str | int | None, ...]
-
-
-class PredictionAccuracy(NamedTuple):
-    """The accuracy of predicted lengths, over about the last 1,000 requests.
-
-    `error` is the mean |log2(predicted / actual)|, each predicted just before its result was seen (1.0: off by a
-    factor of two); `constant_error` is the same if the common mean were always predicted. `rank` is the share of pairs
-    of requests that ended one after the other whose longer one was predicted to be longer (half a pair if both
-    predictions were equal); 0.5 is chance.
-    """
-
-    num_requests: int
-    error: float
-    constant_error: float
-    rank: float
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from app.contract.engine_counts import PreemptionCounts
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.queues import SequenceQueues
@@ -26,8 +27,7 @@ class Preemption:
 
     def __init__(self, queues: SequenceQueues, tables: BlockTables, budget: StepBudget) -> None:
         self.allowed: frozenset[str] | None = None
-        self.num_preemptions = 0
-        self.num_swaps = 0
+        self.counts = PreemptionCounts()
         self._queues = queues
         self._tables = tables
         self._budget = budget
@@ -118,12 +118,12 @@ class Preemption:
         if self._is_worth_swapping(group):
             self._queues.move(group, SWAPPED)
             self._tables.swap_out(group)
-            self.num_swaps += 1
+            self.counts.num_swaps += 1
             group.is_protected = True
         else:
             self.drop(group)
         group.num_preemptions += 1
-        self.num_preemptions += 1
+        self.counts.num_preemptions += 1
 
     def drop(self, group: SequenceGroup) -> None:
         """Release the blocks of a group, which will be computed again; not counted as a preemption."""

@@ -42,6 +42,7 @@ from itertools import chain, count
 from typing import NamedTuple
 
 from app.contract.admission import check_fits
+from app.contract.engine_counts import PredictionAccuracy, QueueCounts
 from app.contract.requests import EngineRequest
 from app.engine.schedule.deadlines import Deadlines
 from app.engine.schedule.group import SequenceGroup
@@ -50,7 +51,6 @@ from app.engine.schedule.kv.kv_connector import KVConnector
 from app.engine.schedule.kv.prefix_cache import chain_context
 from app.engine.schedule.kv.swap_space import Swaps
 from app.engine.schedule.late_sequences import LateSequences
-from app.engine.schedule.length_predictor import PredictionAccuracy
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.planner import Planner
 from app.engine.schedule.policy import Policy
@@ -135,10 +135,19 @@ class Scheduler:
         return len(self._groups) - len(self.queues.running) - self.queues.num_waiting
 
     @property
+    def counts(self) -> QueueCounts:
+        """The requests by their state."""
+        return QueueCounts(len(self.queues.running), self.queues.num_waiting, self.num_paused)
+
+    def count_unfilled(self) -> None:
+        """Count the empty slots of blocks in use anew, for `BlockTables.counts`. O(sequences)."""
+        self.tables.count_unfilled(chain.from_iterable(group.open for group in self._groups.values()))
+
+    @property
     def length_accuracy(self) -> PredictionAccuracy:
         """How well the policy predicts the lengths of answers; all zero for a policy without predictions."""
         predictor = self._policy.predictor
-        return PredictionAccuracy(0, 0.0, 0.0, 0.0) if predictor is None else predictor.accuracy
+        return PredictionAccuracy() if predictor is None else predictor.accuracy
 
     def is_open(self, request_id: str) -> bool:
         """Return whether a request with this id is unfinished."""

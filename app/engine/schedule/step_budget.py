@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from math import inf
 
+from app.contract.engine_counts import BudgetCounts
 from app.engine.schedule.shares import Rests
 from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_cost import StepCost
@@ -44,15 +45,15 @@ class StepBudget:
     """The limits of the next step. Engine thread only; pure.
 
     `max_tokens` bounds a step's tokens, `itl_target` its seconds while sequences decode (0: no bound). `scale` shrinks
-    that target for prompt chunks (the brown-out sets it). `num_over_target` counts steps with decodes that took longer
-    than the target. `rests` are those of accounts, under the policy `fair`.
+    that target for prompt chunks (the brown-out sets it). `counts` has the steps with decodes that took longer than the
+    target. `rests` are those of accounts, under the policy `fair`.
     """
 
     def __init__(self, max_tokens: int, itl_target: float, rests: Rests | None = None) -> None:
         self.cost = StepCost()
         self.rests = rests
         self.scale = 1.0
-        self.num_over_target = 0
+        self.counts = BudgetCounts()
         self.tokens = max_tokens  # the most of one step at present
         self._max_tokens = max_tokens
         self._itl_target = itl_target
@@ -117,7 +118,7 @@ class StepBudget:
         if seconds > 0.0 and builder.has_decodes and not builder.has_chunks and builder.resting is None:
             self._last_decodes, self._last_decode_s = builder.num_tokens, seconds
         if builder.has_decodes and 0.0 < self._itl_target < seconds:
-            self.num_over_target += 1
+            self.counts.num_over_target += 1
         if self.tokens < self._max_tokens:
             self._num_good_steps += 1
             if self._num_good_steps >= self._recovery_steps:

@@ -11,4 +11,15 @@
  * @property {string} [needs] the capability of the model without which it is not offered
  */
 
+/**
+ * What the server's OpenAPI document says about a field of a request.
+ * @typedef {object} Parameter
+ * @property {string} description
+ * @property {string} type
+ * @property {number} [minimum]
+ * @property {number} [maximum]
+ * @property {number} [maxItems] of a list
+ * @property {number} [maxLength] of a list's texts
+ */
+
 export {};

@@ -1,5 +1,6 @@
 // What the settings are called and do, and what is wrong with a value of one.
 
+import { PARAMETERS } from "./parameters.js";
 import { MAX_STOP_LENGTH } from "./sampling.js";
 
 /** @type {Record<string, string>} by the name of the field */
@@ -23,17 +24,9 @@ export const LABELS = {
 
 /** @type {Record<string, string>} by the name of the field */
 export const HELP = {
+  ...Object.fromEntries(Object.entries(PARAMETERS).map(([name, { description }]) => [name, description])),
   system: "Instructions that stand before the conversation.",
-  temperature: "0 always takes the likeliest token; higher values vary more.",
-  top_p: "Only the likeliest tokens that together have this probability. 1 allows all.",
-  top_k: "Only this many of the likeliest tokens. 0 allows all.",
-  min_p: "Only tokens at least this likely, relative to the likeliest. 0 allows all.",
-  repetition_penalty: "Above 1, tokens of the prompt and the answer become less likely.",
-  presence_penalty: "Above 0, tokens that are in the answer already become less likely.",
-  frequency_penalty: "Above 0, tokens become less likely with each time they are in the answer.",
-  seed: "The same seed, settings and messages give the same answer.",
-  max_tokens: "The longest answer.",
-  stop: "One a line, at most 4. The answer ends before any of them.",
+  stop: `${PARAMETERS.stop.description} One a line, at most ${PARAMETERS.stop.maxItems}.`,
   thinking: "Whether the model reasons before it answers. Not every model can.",
   reasoning_effort: "How long the model reasons. Not every model can.",
   json_schema: 'Answers are JSON of this schema, such as {"type": "object", "properties": {"name": {"type": "string"}}}.',
@@ -71,7 +64,12 @@ export function complaint({ name, kind, min, max, isList }, text) {
     return `${label}: “${[...long].slice(0, 20).join("")}…” has ${long.length} characters; at most ${MAX_STOP_LENGTH} are allowed.`;
   }
   const number = kind === "integer" ? "a whole number" : "a number";
-  return `${label} is “${text.trim()}”; enter ${number} from ${min} to ${max}.`;
+  return `${label} is “${text.trim()}”; enter ${number}${rangeOf(min, max)}.`;
+}
+
+function rangeOf(min, max) {
+  if (max < Number.MAX_SAFE_INTEGER) return ` from ${min} to ${max}`;
+  return min > Number.MIN_SAFE_INTEGER ? ` of at least ${min}` : "";
 }
 
 /** What the browser says about a text that is not JSON. */

@@ -1,28 +1,37 @@
 // The settings of a conversation: which values are allowed, and the request fields they become. Only what differs from the
-// server's defaults is stored and sent. help.js has the words.
+// server's defaults is stored and sent. help.js has the words, parameters.js what the server says of its parameters.
 
+import { PARAMETERS } from "./parameters.js";
 import { JSON_FIELDS, isJson, toJsonFields } from "./structure.js";
+
+const NUMBERS = [
+  "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "max_tokens",
+];
+
+/**
+ * A number in the server's range, as far as JavaScript's integers are exact.
+ * @param {string} name
+ * @returns {import("./field_types.js").Field}
+ */
+const numberField = (name) => {
+  const { type, minimum, maximum } = PARAMETERS[name];
+  const kind = type === "integer" ? "integer" : "number";
+  const min = Math.max(minimum, Number.MIN_SAFE_INTEGER);
+  return { name, kind, min, max: Math.min(maximum, Number.MAX_SAFE_INTEGER) };
+};
 
 /** @type {import("./field_types.js").Field[]} */
 export const FIELDS = [
   { name: "system", kind: "text" },
-  { name: "temperature", kind: "number", min: 0, max: 2 },
-  { name: "top_p", kind: "number", min: 0, max: 1 },
-  { name: "top_k", kind: "integer", min: 0, max: 1000000 },
-  { name: "min_p", kind: "number", min: 0, max: 1 },
-  { name: "repetition_penalty", kind: "number", min: 0.1, max: 2 },
-  { name: "presence_penalty", kind: "number", min: -2, max: 2 },
-  { name: "frequency_penalty", kind: "number", min: -2, max: 2 },
-  { name: "seed", kind: "integer", min: 0, max: Number.MAX_SAFE_INTEGER },
-  { name: "max_tokens", kind: "integer", min: 1, max: 1000000 },
-  { name: "stop", kind: "lines", max: 4 },
+  ...NUMBERS.map(numberField),
+  { name: "stop", kind: "lines", max: PARAMETERS.stop.maxItems },
   { name: "thinking", kind: "choice", choices: ["on", "off"] },
   { name: "reasoning_effort", kind: "choice", choices: ["minimal", "low", "medium", "high"] },
   ...JSON_FIELDS,
 ];
 
 /** The longest stop string. */
-export const MAX_STOP_LENGTH = 64;
+export const MAX_STOP_LENGTH = PARAMETERS.stop.maxLength;
 
 /**
  * Read what the user has entered into a field.

@@ -26,6 +26,7 @@ from app.runtime.token_bucket import TokenBuckets
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_workers import MaskWorkers
 from app.text.grammar.compiled import MAX_AGAIN, CompiledGrammar
+from app.text.grammar.grammar_counts import GrammarCounts
 from app.text.grammar.grammar_sizes import MAX_BYTES, compiled_bytes, rejected_bytes
 from app.text.grammar.number_digits import NumberDigits
 from app.text.grammar.vocabulary import GrammarVocabulary, check_supported
@@ -277,10 +278,15 @@ class GrammarCache:
         return seconds
 
     @property
-    def process_bytes(self) -> int:
-        """The memory of the other processes; 0 before the first grammar."""
+    def counts(self) -> GrammarCounts:
+        """What the metrics show."""
         pid = None if self.children is None else self.children.pid
-        return 0 if pid is None else family_bytes(pid)
+        return GrammarCounts(
+            self.num_bytes,
+            0 if pid is None else family_bytes(pid),
+            self.num_processes,
+            self.failures,
+        )
 
     @property
     def num_processes(self) -> int:

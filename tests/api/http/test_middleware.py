@@ -20,6 +20,7 @@ from app.config.settings import make_config
 from app.contract.engine_status import EngineState
 from app.contract.events import Usage
 from app.observe.log import ACCESS_LOGGER, JsonFormatter
+from app.observe.request_log import RequestLog
 from tests.api.serving import client_of, make_app
 from tests.fakes import FakeClock, FakeEngine, Script
 
@@ -60,7 +61,7 @@ CHECK_KEY = partial(check_key, ApiKeys(make_config({"api_key": ("k",)}).server))
 
 
 def traced() -> Starlette:
-    return Starlette(routes=ROUTES, middleware=[Middleware(Trace, clock=FakeClock())])
+    return Starlette(routes=ROUTES, middleware=[Middleware(Trace, clock=FakeClock(), log=RequestLog())])
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from app.api.routes.openapi import document
 from app.api.routes.operations import OPERATIONS, body_kinds
 from app.contract.errors import InvalidValue, RequestError
 from app.contract.grammar import StructuredOutputs
-from app.contract.sampling_params import BOUNDS, SamplingParams
+from app.contract.parameter import Parameter
+from app.contract.sampling_params import BOUNDS, PARAMETERS, SamplingParams
 from app.text.answer.tool_choice import choose_tools
 from app.text.calls.formats import FORMATS
 from app.text.grammar.grammar_sources import MAX_SOURCE_BYTES, grammar_of
@@ -126,6 +127,14 @@ def test_a_completion_may_have_no_tokens_and_an_echo():
     for name in ("ChatBody", "CompletionBody"):
         (kind,) = [one for one in schemas[name]["properties"]["prompt_logprobs"]["anyOf"] if one["type"] != "null"]
         assert (kind["minimum"], kind["maximum"]) == (0, 20)
+
+
+@pytest.mark.parametrize("parameter", PARAMETERS, ids=lambda parameter: parameter.name)
+def test_sampling_parameters_have_their_help(parameter: Parameter):
+    schemas = document(OPERATIONS, has_keys=False)["components"]["schemas"]
+    for name in ("ChatBody", "CompletionBody"):
+        assert schemas[name]["properties"][parameter.name]["description"] == parameter.help
+    assert parameter.help.endswith(".")
 
 
 @pytest.mark.parametrize("name", BOUNDS)

@@ -29,7 +29,7 @@ def test_the_newest_group_is_preempted_for_older_ones():
     driver.step()
     assert statuses(*sequences) == [RUNNING, RUNNING, PREEMPTED]
     assert sequences[2].block_table == []
-    assert sequences[2].group.num_preemptions == driver.scheduler.preemption.num_preemptions == 1
+    assert sequences[2].group.num_preemptions == driver.scheduler.preemption.counts.num_preemptions == 1
 
 
 def test_the_newest_group_preempts_itself_when_it_lacks_a_block():
@@ -76,7 +76,7 @@ def test_all_sequences_of_a_group_are_preempted_together():
     forks = driver.add(6, max_tokens=4, n=2)
     driver.run_until(lambda: forks.status is PREEMPTED)
     assert all(one.block_table == [] and one.row is None for one in forks.group.open)
-    assert forks.group.num_preemptions == driver.scheduler.preemption.num_preemptions == 1
+    assert forks.group.num_preemptions == driver.scheduler.preemption.counts.num_preemptions == 1
     driver.run(max_steps=30)
 
 
@@ -122,7 +122,7 @@ def test_no_group_is_preempted_if_fenced_blocks_will_suffice():
     assert [chunk.sequence_id for chunk in plan.chunks] == [young.id]
     plan = driver.step()
     assert [chunk.sequence_id for chunk in plan.chunks] == [old.id, young.id]
-    assert driver.scheduler.preemption.num_preemptions == 0
+    assert driver.scheduler.preemption.counts.num_preemptions == 0
     driver.run(max_steps=20)
 
 
@@ -246,11 +246,10 @@ def test_a_victim_finds_its_own_blocks_and_loses_only_other_tokens():
     driver.scheduler.preemption.preempt(victim.group)
     plan = driver.step()
     assert (plan.chunks.starts[0], plan.num_tokens) == (12, 3)
-    assert victim.group.num_lost_tokens == driver.scheduler.planner.starts.num_lost_tokens == 2
+    assert victim.group.num_lost_tokens == driver.scheduler.planner.starts.counts.num_lost_tokens == 2
     assert victim.group.num_cached_tokens == 0  # only blocks cached before its first start count
-    assert (
-        driver.scheduler.planner.starts.num_prefix_queries == 9 and driver.scheduler.planner.starts.num_prefix_hits == 0
-    )
+    counts = driver.scheduler.planner.starts.counts
+    assert counts.num_prefix_queries == 9 and counts.num_prefix_hits == 0
     driver.run(max_steps=10)
 
 
@@ -260,7 +259,7 @@ def test_lost_tokens_of_forks_count_the_prompt_once():
     driver.steps(3)  # 12 tokens each
     driver.scheduler.preemption.preempt(leader.group)
     driver.run(max_steps=20)
-    assert leader.group.num_lost_tokens == driver.scheduler.planner.starts.num_lost_tokens == 10 + 3 * 2
+    assert leader.group.num_lost_tokens == driver.scheduler.planner.starts.counts.num_lost_tokens == 10 + 3 * 2
 
 
 def test_a_victim_restarts_before_waiting_requests_start():
@@ -342,7 +341,7 @@ def test_a_victim_is_swapped_if_that_is_predicted_to_be_faster(token_s, block_s,
     driver.scheduler.tables.swap.block_s = block_s  # out and in again: 4 blocks to move, or 8 tokens to compute
     driver.scheduler.preemption.preempt(sequence.group)
     assert sequence.status is status
-    assert driver.scheduler.preemption.num_swaps == (status is SWAPPED)
+    assert driver.scheduler.preemption.counts.num_swaps == (status is SWAPPED)
     driver.run(max_steps=12)
 
 

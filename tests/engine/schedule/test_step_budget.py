@@ -49,7 +49,7 @@ def make_budget(max_tokens: int = 512, itl_target: float = 0.05, *, is_known: bo
         for _ in range(200):  # as in a step: predict, then observe
             budget.cost.predict(1, 1)
             observe(budget, 4)
-        budget.num_over_target = 0
+        budget.counts.num_over_target = 0
     return budget
 
 
@@ -225,14 +225,14 @@ def test_another_fault_restarts_the_wait():
 def test_steps_over_the_target_are_counted_if_they_have_decodes(itl_target, took, had_decodes, counted):
     budget = StepBudget(512, itl_target)
     budget.observe(make_step(budget, 8, 100, had_decodes), took)
-    assert budget.num_over_target == counted
+    assert budget.counts.num_over_target == counted
 
 
 def test_brown_out_does_not_change_the_counted_target():
     budget = StepBudget(512, 0.05)
     budget.scale = 0.5
     budget.observe(make_step(budget, 8, 100), 0.04)
-    assert budget.num_over_target == 0
+    assert budget.counts.num_over_target == 0
 
 
 # --- Chunks of a scheduler --------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { LABELS, complaint } from "../../../app/static/settings/help.js";
+import { HELP, LABELS, complaint } from "../../../app/static/settings/help.js";
 import { FIELDS, cleanSettings, formatField, parseField, toFields } from "../../../app/static/settings/sampling.js";
 
 const field = (name) => FIELDS.find((each) => each.name === name);
@@ -19,7 +19,8 @@ test("numbers are checked, with the range in the message", () => {
   assert.deepEqual(parseField(field("temperature"), "0,7"), { value: 0.7 });
   assert.equal(said("temperature", "3"), "Temperature is “3”; enter a number from 0 to 2.");
   assert.match(said("top_k", "1.5"), /whole number/);
-  assert.match(said("seed", "x"), /“x”/);
+  assert.equal(said("seed", "x"), "Seed is “x”; enter a whole number.");
+  assert.equal(said("max_tokens", "0"), "Max tokens is “0”; enter a whole number of at least 1.");
 });
 
 test("top-p 0, which leaves the most likely token alone, is allowed as by the server", () => {
@@ -28,15 +29,16 @@ test("top-p 0, which leaves the most likely token alone, is allowed as by the se
   assert.deepEqual(parseField(field("min_p"), "0"), { value: 0 });
 });
 
-test("every field has a label", () => {
+test("every field has a label and a help", () => {
   assert.deepEqual(Object.keys(LABELS), FIELDS.map(({ name }) => name));
+  assert.deepEqual(Object.keys(HELP).sort(), FIELDS.map(({ name }) => name).sort());
 });
 
-test("stop strings are lines, at most four, each at most 64 characters", () => {
+test("stop strings are lines, as many and as long as the server allows", () => {
   assert.deepEqual(parseField(field("stop"), "a\n\nb "), { value: ["a", "b "] });
-  assert.match(said("stop", "a\nb\nc\nd\ne"), /5 lines; at most 4/);
-  assert.match(said("stop", "x".repeat(65)), /65 characters; at most 64/);
-  assert.ok(said("stop", `x${"🙂".repeat(64)}`).isWellFormed(), "no character is cut");
+  assert.match(said("stop", "a\n".repeat(17)), /17 lines; at most 16/);
+  assert.match(said("stop", "x".repeat(257)), /257 characters; at most 256/);
+  assert.ok(said("stop", `x${"🙂".repeat(256)}`).isWellFormed(), "no character is cut");
 });
 
 test("a schema is an object and tools are a list, as JSON", () => {

@@ -9,6 +9,7 @@ from itertools import count, repeat
 
 from torch import Tensor
 
+from app.contract.engine_counts import GraphCounts
 from app.engine.execute.cpu.batch import BatchState, StepInputs
 from app.engine.execute.cpu.graph import HostGraph
 from app.engine.execute.cpu.scoring import score
@@ -40,7 +41,7 @@ class CpuRunner:
     `num_host_samples` counts the tokens that no kernel sampled: one row of logits at a time takes much longer.
     """
 
-    num_graphs = num_graph_shapes = num_graph_failures = 0
+    num_graph_shapes = 0
     has_idle_work = False
 
     def __init__(
@@ -56,6 +57,7 @@ class CpuRunner:
         self._batch, self._graph, self._sampler, self._cache = batch, graph, sampler, cache
         self._threads, self.masks, self._clock = threads, masks, clock
         self.num_host_samples = 0
+        self.counts = GraphCounts()
 
     def work_idly(self) -> None:
         """Do nothing: no step gets faster by it."""
@@ -106,6 +108,10 @@ class CpuRunner:
         """Return the samples, and why sequences cannot go on."""
         with self._threads.measured(inputs.num_tokens):
             logits_RV = self._graph.run(inputs)
+            if self._graph.samples is None:  # of a graph alone: an eager step samples on the host
+                self.counts.num_eager_steps += 1
+            else:
+                self.counts.num_graph_steps += 1
             return self._sample(plan, logits_RV) if plan.sampled else ((), {})
 
     def _sample(self, plan: StepPlan, logits_RV: Tensor) -> tuple[tuple[Sample, ...], Mapping[int, str]]:

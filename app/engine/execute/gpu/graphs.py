@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from app.contract.engine_counts import GraphCounts
 from app.engine.execute.gpu.device import Device
 from app.engine.execute.gpu.memory import StepMemory
 from app.engine.execute.gpu.sampler import DeviceSampler
@@ -68,21 +69,16 @@ class StepGraphs:
     """Replays graphs, and captures those of `shapes`, given in the order of capture. Engine thread only.
 
     A shape that cannot be captured, or is not among `shapes`, stays eager: with `--enforce-eager` there are none.
-    `num_shapes` are the shapes to be captured, `num_failures` counts the captures that failed.
+    `num_shapes` are the shapes to be captured, `counts` has the captures.
     """
 
     def __init__(self, device: Device, step: DeviceStep, memory: StepMemory, shapes: list[StepShape]) -> None:
         self._device, self.step, self.memory = device, step, memory
-        self.num_shapes, self.num_failures = len(shapes), 0
+        self.num_shapes, self.counts = len(shapes), GraphCounts()
         self._missing = dict.fromkeys(shapes)
         self._graphs: dict[StepShape, torch.cuda.CUDAGraph] = {}
         self._num_uses: dict[StepShape, int] = {}
         self._bar: tqdm | None = None
-
-    @property
-    def num_graphs(self) -> int:
-        """Graphs captured so far."""
-        return len(self._graphs)
 
     @property
     def num_missing(self) -> int:
@@ -96,14 +92,19 @@ class StepGraphs:
             num_uses = self._num_uses[shape] = self._num_uses.get(shape, 0) + 1
             if num_uses > MAX_EAGER_USES:  # earlier uses have compiled and warmed up all that a capture needs
                 graph = self._capture(shape)
-        self._device.run(partial(self.step.run, shape) if graph is None else graph.replay)
+        if graph is None:
+            self.counts.num_eager_steps += 1
+            self._device.run(partial(self.step.run, shape))
+        else:
+            self.counts.num_graph_steps += 1
+            self._device.run(graph.replay)
 
     def capture_next(self) -> None:
         """Capture the next shape. Afterwards the memory's inputs are padding, and its counter is one higher."""
         shape = next(iter(self._missing))
         if self._bar is None:
             self._bar = tqdm(
-                desc="capturing graphs", unit="graph", total=self.num_shapes, initial=self.num_graphs, disable=None
+                desc="capturing graphs", unit="graph", total=self.num_shapes, initial=len(self._graphs), disable=None
             )
         self._capture(shape, warm_up=True)
         self._bar.n = self.num_shapes - len(self._missing)
@@ -121,11 +122,12 @@ class StepGraphs:
                     self._device.run(self.memory.pad)
                     self._device.run(work)
                 graph = self._graphs[shape] = self._device.capture(work)
+                self.counts.num_captured += 1
                 return graph
             except Exception as error:  # of torch, of the driver, or of Triton's compiler
                 if is_device_broken(error):
                     raise
-                self.num_failures += 1
+                self.counts.num_failures += 1
                 then = "trying once more" if attempt < MAX_CAPTURES else "these steps stay slower, called one by one"
                 _log.warning("no CUDA graph of %s: %r; %s", shape, error, then)
         return None

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import torch
 
+from app.contract.engine_counts import GraphCounts
 from app.engine.execute.gpu.device import Copy, Device
 from app.engine.execute.gpu.graphs import StepGraphs
 from app.engine.execute.gpu.inputs import DeviceInputs
@@ -98,16 +99,12 @@ class GpuRunner:
         self._num_logprobs: dict[int, int] = {}  # requested for rows that the device samples, by row
 
     @property
-    def num_graphs(self) -> int:
-        return self.steps.num_graphs
+    def counts(self) -> GraphCounts:
+        return self.steps.counts
 
     @property
     def num_graph_shapes(self) -> int:
         return self.steps.num_shapes
-
-    @property
-    def num_graph_failures(self) -> int:
-        return self.steps.num_failures
 
     @property
     def has_idle_work(self) -> bool:

@@ -9,10 +9,12 @@ sequence that is to write to such a block gets a copy first (copy-on-write).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from collections.abc import Sequence as Many
 from itertools import chain
 from typing import NamedTuple
 
+from app.contract.engine_counts import BlockCounts
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_pool import BlockPool
 from app.engine.schedule.kv.kv_connector import KVConnector
@@ -41,7 +43,7 @@ class BlockTables:
         self.pool = BlockPool(limits.num_blocks)
         self.cache = PrefixCache(self.pool)
         self.swap = SwapSpace(limits.num_host_blocks)
-        self.num_copied = 0
+        self.num_copied = self.num_unfilled_tokens = 0
         self._copies: list[BlockCopy] = []
         self._connector = connector
         self._held_for_connector: dict[str, list[list[int]]] = {}  # block tables of ended sequences, by request id
@@ -50,6 +52,33 @@ class BlockTables:
         self.is_caching = limits.enable_prefix_caching
         if self.is_caching and limits.num_host_blocks:
             self.pool.on_evict = self._swap_out
+
+    @property
+    def counts(self) -> BlockCounts:
+        """The blocks by their state, and what was done with them."""
+        pool = self.pool
+        return BlockCounts(
+            pool.num_blocks,
+            pool.num_free,
+            pool.num_cached,
+            pool.num_fenced,
+            self.swap.num_used,
+            pool.num_blocks * self.block_size,
+            pool.num_allocated,
+            self.num_copied,
+            self.num_unfilled_tokens,
+        )
+
+    def count_unfilled(self, sequences: Iterable[Sequence]) -> None:
+        """Count the slots without a token in the blocks of all open `sequences`. O(sequences): not in every step."""
+        empty: dict[int, int] = {}  # by block; of sequences that share one, what the longest has left
+        for sequence in sequences:
+            first, num_filled = divmod(sequence.num_computed, self.block_size)
+            for block_id in sequence.block_table[first:]:
+                num_empty = self.block_size - num_filled
+                empty[block_id] = min(num_empty, empty.get(block_id, num_empty))
+                num_filled = 0
+        self.num_unfilled_tokens = sum(empty.values())
 
     def release_read_blocks(self) -> None:
         """Release the blocks that the connector has read."""

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Many
 
+from app.contract.engine_counts import SpeculationCounts
 from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.late_sequences import LateSequences
 from app.engine.schedule.limits import SchedulerLimits
@@ -51,8 +52,7 @@ LOGITS_SHARE = 1.25
 class Speculation:
     """Adds drafts to steps and accepts the tokens that were sampled too. Engine thread only.
 
-    `num_drafts`, `num_draft_tokens` and `num_accepted_tokens` count those of steps that are done. Of the accepted ones
-    `num_forced_tokens` were forced by grammars.
+    `counts` are of the drafts in steps that are done.
     """
 
     def __init__(
@@ -65,10 +65,7 @@ class Speculation:
         forced: ForcedTokens | None = None,
         late: LateSequences | None = None,
     ) -> None:
-        self.num_drafts = 0
-        self.num_draft_tokens = 0
-        self.num_accepted_tokens = 0
-        self.num_forced_tokens = 0
+        self.counts = SpeculationCounts()
         self._next_try = TRY_INTERVAL  # a step
         self._limits = limits
         self._queues = queues
@@ -184,12 +181,12 @@ class Speculation:
             computed[draft.chunk_index] = len(valid)
             sequence.accept(num_accepted)
             if draft.is_forced:
-                self.num_forced_tokens += num_accepted
+                self.counts.num_forced_tokens += num_accepted
             elif sequence.proposer is not None:
                 sequence.proposer.learn(len(draft.token_ids), num_accepted, sequence.num_tokens)
-            self.num_drafts += 1
-            self.num_draft_tokens += len(draft.token_ids)
-            self.num_accepted_tokens += num_accepted
+            self.counts.num_drafts += 1
+            self.counts.num_draft_tokens += len(draft.token_ids)
+            self.counts.num_accepted_tokens += num_accepted
         return computed, accepted
 
     def back_off(self, builder: StepPlanBuilder) -> None:

@@ -97,7 +97,8 @@ class Script:
         while self.engine.has_ready_work:
             self._step()
         stats = self.engine.stats()
-        self.counts.update(steps=self.engine.num_steps, preemptions=stats.num_preemptions, faults=stats.num_faults)
+        preempted, faults = stats.preemption.num_preemptions, stats.recovery.num_faults
+        self.counts.update(steps=self.engine.num_steps, preemptions=preempted, faults=faults)
 
     def _ask(self) -> None:
         rng, name = self.rng, f"request {self.counts['requests']}"

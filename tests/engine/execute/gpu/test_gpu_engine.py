@@ -88,7 +88,7 @@ def test_outputs_equal_those_of_the_cpu(run_ahead, expected):
     engine = build(MODEL, device, run_ahead=run_ahead, num_kv_blocks=4, fused_rows=8 if run_ahead else 0)
     assert run_requests(engine, list(KINDS), NUM_NEW) == expected
     assert sum(graph.num_replays for graph in device.graphs) > 10
-    assert engine.stats().num_faults == 0 and (engine.stats().num_preemptions > 0 or run_ahead)
+    assert engine.stats().recovery.num_faults == 0 and (engine.stats().preemption.num_preemptions > 0 or run_ahead)
 
 
 def test_the_next_step_is_launched_before_the_last_tokens_are_read():
@@ -103,7 +103,7 @@ def test_the_next_step_is_launched_before_the_last_tokens_are_read():
     assert engine.num_steps == steps + 1 and len(engine.in_flight) == 2 and device.num_waits > waits
     engine.abort("greedy", 0.0)
     run(engine)
-    assert not engine.in_flight and engine.stats().num_free_blocks == engine.stats().num_blocks
+    assert not engine.in_flight and engine.stats().blocks.num_free == engine.stats().blocks.num_blocks
 
 
 def test_idle_captures_change_no_output(expected):
@@ -155,7 +155,7 @@ def test_a_step_that_fails_is_replayed_with_the_same_tokens(hook, expected):
     engine = build(MODEL, run_ahead=2, faults=faults)
     names = ["greedy", "sampled", "penalized"]
     found = run_requests(engine, names, NUM_NEW)
-    assert engine.stats().num_faults == 2
+    assert engine.stats().recovery.num_faults == 2
     assert found == {key: value for key, value in expected.items() if key[0] in names}
 
 
@@ -175,7 +175,7 @@ def test_a_broken_device_ends_the_engine_at_once_and_no_request_is_blamed():
     ) as end:
         engine.step(0.0)
     assert ADVICE not in str(end.value)
-    assert engine.stats().num_faults == 0 and engine.stats().num_failed_requests == 0
+    assert engine.stats().recovery.num_faults == 0 and engine.stats().recovery.num_culprits == 0
 
 
 def test_a_device_that_breaks_in_an_idle_capture_ends_the_engine():
@@ -201,7 +201,7 @@ def test_a_device_without_memory_is_not_broken(expected):
     engine.add(request(engine, "greedy", LONG, max_tokens=NUM_NEW))
     device.error = torch.OutOfMemoryError(f"CUDA error: out of memory\n{ADVICE}")
     assert outputs_of(run(engine)) == {key: value for key, value in expected.items() if key[0] == "greedy"}
-    assert engine.stats().num_faults == 1
+    assert engine.stats().recovery.num_faults == 1
 
 
 @pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
@@ -224,7 +224,8 @@ def test_a_request_whose_logits_are_no_numbers_fails_alone(run_ahead, expected, 
     assert {event.request_id for event in failures} == set(requests) and len(failures) == 2
     assert all("its logits are no numbers (NaN)" in event.error.message for event in failures)
     stats = engine.stats()
-    assert stats.num_nan_requests == 2 and stats.num_faults == 0 and stats.num_free_blocks == stats.num_blocks
+    assert stats.num_nan_requests == 2 and stats.recovery.num_faults == 0
+    assert stats.blocks.num_free == stats.blocks.num_blocks
     assert [record.message.split(":")[0] for record in caplog.records if "(NaN)" in record.message] == [
         "the engine failed on request bad",
         "the engine failed on request wild",
@@ -236,7 +237,7 @@ def test_outputs_are_the_same_after_swaps(expected):
     engine = build(MODEL, device, run_ahead=1, num_kv_blocks=5, swap_space="4MiB")
     names = ["greedy", "sampled", "filtered", "penalized"]
     assert run_requests(engine, names, NUM_NEW) == {key: value for key, value in expected.items() if key[0] in names}
-    assert engine.stats().num_swaps > 0 and device.num_pinned_bytes > 0
+    assert engine.stats().preemption.num_swaps > 0 and device.num_pinned_bytes > 0
 
 
 @pytest.mark.long

@@ -81,7 +81,7 @@ def test_answers_do_not_depend_on_the_company(masks_everywhere: str, alone: dict
     settings = COMPANIES[company]
     engine = build(tiny(), **settings)
     assert run_all(engine, requests_of(Constrained(engine)), steps_between=1) == alone
-    num_forced = engine.stats().num_forced_tokens
+    num_forced = engine.stats().speculation.num_forced_tokens
     if settings.get("speculative_grammar"):
         assert num_forced or masks_everywhere == "late", "a mask that is late proposes nothing"
     else:

@@ -85,7 +85,7 @@ def test_a_failed_capture_leaves_only_its_shape_eager(caplog):
     setup.run(shape, MAX_EAGER_USES + 3)
     assert setup.step.count(shape) == MAX_EAGER_USES + 3 and not setup.device.graphs
     assert "trying once more" in caplog.text and "these steps stay slower" in caplog.text and len(caplog.records) == 2
-    assert setup.graphs.num_failures == 2 and setup.graphs.num_missing == setup.graphs.num_shapes - 1
+    assert setup.graphs.counts.num_failures == 2 and setup.graphs.num_missing == setup.graphs.num_shapes - 1
     other = SHAPES.decode(1, SHORT)
     setup.run(other, MAX_EAGER_USES + 1)
     assert len(setup.device.graphs) == 1 and setup.step.count(other) == MAX_EAGER_USES + 1
@@ -96,7 +96,7 @@ def test_a_capture_that_fails_once_is_made_again():
         setup = GraphsSetup()
         setup.device.capture_errors = [NOT_PERMITTED]
         run(setup.graphs)
-        assert setup.graphs.num_graphs == 1 and setup.graphs.num_failures == 1
+        assert setup.graphs.counts.num_captured == 1 and setup.graphs.counts.num_failures == 1
 
 
 def test_idle_captures_end_where_all_fail():
@@ -104,7 +104,7 @@ def test_idle_captures_end_where_all_fail():
     setup.device.capture_errors = [NOT_PERMITTED] * 99
     while setup.graphs.num_missing:
         setup.graphs.capture_next()
-    assert setup.graphs.num_graphs == 0 and setup.graphs.num_failures == 2 * len(SHAPES.all())
+    assert setup.graphs.counts.num_captured == 0 and setup.graphs.counts.num_failures == 2 * len(SHAPES.all())
 
 
 def test_a_broken_device_is_not_tried_again():
@@ -112,7 +112,7 @@ def test_a_broken_device_is_not_tried_again():
     setup.device.capture_errors = [torch.AcceleratorError("CUDA error: an illegal memory access was encountered")] * 2
     with pytest.raises(torch.AcceleratorError):
         setup.graphs.capture_next()
-    assert setup.graphs.num_failures == 0 and len(setup.device.capture_errors) == 1
+    assert setup.graphs.counts.num_failures == 0 and len(setup.device.capture_errors) == 1
 
 
 def test_steps_too_large_for_a_graph_stay_eager():

@@ -36,6 +36,19 @@ def forks(tables: BlockTables, num_prompt: int, n: int, max_tokens: int = 8) -> 
     return group
 
 
+def test_slots_without_a_token_count_once_for_all_that_share_a_block():
+    tables = make_tables()
+    group = forks(tables, num_prompt=6, n=3)
+    tables.append(group.open[0], 1)
+    tables.count_unfilled(group.open)
+    assert tables.counts.num_unfilled_tokens == 2 + 4, "the rest of the shared block, and the leader's next one"
+    group.open[1].num_computed = 7
+    tables.count_unfilled(group.open)
+    assert tables.counts.num_unfilled_tokens == 1 + 4
+    tables.count_unfilled(())
+    assert tables.counts.num_unfilled_tokens == 0
+
+
 # --- Growth -----------------------------------------------------------------------------------------------------
 
 
@@ -336,8 +349,8 @@ def test_queries_and_hits_are_counted_in_tokens():
     for name, prompt in (("a", range(10)), ("b", range(10)), ("c", [*range(6), 99, 98, 97])):
         cached_tokens(driver, name, prompt)
     assert (
-        driver.scheduler.planner.starts.num_prefix_queries,
-        driver.scheduler.planner.starts.num_prefix_hits,
+        driver.scheduler.planner.starts.counts.num_prefix_queries,
+        driver.scheduler.planner.starts.counts.num_prefix_hits,
     ) == (29, 8 + 4)
 
 

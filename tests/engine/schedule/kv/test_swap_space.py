@@ -184,7 +184,7 @@ def test_a_swapped_group_continues_without_lost_tokens(run_ahead, is_caching, n,
     driver.run_until(lambda: leader.status is RUNNING)
     assert leader.num_scheduled >= num_scheduled and leader.group.num_lost_tokens == 0
     driver.run(max_steps=20)
-    assert driver.scheduler.preemption.num_swaps == 1 and len(driver.finished) == n
+    assert driver.scheduler.preemption.counts.num_swaps == 1 and len(driver.finished) == n
     assert driver.scheduler.tables.pool.num_free == 64
 
 
@@ -296,7 +296,7 @@ def test_an_evicted_block_is_copied_out_and_found_by_a_later_prompt():
     later = add_prompt(driver, "a again", range(18), max_tokens=3)
     plan = driver.step()
     assert len(plan.swap_ins) == 4 and (plan.chunks.starts[0], plan.num_tokens) == (16, 2)
-    assert later.group.num_cached_tokens == 16 and driver.scheduler.planner.starts.num_prefix_hits == 16
+    assert later.group.num_cached_tokens == 16 and driver.scheduler.planner.starts.counts.num_prefix_hits == 16
     driver.run(max_steps=5)
     third = add_prompt(driver, "and again", range(18), max_tokens=1)
     assert driver.step().swap_ins == () and third.group.num_cached_tokens == 16  # on the device now

@@ -35,8 +35,8 @@ def test_a_repetitive_output_takes_fewer_steps():
     driver = make_drafting_driver(longest=8)
     driver.add(max_tokens=100, top_k=1)
     assert driver.run(max_steps=30) < 25
-    speculation = driver.scheduler.speculation
-    assert speculation.num_accepted_tokens == speculation.num_draft_tokens > 70 and speculation.num_drafts < 20
+    counts = driver.scheduler.speculation.counts
+    assert counts.num_accepted_tokens == counts.num_draft_tokens > 70 and counts.num_drafts < 20
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -95,7 +95,7 @@ def test_beams_have_no_drafts(monkeypatch):
     driver = make_drafting_driver()
     driver.add(max_tokens=12, use_beam_search=True, beam_width=2)
     driver.run(max_steps=13)
-    assert driver.scheduler.speculation.num_drafts == 0
+    assert driver.scheduler.speculation.counts.num_drafts == 0
 
 
 def test_each_choice_has_its_own_draft():
@@ -118,7 +118,7 @@ def test_draft_tokens_are_not_written_to_shared_blocks(block_size, run_ahead, mo
             driver.launch()
             driver.finish_step()
             driver.scheduler.check_integrity()
-        assert len(driver.finished) == 3 and driver.scheduler.speculation.num_drafts > 0
+        assert len(driver.finished) == 3 and driver.scheduler.speculation.counts.num_drafts > 0
 
 
 # --- Rule 3: accepted tokens ----------------------------------------------------------------------------------------
@@ -143,8 +143,12 @@ def test_samples_count_up_to_the_first_rejected_draft_token(num_accepted):
     assert sequence.num_computed == sequence.num_scheduled == computed + 1 + num_accepted
     assert sequence.num_tokens == sequence.num_scheduled + 1
     driver.scheduler.check_integrity()
-    speculation = driver.scheduler.speculation
-    assert (speculation.num_drafts, speculation.num_draft_tokens, speculation.num_accepted_tokens) == (
+    counts = driver.scheduler.speculation.counts
+    assert (
+        counts.num_drafts,
+        counts.num_draft_tokens,
+        counts.num_accepted_tokens,
+    ) == (
         1,
         2,
         num_accepted,
@@ -173,7 +177,7 @@ def test_an_aborted_request_gains_no_draft_token():
     count = len(sequence.output_token_ids)
     driver.scheduler.abort("r1")
     assert driver.finish_step() == [] and len(sequence.output_token_ids) == count
-    assert driver.scheduler.tables.pool.num_free == 64 and driver.scheduler.speculation.num_drafts == 0
+    assert driver.scheduler.tables.pool.num_free == 64 and driver.scheduler.speculation.counts.num_drafts == 0
 
 
 def test_a_pause_with_a_draft_in_flight_loses_no_token():
@@ -211,7 +215,7 @@ def test_a_draft_in_a_failed_step_is_dropped_and_backs_off():
     driver.abandon()
     driver.scheduler.check_integrity()
     assert sequence.status is PREEMPTED and len(sequence.output_token_ids) == count
-    assert driver.scheduler.speculation.num_drafts == 0
+    assert driver.scheduler.speculation.counts.num_drafts == 0
     assert [driver.step().num_draft_tokens for _ in range(6)] == [0] * 6
     driver.run(max_steps=40)
 
