@@ -210,7 +210,7 @@ def test_every_forced_token_is_accepted_and_counted_once():
         made, run = Constrained(engine), Run(engine)
         run.add(made.request("one", PROMPT, FORCED[0]))
         run.finish()
-        num_steps[on], stats[on] = engine.num_steps, engine.stats()
+        num_steps[on], stats[on] = engine.num_steps, engine.stats().speculation
     assert stats[True].num_draft_tokens == stats[True].num_accepted_tokens == stats[True].num_forced_tokens
     assert num_steps[True] + stats[True].num_forced_tokens == num_steps[False]
     assert 2 * num_steps[True] < num_steps[False]

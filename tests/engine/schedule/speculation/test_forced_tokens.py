@@ -39,7 +39,7 @@ def make_driver(grammars: Grammars, **limits: float) -> Driver:
 
 def counts(driver: Driver) -> tuple[int, int, int, int]:
     """Drafts, their tokens, accepted and forced ones."""
-    found = driver.scheduler.speculation
+    found = driver.scheduler.speculation.counts
     return found.num_drafts, found.num_draft_tokens, found.num_accepted_tokens, found.num_forced_tokens
 
 
