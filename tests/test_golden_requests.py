@@ -258,7 +258,7 @@ def of_plan(parsed: Any) -> Any:
         "format": str(plan.format),
         "schemas": tools,
         "start": described(plan.start),
-        "fields": list(plan.reasoning_fields),
+        "fields": list(parsed.reasoning_fields),
     }
 
 
@@ -271,7 +271,7 @@ def of_parsed(parsed: Any) -> Any:
     return {
         "requests": [*map(of_request, parsed.requests)],
         "plan": of_plan(parsed),
-        "origin": None if parsed.origin is None else parsed.origin.path,
+        "origin": None if parsed.request.grammar is None else parsed.demand.path,
         "rest": {name: described(getattr(parsed, name)) for name in names},
     }
 

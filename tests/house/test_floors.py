@@ -51,7 +51,18 @@ FLOORS = {
 }
 # The rooms of the two largest packages, the lowest first: each may import those before it.
 ROOMS = {
-    "text": ("reading", "tokens", "grammar", "calls", "answer", "template", "frontend", "opened_model"),
+    "text": (
+        "reading",
+        "tokens",
+        "grammar",
+        "calls",
+        "answer",
+        "template",
+        "frontend",
+        "opened_model",
+        "chat_prompt",
+        "request_builder",
+    ),
     "api": ("http", "wire", "body", "routes", "app"),
 }
 # `chat` and `models` are commands and routes, as users type them; `noise` is one function, in Python and in Triton.
