@@ -105,9 +105,9 @@ class LocalModel:
     def _read(self, prompt: EncodedPrompt, params: SamplingParams, length: DefaultLength) -> TextStream:
         demand, terms = AnswerDemand(self._text.answers), Terms(arrival_time=monotonic())
         request, plan = self._builder.answer(uuid.uuid4().hex, prompt, params, demand, terms, length=length)
-        return self._text_of(request, None if plan is None else plan.new_parser())
+        return self._texts(request, None if plan is None else plan.new_parser())
 
-    def _text_of(self, request: EngineRequest, parser: AnswerParser | None) -> TextStream:
+    def _texts(self, request: EngineRequest, parser: AnswerParser | None) -> TextStream:
         end = AnswerEnd(prompt_tokens=len(request.prompt_token_ids))
         yield from iterate(self._runner, self._stream(request, end, parser))
         return end

@@ -79,21 +79,17 @@ class RequestContext:
         )
 
     def terms(self, body: SamplingBody | None = None) -> Terms:
-        """Return whose the request is, and how long it may take: as a body says, or without one as the server."""
-        terms = Terms(
+        """Return whose the request is, and how long it may take; what no body says, the server does."""
+        given = body or SamplingBody()
+        of_server = self.context.config.scheduler.queue_timeout
+        return Terms(
             arrival_time=self.time,
-            queue_timeout=self.context.config.scheduler.queue_timeout,
+            queue_timeout=of_server if given.queue_timeout is None else given.queue_timeout,
+            timeout=given.timeout,
+            priority=given.priority or 0,
             tenant=self.sender.tenant,
             account=self.sender.account,
-        )
-        if body is None:
-            return terms
-        return replace(
-            terms,
-            queue_timeout=terms.queue_timeout if body.queue_timeout is None else body.queue_timeout,
-            timeout=body.timeout,
-            priority=body.priority or 0,
-            cache_salt=body.cache_salt,
+            cache_salt=given.cache_salt,
         )
 
     def demand(self, requested: Requested | None, tools: ToolUse = NO_TOOLS) -> AnswerDemand:
