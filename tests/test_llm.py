@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,14 +72,6 @@ def test_a_grammar_is_converted_once_for_prompts_with_the_same_parameters(llm: L
     wanted = StructuredOutputs(grammar='root ::= "yes" | "no"')
     results = llm.generate([[5, 6]] * 3, SamplingParams(structured_outputs=wanted, max_tokens=8), use_tqdm=False)
     assert len(converted) == 1 and all(each.outputs[0].text in ("yes", "no") for each in results)
-
-
-@pytest.mark.parametrize("second", ["b", "(?=b)"])
-def test_no_grammar_is_leased_after_a_call(llm: LLM, second: str):
-    each = [SamplingParams(structured_outputs=StructuredOutputs(regex=regex), max_tokens=2) for regex in ("a", second)]
-    with nullcontext() if second == "b" else pytest.raises(InvalidValue):
-        llm.generate([[5], [6]], each, use_tqdm=False)
-    assert not any(entry.leases for entry in llm._grammars._entries.values())
 
 
 def test_the_package_exports_what_offline_use_needs():

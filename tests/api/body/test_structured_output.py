@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
-from unittest.mock import Mock
 
 import openai
 import pytest
@@ -17,12 +15,11 @@ import websockets
 from starlette.applications import Starlette
 
 from app.api.app import create_app
-from app.api.http.accounts import Sender
 from app.api.routes.chat import parse_chat
 from app.api.routes.completions import parse_completion
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState
-from app.contract.errors import InvalidValue, Overloaded, RequestError
+from app.contract.errors import InvalidValue, RequestError
 from app.contract.grammar import Grammar, GrammarKind
 from app.engine.thread import EngineThread
 from app.observe.metrics import Metrics
@@ -31,9 +28,7 @@ from app.text.grammar import compiled, gbnf
 from app.text.grammar.cache import GrammarCache
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.vocabulary import GrammarVocabulary
-from tests.api.chat_client import open_chat
 from tests.api.serving import HANG_S, client_of, load_text, make_app, parse, raw, serving, until
-from tests.fakes import FakeEngine
 
 SCHEMA = {
     "type": "object",
@@ -226,75 +221,6 @@ async def test_the_loop_serves_others_while_a_grammar_is_compiled(app: Starlette
             go_on.set()
         assert (await task).status_code == 200
     assert threads and threading.main_thread() not in threads
-
-
-def leases(app: Starlette) -> list[dict[str, int]]:
-    """The leases of the grammars that are kept, by account."""
-    return [dict(entry.leases) for entry in app.state.context.grammars._entries.values()]
-
-
-@pytest.fixture
-def no_collector() -> Iterator[None]:
-    """No cycle of objects is collected: nothing ends because somebody has forgotten it."""
-    gc.disable()
-    yield
-    gc.enable()
-
-
-@pytest.mark.usefixtures("no_collector")
-@pytest.mark.parametrize("fields", [{}, {"stream": True}, {"n": 2}, {"prompt": ["a", "b"]}], ids=str)
-@pytest.mark.parametrize("is_full", [False, True], ids=["answered", "the queue is full"])
-async def test_a_lease_ends_with_its_request(app: Starlette, fields: dict[str, Any], is_full: bool):
-    context, seen = app.state.context, list[list[dict[str, int]]]()
-    submit_all = context.engine.submit_all
-
-    def submitted(submissions: Any) -> None:
-        seen.append(leases(app))
-        if is_full:
-            raise Overloaded("The queue is full.")
-        submit_all(submissions)
-
-    context.engine.submit_all = submitted
-    route, prompt = ("/v1/completions", {}) if "prompt" in fields else (CHAT, {"messages": MESSAGES})
-    async with client_of(app) as client:
-        response = await client.post(route, json={**prompt, "regex": "a+", **fields})
-        assert response.status_code == (503 if is_full else 200)
-    assert [sum(lease.values()) for (lease,) in seen] == [1] and leases(app) == [{}]
-
-
-@pytest.mark.usefixtures("no_collector")
-@pytest.mark.parametrize("is_full", [False, True], ids=["answered", "the queue is full"])
-async def test_a_lease_ends_with_its_stream_on_a_socket(is_full: bool):
-    async with open_chat(engine := FakeEngine()) as chat:
-        assert chat.app is not None
-        context = chat.app.state.context
-        context.grammars.load(context.text.tokenizer, 3072, (4,))
-        if is_full:
-            engine.submit_all = Mock(side_effect=Overloaded("The queue is full."))  # type: ignore[method-assign]
-        await chat.start(regex="a+", max_tokens=4)
-        await chat.receive_until("error" if is_full else "done")
-        assert leases(chat.app) == [{}]
-
-
-@pytest.mark.usefixtures("no_collector")
-async def test_a_lease_ends_where_no_response_can_be_made(app: Starlette, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.api.routes.chat.make_response", None)
-    async with client_of(app) as client:
-        assert (await client.post(CHAT, json={"messages": MESSAGES, "regex": "a+"})).status_code == 500
-    assert leases(app) == [{}]
-
-
-async def test_a_rejected_grammar_is_not_leased(app: Starlette):
-    with pytest.raises(InvalidValue):
-        await grammar(app, regex="(?=a)")
-    assert leases(app) == [{}]
-
-
-async def test_a_grammar_is_leased_by_the_account_of_its_request(app: Starlette):
-    body = raw({"prompt": "hi", "regex": "a+"})
-    parsed = await parse(body, app.state.context, parse_completion, Sender(account="one"))
-    (entry,) = app.state.context.grammars._entries.values()
-    assert parsed.lease is not None and entry.leases == {"one": 1}
 
 
 async def test_a_grammar_is_converted_once_for_all_prompts_of_a_body(app: Starlette, monkeypatch: pytest.MonkeyPatch):
