@@ -5,32 +5,25 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import fields, replace
+from contextlib import ExitStack, closing, suppress
+from dataclasses import fields
 from itertools import count
 
 from tqdm import tqdm
 
 from app.config.settings import ServerConfig, make_config
 from app.config.vllm_options import translate
-from app.contract.admission import admit
-from app.contract.errors import (
-    ConfigurationError,
-    InvalidValue,
-    NoChatTemplate,
-    UnsupportedParameter,
-)
+from app.contract.errors import ConfigurationError, NoChatTemplate
 from app.contract.events import (
     Embedded,
     EngineEvent,
     FinishReason,
     RequestFailed,
 )
-from app.contract.grammar import Grammar
-from app.contract.requests import EngineRequest, Pooling, PoolingKind, Submit
+from app.contract.requests import EngineRequest, Submit
 from app.contract.sampling_params import MAX_SEQUENCES, SamplingParams
 from app.engine.build import build_engine
-from app.llm_messages import Message, checked_messages, text_of_message
+from app.llm_messages import Message, checked_messages
 from app.llm_outputs import (
     EmbeddingOutput,
     EmbeddingRequestOutput,
@@ -42,22 +35,23 @@ from app.llm_outputs import (
     new_outputs,
 )
 from app.llm_prompts import (
-    Prompt,
     Prompts,
+    as_text_or_ids,
     check_continued,
     each_chat,
     each_prompt,
     params_of_each,
     text_of,
-    token_ids_of,
 )
 from app.runtime.clock import monotonic
-from app.text.answer.answer_rules import answer_rules
-from app.text.answer.reasoning_start import ReasoningStart, reasoning_start
+from app.text.answer.answer_demand import AnswerDemand, Requested
+from app.text.answer.answer_plan import AnswerPlan
 from app.text.answer.tool_choice import NO_TOOLS, ToolUse, choose_tools
 from app.text.answer.whole_answer import call_id, client_reason, parse_whole
+from app.text.entry.chat_prompt import ChatPrompt, EncodedPrompt
+from app.text.entry.opened_model import OpenedModel
+from app.text.entry.request_builder import RequestBuilder, Terms
 from app.text.grammar.cache import GrammarCache
-from app.text.opened_model import OpenedModel
 from app.text.template.chat_template import RenderOptions
 from app.text.template.template_variables import check_names, with_both_switches
 from app.text.tokens.tokenizer import Tokenizer
@@ -116,7 +110,7 @@ class LLM:
             EngineFailed: the engine failed while it processed a request.
         """
         batch = each_prompt(prompts)
-        encoded = [self._encode(prompt) for prompt in batch]
+        encoded = [self._builder.encode_for_completion(as_text_or_ids(prompt)) for prompt in batch]
         params = self._unnamed() if sampling_params is None else sampling_params
         return self._run(encoded, [text_of(prompt) for prompt in batch], params, use_tqdm)
 
@@ -155,24 +149,14 @@ class LLM:
             None if tools is None else list(tools), tool_choice, parallel_tool_calls, self._text.answers.calls
         )
         check_names(chat_template_kwargs or {}, self._text.tokenizer)
-        if continue_final_message:
-            check_continued(many, add_generation_prompt=add_generation_prompt)
+        check_continued(continue_final_message, add_generation_prompt=add_generation_prompt)
         variables = with_both_switches(chat_template_kwargs or {})
-        options = RenderOptions(add_generation_prompt, continue_final_message, variables, use.definitions)
-        chats = [checked_messages(each) for each in many]
-        encoded = [template.render(each, options) for each in chats]
-        texts = [self.tokenizer.decode(ids, skip_special_tokens=False) for ids in encoded]
-        continued = [text_of_message(each[-1]) if continue_final_message else None for each in chats]
-        is_asked_for = template.findings.asks_for_reasoning(variables)
-        starts = [
-            reasoning_start(self._text.answers.reasoning, ids, self.tokenizer, text, is_asked_for=is_asked_for)
-            for ids, text in zip(encoded, continued, strict=True)
-        ]
-        params = sampling_params or SamplingParams(max_tokens=None)
-        results = self._run(encoded, texts, params, use_tqdm, tools=use, starts=starts)
-        for result, start in zip(results, starts, strict=True):
-            self._parse(result, use, start)
-        return results
+        options = RenderOptions(add_generation_prompt, continue_final_message, variables)
+        max_tokens = self._builder.model.max_model_len
+        chats = [ChatPrompt(self._text, template, checked_messages(each), options, use, max_tokens) for each in many]
+        encoded = [chat.encode() for chat in chats]
+        texts = [self.tokenizer.decode(each.token_ids, skip_special_tokens=False) for each in encoded]
+        return self._run(encoded, texts, sampling_params or SamplingParams(max_tokens=None), use_tqdm, use)
 
     def beam_search(
         self,
@@ -227,19 +211,10 @@ class LLM:
             RequestError: a prompt or parameter is invalid, or the device makes no embeddings.
             EngineFailed: the engine failed while it processed a prompt.
         """
-        info, batch = self.engine.model_info, each_prompt(prompts)
-        if not info.reads_prompts:
-            raise UnsupportedParameter("Embeddings are not supported on this device; they need a CPU.")
-        if pooling is not None and pooling not in list(PoolingKind):
-            raise InvalidValue(f"pooling is {pooling!r:.40}; it must be mean or last.", param="pooling")
-        if dimensions is not None and not 1 <= dimensions <= info.hidden_size:
-            raise InvalidValue(
-                f"dimensions is {dimensions}; it must be between 1 and {info.hidden_size}.", param="dimensions"
-            )
-        how = Pooling(info.pooling if pooling is None else PoolingKind(pooling), dimensions, normalize)
-        params = SamplingParams(max_tokens=1, temperature=0)
-        encoded = [self._encode_plain(each) for each in batch]
-        requests = [replace(self._request(ids, params, None), pooling=how) for ids in encoded]
+        builder, terms, batch = self._builder, self._terms(), each_prompt(prompts)
+        how = builder.pooling(pooling, dimensions, is_normalized=normalize)
+        encoded = [builder.encode(as_text_or_ids(each)) for each in batch]
+        requests = [builder.pooled(self._new_id(), each, how, terms) for each in encoded]
         found: dict[str, EngineEvent] = {}
         with tqdm(total=len(requests), desc="embedding", unit="prompt", disable=not use_tqdm) as bar:
             for events in self._events_of(requests):
@@ -271,7 +246,7 @@ class LLM:
             EngineFailed: the engine failed while it processed a prompt.
         """
         batch = each_prompt(prompts)
-        encoded = [self._encode_plain(each) for each in batch]
+        encoded = [self._builder.encode(as_text_or_ids(each)) for each in batch]
         params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=num_top)
         outputs = self._run(encoded, [None] * len(encoded), params, use_tqdm)
         return [output.prompt_logprobs or [] for output in outputs]
@@ -305,92 +280,71 @@ class LLM:
         with suppress(AttributeError):
             del self.engine
 
+    @property
+    def _builder(self) -> RequestBuilder:
+        return RequestBuilder(self._text, self.engine.model_info)
+
+    def _terms(self) -> Terms:
+        return Terms(arrival_time=monotonic(), queue_timeout=self.config.scheduler.queue_timeout)
+
+    def _new_id(self) -> str:
+        return f"llm-{next(self._ids)}"
+
     def _run(
         self,
-        encoded: Sequence[Sequence[int]],
+        encoded: Sequence[EncodedPrompt],
         texts: Sequence[str | None],
         params: SamplingParams | Sequence[SamplingParams] | None,
         use_tqdm: bool,
-        *,
-        tools: ToolUse | None = None,
-        starts: Sequence[ReasoningStart | None] | None = None,
+        tools: ToolUse = NO_TOOLS,
     ) -> list[RequestOutput]:
-        """Return the answers to prompts; those of chats have `tools`, and `starts` say how their reasoning begins."""
-        each = params_of_each(params, len(encoded))
+        """Return the answers to prompts, which may or must call `tools`."""
+        each, builder, terms = params_of_each(params, len(encoded)), self._builder, self._terms()
         different = {id(one): one for one in each}  # mostly all prompts have the same parameters
-        grammars = {key: self._grammar(one, tools) for key, one in different.items()}
-        requests = [
-            self._request(ids, chosen, tools, grammars[id(chosen)], start)
-            for ids, chosen, start in zip(encoded, each, starts or [None] * len(encoded), strict=True)
+        demands = {key: self._demand(one, tools) for key, one in different.items()}
+        planned = [
+            builder.answer(self._new_id(), prompt, chosen, demands[id(chosen)], terms)
+            for prompt, chosen in zip(encoded, each, strict=True)
         ]
         outputs = {
             request.id: RequestOutput(request.id, text, list(request.prompt_token_ids), new_outputs(request.params))
-            for request, text in zip(requests, texts, strict=True)
+            for (request, _), text in zip(planned, texts, strict=True)
         }
         failures: list[RequestFailed] = []
         token_bytes = self.tokenizer.token_bytes
-        leases = [self._grammars.lease(one.grammar) for one in requests if one.grammar is not None]
-        with tqdm(total=len(requests), desc="generating", unit="request", disable=not use_tqdm) as bar:
-            try:
-                with closing(self._events_of(requests)) as turns:
-                    for events in turns:
-                        failures += apply_events(events, outputs, bar, token_bytes)
-            finally:
-                for lease in leases:
-                    lease.release()
+        with ExitStack() as open_until_end:
+            for request, _ in planned:
+                if request.grammar is not None:
+                    open_until_end.callback(self._grammars.lease(request.grammar).release)
+            bar = open_until_end.enter_context(
+                tqdm(total=len(planned), desc="generating", unit="request", disable=not use_tqdm)
+            )
+            for events in open_until_end.enter_context(closing(self._events_of([request for request, _ in planned]))):
+                failures += apply_events(events, outputs, bar, token_bytes)
         if failures:
             raise error_of(failures[0].error)
+        for request, plan in planned:
+            if plan is not None:
+                _read_answers(outputs[request.id], plan)
         return list(outputs.values())
 
-    def _parse(self, result: RequestOutput, tools: ToolUse, start: ReasoningStart | None) -> None:
-        """Separate the reasoning and the calls of answers to a chat from their text."""
-        for output in result.outputs:
-            parser = self._text.answers.new_parser(tools.schemas, is_inside=start is not None and start.is_inside)
-            if parser is None:
-                return
-            whole = parse_whole(parser, output.text)
-            output.text, output.reasoning = whole.text, whole.reasoning
-            output.tool_calls = [
-                ToolCall(call_id(result.request_id, output.index, number), name, arguments)
-                for number, (name, arguments) in enumerate(whole.calls)
-            ]
-            if output.finish_reason is not None:
-                output.finish_reason = str(client_reason(FinishReason(output.finish_reason), parser))
+    def _demand(self, params: SamplingParams, tools: ToolUse) -> AnswerDemand:
+        """Return what answers with these parameters must satisfy."""
+        outputs = params.structured_outputs
+        requested = None if outputs is None else Requested(outputs, "structured_outputs")
+        return AnswerDemand(self._text.answers, requested, tools)
 
-    def _grammar(self, params: SamplingParams, tools: ToolUse | None) -> Grammar | None:
-        """Return what an answer with `params` must satisfy, to a chat with `tools` or to another prompt."""
-        return (tools or NO_TOOLS).grammar(self._text.answers, params.structured_outputs)
 
-    def _request(
-        self,
-        prompt_token_ids: Sequence[int],
-        params: SamplingParams,
-        tools: ToolUse | None,
-        grammar: Grammar | None = None,
-        start: ReasoningStart | None = None,
-    ) -> EngineRequest:
-        """Return the request for one prompt, whose answer satisfies `grammar`; without `tools` it is no chat."""
-        resolved = admit(prompt_token_ids, params, self.engine.model_info)
-        now, queue_timeout = monotonic(), self.config.scheduler.queue_timeout
-        start_deadline = now + queue_timeout if queue_timeout else None
-        rules, shown = answer_rules(grammar, resolved, start), self._text.answers.shown_token_ids
-        return EngineRequest(
-            f"llm-{next(self._ids)}",
-            tuple(prompt_token_ids),
-            resolved,
-            now,
-            start_deadline,
-            grammar=rules.grammar,
-            reasoning=rules.reasoning,
-            shown_token_ids=frozenset() if tools is None else shown(bool(tools.definitions)),
-        )
-
-    def _encode(self, prompt: Prompt) -> Sequence[int]:
-        text = text_of(prompt)
-        if text is not None:
-            return [*self._text.chat_prefix(text), *self.tokenizer.encode(text)]
-        return token_ids_of(prompt)
-
-    def _encode_plain(self, prompt: Prompt) -> Sequence[int]:
-        text = text_of(prompt)
-        return token_ids_of(prompt) if text is None else self.tokenizer.encode(text)
+def _read_answers(result: RequestOutput, plan: AnswerPlan) -> None:
+    """Separate the reasoning and the calls of answers to a chat from their text."""
+    for output in result.outputs:
+        parser = plan.new_parser()
+        assert parser is not None, "there is a plan where something is parsed"
+        whole = parse_whole(parser, output.text)
+        output.text, output.reasoning = whole.text, whole.reasoning
+        output.tool_calls = [
+            ToolCall(call_id(result.request_id, output.index, number), name, arguments)
+            for number, (name, arguments) in enumerate(whole.calls)
+        ]
+        if output.finish_reason is not None:
+            output.finish_reason = str(client_reason(FinishReason(output.finish_reason), parser))

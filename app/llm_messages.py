@@ -31,14 +31,6 @@ def checked_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return checked
 
 
-def text_of_message(message: Message) -> str:
-    """Return the text of a message that `checked_messages` has returned, or of its parts. Any thread."""
-    content = message.get("content") or ""
-    if not isinstance(content, list):
-        return str(content)
-    return "".join(part[part.get("type", "text")] for part in content)
-
-
 def _parts(content: Sequence[object], path: str) -> Iterator[object]:
     for index, part in enumerate(content):
         given = {"type": "text", "text": part} if isinstance(part, str) else part

@@ -38,12 +38,17 @@ def text_of(prompt: Prompt) -> str | None:
     return prompt if isinstance(prompt, str) else None
 
 
-def token_ids_of(prompt: Prompt) -> list[int]:
-    """Return the token ids of a prompt that is no text.
+def as_text_or_ids(prompt: Prompt) -> str | list[int]:
+    """Return a prompt as a text or as token ids.
 
     Raises:
-        InvalidValue: it has none.
+        InvalidValue: it is neither.
     """
+    text = text_of(prompt)
+    return _token_ids_of(prompt) if text is None else text
+
+
+def _token_ids_of(prompt: Prompt) -> list[int]:
     if isinstance(prompt, Mapping):
         if not {"prompt_token_ids"} <= set(prompt) <= {"prompt_token_ids", "prompt"}:
             raise InvalidValue(
@@ -76,24 +81,17 @@ def each_chat(messages: object) -> list[list[Mapping[str, object]]]:
     )
 
 
-def check_continued(chats: Sequence[Sequence[Mapping[str, object]]], *, add_generation_prompt: bool) -> None:
-    """Check that the last messages of `chats` can be continued.
+def check_continued(continue_final_message: bool, *, add_generation_prompt: bool) -> None:
+    """Check that no answer is to begin behind a message that is continued.
 
     Raises:
-        InvalidValue: an answer is to begin behind them, or one of them is not the assistant's.
+        InvalidValue: it is.
     """
-    if add_generation_prompt:
+    if continue_final_message and add_generation_prompt:
         raise InvalidValue(
             "continue_final_message and add_generation_prompt are both true; set add_generation_prompt to False.",
             param="continue_final_message",
         )
-    for messages in chats:
-        role = messages[-1].get("role") if messages else None
-        if role != "assistant":
-            raise InvalidValue(
-                f"The last message has the role {role!r:.100}; continue_final_message needs assistant.",
-                param="continue_final_message",
-            )
 
 
 def params_of_each(

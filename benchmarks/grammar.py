@@ -244,6 +244,7 @@ def measure_hostile(cache: GrammarCache, wanted: StructuredOutputs) -> Hostile:
             return Hostile(time.thread_time() - began, 0.0, ticker.longest_s, f"refused: {error.message[:60]}")
         compile_s = time.thread_time() - began
         matcher = cache.matcher(lease.grammar)
+        lease.release()
         assert matcher is not None
         for _ in range(NUM_HOSTILE_TOKENS):
             began = time.thread_time()

@@ -43,7 +43,7 @@ from app.observe.terminal import own_terminal
 from app.server.run import raise_file_limit, uvicorn_config
 from app.server.sockets import listen, reset_at_close, urls_of
 from app.streaming.bridge import AsyncEngine
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 from benchmarks.limits import conclude, judge
 
 NUM_AT_ONCE = 16

@@ -33,7 +33,7 @@ from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.loadgen.table import table
 from app.observe.terminal import own_terminal
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
 from benchmarks.figures import spread
 

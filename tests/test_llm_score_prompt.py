@@ -10,6 +10,8 @@ from app.contract.engine_status import ModelInfo
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.events import PromptScored
 from app.contract.sampling_params import MAX_SCORED_TOKENS
+from app.text.answer.answer_demand import AnswerDemand
+from app.text.entry.request_builder import RequestBuilder, Terms
 
 TEXT = "Quire is a server for language models. It streams answers to many clients at the same time. " * 4
 
@@ -105,8 +107,10 @@ def test_beams_are_refused_by_name():
 
 
 def test_a_request_that_is_aborted_while_it_is_scored_frees_everything(llm):
-    ids = llm.tokenizer.encode(TEXT * 3)
-    request = llm._request(ids, SamplingParams(max_tokens=4, prompt_logprobs=1), None)
+    params = SamplingParams(max_tokens=4, prompt_logprobs=1, seed=0)
+    builder = RequestBuilder(llm._text, llm.engine.model_info)
+    demand, terms = AnswerDemand(llm._text.answers), Terms(arrival_time=0.0)
+    request, _ = builder.answer("r", builder.encode(TEXT * 3), params, demand, terms)
     turns = llm._events_of([request])
     for _ in range(2):
         assert not any(isinstance(event, PromptScored) for event in next(turns))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,11 @@ def test_messages_and_variables_are_checked_as_those_of_the_server_are(llm: LLM)
     for name in ("self", "namespace", "messages"):
         with pytest.raises(UnsupportedParameter, match=f"^chat_template_kwargs.{name} "):
             llm.chat([{"role": "user", "content": "Hi"}], chat_template_kwargs={name: 1})
+
+
+@pytest.mark.parametrize("second", ["b", "(?=b)"])
+def test_no_grammar_is_leased_after_a_call(llm: LLM, second: str):
+    each = [SamplingParams(structured_outputs=StructuredOutputs(regex=regex), max_tokens=2) for regex in ("a", second)]
+    with nullcontext() if second == "b" else pytest.raises(InvalidValue):
+        llm.generate([[5], [6]], each, use_tqdm=False)
+    assert not any(entry.leases for entry in llm._grammars._entries.values())

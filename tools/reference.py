@@ -29,7 +29,7 @@ from app.observe.console import Console
 from app.observe.log_writer import LogWriter
 from app.runtime.startup_timings import StartTimings
 from app.server.run import make_server
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
 from tools import fields_table
 from tools.examples_page import examples_page

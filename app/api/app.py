@@ -29,7 +29,7 @@ from app.contract.ports import EngineClient
 from app.observe.metrics import Metrics
 from app.observe.request_log import RequestLog
 from app.runtime.clock import monotonic
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
 
 

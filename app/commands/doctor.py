@@ -168,7 +168,7 @@ def _launchers(config: Config, text: str, capability: tuple[int, int], num_proce
 
 
 def _model(config: Config) -> tuple[Mark, str]:
-    from app.text.opened_model import OpenedModel
+    from app.text.entry.opened_model import OpenedModel
 
     files = inspect(config.model)
     OpenedModel.of(config.model, files)

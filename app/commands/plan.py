@@ -33,7 +33,7 @@ from app.contract.errors import ConfigurationError
 from app.engine.execute.memory_plan import free_memory
 from app.observe.console import Console
 from app.observe.terminal import own_terminal
-from app.text.opened_model import OpenedModel
+from app.text.entry.opened_model import OpenedModel
 
 SETTINGS = {
     "model", "dtype", "quantization", "enforce_eager", "max_model_len", "kv_cache_dtype", "block_size",

@@ -9,7 +9,7 @@ from pathlib import Path
 from app.config.settings import CacheConfig
 from app.config.unicode_text import read_unicode
 from app.contract.errors import ConfigurationError
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 
 MAX_PROMPT_BYTES = 2**20
 

@@ -24,8 +24,8 @@ from app.contract.requests import EngineCommand
 from app.engine.preload import preload_torch
 from app.runtime.clock import Clock, monotonic
 from app.runtime.startup_timings import StartTimings
+from app.text.entry.opened_model import OpenedModel
 from app.text.grammar.cache import GrammarCache
-from app.text.opened_model import OpenedModel
 
 _log = logging.getLogger("quire.engine")
 

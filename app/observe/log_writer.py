@@ -4,6 +4,7 @@
 
 - The lines of all streams keep their order.
 - A full queue drops what comes until everything in it is written; then one line tells how many records were dropped.
+  So it does after `close`, too, if there was no room for their number then, and the process is still there.
 - Text goes in parts of at most PART_CHARS, and into a pipe only while at most a quarter of it is unread. So a write
   never blocks, and room is left for what must be written without this thread: the watchdog's crash report, and the
   number of lines that nobody has read when the process ends. Nothing follows that number.
@@ -137,11 +138,11 @@ class LogWriter:
 
     def _run(self) -> None:
         is_open = True
-        while is_open:
+        while is_open or not self._queue.empty():  # behind the end comes at most the number of dropped lines
             entries = [self._queue.get()]
             while len(entries) < _BATCH and not self._queue.empty():
                 entries.append(self._queue.get())
-            is_open = entries[-1] is not None  # nothing follows the end
+            is_open = is_open and None not in entries
             for stream, group in groupby(filter(None, entries), key=itemgetter(0)):
                 for text, num_lines in _parts(line if isinstance(line, str) else line() for _, line in group):
                     self._write(stream, text, num_lines)

@@ -39,9 +39,9 @@ from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.server.websocket_protocol import WebSocketProtocol
 from app.streaming.bridge import AsyncEngine
 from app.streaming.drain import Drain
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
+from app.text.entry.opened_model import OpenedModel
 from app.text.grammar.cache import GrammarCache
-from app.text.opened_model import OpenedModel
 
 # How long the event loop or the engine thread may keep the interpreter from the other (Python's default: 5 ms).
 SWITCH_INTERVAL_S = 0.0005

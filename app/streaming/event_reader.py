@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -14,7 +16,16 @@ class EventReader(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Submit what is read."""
+        """Submit what is read. If that fails, it is closed."""
+
+    @contextmanager
+    def closed_on_error(self) -> Iterator[None]:
+        """Close in case of an error."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     @abstractmethod
     def close(self) -> None:

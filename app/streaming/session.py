@@ -6,8 +6,9 @@ A session is opened, read and closed:
         async for events in session:
             ...
 
-A session that is closed before its end aborts its request, exactly once. `close` is a plain method, not the `finally`
-of a generator: if a response is cancelled before its generator has started, such a `finally` never runs.
+A session that is closed before its end aborts its request, exactly once; one that cannot be opened is closed. `close`
+is a plain method, not the `finally` of a generator: if a response is cancelled before its generator has started, such a
+`finally` never runs.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Session(EventReader):
     """One live stream. Loop only; one reader at a time, which waits in `receive`, or polls when `on_ready` is called.
 
     `credit` limits what the reader gets; `on_pause` and `on_resume` are called when generation stops for the reader and
-    when it continues.
+    when it continues. `release`, called when it is closed, lets go of what the request needs, such as its grammar.
 
     Attributes:
         request: the request.
@@ -63,6 +64,7 @@ class Session(EventReader):
         on_ready: Callable[[], None] | None = None,
         on_pause: Callable[[], None] | None = None,
         on_resume: Callable[[], None] | None = None,
+        release: Callable[[], None] | None = None,
     ) -> None:
         self.request = request
         self._streams = streams or Streams()
@@ -78,6 +80,7 @@ class Session(EventReader):
         self._slow_reader = SlowReaderPolicy(slow_reader, self._streams.slow_readers)
         self._on_pause = on_pause
         self._on_resume = on_resume
+        self._release = release
         self._is_open = self._is_aborted = False
         # What was read of it.
         self.ends: dict[int, ChoiceEnd] = {}
@@ -90,15 +93,16 @@ class Session(EventReader):
     # --- The request ---------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Submit the request.
+        """Submit the request. If that fails, the session is closed.
 
         Raises:
             ModelLoading, EngineFailed, Draining, RateLimitExceeded: the engine rejects the request.
             Overloaded: the engine rejects it, or too many bytes are pending, many of them for this account.
         """
         assert not self._is_open
-        self._streams.check_pending(self.request.account)
-        self._engine.submit(*self.submission)
+        with self.closed_on_error():
+            self._streams.check_pending(self.request.account)
+            self._engine.submit(*self.submission)
         self.note_open()
 
     @property
@@ -123,6 +127,8 @@ class Session(EventReader):
         self._streams.leave(self._mailbox)
         self._mailbox.close()
         self._on_pause = self._on_resume = None  # what they call refers to this session, which would stay with it
+        if self._release is not None:
+            self._release()
 
     def note_disconnect(self) -> None:
         """Count a reader that is disconnected because it took nothing for the stall timeout."""

@@ -9,7 +9,7 @@ last one was delivered.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from app.contract.errors import ErrorInfo
@@ -35,7 +35,7 @@ from app.streaming.waker import Waker
 class SessionGroup(EventReader):
     """The sessions of one answer, with the members of `Session` that HTTP responses use. Loop only; one reader.
 
-    All requests have the same account and `n`.
+    All requests have the same account and `n`. For `release` see `Session`.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class SessionGroup(EventReader):
         *,
         streams: Streams | None = None,
         slow_reader: SlowReader = SlowReader.PAUSE,
+        release: Callable[[], None] | None = None,
     ) -> None:
         self._engine = engine
         self._streams = streams or Streams()
@@ -53,18 +54,20 @@ class SessionGroup(EventReader):
             Session(engine, request, streams=self._streams, slow_reader=slow_reader, on_ready=self._waker.wake)
             for request in requests
         ]
+        self._release = release
         self._num_choices = requests[0].params.n
         self._turn = 0  # the session that is asked first
         self._is_woken = False
 
     def open(self) -> None:
-        """Submit all requests, or none.
+        """Submit all requests, or none. If that fails, the group is closed.
 
         Raises:
             ModelLoading, EngineFailed, Draining, RateLimitExceeded, Overloaded: see `Session.open`.
         """
-        self._streams.check_pending(self._sessions[0].request.account)
-        self._engine.submit_all([session.submission for session in self._sessions])
+        with self.closed_on_error():
+            self._streams.check_pending(self._sessions[0].request.account)
+            self._engine.submit_all([session.submission for session in self._sessions])
         for session in self._sessions:
             session.note_open()
 
@@ -72,6 +75,8 @@ class SessionGroup(EventReader):
         """Stop reading; requests that have not ended are aborted. Idempotent, never blocks."""
         for session in self._sessions:
             session.close()
+        if self._release is not None:
+            self._release()
 
     def note_disconnect(self) -> None:
         """Count a reader that is disconnected because it took nothing for the stall timeout."""

@@ -15,7 +15,7 @@ from app.checkpoint.folder import EMBEDDED
 from app.checkpoint.names import resolve
 from app.checkpoint.text_files import FolderText
 from app.config.settings import ModelConfig
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 from app.text.template.chat_template import RenderOptions
 from benchmarks.perplexity.scored_model import ScoredModel
 from training.guide.corpus import load_corpus

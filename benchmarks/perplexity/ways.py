@@ -8,7 +8,7 @@ from functools import partial
 from app.checkpoint.inspection import inspect
 from app.checkpoint.model_files import GGUF
 from app.config.settings import make_config
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 from app.text.tokens.tokenizer import Tokenizer
 from benchmarks.perplexity.ggml import Q8Ops, rounded
 from benchmarks.perplexity.scored_model import ScoredModel

@@ -21,7 +21,7 @@ from app.observe.log_writer import LogWriter
 from app.runtime.startup_timings import StartTimings
 from app.server.run import SWITCH_INTERVAL_S, make_server
 from app.server.sockets import listen, urls_of
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 from benchmarks.streams.bare import BareServer
 from benchmarks.streams.control import Rejected
 from benchmarks.streams.gauges import thread_cpu_s

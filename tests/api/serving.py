@@ -33,7 +33,7 @@ from app.observe.metrics import Metrics
 from app.server.run import uvicorn_config
 from app.server.sockets import listen
 from app.streaming.flow.ack_monitor import AckMonitor
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 from tests.fakes import FakeEngine
 
 FAST = StreamTimers(waiting_s=0.02, generating_s=0.02)

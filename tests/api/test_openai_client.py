@@ -13,7 +13,7 @@ from app.config.settings import make_config
 from app.contract.errors import Overloaded
 from app.contract.events import Usage
 from app.streaming.openai_shapes import token_name
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 from tests.api.serving import FAST, make_app, serving, until
 from tests.fake_port import LOGPROBS_VOCAB, tokens_of
 from tests.fakes import FakeEngine, Script, text_of

@@ -6,7 +6,7 @@ import pytest
 
 from app.checkpoint.hub import smollm2
 from app.config.settings import make_config
-from app.text.opened_model import OpenedModel
+from app.text.entry.opened_model import OpenedModel
 from app.text.tokens.tokenizer import Tokenizer
 from tests.engine.test_repetition import told_at
 from tests.engine.whole_texts import whole_texts

@@ -17,7 +17,7 @@ from app.contract.errors import CannotStart, ConfigurationError, KVCapacityExcee
 from app.contract.events import Finished, RequestFailed
 from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 from tests.checkpoints import real_size, tiny
 from tests.engine.driving import Run, build, generate, request
 

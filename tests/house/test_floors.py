@@ -58,8 +58,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "calls": ("reading", "grammar"),
         "answer": ("reading", "tokens", "grammar", "calls"),
         "template": ("reading", "tokens", "calls", "answer"),
-        "frontend": ("tokens", "answer", "template"),
-        "opened_model": ("frontend",),
+        "entry": ("tokens", "answer", "template"),
     },
     "api": {
         "http": (),

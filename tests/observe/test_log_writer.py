@@ -157,6 +157,25 @@ def test_nothing_follows_the_number_of_lost_lines(pipe, num_chars):
     assert last == f"{1000 - sum(len(line) == num_chars for line in written)} dropped\n"
 
 
+def test_dropped_lines_are_told_once_there_is_room_if_there_was_none_at_the_end(pipe):
+    os.set_blocking(pipe.stream.fileno(), False)
+    with contextlib.suppress(BlockingIOError):  # others have filled it
+        while os.write(pipe.stream.fileno(), b"x" * 4096):
+            pass
+    os.set_blocking(pipe.stream.fileno(), True)
+    others = set(threading.enumerate())
+    writer = writer_of(pipe.stream, max_lines=5)
+    (thread,) = set(threading.enumerate()) - others
+    for number in range(12):
+        writer.put(pipe.stream, f"{number}\n")
+    writer.close(0.0)
+    text, deadline = "", monotonic() + HANG_S
+    while thread.is_alive():
+        assert monotonic() < deadline, "the thread waits for more lines"
+        text += pipe.read()
+    assert (text + pipe.read()).lstrip("x").splitlines() == ["0", "1", "2", "3", "4", "7 dropped"]
+
+
 def test_a_pipe_that_nobody_reads_has_room_for_a_crash_report(pipe):
     writer = writer_of(pipe.stream)
     for _ in range(20):

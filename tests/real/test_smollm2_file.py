@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from app.checkpoint.hub import smollm2
 from app.checkpoint.text_files import FolderText
 from app.config.settings import make_config
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 from benchmarks.perplexity import text
 from benchmarks.perplexity.scored_model import ScoredModel
 from tests.engine.driving import build, generate, request

@@ -9,7 +9,7 @@ from app.checkpoint.inspection import inspect
 from app.checkpoint.names import resolve
 from app.config.settings import make_config
 from app.contract.errors import ConfigurationError, ModelRefused
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 
 
 def check(**values: object):

@@ -1,6 +1,7 @@
 """A session releases its request exactly once, however it ends, and has the timings and usage of its stream."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -64,6 +65,17 @@ async def test_leaving_the_block_early_aborts_once():
     assert engine.aborted == ["r"]
     assert engine.port.num_open == 0
     assert (session.num_tokens, session.usage) == (1, None)
+
+
+@pytest.mark.parametrize("is_loaded", [True, False])
+async def test_what_a_request_needs_is_released_when_its_session_is_closed(is_loaded):
+    engine, released = FakeEngine(held=True), []
+    engine.port.state = EngineState.READY if is_loaded else EngineState.LOADING
+    session = Session(engine, make_request(), release=lambda: released.append(True))
+    with contextlib.suppress(ModelLoading):
+        async with session:
+            assert is_loaded and not released
+    assert released
 
 
 async def test_an_error_in_the_block_aborts_once():

@@ -1,11 +1,13 @@
 """Several requests as one session: numbering, fairness of reading, ends and failures."""
 
 import asyncio
+import contextlib
 
 import pytest
 
 from app.config.settings import make_config
-from app.contract.errors import Overloaded
+from app.contract.engine_status import EngineState
+from app.contract.errors import ModelLoading, Overloaded
 from app.contract.events import ChoiceEnd, Finished, FinishReason, PromptScored, Timings, TokenDelta, Usage
 from app.contract.requests import Submit
 from app.streaming.flow.mailbox import Mailbox
@@ -43,6 +45,17 @@ async def test_choices_of_all_requests_are_numbered_and_complete():
     assert (group.num_choices, group.num_prompt_tokens, group.num_tokens) == (6, 6, 48)
     assert group.usage is not None
     assert (group.usage.prompt_tokens, group.usage.completion_tokens, group.end_reason) == (6, 48, "length")
+
+
+@pytest.mark.parametrize("is_loaded", [True, False])
+async def test_what_the_requests_need_is_released_when_the_group_is_closed(is_loaded):
+    engine, released = FakeEngine(held=True), []
+    engine.port.state = EngineState.READY if is_loaded else EngineState.LOADING
+    group = SessionGroup(engine, [make_request()], release=lambda: released.append(True))
+    with contextlib.suppress(ModelLoading):
+        async with group:
+            assert is_loaded and not released
+    assert released
 
 
 async def test_each_request_has_a_turn_in_every_receive():

@@ -1,4 +1,4 @@
-"""Turns a request body into an engine request: the part that chat and completions share."""
+"""Reads request bodies on threads, and says what requests have of them, of their senders and of the settings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -14,21 +15,19 @@ from starlette.requests import Request
 from app.api.body.any_body import AnyBody
 from app.api.body.json_body import parse_object, read_body
 from app.api.body.schemas import SamplingBody, StreamOptions, read_fields
-from app.api.body.structured_output import lease, prepare, requested_outputs
+from app.api.body.structured_output import lease, naming
 from app.api.http.accounts import Sender
 from app.api.http.context import ApiContext, context_of
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.shown_prompt import ShownPrompt
-from app.contract.admission import MODELS_LENGTH, DefaultLength, OutputLimit, admit, too_long
 from app.contract.brownout_effects import effects
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import RequestError, UnsupportedParameter
-from app.contract.requests import EngineRequest
-from app.contract.sampling_params import SamplingParams
 from app.runtime.clock import monotonic
 from app.streaming.flow.slow_reader import SlowReader
-from app.text.answer.reasoning_start import ReasoningStart
+from app.text.answer.answer_demand import AnswerDemand, Requested
 from app.text.answer.tool_choice import NO_TOOLS, ToolUse
+from app.text.entry.request_builder import PlannedRequest, RequestBuilder, Terms
 
 _OTHER_LIMIT = "max_completion_tokens"  # means the same as max_tokens, wherever that stands in a message
 MAX_SMALL_BYTES = 64 * 2**10  # of a body: about 20 ms of work
@@ -71,86 +70,47 @@ class RequestContext:
                     )
         return read_fields(fields, kind, is_strict=self.context.config.server.strict)
 
-    def check_num_chars(self, num_chars: int) -> None:
-        """Reject a text that certainly has too many tokens, before it is tokenized.
-
-        Raises:
-            ContextLengthExceeded: the text would not fit even if it consisted of the longest tokens only.
-        """
-        max_model_len = self.model_info.max_model_len
-        if num_chars > max_model_len * self.context.text.tokenizer.max_token_chars:
-            raise too_long(max_model_len, f"The prompt has {num_chars} characters, more than fit")
-
-    def admit(
-        self,
-        prompt_token_ids: Sequence[int],
-        params: SamplingParams,
-        *,
-        output: OutputLimit,
-        length: DefaultLength = MODELS_LENGTH,
-    ) -> SamplingParams:
-        """Return the resolved parameters of an answer to one prompt, if the model can serve it.
-
-        Without `max_tokens` it may have as many tokens as `length` and a busy server say.
-
-        Raises:
-            InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `contract.admission.admit`.
-        """
-        is_clamped = self.context.config.server.clamp_max_tokens
-        return admit(
-            prompt_token_ids,
-            params,
-            self.model_info,
-            output,
-            is_clamped=is_clamped,
-            length=replace(length, most=self.brownout_max_tokens),
+    @property
+    def builder(self) -> RequestBuilder:
+        """Builds requests of the engine as this server accepts them."""
+        context = self.context
+        return RequestBuilder(
+            context.text, self.model_info, context.config.server.clamp_max_tokens, self.brownout_max_tokens
         )
 
-    def engine_request(
+    def terms(self, body: SamplingBody | None = None) -> Terms:
+        """Return whose the request is, and how long it may take; what no body says, the server does."""
+        given = body or SamplingBody()
+        of_server = self.context.config.scheduler.queue_timeout
+        return Terms(
+            arrival_time=self.time,
+            queue_timeout=of_server if given.queue_timeout is None else given.queue_timeout,
+            timeout=given.timeout,
+            priority=given.priority or 0,
+            tenant=self.sender.tenant,
+            account=self.sender.account,
+            cache_salt=given.cache_salt,
+        )
+
+    def demand(self, requested: Requested | None, tools: ToolUse = NO_TOOLS) -> AnswerDemand:
+        """Return what the answers must satisfy; errors about their grammar name the client's field, and count."""
+        return AnswerDemand(self.context.text.answers, requested, tools, partial(naming, self.context.grammars))
+
+    def api_request(
         self,
-        id_prefix: str,
-        prompt_token_ids: Sequence[int],
-        params: SamplingParams,
         body: SamplingBody,
         ignored: tuple[str, ...],
-        *,
-        output: OutputLimit,
-        length: DefaultLength = MODELS_LENGTH,
-        reasoning: ReasoningStart | None = None,
-        tools: ToolUse = NO_TOOLS,
+        planned: Sequence[PlannedRequest],
+        demand: AnswerDemand,
+        shown: ShownPrompt,
+        reasoning_fields: tuple[str, ...] = (),
     ) -> ApiRequest:
-        """Return the request, if the model can serve it; its id is 128 random bits.
-
-        For `output` and `length` see `admit`. `reasoning` says how the answer's reasoning begins,
-        `tools` are those that it may call. This may make a grammar, so the further prompts of a body are admitted, and
-        become copies of the first request.
-
-        Raises:
-            InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `admit`.
-            UnsupportedParameter: see `structured_output.prepare`.
-        """
-        resolved = self.admit(prompt_token_ids, params, output=output, length=length)
-        prepared = prepare(requested_outputs(body), resolved, self.context, reasoning, tools)
-        queue_timeout = body.queue_timeout
-        if queue_timeout is None:
-            queue_timeout = self.context.config.scheduler.queue_timeout
+        """Return the requests of a body's prompts, one or more, with what their response needs of the body."""
         options = body.stream_options or StreamOptions()
         include_usage = bool(options.include_usage)
+        (request, plan), *others = planned
         return ApiRequest(
-            EngineRequest(
-                id=f"{id_prefix}-{secrets.token_hex(16)}",
-                prompt_token_ids=tuple(prompt_token_ids),
-                params=resolved,
-                arrival_time=self.time,
-                start_deadline=self.time + queue_timeout if queue_timeout else None,
-                deadline=None if body.timeout is None else self.time + body.timeout,
-                priority=body.priority or 0,
-                tenant=self.sender.tenant,
-                account=self.sender.account,
-                cache_salt=body.cache_salt,
-                grammar=prepared.grammar,
-                reasoning=prepared.reasoning,
-            ),
+            request,
             model=self.context.model_name,
             created=int(time.time()),
             stream=bool(body.stream),
@@ -159,11 +119,19 @@ class RequestContext:
             token_bytes=self.context.text.tokenizer.token_bytes,
             slow_reader=SlowReader(options.slow_reader or SlowReader.PAUSE),
             has_usage_in_chunks=include_usage and bool(options.continuous_usage_stats),
-            origin=prepared.origin,
             has_token_ids=bool(body.return_token_ids),
             has_timings=bool(body.timings),
-            shown=ShownPrompt(has_logprobs=body.prompt_logprobs is not None),
+            others=tuple(each.request for each in others),
+            answer=plan,
+            reasoning_fields=reasoning_fields,
+            demand=demand,
+            shown=shown,
         )
+
+
+def new_id(prefix: str) -> str:
+    """Return the id of a response: 128 random bits behind a prefix."""
+    return f"{prefix}-{secrets.token_hex(16)}"
 
 
 Parser = Callable[[RequestContext], Result]
@@ -210,14 +178,16 @@ async def parse_answer(
 ) -> ApiRequest:
     """Return what `parse` returns for a request with an answer, and lease its grammar. Cancel-safe.
 
+    The caller lets the session release the lease, or releases it.
+
     Raises:
         RequestError, ModelLoading, EngineFailed, Overloaded: see `parse` and `structured_output.lease`.
     """
     parsed = await parse(body, context, parser, sender, always_streams=always_streams)
     grammar = parsed.request.grammar
-    if grammar is None or parsed.origin is None:
+    if grammar is None or parsed.demand is None:
         return parsed
-    return replace(parsed, lease=await lease(grammar, parsed.origin, context, sender.account))
+    return replace(parsed, lease=await lease(grammar, parsed.demand, context, sender.account))
 
 
 @contextmanager

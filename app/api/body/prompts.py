@@ -1,13 +1,9 @@
-"""Several prompts in one completion: their checks, and one engine request for each of them."""
+"""The prompts of a completion, and the inputs of embeddings: one or several."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 from app.api.body.invalid_field import is_large_integer
 from app.contract.errors import InvalidValue
-from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 
 MAX_PROMPT_SEQUENCES = 128
@@ -38,21 +34,6 @@ def check_num_prompts(num_prompts: int, params: SamplingParams) -> None:
             "send several requests.",
             param="prompt",
         )
-
-
-def number_requests(requests: Sequence[EngineRequest], seed: int | None) -> list[EngineRequest]:
-    """Return the requests of one answer with ids that have their numbers, and with seeds that differ.
-
-    Prompt i gets `seed` + i, so that equal prompts have different answers, and the same ones again.
-    """
-    answer_id = requests[0].id
-    numbered = []
-    for index, request in enumerate(requests):
-        params = request.params
-        if seed is not None:
-            params = replace(params, seed=(seed + index) % 2**64)
-        numbered.append(replace(request, id=f"{answer_id}-{index}", params=params))
-    return numbered
 
 
 def _check(prompt: object, param: str) -> Prompt:

@@ -18,10 +18,10 @@ from app.api.body.chat_fields import Message, ReasoningEffort, ReasoningOptions,
 from app.api.body.field_table import OFF, Fate, is_one_of, rule_of
 from app.api.body.invalid_field import invalid_field
 from app.api.body.response_format import UNSUPPORTED_OUTPUTS, StructuredOutputFields, VllmOutputs
-from app.api.body.structured_output import requested_outputs
 from app.config.nearest import nearest
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.sampling_params import SamplingParams
+from app.text.answer.answer_demand import Requested
 from app.text.calls.tools import unknown_fields
 
 MAX_SALT_BYTES = 256
@@ -166,8 +166,10 @@ def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool)
     return body, tuple(one.path for one in unknown)
 
 
-def sampling_params(body: SamplingBody, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
-    """Return the sampling parameters of a body.
+def sampling_params(
+    body: SamplingBody, requested: Requested | None, *, max_tokens: int | None, logprobs: int | None
+) -> SamplingParams:
+    """Return the sampling parameters of a body; `requested` is what it says about the answer.
 
     Raises:
         InvalidValue, UnsupportedParameter: see `SamplingParams`.
@@ -176,7 +178,6 @@ def sampling_params(body: SamplingBody, *, max_tokens: int | None, logprobs: int
     for name in _UNSET_BY_MINUS_ONE:
         if given.get(name) == UNSET_NUMBER:
             del given[name]
-    requested = requested_outputs(body)
     outputs = None if requested is None else requested.outputs
     return SamplingParams(**given, max_tokens=max_tokens, logprobs=logprobs, structured_outputs=outputs)
 

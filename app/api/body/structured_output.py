@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import NamedTuple
 
 import msgspec
 
@@ -23,13 +21,9 @@ from app.api.body.response_format import (
 )
 from app.api.http.context import ApiContext
 from app.contract.errors import GrammarTooCostly, InvalidValue, QuireError, RateLimitExceeded, RequestError
-from app.contract.grammar import Grammar, ReasoningMarks, StructuredOutputs
-from app.contract.sampling_params import SamplingParams
-from app.text.answer.answer_rules import answer_rules
-from app.text.answer.grammar_origin import GrammarOrigin, Requested
-from app.text.answer.reasoning_start import ReasoningStart
-from app.text.answer.tool_choice import NO_TOOLS, ToolUse
-from app.text.grammar.cache import Lease
+from app.contract.grammar import Grammar, StructuredOutputs
+from app.text.answer.answer_demand import AnswerDemand, Requested
+from app.text.grammar.cache import GrammarCache, Lease
 from app.text.grammar.grammar_sources import ANY_OBJECT
 
 # Fields with one value, and what they are in vLLM's `structured_outputs`.
@@ -44,14 +38,6 @@ SINGLE_FIELDS = {
     "grammar": "grammar",
 }
 _NAMES = StructuredOutputs.__dataclass_fields__
-
-
-class Prepared(NamedTuple):
-    """The rules of an answer as the engine needs them, and what its grammar was made of; None without a grammar."""
-
-    grammar: Grammar | None
-    reasoning: ReasoningMarks | None
-    origin: GrammarOrigin | None = None
 
 
 def requested_outputs(body: StructuredOutputFields) -> Requested | None:
@@ -75,32 +61,7 @@ def requested_outputs(body: StructuredOutputFields) -> Requested | None:
     return found[0] if found else None
 
 
-def prepare(
-    requested: Requested | None,
-    params: SamplingParams,
-    context: ApiContext,
-    start: ReasoningStart | None,
-    tools: ToolUse = NO_TOOLS,
-) -> Prepared:
-    """Return the rules of an answer, whose grammar must then be leased (see `lease`). Any thread.
-
-    `start` says how the answer's reasoning begins; None if it has none. `tools` are those that it may or must call.
-
-    Raises:
-        InvalidValue: the grammar is rejected, or other parameters contradict it.
-        UnsupportedParameter: the model supports no grammar with its reasoning.
-    """
-    requested = None if requested is None else requested.beside(tools)
-    origin = GrammarOrigin(requested, tools, context.text.answers)
-    with _naming(origin.path, context):
-        grammar = tools.grammar(origin.answers, None if requested is None else requested.outputs)
-        rules = answer_rules(grammar, params, start)
-    if rules.grammar is None:
-        return Prepared(None, rules.reasoning)
-    return Prepared(replace(rules.grammar, param=origin.path), rules.reasoning, origin)
-
-
-async def lease(grammar: Grammar, origin: GrammarOrigin, context: ApiContext, account: str) -> Lease:
+async def lease(grammar: Grammar, demand: AnswerDemand, context: ApiContext, account: str) -> Lease:
     """Compile the grammar of an answer for `account`, after a trial, and keep it. Cancel-safe. Loop only.
 
     If it is rejected and made of several parts, the error names the one at fault.
@@ -111,19 +72,19 @@ async def lease(grammar: Grammar, origin: GrammarOrigin, context: ApiContext, ac
         Overloaded: too many different grammars are in use, many of them by this account.
         RateLimitExceeded: the account's grammars cost too much.
     """
-    with _naming(origin.path, context):
+    with naming(context.grammars, demand.path):
         try:
             return await context.grammar_trials.lease(grammar, account)
         except GrammarTooCostly:
             raise
         except InvalidValue:
-            await _reject_part(origin, context, account)
+            await _reject_part(demand, context, account)
             raise
 
 
-async def _reject_part(origin: GrammarOrigin, context: ApiContext, account: str) -> None:
+async def _reject_part(demand: AnswerDemand, context: ApiContext, account: str) -> None:
     """Reject the other field or the tool whose own grammar is rejected, if one of the first parts is."""
-    for path, grammar in await context.threads.run(origin.parts, account=account):
+    for path, grammar in await context.threads.run(demand.parts, account=account):
         try:
             (await context.grammar_trials.lease(grammar, account)).release()
         except InvalidValue as error:
@@ -133,15 +94,15 @@ async def _reject_part(origin: GrammarOrigin, context: ApiContext, account: str)
 
 
 @contextmanager
-def _naming(path: str, context: ApiContext) -> Iterator[None]:
-    """Name the client's field in errors, and count rejections."""
+def naming(grammars: GrammarCache, path: str) -> Iterator[None]:
+    """Name the client's field, which is at `path`, in errors about a grammar, and count rejections. Any thread."""
     try:
         yield
     except RateLimitExceeded:
         raise
     except RequestError as error:
         if isinstance(error, InvalidValue):
-            context.grammars.count_failure("refused")
+            grammars.count_failure("refused")
         raise _named(error, path) from None
 
 

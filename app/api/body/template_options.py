@@ -27,17 +27,12 @@ def render_options(body: ChatBody, tokenizer: Tokenizer) -> RenderOptions:
 
     Raises:
         InvalidValue: a variable has a name that is reserved or no identifier, the variables are too large, two fields
-            contradict each other, or the message to continue is not one of the assistant.
+            contradict each other.
     """
     continue_final = bool(body.continue_final_message)
     if continue_final and body.add_generation_prompt:
         raise InvalidValue(
             "continue_final_message and add_generation_prompt are both true; send one of them.",
-            param="continue_final_message",
-        )
-    if continue_final and body.messages[-1].role != "assistant":
-        raise InvalidValue(
-            f"The last message has the role {body.messages[-1].role[:100]!r}; continue_final_message needs assistant.",
             param="continue_final_message",
         )
     begins_answer = body.add_generation_prompt is not False and not continue_final

@@ -19,7 +19,7 @@ from app.streaming.background import Background
 from app.streaming.drain import Drain
 from app.streaming.heap_trimmer import HeapTrimmer
 from app.streaming.streams import Streams
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache, Lease
 
 MAX_LONG_WAITING = 16  # long bodies: each holds up to --max-request-bytes

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from app.api.body.chat_fields import Message
-from app.api.body.parse_request import RequestContext, parse_answer_post, renaming
+from app.api.body.parse_request import RequestContext, new_id, parse_answer_post, renaming
 from app.api.body.schemas import UNSET_NUMBER, ChatBody, sampling_params
+from app.api.body.structured_output import requested_outputs
 from app.api.body.template_options import render_options
 from app.api.body.tool_messages import tool_fields
 from app.api.http.context import context_of
@@ -17,12 +16,12 @@ from app.api.wire.api_request import ApiRequest
 from app.api.wire.chat_format import ChatFormat
 from app.api.wire.framing import choose_framing
 from app.api.wire.openai_wire import OpenAiWire
-from app.api.wire.parsed_answer import plan_answer
+from app.api.wire.shown_prompt import ShownPrompt
 from app.api.wire.stream_response import make_response
 from app.contract.admission import DefaultLength, output_limit
 from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
-from app.text.answer.reasoning_start import reasoning_start
 from app.text.answer.tool_choice import choose_tools
+from app.text.entry.chat_prompt import ChatPrompt
 
 MAX_MESSAGES = 1024
 # `developer` is OpenAI's newer word for `system`; templates have the older one.
@@ -30,102 +29,73 @@ ROLES = {"system": "system", "developer": "system", "user": "user", "assistant":
 UNSUPPORTED_ROLES = ("function",)
 # Clients send null or a list of no parts beside calls, for an answer of reasoning alone, and for a call without result.
 MAY_BE_EMPTY = ("assistant", "tool")
+AS_MESSAGES = {"prompt": "messages"}
+"""The prompt of a chat as its errors name it."""
 
 
 async def chat_completions(request: Request) -> ASGIApp:
     """Answer a chat request."""
     chat = await parse_answer_post(request, parse_chat)
-    return make_response(context_of(request), chat, OpenAiWire(chat, ChatFormat(chat), choose_framing(request.headers)))
+    with chat.released_on_error():
+        wire = OpenAiWire(chat, ChatFormat(chat), choose_framing(request.headers))
+        return make_response(context_of(request), chat, wire)
 
 
 def parse_chat(request: RequestContext) -> ApiRequest:
     """Check a chat body, render its template and tokenize (see `Parser`)."""
     body, ignored = request.read(ChatBody)
-    names = {"prompt": "messages", **body.paths_in_reasoning}
+    names = {**AS_MESSAGES, **body.paths_in_reasoning}
     if body.top_logprobs is not None:
         names["logprobs"] = "top_logprobs"
     if body.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"
-    prompt = ChatPrompt(request, body, is_parallel=body.parallel_tool_calls)
+    prompt = chat_prompt(request, body, is_parallel=body.parallel_tool_calls)
     max_tokens, logprobs = _max_tokens(body), _logprobs(body)  # their errors name the body's own fields
     with renaming(names):
-        params = sampling_params(body, max_tokens=max_tokens, logprobs=logprobs)
-        text, token_ids = request.context.text, prompt.token_ids()
-        start = reasoning_start(
-            text.answers.reasoning,
-            token_ids,
-            text.tokenizer,
-            prompt.continued,
-            is_asked_for=prompt.asks_for_reasoning,
-        )
-        num_shown = 0 if params.prompt_logprobs is None else len(token_ids)
-        parsed = request.engine_request(
-            "chatcmpl",
-            token_ids,
+        requested = requested_outputs(body)
+        params = sampling_params(body, requested, max_tokens=max_tokens, logprobs=logprobs)
+        encoded, demand = prompt.encode(), request.demand(requested, prompt.tools)
+        num_shown = 0 if params.prompt_logprobs is None else len(encoded.token_ids)
+        planned = request.builder.answer(
+            new_id("chatcmpl"),
+            encoded,
             params,
-            body,
-            ignored,
+            demand,
+            request.terms(body),
             output=output_limit(params, num_shown_tokens=num_shown),
             length=DefaultLength(
                 context_share=body.context_share,
                 is_unlimited=UNSET_NUMBER in (body.max_tokens, body.max_completion_tokens),
             ),
-            reasoning=start,
-            tools=prompt.tools,
         )
-    return parsed.with_answer(plan_answer(text, start, prompt.tools.schemas, _reasoning_fields(request, body)))
+    shown = ShownPrompt(has_logprobs=body.prompt_logprobs is not None)
+    return request.api_request(body, ignored, [planned], demand, shown, _reasoning_fields(request, body))
 
 
-class ChatPrompt:
-    """The checked messages and tools of a body, and how the model's template renders them. Any thread.
+def chat_prompt(request: RequestContext, body: ChatBody, *, is_parallel: bool | None = None) -> ChatPrompt:
+    """Return the checked messages and tools of a body, as the model's template renders them. Any thread.
 
     `is_parallel` says whether the answer may call several tools; the prompt does not depend on it.
-
-    Attributes:
-        tools: the tools that the answer may call.
-        continued: the text of the message that the answer continues; None if it begins one.
 
     Raises:
         RequestError: the model has no template, or a field is rejected; the error names it.
     """
-
-    def __init__(self, request: RequestContext, body: ChatBody, *, is_parallel: bool | None = None) -> None:
-        model, template = request.context.check_model(body.model), request.context.text.chat_template
-        if template is None:
-            raise NoChatTemplate(
-                f"The model {model!r} has no chat template; use /v1/completions, or start the server with "
-                "--chat-template."
-            )
-        if not 1 <= len(body.messages) <= MAX_MESSAGES:
-            raise InvalidValue(
-                f"messages has {len(body.messages)} items; it must have 1 to {MAX_MESSAGES}.", param="messages"
-            )
-        self._template = template
-        self._messages = [_check_message(index, message) for index, message in enumerate(body.messages)]
-        calls = request.context.text.answers.calls
-        self.tools = choose_tools(body.tools, body.tool_choice, is_parallel, calls)
-        with renaming(body.paths_in_reasoning):
-            options = render_options(body, request.context.text.tokenizer)
-        self._options = replace(options, tools=self.tools.definitions)
-        self.continued = _text_of(body.messages[-1]) if body.continue_final_message else None
-        self._max_tokens = request.model_info.max_model_len
-        with renaming({"prompt": "messages"}):
-            request.check_num_chars(sum(len(_text_of(message)) for message in body.messages) + self.tools.num_chars)
-
-    @property
-    def asks_for_reasoning(self) -> bool:
-        """Whether the template may ask for reasoning before the answer."""
-        return self._template.findings.asks_for_reasoning(self._options.variables)
-
-    def token_ids(self) -> list[int]:
-        """Return the prompt's token ids (see `ChatTemplate.render`)."""
-        with renaming({"prompt": "messages"}):
-            return self._template.render(self._messages, self._options, max_tokens=self._max_tokens)
-
-    def text(self) -> str:
-        """Return the prompt's text (see `ChatTemplate.render_text`)."""
-        with renaming({"prompt": "messages"}):
-            return self._template.render_text(self._messages, self._options, max_tokens=self._max_tokens)
+    text = request.context.text
+    model, template = request.context.check_model(body.model), text.chat_template
+    if template is None:
+        raise NoChatTemplate(
+            f"The model {model!r} has no chat template; use /v1/completions, or start the server with --chat-template."
+        )
+    if not 1 <= len(body.messages) <= MAX_MESSAGES:
+        raise InvalidValue(
+            f"messages has {len(body.messages)} items; it must have 1 to {MAX_MESSAGES}.", param="messages"
+        )
+    messages = [_check_message(index, message) for index, message in enumerate(body.messages)]
+    tools = choose_tools(body.tools, body.tool_choice, is_parallel, text.answers.calls)
+    with renaming(body.paths_in_reasoning):
+        options = render_options(body, text.tokenizer)
+    with renaming(AS_MESSAGES):
+        return ChatPrompt(text, template, messages, options, tools, request.model_info.max_model_len)
 
 
 def _check_message(index: int, message: Message) -> dict[str, object]:
@@ -144,10 +114,6 @@ def _check_message(index: int, message: Message) -> dict[str, object]:
     texts = message.texts
     content = texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
     return {"role": ROLES[message.role], "content": content, **fields}
-
-
-def _text_of(message: Message) -> str:
-    return "".join(message.texts)
 
 
 def _reasoning_fields(request: RequestContext, body: ChatBody) -> tuple[str, ...]:

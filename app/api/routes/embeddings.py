@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import secrets
 import sys
 from array import array
 from collections.abc import Sequence
@@ -16,18 +15,16 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.api.body.any_body import AnyBody
-from app.api.body.parse_request import RequestContext, parse_post, renaming
-from app.api.body.prompts import Prompt, read_prompts
+from app.api.body.parse_request import RequestContext, new_id, parse_post, renaming
+from app.api.body.prompts import read_prompts
 from app.api.body.schemas import PROMPT_SCHEMA
 from app.api.http.access_log import access_record
 from app.api.http.connection import run_until_disconnect
 from app.api.http.context import ApiContext, context_of
 from app.api.http.error_response import error_response
 from app.api.wire.response_head import ignored_header
-from app.contract.admission import admit
-from app.contract.errors import ErrorInfo, InvalidValue, UnsupportedParameter
-from app.contract.requests import EngineRequest, Pooling, PoolingKind
-from app.contract.sampling_params import SamplingParams
+from app.contract.errors import ErrorInfo, InvalidValue
+from app.contract.requests import EngineRequest
 from app.streaming.embedding_requests import embed
 
 MAX_INPUTS = 256
@@ -63,49 +60,18 @@ def parse_embeddings(request: RequestContext) -> EmbeddingsRequest:
     """Check a body and tokenize its inputs (see `Parser`)."""
     body, ignored = request.read(EmbeddingsBody)
     request.context.check_model(body.model)
-    hidden_size = request.model_info.hidden_size
-    if not request.model_info.reads_prompts:
-        raise UnsupportedParameter("Embeddings are not supported on this device; they need a CPU.")
-    if body.dimensions is not None and not 1 <= body.dimensions <= hidden_size:
-        raise InvalidValue(
-            f"dimensions is {body.dimensions}; it must be between 1 and {hidden_size}.", param="dimensions"
-        )
+    builder, terms = request.builder, request.terms()
+    pooling = builder.pooling(body.pooling, body.dimensions, is_normalized=body.normalize is not False)
     inputs = read_prompts(body.input, "input")
     if len(inputs) > MAX_INPUTS:
         raise InvalidValue(f"input has {len(inputs)} items; at most {MAX_INPUTS} are allowed.", param="input")
-    kind = request.model_info.pooling if body.pooling is None else PoolingKind(body.pooling)
-    pooling = Pooling(kind, body.dimensions, body.normalize is not False)
-    answer_id = f"embd-{secrets.token_hex(16)}"
+    answer_id = new_id("embd")
     requests = []
     for index, item in enumerate(inputs):
         with renaming({"prompt": f"input[{index}]" if len(inputs) > 1 else "input", "max_tokens": "input"}):
-            token_ids = _token_ids(request, item, adds_special_tokens=body.add_special_tokens is not False)
-            requests.append(_request(request, f"{answer_id}-{index}", token_ids, pooling))
+            prompt = builder.encode(item, adds_special_tokens=body.add_special_tokens is not False)
+            requests.append(builder.pooled(f"{answer_id}-{index}", prompt, pooling, terms))
     return EmbeddingsRequest(requests, body.encoding_format == "base64", ignored)
-
-
-def _token_ids(request: RequestContext, item: Prompt, *, adds_special_tokens: bool) -> list[int]:
-    if isinstance(item, list):
-        return item
-    request.check_num_chars(len(item))
-    tokenizer, limit = request.context.text.tokenizer, request.model_info.max_model_len
-    return tokenizer.encode(item, add_special_tokens=adds_special_tokens, max_tokens=limit)
-
-
-def _request(request: RequestContext, request_id: str, token_ids: list[int], pooling: Pooling) -> EngineRequest:
-    # The step that computes the end of a prompt always samples a token, which is ignored.
-    params = admit(token_ids, SamplingParams(max_tokens=1, temperature=0, seed=0), request.model_info)
-    queue_timeout = request.context.config.scheduler.queue_timeout
-    return EngineRequest(
-        id=request_id,
-        prompt_token_ids=tuple(token_ids),
-        params=params,
-        arrival_time=request.time,
-        start_deadline=request.time + queue_timeout if queue_timeout else None,
-        tenant=request.sender.tenant,
-        account=request.sender.account,
-        pooling=pooling,
-    )
 
 
 class EmbeddingsResponse:

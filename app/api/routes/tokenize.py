@@ -18,7 +18,7 @@ from app.api.body.any_body import AnyBody
 from app.api.body.json_body import parse_object
 from app.api.body.parse_request import Parser, RequestContext, parse_post, renaming
 from app.api.body.schemas import ChatBody
-from app.api.routes.chat import ChatPrompt
+from app.api.routes.chat import AS_MESSAGES, chat_prompt
 from app.api.wire.response_head import ignored_header
 from app.contract.admission import too_long
 from app.contract.errors import InvalidValue, UnsupportedParameter
@@ -112,12 +112,11 @@ def tokenized(request: RequestContext) -> Answer:
                 "add_special_tokens is not supported with messages, whose template writes them; leave it out.",
                 param="add_special_tokens",
             )
-        token_ids = ChatPrompt(request, body).token_ids()
+        token_ids = _tokens_of_messages(request, body)
     else:
         assert isinstance(body, TokenizePrompt)
-        request.check_num_chars(len(body.prompt))
         is_added = body.add_special_tokens is not False
-        token_ids = tokenizer.encode(body.prompt, add_special_tokens=is_added, max_tokens=limit)
+        token_ids = request.builder.encode(body.prompt, adds_special_tokens=is_added).token_ids
     strings = _json_list(map(tokenizer.token_string, token_ids)) if body.return_token_strs else None
     counts = {"count": len(token_ids), "max_model_len": limit}
     return Answer(orjson.dumps({**counts, "tokens": token_ids, "token_strs": strings}), ignored)
@@ -141,22 +140,31 @@ def detokenized(request: RequestContext) -> Answer:
 def templated(request: RequestContext) -> Answer:
     """Return the answer to a body of `/apply-template` (see `Parser`)."""
     body, ignored = request.read(ChatBody)
-    return Answer(orjson.dumps({"prompt": ChatPrompt(request, body).text()}), ignored)
+    prompt = chat_prompt(request, body)
+    with renaming(AS_MESSAGES):
+        return Answer(orjson.dumps({"prompt": prompt.text()}), ignored)
 
 
 def counted(request: RequestContext) -> Answer:
     """Return the answer to a chat body whose tokens are counted (see `Parser`)."""
     body, ignored = request.read(ChatBody)
-    return Answer(orjson.dumps({"input_tokens": len(ChatPrompt(request, body).token_ids())}), ignored)
+    return Answer(orjson.dumps({"input_tokens": len(_tokens_of_messages(request, body))}), ignored)
+
+
+def _tokens_of_messages(request: RequestContext, body: ChatBody) -> Sequence[int]:
+    prompt = chat_prompt(request, body)
+    with renaming(AS_MESSAGES):
+        return prompt.encode().token_ids
 
 
 def _tokens_of_content(request: RequestContext, body: TokenizeContent) -> Sequence[int] | orjson.Fragment:
     tokenizer, limit = request.context.text.tokenizer, request.model_info.max_model_len
-    request.check_num_chars(len(body.content))
+    token_ids: Sequence[int]
     if body.parse_special is False:
+        tokenizer.check_num_chars(len(body.content), limit)
         token_ids = encode_as_text(tokenizer, body.content, add_special_tokens=bool(body.add_special), max_tokens=limit)
     else:
-        token_ids = tokenizer.encode(body.content, add_special_tokens=bool(body.add_special), max_tokens=limit)
+        token_ids = request.builder.encode(body.content, adds_special_tokens=bool(body.add_special)).token_ids
     if not body.with_pieces:
         return token_ids
     return _json_list({"id": token_id, "piece": _piece(tokenizer, token_id)} for token_id in token_ids)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from app.api.wire.parsed_answer import AnswerPlan, ParsedAnswer
+from app.api.wire.parsed_answer import ParsedAnswer
 from app.api.wire.shown_prompt import NO_PROMPT, Echo, ShownPrompt
 from app.contract.requests import EngineRequest
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.openai_shapes import TokenBytes
-from app.text.answer.grammar_origin import GrammarOrigin
+from app.text.answer.answer_demand import AnswerDemand
+from app.text.answer.answer_plan import AnswerPlan
 from app.text.grammar.cache import Lease
 
 
@@ -20,8 +23,9 @@ class ApiRequest:
     `model` is the served name, `created` Unix seconds, `ignored` names the unknown fields of the body. `token_bytes`
     returns the bytes of a token. With `has_token_ids` the response has the ids of prompt and output, with `has_timings`
     its times. `others` are the requests of further prompts. `answer` says how the answers are parsed; None if they are
-    text alone. `origin` says what the grammar of the answers was made of, and `lease`, which `parse_answer` adds, keeps
-    it compiled until the request has ended. `shown` is what the response has of its prompts.
+    text alone. `reasoning_fields` are the names of the field with their reasoning, none if it is not sent. `demand`
+    says what their grammar is made of, and `lease`, which `parse_answer` adds, keeps it compiled until the session has
+    ended. `shown` is what the response has of its prompts.
     """
 
     request: EngineRequest
@@ -37,20 +41,32 @@ class ApiRequest:
     has_timings: bool = False
     others: tuple[EngineRequest, ...] = ()
     answer: AnswerPlan | None = None
-    origin: GrammarOrigin | None = None
+    reasoning_fields: tuple[str, ...] = ("reasoning_content",)
+    demand: AnswerDemand | None = None
     lease: Lease | None = None
     shown: ShownPrompt = NO_PROMPT
 
     def new_parsers(self) -> ParsedAnswer | None:
         """Return parsers for the answers, for one response; None if nothing is parsed."""
-        return None if self.answer is None else ParsedAnswer(self.answer, self.request.id, self.request.params.n)
+        if self.answer is None:
+            return None
+        request = self.request
+        has_reasoning = bool(self.reasoning_fields)
+        return ParsedAnswer(self.answer, request.id, request.params.n, self.token_bytes, has_reasoning=has_reasoning)
 
-    def with_answer(self, answer: AnswerPlan | None) -> ApiRequest:
-        """Return the request with answers that are parsed."""
-        if answer is None:
-            return self
-        shown = answer.format.shown_token_ids(answer.schemas is not None)
-        return replace(self, answer=answer, request=replace(self.request, shown_token_ids=shown))
+    def release(self) -> None:
+        """Release the lease, if there is one. Idempotent."""
+        if self.lease is not None:
+            self.lease.release()
+
+    @contextmanager
+    def released_on_error(self) -> Iterator[None]:
+        """Release the lease if its response cannot be made, and so no session ever does."""
+        try:
+            yield
+        except BaseException:
+            self.release()
+            raise
 
     @property
     def requests(self) -> tuple[EngineRequest, ...]:

@@ -41,7 +41,7 @@ class ChatFormat:
     def __init__(self, request: ApiRequest) -> None:
         self._request = request
         self._parsers = request.new_parsers()
-        self._reasoning_fields = () if request.answer is None else request.answer.reasoning_fields
+        self._reasoning_fields = request.reasoning_fields
         self._texts: defaultdict[int, list[str]] = defaultdict(list)  # of choices that nothing parses
 
     def first(self, choice: int) -> ChunkChoice:

@@ -7,55 +7,13 @@ the text was cut, streamed or whole, and on every transport.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from app.contract.events import ChoiceEnd, TokenDelta
 from app.streaming.openai_shapes import TokenBytes
-from app.text.answer.answer_format import AnswerFormat, AnswerParser
-from app.text.answer.reasoning_start import ReasoningStart
+from app.text.answer.answer_plan import AnswerPlan
 from app.text.answer.whole_answer import WholeAnswer, WholeAnswerReader, call_id, client_reason, plain
-from app.text.calls.tool_schemas import ToolSchemas
-from app.text.frontend import TextFrontend
 from app.text.reading.answer_events import Arguments, CallBegin, Event, Reasoning, Text
-
-
-def _no_bytes(token_id: int) -> bytes:
-    return b""
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerPlan:
-    """How the answers of one request are parsed.
-
-    Attributes:
-        format: the format of the model's answers.
-        schemas: those of the request's tools; None if it has none.
-        start: how the reasoning begins; None if the model does not reason.
-        token_bytes: returns the bytes of a token.
-        reasoning_fields: the names of the field with reasoning on the wire; none if the answer is sent without it.
-    """
-
-    format: AnswerFormat
-    schemas: ToolSchemas | None = None
-    start: ReasoningStart | None = None
-    token_bytes: TokenBytes = _no_bytes
-    reasoning_fields: tuple[str, ...] = ("reasoning_content",)
-
-
-def plan_answer(
-    text: TextFrontend,
-    start: ReasoningStart | None,
-    schemas: ToolSchemas | None,
-    reasoning_fields: tuple[str, ...] = ("reasoning_content",),
-) -> AnswerPlan | None:
-    """Return how the answers to a prompt are parsed; None if there is nothing to parse. Any thread.
-
-    `start` says how their reasoning begins; None if they have none. For `reasoning_fields` see `AnswerPlan`.
-    """
-    if start is None and (schemas is None or text.answers.calls is None):
-        return None
-    return AnswerPlan(text.answers, schemas, start, text.tokenizer.token_bytes, reasoning_fields)
 
 
 class CallPiece(NamedTuple):
@@ -81,19 +39,27 @@ class Parsed(NamedTuple):
 
 
 class ParsedAnswer:
-    """The answers to one request. One owner.
+    """The answers to one request, with or without their reasoning. One owner.
 
     Attributes:
         reasoning_tokens: tokens of all choices that belong to reasoning, its marks included; None if they are not
             counted.
     """
 
-    def __init__(self, plan: AnswerPlan, request_id: str, num_choices: int) -> None:
-        self._plan = plan
+    def __init__(
+        self,
+        plan: AnswerPlan,
+        request_id: str,
+        num_choices: int,
+        token_bytes: TokenBytes,
+        *,
+        has_reasoning: bool = True,
+    ) -> None:
+        self._has_reasoning = has_reasoning
         self._request_id = request_id
-        self._parsers = [self._new_parser() for _ in range(num_choices)]
+        self._parsers = [plan.new_parser() for _ in range(num_choices)]
         self._wholes = [WholeAnswerReader(parser) for parser in self._parsers]
-        self._counts = [ReasoningCount(plan) for _ in range(num_choices)]
+        self._counts = [ReasoningCount(plan, token_bytes) for _ in range(num_choices)]
 
     def feed(self, delta: TokenDelta) -> Parsed:
         """Take the next part of a choice; return what it completes."""
@@ -125,10 +91,6 @@ class ParsedAnswer:
         """Take the end of a choice whose parts were kept; return all of it."""
         return self._wholes[choice].finish()
 
-    def _new_parser(self) -> AnswerParser | None:
-        start = self._plan.start
-        return self._plan.format.new_parser(self._plan.schemas, is_inside=start is not None and start.is_inside)
-
     def _parsed(self, choice: int, events: Sequence[Event]) -> Parsed:
         texts: list[str] = []
         reasoning: list[str] = []
@@ -137,7 +99,7 @@ class ParsedAnswer:
             if isinstance(event, Text):
                 texts.append(event.text)
             elif isinstance(event, Reasoning):
-                if self._plan.reasoning_fields:
+                if self._has_reasoning:
                     reasoning.append(event.text)
             elif isinstance(event, CallBegin):
                 calls[event.call] = CallPiece(event.call, call_id(self._request_id, choice, event.call), event.name, "")
@@ -156,11 +118,11 @@ class ReasoningCount:
         num_tokens: the count; None where the marks are not single tokens.
     """
 
-    def __init__(self, plan: AnswerPlan) -> None:
+    def __init__(self, plan: AnswerPlan, token_bytes: TokenBytes) -> None:
         self._marks = None if plan.start is None else plan.start.marks
         self.num_tokens = None if self._marks is None else 0
         self._is_inside = self._marks is not None and self._marks.is_inside
-        self._token_bytes = plan.token_bytes
+        self._token_bytes = token_bytes
         self._is_over = False
 
     def add(self, token_ids: Sequence[int]) -> None:

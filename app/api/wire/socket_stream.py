@@ -25,7 +25,6 @@ from app.streaming.flow.flow_window import Credit
 from app.streaming.flow.outbox import Outbox
 from app.streaming.openai_shapes import TokenBytes, logprobs_entries
 from app.streaming.session import Session
-from app.text.grammar.cache import Lease
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +46,6 @@ class SocketStream:
     _began: float = field(default_factory=monotonic)
     _session: Session | None = None
     _token_bytes: TokenBytes = field(init=False)  # set with the session
-    _lease: Lease | None = None
     _answer: ParsedAnswer | None = None
     _waiting: Finished | None = None  # the end of a choice, behind a delta with what its parsers held back
     _is_cancelled: bool = False
@@ -63,6 +61,7 @@ class SocketStream:
         with self._contained:
             parsed = await self.parse(body, sender)
             if self._has_ended:
+                parsed.release()
                 return
             request = parsed.request
             session = Session(
@@ -74,11 +73,11 @@ class SocketStream:
                 on_ready=lambda: outbox.mark_ready(self),
                 on_pause=lambda: outbox.put_control(protocol.pause(client_id)),
                 on_resume=lambda: outbox.put_control(protocol.resume(client_id)),
+                release=parsed.release,
             )
             session.open()
             self._session = session
             self._token_bytes = parsed.token_bytes
-            self._lease = parsed.lease
             self._answer = parsed.new_parsers()
             outbox.put_control(protocol.accept(client_id, request.id, parsed.model, request.params.n))
             if self._is_cancelled:
@@ -191,5 +190,5 @@ class SocketStream:
             self._session.close()
         log_stream(self.scope, self._session, failure, end_reason=end_reason, duration_s=monotonic() - self._began)
         # `_contained` refers to this stream: it stays until cycles are collected, the request does not.
-        self._session = self._answer = self._lease = None
+        self._session = self._answer = None
         self.on_end(self.client_id)

@@ -39,12 +39,12 @@ def make_response(context: ApiContext, request: ApiRequest, wire: Wire) -> ASGIA
 
     When called, the app raises what `EngineClient.submit` raises, before anything is sent.
     """
-    engine, streams, slow_reader = context.engine, context.streams, request.slow_reader
+    engine, streams, slow_reader, release = context.engine, context.streams, request.slow_reader, request.release
     session: Session | SessionGroup
     if request.others:
-        session = SessionGroup(engine, request.requests, streams=streams, slow_reader=slow_reader)
+        session = SessionGroup(engine, request.requests, streams=streams, slow_reader=slow_reader, release=release)
     else:
-        session = Session(engine, request.request, streams=streams, slow_reader=slow_reader)
+        session = Session(engine, request.request, streams=streams, slow_reader=slow_reader, release=release)
     return (StreamResponse if request.stream else JsonResponse)(context, request, session, wire)
 
 

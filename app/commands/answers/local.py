@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tqdm import tqdm
 
@@ -14,7 +15,7 @@ from app.commands.answers.answer_limits import CONTEXT_SHARE
 from app.commands.answers.streamed_text import AnswerEnd, Messages, TextStream, iterate
 from app.commands.dialog.responder import ModelChoice
 from app.config.settings import Config
-from app.contract.admission import MODELS_LENGTH, DefaultLength, admit
+from app.contract.admission import MODELS_LENGTH, DefaultLength
 from app.contract.engine_status import EngineState
 from app.contract.errors import ConfigurationError, EngineFailed
 from app.contract.events import RequestFailed, TokenDelta
@@ -24,10 +25,13 @@ from app.engine.thread import EngineThread
 from app.runtime.clock import monotonic
 from app.streaming.bridge import AsyncEngine
 from app.streaming.session import Session
+from app.text.answer.answer_demand import AnswerDemand
 from app.text.answer.answer_format import AnswerParser
-from app.text.answer.reasoning_start import reasoning_start
+from app.text.answer.tool_choice import NO_TOOLS
 from app.text.answer.whole_answer import plain
-from app.text.opened_model import OpenedModel
+from app.text.entry.chat_prompt import ChatPrompt, EncodedPrompt
+from app.text.entry.opened_model import OpenedModel
+from app.text.entry.request_builder import RequestBuilder, Terms
 from app.text.reading.answer_events import Event, Text
 from app.text.template.chat_template import RenderOptions
 
@@ -78,14 +82,9 @@ class LocalModel:
             raise ConfigurationError("this model has no chat template; set one with --chat-template FILE")
         goes_on = messages[-1]["role"] == "assistant"
         options = RenderOptions(add_generation_prompt=not goes_on, continue_final=goes_on)
-        prompt_token_ids = template.render([dict(message) for message in messages], options)
-        answers, continued = self._text.answers, messages[-1]["content"] if goes_on else None
-        start = reasoning_start(answers.reasoning, prompt_token_ids, self._text.tokenizer, continued)
-        request = self._request(prompt_token_ids, params, DefaultLength(context_share=CONTEXT_SHARE))
-        return self._read(
-            replace(request, shown_token_ids=answers.shown_token_ids(has_tools=False)),
-            answers.new_parser(None, is_inside=start is not None and start.is_inside),
-        )
+        copies: list[dict[str, Any]] = [dict(message) for message in messages]
+        prompt = ChatPrompt(self._text, template, copies, options, NO_TOOLS, self.context)
+        return self._read(prompt.encode(), params, DefaultLength(context_share=CONTEXT_SHARE))
 
     def complete(self, prompt: str, params: SamplingParams) -> TextStream:
         """Yield the text deltas of the completion of `prompt`.
@@ -93,20 +92,22 @@ class LocalModel:
         Raises:
             RequestError: the prompt does not fit the model.
         """
-        prompt_token_ids = [*self._text.chat_prefix(prompt), *self._text.tokenizer.encode(prompt)]
-        return self._read(self._request(prompt_token_ids, params))
+        return self._read(self._builder.encode_for_completion(prompt), params, MODELS_LENGTH)
 
     def close(self) -> None:
         """End the engine."""
         self._runner.run(self._engine.close())
 
-    def _request(
-        self, prompt_token_ids: Sequence[int], params: SamplingParams, length: DefaultLength = MODELS_LENGTH
-    ) -> EngineRequest:
-        resolved = admit(prompt_token_ids, params, self._engine.model_info(), length=length)
-        return EngineRequest(uuid.uuid4().hex, tuple(prompt_token_ids), resolved, monotonic())
+    @property
+    def _builder(self) -> RequestBuilder:
+        return RequestBuilder(self._text, self._engine.model_info())
 
-    def _read(self, request: EngineRequest, parser: AnswerParser | None = None) -> TextStream:
+    def _read(self, prompt: EncodedPrompt, params: SamplingParams, length: DefaultLength) -> TextStream:
+        demand, terms = AnswerDemand(self._text.answers), Terms(arrival_time=monotonic())
+        request, plan = self._builder.answer(uuid.uuid4().hex, prompt, params, demand, terms, length=length)
+        return self._texts(request, None if plan is None else plan.new_parser())
+
+    def _texts(self, request: EngineRequest, parser: AnswerParser | None) -> TextStream:
         end = AnswerEnd(prompt_tokens=len(request.prompt_token_ids))
         yield from iterate(self._runner, self._stream(request, end, parser))
         return end

@@ -75,7 +75,7 @@ class _Entry:
 
 
 class Lease:
-    """Keeps one compiled grammar in the cache until it is released or dropped. Any thread."""
+    """Keeps one compiled grammar in the cache until it is released. Any thread."""
 
     def __init__(self, grammar: Grammar, release: Callable[[Grammar], None]) -> None:
         self.grammar = grammar
@@ -86,9 +86,6 @@ class Lease:
         release, self._release = self._release, None
         if release is not None:
             release(self.grammar)
-
-    def __del__(self) -> None:
-        self.release()
 
 
 class GrammarCache:
@@ -113,8 +110,7 @@ class GrammarCache:
         self._vocabulary: GrammarVocabulary | UnsupportedParameter | None = None
         self._entries: OrderedDict[Grammar, _Entry] = OrderedDict()  # the one used longest ago first
         self._compile_s: list[float] = []
-        # A lease may be dropped by the garbage collector, on a thread that holds the lock already.
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # methods that hold it call others that take it
 
     def load(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: tuple[int, ...]) -> str | None:
         """Read a model's vocabulary; return why grammars are not supported for it, if they are not. Blocks."""

@@ -4,11 +4,11 @@ The library's copies of a matcher share a lexer, which keeps the states that it 
 limit of work for each step. Once it comes to one, it is *spent*: no copy can go on, whoever has filled it, and some of
 what it says is wrong without an error. What becomes of a sequence must not depend on others, so each one that uses a
 spent lexer begins again, with its tokens, on the same grammar compiled anew. It fails only where it spends such a lexer
-alone, by its tokens and the next mask:
+alone, by its tokens and the next mask, or MAX_ROUNDS of them without getting on:
 
     a matcher is in error ──its lexer is in order──────────────────────────────▶ the sequence fails
         └──spent──▶ begins again on a new lexer ──error, nobody else used it──▶ the sequence fails
-                          ▲      └──error, others used it, too──┐
+                          ▲      └──error, others used it, too──┐     and so it does after MAX_ROUNDS of these
                           └─────────────────────────────────────┘
 """
 
@@ -28,6 +28,9 @@ SPENT = "lexer error"
 MAX_AGAIN = 16
 """The most sequences that begin again with one lexer: with more it is soon spent again, with fewer there are more of
 them, of 20 MB and more each."""
+MAX_ROUNDS = 8
+"""The most lexers that one sequence spends at the same place. Two show whose fault it is if it then has its own, which
+few can have at a time; that somebody else had filled so many just before is next to impossible."""
 _ANY_TOKEN = 0
 
 
@@ -61,13 +64,15 @@ class CompiledGrammar:
         self._num_matchers += 1
         return self._prototype.deep_copy()
 
-    def failure_of(self, matcher: LLMatcher, *, is_new: bool) -> str | None:
+    def failure_of(self, matcher: LLMatcher, *, is_new: bool, num_rounds: int = 0) -> str | None:
         """Return why one of its matchers is in error; None if its sequence may begin again and go on.
 
-        `is_new` says that the matcher has done nothing yet but to take its tokens, and one thing more.
+        `is_new` says that the matcher has done nothing yet but to take its tokens, and one thing more. `num_rounds` are
+        the lexers that its sequence has spent before at this place.
         """
         self._look()
-        if self.is_spent and not (self._is_again and is_new and self._num_matchers == 1):
+        is_alone = self._is_again and is_new and self._num_matchers == 1
+        if self.is_spent and not is_alone and num_rounds < MAX_ROUNDS - 1:
             return None
         return error_of(matcher)
 

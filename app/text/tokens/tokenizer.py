@@ -107,6 +107,15 @@ class Tokenizer:
         """The maximum number of characters in one token: see `max_token_length`. Computed at the first use."""
         return max_token_chars(self._backend)
 
+    def check_num_chars(self, num_chars: int, max_tokens: int) -> None:
+        """Reject a text of so many characters that certainly has more than `max_tokens` tokens, before it is encoded.
+
+        Raises:
+            ContextLengthExceeded: it would not fit even if it consisted of the longest tokens only.
+        """
+        if num_chars > max_tokens and num_chars > max_tokens * self.max_token_chars:
+            raise too_long(max_tokens, f"The prompt has {num_chars} characters, more than fit")
+
     def encode(self, text: str, *, add_special_tokens: bool = True, max_tokens: int | None = None) -> list[int]:
         """Return the ids of `text`; the texts of special tokens in it become those tokens, as in transformers.
 

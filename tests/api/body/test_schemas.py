@@ -246,8 +246,8 @@ def test_reasoning_is_checked_like_other_fields():
 
 def test_null_means_the_default():
     body, ignored = read_chat(temperature=None, stop=None, stream=None, max_tokens=None, stream_options=None)
-    params = sampling_params(body, max_tokens=None, logprobs=None)
-    assert params == sampling_params(read_chat()[0], max_tokens=None, logprobs=None)
+    params = sampling_params(body, None, max_tokens=None, logprobs=None)
+    assert params == sampling_params(read_chat()[0], None, max_tokens=None, logprobs=None)
     assert ignored == ()
 
 
@@ -258,11 +258,11 @@ def test_all_sampling_fields_reach_the_parameters():
         "ignore_eos": True, "min_tokens": 2, "n": 2, "best_of": 3, "repetition_stop": True,
     }  # fmt: skip
     body, _ = read_fields({"prompt": "x"} | given, CompletionBody, is_strict=True)
-    params = sampling_params(body, max_tokens=9, logprobs=3)
+    params = sampling_params(body, None, max_tokens=9, logprobs=3)
     expected = given | {"logit_bias": {5: -100.0}, "max_tokens": 9, "logprobs": 3}
     assert {name: getattr(params, name) for name in expected} == expected
     beams = {"use_beam_search": True, "beam_width": 4, "length_penalty": -0.5, "early_stopping": True}
-    params = sampling_params(read_chat(**beams)[0], max_tokens=None, logprobs=None)
+    params = sampling_params(read_chat(**beams)[0], None, max_tokens=None, logprobs=None)
     assert {name: getattr(params, name) for name in beams} == beams
 
 

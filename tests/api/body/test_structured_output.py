@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import threading
 from collections.abc import AsyncIterator
@@ -16,7 +15,6 @@ import websockets
 from starlette.applications import Starlette
 
 from app.api.app import create_app
-from app.api.http.accounts import Sender
 from app.api.routes.chat import parse_chat
 from app.api.routes.completions import parse_completion
 from app.config.settings import make_config
@@ -223,29 +221,6 @@ async def test_the_loop_serves_others_while_a_grammar_is_compiled(app: Starlette
             go_on.set()
         assert (await task).status_code == 200
     assert threads and threading.main_thread() not in threads
-
-
-async def test_a_lease_ends_with_its_request(app: Starlette):
-    async with client_of(app) as client:
-        response = await client.post(CHAT, json={"messages": MESSAGES, "regex": "a+"})
-        assert response.status_code == 200
-    gc.collect()
-    entries = app.state.context.grammars._entries
-    assert [dict(entry.leases) for entry in entries.values()] == [{}]
-
-
-async def test_a_rejected_grammar_is_not_leased(app: Starlette):
-    with pytest.raises(InvalidValue):
-        await grammar(app, regex="(?=a)")
-    gc.collect()
-    assert [dict(entry.leases) for entry in app.state.context.grammars._entries.values()] == [{}]
-
-
-async def test_a_grammar_is_leased_by_the_account_of_its_request(app: Starlette):
-    body = raw({"prompt": "hi", "regex": "a+"})
-    parsed = await parse(body, app.state.context, parse_completion, Sender(account="one"))
-    (entry,) = app.state.context.grammars._entries.values()
-    assert parsed.lease is not None and entry.leases == {"one": 1}
 
 
 async def test_a_grammar_is_converted_once_for_all_prompts_of_a_body(app: Starlette, monkeypatch: pytest.MonkeyPatch):

@@ -1,14 +1,15 @@
-"""How an answer is planned from its prompt, and the counts and ids of what is parsed."""
+"""Answers that are parsed: their reasoning, and the counts and ids of what is in them."""
 
 import pytest
 from tokenizers import AddedToken
 
-from app.api.wire.parsed_answer import AnswerPlan, ParsedAnswer, plan_answer
+from app.api.wire.parsed_answer import ParsedAnswer
 from app.contract.events import ChoiceEnd, FinishReason, TokenDelta
 from app.text.answer.answer_format import AnswerFormat
+from app.text.answer.answer_plan import AnswerPlan
 from app.text.answer.reasoning_start import reasoning_start
 from app.text.calls.tool_schemas import ToolSchemas
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 from app.text.tokens.tokenizer import Tokenizer
 from tests.text.toys import byte_level
 
@@ -31,9 +32,9 @@ def answer_of(
     """The answer that is written after a prompt, in deltas of `size` tokens, as the engine sends it."""
     tokenizer = text.tokenizer
     start = reasoning_start(text.answers.reasoning, tokenizer.encode(prompt), tokenizer)
-    plan = plan_answer(text, start, None, fields)
+    plan = AnswerPlan.of(text.answers, None, start)
     assert plan is not None
-    answer = ParsedAnswer(plan, "chatcmpl-1", 1)
+    answer = ParsedAnswer(plan, "chatcmpl-1", 1, tokenizer.token_bytes, has_reasoning=bool(fields))
     detokenizer = tokenizer.new_detokenizer(text.answers.shown_token_ids(False))
     ids = tokenizer.encode(written, add_special_tokens=False)
     answer.seen = []
@@ -75,13 +76,9 @@ def test_an_answer_without_its_reasoning_has_the_same_text_on_every_transport():
     assert answer.reasoning_tokens
 
 
-def test_nothing_is_planned_where_nothing_is_parsed():
-    text = text_of(special=False)
-    plain = TextFrontend(text.tokenizer, None)
-    start = reasoning_start(text.answers.reasoning, [5], text.tokenizer)
-    assert plan_answer(plain, None, None) is None
-    assert plan_answer(plain, None, SCHEMAS) is None
-    assert plan_answer(text, start, None) is not None
+def no_bytes(token_id: int) -> bytes:
+    """The bytes of a token, where none are counted."""
+    return b""
 
 
 def test_ids_depend_on_the_place_alone():
@@ -89,7 +86,7 @@ def test_ids_depend_on_the_place_alone():
     written = '<tool_call>{"name": "f"}</tool_call>' * 2
 
     def ids(request_id: str, choice: int, size: int) -> list[str]:
-        answer = ParsedAnswer(plan, request_id, 2)
+        answer = ParsedAnswer(plan, request_id, 2, no_bytes)
         parts = [written[start : start + size] for start in range(0, len(written), size)]
         found = [answer.feed(TokenDelta("r", choice, n, (n,), part)) for n, part in enumerate(parts, 1)]
         return [call.id for one in [*found, answer.finish(choice)] for call in one.calls if call.name is not None]
@@ -100,7 +97,7 @@ def test_ids_depend_on_the_place_alone():
 
 def test_only_a_stop_becomes_tool_calls():
     plan = AnswerPlan(AnswerFormat.of_template("", {}), SCHEMAS)
-    answer = ParsedAnswer(plan, "r", 2)
+    answer = ParsedAnswer(plan, "r", 2, no_bytes)
     answer.feed(TokenDelta("r", 0, 1, (1,), '<tool_call>{"name": "f"}'))
     assert answer.end_of(0, ChoiceEnd(FinishReason.STOP)).reason is FinishReason.TOOL_CALLS
     assert answer.end_of(0, ChoiceEnd(FinishReason.LENGTH)).reason is FinishReason.LENGTH

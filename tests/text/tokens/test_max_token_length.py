@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
 from app.checkpoint.names import resolve
 from app.checkpoint.text_files import FolderText
-from app.text.frontend import placeholder_tokenizer
+from app.text.entry.frontend import placeholder_tokenizer
 from app.text.tokens.max_token_length import MAX_COMPOSED, max_token_chars
 from app.text.tokens.tokenizer import Tokenizer
 from tests.text.toys import KINDS, byte_level, toy

@@ -85,6 +85,7 @@ class Device:
         runtime, address = torch.cuda.cudart(), tensor.data_ptr()  # type: ignore[no-untyped-call]
         if tensor.nbytes and int(runtime.cudaHostRegister(address, tensor.nbytes, 0)) != 0:
             raise RuntimeError(f"{tensor.nbytes >> 20} MiB of host memory cannot be pinned: out of memory")
+        # The pin is of the tensor's memory, which must not be freed while it is pinned: only its end says when that is.
         weakref.finalize(tensor, runtime.cudaHostUnregister, address).atexit = False
 
     def capture(self, work: Work) -> torch.cuda.CUDAGraph:

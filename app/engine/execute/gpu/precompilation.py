@@ -50,7 +50,7 @@ _ROOT = _KERNELS.parents[2]  # of the package
 class Precompilation:
     """The kernels of a model for GPUs of one compute capability; `num_processors` are those of each kind of GPU.
 
-    Engine thread, or any one thread. Dropping it ends its processes.
+    Engine thread, or any one thread. `wait` ends its processes.
 
     Attributes:
         num_kernels: how many there are; 0 until `wait` has returned, and where the job had been done.
@@ -93,6 +93,8 @@ class Precompilation:
         environment = {**_environment(), **specializations.libcuda_environment(folder)}
         receiver, sender = os.pipe()
         self._lines = os.fdopen(receiver, "rb")
+        # `wait` ends what begins here. A start that fails before has nobody who would; then, or at the latest with this
+        # process, the finalizer does: else compilers would go on that no parent waits for, and their folder stay.
         self._end = weakref.finalize(self, _end, self._workers, self._lines, folder)
         command = [sys.executable, "-P", "-m", __name__.rpartition(".")[0] + ".compile_worker", str(folder)]
         try:

@@ -162,7 +162,7 @@ class MaskWorker:
             may_go_on = self._may_go_on(row)
         if not may_go_on:
             return None
-        num_taken, row.num_taken = row.num_taken, 0
+        num_taken, row.num_taken, row.num_rounds = row.num_taken, 0, 0
         row.region, row.ahead = take.region, take.ahead
         row.num_tokens += num_taken
         return Took(take.sequence_id, num_taken, mask.is_complete, mask.failure)
@@ -316,9 +316,10 @@ class MaskWorker:
         """Return why a sequence fails whose matcher is in error; None if it may begin again."""
         lexer, mask = row.lexer, row.mask
         assert lexer.compiled is not None and mask is not None and mask.matcher is not None
-        failure = lexer.compiled.failure_of(mask.matcher, is_new=row.is_new)
+        failure = lexer.compiled.failure_of(mask.matcher, is_new=row.is_new, num_rounds=row.num_rounds)
         if lexer.is_spent:  # its memory is needed for the next one
             row.num_spent += 1
+            row.num_rounds += 1
             for other in [*self._rows.values(), row]:
                 if other.lexer is lexer and other.mask is not None:
                     other.mask.matcher = None

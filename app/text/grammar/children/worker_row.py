@@ -24,7 +24,7 @@ class Row:
 
     __slots__ = (
         "account", "ahead", "behind", "cost_s", "is_begun", "is_ended", "is_new", "is_stale", "job",
-        "lexer", "mask", "num_jobs", "num_spent", "num_taken", "num_tokens", "region", "start",
+        "lexer", "mask", "num_jobs", "num_rounds", "num_spent", "num_taken", "num_tokens", "region", "start",
     )  # fmt: skip
 
     def __init__(self, start: Start, lexer: SharedLexer, job: Job) -> None:
@@ -39,6 +39,7 @@ class Row:
         self.mask: RowMask | None = None  # until it has begun
         self.num_jobs = 0
         self.num_spent = 0  # lexers that it has brought to their end
+        self.num_rounds = 0  # those of them since it has taken its last token
         self.is_begun = False
         self.is_new = False  # while it begins: it has done nothing else with its lexer
         self.is_stale = False  # it must begin again before it does anything else

@@ -48,7 +48,7 @@ def build(
         return GpuBackend(config, files.spec, fake, fused_rows, finish_kernels)
 
     with (
-        patch("app.text.opened_model.check_wanted_gpu"),  # there may be none
+        patch("app.text.entry.opened_model.check_wanted_gpu"),  # there may be none
         patch("app.engine.build.select_backend", select_backend),
     ):
         config = make_config({"model": str(folder), **SMALL, **settings})

@@ -61,7 +61,7 @@ def compute_text(files, backend, weights, tokenizer) -> None:
 def build(config: Config) -> Engine:
     """An engine over no memory."""
     with (
-        patch("app.text.opened_model.check_wanted_gpu"),
+        patch("app.text.entry.opened_model.check_wanted_gpu"),
         patch("app.engine.build.select_backend", lambda config, files: GpuBackend(config, files.spec, DryDevice(*GPU))),
         patch("app.engine.build.DummySource", lambda seed, device: NoWeights()),
         patch("app.engine.build._scale_kv", compute_text),

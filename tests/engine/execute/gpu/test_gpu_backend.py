@@ -273,7 +273,7 @@ def test_the_kernels_are_waited_for_and_every_shape_runs_before_the_first_reques
     run = DeviceStep.run
     monkeypatch.setattr(DeviceStep, "run", lambda step, shape: (order.append(shape), run(step, shape))[1])
     config = make_config({"model": str(tiny("Llama", num_hidden_layers=1)), **SMALL, "swap_space": 1 << 20})
-    monkeypatch.setattr("app.text.opened_model.check_wanted_gpu", lambda wanted: None)
+    monkeypatch.setattr("app.text.entry.opened_model.check_wanted_gpu", lambda wanted: None)
     monkeypatch.setattr(
         "app.engine.build.select_backend",
         lambda config, files: GpuBackend(config, files.spec, FakeDevice(), 0, lambda: order.append("compiled")),

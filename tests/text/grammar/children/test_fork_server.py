@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from app.contract.grammar import Grammar, GrammarKind
-from app.text.frontend import placeholder_tokenizer
+from app.text.entry.frontend import placeholder_tokenizer
 from app.text.grammar.children.fork_server import greeting
 from app.text.grammar.children.trial import TrialLimits, Verdict, encode_grammar
 from app.text.grammar.compile import compile_grammar

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import random
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
+import pytest
+from app.text.grammar.children.mask_row import Row
 
 from app.contract.grammar import Constraint, Grammar, GrammarKind
+from app.text.grammar.children.kept_grammars import MAX_OWN, MAX_SPENT
+from app.text.grammar.children.mask_memory import NOTES_BYTES, new_memory_file
 from app.text.grammar.children.mask_messages import (
     Draft,
     Drafted,
+    Setup,
+    Start,
     Take,
+    encode,
 )
+from app.text.grammar.children.mask_worker import MaskWorker
+from app.text.grammar.children.shared_lexer import SharedLexer
 from app.text.grammar.compile import compile_grammar
+from app.text.grammar.compiled import MAX_ROUNDS, CompiledGrammar
 from app.text.grammar.vocabulary import GrammarVocabulary
-from tests.text.grammar.children.mask_process import EOS, QUOTE, TEXT, Worker, Z, costly
+from tests.text.grammar.children.mask_process import EOS, QUOTE, REGIONS, TEXT, WORDS, Worker, Z, costly
 from tests.text.grammar.many_states import MANY_STATES, NUM_ROWS, NUM_TOKENS
 
 
@@ -74,3 +88,52 @@ def test_masks_behind_tokens_that_may_come_fail_no_sequence(worker: Worker):
     assert worker.take_one_by_one(1, (Z,)) is None and Z in worker.mask(1)
     failure = worker.take_one_by_one(1, (Z,) * 8)
     assert failure is not None and "too complex" in failure
+
+
+@pytest.fixture
+def idle() -> Iterator[MaskWorker]:
+    """The worker of a process, in this one and without its threads: a test does their work."""
+    ours, theirs = socket.socketpair()
+    memory = new_memory_file(NOTES_BYTES + 4 * WORDS * REGIONS)
+    ours.sendall(encode(Setup(0, WORDS, REGIONS, (EOS,))))
+    with ours, theirs:
+        yield MaskWorker(theirs, memory, GrammarVocabulary(TEXT, TEXT.vocab_size, (EOS,)))
+    with suppress(OSError):
+        os.close(memory)
+
+
+def test_more_guilty_sequences_than_lexers_of_their_own_fail_after_so_many_rounds(idle: MaskWorker):
+    """An innocent sequence begins before them on each lexer that they share, so that none spends one alone."""
+    vocabulary, constraint = GrammarVocabulary(TEXT, TEXT.vocab_size, (EOS,)), costly(11)
+    assert constraint.grammar is not None
+    rounds: dict[int, int] = {}
+    rows = {
+        number: Row(Start(number, number, "", constraint, (QUOTE, *[Z] * 6), 1), SharedLexer(), idle._find)
+        for number in range(1, MAX_OWN + 3)
+    }
+    for number, row in rows.items():
+        row.num_spent = MAX_SPENT
+        row.lexer = idle._grammars.lexer_again(constraint.grammar, row.num_spent)
+        while row.mask is None or row.mask.failure is None:
+            rounds[number] = rounds.get(number, 0) + 1
+            assert rounds[number] <= MAX_ROUNDS, "it begins again for ever"
+            if row.lexer.compiled is None:
+                row.lexer.compiled = CompiledGrammar.compile(constraint.grammar, vocabulary, is_again=True)
+            if number > MAX_OWN:
+                row.lexer.compiled.matcher()
+            if idle._begin(row) is not None:
+                row.lexer = idle._other_lexer(row)
+        assert "too complex" in row.mask.failure
+    assert [*rounds.values()] == [1] * MAX_OWN + [MAX_ROUNDS] * 2
+
+
+def test_a_sequence_that_gets_on_may_spend_any_number_of_lexers(idle: MaskWorker):
+    """Those that share one bring it to its end together, again and again in a long answer."""
+    vocabulary, grammar = GrammarVocabulary(TEXT, TEXT.vocab_size, (EOS,)), Grammar(GrammarKind.REGEX, "z*")
+    row = Row(Start(1, 1, "", Constraint(grammar), (), 1), SharedLexer(is_again=True), idle._find)
+    row.lexer.compiled = CompiledGrammar.compile(grammar, vocabulary)
+    assert idle._begin(row) is None
+    for _ in range(2 * MAX_ROUNDS):
+        row.num_rounds += 1
+        took = idle._take(row, Take(1, 1, (Z,)))
+        assert took is not None and took.failure is None and row.num_rounds == 0

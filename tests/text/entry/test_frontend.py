@@ -17,7 +17,7 @@ from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.answer.reasoning import STYLES
 from app.text.answer.tool_choice import choose_tools
 from app.text.calls.formats import FORMATS
-from app.text.frontend import MAX_VOCABULARY, TextFrontend, load_tokenizer, placeholder_tokenizer
+from app.text.entry.frontend import MAX_VOCABULARY, TextFrontend, load_tokenizer, placeholder_tokenizer
 from app.text.template.chat_template import RenderOptions
 from app.text.template.template_trial import TOOLS, with_calls
 from tests.checkpoints import tiny

@@ -14,7 +14,7 @@ from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from app.observe.console import Console
 from app.runtime.torch_needs import check_torch_can_load
-from app.text.frontend import TextFrontend
+from app.text.entry.frontend import TextFrontend
 
 
 @dataclass(frozen=True, slots=True)
