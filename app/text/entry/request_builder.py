@@ -93,10 +93,10 @@ class RequestBuilder:
 
     def encode_for_completion(self, prompt: str | Sequence[int], *, adds_special_tokens: bool = True) -> EncodedPrompt:
         """Return what `encode` returns, of a prompt that is to be completed: see `TextFrontend.chat_prefix`."""
-        token_ids = self.encode(prompt, adds_special_tokens=adds_special_tokens).token_ids
+        encoded = self.encode(prompt, adds_special_tokens=adds_special_tokens)
         if not isinstance(prompt, str):
-            return EncodedPrompt(token_ids)
-        return EncodedPrompt([*self.text.chat_prefix(prompt, max_tokens=self.model.max_model_len), *token_ids])
+            return encoded
+        return EncodedPrompt([*self.text.chat_prefix(prompt, max_tokens=self.model.max_model_len), *encoded.token_ids])
 
     def admit(
         self,
