@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 HANG_S = 60.0
+SELECTABLE = 1024
+"""`select` knows no descriptor from this number on."""
 
 
 def children_of(pid: int) -> list[int]:
@@ -29,3 +33,19 @@ def wait_until(is_true: Callable[[], bool]) -> None:
     while not is_true():
         assert time.monotonic() < deadline, "the state is never reached"
         time.sleep(0.002)
+
+
+@contextmanager
+def many_descriptors() -> Iterator[None]:
+    """Have so many files open, as a server with as many clients has, that new ones have numbers from SELECTABLE on."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4 * SELECTABLE, limits[1]), limits[1]))
+    opened: list[int] = []
+    try:
+        while not opened or opened[-1] < SELECTABLE:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -71,8 +71,12 @@ class ForkServer:
         os.set_blocking(write_end, False)
         signal.set_wakeup_fd(write_end)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        poll = select.poll()  # the number of the socket is the server's, which may be too high for `select`
+        for descriptor in (self._control.fileno(), read_end):
+            poll.register(descriptor, select.POLLIN)
         while True:
-            ready, _, _ = select.select([self._control.fileno(), read_end], [], [], self._seconds_left())
+            seconds_left = self._seconds_left()
+            ready = dict(poll.poll(None if seconds_left is None else 1000 * seconds_left))
             if read_end in ready:
                 os.read(read_end, 4096)
             self._reap()

@@ -41,17 +41,24 @@ class WorkerLink:
                 try:
                     data = data[self.steps.send(data, socket.MSG_DONTWAIT) :]
                 except BlockingIOError:
-                    if select.select([self.steps], [self.steps], [])[0]:
+                    if self._events(select.POLLIN | select.POLLOUT) & ~select.POLLOUT:
                         self._unread += self.steps.recv(READ_BYTES)
 
     def read(self, timeout: float) -> list[Reply] | None:
         """Return what the process says within a time; None if it has ended. Engine thread only."""
         data, self._unread = self._unread, b""
         with self._lock, suppress(OSError, ValueError):
-            if not data and not select.select([self.steps], [], [], timeout)[0]:
+            if not data and not self._events(select.POLLIN, timeout):
                 return []
             data = data or self.steps.recv(READ_BYTES)
         return self._replies.feed(data) if data else None
+
+    def _events(self, wanted: int, timeout: float | None = None) -> int:
+        """Wait for events of the socket; 0 if none come in time. Not by `select`: it knows only 1,024 descriptors."""
+        poll = select.poll()
+        poll.register(self.steps, wanted)
+        found = poll.poll(None if timeout is None else 1000 * timeout)
+        return found[0][1] if found else 0
 
     def close(self) -> None:
         """End the process: it reads the end of its socket, and so does who reads one here. Any thread. Idempotent."""

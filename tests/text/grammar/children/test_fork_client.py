@@ -15,6 +15,7 @@ from app.text.grammar.children.trial import Verdict, encode_grammar
 from app.text.tokens.tokenizer import Tokenizer
 from tests.text import toys
 from tests.text.grammar.children.trials import ENDLESS, PLENTY, SCHEMA, forked_by, forking, has_ended, tried, wait_for
+from tests.text.grammar.processes import many_descriptors
 
 
 def test_nothing_runs_before_the_start():
@@ -41,6 +42,11 @@ def test_a_process_that_was_killed_is_started_again():
             client.fork()
         client.start()
         assert client.pid not in (None, pid) and tried(client, SCHEMA)[0] == Verdict()
+
+
+def test_trials_of_a_server_with_more_than_a_thousand_clients():
+    with many_descriptors(), forking() as client:
+        assert tried(client, SCHEMA)[0] == Verdict() == tried(client, SCHEMA, is_short=True)[0]
 
 
 def test_close_ends_the_process_and_what_it_has_forked():

@@ -16,7 +16,7 @@ from app.text.grammar.children.mask_workers import MaskWorkers
 from app.text.grammar.vocabulary import mask_words
 from tests.text import toys
 from tests.text.grammar.children.scripted_process import ScriptedChildren
-from tests.text.grammar.processes import HANG_S, children_of, num_descriptors, wait_until
+from tests.text.grammar.processes import HANG_S, children_of, many_descriptors, num_descriptors, wait_until
 
 SETUP = Setup(num_threads=1, num_words=3, num_regions=4, eos_token_ids=(1,))
 
@@ -64,6 +64,21 @@ def test_a_socket_is_closed_when_nobody_waits_for_it_any_more():
         assert waiting.result() is None and link.steps.fileno() == -1
     link.send(Turn())
     assert link.read(0.0) is None
+    children.close()
+
+
+def test_a_process_of_a_server_with_more_than_a_thousand_clients():
+    children = ScriptedChildren()
+    with many_descriptors():
+        workers = workers_of(children)
+        link = workers.current()
+        assert link is not None and link.read(0.0) == []
+        process = children.processes[-1]
+        link.send(Turn(ends=(7,)))
+        assert process.turns == [Turn(ends=(7,))]
+        process.end()
+        assert link.read(HANG_S) is None
+        workers.close()
     children.close()
 
 
