@@ -23,7 +23,7 @@ from app.engine.execute.cpu.threads import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.local_masks import LocalMasks
-from app.engine.execute.masks import DrawMasks
+from app.engine.execute.masks import SampleMasks
 from app.engine.output_processor import OutputProcessor
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.scheduler import Scheduler
@@ -126,7 +126,7 @@ class IdleEngine:
         batch = BatchState(max_num_seqs, -(-MAX_MODEL_LEN // BLOCK_SIZE), max_tokens, BLOCK_SIZE)
         cache = KVCache(KVLayout(BLOCK_SIZE, 1, 1, 1, torch.float32), num_blocks)
         grammars = GrammarCache()
-        masks = LocalMasks(grammars, DrawMasks(batch.buffers.masks, VOCAB_SIZE), (), 1)
+        masks = LocalMasks(grammars, SampleMasks(batch.buffers.masks, VOCAB_SIZE), (), 1)
         runner = CpuRunner(batch, NoGraph(), TextSampler(text_ids, self.spent), cache, ThreadChoice(1), masks)
         model_info = ModelInfo("idle", "0", MAX_MODEL_LEN, num_blocks * BLOCK_SIZE, VOCAB_SIZE)
         scheduler = Scheduler(limits)

@@ -185,7 +185,9 @@ class RecoveryCounts(Counts):
     """Steps that raised, and the requests that made them raise."""
 
     num_faults: int = counter("quire_faults", "Engine steps that raised an exception.")
-    num_culprits: int = counter("quire_requests_poisoned", "Requests found to make engine steps raise, and failed.")
+    num_culprits: int = counter(
+        "quire_requests_poisoned", "Culprits: requests that made engine steps raise, and failed."
+    )
 
 
 @dataclass(slots=True)

@@ -65,7 +65,7 @@ class ReasoningMarks:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What limits the tokens that a sequence may draw; at least a grammar or a budget is set.
+    """What limits the tokens that a sequence may sample; at least a grammar or a budget is set.
 
     `thinking_token_budget` is the number of tokens that a sequence may reason, marks not counted; it needs `reasoning`.
     """

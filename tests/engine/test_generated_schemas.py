@@ -23,7 +23,7 @@ MAX_TOKENS = 512
 
 
 def models() -> dict[str, Path | str]:
-    """The embedded model, and one with random weights, whose draws are nearly uniform."""
+    """The embedded model, and one with random weights, whose samples are nearly uniform."""
     return {"guide": "guide", "random": tiny("Mistral", sliding_window=8, max_position_embeddings=1024)}
 
 

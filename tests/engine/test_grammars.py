@@ -162,7 +162,7 @@ def test_the_end_of_the_grammar_ends_the_answer_and_its_token_is_counted():
 @pytest.mark.usefixtures("masks_everywhere")
 @pytest.mark.parametrize("settings", [{}, {"enforce_eager": True}], ids=str)
 def test_without_an_end_token_a_complete_draft_ends_the_answer(settings: dict[str, Any], tmp_path: Path):
-    """Behind the draft nothing is allowed that the model has, and what is drawn there is no failure."""
+    """Behind the draft nothing is allowed that the model has, and what is sampled there is no failure."""
     folder = damaged_copy(tiny("Mistral", sliding_window=8, eos_token_id=None), tmp_path / "model")
     config = json.loads((folder / "tokenizer_config.json").read_text())
     del config["eos_token"]
@@ -171,7 +171,7 @@ def test_without_an_end_token_a_complete_draft_ends_the_answer(settings: dict[st
     assert engine.model_info.eos_token_ids == ()
     made, run = Constrained(engine), Run(engine)
     run.add(made.request("one", PROMPT, {"choice": ["hello world"]}))
-    run.add(request(engine, "beams", PROMPT, use_beam_search=True, beam_width=2, max_tokens=30))  # drawn on the host
+    run.add(request(engine, "beams", PROMPT, use_beam_search=True, beam_width=2, max_tokens=30))  # sampled on the host
     run.finish()
     assert answers(run)["one", 0][1:] == ("hello world", "stop") and isinstance(run.end("beams"), Finished)
     stats = engine.stats()

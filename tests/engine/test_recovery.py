@@ -12,10 +12,10 @@ from app.engine.engine import Engine
 from app.engine.recovery import MAX_FAULTS, is_device_broken, is_out_of_memory
 from app.engine.schedule.step_plan import StepPlan
 from tests.checkpoints import tiny
+from tests.engine.culprits import Culprits
 from tests.engine.driving import Run, build, request
 from tests.engine.execute.faulty_runner import FaultyRunner
 from tests.engine.execute.injected_faults import InjectedFaults
-from tests.engine.poison import Poison
 
 NUM_REQUESTS = 8
 HOOKS = ("before_launch", "before_transfer", "before_sample", "before_result")
@@ -105,12 +105,12 @@ def test_no_request_loses_a_token_in_consecutive_faults(expected, caplog):
 def test_only_the_culprits_fail_and_other_requests_keep_their_tokens(culprits, position, expected, caplog):
     """Position 400 is limited to the middle of the output."""
     at = {prompt_of(number): min(position, len(prompt_of(number)) + 4) for number in culprits}
-    run = run_requests(Poison(at), num_kv_blocks=60)
+    run = run_requests(Culprits(at), num_kv_blocks=60)
     for number in range(NUM_REQUESTS):
         end = [event for event in run.of(str(number)) if not isinstance(event, TokenDelta)]
         if number in culprits:
             assert len(end) == 1 and isinstance(end[0], RequestFailed) and end[0].error.code == "engine_error"
-            assert "poison" not in end[0].error.message, "the cause is only in the log"
+            assert "culprit" not in end[0].error.message, "the cause is only in the log"
         else:
             assert end and all(isinstance(each, Finished) for each in end)
     good = {key: tokens for key, tokens in expected.items() if int(key[0]) not in culprits}
@@ -119,7 +119,7 @@ def test_only_the_culprits_fail_and_other_requests_keep_their_tokens(culprits, p
 
 
 def test_a_request_that_runs_alone_is_retried_once_and_then_fails(caplog):
-    built = engine(Poison({prompt_of(1): 0}))
+    built = engine(Culprits({prompt_of(1): 0}))
     run = Run(built)
     run.add(requests_of(built)[1])
     run.finish()
@@ -128,7 +128,7 @@ def test_a_request_that_runs_alone_is_retried_once_and_then_fails(caplog):
 
 
 def test_two_requests_that_only_fail_together_both_finish(expected, caplog):
-    faults = Poison({prompt_of(0): 6, prompt_of(3): 6}, together=True)
+    faults = Culprits({prompt_of(0): 6, prompt_of(3): 6}, together=True)
     run = run_requests(faults, num_kv_blocks=60)
     assert outputs(run) == expected and 1 < faults.num_raised < MAX_FAULTS
 
@@ -148,7 +148,7 @@ def test_a_paused_suspect_does_not_block_other_requests(expected, caplog):
 
 
 def test_an_abort_of_the_probe_ends_the_restriction(expected, caplog):
-    built = engine(Poison({prompt_of(0): 6}))
+    built = engine(Culprits({prompt_of(0): 6}))
     run = Run(built)
     run.add(*requests_of(built))
     while built.stats().recovery.num_faults < 3:
@@ -219,7 +219,7 @@ def test_an_engine_with_too_many_faults_gives_up(caplog):
 
 def test_culprits_do_not_count_towards_giving_up(caplog):
     """A hostile client must not be able to end the server with requests that make steps raise."""
-    faults = Poison({prompt_of(3): 0})
+    faults = Culprits({prompt_of(3): 0})
     built = engine(faults)
     for _ in range(2 * MAX_FAULTS):
         run = Run(built)

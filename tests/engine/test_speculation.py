@@ -21,10 +21,10 @@ from app.contract.events import Finished, RequestFailed, TokenDelta
 from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from tests.checkpoints import tiny
+from tests.engine.culprits import Culprits
 from tests.engine.driving import LogitRecorder, Run, build, generate, request
 from tests.engine.execute.faulty_runner import FaultyRunner
 from tests.engine.execute.injected_faults import InjectedFaults
-from tests.engine.poison import Poison
 from tests.quantized_models import QUANTIZED, quantized_model
 
 LogitsOfPrompts = dict[tuple[int, ...], dict[int, Tensor]]
@@ -250,12 +250,12 @@ def test_draft_tokens_are_not_counted_as_tokens_of_a_step():
     assert built.num_steps + counts.num_accepted_tokens == 200
 
 
-def test_a_poison_request_with_draft_tokens_fails_alone():
-    """A draft token reaches the poisoned position first, in a step that begins before it."""
+def test_a_culprit_with_draft_tokens_fails_alone():
+    """A draft token reaches the position that raises first, in a step that begins before it."""
     healthy = engine(0)
     expected = generate(healthy, [request(healthy, "good", prompt_of(20, 1), max_tokens=120)])["good"]
-    poison = Poison({tuple(prompt_of(20)): 100})
-    built = engine(16, faults=poison)
+    culprits = Culprits({tuple(prompt_of(20)): 100})
+    built = engine(16, faults=culprits)
     run = Run(built)
     run.add(
         request(built, "bad", prompt_of(20), max_tokens=200), request(built, "good", prompt_of(20, 1), max_tokens=120)

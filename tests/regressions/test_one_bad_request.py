@@ -12,15 +12,15 @@ from typing import Any
 
 from app.contract.events import Finished
 from tests.checkpoints import tiny
+from tests.engine.culprits import Culprits
 from tests.engine.driving import Run, build, request
-from tests.engine.poison import Poison
 from tests.regressions.running_server import RunningServer, run_server
 
 NUM_CHATS = 6
 NUM_TURNS = 5
 END_AT_ONCE = {"logit_bias": {"1": 100}}
 """EOS is sampled first: an output of no tokens."""
-POISONED = tuple(range(200, 220))
+CULPRIT = tuple(range(200, 220))
 EXTREMES: list[dict[str, Any]] = [
     {"temperature": 2.0, "top_k": 1},
     {"temperature": 1e-30},
@@ -67,14 +67,14 @@ async def test_an_empty_output_is_a_normal_output():
 async def test_a_request_that_breaks_every_step_fails_alone(caplog):
     """Over HTTP: other streams have the same tokens as without it, and the server keeps serving."""
     bodies = [{"prompt": list(range(10 + i, 40 + i)), "max_tokens": 24, "stream": True} for i in range(7)]
-    poison = Poison({POISONED: len(POISONED) + 5})
-    async with run_server(poison) as server:
+    culprits = Culprits({CULPRIT: len(CULPRIT) + 5})
+    async with run_server(culprits) as server:
         expected = [await server.streamed(**body) for body in bodies]
-        bad = server.complete(prompt=list(POISONED), max_tokens=24)
+        bad = server.complete(prompt=list(CULPRIT), max_tokens=24)
         answer, *found = await asyncio.gather(bad, *(server.streamed(**body) for body in bodies))
         assert (answer.status_code, answer.json()["error"]["code"]) == (500, "engine_error")
         assert [text_of(events) for events in found] == [text_of(events) for events in expected]
-        assert poison.num_raised > 1
+        assert culprits.num_raised > 1
         assert (await server.client.get("/readyz")).status_code == 200
         assert text_of(await server.streamed(**bodies[0])) == text_of(expected[0])
         assert await server.metric("quire_requests_poisoned_total") == 1

@@ -17,11 +17,11 @@ import httpx
 from app.client.client import connect
 from tests.api.serving import until
 from tests.checkpoints import tiny
-from tests.engine.poison import Poison
+from tests.engine.culprits import Culprits
 from tests.regressions.running_server import RunningServer, StepGate, cancel, completion, run_server
 from tests.server.processes import HANG_S, serving
 
-POISONED = tuple(range(200, 220))
+CULPRIT = tuple(range(200, 220))
 MESSAGES = [{"role": "user", "content": "the quick brown fox"}]
 EOS_FIRST = {"ignore_eos": False, "logit_bias": {"1": 100}}
 # By request id: the body of a completion, and the status and the reason in its log line.
@@ -35,8 +35,8 @@ CASES: dict[str, tuple[dict[str, Any], int, str]] = {
     "too-large": ({"max_tokens": 400}, 400, "kv_capacity_exceeded"),
     "never-started": ({"queue_timeout": 1e-9}, 504, "queue_timeout"),
     "too-late": ({"timeout": 1e-6}, 504, "deadline_exceeded"),
-    "failed": ({"prompt": list(POISONED)}, 500, "engine_error"),
-    "failed-stream": ({"prompt": list(POISONED), "stream": True}, 500, "engine_error"),
+    "failed": ({"prompt": list(CULPRIT)}, 500, "engine_error"),
+    "failed-stream": ({"prompt": list(CULPRIT), "stream": True}, 500, "engine_error"),
 }
 NUM_REJECTED = sum(1 for _, status, _ in CASES.values() if 400 <= status < 500)
 
@@ -55,7 +55,7 @@ async def num_ended(server: RunningServer) -> float:
 
 async def test_every_end_is_logged_once_with_its_reason_and_counted_once(caplog):
     gate = StepGate(10_000)
-    gate.before_sample = Poison({POISONED: 0}).before_sample
+    gate.before_sample = Culprits({CULPRIT: 0}).before_sample
     async with run_server(gate, num_kv_blocks=16) as server:
         statuses = await asyncio.gather(*(ask(server, name, **body) for name, (body, _, _) in CASES.items()))
         assert statuses == [status for _, status, _ in CASES.values()]

@@ -18,7 +18,7 @@ class Client:
 
     script: ClientScript
     group: SequenceGroup
-    is_poisoned: bool = False
+    is_culprit: bool = False
     is_ready: bool = True
     num_gained: int = 0
     num_gained_at_restart: int = -1

@@ -38,7 +38,7 @@ def _describe_client(client: Client) -> list[str]:
     line = (
         f"{client.id}: {group.status.value}{'' if group.ready else ', not ready'}"
         f"{', protected' if group.is_protected else ''}{', folded' if group.is_folded else ''}"
-        f"{', searching' if group.search else ''}{', poisoned' if client.is_poisoned else ''}; prompt "
+        f"{', searching' if group.search else ''}{', a culprit' if client.is_culprit else ''}; prompt "
         f"{len(client.script.request.prompt_token_ids)}, max_tokens {params.max_tokens}, key {group.sort_key}"
     )
     return [line, *map(_describe_sequence, group.open)]

@@ -333,14 +333,12 @@ def s11_one_end_each(client: Client) -> None:
         assert (len(answer) == params.max_tokens) == (reason == "length"), f"{client.id}: {reason}"
 
 
-def only_the_poisoned_fail(simulation: Simulation, culprit: Client | None) -> None:
-    """If only poisoned requests make steps raise, only they fail, and the engine never gives up."""
+def only_culprits_fail(simulation: Simulation, culprit: Client | None) -> None:
+    """If only culprits make steps raise, only they fail, and the engine never gives up."""
     faults = simulation.scenario.faults
     is_small = faults.max_tokens < simulation.scenario.limits.max_num_batched_tokens
     if not (faults.raises or faults.raises_late or faults.raises_at or is_small):
-        assert culprit is not None and culprit.is_poisoned, (
-            f"{culprit and culprit.id} failed instead of a poisoned request"
-        )
+        assert culprit is not None and culprit.is_culprit, f"{culprit and culprit.id} failed instead of a culprit"
 
 
 def next_deadline_is_known(simulation: Simulation) -> None:

@@ -16,7 +16,7 @@ class Faults:
 
     `raises`: the step raises when it is launched; `raises_late`: when its result is read. `is_slow`: it takes a
     hundred times as long. `jumps`: the clock jumps ahead by an hour. `interrupts`: a request is aborted, paused or
-    resumed between schedule and update. `forgets`: a cached block, or all of them, is evicted early. `is_poisoned`: per
+    resumed between schedule and update. `forgets`: a cached block, or all of them, is evicted early. `is_culprit`: per
     request, that every step with it raises. A step of more than `max_tokens` runs out of memory; the steps with the
     numbers `raises_at` raise.
     """
@@ -27,7 +27,7 @@ class Faults:
     jumps: float = 0.0
     interrupts: float = 0.0
     forgets: float = 0.0
-    is_poisoned: float = 0.0
+    is_culprit: float = 0.0
     max_tokens: int = 1_000_000
     raises_at: frozenset[int] = frozenset()
 
@@ -149,19 +149,19 @@ def make_mix(rng: Random, longest: int) -> Mix:
 
 
 def make_faults(rng: Random) -> Faults:
-    """No faults in half of the scenarios; only poisoned requests in some."""
+    """No faults in half of the scenarios; only culprits in some."""
     kind = rng.random()
     if kind < 0.5:
         return Faults(interrupts=rng.choice([0.0, 0.05]), forgets=rng.choice([0.0, 0.0, 0.1]))
     if kind < 0.6:
-        return Faults(is_poisoned=rng.choice([0.03, 0.2]))
+        return Faults(is_culprit=rng.choice([0.03, 0.2]))
     return Faults(
         raises=rng.choice([0.0, 0.01, 0.05]),
         raises_late=rng.choice([0.0, 0.0, 0.02]),
         is_slow=rng.choice([0.0, 0.01]),
         jumps=rng.choice([0.0, 0.002]),
         interrupts=rng.choice([0.0, 0.05, 0.3]),
-        is_poisoned=rng.choice([0.0, 0.05]),
+        is_culprit=rng.choice([0.0, 0.05]),
         max_tokens=rng.choice([1_000_000, 1_000_000, rng.randint(8, 48)]),
     )
 

@@ -154,7 +154,7 @@ class Simulation:
 
     def _launch(self, plan: StepPlan) -> None:
         faults = self._faults
-        if self._happens(faults.raises) or plan.step in faults.raises_at or self._is_poisoned(plan):
+        if self._happens(faults.raises) or plan.step in faults.raises_at or self._is_culprit(plan):
             self.model.fail(plan, StepFailed("raised"), is_late=self._happens(0.5))
         if plan.num_tokens > faults.max_tokens:
             self.model.fail(plan, MemoryError(), is_late=False)
@@ -221,12 +221,12 @@ class Simulation:
         client.ends = dict.fromkeys(range(params.n), "searched")
         self._close(client)
 
-    def _is_poisoned(self, plan: StepPlan) -> bool:
-        poisoned = [each for each in self.clients.values() if each.is_poisoned]
-        if not poisoned:
+    def _is_culprit(self, plan: StepPlan) -> bool:
+        found = [each for each in self.clients.values() if each.is_culprit]
+        if not found:
             return False
         ids = {one.sequence_id for one in (*plan.chunks, *plan.sampled)}
-        return any(one.id in ids for each in poisoned for one in each.group.open)
+        return any(one.id in ids for each in found for one in each.group.open)
 
     def _recover(self, plan: StepPlan, error: Exception) -> None:
         """Handle a failed step: all requests continue, except for the culprit once it is found."""
@@ -236,14 +236,14 @@ class Simulation:
         try:
             culprits = self.recovery.take_fault(groups, error, self.now)
         except EngineFailed:  # the process would exit here; the next one starts with a new `Recovery`
-            invariants.only_the_poisoned_fail(self, None)
+            invariants.only_culprits_fail(self, None)
             self.scheduler.restrict(None)
             self.recovery = Recovery(self.scheduler)
             self.counts["gave up"] += 1
             return
         for group in culprits:
             client = self.clients[group.request.id]
-            invariants.only_the_poisoned_fail(self, client)
+            invariants.only_culprits_fail(self, client)
             self.abort(client.id, "failed")
 
     def _forget(self) -> None:
@@ -273,8 +273,8 @@ class Simulation:
             self.counts["rejected"] += 1
             return None
         assert is_possible and request.params.num_sequences <= seats, f"{request.id} can never run"
-        is_poisoned = self._happens(self._faults.is_poisoned)
-        client = self.clients[request.id] = Client(script, group, is_poisoned, waiting_since=self.num_steps)
+        is_culprit = self._happens(self._faults.is_culprit)
+        client = self.clients[request.id] = Client(script, group, is_culprit, waiting_since=self.num_steps)
         if script.cancels_at is not None:
             self.at(self.now + script.cancels_at, partial(self.abort, request.id, "cancelled"))
         return client

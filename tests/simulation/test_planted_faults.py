@@ -196,7 +196,7 @@ def test_prompts_without_progress_are_detected(monkeypatch):
 
 def test_failing_a_wrong_request_is_detected(monkeypatch):
     monkeypatch.setattr(Recovery, "take_fault", lambda self, groups, error, now: groups[-1:])
-    assert_detected("failed instead of a poisoned request", faults=Faults(is_poisoned=0.2))
+    assert_detected("failed instead of a culprit", faults=Faults(is_culprit=0.2))
 
 
 def test_accepting_a_wrong_draft_token_is_detected(monkeypatch):

@@ -18,14 +18,14 @@ from app.engine.execute.masks import (
     NOT_COMPILED,
     NOTHING_LEFT,
     Accepted,
-    DrawMasks,
-    Draws,
     MaskBuffers,
+    RowSamples,
+    SampleMasks,
     clear_bit,
-    draws_of,
+    samples_of,
     set_bit,
 )
-from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, NOT_DRAWN, RowStart, StepPlan
+from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, NOT_SAMPLED, RowStart, StepPlan
 from app.text.grammar.cache import GrammarCache
 from app.text.grammar.compiled import CompiledGrammar
 from app.text.grammar.row_mask import Phase, RowMask
@@ -37,11 +37,11 @@ MAX_THREADS = 8
 
 
 class _Call(NamedTuple):
-    """Masks that the library writes: after a row's tokens and after each guess, from a draw on."""
+    """Masks that the library writes: after a row's tokens and after each draft, from a sample on."""
 
     row: RowMask
-    draw: int
-    guess: list[int]
+    sample: int
+    draft: list[int]
 
 
 class LocalMasks:
@@ -50,7 +50,7 @@ class LocalMasks:
     def __init__(
         self,
         grammars: GrammarCache,
-        masks: DrawMasks,
+        masks: SampleMasks,
         eos_token_ids: Collection[int],
         num_threads: int,
     ) -> None:
@@ -58,8 +58,8 @@ class LocalMasks:
         self._compiled: dict[int, CompiledGrammar] = {}  # what the matcher of a row is of
         self._grammars = grammars
         self._masks = masks
-        self._draws: list[Draws] = []  # of the rows with constraints, in the present step
-        self._undrafted: list[int] = []  # draws whose draft tokens have no masks
+        self._samples: list[RowSamples] = []  # of the rows with constraints, in the present step
+        self._undrafted: list[int] = []  # samples whose draft tokens have no masks
         self._calls: list[list[_Call]] = [[], []]  # a row may need two, one after the other
         self._num_threads = max(1, min(num_threads, MAX_THREADS))
         self._executor: LLExecutor | None = None
@@ -90,12 +90,12 @@ class LocalMasks:
 
     def fill(self, plan: StepPlan) -> bool:
         self._masks.clear()
-        self._draws, self._undrafted = [], []
+        self._samples, self._undrafted = [], []
         if not self.rows:
             return False
-        self._draws += draws_of(plan, self.rows)
-        for draws in self._draws:
-            self._fill_row(self.rows[draws.row], draws.first, draws.guess)
+        self._samples += samples_of(plan, self.rows)
+        for samples in self._samples:
+            self._fill_row(self.rows[samples.row], samples.first, samples.draft)
         self._compute_noted()
         self._settle_all()
         self._allow_open_marks()
@@ -103,18 +103,18 @@ class LocalMasks:
 
     @property
     def has_constraints(self) -> bool:
-        return bool(self._draws)
+        return bool(self._samples)
 
     def accept(self, token_ids: list[int]) -> Accepted:
         accepted = Accepted(token_ids, [False] * len(token_ids), {})
         for first in self._undrafted:
-            token_ids[first + 1] = NOT_DRAWN
-        for draws in self._draws:
-            self._accept_row(draws, accepted)
+            token_ids[first + 1] = NOT_SAMPLED
+        for samples in self._samples:
+            self._accept_row(samples, accepted)
         return accepted
 
-    def allowed(self, draw: int) -> Tensor | None:
-        return self._masks.allowed(draw)
+    def allowed(self, sample: int) -> Tensor | None:
+        return self._masks.allowed(sample)
 
     def wait(self) -> None:
         """Do nothing: all masks are there."""
@@ -137,15 +137,15 @@ class LocalMasks:
             self._compiled[row] = compiled
         return mask
 
-    def _again(self, row: int, draw: int | None) -> RowMask:
-        """Let a row begin again, and make its next mask for a `draw`."""
+    def _again(self, row: int, sample: int | None) -> RowMask:
+        """Let a row begin again, and make its next mask for a `sample`."""
         mask = self._begin(row, self.rows[row].constraint, self.rows[row].token_ids, is_again=True)
-        if draw is not None:
-            self._fill_row(mask, draw, [])
+        if sample is not None:
+            self._fill_row(mask, sample, [])
             self._compute_noted()
         return mask
 
-    def _settle(self, row: int, draw: int | None = None, *, is_new: bool = False) -> RowMask:
+    def _settle(self, row: int, sample: int | None = None, *, is_new: bool = False) -> RowMask:
         """Let a row begin again until it can go on or has failed. `is_new` says that it has just begun again."""
         mask = self.rows[row]
         while mask.matcher is not None and mask.failure is None:
@@ -154,58 +154,58 @@ class LocalMasks:
                 mask.failure = compiled.failure_of(mask.matcher, is_new=is_new)
             if mask.failure is not None or not compiled.is_spent:
                 break
-            mask, is_new = self._again(row, draw), True
+            mask, is_new = self._again(row, sample), True
         return mask
 
     def _settle_all(self) -> None:
         """Make those masks again that a spent lexer has spoilt, or an error behind draft tokens; note what fails."""
-        for draws in self._draws:
-            mask = self.rows[draws.row]
+        for samples in self._samples:
+            mask = self.rows[samples.row]
             if mask.is_broken:  # first, so that all those are found whose lexers are spent
-                self._compiled[draws.row].failure_of(_matcher(mask), is_new=False)
-        for index, draws in enumerate(self._draws):
-            mask = self.rows[draws.row]
-            is_new = bool(draws.guess) and mask.matcher is not None and mask.failure is None
-            is_new = is_new and (mask.is_broken or self._compiled[draws.row].is_spent)
+                self._compiled[samples.row].failure_of(_matcher(mask), is_new=False)
+        for index, samples in enumerate(self._samples):
+            mask = self.rows[samples.row]
+            is_new = bool(samples.draft) and mask.matcher is not None and mask.failure is None
+            is_new = is_new and (mask.is_broken or self._compiled[samples.row].is_spent)
             if is_new:  # what may only be behind its draft tokens must not end it
-                self._draws[index] = draws._replace(guess=[])
-                self._undrafted.append(draws.first)
-                self._again(draws.row, draws.first)
-            if self._settle(draws.row, draws.first, is_new=is_new).failure is not None:
-                self._masks.write(draws.first, None)
+                self._samples[index] = samples._replace(draft=[])
+                self._undrafted.append(samples.first)
+                self._again(samples.row, samples.first)
+            if self._settle(samples.row, samples.first, is_new=is_new).failure is not None:
+                self._masks.write(samples.first, None)
 
     # --- Steps ----------------------------------------------------------------------------------------------------
 
-    def _fill_row(self, row: RowMask, first: int, guess: list[int]) -> None:
-        """Write the masks of one row's draws, or note what the library is to write."""
+    def _fill_row(self, row: RowMask, first: int, draft: list[int]) -> None:
+        """Write the masks of one row's samples, or note what the library is to write."""
         if row.failure is not None:
             self._masks.write(first, None)
             return
         place, gate = row.place, row.gate
-        for index in range(len(guess) + 1):
-            draw = first + index
+        for index in range(len(draft) + 1):
+            sample = first + index
             if place.phase is Phase.THINKING:
                 if gate.must_close(place):
                     assert gate.marks is not None
-                    self._masks.write(draw, gate.marks.close_id)
+                    self._masks.write(sample, gate.marks.close_id)
                 elif row.matcher is not None:
-                    self._masks.words[draw] = self._unending
-                    self._masks.mark(draw)
+                    self._masks.words[sample] = self._unending
+                    self._masks.mark(sample)
             elif row.matcher is not None:
                 opens = place.phase is Phase.OUTSIDE and gate.marks is not None
-                if opens and index < len(guess) and gate.after(place, guess[index]).phase is Phase.THINKING:
-                    self._note(row, 0, draw, [])
+                if opens and index < len(draft) and gate.after(place, draft[index]).phase is Phase.THINKING:
+                    self._note(row, 0, sample, [])
                 else:
-                    self._note(row, 1, draw, guess[index:])
+                    self._note(row, 1, sample, draft[index:])
                     return
-            if index < len(guess):
-                place = gate.after(place, guess[index])
+            if index < len(draft):
+                place = gate.after(place, draft[index])
 
-    def _note(self, row: RowMask, call: int, draw: int, guess: list[int]) -> None:
-        """Note that the library is to write the masks from `draw` on: after the sequence's tokens, after each guess."""
-        count = _matcher(row).validate_tokens(guess) if guess else 0
-        self._calls[call].append(_Call(row, draw, guess[:count]))
-        for index in range(draw, draw + count + 1):
+    def _note(self, row: RowMask, call: int, sample: int, draft: list[int]) -> None:
+        """Note that the library is to write masks from `sample` on: after the row's tokens, after each draft token."""
+        count = _matcher(row).validate_tokens(draft) if draft else 0
+        self._calls[call].append(_Call(row, sample, draft[:count]))
+        for index in range(sample, sample + count + 1):
             self._masks.mark(index)
 
     def _compute_noted(self) -> None:
@@ -221,46 +221,46 @@ class LocalMasks:
         words = self._masks.words
         executor = self._executor = self._executor or llguidance.LLExecutor(self._num_threads)
         address, size, num_rows = words.ctypes.data, words.shape[1] * 4, len(words)
-        if plain := [(_matcher(row), draw) for row, draw, guess in calls if not guess]:
+        if plain := [(_matcher(row), sample) for row, sample, draft in calls if not draft]:
             executor.unsafe_compute_mask_ptr(plain, address, size, num_rows)
-        if drafts := [(_matcher(row), draw, guess) for row, draw, guess in calls if guess]:
+        if drafts := [(_matcher(row), sample, draft) for row, sample, draft in calls if draft]:
             executor.unsafe_compute_mask_ptr_with_draft_token(drafts, address, size, num_rows)
-        for row, draw, guess in calls:
+        for row, sample, draft in calls:
             end = row.end
-            row.limit(memoryview(words[draw]), end)
-            for index, token_id in enumerate(guess, draw + 1):
+            row.limit(memoryview(words[sample]), end)
+            for index, token_id in enumerate(draft, sample + 1):
                 end = row.behind(end, token_id)
                 row.limit(memoryview(words[index]), end)
 
     def _allow_open_marks(self) -> None:
         """Allow the mark that begins reasoning where it may come before the grammar."""
-        for draws in self._draws:
-            row = self.rows[draws.row]
+        for samples in self._samples:
+            row = self.rows[samples.row]
             if row.matcher is None or row.failure is not None:
                 continue
             if row.place.phase is Phase.OUTSIDE and row.gate.marks is not None:
-                set_bit(self._masks.words[draws.first], row.gate.marks.open_id)
+                set_bit(self._masks.words[samples.first], row.gate.marks.open_id)
 
-    def _accept_row(self, draws: Draws, accepted: Accepted) -> None:
-        row, token_ids, guess = self.rows[draws.row], accepted.token_ids, draws.guess
-        for index in range(len(guess) + 1):
-            draw = draws.first + index
-            token_id = token_ids[draw]
+    def _accept_row(self, samples: RowSamples, accepted: Accepted) -> None:
+        row, token_ids, draft = self.rows[samples.row], accepted.token_ids, samples.draft
+        for index in range(len(draft) + 1):
+            sample = samples.first + index
+            token_id = token_ids[sample]
             if token_id == NO_TOKEN:
                 return  # no logit was a number, whatever the grammar
             if token_id < 0 and row.failure is None:
                 row.failure = NOTHING_LEFT
             if row.failure is None:
                 row.take(token_id)
-                row = self._settle(draws.row)
+                row = self._settle(samples.row)
             if row.failure is not None:
-                token_ids[draw] = NO_ALLOWED_TOKEN
-                accepted.failures[draws.sequence_id] = row.failure
+                token_ids[sample] = NO_ALLOWED_TOKEN
+                accepted.failures[samples.sequence_id] = row.failure
                 return
             if row.is_complete:
-                accepted.ends[draw] = True
+                accepted.ends[sample] = True
                 return
-            if index < len(guess) and token_id != guess[index]:
+            if index < len(draft) and token_id != draft[index]:
                 return
 
 

@@ -1,10 +1,11 @@
-"""The tokens that each draw of a step may be, where grammars or reasoning budgets limit them.
+"""The tokens that each sample of a step may be, where grammars or reasoning budgets limit them.
 
-A mask is an input of a draw, made from the plan before the step is computed. The draws of a sequence with draft tokens
-stand together: after its last token, then after each draft token. A draw behind one whose mask forbids the draft token
-gets no mask, because the draw before it cannot equal its draft token, so nothing behind counts. After the step the
-drawn tokens are taken while they equal the draft, and one more: what the scheduler accepts, so nothing is ever taken
-back. Where the masks behind draft tokens are not there in time the draws behind the first one are `NOT_DRAWN`.
+A mask is an input of a sample, made from the plan before the step is computed. The samples of a sequence with draft
+tokens stand together: after its last token, then after each draft token. A sample behind one whose mask forbids the
+draft token gets no mask, because the sample before it cannot equal its draft token, so nothing behind counts. After the
+step the sampled tokens are taken while they equal the draft, and one more: what the scheduler accepts, so nothing is
+ever taken back. Where the masks behind draft tokens are not there in time the samples behind the first one are
+`NOT_SAMPLED`.
 
 `LocalMasks` makes them in this process, `WorkerMasks` in another one, for grammars of clients.
 """
@@ -36,18 +37,18 @@ class Zeros(Protocol):
 
 
 class MaskBuffers(NamedTuple):
-    """The masks of a step in host memory, as int32: `rows_R` is 1 + the row of `masks_RW` of each draw, 0 for none."""
+    """The masks of a step in host memory, int32: `rows_R` is 1 + the row of `masks_RW` of each sample, 0 for none."""
 
     masks_RW: Tensor
     rows_R: Tensor
     flat: Tensor  # the memory of `masks_RW`, and one word behind it, because kernels read two at a time
 
     @classmethod
-    def allocate(cls, max_draws: int, vocab_size: int, zeros: Zeros = torch.zeros) -> MaskBuffers:
-        """Return the buffers of steps of up to `max_draws` draws; no draw has a mask."""
+    def allocate(cls, max_samples: int, vocab_size: int, zeros: Zeros = torch.zeros) -> MaskBuffers:
+        """Return the buffers of steps of up to `max_samples` samples; no sample has a mask."""
         num_words = mask_words(vocab_size)
-        flat = zeros(max_draws * num_words + 1, dtype=torch.int32)
-        return cls(flat[:-1].view(max_draws, num_words), zeros(max_draws, dtype=torch.int32), flat)
+        flat = zeros(max_samples * num_words + 1, dtype=torch.int32)
+        return cls(flat[:-1].view(max_samples, num_words), zeros(max_samples, dtype=torch.int32), flat)
 
     @property
     def num_bytes(self) -> int:
@@ -56,10 +57,10 @@ class MaskBuffers(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """The draws of a step after its constraints have seen them; those that are not valid are as they were drawn.
+    """The samples of a step after its constraints have seen them; those that are not valid are as they were sampled.
 
-    `ends` says of each draw whether the answer ends with its token; `failures` has the reasons, by sequence id, why
-    sequences cannot go on; their draws are `NO_ALLOWED_TOKEN`.
+    `ends` says of each sample whether the answer ends with its token; `failures` has the reasons, by sequence id, why
+    sequences cannot go on; their samples are `NO_ALLOWED_TOKEN`.
     """
 
     token_ids: list[int]
@@ -67,21 +68,21 @@ class Accepted(NamedTuple):
     failures: dict[int, str]
 
 
-class Draws(NamedTuple):
-    """The draws of one state row, from `first` on: one, and one after each draft token of `guess`."""
+class RowSamples(NamedTuple):
+    """The samples of one state row, from `first` on: one, and one after each draft token of `draft`."""
 
     row: int
     sequence_id: int
     first: int
-    guess: list[int]
+    draft: list[int]
 
 
-class DrawMasks:
-    """The masks of the draws of the present step, in the buffers that the sampler reads. Engine thread only.
+class SampleMasks:
+    """The masks of the samples of the present step, in the buffers that the sampler reads. Engine thread only.
 
     Attributes:
-        words: the masks, a row for each draw.
-        has_any: whether some draw has one.
+        words: the masks, a row for each sample.
+        has_any: whether some sample has one.
     """
 
     def __init__(self, buffers: MaskBuffers, vocab_size: int) -> None:
@@ -92,26 +93,26 @@ class DrawMasks:
         self._vocab_size = vocab_size
 
     def clear(self) -> None:
-        """Let every draw be any token."""
+        """Let every sample be any token."""
         if self.has_any:
             self._rows[:] = 0
             self.has_any = False
 
-    def write(self, draw: int, token_id: int | None) -> None:
-        """Let a draw be one token, or none."""
-        self.words[draw] = 0
+    def write(self, sample: int, token_id: int | None) -> None:
+        """Let a sample be one token, or none."""
+        self.words[sample] = 0
         if token_id is not None:
-            set_bit(self.words[draw], token_id)
-        self.mark(draw)
+            set_bit(self.words[sample], token_id)
+        self.mark(sample)
 
-    def mark(self, draw: int) -> None:
-        """Note that the mask of a draw is written."""
-        self._rows[draw] = 1 + draw
+    def mark(self, sample: int) -> None:
+        """Note that the mask of a sample is written."""
+        self._rows[sample] = 1 + sample
         self.has_any = True
 
-    def allowed(self, draw: int) -> Tensor | None:
-        """Return which tokens a draw may be, as booleans [V]; None if every one."""
-        row = int(self._rows[draw])
+    def allowed(self, sample: int) -> Tensor | None:
+        """Return which tokens a sample may be, as booleans [V]; None if every one."""
+        row = int(self._rows[sample])
         if row == 0:
             return None
         bits = np.unpackbits(self.words[row - 1].view(np.uint8), bitorder="little")[: self._vocab_size]
@@ -130,7 +131,7 @@ class Masks(ForcedTokens, Protocol):
 
     @property
     def has_constraints(self) -> bool:
-        """Whether some draw of the present step belongs to a sequence with a constraint."""
+        """Whether some sample of the present step belongs to a sequence with a constraint."""
 
     def start(self, start: RowStart) -> None:
         """Begin the constraint of a sequence that takes a row, if it has one; it has taken its tokens so far."""
@@ -139,13 +140,13 @@ class Masks(ForcedTokens, Protocol):
         """Drop the constraint of a row."""
 
     def fill(self, plan: StepPlan) -> bool:
-        """Write the masks of a step's draws; return whether there are any."""
+        """Write the masks of a step's samples; return whether there are any."""
 
     def accept(self, token_ids: list[int]) -> Accepted:
         """Let the constraints of a step that was computed take their tokens."""
 
-    def allowed(self, draw: int) -> Tensor | None:
-        """Return which tokens a draw of the present step may be, as booleans [V]; None if every one."""
+    def allowed(self, sample: int) -> Tensor | None:
+        """Return which tokens a sample of the present step may be, as booleans [V]; None if every one."""
 
     def wait(self) -> None:
         """Wait a little for masks, if there are sequences that sit steps out for theirs."""
@@ -154,8 +155,8 @@ class Masks(ForcedTokens, Protocol):
         """Return the ids and numbers of tokens of sequences whose answers are complete, which is known only now."""
 
 
-def draws_of(plan: StepPlan, rows: Container[int]) -> Iterator[Draws]:
-    """Yield the draws of those of a plan's sequences whose rows are in `rows`."""
+def samples_of(plan: StepPlan, rows: Container[int]) -> Iterator[RowSamples]:
+    """Yield the samples of those of a plan's sequences whose rows are in `rows`."""
     sampled, logit_rows, ids = plan.sampled, plan.logit_rows, plan.chunks.token_ids
     index, count = 0, len(sampled)
     while index < count:
@@ -164,7 +165,7 @@ def draws_of(plan: StepPlan, rows: Container[int]) -> Iterator[Draws]:
         while end < count and sampled[end][0] == row:
             end += 1
         if row in rows:
-            yield Draws(row, sequence_id, index, [ids[logit_rows[draw]] for draw in range(index + 1, end)])
+            yield RowSamples(row, sequence_id, index, [ids[logit_rows[sample]] for sample in range(index + 1, end)])
         index = end
 
 

@@ -18,11 +18,11 @@ from collections.abc import Collection, Sequence
 from torch import Tensor
 
 from app.engine.execute.local_masks import MAX_THREADS, LocalMasks
-from app.engine.execute.masks import NOTHING_LEFT, Accepted, DrawMasks, Draws, MaskBuffers, Masks, draws_of
+from app.engine.execute.masks import NOTHING_LEFT, Accepted, MaskBuffers, Masks, RowSamples, SampleMasks, samples_of
 from app.engine.execute.remote_sequence import RemoteSequence
 from app.engine.execute.remote_sequences import RemoteSequences
 from app.engine.schedule.row_sampling import RowSampling
-from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, NOT_DRAWN, RowStart, StepPlan
+from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, NOT_SAMPLED, RowStart, StepPlan
 from app.runtime.clock import Clock, monotonic
 from app.text.grammar.cache import GrammarCache
 from app.text.grammar.children.mask_messages import MAX_AHEAD, Setup
@@ -50,7 +50,7 @@ def make_masks(
     num_rows: int,
 ) -> Masks:
     """Return the masks of a runner with `num_rows` rows: made by another process for grammars of clients."""
-    masks = DrawMasks(buffers, vocab_size)
+    masks = SampleMasks(buffers, vocab_size)
     local = LocalMasks(grammars, masks, eos_token_ids, num_threads)
     if not grammars.is_served:
         return local
@@ -75,7 +75,7 @@ class WorkerMasks:
         self,
         workers: MaskWorkers,
         local: LocalMasks,
-        masks: DrawMasks,
+        masks: SampleMasks,
         grammars: GrammarCache,
         num_sequences: int,
         clock: Clock = monotonic,
@@ -85,7 +85,7 @@ class WorkerMasks:
         self._clock = clock
         self._remote = RemoteSequences(workers, grammars, num_sequences, clock)
         self._rows: dict[int, RemoteSequence] = {}
-        self._draws: list[tuple[Draws, RemoteSequence]] = []
+        self._samples: list[tuple[RowSamples, RemoteSequence]] = []
         self._taking: list[RemoteSequence] = []  # in the last step
         self._taking_until = 0.0
         self._ahead_of: dict[int, RemoteSequence] = {}  # by row: what has the regions for masks behind forced tokens
@@ -172,15 +172,15 @@ class WorkerMasks:
 
     @property
     def has_constraints(self) -> bool:
-        return bool(self._draws) or self._local.has_constraints
+        return bool(self._samples) or self._local.has_constraints
 
     def fill(self, plan: StepPlan) -> bool:
         self._local.fill(plan)
-        self._draws, self._may_draft = [], not plan.num_prompt_tokens
+        self._samples, self._may_draft = [], not plan.num_prompt_tokens
         if not self._rows:
             return self._masks.has_any
-        self._draws = [(draws, self._rows[draws.row]) for draws in draws_of(plan, self._rows)]
-        sequences = [sequence for _, sequence in self._draws]
+        self._samples = [(samples, self._rows[samples.row]) for samples in samples_of(plan, self._rows)]
+        sequences = [sequence for _, sequence in self._samples]
         self._remote.wait_for_masks(sequences)
         self._make_drafts()
         self._copy()
@@ -189,29 +189,29 @@ class WorkerMasks:
     def accept(self, token_ids: list[int]) -> Accepted:
         accepted = self._local.accept(token_ids)
         taking: list[tuple[RemoteSequence, tuple[int, ...]]] = []
-        for draws, sequence in self._draws:
-            tokens = tuple(token_id for token_id in _drawn(draws, sequence, token_ids) if token_id >= 0)
+        for samples, sequence in self._samples:
+            tokens = tuple(token_id for token_id in _sampled(samples, sequence, token_ids) if token_id >= 0)
             if tokens and sequence.failure is None:
-                sequence.ahead_region = self._ahead_region(draws.row, sequence) if self._may_draft else -1
+                sequence.ahead_region = self._ahead_region(samples.row, sequence) if self._may_draft else -1
                 taking.append((sequence, tokens))
         self._taking, self._taking_until = [sequence for sequence, _ in taking], self._clock() + WAIT_S
         self._remote.take(taking)
         # Of those that end here whatever their grammar says, it must be known why.
         self._remote.wait_for_answers([one for one, tokens in taking if _is_last(one, tokens)], self._taking_until)
-        for draws, sequence in self._draws:
-            self._conclude(draws, sequence, accepted)
+        for samples, sequence in self._samples:
+            self._conclude(samples, sequence, accepted)
         return accepted
 
-    def allowed(self, draw: int) -> Tensor | None:
-        return self._masks.allowed(draw)
+    def allowed(self, sample: int) -> Tensor | None:
+        return self._masks.allowed(sample)
 
     def _make_drafts(self) -> None:
         """Have the masks behind draft tokens made."""
         first = self._first_draft_region + 1
         drafting = [
-            (sequence, first + draws.first, tuple(draws.guess))
-            for draws, sequence in self._draws
-            if draws.guess and sequence.failure is None and not sequence.use_ahead(draws.guess)
+            (sequence, first + samples.first, tuple(samples.draft))
+            for samples, sequence in self._samples
+            if samples.draft and sequence.failure is None and not sequence.use_ahead(samples.draft)
         ]
         self._remote.draft(drafting, self._clock() + DRAFT_WAIT_S)
 
@@ -224,56 +224,56 @@ class WorkerMasks:
         return self._first_ahead_region + MAX_AHEAD * (row - 1)
 
     def _copy(self) -> None:
-        """Copy the masks of the draws from the shared memory."""
+        """Copy the masks of the samples from the shared memory."""
         targets: list[int] = []
         regions: list[int] = []
-        for draws, sequence in self._draws:
+        for samples, sequence in self._samples:
             if sequence.failure is not None:
-                self._masks.write(draws.first, None)
+                self._masks.write(samples.first, None)
                 continue
-            count = sequence.drafted.count if draws.guess and sequence.drafted is not None else 0
-            targets += range(draws.first, draws.first + 1 + count)
+            count = sequence.drafted.count if samples.draft and sequence.drafted is not None else 0
+            targets += range(samples.first, samples.first + 1 + count)
             regions += [sequence.region, *range(sequence.draft_region, sequence.draft_region + count)]
         if targets:
             self._masks.words[targets] = self._remote.masks()[regions]
-            for draw in targets:
-                self._masks.mark(draw)
+            for sample in targets:
+                self._masks.mark(sample)
 
-    def _conclude(self, draws: Draws, sequence: RemoteSequence, accepted: Accepted) -> None:
+    def _conclude(self, samples: RowSamples, sequence: RemoteSequence, accepted: Accepted) -> None:
         """Note how a sequence goes on, as far as it is known; a failure behind its tokens is for the next step."""
-        drawn = _drawn(draws, sequence, accepted.token_ids)
-        last = draws.first + len(drawn) - 1
-        if drawn[-1] == NO_ALLOWED_TOKEN:
+        sampled = _sampled(samples, sequence, accepted.token_ids)
+        last = samples.first + len(sampled) - 1
+        if sampled[-1] == NO_ALLOWED_TOKEN:
             sequence.failure = sequence.failure or NOTHING_LEFT
             accepted.failures[sequence.id] = sequence.failure
-        elif _is_complete(draws, sequence, drawn) or sequence.number in self._remote.complete:
+        elif _is_complete(samples, sequence, sampled) or sequence.number in self._remote.complete:
             self._remote.complete.pop(sequence.number, None)
             accepted.ends[last] = True
-        elif draws.guess and sequence.drafted is None:
-            accepted.token_ids[last + 1] = NOT_DRAWN
+        elif samples.draft and sequence.drafted is None:
+            accepted.token_ids[last + 1] = NOT_SAMPLED
 
 
-def _drawn(draws: Draws, sequence: RemoteSequence, token_ids: Sequence[int]) -> list[int]:
-    """Return what was drawn for a sequence while it equals the draft, and the next one, which may be no token.
+def _sampled(samples: RowSamples, sequence: RemoteSequence, token_ids: Sequence[int]) -> list[int]:
+    """Return what was sampled for a sequence while it equals the draft, and the next one, which may be no token.
 
-    Nothing counts that was drawn without the masks behind draft tokens, nor what is behind the end of the answer.
+    Nothing counts that was sampled without the masks behind draft tokens, nor what is behind the end of the answer.
     """
-    if not draws.guess or sequence.drafted is None:
-        return [token_ids[draws.first]]
+    if not samples.draft or sequence.drafted is None:
+        return [token_ids[samples.first]]
     found: list[int] = []
-    for index, guess in enumerate([*draws.guess, NO_TOKEN], draws.first):
+    for index, draft in enumerate([*samples.draft, NO_TOKEN], samples.first):
         found.append(token_ids[index])
-        if token_ids[index] != guess or _is_complete(draws, sequence, found):
+        if token_ids[index] != draft or _is_complete(samples, sequence, found):
             break
     return found
 
 
-def _is_complete(draws: Draws, sequence: RemoteSequence, drawn: Sequence[int]) -> bool:
-    """Return whether what was drawn is known to be the end of the answer: all of it equals the draft."""
+def _is_complete(samples: RowSamples, sequence: RemoteSequence, sampled: Sequence[int]) -> bool:
+    """Return whether what was sampled is known to be the end of the answer: all of it equals the draft."""
     drafted = sequence.drafted
-    if not draws.guess or drafted is None or not drafted.is_complete or len(drawn) <= drafted.count:
+    if not samples.draft or drafted is None or not drafted.is_complete or len(sampled) <= drafted.count:
         return False
-    return list(drawn) == draws.guess[: drafted.count + 1]
+    return list(sampled) == samples.draft[: drafted.count + 1]
 
 
 def _is_last(sequence: RemoteSequence, tokens: Sequence[int]) -> bool:

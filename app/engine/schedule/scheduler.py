@@ -320,8 +320,8 @@ class Scheduler:
 
     def groups_without_token(self, result: StepResult) -> list[SequenceGroup]:
         """Return the open groups with a sequence for which the oldest step in flight has sampled no token."""
-        drawn = valid_samples(self._oldest_in_flight(result.step).builder, result.samples)
-        failed = [one.group for one, samples in drawn if samples[-1].token_id < 0 and not one.is_finished]
+        sampled = valid_samples(self._oldest_in_flight(result.step).builder, result.samples)
+        failed = [one.group for one, samples in sampled if samples[-1].token_id < 0 and not one.is_finished]
         return list(dict.fromkeys(failed))
 
     def is_in_flight(self, plan: StepPlan) -> bool:

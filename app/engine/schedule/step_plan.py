@@ -177,7 +177,7 @@ NO_TOKEN = -1
 """Sampled where no logit of a row is a number: after NaN, nothing that the model says means anything."""
 NO_ALLOWED_TOKEN = -2
 """Sampled where no token that a grammar allows has a finite logit."""
-NOT_DRAWN = -3
+NOT_SAMPLED = -3
 """In place of the sample after a draft token where it is not known what the grammar allows: it counts no more."""
 
 

@@ -41,7 +41,7 @@ CHANGES_LOGITS = 1  # biases, penalties or a minimum length change the logits
 PENALIZES = 2  # penalties: what has been in prompt and answer is counted
 FILTERS = 4  # top-k, top-p or min-p
 LOGPROBS = 8  # log-probabilities are wanted
-MASKS = 16  # draws may have masks; the row has CHANGES_LOGITS too
+MASKS = 16  # samples may have masks; the row has CHANGES_LOGITS too
 
 # Sampled from a row of logits without any number. The row goes on with token 0, which is sent to no client.
 NO_TOKEN = -1

@@ -1,4 +1,4 @@
-"""What one sequence may draw next: its place in its grammar, and in its reasoning.
+"""What one sequence may sample next: its place in its grammar, and in its reasoning.
 
     OUTSIDE ──open mark──▶ THINKING ──close mark──▶ ANSWERING        any other token: OUTSIDE ──▶ ANSWERING
 

@@ -108,7 +108,7 @@ class _OurTokenizer:
 
         Joined, their bytes are those of the text: neither with a space before them, as sentencepiece models begin, nor
         with a special token where the text spells one. Behind the beginning of a long text the library may add tokens
-        of a character that is not complete: what it calls forced is a guess then, but every mask is right.
+        of a character that is not complete: what it calls forced is uncertain then, but every mask is right.
         """
         given = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
         length = MAX_FORCED_CHARS

@@ -10,7 +10,7 @@ import msgspec
 from app.contract.grammar import Constraint, Grammar, GrammarKind
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.local_masks import LocalMasks
-from app.engine.execute.masks import Accepted, DrawMasks, MaskBuffers
+from app.engine.execute.masks import Accepted, MaskBuffers, SampleMasks
 from app.engine.execute.worker_masks import WorkerMasks
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan
@@ -21,7 +21,7 @@ from app.text.grammar.children.mask_workers import MaskWorkers
 from app.text.grammar.vocabulary import mask_words
 from tests.text.grammar.children.scripted_process import ScriptedChildren, ScriptedProcess
 
-VOCAB, NUM_DRAWS = 64, 8
+VOCAB, NUM_SAMPLES = 64, 8
 WORDS = mask_words(VOCAB)
 Play = Callable[[ScriptedProcess, Turn], None]
 
@@ -38,11 +38,11 @@ class Setting:
         self.ended: list[tuple[int, int]] = []
         self.children = ScriptedChildren(*plays)
         self.cache = GrammarCache(is_served=True)
-        setup = Setup(1, WORDS, num_sequences + NUM_DRAWS + MAX_AHEAD * num_sequences, ())
+        setup = Setup(1, WORDS, num_sequences + NUM_SAMPLES + MAX_AHEAD * num_sequences, ())
         self.workers = MaskWorkers(lambda: cast(ForkClient, self.children), setup)
-        draws = DrawMasks(MaskBuffers.allocate(NUM_DRAWS, VOCAB), VOCAB)
-        local = LocalMasks(self.cache, draws, (), 1)
-        self.masks = WorkerMasks(self.workers, local, draws, self.cache, num_sequences, lambda: self.now)
+        samples = SampleMasks(MaskBuffers.allocate(NUM_SAMPLES, VOCAB), VOCAB)
+        local = LocalMasks(self.cache, samples, (), 1)
+        self.masks = WorkerMasks(self.workers, local, samples, self.cache, num_sequences, lambda: self.now)
 
     @property
     def process(self) -> ScriptedProcess:
@@ -64,11 +64,11 @@ class Setting:
         sampling = RowSampling.of(SamplingParams(), wanted, account or f"account {number}")
         self.masks.start(RowStart(row, number, 0, sampling, (5,), output))
 
-    def fill(self, *rows: int, guesses: dict[int, list[int]] | None = None) -> None:
+    def fill(self, *rows: int, drafts: dict[int, list[int]] | None = None) -> None:
         """Make the masks of a step over rows, whose sequences have the rows' ids."""
-        guesses = guesses or {}
-        chunks = [Chunk(row, row, 0, (9, *guesses.get(row, ()))) for row in rows]
-        sampled = [SampleRow(row, row) for row in rows for _ in range(1 + len(guesses.get(row, ())))]
+        drafts = drafts or {}
+        chunks = [Chunk(row, row, 0, (9, *drafts.get(row, ()))) for row in rows]
+        sampled = [SampleRow(row, row) for row in rows for _ in range(1 + len(drafts.get(row, ())))]
         self.masks.fill(StepPlan(1, Chunks.of(chunks), tuple(range(len(sampled))), tuple(sampled)))
 
     def fill_ids(self, *sequences: tuple[int, int], num_prompt_tokens: int = 0) -> None:
@@ -79,7 +79,7 @@ class Setting:
         self.masks.fill(StepPlan(1, Chunks.of(chunks), counts, sampled, num_prompt_tokens=num_prompt_tokens))
 
     def step(self, *rows: int, token: int = 3) -> Accepted:
-        """Compute a step in which each row draws the same token."""
+        """Compute a step in which each row samples the same token."""
         self.fill(*rows)
         return self.accept([token] * len(rows))
 

@@ -7,13 +7,13 @@ import pytest
 
 from app.engine.execute.masks import NOTHING_LEFT
 from app.engine.schedule.speculation.forced_tokens import MAX_FORCED
-from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, NOT_DRAWN
+from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, NOT_SAMPLED
 from app.text.grammar.children.mask_messages import MAX_AHEAD, Drafted, Ready, Took, Turn
-from tests.engine.execute.mask_setting import NUM_DRAWS, silent
+from tests.engine.execute.mask_setting import NUM_SAMPLES, silent
 from tests.text.grammar.children.scripted_process import ScriptedProcess
 
 
-def test_drawn_tokens_behind_the_end_do_not_count(make):
+def test_sampled_tokens_behind_the_end_do_not_count(make):
     def complete(process: ScriptedProcess, turn: Turn) -> None:
         if turn.takes:
             process.reply(took=(Took(turn.takes[0].sequence_id, 2, True, None),))
@@ -22,13 +22,13 @@ def test_drawn_tokens_behind_the_end_do_not_count(make):
 
     setting = make(complete)
     setting.start(1)
-    setting.fill(1, guesses={1: [3, 4]})
+    setting.fill(1, drafts={1: [3, 4]})
     setting.accept([3, 4, 5])
     assert setting.ended == [(1, 2)] and setting.late() == set()
 
 
 @pytest.mark.parametrize(
-    ("drawn", "failure", "taken"),
+    ("sampled", "failure", "taken"),
     [
         ([3, 4, NO_ALLOWED_TOKEN], NOTHING_LEFT, [3, 4]),
         ([3, NO_ALLOWED_TOKEN, 5], NOTHING_LEFT, [3]),
@@ -38,16 +38,16 @@ def test_drawn_tokens_behind_the_end_do_not_count(make):
         ([NO_TOKEN, NO_TOKEN, NO_TOKEN], None, []),
     ],
 )
-def test_draws_count_while_they_equal_the_draft(make, drawn: list[int], failure: str | None, taken: list[int]):
+def test_samples_count_while_they_equal_the_draft(make, sampled: list[int], failure: str | None, taken: list[int]):
     setting = make()
     setting.start(1)
-    setting.fill(1, guesses={1: [3, 4]})
-    accepted = setting.accept(list(drawn))
-    assert accepted.token_ids == drawn and accepted.failures.get(1) == failure
+    setting.fill(1, drafts={1: [3, 4]})
+    accepted = setting.accept(list(sampled))
+    assert accepted.token_ids == sampled and accepted.failures.get(1) == failure
     assert setting.masks._remote._sequences[1].tokens == taken
 
 
-def test_draws_without_the_masks_behind_draft_tokens_do_not_count(make):
+def test_samples_without_the_masks_behind_draft_tokens_do_not_count(make):
     """They come later, into the same memory, so until then there are no others."""
     setting = make()
     setting.start(1)
@@ -55,15 +55,15 @@ def test_draws_without_the_masks_behind_draft_tokens_do_not_count(make):
     setting.fill(1, 2)
     setting.process._play = silent(setting, "drafts")
     for tokens in ([], [3]):
-        setting.fill(1, guesses={1: [3, 4]})
-        assert setting.accept([3, 4, 5]) == ([3, NOT_DRAWN, 5], [False] * 3, {})
+        setting.fill(1, drafts={1: [3, 4]})
+        assert setting.accept([3, 4, 5]) == ([3, NOT_SAMPLED, 5], [False] * 3, {})
         setting.masks._remote.receive(lambda: not setting.masks._remote.late)
         assert setting.masks._remote._sequences[1].tokens == [*tokens, 3]
     assert sum(len(turn.drafts) for turn in setting.process.turns) == 1
     setting.process.reply(drafted=(Drafted(setting.number(1), 2),))
     setting.masks._remote.read(0.0)
     setting.process._play = None
-    setting.fill(1, guesses={1: [3, 4]})
+    setting.fill(1, drafts={1: [3, 4]})
     assert setting.accept([3, 4, 5]).token_ids == [3, 4, 5]
 
 
@@ -80,12 +80,12 @@ def test_an_answer_ends_with_the_draft_token_that_completes_it(make):
             process.reply(drafted=(Drafted(turn.drafts[0].sequence_id, 1, True),))
 
     setting.process._play = play
-    setting.fill(1, guesses={1: [3, 4, 5]})
+    setting.fill(1, drafts={1: [3, 4, 5]})
     assert setting.accept([3, 4, 5, 6]) == ([3, 4, 5, 6], [False, True, False, False], {})
     setting.masks.release(1)
     setting.masks.end(1)
     setting.start(1)
-    setting.fill(1, guesses={1: [3, 4, 5]})
+    setting.fill(1, drafts={1: [3, 4, 5]})
     assert setting.accept([3, 9, 5, 6]).ends == [False] * 4
 
 
@@ -107,16 +107,16 @@ def test_masks_behind_forced_tokens_are_there_before_they_are_draft_tokens(make)
     setting.step(1, 2)
     assert setting.late() == set() and list(setting.masks.forced(1)) == [3, 4]
     ahead = [take.ahead for turn in setting.process.turns for take in turn.takes]
-    assert ahead[1] - ahead[0] == MAX_AHEAD and ahead[0] == 16 + NUM_DRAWS
+    assert ahead[1] - ahead[0] == MAX_AHEAD and ahead[0] == 16 + NUM_SAMPLES
     setting.masks._remote.masks()[ahead[0]] = [1 << 4, 0, 0]
-    setting.fill(1, 2, guesses={1: [3, 4], 2: [3]})
+    setting.fill(1, 2, drafts={1: [3, 4], 2: [3]})
     assert setting.masks.allowed(1).nonzero().flatten().tolist() == [4]
     assert setting.accept([3, 4, 9, 3, 5]) == ([3, 4, 9, 3, 5], [False, True, False, False, False], {})
     assert not any(turn.drafts for turn in setting.process.turns)
 
 
 def test_there_is_a_mask_behind_each_token_that_a_step_may_force():
-    """One drawn behind another without its mask would count."""
+    """One sampled behind another without its mask would count."""
     assert MAX_AHEAD >= MAX_FORCED
 
 
@@ -125,7 +125,7 @@ def test_other_draft_tokens_than_forced_ones_have_masks_of_their_own(make):
     setting.start(1)
     setting.step(1)
     setting.late()
-    setting.fill(1, guesses={1: [3, 5]})
+    setting.fill(1, drafts={1: [3, 5]})
     assert setting.accept([3, 5, 6]) == ([3, 5, 6], [False] * 3, {})
     assert [draft.token_ids for turn in setting.process.turns for draft in turn.drafts] == [(3, 5)]
 

@@ -11,7 +11,7 @@ import pytest
 
 from app.engine.execute import remote_sequences
 from app.engine.execute.remote_sequences import MAX_ENDS, MISSING_S, NO_PROCESS, TOO_COSTLY, TOO_LARGE, TOO_MANY
-from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NOT_DRAWN
+from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NOT_SAMPLED
 from app.text.grammar.children.mask_messages import Ready, Setup, Turn, read_message
 from tests.engine.execute import mask_setting
 from tests.engine.execute.mask_setting import Play, Setting, grammar
@@ -42,14 +42,14 @@ def ends_at(kind: str) -> Play:
 
 @pytest.mark.parametrize("kind", ["starts", "takes", "drafts"])
 def test_nobody_fails_when_somebody_else_ends_the_process(make, kind: str):
-    """At any moment: the next process begins with the tokens. What is drawn without masks counts for nothing."""
+    """At any moment: the next process begins with the tokens. What is sampled without masks counts for nothing."""
     setting = make(ends_at(kind))
     setting.start(1)
     setting.start(2)
-    setting.fill(1, 2, guesses={1: [3, 4]})
+    setting.fill(1, 2, drafts={1: [3, 4]})
     accepted = setting.accept([3, 4, 5, 6])
     has_drafts = kind != "drafts"
-    assert accepted == ([3, 4 if has_drafts else NOT_DRAWN, 5, 6], [False] * 4, {})
+    assert accepted == ([3, 4 if has_drafts else NOT_SAMPLED, 5, 6], [False] * 4, {})
     assert setting.late() == set()
     assert len(setting.children.processes) == 2 and setting.workers.num_started == 2
     assert {1: setting.process.tokens[setting.number(1)], 2: setting.process.tokens[setting.number(2)]} == {
@@ -66,11 +66,11 @@ def test_masks_that_are_there_outlive_the_process(make):
     region = setting.masks._remote._sequences[2].region
     setting.masks._remote.masks()[region] = [1 << 9, 0, 0]
     setting.children._plays.append(holding({1, 2}))
-    setting.fill(1, 2, guesses={1: [3]})
+    setting.fill(1, 2, drafts={1: [3]})
     assert setting.masks.allowed(2).nonzero().flatten().tolist() == [9] and not setting.late()
     starts = [start for turn in setting.process.turns for start in turn.starts]
     assert [start.region for start in starts] == [-1, -1]
-    assert setting.accept([4, 5, 6]) == ([4, NOT_DRAWN, 6], [False] * 3, {})
+    assert setting.accept([4, 5, 6]) == ([4, NOT_SAMPLED, 6], [False] * 3, {})
     setting.now += 1.0
     assert setting.late() == {"g1", "g2"}
 

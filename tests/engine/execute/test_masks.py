@@ -1,4 +1,4 @@
-"""The masks of a step's draws, with draft tokens and reasoning, and what the drawn tokens say."""
+"""The masks of a step's samples, with draft tokens and reasoning, and what the sampled tokens say."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import (
     NO_ALLOWED_TOKEN,
     NO_TOKEN,
-    NOT_DRAWN,
+    NOT_SAMPLED,
     Chunk,
     Chunks,
     RowStart,
@@ -42,7 +42,7 @@ class MaskSetup:
 
     def __init__(self, cache: GrammarCache) -> None:
         self.cache, self.leases = cache, list[Lease]()
-        self._drawing: list[int] = []  # the row of each draw
+        self._sampled_rows: list[int] = []  # the row of each sample
         self.cache.load(TEXT, TEXT.vocab_size, (EOS,))
         buffers = MaskBuffers.allocate(16, TEXT.vocab_size)
         self.masks = make_masks(self.cache, buffers, TEXT.vocab_size, (EOS,), 1, 8)
@@ -59,20 +59,20 @@ class MaskSetup:
         while isinstance(self.masks, WorkerMasks) and self.masks.late():
             pass
 
-    def fill(self, *draws: tuple[int, list[int]]) -> list[set[int] | None]:
-        """Fill a step in which rows have draft tokens; return what each draw may be, None for everything."""
-        chunks = [Chunk(row, row, 0, (9, *guess)) for row, guess in draws]
-        sampled = [SampleRow(row, row) for row, guess in draws for _ in range(1 + len(guess))]
-        self._drawing = [row for row, _ in sampled]
+    def fill(self, *samples: tuple[int, list[int]]) -> list[set[int] | None]:
+        """Fill a step in which rows have draft tokens; return what each sample may be, None for everything."""
+        chunks = [Chunk(row, row, 0, (9, *draft)) for row, draft in samples]
+        sampled = [SampleRow(row, row) for row, draft in samples for _ in range(1 + len(draft))]
+        self._sampled_rows = [row for row, _ in sampled]
         self.masks.fill(StepPlan(1, Chunks.of(chunks), tuple(range(len(sampled))), tuple(sampled)))
-        allowed = [self.masks.allowed(draw) for draw in range(len(sampled))]
+        allowed = [self.masks.allowed(sample) for sample in range(len(sampled))]
         return [None if mask is None else set(torch.nonzero(mask).flatten().tolist()) for mask in allowed]
 
     def accept(self, token_ids: list[int]) -> Accepted:
         """Let the rows of the step take their tokens; those that are known later to be complete end with their last."""
         accepted = self.masks.accept(token_ids)
         for row, _ in self.masks.take_complete():
-            accepted.ends[len(self._drawing) - 1 - self._drawing[::-1].index(row)] = True
+            accepted.ends[len(self._sampled_rows) - 1 - self._sampled_rows[::-1].index(row)] = True
         return accepted
 
 
@@ -106,7 +106,7 @@ def test_each_draft_token_has_a_mask_until_one_is_forbidden(setup: MaskSetup):
     setup.start(1)
     found = setup.fill((1, [A, B, X]), (2, [A]))
     assert [found[0] and A in found[0], found[1] and B in found[1], found[2] and {C, X} <= found[2]] == [True] * 3
-    assert found[3] in ({EOS}, None), "the draft completes the grammar, so this draw does not count"
+    assert found[3] in ({EOS}, None), "the draft completes the grammar, so this sample does not count"
     assert found[4:] == [None, None]
     forbidden = setup.fill((1, [A, X, B]))
     assert forbidden[0] is not None and forbidden[1] is not None and forbidden[2:] == [None, None]
@@ -118,17 +118,17 @@ def test_a_number_ends_behind_its_last_digit_with_draft_tokens_and_without(setup
     for row, num_digits in enumerate((18, 19, 20)):
         setup.start(row, number, (digit,) * num_digits)
     found = setup.fill((0, [digit, digit]), (1, [digit]), (2, []))
-    assert [found[draw] is not None and digit in found[draw] for draw in (0, 1, 3)] == [True] * 3
+    assert [found[sample] is not None and digit in found[sample] for sample in (0, 1, 3)] == [True] * 3
     assert all(
         mask is not None and digit not in mask and {point, EOS} <= mask for mask in (found[2], found[4], found[5])
     )
     setup.accept([digit, digit, point, digit, EOS, point])
     setup.wait()
-    for draw, mask in enumerate(setup.fill((0, []), (2, [digit]))):
-        assert mask is not None and digit in mask, draw
+    for sample, mask in enumerate(setup.fill((0, []), (2, [digit]))):
+        assert mask is not None and digit in mask, sample
 
 
-def test_drawn_tokens_are_taken_while_they_equal_the_draft_and_one_more(setup: MaskSetup):
+def test_sampled_tokens_are_taken_while_they_equal_the_draft_and_one_more(setup: MaskSetup):
     setup.start(1)
     setup.fill((1, [A, C]))
     accepted = setup.accept([A, B, NO_ALLOWED_TOKEN])
@@ -179,7 +179,7 @@ def test_a_grammar_that_is_not_compiled_fails_in_this_process():
 
 
 def test_a_draft_may_cross_the_reasoning(setup: MaskSetup):
-    """From before the opening mark to the grammar behind the closing one: the draws at both ends are the grammar's."""
+    """From before the opening mark to the grammar behind the closing one: the samples at both ends are its."""
     setup.start(1, reasoning=ReasoningMarks(OPEN, CLOSE))
     found = setup.fill((1, [OPEN, X, CLOSE, A, X]))
     assert found[0] is not None and {OPEN, A} <= found[0] and X not in found[0]
@@ -200,12 +200,12 @@ def test_a_spent_budget_allows_the_closing_mark_alone(setup: MaskSetup):
 
 
 def test_an_error_behind_draft_tokens_fails_nobody(setup: MaskSetup):
-    """They are only guesses: what was drawn behind the first mask does not count, and the row goes on."""
+    """They are only a draft: what was sampled behind the first mask does not count, and the row goes on."""
     setup.start(1, deep(11), (QUOTE, Z, Z))
     first, *_ = setup.fill((1, [Z] * 5))
     assert first is not None and Z in first
     accepted = setup.accept([Z] * 6)
-    assert not accepted.failures and accepted.token_ids[:2] == [Z, NOT_DRAWN]
+    assert not accepted.failures and accepted.token_ids[:2] == [Z, NOT_SAMPLED]
     setup.wait()
     (mask,) = setup.fill((1, []))
     assert mask is not None and Z in mask

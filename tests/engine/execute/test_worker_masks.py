@@ -36,7 +36,7 @@ def test_masks_are_those_of_the_sequences_regions(make):
     words[setting.masks._remote._sequences[1].region] = [1 << 7, 0, 0]
     words[setting.masks._remote._sequences[2].region] = [0, 1 << 1, 0]
     setting.fill(2, 1)
-    found = [setting.masks.allowed(draw).nonzero().flatten().tolist() for draw in (0, 1)]
+    found = [setting.masks.allowed(sample).nonzero().flatten().tolist() for sample in (0, 1)]
     assert found == [[33], [7]]
 
 

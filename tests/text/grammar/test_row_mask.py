@@ -1,4 +1,4 @@
-"""The place of a sequence in its reasoning follows from its tokens, drawn or replayed."""
+"""The place of a sequence in its reasoning follows from its tokens, sampled or replayed."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class FakeMatcher:
 
 
 def row(constraint: Constraint, *tokens: int) -> tuple[RowMask, list[int]]:
-    """A row that has drawn some tokens, and what its grammar has consumed; a replay of them must give the same."""
+    """A row that has sampled some tokens, and what its grammar has consumed; a replay of them must give the same."""
     matchers = [FakeMatcher() if constraint.grammar else None for _ in range(2)]
-    drawn, replayed = RowMask(constraint, matchers[0], ()), RowMask(constraint, matchers[1], tokens)
+    sampled, replayed = RowMask(constraint, matchers[0], ()), RowMask(constraint, matchers[1], tokens)
     for token_id in tokens:
-        drawn.take(token_id)
-    assert drawn.place == replayed.place
+        sampled.take(token_id)
+    assert sampled.place == replayed.place
     consumed = [matcher.tokens if matcher else [] for matcher in matchers]
     assert consumed[0] == consumed[1]
-    return drawn, consumed[0]
+    return sampled, consumed[0]
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,8 @@ class HostBackend:
 
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
         self._arena, self._eos_token_ids = self.make_arena(), eos_token_ids
-        max_draws = pad_rows(self._config.scheduler.max_logit_rows)
-        self._mask_buffers = MaskBuffers.allocate(max_draws, self._spec.vocab_size)
+        max_samples = pad_rows(self._config.scheduler.max_logit_rows)
+        self._mask_buffers = MaskBuffers.allocate(max_samples, self._spec.vocab_size)
         return self._arena.num_bytes + self._mask_buffers.num_bytes
 
     def make_runner(

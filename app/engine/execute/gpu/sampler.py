@@ -150,7 +150,7 @@ class DeviceSampler:
         return is_on_host
 
     def copy_masks(self, masks: MaskBuffers, count: int) -> None:
-        """Copy the masks of the next step's first `count` draws. Work for `Device.run`; the source stays until then."""
+        """Copy the masks of the next step's first `count` samples. Work for `Device.run`; the source stays so long."""
         self._masks_RW[:count].copy_(masks.masks_RW[:count], non_blocking=True)
         self._mask_rows_R[:count].copy_(masks.rows_R[:count], non_blocking=True)
 

@@ -38,7 +38,7 @@ from app.engine.schedule.speculation.proposer import NgramIndex, Proposer
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_cost import StepCost
-from app.engine.schedule.step_plan import NOT_DRAWN, Sample
+from app.engine.schedule.step_plan import NOT_SAMPLED, Sample
 
 # The cost of one more draft token, in gained tokens, before it is measured.
 FIRST_COST = 0.3
@@ -236,7 +236,7 @@ def valid_samples(builder: StepPlanBuilder, samples: Many[Sample]) -> Iterator[t
     """Yield the sequences that a step has sampled for, each with its valid samples: at least one.
 
     Those of a sequence with draft tokens are valid up to the first one that differs from its draft token or ends the
-    answer, or that is the last one before `NOT_DRAWN`. What was sampled behind it does not count.
+    answer, or that is the last one before `NOT_SAMPLED`. What was sampled behind it does not count.
     """
     first = 0
     while first < len(samples):
@@ -246,7 +246,7 @@ def valid_samples(builder: StepPlanBuilder, samples: Many[Sample]) -> Iterator[t
         last = first
         for token_id in token_ids:
             is_last = samples[last].token_id != token_id or samples[last].ends
-            if is_last or samples[last + 1].token_id == NOT_DRAWN:
+            if is_last or samples[last + 1].token_id == NOT_SAMPLED:
                 break
             last += 1
         yield sequence, samples[first : last + 1]

@@ -1,4 +1,4 @@
-"""Grammars on the GPU path: the masks of a step reach its draws, and steps with them do not run ahead."""
+"""Grammars on the GPU path: the masks of a step reach its samples, and steps with them do not run ahead."""
 
 from __future__ import annotations
 

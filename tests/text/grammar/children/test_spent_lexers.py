@@ -10,7 +10,6 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from app.text.grammar.children.mask_row import Row
 
 from app.contract.grammar import Constraint, Grammar, GrammarKind
 from app.text.grammar.children.kept_grammars import MAX_OWN, MAX_SPENT
@@ -25,6 +24,7 @@ from app.text.grammar.children.mask_messages import (
 )
 from app.text.grammar.children.mask_worker import MaskWorker
 from app.text.grammar.children.shared_lexer import SharedLexer
+from app.text.grammar.children.worker_row import Row
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.compiled import MAX_ROUNDS, CompiledGrammar
 from app.text.grammar.vocabulary import GrammarVocabulary

@@ -1,4 +1,4 @@
-"""Poison requests: every step that computes their tokens raises."""
+"""Culprits: every step that computes their tokens raises."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.engine.execute.faulty_runner import FaultyRunner
 from tests.engine.execute.injected_faults import InjectedError
 
 
-class Poison(FaultyRunner):
+class Culprits(FaultyRunner):
     """Raises in every step that computes a token at or after a position of a prompt; `prompts` is {prompt: position}.
 
     With `together` a step raises only if it computes such tokens of two requests.
@@ -23,11 +23,11 @@ class Poison(FaultyRunner):
         for start in plan.row_starts:
             if start.prompt_token_ids in self._prompts:
                 self._from[start.sequence_id] = self._prompts[start.prompt_token_ids]
-        poisoned = [
+        found = [
             chunk
             for chunk in plan.chunks
             if chunk.sequence_id in self._from and chunk.start + len(chunk.token_ids) > self._from[chunk.sequence_id]
         ]
-        if len(poisoned) >= self._num_needed:
+        if len(found) >= self._num_needed:
             self.num_raised += 1
-            raise InjectedError("poison")
+            raise InjectedError("culprit")
