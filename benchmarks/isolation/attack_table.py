@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from ipaddress import ip_address
 
 from benchmarks.isolation import answers, bodies, connections, grammars
 from benchmarks.isolation.attack import COMPLETIONS, DETOKENIZE, LARGEST, TOKENIZE, Attack, chat, posted
-from benchmarks.isolation.setups import IPV6, KEYS, NO_KEY, UNREAD_LOG
+from benchmarks.isolation.setups import IPV6, KEYS, NO_KEY, PLAIN, UNREAD_LOG
 
 QUIET = "idle"
 """The row that the others are compared with."""
@@ -142,3 +143,13 @@ _SETUPS: Mapping[str, Attack] = {
 ATTACKS: Mapping[str, Attack] = {
     QUIET: Attack("does nothing", answers.idle), **_BODIES, **_GRAMMARS, **_ANSWERS, **_CONNECTIONS, **_SETUPS
 }  # fmt: skip
+
+
+def source_of(name: str) -> str:
+    """Return the address of a row's attacker, or the network of its addresses.
+
+    Rows that share a server have different ones: else a row would be answered 429 alone for what others before it have
+    sent within a minute, and show nothing.
+    """
+    setup = ATTACKS[name].setup
+    return str(ip_address(setup.source) + [*ATTACKS].index(name)) if setup == PLAIN else setup.source

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from benchmarks.isolation.attack_table import ATTACKS
+from benchmarks.isolation.attack_table import ATTACKS, source_of
 from benchmarks.server_process import ServerProcess
 
 ATTACK_S = 30.0  # longest prompts and largest answers take longer than a row otherwise does
@@ -58,7 +58,7 @@ async def attacking(name: str, server: ServerProcess, context: int) -> AsyncIter
     key = [setup.attacker_key] if setup.attacker_key else []
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "benchmarks.isolation.attacker",
-        name, server.target.url, str(context), setup.source, *key,
+        name, server.target.url, str(context), source_of(name), *key,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     attacker = AttackerProcess(process)

@@ -4,7 +4,8 @@
 reads one stream, requests `/livez` fifty times a second, and sends new requests, one at a time: a chat, a schema that
 no request has had, and an embedding in turn, whose answers are checked. Meanwhile a process of the lowest priority
 attacks (the table is `attack_table.py`); in the row `idle` it does nothing. It has another address than the normal
-client, in some rows another key or none, and in one row an address of one IPv6 /64 for each connection.
+client, in each row another one, in some rows another key or none, and in one row an address of one IPv6 /64 for each
+connection.
 
 The rows of a round share a server; in the last round each row has a server of its own. Its memory (that of its children
 too, its KV cache excepted) is read until it is back, at most a minute, and then SIGTERM ends it.

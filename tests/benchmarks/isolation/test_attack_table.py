@@ -2,13 +2,15 @@
 
 import asyncio
 from contextlib import suppress
+from ipaddress import ip_network
 
 import pytest
 from websockets.exceptions import WebSocketException
 
 from benchmarks.isolation.attack_client import Client
-from benchmarks.isolation.attack_table import ATTACKS, QUIET
+from benchmarks.isolation.attack_table import ATTACKS, QUIET, source_of
 from benchmarks.isolation.attacker import MAX_RUNS
+from benchmarks.isolation.setups import PLAIN
 from tests.benchmarks.isolation.attack_server import REJECTED, attack_server
 from tests.server.processes import HANG_S
 
@@ -39,3 +41,10 @@ async def _until_refused(name: str, client: Client) -> None:
 def test_attacks_are_bounded_and_told_apart():
     assert all(0 < attack.num_workers <= MAX_RUNS for attack in ATTACKS.values())
     assert len({attack.what for attack in ATTACKS.values()}) == len(ATTACKS)
+
+
+def test_attackers_of_a_shared_server_are_told_apart():
+    """What one has sent must not count for the next: with a used-up allowance it would get 429s, and harm nobody."""
+    sources = [source_of(name) for name, attack in ATTACKS.items() if attack.setup == PLAIN]
+    assert len({*sources}) == len(sources) > 60 and "127.0.0.1" not in sources
+    assert all(ip_network(source_of(name)).is_loopback for name in ATTACKS if name != "ipv6_64")
