@@ -97,6 +97,12 @@ async def many_answers(client: Client) -> None:
     await client.post(CHAT, chat(max_tokens=1900, stream=True))
 
 
+async def wide_answers(client: Client) -> None:
+    """Read 16 long answers to one prompt; several of them want more seats together than there are."""
+    fields = {"n": 16, "max_tokens": 1500, "ignore_eos": True, "temperature": 1, "stream": True}
+    await client.post(COMPLETIONS, json.dumps({"prompt": f"{random.random()}", **fields}).encode())
+
+
 async def prompts(client: Client) -> None:
     """Read the long answers to 16 prompts of one body."""
     texts = [f"{random.random()} Tell me a story." for _ in range(16)]

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 from benchmarks.isolation import answers, bodies, connections, grammars
 from benchmarks.isolation.attack import COMPLETIONS, DETOKENIZE, LARGEST, TOKENIZE, Attack, chat, posted
-from benchmarks.isolation.setups import IPV6, KEYS, NO_KEY, PLAIN, UNREAD_LOG
+from benchmarks.isolation.setups import ADDRESSES, IPV6, KEYS, NO_KEY, PLAIN, UNREAD_LOG
 
 QUIET = "idle"
 """The row that the others are compared with."""
@@ -134,6 +134,7 @@ _SETUPS: Mapping[str, Attack] = {
     "bearer_blanks": Attack("no key, and a header of 16,000 blanks", connections.bearer_blanks, 2, NO_KEY),
     "odd_headers": Attack("no key, and headers as large as allowed", connections.odd_headers, 8, NO_KEY),
     "two_keys": Attack("64 answers at once, another key on the same address", answers.many_answers, 64, KEYS),
+    "wide_answers": Attack("n = 16 eight times, each from another address", answers.wide_answers, 8, ADDRESSES),
     "ipv6_64": Attack("64 answers at once, each from another address of an IPv6 /64", answers.many_answers, 64, IPV6),
     "unread_log": Attack(
         "rejected requests, and nobody reads the server's log", connections.wrong_paths, 4, UNREAD_LOG

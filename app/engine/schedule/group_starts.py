@@ -22,6 +22,7 @@ from app.engine.schedule.late_sequences import LateSequences
 from app.engine.schedule.preemption import Preemption
 from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import PAUSED, RUNNING, SWAPPED
+from app.engine.schedule.shares import SeatShares
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
 
@@ -69,7 +70,7 @@ class GroupStarts:
         if allowed is not None:
             group = next((group for group in queues if group.request.id in allowed), None)
             return group if group is not None and self._has_masks(group) else None
-        group = self._queues.next_to_start if shares is None else shares.next_group
+        group = self._queues.next_to_start if shares is None else self._next_by_seats(shares)
         if group is None or group.status is PAUSED:
             return None
         if self._has_masks(group):
@@ -164,7 +165,7 @@ class GroupStarts:
         queues, shares = self._queues, self._queues.shares
         if shares is None or self._preemption.allowed is not None or not queues.running:
             return 0
-        group = shares.next_group
+        group = self._next_by_seats(shares)
         if group is None or self._tables.is_in_flight(group) or not self._has_masks(group):
             return 0
         if group.status is not PAUSED and self._was_rejected(group):
@@ -179,6 +180,21 @@ class GroupStarts:
             if not losers:
                 return 0
         return 0 if group.status is PAUSED else group.num_seats
+
+    def _next_by_seats(self, shares: SeatShares) -> SequenceGroup | None:
+        """Return the group that gets seats next under `fair`; None if none waits.
+
+        One that can have as many as it needs from nobody is passed by others, into seats that it will not need when the
+        largest running group ends: else these stay free until then.
+        """
+        groups, num_free = shares.next_groups, self._num_seats - self._queues.num_seats
+        if not groups or groups[0].num_seats <= max(num_free, 1) or num_free <= 0:
+            return groups[0] if groups else None
+        first, running = groups[0], self._queues.running
+        if shares.losers(first, first.num_seats - num_free, running):
+            return first
+        num_spare = min(num_free, num_free + max(group.num_seats for group in running) - first.num_seats)
+        return next((group for group in groups[1:] if group.num_seats <= num_spare), first)
 
     def _has_seats_for(self, group: SequenceGroup, num_kept: int = 0) -> bool:
         """Preempt groups not allowed; return whether `group` can run beside `num_kept` free seats (alone always)."""

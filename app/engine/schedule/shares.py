@@ -6,6 +6,9 @@ last groups of the accounts that hold the most lose theirs. Those groups are PAU
 work, and wait for a seat like all others. An account that loses a seat never holds fewer than the one that gains it,
 so a seat does not move back and forth.
 
+A group of many choices that can have its seats from nobody does not stop those behind it: they take free seats as long
+as there will be enough for it when the largest running group ends.
+
 Beside another account's full batch a single answer would get its tokens at that batch's pace. So after a step with the
 account that holds the most seats, that account rests: the others take steps without that account until these have taken
 as long. Each side gets half of the time, and the short steps give many tokens. Where steps without the account are not
@@ -47,9 +50,9 @@ class SeatShares:
         self._waiting: dict[str, list[SequenceGroup]] = {}  # ready ones without a seat, in the policy's order
 
     @property
-    def next_group(self) -> SequenceGroup | None:
-        """The first waiting group of the account that holds the fewest seats; None if no group waits."""
-        return min((queue[0] for queue in self._waiting.values()), key=self.rank, default=None)
+    def next_groups(self) -> list[SequenceGroup]:
+        """The first waiting group of each account, that of the account with the fewest seats first."""
+        return sorted((queue[0] for queue in self._waiting.values()), key=self.rank)
 
     @property
     def heaviest(self) -> str | None:

@@ -10,6 +10,29 @@ from tests.engine.schedule.fake_model import Driver
 # --- Seats --------------------------------------------------------------------------------------------------------
 
 
+def test_others_pass_a_group_that_can_have_its_seats_from_nobody():
+    """Four accounts ask for 16 answers each, and there are 64 seats, of which another account has one."""
+    driver = Driver(policy=make_policy("fair"), max_num_seqs=64, max_num_batched_tokens=256, num_blocks=20_000)
+    driver.add(account="good", max_tokens=600)
+    for account in "abcd":
+        driver.add(account=account, n=16, max_tokens=400)
+    driver.steps(30)
+    chat = driver.add(account="good", max_tokens=1)
+    driver.steps(4)
+    assert chat.is_finished
+
+
+def test_a_group_that_is_passed_starts_when_the_largest_one_ends():
+    driver = Driver(policy=make_policy("fair"), max_num_seqs=8, max_num_batched_tokens=256, num_blocks=20_000)
+    driver.add(account="a", n=4, max_tokens=40)
+    driver.step()
+    last = driver.add(account="b", n=5, max_tokens=3)
+    for number in range(50):  # a request of another account in each step
+        driver.add(account=f"c{number}", max_tokens=60)
+        driver.step()
+    assert last.is_finished
+
+
 def test_running_sequences_are_at_most_max_num_seqs():
     driver = Driver(max_num_seqs=2)
     for _ in range(3):

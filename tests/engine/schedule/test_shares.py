@@ -24,17 +24,17 @@ def test_the_account_with_the_fewest_seats_is_next():
     for group in reversed(waiting):
         shares.add_waiting(group)
     for expected in (13, 14, 12, 11):
-        found = shares.next_group
-        assert found is not None and found.id == expected
+        found = shares.next_groups[0]
+        assert found.id == expected
         shares.remove_waiting(found)
-    assert shares.next_group is None
+    assert shares.next_groups == []
 
 
 def test_groups_of_an_account_are_in_the_policys_order():
     shares = SeatShares()
     for number in (3, 1, 2):
         shares.add_waiting(make_group(number, account="a"))
-    assert shares.next_group is not None and shares.next_group.id == 1
+    assert [group.id for group in shares.next_groups] == [1]
 
 
 def test_the_last_group_of_the_account_with_the_most_seats_loses_its_seat():
