@@ -74,10 +74,12 @@ async def run_until_disconnect(
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        # A raised exception refers to this frame, and its task to the exception: the request, perhaps megabytes, would
-        # stay until cycles are collected.
-        del main, task, tasks, done
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            # A raised exception refers to this frame, and its task to the exception: the request, perhaps megabytes,
+            # would stay until cycles are collected.
+            del main, task, tasks, done
 
 
 async def _disconnect(receive: Receive) -> None:
