@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from app.api.body.parse_chat import parse_chat
 from app.api.body.schemas import ChatBody
 from app.api.http.accounts import Sender
-from app.api.routes.chat import parse_chat
 from app.contract.errors import ContextLengthExceeded, InvalidValue, RequestError
 from app.contract.sampling_defaults import SamplingDefaults
 from app.text.template.chat_template import ChatTemplate
