@@ -21,9 +21,9 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from app.checkpoint.fields import Fields
 from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hf_config import read_spec
 from app.checkpoint.specs.registry import find_family
 from benchmarks import checkpoints as real_sizes
+from tests.checkpoint.reading import read_spec
 
 ARCHITECTURES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

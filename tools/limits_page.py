@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from app.api.body import grammar_trials, json_body, prompts, schemas, template_options, tool_messages
+from app.api.body import grammar_trials, json_body, parse_chat, prompts, schemas, template_options, tool_messages
 from app.api.body.parse_request import MAX_SMALL_BYTES
 from app.api.http.context import MAX_LONG_WAITING
-from app.api.routes import chat, embeddings
+from app.api.routes import embeddings
 from app.checkpoint import text_files
 from app.config.settings import Config
 from app.contract import admission
@@ -71,7 +71,7 @@ def _bodies() -> dict[str, str]:
 
 def _fields() -> dict[str, str]:
     return {
-        "`messages`": f"1 to {chat.MAX_MESSAGES:,}",
+        "`messages`": f"1 to {parse_chat.MAX_MESSAGES:,}",
         "prompts × `n` (or `best_of`, `beam_width`) of a completion with several": f"{prompts.MAX_PROMPT_SEQUENCES}",
         "`input` of embeddings": f"{embeddings.MAX_INPUTS} items",
         "`n`, `best_of`, `beam_width`": f"1 to {params.MAX_SEQUENCES}, and `--max-num-seqs`",

@@ -7,19 +7,9 @@ from typing import Any
 
 from app.api.routes.openapi import document
 from app.api.routes.operations import OPERATIONS
+from app.contract.sampling_params import PARAMETERS
 
-NAMES = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "seed",
-    "max_tokens",
-    "stop",
-)
+NAMES = (*(each.name for each in PARAMETERS if each.is_option), "stop")
 _HEAD = """\
 // What /openapi.json says about the fields of a chat that the page has settings for. Made by `make docs` from
 // app/contract/sampling_params.py; do not edit.

@@ -165,7 +165,7 @@ _METRICS_HEAD = """# Metrics
 
 `GET /metrics` in Prometheus' text format. Metrics that vLLM has too have vLLM's names; the others begin with `quire_`,
 those of the process, where there is a `/proc`, with `process_`. All have the labels `model_name` and `engine`, except
-those of the process, and what is counted in front of the engine, as vLLM does: `vllm:admission_rejections_total`.
+those of the process, and `vllm:admission_rejections_total`, which has no `engine` in vLLM either.
 
 | metric | type | labels | meaning |
 |---|---|---|---|

@@ -18,9 +18,8 @@ from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_names import TensorNames, find_tensors
 from app.checkpoint.tensor_types import DTYPES
 from app.contract.errors import InvalidValue
+from app.contract.sampling_defaults import MODELS_NAMES
 from app.contract.sampling_params import SamplingParams
-
-_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def read_model(
@@ -47,11 +46,6 @@ def read_model(
         return checkpoint, spec
     found = _find_tensors(spec, family.names, checkpoint)
     return dataclasses.replace(checkpoint, tensors=checkpoint.tensors | found), spec
-
-
-def read_spec(checkpoint: Checkpoint, dtype: str = "auto") -> ModelSpec:
-    """Return the spec of a checkpoint; see read_model."""
-    return read_model(checkpoint, dtype)[1]
 
 
 def _read_dtype(fields: Fields, checkpoint: Checkpoint, dtype: str) -> str:
@@ -83,7 +77,7 @@ def _read_eos(checkpoint: Checkpoint, vocab_size: int) -> tuple[int, ...]:
 def _read_defaults(checkpoint: Checkpoint) -> Mapping[str, float]:
     """Read the sampling defaults of generation_config.json; `do_sample: false` means greedy."""
     given = checkpoint.generation_config
-    values = {name: given[name] for name in _SAMPLING if given.get(name) is not None}
+    values = {name: given[name] for name in MODELS_NAMES if given.get(name) is not None}
     try:
         SamplingParams(**values)
     except InvalidValue as error:

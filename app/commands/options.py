@@ -16,6 +16,7 @@ from app.config.settings import Config, load_config, settings
 from app.config.vllm_option import VllmOption
 from app.config.vllm_options import translate, vllm_options
 from app.contract.errors import ConfigurationError
+from app.contract.sampling_defaults import MODELS_NAMES
 from app.contract.sampling_params import PARAMETERS
 
 _SHORT = {"quiet": ("-q",)}
@@ -26,7 +27,7 @@ _METAVARS = {
 _SAMPLING = {each.name: each for each in PARAMETERS if each.is_option}
 # What an option that is not given means; those without a line: nothing.
 _NOT_GIVEN = {
-    **dict.fromkeys(("temperature", "top_p", "top_k", "min_p", "repetition_penalty"), " By default the model's own."),
+    **dict.fromkeys(MODELS_NAMES, " By default the model's own."),
     "max_tokens": " By default `--default-max-tokens`, and a quarter of the context in a chat, else as many as fit.",
 }
 _VLLM = "vllm "  # before the names of vLLM's options among the parsed arguments

@@ -179,16 +179,6 @@ def _num_shown(params: SamplingParams, num_tokens: int) -> int:
     return num_shown
 
 
-def num_blocks_needed(num_prompt: int, max_slots: int, num_sequences: int, block_size: int) -> int:
-    """Return the largest number of KV blocks that a request can hold.
-
-    The prompt's full blocks count once, the blocks after them once per sequence. `max_slots` is the largest number of
-    slots that one sequence uses, prompt included. Any thread.
-    """
-    num_shared = num_prompt // block_size
-    return num_shared + num_sequences * (-(-max_slots // block_size) - num_shared)
-
-
 def check_fits(
     num_prompt: int,
     params: SamplingParams,
@@ -243,9 +233,10 @@ def check_fits(
 
 
 def _most_tokens(num_prompt: int, num_sequences: int, num_blocks: int, block_size: int) -> int:
-    """Return the largest max_tokens that fits the KV cache; below 1 if none does. Inverse of `num_blocks_needed`.
+    """Return the largest max_tokens that fits the KV cache; below 1 if none does.
 
-    The last token of an output is sampled but not computed, so it needs no slot.
+    Sequences share the full blocks of the prompt, and each has its own behind them. The last token of an output is
+    sampled but not computed, so it needs no slot.
     """
     num_shared = num_prompt // block_size
     return (num_shared + (num_blocks - num_shared) // num_sequences) * block_size - num_prompt + 1

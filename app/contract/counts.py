@@ -20,7 +20,7 @@ Values = float | Mapping[Any, float]
 class Family(NamedTuple):
     """A metric family: its name without `_total`, its help, and the labels that it has besides those of the server.
 
-    A server counts what is not `of_engine` in front of its engine: vLLM has no label `engine` there.
+    One that is not `of_engine` has no label `engine`, as in vLLM.
     """
 
     name: str

@@ -24,7 +24,7 @@ class Bounds:
 
 
 class Parameter(NamedTuple):
-    """A parameter as others see it; commands have an option for one that `is_option`."""
+    """A parameter as others see it; commands have an option, and the page a setting, for one that `is_option`."""
 
     name: str
     help: str

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-DEFAULT_NAMES = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
-"""The parameters of `SamplingParams` that have a default of the model."""
+MODELS_NAMES = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+"""The parameters of `SamplingParams` whose defaults a model's files may say."""
+DEFAULT_NAMES = (*MODELS_NAMES, "max_tokens")
+"""Those that may have a default."""
 
 
 class DefaultSource(StrEnum):

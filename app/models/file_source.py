@@ -37,7 +37,6 @@ class FileSource(ExitStack, TensorSource):
         return self
 
     def read(self, name: str, out: Tensor) -> None:
-        """See TensorSource.read."""
         tensor = self._tensors[name]
         if tensor.type.is_quantized or tensor.pair_rows:
             read_rows(self._files[tensor.file], tensor, out)
@@ -53,11 +52,9 @@ class FileSource(ExitStack, TensorSource):
         return out
 
     def group_type(self, name: str) -> TensorType | None:
-        """See TensorSource.group_type."""
         return self._type_of(name)
 
     def read_groups(self, *names: str) -> GroupedWeight:
-        """See TensorSource.read_groups."""
         tensors = [self._tensors[name] for name in names]
         ends = list(accumulate(tensor.shape[0] for tensor in tensors))
         row_bytes = (tensors[0].end - tensors[0].begin) // tensors[0].shape[0]

@@ -56,7 +56,7 @@ class DummySource(TensorSource):
         self._generator = torch.Generator(device or "cpu").manual_seed(seed)
 
     def read(self, name: str, out: Tensor) -> None:
-        """See TensorSource.read: norms are 1, biases are small, matrices preserve the variance of their input."""
+        """Fill `out`: norms are 1, biases are small, matrices preserve the variance of their input."""
         if name.endswith("norm.weight"):
             out.fill_(1.0)
             return

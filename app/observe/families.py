@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from app.contract.counts import Family, Values, values_of
 
 ENGINE = "engine"
-"""The label that families of the server, in front of the engine, have not."""
+"""The label that a family has only if it is `of_engine`."""
 _KINDS: Mapping[str, type[CounterMetricFamily | GaugeMetricFamily]] = {
     "counter": CounterMetricFamily,
     "gauge": GaugeMetricFamily,

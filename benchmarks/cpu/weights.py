@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from tokenizers import decoders, models, pre_tokenizers
 
 from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hf_config import read_spec
+from app.checkpoint.hf_config import read_model
 from app.commands.measuring.workload import SHAPES
 from app.models.loader import DTYPES, DummySource
 
@@ -30,7 +30,7 @@ def write_model(config: Mapping[str, object], folder: Path) -> Path:
     """Write a model of any config.json in the same way."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
-    spec = read_spec(Checkpoint.open(folder, with_weights=False))
+    _, spec = read_model(Checkpoint.open(folder, with_weights=False))
     source, tensors = DummySource(SEED), {}
     for name, size in spec.tensor_shapes().items():
         tensors[name] = torch.empty(size, dtype=DTYPES[spec.dtype])

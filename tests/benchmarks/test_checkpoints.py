@@ -2,7 +2,7 @@ import pytest
 
 from app import LLM, SamplingParams
 from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hf_config import read_spec
+from tests.checkpoint.reading import read_spec
 from tests.checkpoints import real_size
 
 

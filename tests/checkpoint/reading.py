@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hf_config import read_spec
+from app.checkpoint.hf_config import read_model
 from app.checkpoint.spec import ModelSpec
 from app.contract.errors import ModelRefused
+
+
+def read_spec(checkpoint: Checkpoint, dtype: str = "auto") -> ModelSpec:
+    """The spec of a checkpoint."""
+    return read_model(checkpoint, dtype)[1]
 
 
 def spec_of(config: dict[str, Any], dtype: str = "auto", generation: dict[str, Any] | None = None) -> ModelSpec:

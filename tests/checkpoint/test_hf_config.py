@@ -12,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hf_config import read_spec
 from app.checkpoint.inspection import inspect
 from app.checkpoint.spec import RopeSpec
 from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_types import TensorType
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
-from tests.checkpoint.reading import assert_rejected, spec_of, version_5, windows
+from tests.checkpoint.reading import assert_rejected, read_spec, spec_of, version_5, windows
 from tests.checkpoints import ARCHITECTURES, config_json, damaged_copy, tiny
 
 LLAMA_3_1 = {

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hf_config import read_spec
 from app.checkpoint.inspection import inspect
 from app.checkpoint.sizes import kept_bytes, kv_bytes_per_token, weight_bytes
 from app.config.settings import ModelConfig
@@ -15,6 +14,7 @@ from app.kernels.cpu.library import load_library
 from app.kernels.cpu.packers import PanelPacker
 from app.models.file_source import FileSource
 from app.models.loader import DummySource, load_weights
+from tests.checkpoint.reading import read_spec
 from tests.checkpoints import ARCHITECTURES, tiny
 from tests.gguf_writer import model_fields, stored_tensors, text_fields, write_gguf
 

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.contract.admission import MAX_OUTPUT, MAX_SHOWN, DefaultLength, admit, num_blocks_needed, output_limit
+from app.contract.admission import MAX_OUTPUT, MAX_SHOWN, DefaultLength, admit, output_limit
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded, QuireError
 from app.contract.sampling_defaults import SamplingDefaults
 from app.contract.sampling_params import SamplingParams
+from tests.contract.blocks_needed import num_blocks_needed
 
 MODEL_INFO = ModelInfo("m", "r", 100, 80, 50, defaults=SamplingDefaults(temperature=0.5))
 LARGE_CACHE = ModelInfo("m", "r", 100, 1000, 50)

@@ -1,5 +1,6 @@
 """The docs match the code: generated pages are fresh, and every route, frame, metric and link exists."""
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -10,12 +11,13 @@ from starlette.routing import BaseRoute, Route
 from app.config.settings import settings
 from app.streaming import chat_table
 from tests.api.serving import make_app
-from tests.house.source import ROOT
+from tests.house.source import ROOT, modules
 from tools.figures import PAGE, RESULTS, TABLES, with_table
 from tools.page_parameters import page_parameters
 from tools.reference import PAGES, PARAMETERS_JS
 
 PAGES_BY_HAND = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 HTTP = (ROOT / "docs/reference/http.md").read_text(encoding="utf-8")
 QUIRE_V1 = (ROOT / "docs/reference/websocket.md").read_text(encoding="utf-8")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -124,6 +126,19 @@ def test_named_modules_exist():
     assert [
         f"{page.name} names {path}" for page in PAGES_BY_HAND if page.name not in ("log.md", "CHANGELOG.md")
         for path in named.findall(page.read_text(encoding="utf-8")) if not (ROOT / path).exists() and "/x/" not in path
+    ] == []  # fmt: skip
+
+
+def test_docstrings_name_files_that_exist():
+    """By the end of their path, as the map does."""
+    named = re.compile(r"(?<![\w./-])(?:[\w-]+/)+[\w-]+\.(?:py|js|cpp|h|md|toml)\b")
+    folders = ("app", "benchmarks", "docs", "tests", "tools")
+    paths = {str(path) for folder in folders for path in (ROOT / folder).rglob("*.*")}
+    assert [
+        f"{module.path} names {file}" for module in [*modules(), *modules(ROOT / "benchmarks")]
+        for node in ast.walk(module.tree) if isinstance(node, DOCUMENTED)
+        for file in named.findall(ast.get_docstring(node) or "")
+        if not any(path.endswith(f"/{file}") for path in paths)
     ] == []  # fmt: skip
 
 

@@ -149,9 +149,9 @@ def test_the_drawn_arrows_are_few_lead_down_and_are_needed(package: str):
 
 
 def test_a_planted_import_of_a_later_room_is_found():
-    tree = ast.parse("from app.api.http.context import x\nfrom app.api.routes.chat import parse_chat")
+    tree = ast.parse("from app.api.http.context import x\nfrom app.api.routes.chat import chat_completions")
     (line,) = undrawn_imports(Module("app.api.wire.x", Path("x.py"), tree))
-    assert line.endswith("app.api.routes.chat.parse_chat")
+    assert line.endswith("app.api.routes.chat.chat_completions")
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ def test_only_the_routes_know_a_further_wire(name, is_allowed):
 
 
 def test_a_further_wire_imports_what_is_below_the_routes():
-    tree = ast.parse("from app.api.wire.wire import Wire\nfrom app.api.routes.chat import parse_chat")
+    tree = ast.parse("from app.api.wire.wire import Wire\nfrom app.api.routes.chat import chat_completions")
     (line,) = undrawn_imports(Module("app.api.anthropic.routes", Path("x.py"), tree))
-    assert line.endswith("app.api.routes.chat.parse_chat")
+    assert line.endswith("app.api.routes.chat.chat_completions")
 
 
 def test_a_planted_upward_import_is_found():

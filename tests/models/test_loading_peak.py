@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from app.checkpoint.folder import Checkpoint
 from app.checkpoint.gguf.gguf_names import stored_name
-from app.checkpoint.hf_config import read_spec
+from tests.checkpoint.reading import read_spec
 from tests.checkpoints import config_json, tiny
 from tests.gguf_writer import model_fields, text_fields, write_gguf
 

@@ -12,9 +12,9 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hf_config import read_spec
 from app.checkpoint.spec import NO_ROPE, ModelSpec, RopeSpec
 from app.models.rope import head_order, inverse_frequencies, rope_table
+from tests.checkpoint.reading import read_spec
 from tests.checkpoints import config_json
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

@@ -8,10 +8,10 @@ from random import Random
 from typing import NamedTuple
 from zlib import crc32
 
-from app.contract.admission import num_blocks_needed
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.limits import SchedulerLimits
+from tests.contract.blocks_needed import num_blocks_needed
 from tests.engine.schedule.fake_tokens import VOCAB_SIZE
 
 

@@ -5,32 +5,13 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.api.body.chat_fields import Message
-from app.api.body.parse_request import RequestContext, new_id, parse_answer_post, renaming
-from app.api.body.schemas import UNSET_NUMBER, ChatBody, sampling_params
-from app.api.body.structured_output import requested_outputs
-from app.api.body.template_options import render_options
-from app.api.body.tool_messages import tool_fields
+from app.api.body.parse_chat import parse_chat
+from app.api.body.parse_request import parse_answer_post
 from app.api.http.context import context_of
-from app.api.wire.api_request import ApiRequest
 from app.api.wire.chat_format import ChatFormat
 from app.api.wire.framing import choose_framing
 from app.api.wire.openai_wire import OpenAiWire
-from app.api.wire.shown_prompt import ShownPrompt
 from app.api.wire.stream_response import make_response
-from app.contract.admission import DefaultLength, output_limit
-from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
-from app.text.answer.tool_choice import choose_tools
-from app.text.entry.chat_prompt import ChatPrompt
-
-MAX_MESSAGES = 1024
-# `developer` is OpenAI's newer word for `system`; templates have the older one.
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
-UNSUPPORTED_ROLES = ("function",)
-# Clients send null or a list of no parts beside calls, for an answer of reasoning alone, and for a call without result.
-MAY_BE_EMPTY = ("assistant", "tool")
-AS_MESSAGES = {"prompt": "messages"}
-"""The prompt of a chat as its errors name it."""
 
 
 async def chat_completions(request: Request) -> ASGIApp:
@@ -39,99 +20,3 @@ async def chat_completions(request: Request) -> ASGIApp:
     with chat.released_on_error():
         wire = OpenAiWire(chat, ChatFormat(chat), choose_framing(request.headers))
         return make_response(context_of(request), chat, wire)
-
-
-def parse_chat(request: RequestContext) -> ApiRequest:
-    """Check a chat body, render its template and tokenize (see `Parser`)."""
-    body, ignored = request.read(ChatBody)
-    names = {**AS_MESSAGES, **body.paths_in_reasoning}
-    if body.top_logprobs is not None:
-        names["logprobs"] = "top_logprobs"
-    if body.max_completion_tokens is not None:
-        names["max_tokens"] = "max_completion_tokens"
-    prompt = chat_prompt(request, body, is_parallel=body.parallel_tool_calls)
-    max_tokens, logprobs = _max_tokens(body), _logprobs(body)  # their errors name the body's own fields
-    with renaming(names):
-        requested = requested_outputs(body)
-        params = sampling_params(body, requested, max_tokens=max_tokens, logprobs=logprobs)
-        encoded, demand = prompt.encode(), request.demand(requested, prompt.tools)
-        num_shown = 0 if params.prompt_logprobs is None else len(encoded.token_ids)
-        planned = request.builder.answer(
-            new_id("chatcmpl"),
-            encoded,
-            params,
-            demand,
-            request.terms(body),
-            output=output_limit(params, num_shown_tokens=num_shown),
-            length=DefaultLength(
-                context_share=body.context_share,
-                is_unlimited=UNSET_NUMBER in (body.max_tokens, body.max_completion_tokens),
-            ),
-        )
-    shown = ShownPrompt(has_logprobs=body.prompt_logprobs is not None)
-    return request.api_request(body, ignored, [planned], demand, shown, _reasoning_fields(request, body))
-
-
-def chat_prompt(request: RequestContext, body: ChatBody, *, is_parallel: bool | None = None) -> ChatPrompt:
-    """Return the checked messages and tools of a body, as the model's template renders them. Any thread.
-
-    `is_parallel` says whether the answer may call several tools; the prompt does not depend on it.
-
-    Raises:
-        RequestError: the model has no template, or a field is rejected; the error names it.
-    """
-    text = request.context.text
-    model, template = request.context.check_model(body.model), text.chat_template
-    if template is None:
-        raise NoChatTemplate(
-            f"The model {model!r} has no chat template; use /v1/completions, or start the server with --chat-template."
-        )
-    if not 1 <= len(body.messages) <= MAX_MESSAGES:
-        raise InvalidValue(
-            f"messages has {len(body.messages)} items; it must have 1 to {MAX_MESSAGES}.", param="messages"
-        )
-    messages = [_check_message(index, message) for index, message in enumerate(body.messages)]
-    tools = choose_tools(body.tools, body.tool_choice, is_parallel, text.answers.calls)
-    with renaming(body.paths_in_reasoning):
-        options = render_options(body, text.tokenizer)
-    with renaming(AS_MESSAGES):
-        return ChatPrompt(text, template, messages, options, tools, request.model_info.max_model_len)
-
-
-def _check_message(index: int, message: Message) -> dict[str, object]:
-    """Return a message in the form that templates expect."""
-    path = f"messages[{index}].role"
-    if message.role in UNSUPPORTED_ROLES:
-        raise UnsupportedParameter(
-            f"{path} is {message.role!r}; send the result of a call with role 'tool'.", param=path
-        )
-    if message.role not in ROLES:
-        raise InvalidValue(f"{path} is {message.role[:100]!r}; it must be one of {', '.join(ROLES)}.", param=path)
-    fields = tool_fields(index, message)
-    if message.content in (None, []) and message.role not in MAY_BE_EMPTY:
-        path, what = f"messages[{index}].content", "missing" if message.content is None else "an empty list"
-        raise InvalidValue(f"{path} is {what}; it must be a text or a list of text parts.", param=path)
-    texts = message.texts
-    content = texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
-    return {"role": ROLES[message.role], "content": content, **fields}
-
-
-def _reasoning_fields(request: RequestContext, body: ChatBody) -> tuple[str, ...]:
-    if body.include_reasoning is False:
-        return ()
-    is_both = request.context.config.server.reasoning_field == "both"
-    return ("reasoning_content", "reasoning") if is_both else ("reasoning_content",)
-
-
-def _max_tokens(body: ChatBody) -> int | None:
-    given = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
-    if body.max_tokens not in (None, given):
-        message = "max_tokens and max_completion_tokens differ; send one of them."
-        raise InvalidValue(message, param="max_completion_tokens")
-    return None if given == UNSET_NUMBER else given
-
-
-def _logprobs(body: ChatBody) -> int | None:
-    if body.top_logprobs and not body.logprobs:  # 0 requests nothing; some clients always send both fields
-        raise InvalidValue("top_logprobs needs `logprobs: true`.", param="top_logprobs")
-    return (body.top_logprobs or 0) if body.logprobs else None

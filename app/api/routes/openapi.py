@@ -21,8 +21,8 @@ from app import __version__
 from app.api.body import schemas
 from app.api.body.any_body import AnyBody
 from app.api.body.field_table import FIELDS, Fate, rule_of
+from app.api.body.parse_chat import MAX_MESSAGES
 from app.api.http.error_response import ErrorAnswer
-from app.api.routes.chat import MAX_MESSAGES
 from app.api.routes.operations import Operation
 from app.api.wire.framing import NDJSON, SSE
 from app.contract import sampling_params

@@ -16,9 +16,9 @@ from starlette.responses import Response
 
 from app.api.body.any_body import AnyBody
 from app.api.body.json_body import parse_object
+from app.api.body.parse_chat import AS_MESSAGES, chat_prompt
 from app.api.body.parse_request import Parser, RequestContext, parse_post, renaming
 from app.api.body.schemas import ChatBody
-from app.api.routes.chat import AS_MESSAGES, chat_prompt
 from app.api.wire.response_head import ignored_header
 from app.contract.admission import too_long
 from app.contract.errors import InvalidValue, UnsupportedParameter

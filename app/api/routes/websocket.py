@@ -15,6 +15,7 @@ import contextlib
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
+from app.api.body.parse_chat import parse_chat
 from app.api.body.parse_request import parse_answer
 from app.api.http.access_log import access_record
 from app.api.http.accounts import Sender
@@ -22,7 +23,6 @@ from app.api.http.connection import connection_of, direct_send
 from app.api.http.context import ApiContext, context_of
 from app.api.http.cors import allowed_origins, is_allowed
 from app.api.http.middleware import reject
-from app.api.routes.chat import parse_chat
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.socket_stream import SocketStream
 from app.contract.engine_status import EngineState

@@ -39,12 +39,7 @@ class Parsed(NamedTuple):
 
 
 class ParsedAnswer:
-    """The answers to one request, with or without their reasoning. One owner.
-
-    Attributes:
-        reasoning_tokens: tokens of all choices that belong to reasoning, its marks included; None if they are not
-            counted.
-    """
+    """The answers to one request, with or without their reasoning. One owner."""
 
     def __init__(
         self,
@@ -83,7 +78,7 @@ class ParsedAnswer:
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """See the class."""
+        """The tokens of all choices that belong to reasoning, its marks included; None if they are not counted."""
         counts = [count.num_tokens for count in self._counts if count.num_tokens is not None]
         return sum(counts) if counts else None
 

@@ -30,7 +30,7 @@ class GgufMetadata:
 
     @property
     def templates(self) -> Templates:
-        """See TextFiles.templates."""
+        """The templates among the metadata."""
         found = chat_templates(self.fields)
         return Templates(self.file, found.get("default"), found.get("tool_use"))
 

@@ -4,9 +4,7 @@
 import { PARAMETERS } from "./parameters.js";
 import { JSON_FIELDS, isJson, toJsonFields } from "./structure.js";
 
-const NUMBERS = [
-  "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "max_tokens",
-];
+const NUMBERS = Object.keys(PARAMETERS).filter((name) => PARAMETERS[name].minimum !== undefined);
 
 /**
  * A number in the server's range, as far as JavaScript's integers are exact.

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from app.api.body.parse_chat import parse_chat
 from app.api.body.parse_request import MAX_SMALL_BYTES
 from app.api.http.context import MAX_LONG_WAITING
-from app.api.routes.chat import parse_chat
 from app.contract.errors import ContextLengthExceeded, Overloaded
 from app.contract.sampling_defaults import SamplingDefaults
 from app.text.template.chat_template import ChatTemplate

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from app.api.routes.chat import parse_chat
+from app.api.body.parse_chat import parse_chat
 from app.contract.errors import UnsupportedParameter
 from app.contract.grammar import StructuredOutputs
 from app.contract.sampling_params import SamplingParams

@@ -15,7 +15,7 @@ import websockets
 from starlette.applications import Starlette
 
 from app.api.app import create_app
-from app.api.routes.chat import parse_chat
+from app.api.body.parse_chat import parse_chat
 from app.api.routes.completions import parse_completion
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState

@@ -3,9 +3,9 @@
 import pytest
 
 from app.api.body.chat_fields import Message
+from app.api.body.parse_chat import parse_chat
 from app.api.body.schemas import ChatBody
 from app.api.body.template_options import MAX_KWARGS_BYTES, MAX_KWARGS_KEYS, render_options
-from app.api.routes.chat import parse_chat
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.text.template.chat_template import RenderOptions
 from app.text.template.template_sandbox import TEMPLATE_NAMES, compile_template

@@ -6,7 +6,7 @@ import tracemalloc
 import orjson
 import pytest
 
-from app.api.routes.chat import parse_chat
+from app.api.body.parse_chat import parse_chat
 from app.api.routes.completions import parse_completion
 from app.api.routes.tokenize import _json_list
 from app.checkpoint.folder import EMBEDDED

@@ -5,7 +5,7 @@ import json
 import pytest
 from msgspec.structs import asdict
 
-from app.api.routes.chat import parse_chat
+from app.api.body.parse_chat import parse_chat
 from app.contract.errors import UnsupportedParameter
 from app.contract.events import Timings, Usage
 from app.streaming.openai_shapes import TimingsAnswer

@@ -5,8 +5,8 @@ from collections import defaultdict
 
 import pytest
 
+from app.api.body.parse_chat import parse_chat
 from app.api.http.context import StreamTimers
-from app.api.routes.chat import parse_chat
 from app.api.wire.stream_response import make_response
 from app.api.wire.wire import JsonBody
 from app.contract.errors import ErrorInfo

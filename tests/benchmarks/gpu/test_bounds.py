@@ -3,10 +3,10 @@
 import pytest
 
 from app.checkpoint.folder import Checkpoint
-from app.checkpoint.hf_config import read_spec
 from benchmarks.gpu.bounds import H200, Work, decode_work, load_work, prefill_work, seconds
 from benchmarks.gpu.loads import load_256, turned, uniform_load
 from benchmarks.gpu.models import SHAPES, config_json, write_model
+from tests.checkpoint.reading import read_spec
 
 # Milliseconds of a decode step at a context of 1024, for batches of 1, 32, 128, 256, and of 256 with FP8 KV.
 DECODE = {

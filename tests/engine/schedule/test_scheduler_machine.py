@@ -16,7 +16,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from app.contract.admission import num_blocks_needed
 from app.contract.errors import KVCapacityExceeded
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.sequence import (
@@ -30,6 +29,7 @@ from app.engine.schedule.sequence import (
     SequenceStatus,
 )
 from app.engine.schedule.step_plan import StepPlan, StepResult
+from tests.contract.blocks_needed import num_blocks_needed
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import num_words, reference
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.api.body import parse_request
+from app.api.body.parse_chat import parse_chat
 from app.api.http.accounts import Sender
-from app.api.routes.chat import parse_chat
 from app.api.routes.completions import parse_completion
 from app.api.routes.embeddings import parse_embeddings
 from app.config.settings import ModelConfig

@@ -1,4 +1,4 @@
-// Draws one token for each output row: changes the logits as its sequence wants, forbids the tokens that its mask does
+// Samples one token for each output row: changes the logits as its sequence wants, forbids the tokens that its mask does
 // not allow, then takes the lowest id among the largest ones, or applies temperature, top-k, top-p, min-p and Gumbel-max.
 // The engine's sampler and noise do the same in Python. Where they are wanted, log-probabilities of the raw logits come
 // with the token.

@@ -114,7 +114,7 @@ def prefill_attention(
 ) -> None:
     """Compute attention of the rows of all tiles: out[T, N, H]; other rows are left alone.
 
-    `work` says how many tiles of the list there are (see triton/work.py), which `num_programs` programs of each key
+    `work` says how many tiles of the list there are (see attention/work.py), which `num_programs` programs of each key
     head share out: any number will do. The cache may be of type float8_e4m3fn. With `split_tokens`, a
     multiple of `config.block_n`, the order of summation is that of deterministic attention: see `decode_attention`.
     """

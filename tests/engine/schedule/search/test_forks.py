@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.contract.admission import num_blocks_needed
 from app.contract.errors import KVCapacityExceeded
 from app.engine.schedule.sequence import FINISHED, PREEMPTED, RUNNING, SWAPPED, Sequence
 from app.engine.schedule.step_plan import TableWrite
+from tests.contract.blocks_needed import num_blocks_needed
 from tests.engine.schedule.fake_groups import add_prompt
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import reference

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from app.api.body.parse_chat import parse_chat
 from app.api.body.schemas import ChatBody
 from app.api.http.accounts import Sender
-from app.api.routes.chat import parse_chat
-from app.contract.admission import num_blocks_needed
 from app.contract.errors import ContextLengthExceeded, InvalidValue, RequestError
 from app.contract.sampling_defaults import SamplingDefaults
 from app.text.template.chat_template import ChatTemplate
 from tests.api.serving import client_of, make_app, parse, raw
+from tests.contract.blocks_needed import num_blocks_needed
 from tests.fakes import MODEL_INFO, FakeEngine
 from tests.text.templates import GEMMA_2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.api.routes.chat import parse_chat
+from app.api.body.parse_chat import parse_chat
 from app.contract.brownout_effects import MAX_LEVEL, effects
 from app.contract.engine_status import EngineStats
 from app.contract.errors import InvalidValue
