@@ -17,7 +17,6 @@ import sys
 import tempfile
 import threading
 
-from app.api.body import parse_request
 from app.commands import serve as command
 from app.commands.options import Parser, read_config
 from app.engine.thread import EngineThread
@@ -26,6 +25,7 @@ from app.observe.log_writer import LogWriter
 from app.runtime.clock import monotonic
 from app.server import lifecycle
 from app.server.run import serve
+from app.text.entry.request_builder import RequestBuilder
 from tests.engine.execute.faulty_runner import FaultyRunner
 
 HANGS_AT_LAUNCH = 3
@@ -125,7 +125,7 @@ def main(kind: str, arguments: list[str]) -> None:
         case "load":
             load_when_told()
         case "text":
-            parse_request.prepare = lambda *arguments: hang_for_ever()
+            RequestBuilder.answer = lambda *arguments, **fields: hang_for_ever()
         case "child":
             start_child()
         case "folders":

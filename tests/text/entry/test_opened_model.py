@@ -11,7 +11,7 @@ from app.checkpoint.gguf import gguf_files
 from app.config.settings import make_config
 from app.contract.errors import CannotStart, ModelRefused
 from app.engine.build import build_engine
-from app.text import frontend
+from app.text.entry import frontend
 from app.text.entry.opened_model import OpenedModel
 from tests.checkpoints import damaged_copy, tiny
 from tests.gguf_writer import tiny_gguf
