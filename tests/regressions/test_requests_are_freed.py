@@ -6,7 +6,7 @@ Python collects cycles rarely in a server that does little; until then a cycle a
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -42,12 +42,20 @@ def without_collections() -> Iterator[None]:
     gc.enable()
 
 
-def kept() -> list[str]:
-    """The requests and streams that exist."""
-    return [repr(each)[:100] for each in gc.get_objects() if type(each) in KINDS]
+@pytest.fixture
+def kept() -> Callable[[], list[str]]:
+    """A function that returns the requests and streams that exist now, and not before the test."""
+    before = [each for each in gc.get_objects() if type(each) in KINDS]
+    known = {id(each) for each in before}
+
+    def find() -> list[str]:
+        assert before is not None  # kept, so that no new object gets the id of an old one
+        return [repr(each)[:100] for each in gc.get_objects() if type(each) in KINDS and id(each) not in known]
+
+    return find
 
 
-async def until_freed(server: RunningServer) -> None:
+async def until_freed(server: RunningServer, kept: Callable[[], list[str]]) -> None:
     """Wait until no request exists: the engine lets go of the newest one with the steps of a small one after it."""
     await server.wait_until_idle()
     assert (await server.complete(prompt="x", max_tokens=4)).status_code == 200
@@ -58,22 +66,22 @@ async def until_freed(server: RunningServer) -> None:
         raise AssertionError(f"cycles keep {kept()}") from None
 
 
-async def test_answered_requests_are_freed():
+async def test_answered_requests_are_freed(kept: Callable[[], list[str]]):
     async with run_server() as server:
         for path, body in ANSWERS.values():
             response = await server.client.post(path, json=body)
             assert response.status_code == 200, response.text
-        await until_freed(server)
+        await until_freed(server, kept)
 
 
-async def test_streamed_requests_are_freed():
+async def test_streamed_requests_are_freed(kept: Callable[[], list[str]]):
     async with run_server() as server:
         for path, body in map(ANSWERS.__getitem__, STREAMED):
             assert await server.streamed(path, **body)
-        await until_freed(server)
+        await until_freed(server, kept)
 
 
-async def test_requests_over_a_websocket_are_freed():
+async def test_requests_over_a_websocket_are_freed(kept: Callable[[], list[str]]):
     async with run_server() as server, connect_socket(server.url) as websocket:
         client = ChatClient(websocket)
         await client.send(**HELLO)
@@ -83,11 +91,11 @@ async def test_requests_over_a_websocket_are_freed():
         await client.receive_until("delta")
         await client.send(t="cancel", id="cancelled")
         await client.receive_until("done")
-        await until_freed(server)
+        await until_freed(server, kept)
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
-async def test_requests_whose_clients_left_are_freed(how: str):
+async def test_requests_whose_clients_left_are_freed(how: str, kept: Callable[[], list[str]]):
     gate = StepGate()
     async with run_server(gate) as server:
         for name, (path, body) in ANSWERS.items():
@@ -100,4 +108,4 @@ async def test_requests_whose_clients_left_are_freed(how: str):
             await server.wait_until_idle()
             gate.hold()
         gate.allow()
-        await until_freed(server)
+        await until_freed(server, kept)
