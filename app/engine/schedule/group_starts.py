@@ -187,10 +187,12 @@ class GroupStarts:
         One that can have as many as it needs from nobody is passed by others, into seats that it will not need when the
         largest running group ends: else these stay free until then.
         """
-        groups, num_free = shares.next_groups, self._num_seats - self._queues.num_seats
-        if not groups or groups[0].num_seats <= max(num_free, 1) or num_free <= 0:
-            return groups[0] if groups else None
-        first, running = groups[0], self._queues.running
+        groups, running = shares.next_groups, self._queues.running
+        if not groups:
+            return None
+        first, num_free = groups[0], self._num_seats - self._queues.num_seats
+        if first.num_seats <= num_free or num_free <= 0 or not running:  # alone it may have more than a step has tokens
+            return first
         if shares.losers(first, first.num_seats - num_free, running):
             return first
         num_spare = min(num_free, num_free + max(group.num_seats for group in running) - first.num_seats)

@@ -33,6 +33,17 @@ def test_a_group_that_is_passed_starts_when_the_largest_one_ends():
     assert last.is_finished
 
 
+def test_a_group_with_more_choices_than_a_step_has_tokens_runs_alone():
+    """Out of memory, a step was given fewer tokens than the next group, which nothing runs beside, wants seats."""
+    driver = Driver(policy=make_policy("fair"), max_num_seqs=64, max_num_batched_tokens=64, num_blocks=20_000)
+    group = driver.add(account="a", n=16, max_tokens=3)
+    driver.add(account="b", max_tokens=3)
+    while driver.scheduler.budget.halve():
+        pass
+    driver.run(max_steps=60)
+    assert group.is_finished
+
+
 def test_running_sequences_are_at_most_max_num_seqs():
     driver = Driver(max_num_seqs=2)
     for _ in range(3):
