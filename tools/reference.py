@@ -175,7 +175,7 @@ those of the process, and `vllm:admission_rejections_total`, which has no `engin
 def metrics() -> Iterator[Metric]:
     """Yield the metrics of a new server, put together as `quire serve` does."""
     config, timings, writer = make_config({}), StartTimings(), LogWriter()
-    timings.end("import the server")
+    timings.end("import_server")
     text = TextFrontend.load(config.model, FolderText(resolve(config.model.model)))
     server = make_server(
         config, EngineThread(config), text, Console(io.StringIO()), writer, (), timings, GrammarCache(is_served=True)

@@ -32,11 +32,11 @@ def run(args: argparse.Namespace) -> int:
     with _startup_signals(), paused_gc():
         notes = [note] if (note := variables_note(os.environ)) else []
         config = read_config(args, model=args.served, note=notes.append)
-        timings.end("Python, the command line")
+        timings.end("command_line")
         # Imported after the settings were checked: a mistyped option is reported without delay.
         from app.server.run import serve
 
-        timings.end("import the server")
+        timings.end("import_server")
         writer = LogWriter()
         console = Console(writer.stream(sys.stdout), is_quiet=config.server.quiet)
         serve(config, console, writer, timings=timings, notes=notes)

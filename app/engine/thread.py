@@ -216,7 +216,7 @@ class EngineThread:
         # Here, on the engine thread: importing torch takes over a second, and the page must answer meanwhile.
         from app.engine.build import build_engine
 
-        self._timings.end("import torch")
+        self._timings.end("import_torch")
         model, self._model = self._model, None  # headers can be large, and are not needed any more
         return build_engine(
             self._config,

@@ -14,6 +14,18 @@ from app.contract.counts import Counts, gauge
 from app.runtime.clock import Clock, monotonic
 
 BAR_WIDTH = 40
+PHASES: Mapping[str, str] = {
+    "command_line": "Python starts, and reads the options",
+    "import_server": "the server's modules are imported",
+    "open_model": "the model's files are checked, and its tokenizer is read",
+    "open_server": "until the server listens",
+    "import_torch": "torch and the engine's modules are imported",
+    "prepare_kernels": "the kernels are found or compiled",
+    "load_weights": "the weights are read and packed",
+    "allocate_cache": "the KV cache is allocated, and the step is recorded",
+    "read_vocabulary": "the tokens are read for grammars",
+}
+"""What happens in each phase of `quire serve`, by its name: those of the main thread, then those of the engine's."""
 
 
 class Phase(NamedTuple):
@@ -31,7 +43,9 @@ class StartupCounts(Counts):
 
     seconds: Mapping[str, float] = gauge(
         "quire_startup_seconds",
-        "Seconds of each phase of the start; phases of different threads overlap.",
+        "Seconds of each phase of the start; phases of different threads overlap. "
+        + "; ".join(f"{name}: {what}" for name, what in PHASES.items())
+        + ".",
         by=("phase",),
         start={},
     )
@@ -69,7 +83,7 @@ class StartTimings:
 
     @property
     def counts(self) -> StartupCounts:
-        """What the metrics show."""
+        """The seconds of each phase, as the metrics show them."""
         seconds: dict[str, float] = {}
         for phase in self.phases():
             seconds[phase.name] = seconds.get(phase.name, 0.0) + phase.end - phase.begin

@@ -81,7 +81,7 @@ class Server(uvicorn.Server):
         """Listen, then load the model in the background; the page and the health routes work meanwhile."""
         await super().startup(sockets)
         if self._timings is not None:
-            self._timings.end("open the server")
+            self._timings.end("open_server")
         self._console.print_line(self._listening_line)
         self._watchdog_task = asyncio.get_running_loop().create_task(self.watchdog.run())
         self._engine.start()

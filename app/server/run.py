@@ -71,7 +71,7 @@ def serve(
     quiet = Console(sys.stderr, is_quiet=config.server.quiet)
     model = OpenedModel.open(config.model, quiet, begin_preload)  # not for a refused model, which needs no torch
     read_prefixes(config.cache, model.text)
-    timings.end("check the model, read its tokenizer")
+    timings.end("open_model")
     level = logging.WARNING if config.server.quiet else logging.INFO
     configure_logging(sys.stderr, writer, config.server.log_format, level=level, before_write=console.clear_status)
     raise_file_limit()

@@ -154,7 +154,7 @@ async def test_startup_timings_are_printed_before_the_ready_line():
     await running.until("ready")
     listening, table, ready = running.lines
     assert (listening, ready) == ("listening", "ready")
-    assert "open the server" in table
+    assert "open_server" in table
     signal.raise_signal(signal.SIGTERM)
     await running.end()
 
