@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app.checkpoint.folder import read_json
-from app.checkpoint.hub.repo_files import GGUF, SAFETENSORS, RepoFile, Variant, choose, needed, variants
+from app.checkpoint.hub.repo_files import RepoFile, Variant, choose, needed, variants
+from app.checkpoint.model_files import GGUF, SAFETENSORS
 from app.contract.errors import ModelRefused
 
 _PREFIX = "models--"

@@ -13,7 +13,8 @@ from app.checkpoint.gguf.gguf_rope import LONG_FACTORS, ROPE_FREQS, SHORT_FACTOR
 from app.checkpoint.hub.download import Expected, Open, download, reason_of
 from app.checkpoint.hub.hub_cache import HubName, find_any, snapshot_at, snapshots
 from app.checkpoint.hub.hub_models import DEFAULT_REVISION, Listing, choose_whole, list_files, opener_of
-from app.checkpoint.hub.repo_files import GGUF, RepoFile
+from app.checkpoint.hub.repo_files import RepoFile
+from app.checkpoint.model_files import GGUF
 from app.contract.errors import Unreachable
 
 _CONFIGS = ("config.json", "generation_config.json")

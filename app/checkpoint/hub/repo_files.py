@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from app.checkpoint.file_parts import parts_of, without_part
 from app.checkpoint.folder import rejected
+from app.checkpoint.model_files import GGUF, SAFETENSORS
 from app.observe.download_progress import size_text
 
-SAFETENSORS, GGUF = "safetensors", "GGUF"
 DEFAULT_QUANTS = ("Q4_K_M", "Q8_0")
 # Labels such as Q4_K_M, IQ4_XS, UD-Q4_K_XL, BF16 or MXFP4_MOE, between separators.
 _QUANT = re.compile(
@@ -44,6 +44,11 @@ class Variant(NamedTuple):
     def num_bytes(self) -> int:
         """The size of the weights."""
         return sum(file.num_bytes for file in self.files)
+
+    @property
+    def summary(self) -> str:
+        """The format and the quant, for people."""
+        return self.format if self.format == SAFETENSORS else f"{self.format.upper()} {self.quant}".rstrip()
 
     def label_among(self, known: Iterable[Variant]) -> str:
         """Return what tells it from others of its repository: the format, the quant, or its file if that is needed."""
