@@ -236,7 +236,7 @@ class LLM:
         num_top: int = 0,
         use_tqdm: bool = False,
     ) -> list[list[dict[int, Logprob] | None]]:
-        """Return what the model says of each token of each prompt: {token id: Logprob}, None for the first token.
+        """Score each token of each prompt: {token id: Logprob}, None for the first token.
 
         A dict has the prompt's token and the `num_top` most likely ones in its place, at most 20. The same prompt has
         the same bits in any batch. Prompts are given as for `embed`.
@@ -329,7 +329,7 @@ class LLM:
         return list(outputs.values())
 
     def _demand(self, params: SamplingParams, tools: ToolUse) -> AnswerDemand:
-        """Return what answers with these parameters must satisfy."""
+        """Return the demand that these parameters make on answers."""
         outputs = params.structured_outputs
         requested = None if outputs is None else Requested(outputs, "structured_outputs")
         return AnswerDemand(self._text.answers, requested, tools)

@@ -136,7 +136,7 @@ def _is_listed(kind: type) -> bool:
 
 
 def _wire(kind: Any) -> tuple[int, str, str]:
-    """Return what clients tell errors apart by; one that looks like what it derives from is no error of its own."""
+    """Return the values by which clients tell errors apart; one that looks like its base is no error of its own."""
     return kind.http_status, kind.code, kind.type
 
 

@@ -70,7 +70,7 @@ class Checkpoint:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the model may be called: as config.json, the hub's cache and its folder name it, without its owner."""
+        """The names of the model: as config.json, the hub's cache and its folder have it, without its owner."""
         given = self.config.get("_name_or_path")
         in_hub = self.folder.parents[1].name if self.folder.parent.name == "snapshots" else ""
         found = (given if isinstance(given, str) else "", in_hub.replace("--", "/"), self.folder.name)

@@ -54,7 +54,7 @@ class Finding(NamedTuple):
 
 
 class Subject:
-    """What the checks are about: settings, and the files of their model, which the first who asks has inspected."""
+    """The subject of the checks: settings, and the files of their model, which the first who asks has inspected."""
 
     def __init__(self, config: Config) -> None:
         self.config = config

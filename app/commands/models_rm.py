@@ -23,7 +23,7 @@ from app.observe.download_progress import size_text
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What is deleted, in words, the bytes that this frees, and the function that does it."""
+    """A deletion: its object, in words, the bytes that it frees, and the function that does it."""
 
     what: str
     num_bytes: int

@@ -33,7 +33,7 @@ Deliver = Callable[[StepReport], None]
 
 
 class DrivenEngine(Protocol):
-    """What the thread calls: `engine.Engine`, which says more, or a test's fake."""
+    """The engine that the thread calls: `engine.Engine`, which says more, or a test's fake."""
 
     model_info: ModelInfo
 

@@ -97,7 +97,7 @@ class AsyncEngine:
 
     @property
     def counts(self) -> AdmissionCounts:
-        """What was rejected because of load."""
+        """The counts of requests that were rejected because of load."""
         return self._open.counts
 
     def health(self) -> EngineHealth:

@@ -74,7 +74,7 @@ def run_load(llm: LLM, load: Workload, temperature: float) -> float:
 
 
 def settings_of(llm: LLM) -> dict[str, Any]:
-    """Return what the engine really runs with."""
+    """Return the settings that the engine really runs with."""
     config, limits = llm.config, llm.engine.scheduler.limits
     return {
         "device": str(config.model.device),

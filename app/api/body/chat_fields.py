@@ -55,7 +55,7 @@ class RefusalPart(msgspec.Struct, tag_field="type", tag="refusal", kw_only=True)
 
     @property
     def text(self) -> str:
-        """What the model said."""
+        """The text that the model said."""
         return self.refusal
 
 

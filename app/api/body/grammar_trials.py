@@ -141,7 +141,7 @@ class GrammarTrials:
         return self._cache.accept(grammar, plain, account, ended.num_bytes, ended.cpu_s)
 
     async def _outcome(self, grammar: Grammar, account: str, fork: Fork) -> tuple[Verdict | None, Ended]:
-        """Return what a trial says and how it ended; one that somebody else has ended is repeated once."""
+        """Return a trial's verdict and how it ended; one that somebody else has ended is repeated once."""
         for _ in range(NUM_TRIES):
             if self._is_closed:
                 raise Draining("The server is shutting down.")

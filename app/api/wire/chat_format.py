@@ -54,11 +54,11 @@ class ChatFormat:
         return ChunkChoice(index=choice, delta=part if isinstance(part, MessageDelta) else MessageDelta(content=part))
 
     def part(self, delta: TokenDelta) -> Part:
-        """Return what new tokens complete of a message."""
+        """Return the part of a message that new tokens complete."""
         return delta.text if self._parsers is None else self._part(self._parsers.feed(delta))
 
     def rest(self, choice: int) -> Part:
-        """Return what the parsers of a choice held back until its end."""
+        """Return the part of a message that the parsers of a choice held back until its end."""
         return "" if self._parsers is None else self._part(self._parsers.finish(choice))
 
     def end(self, choice: int, end: ChoiceEnd) -> ChunkChoice:

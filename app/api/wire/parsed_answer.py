@@ -26,7 +26,7 @@ class CallPiece(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """What a part of an answer holds; the order of text and calls in it is lost, as messages have none."""
+    """A parsed part of an answer; the order of text and calls in it is lost, as messages have none."""
 
     text: str
     reasoning: str

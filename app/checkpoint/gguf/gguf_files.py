@@ -64,7 +64,7 @@ class GgufFiles:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the model may be called: by its metadata, also by parts (`Qwen2.5 7B Instruct`), and by its file."""
+        """The names of the model: by its metadata, also by parts (`Qwen2.5 7B Instruct`), and by its file."""
         fields = self.metadata.fields
         name, *parts = (fields.get(f"general.{key}") for key in ("name", "basename", "size_label", "finetune"))
         whole = " ".join(part for part in parts if isinstance(part, str))

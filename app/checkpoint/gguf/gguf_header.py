@@ -42,7 +42,7 @@ _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 
 
 class Stream(Protocol):
-    """What a header is read from."""
+    """A stream that a header is read from."""
 
     def read(self, size: int, /) -> bytes:
         """Read at most `size` bytes; fewer only at the end."""

@@ -39,7 +39,7 @@ class GgufMetadata:
         from_folder: Callable[[FolderText], _Tokenizer],
         from_metadata: Callable[[Mapping[str, object]], _Tokenizer],
     ) -> _Tokenizer:
-        """Return what `from_metadata` makes."""
+        """Make a tokenizer with `from_metadata`."""
         return from_metadata(self.fields)
 
 

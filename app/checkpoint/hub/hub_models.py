@@ -152,7 +152,7 @@ def choose_whole(name: HubName, listing: Listing) -> Variant:
 
 
 def opener_of(repo: str, listing: Listing, file: RepoFile) -> Open:
-    """Return what opens a file of a repository, from an offset on."""
+    """Return a function that opens a file of a repository, from an offset on."""
 
     def open_from(offset: int) -> Any:
         """Ask for the address anew at each attempt: signed addresses expire."""

@@ -51,7 +51,7 @@ class Variant(NamedTuple):
         return self.format if self.format == SAFETENSORS else f"{self.format.upper()} {self.quant}".rstrip()
 
     def label_among(self, known: Iterable[Variant]) -> str:
-        """Return what tells it from others of its repository: the format, the quant, or its file if that is needed."""
+        """Return a label that no other of its repository has: the format, the quant, or its file if that is needed."""
         if self.format == SAFETENSORS:
             return self.format
         is_unique = sum(other.quant == self.quant for other in known) <= 1
@@ -125,7 +125,7 @@ def matching(known: Iterable[Variant], quant: str, file: str) -> list[Variant]:
 
 
 def needed(files: Iterable[RepoFile], variant: Variant) -> list[RepoFile]:
-    """Return what a variant needs: the small files beside it first, then its weights."""
+    """Return the files that a variant needs: the small ones beside it first, then its weights."""
     small = [file for file in files if "/" not in file.path and PurePosixPath(file.path).suffix in _SMALL]
     if variant.format == GGUF:  # an index of safetensors would announce shards that are not taken
         small = [file for file in small if not file.path.endswith(".index.json")]

@@ -38,7 +38,7 @@ class Runner(Protocol):
 
     @property
     def counts(self) -> GraphCounts:
-        """What was recorded so far. A shape whose captures failed has no graph, and its steps take longer."""
+        """The graphs recorded so far. A shape whose captures failed has none, and its steps take longer."""
 
     def launch(self, plan: StepPlan) -> InFlight:
         """Start computing a plan.

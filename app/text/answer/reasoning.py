@@ -44,7 +44,7 @@ class ReasoningStyle:
         return text.lstrip(BLANKS).startswith(self.open.rstrip(BLANKS))
 
     def machine(self, *, is_inside: bool) -> Machine:
-        """Return what separates the reasoning of one answer from the text behind it; the marks are resolved.
+        """Return the machine that separates the reasoning of an answer from the text behind it; the marks are resolved.
 
         With `is_inside` the prompt has begun the reasoning.
         """

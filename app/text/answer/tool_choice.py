@@ -70,7 +70,7 @@ class ToolUse:
 
     @property
     def schemas(self) -> ToolSchemas | None:
-        """What the parser of the answer needs; None if there is nothing to parse."""
+        """The tools, as the parser of the answer needs them; None if there is nothing to parse."""
         if not self.definitions:
             return None
         return ToolSchemas(self.definitions, is_calls_alone=bool(self.called), is_parallel=self.is_parallel)

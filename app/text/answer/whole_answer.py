@@ -54,7 +54,7 @@ class WholeAnswerReader:
 
 
 def parse_whole(parser: AnswerParser, text: str) -> WholeAnswer:
-    """Return what an answer holds; the parser is used up."""
+    """Parse a whole answer; the parser is used up."""
     reader = WholeAnswerReader(parser)
     reader.feed(text)
     return reader.finish()

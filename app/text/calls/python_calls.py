@@ -129,7 +129,7 @@ def _call(rules: CallRules, number: int, parameters: Parameters) -> str:
 
 
 def _arguments(rules: CallRules, number: int, parameters: Parameters) -> str:
-    """Return what stands for the arguments of a function, in the order of the schema, with commas between them."""
+    """Return the rule of a function's arguments, in the order of the schema, with commas between them."""
     if parameters.is_free:
         one = f'{ANY_KEY} "=" {_value(rules, parameters.others, parameters)}'
         return f"({one} ({quoted(', ')} {one})*)?"

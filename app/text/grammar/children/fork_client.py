@@ -48,7 +48,7 @@ class ForkClient:
 
     @cached_property
     def greeting(self) -> tuple[bytes, ...]:
-        """What the process is told first. Blocks: 3 µs for each token."""
+        """The first bytes that the process is sent. Blocks: 3 µs for each token."""
         return self._make_greeting()
 
     @property

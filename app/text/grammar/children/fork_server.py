@@ -167,7 +167,7 @@ class ForkServer:
 def greeting(
     tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int], limits: TrialLimits
 ) -> tuple[bytes, ...]:
-    """Return what `main` reads, to be sent one after the other: the lengths of three parts, and the parts.
+    """Return the bytes that `main` reads, to be sent one after the other: the lengths of three parts, and the parts.
 
     They are facts, the bytes of all tokens and the tokenizer's file.
     """

@@ -45,7 +45,7 @@ class WorkerLink:
                         self._unread += self.steps.recv(READ_BYTES)
 
     def read(self, timeout: float) -> list[Reply] | None:
-        """Return what the process says within a time; None if it has ended. Engine thread only."""
+        """Read the replies that the process sends within a time; None if it has ended. Engine thread only."""
         data, self._unread = self._unread, b""
         with self._lock, suppress(OSError, ValueError):
             if not data and not self._events(select.POLLIN, timeout):
