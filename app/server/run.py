@@ -141,7 +141,8 @@ def make_server(
         console=console,
         listening_line=f"Quire {__version__} on {' and '.join(urls)} (loading {config.model.model})",
         ready_line=lambda: ready_line(engine.model_info(), urls),
-        timings=timings if config.server.timings else None,
+        timings=timings,
+        prints_timings=config.server.timings,
     )
 
 

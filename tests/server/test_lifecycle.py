@@ -76,7 +76,7 @@ class RunningServer:
         port: FakePort,
         *,
         drain_timeout_s: float = HANG_S,
-        timings: StartTimings | None = None,
+        prints_timings: bool = False,
     ) -> None:
         self.port = port
         self.console = RecordingConsole()
@@ -105,7 +105,8 @@ class RunningServer:
             console=self.console,
             listening_line="listening",
             ready_line=lambda: "ready",
-            timings=timings,
+            timings=StartTimings(),
+            prints_timings=prints_timings,
         )
         self.task = asyncio.create_task(self.server.serve([listen("127.0.0.1", 0)]))
 
@@ -150,7 +151,7 @@ async def test_listening_load_progress_and_readiness_are_printed():
 
 
 async def test_startup_timings_are_printed_before_the_ready_line():
-    running = RunningServer(FakePort(), timings=StartTimings())
+    running = RunningServer(FakePort(), prints_timings=True)
     await running.until("ready")
     listening, table, ready = running.lines
     assert (listening, ready) == ("listening", "ready")
