@@ -46,7 +46,7 @@ from app.llm_prompts import (
 from app.runtime.clock import monotonic
 from app.text.answer.answer_demand import AnswerDemand, Requested
 from app.text.answer.answer_plan import AnswerPlan
-from app.text.answer.tool_choice import NO_TOOLS, ToolUse, choose_tools
+from app.text.answer.tool_use import NO_TOOLS, ToolUse, choose_tools
 from app.text.answer.whole_answer import call_id, client_reason, parse_whole
 from app.text.entry.chat_prompt import ChatPrompt, EncodedPrompt
 from app.text.entry.opened_model import OpenedModel

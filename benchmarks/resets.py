@@ -42,7 +42,7 @@ from app.observe.metrics import Metrics
 from app.observe.terminal import own_terminal
 from app.server.run import raise_file_limit, uvicorn_config
 from app.server.sockets import listen, reset_at_close, urls_of
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.text.entry.frontend import TextFrontend
 from benchmarks.limits import conclude, judge
 

@@ -27,7 +27,7 @@ from app.contract import errors
 from app.engine.thread import EngineThread
 from app.observe.console import Console
 from app.observe.log_writer import LogWriter
-from app.runtime.startup_timings import StartTimings
+from app.runtime.start_timings import StartTimings
 from app.server.run import make_server
 from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache

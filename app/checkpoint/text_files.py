@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from app.checkpoint.folder import check_no_pointer, read_json
+from app.checkpoint.checkpoint_folder import check_no_pointer, read_json
 from app.config.unicode_text import read_unicode
 
 MAX_TEMPLATE_BYTES = 2**20

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.checkpoint.folder import EMBEDDED
+from app.checkpoint.checkpoint_folder import EMBEDDED
 from app.checkpoint.hub import smollm2
 from app.checkpoint.hub.hub_cache import HubName, Snapshot, cache_root, leftovers, repo_folder, snapshots
 from app.checkpoint.hub.repo_files import choose, matching, variants

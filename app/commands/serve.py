@@ -14,7 +14,7 @@ from app.config.vllm_options import variables_note
 from app.observe.console import Console
 from app.observe.log_writer import LogWriter
 from app.runtime.gc_tuning import paused_gc
-from app.runtime.startup_timings import StartTimings, process_age
+from app.runtime.start_timings import StartTimings, process_age
 
 
 def add_options(parser: Parser) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.checkpoint.folder import EMBEDDED
+from app.checkpoint.checkpoint_folder import EMBEDDED
 from app.checkpoint.hub import smollm2
 from app.checkpoint.hub.hub_cache import Snapshot, leftovers, repo_folder, repos, snapshot_at, snapshots
 from app.checkpoint.hub.repo_files import RepoFile, Variant, variants

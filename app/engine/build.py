@@ -50,7 +50,7 @@ from app.models.file_source import FileSource
 from app.models.kv_scales import read_kv_scales
 from app.models.loader import DummySource, load_weights
 from app.models.weights import DecoderWeights, Packer
-from app.runtime.startup_timings import StartTimings
+from app.runtime.start_timings import StartTimings
 from app.text.entry.opened_model import OpenedModel
 from app.text.grammar.cache import GrammarCache
 from app.text.tokens.tokenizer import Tokenizer

@@ -23,7 +23,7 @@ from app.contract.errors import EngineFailed, QuireError
 from app.contract.requests import EngineCommand
 from app.engine.preload import preload_torch
 from app.runtime.clock import Clock, monotonic
-from app.runtime.startup_timings import StartTimings
+from app.runtime.start_timings import StartTimings
 from app.text.entry.opened_model import OpenedModel
 from app.text.grammar.cache import GrammarCache
 

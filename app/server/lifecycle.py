@@ -25,10 +25,10 @@ from app.contract.engine_status import EngineHealth, EngineState
 from app.observe.console import Console
 from app.runtime.clock import monotonic
 from app.runtime.gc_tuning import freeze_after_startup
-from app.runtime.startup_timings import StartTimings
+from app.runtime.start_timings import StartTimings
 from app.server.process_end import ProcessEnd
 from app.server.watchdog import Watchdog
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.streaming.drain import Drain
 
 # Time for uvicorn after the drain to send the last bytes to slow sockets.

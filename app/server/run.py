@@ -29,7 +29,7 @@ from app.observe.log_output import configure_logging
 from app.observe.log_writer import LogWriter
 from app.observe.metrics import Metrics
 from app.observe.request_log import RequestLog
-from app.runtime.startup_timings import StartTimings, process_age
+from app.runtime.start_timings import StartTimings, process_age
 from app.server.guard import ConnectionLimits, Guard
 from app.server.http_protocol import HttpProtocol
 from app.server.lifecycle import SHUTDOWN_S, Server
@@ -37,7 +37,7 @@ from app.server.process_end import ProcessEnd
 from app.server.sockets import BACKLOG, listen, unacknowledged_timeout_s, urls_of
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.server.websocket_protocol import WebSocketProtocol
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.streaming.drain import Drain
 from app.text.entry.frontend import TextFrontend
 from app.text.entry.opened_model import OpenedModel

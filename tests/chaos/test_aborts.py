@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from app.contract.requests import EngineRequest
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from tests.chaos.engine_thread import admitted, engine_thread, read, wait_until_idle
 
 NUM_AT_ONCE = 100

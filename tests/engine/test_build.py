@@ -18,7 +18,7 @@ from app.contract.sampling_defaults import SamplingDefaults
 from app.contract.sampling_params import SamplingParams
 from app.engine import build as module
 from app.engine.build import build_engine
-from app.runtime.startup_timings import StartTimings
+from app.runtime.start_timings import StartTimings
 from tests.checkpoints import damaged_copy, tiny
 from tests.engine.driving import build, generate, request
 from tests.gguf_writer import tiny_gguf

@@ -14,14 +14,14 @@ from app.contract.events import RequestFailed
 from app.contract.requests import Abort
 from app.observe.console import Console
 from app.observe.log_writer import LogWriter
-from app.runtime.startup_timings import StartTimings
+from app.runtime.start_timings import StartTimings
 from app.server import lifecycle, process_end
 from app.server.lifecycle import Server
 from app.server.process_end import SIGNALS, ProcessEnd
 from app.server.run import uvicorn_config
 from app.server.sockets import listen
 from app.server.watchdog import Watchdog
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.streaming.drain import Drain
 from app.streaming.session import Session
 from app.streaming.streams import Streams

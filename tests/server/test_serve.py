@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from app.checkpoint.names import resolve
-from app.runtime.startup_timings import PHASES
+from app.runtime.start_timings import PHASES
 from tests.house.source import ROOT
 from tests.server.processes import HANG_S, quire, serving
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from app.api.body.tool_messages import ToolCall
-from app.text.answer.tool_choice import CHOICE_SCHEMA
+from app.text.answer.tool_use import CHOICE_SCHEMA
 from app.text.calls.tools import TOOLS_SCHEMA
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]

@@ -26,7 +26,7 @@ from app.contract.errors import RequestError, UnsupportedParameter
 from app.runtime.clock import monotonic
 from app.streaming.flow.slow_reader import SlowReader
 from app.text.answer.answer_demand import AnswerDemand, Requested
-from app.text.answer.tool_choice import NO_TOOLS, ToolUse
+from app.text.answer.tool_use import NO_TOOLS, ToolUse
 from app.text.entry.request_builder import PlannedRequest, RequestBuilder, Terms
 
 _OTHER_LIMIT = "max_completion_tokens"  # means the same as max_tokens, wherever that stands in a message

@@ -25,7 +25,7 @@ from app.api.http.error_response import error_response
 from app.api.wire.response_head import ignored_header
 from app.contract.errors import ErrorInfo, InvalidValue
 from app.contract.requests import EngineRequest
-from app.streaming.embedding_requests import embed
+from app.streaming.vector_sink import embed
 
 MAX_INPUTS = 256
 _ONE, _SEVERAL = PROMPT_SCHEMA["anyOf"][:2], PROMPT_SCHEMA["anyOf"][2:]

@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.file_parts import MAX_PARTS, parts_of
 from app.checkpoint.file_state import FileState
-from app.checkpoint.folder import rejected
 from app.checkpoint.gguf.gguf_header import GgufHeader, read_header
 from app.checkpoint.gguf.gguf_metadata import GgufMetadata
 from app.checkpoint.stored_tensor import StoredTensor

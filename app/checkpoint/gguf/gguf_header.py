@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+from app.checkpoint.checkpoint_folder import LFS_ADVICE, LFS_POINTER, rejected
 from app.checkpoint.file_state import FileState
-from app.checkpoint.folder import LFS_ADVICE, LFS_POINTER, rejected
 from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_types import ADVICE, TENSOR_TYPES, TensorType
 from app.contract.errors import ModelRefused

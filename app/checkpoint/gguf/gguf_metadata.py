@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from app.checkpoint.folder import rejected
+from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.gguf.gguf_header import Value
 from app.checkpoint.text_files import FolderText, Templates
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
-from app.checkpoint.folder import MAX_JSON_BYTES, rejected
+from app.checkpoint.checkpoint_folder import MAX_JSON_BYTES, rejected
 from app.checkpoint.gguf.gguf_header import read_header_from
 from app.checkpoint.gguf.gguf_rope import LONG_FACTORS, ROPE_FREQS, SHORT_FACTORS
 from app.checkpoint.hub.download import Expected, Open, download, reason_of

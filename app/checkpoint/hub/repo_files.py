@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.file_parts import parts_of, without_part
-from app.checkpoint.folder import rejected
 from app.checkpoint.model_files import GGUF, SAFETENSORS
 from app.observe.download_progress import size_text
 

@@ -23,11 +23,11 @@ from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.thread import EngineThread
 from app.runtime.clock import monotonic
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.streaming.session import Session
 from app.text.answer.answer_demand import AnswerDemand
 from app.text.answer.answer_format import AnswerParser
-from app.text.answer.tool_choice import NO_TOOLS
+from app.text.answer.tool_use import NO_TOOLS
 from app.text.answer.whole_answer import plain
 from app.text.entry.chat_prompt import ChatPrompt, EncodedPrompt
 from app.text.entry.opened_model import OpenedModel

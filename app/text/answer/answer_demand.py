@@ -14,7 +14,7 @@ from app.contract.sampling_params import SamplingParams
 from app.text.answer.answer_format import AnswerFormat
 from app.text.answer.answer_rules import AnswerRules, answer_rules
 from app.text.answer.reasoning_start import ReasoningStart
-from app.text.answer.tool_choice import NO_TOOLS, ToolUse
+from app.text.answer.tool_use import NO_TOOLS, ToolUse
 from app.text.calls.tool_schemas import ToolSchemas
 from app.text.grammar.grammar_sources import grammar_of
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from app.text.reading.answer_events import Reasoning
-from app.text.reading.markers import Marks, as_shown
+from app.text.reading.marks import Marks, as_shown
 from app.text.reading.parser import Machine
 from app.text.reading.reader import BLANKS, Reader, Reading
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from app.contract.events import FinishReason
 from app.text.answer.answer_format import AnswerParser
 from app.text.reading.answer_events import Arguments, CallBegin, Event, Reasoning, Text
-from app.text.reading.markers import SHOWN
+from app.text.reading.marks import SHOWN
 
 ID_BYTES = 12
 

@@ -20,7 +20,7 @@ from app.text.calls.call_syntax import CallSyntax
 from app.text.calls.raw_texts import RawTexts
 from app.text.calls.tool_schemas import ANNOTATIONS, STRING, Parameters, type_name
 from app.text.grammar.lark_text import quoted, several, without_pair
-from app.text.reading.markers import SHOWN, Marks
+from app.text.reading.marks import SHOWN, Marks
 from app.text.reading.reader import Reading
 
 MAX_KEY = 256

@@ -18,7 +18,7 @@ from app.text.calls.call_syntax import CallSyntax
 from app.text.calls.python_literals import json_string, pass_literal
 from app.text.calls.tool_schemas import ANNOTATIONS, Parameters
 from app.text.grammar.lark_text import quoted, several
-from app.text.reading.markers import SHOWN
+from app.text.reading.marks import SHOWN
 from app.text.reading.reader import BLANKS, Reader, Reading
 
 MAX_NAME = 256

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import tokenizers
 
-from app.checkpoint.folder import check_no_pointer
+from app.checkpoint.checkpoint_folder import check_no_pointer
 from app.checkpoint.text_files import FolderText
 from app.contract.admission import too_long
 from app.contract.errors import NOT_OURS, InvalidValue, ModelRefused

@@ -23,7 +23,7 @@ from app.contract.errors import InvalidValue, RequestError
 from app.contract.grammar import Grammar, GrammarKind
 from app.engine.thread import EngineThread
 from app.observe.metrics import Metrics
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.text.grammar import compiled, gbnf
 from app.text.grammar.cache import GrammarCache
 from app.text.grammar.compile import compile_grammar

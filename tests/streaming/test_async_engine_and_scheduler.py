@@ -1,4 +1,4 @@
-"""The bridge over an engine with its scheduler: which requests wait, are paused, and are admitted."""
+"""The async engine over an engine with its scheduler: which requests wait, are paused, and are admitted."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from app.contract.requests import EngineCommand, EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
 from app.runtime.clock import monotonic
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.streaming.flow.mailbox import Mailbox
 from tests.checkpoints import tiny
 from tests.engine.driving import build
@@ -53,7 +53,7 @@ class SteppedPort:
 
 
 class BridgedEngine:
-    """An engine and its bridge."""
+    """An engine and its async engine."""
 
     def __init__(self, *, num_kv_blocks: int = 256, **settings: int) -> None:
         scheduler = {"max_queue": 8, "max_num_seqs": 4} | settings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.engine.execute.cpu.threads import MAX_WAIT_S, MIN_WAIT_S, NUM_COMPARED, ThreadChoice
+from app.engine.execute.cpu.thread_choice import MAX_WAIT_S, MIN_WAIT_S, NUM_COMPARED, ThreadChoice
 
 
 class Machine:

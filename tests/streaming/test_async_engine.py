@@ -1,4 +1,4 @@
-"""The bridge passes one report per step to the loop, keeps streams separate, and bounds the queue."""
+"""The async engine passes one report per step to the loop, keeps streams separate, and bounds the queue."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from app.contract.engine_status import EngineState, EngineStats, StepReport
 from app.contract.errors import Draining, EngineFailed, ModelLoading, Overloaded
 from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta
 from app.contract.requests import Abort, Pause, Resume
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from tests.fakes import MODEL_INFO, FakePort, Script, make_request, submit, text_of, tokens_of, turn_loop
 from tests.streaming.engines import make_engine, read
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from app.checkpoint import folder as module
-from app.checkpoint.folder import Checkpoint, read_json
+from app.checkpoint import checkpoint_folder as module
+from app.checkpoint.checkpoint_folder import Checkpoint, read_json
 from app.checkpoint.inspection import inspect
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused

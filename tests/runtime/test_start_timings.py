@@ -2,7 +2,7 @@
 
 import threading
 
-from app.runtime.startup_timings import BAR_WIDTH, Phase, StartTimings, process_age
+from app.runtime.start_timings import BAR_WIDTH, Phase, StartTimings, process_age
 from tests.fakes import FakeClock
 
 

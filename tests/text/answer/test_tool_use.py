@@ -7,7 +7,7 @@ import pytest
 from app.contract.errors import InvalidValue, RequestError, UnsupportedParameter
 from app.contract.grammar import GrammarKind, StructuredOutputs
 from app.text.answer.answer_format import AnswerFormat
-from app.text.answer.tool_choice import choose_tools
+from app.text.answer.tool_use import choose_tools
 from app.text.calls.formats import FORMATS
 
 HERMES = FORMATS["hermes"]
