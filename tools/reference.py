@@ -42,7 +42,7 @@ from tools.websocket_page import websocket_page
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "reference"
-PARAMETERS_JS = ROOT / "app" / "static" / "settings" / "parameters.js"
+PARAMETERS_JS = ROOT / "app" / "static" / "sampling" / "parameters.js"
 MADE = "<!-- Made by `make docs` from {source}; do not edit. -->\n\n"
 WIDTH = 100
 
@@ -248,7 +248,7 @@ def main() -> None:
         (FOLDER / name).write_text(make(), encoding="utf-8")
         print(f"wrote docs/reference/{name}")
     PARAMETERS_JS.write_text(page_parameters(), encoding="utf-8")
-    print("wrote app/static/settings/parameters.js")
+    print("wrote app/static/sampling/parameters.js")
 
 
 if __name__ == "__main__":
