@@ -95,7 +95,7 @@ class ForkServer:
         try:
             pid = os.fork()
         except OSError as error:  # there are too many processes, or too little memory
-            reason = error.strerror
+            reason = error.strerror or str(error)
         if pid == 0:
             self._become(order, descriptors)
         connection = None if order == MASKS else socket.socket(fileno=descriptors.pop(0))

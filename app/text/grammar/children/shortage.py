@@ -27,4 +27,4 @@ def telling_shortages() -> Iterator[None]:
     except OSError as error:
         if error.errno not in _ERRORS:
             raise
-        raise Shortage(error.strerror) from error
+        raise Shortage(error.strerror or str(error)) from error
