@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import resource
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from app.observe.log_output import configure_logging
 from app.observe.log_writer import LogWriter
 from app.observe.metrics import Metrics
 from app.observe.request_log import RequestLog
+from app.runtime.process_limits import raise_file_limit
 from app.runtime.start_timings import StartTimings, process_age
 from app.server.guard import ConnectionLimits, Guard
 from app.server.http_protocol import HttpProtocol
@@ -170,13 +170,6 @@ class FirstToken:
                 f"First token: {now:.2f} s after the start of the process, {now - self._began:.3f} s after the start "
                 "of its prefill."
             )
-
-
-def raise_file_limit() -> None:
-    """Raise the limit of open files (one per connection) to the system's hard limit, if there is one."""
-    with contextlib.suppress(OSError, ValueError):
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def uvicorn_config(

@@ -71,7 +71,7 @@ class Ended(msgspec.Struct, frozen=True):
 
     `status` is its exit code, or that of the signal that has ended it, negative. `num_bytes` is the most memory that it
     has taken, beyond what the trial of any grammar takes. `limit` says which limit was reached, if one was. With
-    `needs_longer` it was a short trial, which was not enough.
+    `needs_longer` it was a short trial, which was not enough. `not_forked` says why there was no process at all.
     """
 
     status: int
@@ -79,6 +79,7 @@ class Ended(msgspec.Struct, frozen=True):
     num_bytes: int = 0
     limit: str | None = None
     needs_longer: bool = False
+    not_forked: str | None = None
 
 
 def encode_grammar(grammar: Grammar) -> bytes:
