@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from app.api.http.error_response import error_body
+from app.api.http.error_shape import error_body
 from app.api.wire.answers import Chunk, ChunkChoice, UsageSoFar
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.chat_format import ChatFormat
