@@ -62,7 +62,9 @@ CHECK_KEY = partial(check_key, ApiKeys(make_config({"api_key": ("k",)}).server))
 
 
 def traced() -> Starlette:
-    return Starlette(routes=ROUTES, middleware=[Middleware(Trace, clock=FakeClock(), log=RequestLog(), shapes=ErrorShapes())])
+    return Starlette(
+        routes=ROUTES, middleware=[Middleware(Trace, clock=FakeClock(), log=RequestLog(), shapes=ErrorShapes())]
+    )
 
 
 @pytest.fixture
