@@ -39,6 +39,7 @@ from tests.fakes import FakeEngine
 FAST = StreamTimers(waiting_s=0.02, generating_s=0.02)
 SLOW = StreamTimers(waiting_s=60, generating_s=60)
 HANG_S = 240
+VOCAB_SIZE, EOS = 3072, 4  # of `guide`
 JSON = {"content-type": "application/json"}
 
 
@@ -56,6 +57,13 @@ async def make_app(
     metrics.include(LogCounts)
     with patch("app.api.app.Page", page):
         return create_app(engine or FakeEngine(), config, load_text(config), metrics, timers)
+
+
+def with_grammars(app: Starlette) -> Starlette:
+    """The application with the vocabulary of `guide`, so that it compiles grammars."""
+    context = app.state.context
+    assert context.grammars.load(context.text.tokenizer, VOCAB_SIZE, (EOS,)) is None
+    return app
 
 
 @cache
