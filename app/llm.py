@@ -46,8 +46,8 @@ from app.llm_prompts import (
 from app.runtime.clock import monotonic
 from app.text.answer.answer_demand import AnswerDemand, Requested
 from app.text.answer.answer_plan import AnswerPlan
+from app.text.answer.parsed import call_id, client_reason, parse_whole
 from app.text.answer.tool_use import NO_TOOLS, ToolUse, choose_tools
-from app.text.answer.whole_answer import call_id, client_reason, parse_whole
 from app.text.entry.chat_prompt import ChatPrompt, EncodedPrompt
 from app.text.entry.opened_model import OpenedModel
 from app.text.entry.request_builder import RequestBuilder, Terms
@@ -343,8 +343,8 @@ def _read_answers(result: RequestOutput, plan: AnswerPlan) -> None:
         whole = parse_whole(parser, output.text)
         output.text, output.reasoning = whole.text, whole.reasoning
         output.tool_calls = [
-            ToolCall(call_id(result.request_id, output.index, number), name, arguments)
-            for number, (name, arguments) in enumerate(whole.calls)
+            ToolCall(call_id(result.request_id, output.index, piece.call), piece.name, piece.arguments)
+            for piece in whole.calls
         ]
         if output.finish_reason is not None:
             output.finish_reason = str(client_reason(FinishReason(output.finish_reason), parser))

@@ -15,6 +15,7 @@ import uvloop  # noqa: F401  # uvicorn would load it later, and wait for torch's
 
 from app import __version__
 from app.api.app import create_app
+from app.api.http.error_shape import ErrorShapes
 from app.checkpoint.names import served_name
 from app.config.settings import Config
 from app.contract.engine_status import ModelInfo, StepReport
@@ -124,7 +125,7 @@ def make_server(
     app = create_app(engine, config, text, metrics, grammars=grammars)
     drain: Drain = app.state.context.drain
     return Server(
-        uvicorn_config(app, config, log=app.state.request_log),
+        uvicorn_config(app, config, log=app.state.request_log, shapes=app.state.error_shapes),
         engine,
         process_end=ProcessEnd(
             console,
@@ -173,13 +174,22 @@ class FirstToken:
 
 
 def uvicorn_config(
-    app: Callable[..., object], config: Config, limits: ConnectionLimits | None = None, log: RequestLog | None = None
+    app: Callable[..., object],
+    config: Config,
+    limits: ConnectionLimits | None = None,
+    log: RequestLog | None = None,
+    shapes: ErrorShapes | None = None,
 ) -> uvicorn.Config:
     """Return uvicorn's settings for `app`: our protocols and limits, without uvicorn's own log lines and headers.
 
-    `log` is that of the application.
+    `log` and `shapes`, of errors, are those of the application.
     """
-    guard = Guard(limits or ConnectionLimits(), config.server.max_connections_per_ip, log=log or RequestLog())
+    guard = Guard(
+        limits or ConnectionLimits(),
+        config.server.max_connections_per_ip,
+        log=log or RequestLog(),
+        shapes=shapes or ErrorShapes(),
+    )
     # uvicorn calls `http` and `ws` like classes; all protocols of a server share one guard.
     http: Any = partial(HttpProtocol, guard=guard)
     ws: Any = partial(WebSocketProtocol, guard=guard)

@@ -92,7 +92,7 @@ class EmbeddingsResponse:
         found = await run_until_disconnect(receive, embed(context.engine, requests))
         if isinstance(found, ErrorInfo):
             access_record(scope).reason = found.code
-            await error_response(found)(scope, receive, send)
+            await error_response(found, scope)(scope, receive, send)
             return
         num_tokens = sum(len(request.prompt_token_ids) for request in requests)
         access_record(scope).figures = {"n": len(requests), "prompt_tokens": num_tokens, "completion_tokens": 0}

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from app.api.body.any_body import AnyBody
 from app.api.body.schemas import ChatBody, CompletionBody
+from app.api.http.error_shape import OPENAI_ERRORS, ErrorShape
 from app.api.routes.chat import chat_completions
 from app.api.routes.completions import completions
 from app.api.routes.embeddings import EmbeddingsBody, embeddings
@@ -26,7 +27,8 @@ Handler = Callable[[Request], Awaitable[ASGIApp]]
 class Operation(NamedTuple):
     """One route. `bodies` are the alternatives of a POST's body, `answer` is the JSON of a 200, None is text.
 
-    With `has_streams` the answer can also be a stream, and without `needs_key` the route is open.
+    With `has_streams` the answer can also be a stream, and without `needs_key` the route is open. `errors` is the shape
+    of errors at the path and below it.
     """
 
     method: str
@@ -37,6 +39,7 @@ class Operation(NamedTuple):
     bodies: tuple[type[AnyBody], ...] = ()
     has_streams: bool = False
     needs_key: bool = True
+    errors: ErrorShape = OPENAI_ERRORS
 
 
 OPERATIONS = (

@@ -62,9 +62,8 @@ class ApiRequest:
         """Return parsers for the answers, for one response; None if nothing is parsed."""
         if self.answer is None:
             return None
-        request = self.request
         has_reasoning = bool(self.reasoning_fields)
-        return ParsedAnswer(self.answer, request.id, request.params.n, self.token_bytes, has_reasoning=has_reasoning)
+        return ParsedAnswer(self.answer, self.request.params.n, self.token_bytes, has_reasoning=has_reasoning)
 
     def release(self) -> None:
         """Release the lease, if there is one. Idempotent."""

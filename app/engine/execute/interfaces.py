@@ -48,10 +48,6 @@ class Runner(Protocol):
         """
 
     @property
-    def num_graph_shapes(self) -> int:
-        """Shapes of steps that are to have a CUDA graph."""
-
-    @property
     def has_idle_work(self) -> bool:
         """Whether there is work that makes later steps faster, for times without requests."""
 

@@ -41,7 +41,6 @@ class CpuRunner:
     `num_host_samples` counts the tokens that no kernel sampled: one row of logits at a time takes much longer.
     """
 
-    num_graph_shapes = 0
     has_idle_work = False
 
     def __init__(

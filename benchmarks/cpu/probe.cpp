@@ -1,22 +1,9 @@
 // What the machine can do: bytes read and products per second, as the limits of the kernels.
 #include <omp.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "amx.h"
 #include "exported.h"
 #include "simd.h"
-
-// Whether this process may use all instructions of the library. Linux gives AMX's registers only to processes that ask,
-// once for all threads.
-QUIRE_EXPORTED int32_t quire_is_allowed() {
-#ifdef __AMX_TILE__
-  constexpr int REQUEST = 0x1023, TILE_DATA = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
-#else
-  return 1;
-#endif
-}
 
 // Reads `num_bytes` (a multiple of 256 per thread) once with each of `num_threads` threads' share; returns a checksum.
 QUIRE_EXPORTED int64_t quire_read(const void *data, int64_t num_bytes, int32_t num_threads) {
@@ -58,19 +45,17 @@ template <class T> static int64_t compute_with_amx(int64_t rounds) {
 }  // namespace quire
 #endif
 
-// Runs `rounds` x some dot products of bf16 pairs (kind 0), float32 products (1) or quads of bytes (2) in registers, in
-// each of `num_threads` threads; returns the number of multiplications and additions done by all of them together.
-QUIRE_EXPORTED int64_t quire_compute(int32_t kind, int64_t rounds, int32_t num_threads) {
+// Runs `rounds` x some dot products of bf16 pairs, or of quads of bytes, in registers, in each of `num_threads` threads;
+// returns the number of multiplications and additions done by all of them together.
+QUIRE_EXPORTED int64_t quire_compute(int32_t is_bytes, int64_t rounds, int32_t num_threads) {
   using namespace quire;
   constexpr int NUM = LANES == 16 ? 16 : 10;
   int64_t done = 0;
 #ifdef QUIRE_AMX
-  if (kind != 1) {
 #pragma omp parallel num_threads(num_threads) reduction(+ : done)
-    done += kind == 0 ? compute_with_amx<bf16>(rounds) : compute_with_amx<int8_t>(rounds);
-    return done;
-  }
-#endif
+  done += is_bytes ? compute_with_amx<int8_t>(rounds) : compute_with_amx<bf16>(rounds);
+  return done;
+#else
 #pragma omp parallel num_threads(num_threads) reduction(+ : done)
   {
     Floats sums[NUM];
@@ -79,18 +64,16 @@ QUIRE_EXPORTED int64_t quire_compute(int32_t kind, int64_t rounds, int32_t num_t
     Ints w = all_ints(0x3f803f80), x = all_ints(0x3a803a80);
     for (int64_t r = 0; r < rounds; r++) {
       asm volatile("" : "+v"(w), "+v"(x));  // or the loop would be done once
-      if (kind == 0)
-#pragma GCC unroll 16
-        for (int i = 0; i < NUM; i++) sums[i] = dot_pairs(sums[i], w, x);
-      else if (kind == 1)
-#pragma GCC unroll 16
-        for (int i = 0; i < NUM; i++) sums[i] = fma(as_floats(w), as_floats(x), sums[i]);
-      else
+      if (is_bytes)
 #pragma GCC unroll 16
         for (int i = 0; i < NUM; i++) counts[i] = dot_bytes(counts[i], w, x);
+      else
+#pragma GCC unroll 16
+        for (int i = 0; i < NUM; i++) sums[i] = dot_pairs(sums[i], w, x);
     }
     for (int i = 0; i < NUM; i++) asm volatile("" ::"v"(sums[i]), "v"(counts[i]));
-    done += rounds * NUM * LANES * (kind == 0 ? 4 : kind == 1 ? 2 : 8);
+    done += rounds * NUM * LANES * (is_bytes ? 8 : 4);
   }
   return done;
+#endif
 }
