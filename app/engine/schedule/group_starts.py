@@ -179,7 +179,7 @@ class GroupStarts:
         if num_missing > 0:
             losers = shares.losers(group, num_missing, queues.running)
             if not losers:
-                loser = shares.next_to_give_way(group, num_missing, queues.running, self._step)
+                loser = self._next_to_give_way(group, num_missing, shares)
                 if loser is None:
                     return 0
                 shares.give_way(loser, group)
@@ -187,6 +187,15 @@ class GroupStarts:
             for loser in losers:
                 queues.move(loser, PAUSED)
         return 0 if group.status is PAUSED else group.num_seats
+
+    def _next_to_give_way(self, group: SequenceGroup, num_seats: int, shares: SeatShares) -> SequenceGroup | None:
+        """Return the group that gives way to `group`; None also if it lacks blocks, since that would be in vain."""
+        loser = shares.next_to_give_way(group, num_seats, self._queues.running, self._step)
+        if loser is None or group.status is PAUSED:
+            return loser
+        tables = self._tables
+        needed = tables.num_to_swap_in(group) if group.status is SWAPPED else tables.num_to_start(group, [])
+        return loser if tables.pool.can_allocate(needed + self._watermark_now) else None
 
     def _next_by_seats(self, shares: SeatShares) -> SequenceGroup | None:
         """Return the group that gets seats next under `fair`; None if none waits.
@@ -203,7 +212,7 @@ class GroupStarts:
         num_missing = first.num_seats - num_free
         if shares.losers(first, num_missing, running):
             return first
-        if shares.next_to_give_way(first, num_missing, running, self._step) is not None:
+        if self._next_to_give_way(first, num_missing, shares) is not None:
             return first
         num_spare = min(num_free, num_free + max(group.num_seats for group in running) - first.num_seats)
         return next((group for group in groups[1:] if group.num_seats <= num_spare), first)
@@ -211,8 +220,8 @@ class GroupStarts:
     def _has_seats_for(self, group: SequenceGroup, num_kept: int = 0) -> bool:
         """Preempt groups not allowed; return whether `group` can run beside `num_kept` free seats (alone always)."""
         queues, num_seats = self._queues, self._num_seats - num_kept
-        while queues.running and queues.num_seats + group.num_seats > num_seats:
-            if self._preemption.may_run(self._preemption.last_running):
+        while (queues.running or num_kept) and queues.num_seats + group.num_seats > num_seats:
+            if not queues.running or self._preemption.may_run(self._preemption.last_running):
                 return False
             self._preemption.preempt(self._preemption.last_running)
         return True

@@ -106,9 +106,7 @@ class SeatShares:
         others = (
             other
             for other in running
-            if other.num_seats >= max(2, num_seats)
-            and step - other.turn_since >= TURN_STEPS
-            and not other.is_protected
+            if other.num_seats >= max(2, num_seats) and step - other.turn_since >= TURN_STEPS and not other.is_protected
         )
         return min(others, key=_turn_since, default=None)
 
