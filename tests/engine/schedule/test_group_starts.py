@@ -37,13 +37,13 @@ def test_a_group_that_is_passed_starts_when_the_largest_one_ends():
 def test_an_account_without_a_seat_has_one_soon_where_groups_hold_all():
     """Four accounts ask for 16 answers each, and have all 64 seats."""
     driver = Driver(policy=make_policy("fair"), max_num_seqs=64, max_num_batched_tokens=256, num_blocks=20_000)
-    wide = [driver.add(account=account, n=16, max_tokens=400).group for account in "abcd"]
+    wide = [driver.add(account=account, n=16, max_tokens=60).group for account in "abcd"]
     driver.steps(10)
     assert [group.status for group in wide] == [RUNNING] * 4
     chat = driver.add(account="e", max_tokens=20)
     assert driver.run_until(lambda: bool(chat.output_token_ids)) <= TURN_STEPS
     assert [group.status for group in wide] == [PAUSED, RUNNING, RUNNING, RUNNING]
-    driver.run(max_steps=600)
+    driver.run(max_steps=200)
     assert driver.scheduler.preemption.counts.num_preemptions == 0
 
 
