@@ -1,9 +1,15 @@
 """S6: every waiting request starts eventually, however many requests with a higher priority arrive."""
 
-import pytest
+from itertools import chain
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.policy import AGEING_S, SHORTER_S, FairShare, Policy, PriorityWithAgeing, ShortestJobFirst
 from app.engine.schedule.sequence import PAUSED, PREEMPTED, RUNNING, WAITING, Sequence
+from app.engine.schedule.shares import TURN_STEPS
 from tests.engine.schedule.fake_model import Driver
 
 
@@ -44,6 +50,28 @@ def test_one_request_of_an_account_does_not_wait_for_all_of_another():
     modest = driver.add(max_tokens=4, account="modest")
     driver.run_until(lambda: modest.status is not WAITING)
     assert sum(one.status is not WAITING for one in greedy) <= 3
+
+
+class Turns:
+    """The turns of groups, in steps: those that `ended` for others, and the longest time without a seat."""
+
+    def __init__(self, groups: list[SequenceGroup]) -> None:
+        self.ended: list[list[int]] = [[] for _ in groups]
+        self.longest_pause = 0
+        self._groups = groups
+        self._statuses = [group.status for group in groups]
+        self._lengths = [0] * len(groups)
+
+    def note(self) -> None:
+        """Note what the last step has changed."""
+        for index, group in enumerate(self._groups):
+            status, before = group.status, self._statuses[index]
+            self._statuses[index] = status
+            if before is RUNNING and status is PAUSED:
+                self.ended[index].append(self._lengths[index])
+            self._lengths[index] = self._lengths[index] + 1 if status is before else 1
+            if status in (WAITING, PAUSED):
+                self.longest_pause = max(self.longest_pause, self._lengths[index])
 
 
 def hold_all_seats(**limits: float) -> tuple[Driver, list[Sequence]]:
@@ -90,6 +118,54 @@ def test_many_short_requests_do_not_stop_the_account_that_gives_a_seat():
         driver.run_until(lambda one=modest: one.is_finished)
     assert all(len(one.output_token_ids) >= 60 for one in greedy[:3])
     assert driver.scheduler.preemption.counts.num_preemptions == 0
+
+
+@pytest.mark.parametrize("run_ahead", [0, 2])
+def test_groups_give_way_in_turn_to_one_chat_after_the_other(run_ahead):
+    """Each keeps its seats for some steps, and none falls behind the others."""
+    driver = Driver(policy=FairShare(), max_num_seqs=8, num_blocks=2000, run_ahead=run_ahead)
+    wide = [driver.add(account=account, n=2, max_tokens=500).group for account in "abcd"]
+    chat, turns = driver.add(account="chat", max_tokens=12), Turns(wide)
+    for _ in range(400):
+        if chat.is_finished:
+            chat = driver.add(account="chat", max_tokens=12)
+        driver.step()
+        turns.note()
+    assert min(map(len, turns.ended)) >= 3 and min(map(min, turns.ended)) >= TURN_STEPS
+    lengths = [len(group.open[0].output_token_ids) for group in wide]
+    assert max(lengths) - min(lengths) <= 2 * TURN_STEPS
+    assert driver.scheduler.preemption.counts.num_preemptions == 0
+
+
+@pytest.mark.parametrize("run_ahead", [0, 2])
+def test_a_group_that_gave_way_to_a_long_answer_takes_turns_with_the_others(run_ahead):
+    driver = Driver(policy=FairShare(), max_num_seqs=8, num_blocks=4000, run_ahead=run_ahead)
+    wide = [driver.add(account=account, n=2, max_tokens=400).group for account in "abcd"]
+    long, turns = driver.add(account="e", max_tokens=400), Turns(wide)
+    for _ in range(400):
+        driver.step()
+        turns.note()
+    assert len(long.output_token_ids) >= 400 - TURN_STEPS - 4, "an answer with one seat keeps it"
+    assert min(map(min, turns.ended)) >= TURN_STEPS and turns.longest_pause <= 2 * TURN_STEPS
+    driver.run(max_steps=300)
+
+
+@settings(max_examples=15)
+@given(
+    widths=st.lists(st.integers(2, 8), min_size=2, max_size=6),
+    num_seats=st.integers(8, 16),
+    run_ahead=st.integers(0, 2),
+)
+def test_each_of_any_number_of_groups_has_its_turn(widths, num_seats, run_ahead):
+    driver = Driver(policy=FairShare(), max_num_seqs=num_seats, num_blocks=4000, run_ahead=run_ahead)
+    groups = [driver.add(account=f"{number}", n=n, max_tokens=70).group for number, n in enumerate(widths)]
+    turns = Turns(groups)
+    for _ in range(80 * len(groups)):
+        driver.step()
+        turns.note()
+    assert not driver.scheduler.has_work
+    assert min(chain.from_iterable(turns.ended), default=TURN_STEPS) >= TURN_STEPS
+    assert turns.longest_pause <= (TURN_STEPS + 4) * len(groups)
 
 
 def test_an_account_with_all_blocks_gives_up_only_as_many_as_needed():

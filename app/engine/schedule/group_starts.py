@@ -62,6 +62,7 @@ class GroupStarts:
         self._late = late
         self._watermark = -(-tables.pool.num_blocks // 100)
         self._rejection = _Rejection(None, 0, 0, 0, 0)
+        self._step = 0  # the one that is being planned
 
     def next_group(self) -> SequenceGroup | None:
         """Return the group that is next to start or to start again; None if no group may."""
@@ -94,8 +95,9 @@ class GroupStarts:
         while self._queues.num_seats > self._budget.tokens and len(self._queues.running) > 1:
             self._preemption.preempt(self._preemption.last_running)
 
-    def resume(self) -> bool:
+    def resume(self, step: int) -> bool:
         """Run resumed groups again; False if one of them waits for seats, which no other group may take then."""
+        self._step = step
         shares, num_kept = self._queues.shares, self._take_from_accounts()
         resuming = self._queues.resuming
         for group in tuple(resuming) if shares is None else sorted(resuming, key=shares.rank):
@@ -106,6 +108,7 @@ class GroupStarts:
             if not self._has_seats_for(group, num_kept):
                 return num_kept > 0
             self._queues.move(group, RUNNING)
+            group.turn_since = step
         return True
 
     def admit(self, group: SequenceGroup, builder: StepPlanBuilder) -> bool:
@@ -115,7 +118,7 @@ class GroupStarts:
         if not (self._swap_in(group, builder) if group.status is SWAPPED else self._start(group, builder)):
             return False
         builder.started.append(group)
-        group.next_since = 0
+        group.next_since, group.turn_since = 0, builder.step
         return True
 
     def _start(self, group: SequenceGroup, builder: StepPlanBuilder) -> bool:
@@ -175,11 +178,24 @@ class GroupStarts:
         num_missing = queues.num_seats + group.num_seats - self._num_seats
         if num_missing > 0:
             losers = shares.losers(group, num_missing, queues.running)
+            if not losers:
+                loser = self._next_to_give_way(group, num_missing, shares)
+                if loser is None:
+                    return 0
+                shares.give_way(loser, group)
+                losers = [loser]
             for loser in losers:
                 queues.move(loser, PAUSED)
-            if not losers:
-                return 0
         return 0 if group.status is PAUSED else group.num_seats
+
+    def _next_to_give_way(self, group: SequenceGroup, num_seats: int, shares: SeatShares) -> SequenceGroup | None:
+        """Return the group that gives way to `group`; None also if it lacks blocks, since that would be in vain."""
+        loser = shares.next_to_give_way(group, num_seats, self._queues.running, self._step)
+        if loser is None or group.status is PAUSED:
+            return loser
+        tables = self._tables
+        needed = tables.num_to_swap_in(group) if group.status is SWAPPED else tables.num_to_start(group, [])
+        return loser if tables.pool.can_allocate(needed + self._watermark_now) else None
 
     def _next_by_seats(self, shares: SeatShares) -> SequenceGroup | None:
         """Return the group that gets seats next under `fair`; None if none waits.
@@ -193,7 +209,10 @@ class GroupStarts:
         first, num_free = groups[0], self._num_seats - self._queues.num_seats
         if first.num_seats <= num_free or num_free <= 0 or not running:  # alone it may have more than a step has tokens
             return first
-        if shares.losers(first, first.num_seats - num_free, running):
+        num_missing = first.num_seats - num_free
+        if shares.losers(first, num_missing, running):
+            return first
+        if self._next_to_give_way(first, num_missing, shares) is not None:
             return first
         num_spare = min(num_free, num_free + max(group.num_seats for group in running) - first.num_seats)
         return next((group for group in groups[1:] if group.num_seats <= num_spare), first)
@@ -201,8 +220,8 @@ class GroupStarts:
     def _has_seats_for(self, group: SequenceGroup, num_kept: int = 0) -> bool:
         """Preempt groups not allowed; return whether `group` can run beside `num_kept` free seats (alone always)."""
         queues, num_seats = self._queues, self._num_seats - num_kept
-        while queues.running and queues.num_seats + group.num_seats > num_seats:
-            if self._preemption.may_run(self._preemption.last_running):
+        while (queues.running or num_kept) and queues.num_seats + group.num_seats > num_seats:
+            if not queues.running or self._preemption.may_run(self._preemption.last_running):
                 return False
             self._preemption.preempt(self._preemption.last_running)
         return True

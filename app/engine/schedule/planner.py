@@ -62,7 +62,7 @@ class Planner:
 
     def fill(self, builder: StepPlanBuilder) -> None:
         """Put into an empty `builder` what the step is to compute."""
-        may_start = self.starts.resume()
+        may_start = self.starts.resume(builder.step)
         self.starts.shrink_to_budget()
         if self._budget.rests is not None and self._preemption.allowed is None:
             builder.resting = self._budget.rests.choose()

@@ -6,6 +6,12 @@ last groups of the accounts that hold the most lose theirs. Those groups are PAU
 work, and wait for a seat like all others. An account that loses a seat never holds fewer than the one that gains it,
 so a seat does not move back and forth.
 
+Groups of several choices may hold all seats, each the only one of its account: none can lose a part of them. Then an
+account without a seat takes turns with them. The group that has had its seats for the longest time, and for at least
+`TURN_STEPS` steps, gives way as a whole. It waits behind the others that have had fewer tokens, and nobody gives way to
+it for `TURN_STEPS` steps, so seats go round and not back and forth. An answer of one choice never gives way: an account
+cannot have less than a seat.
+
 A group of many choices that can have its seats from nobody does not stop those behind it: they take free seats as long
 as there will be enough for it when the largest running group ends.
 
@@ -27,6 +33,8 @@ from operator import attrgetter
 
 from app.engine.schedule.group import SequenceGroup
 
+# Steps that a group of several choices has its seats before it gives way, and waits before another gives way to it.
+TURN_STEPS = 32
 # A step without the account must be at most this share of one with it.
 MAX_STEP_SHARE = 1 / 3
 # With prompts at most this share: predictions may be wrong by a third.
@@ -39,7 +47,7 @@ MAX_LONG_STEPS = 8
 # Steps until a rest is tried again after rests did not help.
 RETRY_STEPS = 512
 
-_sort_key = attrgetter("sort_key")
+_sort_key, _turn_since = attrgetter("sort_key"), attrgetter("turn_since")
 
 
 class SeatShares:
@@ -59,9 +67,10 @@ class SeatShares:
         """The account that holds the most seats; None while fewer than two hold any."""
         return max(self._held, key=self._held.__getitem__) if len(self._held) > 1 else None
 
-    def rank(self, group: SequenceGroup) -> tuple[int, tuple[float, ...]]:
+    def rank(self, group: SequenceGroup) -> tuple[int, float, int]:
         """Return the present sort key of a group that waits for a seat."""
-        return self._held.get(group.account, 0), group.sort_key
+        first = self._waiting[group.account][0]  # no group comes before those of its account that were added earlier
+        return self._held.get(group.account, 0), max(group.sort_key[0], first.place), group.id
 
     def losers(self, group: SequenceGroup, num_seats: int, running: Iterable[SequenceGroup]) -> list[SequenceGroup]:
         """Return the groups that lose `num_seats` to `group`; [] if its account would then hold more than theirs.
@@ -83,6 +92,27 @@ class SeatShares:
             num_seats -= loser.num_seats
             losers.append(loser)
         return losers
+
+    def next_to_give_way(
+        self, group: SequenceGroup, num_seats: int, running: Iterable[SequenceGroup], step: int
+    ) -> SequenceGroup | None:
+        """Return the group of several choices whose turn ends, so that `group` gets `num_seats` from it.
+
+        None if the account of `group` holds a seat, or if it is too early for a turn of either.
+        """
+        has_just_run = group.last_step > 0 and step - group.last_step < TURN_STEPS
+        if has_just_run or group.account in self._held:
+            return None
+        others = (
+            other
+            for other in running
+            if other.num_seats >= max(2, num_seats) and step - other.turn_since >= TURN_STEPS and not other.is_protected
+        )
+        return min(others, key=_turn_since, default=None)
+
+    def give_way(self, loser: SequenceGroup, group: SequenceGroup) -> None:
+        """Put `loser`, which is to wait, behind `group` and behind all accounts that have had fewer tokens."""
+        loser.place = max(loser.sort_key[0] + loser.num_scheduled, self.rank(group)[1] + 1.0)
 
     def add_waiting(self, group: SequenceGroup) -> None:
         """Note that `group` waits for a seat."""

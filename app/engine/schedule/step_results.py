@@ -104,5 +104,6 @@ class ResultProcessor:
         """Let a group that gained a token be a victim again, and pause it if its readers want no more."""
         if group.status is RUNNING:
             group.is_protected = False
+            group.turn_since = group.last_step
             if not group.ready:
                 self._queues.move(group, PAUSED)

@@ -3,7 +3,8 @@
 import pytest
 
 from app.engine.schedule.policy import make_policy
-from app.engine.schedule.sequence import FINISHED, RUNNING
+from app.engine.schedule.sequence import FINISHED, PAUSED, RUNNING
+from app.engine.schedule.shares import TURN_STEPS
 from tests.engine.schedule.fake_groups import add_prompt, new_tokens
 from tests.engine.schedule.fake_model import Driver
 
@@ -31,6 +32,33 @@ def test_a_group_that_is_passed_starts_when_the_largest_one_ends():
         driver.add(account=f"c{number}", max_tokens=60)
         driver.step()
     assert last.is_finished
+
+
+def test_an_account_without_a_seat_has_one_soon_where_groups_hold_all():
+    """Four accounts ask for 16 answers each, and have all 64 seats."""
+    driver = Driver(policy=make_policy("fair"), max_num_seqs=64, max_num_batched_tokens=256, num_blocks=20_000)
+    wide = [driver.add(account=account, n=16, max_tokens=60).group for account in "abcd"]
+    driver.steps(10)
+    assert [group.status for group in wide] == [RUNNING] * 4
+    chat = driver.add(account="e", max_tokens=20)
+    assert driver.run_until(lambda: bool(chat.output_token_ids)) <= TURN_STEPS
+    assert [group.status for group in wide] == [PAUSED, RUNNING, RUNNING, RUNNING]
+    driver.run(max_steps=200)
+    assert driver.scheduler.preemption.counts.num_preemptions == 0
+
+
+def test_a_group_that_gave_way_does_not_pass_the_one_it_gave_way_to():
+    """It holds all seats, and the account of the chat has had more tokens than that of the group."""
+    driver = Driver(policy=make_policy("fair"), max_num_seqs=4, max_num_batched_tokens=64, num_blocks=2_000)
+    wide = driver.add(account="wide", n=4, max_tokens=120).group
+    long = driver.add(account="chat", num_prompt=400, max_tokens=2)
+    driver.run_until(lambda: long.is_finished)
+    chat = driver.add(account="chat", max_tokens=40)
+    driver.run_until(lambda: bool(chat.output_token_ids))
+    for _ in range(30):
+        assert wide.status is PAUSED
+        driver.step()
+    driver.run_until(lambda: wide.status is RUNNING)
 
 
 def test_a_group_with_more_choices_than_a_step_has_tokens_runs_alone():

@@ -3,7 +3,7 @@
 import pytest
 
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.shares import MAX_LONG_STEPS, MAX_RESTS, RETRY_STEPS, Rests, SeatShares
+from app.engine.schedule.shares import MAX_LONG_STEPS, MAX_RESTS, RETRY_STEPS, TURN_STEPS, Rests, SeatShares
 from tests.engine.schedule.fake_groups import make_group, make_running_group
 
 
@@ -60,6 +60,51 @@ def test_a_protected_group_does_not_lose_its_seat():
     shares, running = make_shares(a=[1, 1, 1])
     running[2].is_protected = True
     assert shares.losers(make_group(11, account="c"), 1, running) == [running[1]]
+
+
+def test_the_group_that_has_had_its_seats_the_longest_gives_way():
+    shares, running = make_shares(a=[4], b=[4], c=[4], d=[1])
+    for group, since in zip(running, (7, 5, 6, 1), strict=True):
+        group.turn_since = since
+    chat, wide, wider = (make_group(11, account="e", n=number) for number in (1, 4, 5))
+    ends = 5 + TURN_STEPS
+    assert shares.next_to_give_way(chat, 1, running, ends - 1) is None
+    assert shares.next_to_give_way(chat, 1, running, ends) is running[1]
+    assert shares.next_to_give_way(wide, 4, running, ends) is running[1]
+    assert shares.next_to_give_way(wider, 5, running, ends) is None
+    running[1].is_protected = True
+    assert shares.next_to_give_way(chat, 1, running, ends) is None
+    assert shares.next_to_give_way(chat, 1, running, ends + 1) is running[2]
+
+
+def test_nobody_gives_way_to_an_account_with_a_seat_or_a_group_that_has_just_run():
+    shares, running = make_shares(a=[4], b=[1])
+    assert shares.next_to_give_way(make_group(11, account="b"), 1, running, 100) is None
+    group = make_group(12, account="c", n=4)
+    group.last_step = 101 - TURN_STEPS
+    assert shares.next_to_give_way(group, 4, running, 100) is None
+    assert shares.next_to_give_way(group, 4, running, 101) is running[0]
+
+
+def test_an_answer_of_one_choice_never_gives_way():
+    shares, running = make_shares(**{f"a{number}": [1] for number in range(8)})
+    assert shares.next_to_give_way(make_group(11, account="b"), 1, running, 100) is None
+
+
+def test_a_group_that_gave_way_waits_behind_accounts_that_have_had_less():
+    """Its account's later groups wait behind it."""
+    shares, running = make_shares(a=[2])
+    loser, gainer, other = running[0], make_group(5, account="b"), make_group(6, account="c")
+    later = make_group(7, account="a")
+    for group in (gainer, other, later):
+        shares.add_waiting(group)
+    for sequence in loser.open:
+        sequence.start_at(6)  # four tokens of the prompt, and two of each answer: behind 1 + 8
+    shares.give_way(loser, gainer)
+    shares.add_waiting(loser)
+    shares.add_seats("a", -2)
+    assert loser.place == 9.0
+    assert shares.next_groups == [gainer, other, loser] and shares.rank(later) > shares.rank(loser)
 
 
 def test_an_account_without_seats_and_waiting_groups_is_forgotten():
