@@ -46,8 +46,8 @@ from app.llm_prompts import (
 from app.runtime.clock import monotonic
 from app.text.answer.answer_demand import AnswerDemand, Requested
 from app.text.answer.answer_plan import AnswerPlan
-from app.text.answer.tool_choice import NO_TOOLS, ToolUse, choose_tools
-from app.text.answer.whole_answer import call_id, client_reason, parse_whole
+from app.text.answer.parsed import call_id, client_reason, parse_whole
+from app.text.answer.tool_use import NO_TOOLS, ToolUse, choose_tools
 from app.text.entry.chat_prompt import ChatPrompt, EncodedPrompt
 from app.text.entry.opened_model import OpenedModel
 from app.text.entry.request_builder import RequestBuilder, Terms
@@ -236,7 +236,7 @@ class LLM:
         num_top: int = 0,
         use_tqdm: bool = False,
     ) -> list[list[dict[int, Logprob] | None]]:
-        """Return what the model says of each token of each prompt: {token id: Logprob}, None for the first token.
+        """Score each token of each prompt: {token id: Logprob}, None for the first token.
 
         A dict has the prompt's token and the `num_top` most likely ones in its place, at most 20. The same prompt has
         the same bits in any batch. Prompts are given as for `embed`.
@@ -329,7 +329,7 @@ class LLM:
         return list(outputs.values())
 
     def _demand(self, params: SamplingParams, tools: ToolUse) -> AnswerDemand:
-        """Return what answers with these parameters must satisfy."""
+        """Return the demand that these parameters make on answers."""
         outputs = params.structured_outputs
         requested = None if outputs is None else Requested(outputs, "structured_outputs")
         return AnswerDemand(self._text.answers, requested, tools)
@@ -343,8 +343,8 @@ def _read_answers(result: RequestOutput, plan: AnswerPlan) -> None:
         whole = parse_whole(parser, output.text)
         output.text, output.reasoning = whole.text, whole.reasoning
         output.tool_calls = [
-            ToolCall(call_id(result.request_id, output.index, number), name, arguments)
-            for number, (name, arguments) in enumerate(whole.calls)
+            ToolCall(call_id(result.request_id, output.index, piece.call), piece.name, piece.arguments)
+            for piece in whole.calls
         ]
         if output.finish_reason is not None:
             output.finish_reason = str(client_reason(FinishReason(output.finish_reason), parser))

@@ -64,7 +64,7 @@ class Run(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What was measured."""
+        """The name of the measurement."""
         return f"{self.model}, {self.attack}, {self.accounts}"
 
 

@@ -170,7 +170,7 @@ def _rules(count: int) -> str:
 
 
 def hostile_grammars() -> dict[str, StructuredOutputs]:
-    """Return what costs the most of each kind, of up to 64 KiB."""
+    """Return the grammars that cost the most of each kind, of up to 64 KiB."""
     wide = {f"p{i}": {"type": "string", "maxLength": 9} for i in range(400)}
     deep: dict[str, Any] = {"type": "integer"}
     for _ in range(30):

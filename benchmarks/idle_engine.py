@@ -19,7 +19,7 @@ from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from app.engine.execute.cpu.batch import BatchState, StepInputs
 from app.engine.execute.cpu.runner import CpuRunner
-from app.engine.execute.cpu.threads import ThreadChoice
+from app.engine.execute.cpu.thread_choice import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.local_masks import LocalMasks

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from app.contract.engine_counts import QueueCounts
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.limits import SchedulerLimits
@@ -81,7 +82,7 @@ def answer(scheduler: Scheduler, requests: Iterable[EngineRequest]) -> list[Usag
         for sequence, _ in progress.gained:
             if len(sequence.output_token_ids) == sequence.request.params.max_tokens:
                 scheduler.finish(sequence)
-    assert not scheduler.has_work, "requests were left"
+    assert scheduler.counts == QueueCounts(), "requests were left"
     return usages
 
 

@@ -28,10 +28,6 @@ class PassingRunner:
         return self._runner.counts
 
     @property
-    def num_graph_shapes(self) -> int:
-        return self._runner.num_graph_shapes
-
-    @property
     def has_idle_work(self) -> bool:
         return self._runner.has_idle_work
 

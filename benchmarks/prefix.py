@@ -55,7 +55,7 @@ class Pair(NamedTuple):
 
     @property
     def faults(self) -> list[str]:
-        """What is wrong besides time."""
+        """The faults besides time."""
         found = []
         if self.warm.num_cached != self.num_shared:
             found.append(f"{self.warm.num_cached} cached tokens instead of {self.num_shared}")

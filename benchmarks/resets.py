@@ -40,9 +40,10 @@ from app.loadgen.figures import percentile
 from app.loadgen.table import number, table
 from app.observe.metrics import Metrics
 from app.observe.terminal import own_terminal
-from app.server.run import raise_file_limit, uvicorn_config
+from app.runtime.process_limits import raise_file_limit
+from app.server.run import uvicorn_config
 from app.server.sockets import listen, reset_at_close, urls_of
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.text.entry.frontend import TextFrontend
 from benchmarks.limits import conclude, judge
 

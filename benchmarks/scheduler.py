@@ -33,6 +33,7 @@ from typing import NamedTuple
 from app.commands.measuring.machine import machine
 from app.commands.measuring.workload import Workload, random_workload
 from app.commands.options import Parser
+from app.contract.engine_counts import QueueCounts
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.scheduler import Scheduler
@@ -120,7 +121,7 @@ def live(idle: IdleEngine, number: int, params: SamplingParams) -> list[Round]:
     while not (running and all(group.open[0].output_token_ids for group in running)):
         idle.step()
     rounds = [play(idle, f"{number}-{index}", (LONG, SHORT)[index % 2], params) for index in range(NUM_ROUNDS)]
-    assert not idle.engine.scheduler.has_work, "the steps are not where they are meant to be"
+    assert idle.engine.scheduler.counts == QueueCounts(), "the steps are not where they are meant to be"
     return rounds
 
 

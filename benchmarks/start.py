@@ -79,7 +79,7 @@ def describe(run: Start) -> str:
 
 
 def figures(runs: list[Start], of_file: list[Start]) -> dict[str, object]:
-    """Return what is written: medians, all runs, and where the time of the run in the middle went."""
+    """Return the figures to write: medians, all runs, and where the time of the run in the middle went."""
     middle = sorted(runs, key=lambda run: run.first_token)[len(runs) // 2]
     found: dict[str, object] = {
         "benchmark": "start",

@@ -19,8 +19,8 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from app.checkpoint.checkpoint_folder import Checkpoint
 from app.checkpoint.fields import Fields
-from app.checkpoint.folder import Checkpoint
 from app.checkpoint.specs.registry import find_family
 from benchmarks import checkpoints as real_sizes
 from tests.checkpoint.reading import read_spec

@@ -197,7 +197,7 @@ class FakePort:
         return EngineHealth(self.state, progress, self.steps, 0.0, message)
 
     def model_info(self) -> ModelInfo | None:
-        """Return what is known of the model once loading is over."""
+        """Return the model that is known once loading is over."""
         return MODEL_INFO if self.state in (EngineState.READY, EngineState.DRAINING) else None
 
     def stop(self) -> None:

@@ -11,7 +11,7 @@ from app.contract.engine_status import EngineState
 from app.contract.ports import EngineClient, EventSink
 from app.contract.requests import Abort, EngineRequest
 from app.contract.sampling_params import SamplingParams
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.streaming.flow.mailbox import Mailbox
 from tests.fake_port import MODEL_INFO as MODEL_INFO
 from tests.fake_port import WORDS as WORDS

@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 def in_own_process(function: Callable[..., T], *arguments: object) -> T:
-    """Return what a function of a module returns; it and its arguments are pickled."""
+    """Return the result of a function of a module, run in a process of its own; it and its arguments are pickled."""
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         return process.submit(function, *arguments).result()
 
 
 def within_processor_time(seconds: int, function: Callable[..., T], *arguments: object) -> T:
-    """Return what a function of a module returns within so many seconds of processor time.
+    """Return the result of a function of a module that may take so many seconds of processor time.
 
     Raises:
         BrokenProcessPool: it takes more, and was ended.

@@ -29,7 +29,7 @@ def fields_table() -> str:
 
 
 def _what(name: str, fates: set[Fate]) -> str:
-    """Return what a sampling parameter does and its range, or what becomes of a field that does not act everywhere."""
+    """Describe a sampling parameter and its range, or the fate of a field that does not act everywhere."""
     parts = [] if fates == {Fate.ACTS} else [_remark(name)]
     if (parameter := _PARAMETERS.get(name)) is not None:
         parts.insert(0, parameter.help)

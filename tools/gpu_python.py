@@ -56,11 +56,11 @@ def make_python(folder: Path, wheels: Path) -> Path:
 
 
 def requirements() -> list[str]:
-    """Return what the package, its tests and its benchmarks on a GPU need, as pip wants it."""
+    """Return the requirements of the package, its tests and its benchmarks on a GPU, as pip wants them."""
     return [*tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"], *TOOLS]
 
 
 def _key(wanted: Sequence[str], outer: Sequence[str], wheels: Path) -> str:
-    """Return what a finished environment was made from."""
+    """Return a hash of all that a finished environment was made from."""
     files = sorted(file.name for file in wheels.glob("*.whl"))
     return hashlib.sha256(repr((sys.executable, wanted, outer, files)).encode()).hexdigest()

@@ -27,7 +27,7 @@ from app.contract import errors
 from app.engine.thread import EngineThread
 from app.observe.console import Console
 from app.observe.log_writer import LogWriter
-from app.runtime.startup_timings import StartTimings
+from app.runtime.start_timings import StartTimings
 from app.server.run import make_server
 from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
@@ -42,7 +42,7 @@ from tools.websocket_page import websocket_page
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "reference"
-PARAMETERS_JS = ROOT / "app" / "static" / "settings" / "parameters.js"
+PARAMETERS_JS = ROOT / "app" / "static" / "sampling" / "parameters.js"
 MADE = "<!-- Made by `make docs` from {source}; do not edit. -->\n\n"
 WIDTH = 100
 
@@ -136,7 +136,7 @@ def _is_listed(kind: type) -> bool:
 
 
 def _wire(kind: Any) -> tuple[int, str, str]:
-    """Return what clients tell errors apart by; one that looks like what it derives from is no error of its own."""
+    """Return the values by which clients tell errors apart; one that looks like its base is no error of its own."""
     return kind.http_status, kind.code, kind.type
 
 
@@ -175,7 +175,7 @@ those of the process, and `vllm:admission_rejections_total`, which has no `engin
 def metrics() -> Iterator[Metric]:
     """Yield the metrics of a new server, put together as `quire serve` does."""
     config, timings, writer = make_config({}), StartTimings(), LogWriter()
-    timings.end("import the server")
+    timings.end("import_server")
     text = TextFrontend.load(config.model, FolderText(resolve(config.model.model)))
     server = make_server(
         config, EngineThread(config), text, Console(io.StringIO()), writer, (), timings, GrammarCache(is_served=True)
@@ -248,7 +248,7 @@ def main() -> None:
         (FOLDER / name).write_text(make(), encoding="utf-8")
         print(f"wrote docs/reference/{name}")
     PARAMETERS_JS.write_text(page_parameters(), encoding="utf-8")
-    print("wrote app/static/settings/parameters.js")
+    print("wrote app/static/sampling/parameters.js")
 
 
 if __name__ == "__main__":

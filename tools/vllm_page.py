@@ -24,7 +24,7 @@ def _list(words: Iterable[str]) -> str:
 
 
 def _sampling_params() -> str:
-    """Return what becomes of keywords that are not built."""
+    """Describe the fate of keywords that are not built."""
     free = _list(name for name, param in VLLM_PARAMS.items() if param.same is None)
     bound = "; ".join(f"`{name}` ({param.instead})" for name, param in VLLM_PARAMS.items() if param.same is not None)
     return f"the same; {free} change nothing; these are accepted with vLLM's default and refused with others: {bound}"
@@ -67,7 +67,7 @@ def vllm_page() -> str:
 
 
 def _what(row: VllmOption) -> str:
-    """Return what becomes of the values of an option."""
+    """Describe the fate of an option's values."""
     words = [f"sets `{row.setting}`" if row.setting != row.name else "the same"] if row.setting else []
     words += [f"{_list(names)} means `{value}`" for value, names in _by_meaning(row).items()]
     if row.near:

@@ -18,6 +18,7 @@ from app.api.body.schemas import learn_body_types
 from app.api.http.context import ApiContext, StreamTimers
 from app.api.http.cors import Cors, allowed_origins
 from app.api.http.error_response import handle_http_exception, handle_quire_error
+from app.api.http.error_shape import ErrorShapes
 from app.api.http.middleware import METRICS_PATH, RequestChecks, Trace, allowed_hosts, check_host, check_key
 from app.api.routes.health import MetricsPage
 from app.api.routes.openapi import OpenApiPage
@@ -69,15 +70,17 @@ def create_app(
         WebSocketRoute("/ws", websocket_endpoint),
     ]
     log = RequestLog(route.path for route in routes)
+    shapes = ErrorShapes((one.path, one.errors) for one in operations)
     metrics.include(lambda: log.counts)
+    trace = Middleware(Trace, clock=monotonic, log=log, shapes=shapes)
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Trace, clock=monotonic, log=log), *cors, Middleware(RequestChecks, checks=checks)],
+        middleware=[trace, *cors, Middleware(RequestChecks, checks=checks)],
         exception_handlers={QuireError: handle_quire_error, HTTPException: handle_http_exception},
         lifespan=_lifespan,
     )
     app.router.redirect_slashes = False  # Starlette's redirect contains the scheme, which a proxy may have changed
-    app.state.context, app.state.metrics, app.state.request_log = context, metrics, log
+    app.state.context, app.state.metrics, app.state.request_log, app.state.error_shapes = context, metrics, log, shapes
     return app
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.checkpoint.folder import Checkpoint, read_json
+from app.checkpoint.checkpoint_folder import Checkpoint, read_json
 from app.checkpoint.hf_config import read_model
 from app.checkpoint.model_files import SAFETENSORS, ModelFiles
 from app.checkpoint.text_files import FolderText

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from app.checkpoint.checkpoint_folder import Checkpoint, rejected
 from app.checkpoint.fields import Fields
-from app.checkpoint.folder import Checkpoint, rejected
 from app.checkpoint.spec import ModelSpec
 from app.checkpoint.specs.family import Given
 from app.checkpoint.specs.registry import find_family

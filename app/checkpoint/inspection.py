@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.checkpoint.folder import readable
+from app.checkpoint.checkpoint_folder import readable
 from app.checkpoint.folder_model import read_folder
 from app.checkpoint.gguf.gguf_model import read_gguf
 from app.checkpoint.model_files import ModelFiles

@@ -17,11 +17,12 @@ import re
 import sys
 from pathlib import Path
 
+from app.checkpoint.checkpoint_folder import EMBEDDED, LFS_POINTER, check_no_pointer, readable, rejected
 from app.checkpoint.file_parts import without_part
-from app.checkpoint.folder import EMBEDDED, LFS_POINTER, check_no_pointer, readable, rejected
 from app.checkpoint.gguf.gguf_header import begins_as_gguf
 from app.checkpoint.hub.hub_cache import HubName
-from app.checkpoint.hub.repo_files import GGUF, RepoFile, choose, variants
+from app.checkpoint.hub.repo_files import RepoFile, choose, variants
+from app.checkpoint.model_files import GGUF
 from app.config.nearest import nearest
 from app.config.settings import ModelConfig
 from app.contract.errors import ConfigurationError

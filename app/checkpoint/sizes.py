@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from app.checkpoint.folder import ITEM_BYTES
+from app.checkpoint.checkpoint_folder import ITEM_BYTES
 from app.checkpoint.spec import ModelSpec
 from app.checkpoint.tensor_types import DTYPES, TensorType
 

@@ -35,7 +35,7 @@ NO_ROPE = RopeSpec(theta=1.0, kind="none")
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """What layers of one model differ in: the sliding window in tokens, None = full attention; the index in `ropes`."""
+    """The differences of layers: the sliding window in tokens, None = full attention; the index in `ropes`."""
 
     window: int | None = None
     rope: int = 0

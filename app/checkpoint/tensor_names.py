@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from app.checkpoint.folder import rejected
+from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.stored_tensor import StoredTensor
 
 _LAYER = re.compile(r"(model\.layers\.\d+\.)(.+)(\.weight|\.bias)")

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from app.checkpoint.folder import check_no_pointer, read_json
+from app.checkpoint.checkpoint_folder import check_no_pointer, read_json
 from app.config.unicode_text import read_unicode
 
 MAX_TEMPLATE_BYTES = 2**20
@@ -43,7 +43,7 @@ class TextFiles(Protocol):
         from_folder: Callable[[FolderText], _Tokenizer],
         from_metadata: Callable[[Mapping[str, object]], _Tokenizer],
     ) -> _Tokenizer:
-        """Return what one of these functions makes of the files: of a folder, or of the metadata of a GGUF file."""
+        """Make a tokenizer with the function for these files: those of a folder, or the metadata of a GGUF file."""
 
 
 class FolderText:
@@ -95,7 +95,7 @@ class FolderText:
         from_folder: Callable[[FolderText], _Tokenizer],
         from_metadata: Callable[[Mapping[str, object]], _Tokenizer],
     ) -> _Tokenizer:
-        """Return what `from_folder` makes."""
+        """Make a tokenizer with `from_folder`."""
         return from_folder(self)
 
 

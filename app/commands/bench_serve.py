@@ -10,7 +10,6 @@ import asyncio
 import dataclasses
 import math
 import os
-import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from app.loadgen.report import prompt_length, report, sweep_report
 from app.loadgen.sweep import sweep
 from app.loadgen.target import Target, find_target, first_model
 from app.observe.terminal import Terminal, own_terminal
+from app.runtime.process_limits import raise_file_limit
 
 KEY_VARIABLE, KEY_OPTION = "OPENAI_API_KEY", "--api-key"
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     target = find_target(args.url, args.api_key or os.environ.get(KEY_VARIABLE) or None)
     if args.output is not None:
         _make_folder(args.output)
-    _raise_open_files_limit()
+    raise_file_limit()
     load = dataclasses.replace(load, model=load.model or first_model(target))
     results = Results(target, load, rates, args.output, own_terminal())
     try:
@@ -117,9 +117,3 @@ def _make_folder(folder: Path) -> None:
         (folder / "serve.csv").touch()
     except OSError as error:
         raise ConfigurationError(f"--output {folder} cannot be written to: {error.strerror}") from None
-
-
-def _raise_open_files_limit() -> None:
-    """Raise this process's limit of open files, one per connection, to the system's hard limit."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

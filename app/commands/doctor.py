@@ -8,11 +8,13 @@ import resource
 import shutil
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from app.checkpoint.inspection import inspect
+from app.checkpoint.model_files import ModelFiles
 from app.commands.options import Parser, add_settings, read_config
 from app.config.devices import (
     CUDA,
@@ -51,6 +53,31 @@ class Finding(NamedTuple):
     text: str
 
 
+class Subject:
+    """The subject of the checks: settings, and the files of their model, which the first who asks has inspected."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    @property
+    def files(self) -> ModelFiles:
+        """The inspected files of the model.
+
+        Raises:
+            QuireError: it cannot be served, or not be downloaded.
+        """
+        if isinstance(self._inspected, QuireError):
+            raise self._inspected
+        return self._inspected
+
+    @cached_property
+    def _inspected(self) -> ModelFiles | QuireError:
+        try:
+            return inspect(self.config.model)
+        except QuireError as error:
+            return error
+
+
 def add_options(parser: Parser) -> None:
     """Add the model and the settings of the server to check for."""
     parser.usage = "quire doctor [MODEL] [OPTIONS]"
@@ -71,30 +98,32 @@ def run(args: argparse.Namespace) -> int:
 
 def findings(config: Config) -> Iterator[Finding]:
     """Run every check, also after one has failed."""
+    subject = Subject(config)
     for check in (_python, _cpu, _torch, _kernels, _gpu, _model, _memory, _disk, _files, _port):
         name = check.__name__.removeprefix("_")
         try:
-            yield Finding(name, *check(config))
+            yield Finding(name, *check(subject))
         except QuireError as error:
             yield Finding(name, Mark.FAIL, error.message)
 
 
-def _python(config: Config) -> tuple[Mark, str]:
+def _python(subject: Subject) -> tuple[Mark, str]:
     tested = platform.system() == "Linux" and platform.machine() == "x86_64"
     where = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     return (Mark.OK, where) if tested else (Mark.WARN, f"{where}; Quire is tested on Linux x86_64 only")
 
 
-def _cpu(config: Config) -> tuple[Mark, str]:
+def _cpu(subject: Subject) -> tuple[Mark, str]:
     from app.commands.measuring.machine import cpu_features, cpu_name
     from app.runtime.cores import num_cores
 
-    found = [name for name in FEATURES if name in cpu_features()]
+    features = cpu_features()
+    found = [name for name in FEATURES if name in features]
     text = f"{cpu_name()}, {num_cores()} cores, {' '.join(found) or 'no vector features known'}"
     return (Mark.OK, text) if "avx2" in found else (Mark.WARN, f"{text}; without AVX2 inference is slow")
 
 
-def _torch(config: Config) -> tuple[Mark, str]:
+def _torch(subject: Subject) -> tuple[Mark, str]:
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -102,11 +131,11 @@ def _torch(config: Config) -> tuple[Mark, str]:
     return Mark.OK, f"{torch.__version__}, {torch.get_num_threads()} threads"
 
 
-def _kernels(config: Config) -> tuple[Mark, str]:
+def _kernels(subject: Subject) -> tuple[Mark, str]:
     from app.kernels.cpu.compiling import CannotCompile, find_compiler, supported_sets
     from app.kernels.cpu.library import NativeLibrary, existing_file
 
-    if config.model.enforce_eager:
+    if subject.config.model.enforce_eager:
         return Mark.OK, "not used: --enforce-eager"
     name = next(iter(supported_sets()), None)
     if name is None:
@@ -124,7 +153,8 @@ def _kernels(config: Config) -> tuple[Mark, str]:
     return Mark.OK, f"{name}, from {file}"
 
 
-def _gpu(config: Config) -> tuple[Mark, str]:
+def _gpu(subject: Subject) -> tuple[Mark, str]:
+    config = subject.config
     try:
         import torch
     except (ImportError, OSError):
@@ -148,11 +178,11 @@ def _gpu(config: Config) -> tuple[Mark, str]:
         return Mark.WARN, f"{text}; the kernels need 8.0 or higher, the model runs on the CPU"
     if rejection := gpu_rejection(capability, config.cache.kv_cache_dtype):
         return Mark.FAIL, f"{text}; {rejection}"
-    return _launchers(config, text, capability, properties.multi_processor_count)
+    return _launchers(subject, text, capability, properties.multi_processor_count)
 
 
-def _launchers(config: Config, text: str, capability: tuple[int, int], num_processors: int) -> tuple[Mark, str]:
-    """Return whether kernels can be started: by a C compiler, or because all is in Triton's cache."""
+def _launchers(subject: Subject, text: str, capability: tuple[int, int], num_processors: int) -> tuple[Mark, str]:
+    """Check that kernels can be started: by a C compiler, or because all is in Triton's cache."""
     from app.kernels.triton.c_compiler import check_c_compiler
 
     try:
@@ -160,29 +190,29 @@ def _launchers(config: Config, text: str, capability: tuple[int, int], num_proce
     except CannotStart as error:
         from app.engine.execute.gpu.precompilation import Precompilation  # loads Triton
 
-        if Precompilation(config, inspect(config.model), capability, [num_processors]).is_done:
+        if Precompilation(subject.config, subject.files, capability, [num_processors]).is_done:
             return Mark.OK, f"{text}, all kernels compiled"
-        if config.model.device == CUDA:
+        if subject.config.model.device == CUDA:
             return Mark.FAIL, f"{text}; {error.message}"
         return Mark.WARN, f"{text}, not used, the model runs on the CPU: {error.message}"
 
 
-def _model(config: Config) -> tuple[Mark, str]:
+def _model(subject: Subject) -> tuple[Mark, str]:
     from app.text.entry.opened_model import OpenedModel
 
-    files = inspect(config.model)
-    OpenedModel.of(config.model, files)
+    settings, files = subject.config.model, subject.files
+    OpenedModel.of(settings, files)
     spec = files.spec
     size = f"{spec.num_parameters() / 1e6:,.0f} M weights, {spec.dtype} ({files.summary})"
-    return Mark.OK, f"{config.model.model}: {spec.architecture}, {size}, context {spec.max_position:,} tokens"
+    return Mark.OK, f"{settings.model}: {spec.architecture}, {size}, context {spec.max_position:,} tokens"
 
 
-def _memory(config: Config) -> tuple[Mark, str]:
+def _memory(subject: Subject) -> tuple[Mark, str]:
     from app.checkpoint.sizes import decoded, kv_bytes_per_token
     from app.commands.budget import KVBlock, weight_bytes_by_kind
     from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks
 
-    files = inspect(config.model)
+    config, files = subject.config, subject.files
     spec = files.spec
     is_gpu = resolve_device(config.model.device) == CUDA
     stored_type = decoded if is_gpu else files.stored_type
@@ -208,21 +238,22 @@ def _memory(config: Config) -> tuple[Mark, str]:
     return Mark.OK, text
 
 
-def _disk(config: Config) -> tuple[Mark, str]:
+def _disk(subject: Subject) -> tuple[Mark, str]:
     free = shutil.disk_usage(Path.home()).free
     text = f"{free / GIB:.1f} GiB free in {Path.home()}"
     return (Mark.OK, text) if free >= MIN_DISK_BYTES else (Mark.WARN, f"{text}; models from the hub need more")
 
 
-def _files(config: Config) -> tuple[Mark, str]:
+def _files(subject: Subject) -> tuple[Mark, str]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = f"{hard} open files allowed, one per connection"
     is_enough = hard == resource.RLIM_INFINITY or hard >= MIN_OPEN_FILES
     return (Mark.OK, text) if is_enough else (Mark.WARN, f"{text}; raise it with ulimit -Hn")
 
 
-def _port(config: Config) -> tuple[Mark, str]:
+def _port(subject: Subject) -> tuple[Mark, str]:
     from app.server.sockets import listen
 
-    listen(config.server.host, config.server.port).close()
-    return Mark.OK, f"{config.server.port} on {config.server.host} is free"
+    server = subject.config.server
+    listen(server.host, server.port).close()
+    return Mark.OK, f"{server.port} on {server.host} is free"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.checkpoint.folder import EMBEDDED
+from app.checkpoint.checkpoint_folder import EMBEDDED
 from app.checkpoint.hub import smollm2
 from app.checkpoint.hub.hub_cache import HubName, Snapshot, cache_root, leftovers, repo_folder, snapshots
 from app.checkpoint.hub.repo_files import choose, matching, variants
@@ -23,7 +23,7 @@ from app.observe.download_progress import size_text
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What is deleted, in words, the bytes that this frees, and the function that does it."""
+    """A deletion: its object, in words, the bytes that it frees, and the function that does it."""
 
     what: str
     num_bytes: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from app.checkpoint.folder import EMBEDDED
+from app.checkpoint.checkpoint_folder import EMBEDDED
 from app.checkpoint.names import hub_name, resolve
 from app.commands.options import Parser
 from app.commands.stored_models import refusal

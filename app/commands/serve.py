@@ -14,7 +14,7 @@ from app.config.vllm_options import variables_note
 from app.observe.console import Console
 from app.observe.log_writer import LogWriter
 from app.runtime.gc_tuning import paused_gc
-from app.runtime.startup_timings import StartTimings, process_age
+from app.runtime.start_timings import StartTimings, process_age
 
 
 def add_options(parser: Parser) -> None:
@@ -32,11 +32,11 @@ def run(args: argparse.Namespace) -> int:
     with _startup_signals(), paused_gc():
         notes = [note] if (note := variables_note(os.environ)) else []
         config = read_config(args, model=args.served, note=notes.append)
-        timings.end("Python, the command line")
+        timings.end("command_line")
         # Imported after the settings were checked: a mistyped option is reported without delay.
         from app.server.run import serve
 
-        timings.end("import the server")
+        timings.end("import_server")
         writer = LogWriter()
         console = Console(writer.stream(sys.stdout), is_quiet=config.server.quiet)
         serve(config, console, writer, timings=timings, notes=notes)

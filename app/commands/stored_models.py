@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.checkpoint.folder import EMBEDDED
+from app.checkpoint.checkpoint_folder import EMBEDDED
 from app.checkpoint.hub import smollm2
 from app.checkpoint.hub.hub_cache import Snapshot, leftovers, repo_folder, repos, snapshot_at, snapshots
-from app.checkpoint.hub.repo_files import GGUF, SAFETENSORS, Variant, quant_of, variants
+from app.checkpoint.hub.repo_files import RepoFile, Variant, variants
 from app.checkpoint.inspection import inspect
+from app.checkpoint.model_files import SAFETENSORS
 from app.checkpoint.names import resolve
 from app.config.settings import ModelConfig
 from app.contract.errors import QuireError
@@ -44,10 +45,10 @@ def stored_models() -> Iterator[StoredModel]:
     if smollm2.is_there():
         file = smollm2.local_file()
         about = file.stat()
-        kind = f"{GGUF} {quant_of(file.name)}"
+        [variant] = variants([RepoFile(file.name, about.st_size)])
         yield StoredModel(
-            smollm2.NAME, kind, about.st_size, file, last_used=about.st_atime, reason=refusal(file)
-        )  # fmt: skip
+            smollm2.NAME, variant.summary, about.st_size, file, last_used=about.st_atime, reason=refusal(file)
+        )
     elif parts := smollm2.leftovers():
         yield _incomplete(smollm2.NAME, smollm2.local_file().parent, parts)
     for repo in repos():
@@ -86,7 +87,7 @@ def _of_variant(snapshot: Snapshot, variant: Variant) -> StoredModel:
     reason = refusal(path) if snapshot.is_whole(variant) else _INCOMPLETE
     return StoredModel(
         f"{snapshot.name_of(variant)}{suffix}",
-        f"{variant.format} {variant.quant}".rstrip(),
+        variant.summary,
         variant.num_bytes,
         path,
         snapshot.commit,

@@ -24,7 +24,7 @@ _SPELT = {"max_new_tokens": "max_tokens"}
 
 
 class SampledModel(NamedTuple):
-    """What the defaults depend on: `own` are the values that the model's files name, `names` what it is called."""
+    """A model whose defaults are chosen: `own` are the values that its files name, `names` what it is called."""
 
     architecture: str
     names: tuple[str, ...]

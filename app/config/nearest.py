@@ -40,7 +40,7 @@ def _misspelt(name: str, known: list[str]) -> list[str]:
 
 
 def _letters(name: str) -> str:
-    """Return what of a name is compared: `max-num-seqs` for `--max_num_seqs`."""
+    """Return the letters of a name that are compared: `max-num-seqs` for `--max_num_seqs`."""
     return name.lstrip("-").replace("_", "-").lower()
 
 

@@ -132,7 +132,7 @@ class Setting(NamedTuple):
         return ConfigurationError(f"{source} is {given}; it must be {self.allowed()}.", param=self.name)
 
     def _instead(self, source: str) -> str:
-        """Return what to do about an empty value, as a shell makes one of a variable that is not set."""
+        """Return the advice about an empty value, as a shell makes one of a variable that is not set."""
         if source == self.variable:
             return f"set it to {self.allowed()}, or unset it"
         if source == self.option:

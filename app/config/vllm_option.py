@@ -16,7 +16,7 @@ MAX_SHOWN_CHARS = 60
 
 
 class Reading(NamedTuple):
-    """What a value means: the value of the row's setting (None: nothing is set), and a line for the user, if any."""
+    """The meaning of a value: that of the row's setting (None: nothing is set), and a line for the user, if any."""
 
     value: object = None
     note: str = ""
@@ -59,7 +59,7 @@ class VllmOption:
         return "--" + self.name.replace("_", "-")
 
     def reading(self, value: object) -> Reading:
-        """Return what `value` means.
+        """Return the meaning of `value`.
 
         Raises:
             ConfigurationError: it is refused.

@@ -56,7 +56,7 @@ NO_OUTPUT_LIMIT = OutputLimit()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultLength:
-    """What limits an answer whose request names no `max_tokens`: all of it, beside the model's default and what fits.
+    """The limits of an answer whose request names no `max_tokens`: all, beside the model's default and what fits.
 
     Attributes:
         context_share: the share of the whole context that it may fill.

@@ -54,7 +54,7 @@ class Counts:
 
 @cache
 def _reader(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what reads all fields: `attrgetter` takes half the time of a loop, and each step copies all parts."""
+    """Return a reader of all fields: `attrgetter` takes half the time of a loop, and each step copies all parts."""
     names = kind.__slots__
     return attrgetter(*names) if len(names) > 1 else lambda counts: (getattr(counts, names[0]),)
 

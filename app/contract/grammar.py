@@ -65,7 +65,7 @@ class ReasoningMarks:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What limits the tokens that a sequence may sample; at least a grammar or a budget is set.
+    """The limits on the tokens that a sequence may sample; at least a grammar or a budget is set.
 
     `thinking_token_budget` is the number of tokens that a sequence may reason, marks not counted; it needs `reasoning`.
     """
@@ -77,7 +77,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuredOutputs:
-    """What an answer must be: exactly one field is set. The names are vLLM's.
+    """The form that an answer must have: exactly one field is set. The names are vLLM's.
 
     `json` is a schema, as an object or as text; `json_object` True means any JSON object; `grammar` is Lark, or GBNF
     where it contains `::=`.

@@ -1,6 +1,6 @@
 """The protocols on both sides of the thread border.
 
-`EngineClient` is the engine as the API sees it; `EnginePort` is the engine thread as the bridge sees it.
+`EngineClient` is the engine as the API sees it; `EnginePort` is the engine thread as `AsyncEngine` sees it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from app.contract.requests import EngineCommand, EngineRequest
 
 
 class EnginePort(Protocol):
-    """The engine thread as the bridge sees it. All methods may be called from the loop and never block."""
+    """The engine thread as `AsyncEngine` sees it. All methods may be called from the loop and never block."""
 
     def start(self, deliver: Callable[[StepReport], None]) -> None:
         """Load the model in the background; `deliver` is then called on the engine thread, once per step."""

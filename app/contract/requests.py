@@ -60,7 +60,7 @@ class EngineRequest:
 
     @property
     def constraint(self) -> Constraint | None:
-        """What limits the tokens that may be sampled; None if nothing does."""
+        """The limits on the tokens that may be sampled; None if there are none."""
         budget = None if self.reasoning is None else self.params.thinking_token_budget
         if self.grammar is None and budget is None:
             return None

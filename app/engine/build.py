@@ -50,7 +50,7 @@ from app.models.file_source import FileSource
 from app.models.kv_scales import read_kv_scales
 from app.models.loader import DummySource, load_weights
 from app.models.weights import DecoderWeights, Packer
-from app.runtime.startup_timings import StartTimings
+from app.runtime.start_timings import StartTimings
 from app.text.entry.opened_model import OpenedModel
 from app.text.grammar.cache import GrammarCache
 from app.text.tokens.tokenizer import Tokenizer
@@ -90,14 +90,14 @@ def build_engine(
         if resolve_device(config.model.device) == CPU and not config.model.enforce_eager:
             prepare_library(lambda line: None, check=partial(progress, 0.0))
         backend = select_backend(config, files)
-        timings.end("find or compile the kernels")
+        timings.end("prepare_kernels")
         _check_memory(config, files, backend)
         weights = _load(config, files, backend, progress)
         if config.cache.kv_cache_dtype == "fp8":
             _scale_kv(files, backend, weights, tokenizer)
-        timings.end("load and pack the weights")
+        timings.end("load_weights")
         limits, runner, memory, memory_lines = _make_runner(config, spec, backend, weights, eos_token_ids, grammars)
-        timings.end("allocate the cache, record the step")
+        timings.end("allocate_cache")
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         if not (is_out_of_memory(error) or "overflow" in str(error)):
             raise
@@ -105,7 +105,7 @@ def build_engine(
     scheduler = _make_scheduler(config, limits, runner, eos_token_ids, files.revision)
     # Last, while a thread clears the first pages of the cache, for which it needs no interpreter.
     _load_grammars(grammars, tokenizer, spec, eos_token_ids)
-    timings.end("read the vocabulary for grammars")
+    timings.end("read_vocabulary")
     model_info = replace(_model_info(config, model, limits, backend), memory=memory_lines)
     engine = Engine(
         model_info,

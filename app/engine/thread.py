@@ -23,7 +23,7 @@ from app.contract.errors import EngineFailed, QuireError
 from app.contract.requests import EngineCommand
 from app.engine.preload import preload_torch
 from app.runtime.clock import Clock, monotonic
-from app.runtime.startup_timings import StartTimings
+from app.runtime.start_timings import StartTimings
 from app.text.entry.opened_model import OpenedModel
 from app.text.grammar.cache import GrammarCache
 
@@ -33,7 +33,7 @@ Deliver = Callable[[StepReport], None]
 
 
 class DrivenEngine(Protocol):
-    """What the thread calls: `engine.Engine`, which says more, or a test's fake."""
+    """The engine that the thread calls: `engine.Engine`, which says more, or a test's fake."""
 
     model_info: ModelInfo
 
@@ -216,7 +216,7 @@ class EngineThread:
         # Here, on the engine thread: importing torch takes over a second, and the page must answer meanwhile.
         from app.engine.build import build_engine
 
-        self._timings.end("import torch")
+        self._timings.end("import_torch")
         model, self._model = self._model, None  # headers can be large, and are not needed any more
         return build_engine(
             self._config,

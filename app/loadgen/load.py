@@ -71,7 +71,7 @@ class Load:
     seed: int = 0
 
     def describe(self) -> str:
-        """Return what is sent in the units of this client: how many tokens words are, only the server knows."""
+        """Describe the load in the units of this client: how many tokens words are, only the server knows."""
         kind = "words" if self.vocab_size is None else "token ids"
         if self.lengths:
             return f"prompts of random {kind}, as many as {MODELS[self.lengths].name} prompts have tokens"

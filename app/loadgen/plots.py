@@ -225,7 +225,7 @@ def _head(figure: Figure, picture: Picture, height: float) -> None:
 
 
 def _handle(key: Key) -> Artist:
-    """Return what is drawn beside the words of a legend entry."""
+    """Return the drawing beside the words of a legend entry."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from app.checkpoint.folder import rejected
+from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.spec import ModelSpec
 from app.checkpoint.stored_tensor import StoredTensor

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.file_state import FileState
-from app.checkpoint.folder import rejected
 from app.checkpoint.stored_tensor import StoredTensor
 
 NUMBERS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}

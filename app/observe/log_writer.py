@@ -45,7 +45,7 @@ Line = str | Callable[[], str]
 
 @dataclass(slots=True)
 class LogCounts(Counts):
-    """What became of the log's records."""
+    """The counts of the log's records."""
 
     num_dropped: int = counter(
         "quire_log_records_dropped", "Log records that were dropped because nothing read the log in time."

@@ -29,7 +29,7 @@ from app.observe.step_histograms import StepHistograms
 
 @dataclass(slots=True)
 class AnswerCounts(Counts):
-    """What the events of all steps say of tokens and ends."""
+    """The tokens and ends that the events of all steps report."""
 
     num_tokens: int = counter("vllm:generation_tokens", "Tokens generated.")
     successes: dict[str, float] = counter(

@@ -1,4 +1,5 @@
-"""Limits that a child process sets for itself before it works on what a client has sent, and what children take."""
+"""Limits that a process sets for itself: a child before it works on what a client has sent, and a server; and what
+children take."""
 
 from __future__ import annotations
 
@@ -6,6 +7,13 @@ import resource
 import signal
 from contextlib import suppress
 from pathlib import Path
+
+
+def raise_file_limit() -> None:
+    """Raise the limit of open files (one per connection) to the system's hard limit, if there is one."""
+    with suppress(OSError, ValueError):
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def limit_process(*, cpu_s: float, more_bytes: int) -> None:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from app.api.http.error_response import error_response
+from app.api.http.error_response import shaped_response
+from app.api.http.error_shape import ErrorShapes
 from app.config.checks import is_loopback
 from app.contract.errors import QuireError
 from app.observe.request_log import RequestLog
@@ -50,13 +51,14 @@ class ConnectionLimits:
 class Guard:
     """The limits of all connections of a server, and the counts of open ones by address; exempt ones do not count.
 
-    `log` gets the requests that do not reach the application.
+    `log` gets the requests that do not reach the application, and `shapes` are those of their errors.
     """
 
     limits: ConnectionLimits
     max_connections: int  # of one address
     is_exempt: Callable[[str], bool] = is_loopback
     log: RequestLog = field(default_factory=RequestLog)
+    shapes: ErrorShapes = field(default_factory=ErrorShapes)
     counts: Counter[str] = field(default_factory=Counter)
 
     def enter(self, address: str | None) -> bool:
@@ -91,7 +93,7 @@ class Guard:
             request_id=request_id, client=client and client[0], method=method, path=path,
             status=error.http_status, reason=error.code, duration_ms=round(duration_s * 1000, 3),
         )  # fmt: skip
-        response = error_response(error.info())
+        response = shaped_response(error.info(), self.shapes.of(path or ""), request_id)
         headers = [*default_headers, *response.raw_headers, (b"x-request-id", request_id.encode())]
         lines = [name + b": " + value + b"\r\n" for name, value in headers if name != b"connection"]
         return b"".join([STATUS_LINE[error.http_status], *lines, b"connection: close\r\n\r\n", bytes(response.body)])

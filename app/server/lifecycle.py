@@ -25,10 +25,10 @@ from app.contract.engine_status import EngineHealth, EngineState
 from app.observe.console import Console
 from app.runtime.clock import monotonic
 from app.runtime.gc_tuning import freeze_after_startup
-from app.runtime.startup_timings import StartTimings
+from app.runtime.start_timings import StartTimings
 from app.server.process_end import ProcessEnd
 from app.server.watchdog import Watchdog
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.streaming.drain import Drain
 
 # Time for uvicorn after the drain to send the last bytes to slow sockets.
@@ -43,7 +43,7 @@ class Server(uvicorn.Server):
     """uvicorn's server with our startup and shutdown; after `run`, `has_failed` says whether a failure ended it.
 
     When `process_end` has got a signal, `drain` ends open requests within `drain_timeout_s`. `watchdog` runs from
-    startup to exit. `timings` are printed on the `console` when the model is ready.
+    startup to exit. With `prints_timings` the `timings` are printed on the `console` when the model is ready.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class Server(uvicorn.Server):
         console: Console,
         listening_line: str,
         ready_line: Callable[[], str],
-        timings: StartTimings | None = None,
+        timings: StartTimings,
+        prints_timings: bool,
     ) -> None:
         super().__init__(config)
         self.has_failed = False
@@ -72,6 +73,7 @@ class Server(uvicorn.Server):
         self._listening_line = listening_line
         self._ready_line = ready_line
         self._timings = timings
+        self._prints_timings = prints_timings
         self._state = EngineState.LOADING
         self._exit_time = 0.0  # of a server whose engine has failed
         self._shutdown_task: asyncio.Task[None] | None = None
@@ -80,8 +82,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then load the model in the background; the page and the health routes work meanwhile."""
         await super().startup(sockets)
-        if self._timings is not None:
-            self._timings.end("open the server")
+        self._timings.end("open_server")
         self._console.print_line(self._listening_line)
         self._watchdog_task = asyncio.get_running_loop().create_task(self.watchdog.run())
         self._engine.start()
@@ -117,7 +118,7 @@ class Server(uvicorn.Server):
                 self.process_end.arm()
         elif self._state is EngineState.LOADING and health.state is EngineState.READY:
             freeze_after_startup()
-            if self._timings is not None:
+            if self._prints_timings:
                 self._console.print_line("\n".join(self._timings.lines()))
             self._console.print_line(self._ready_line())
         elif health.state is EngineState.LOADING:

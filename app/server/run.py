@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import resource
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import uvloop  # noqa: F401  # uvicorn would load it later, and wait for torch's
 
 from app import __version__
 from app.api.app import create_app
+from app.api.http.error_shape import ErrorShapes
 from app.checkpoint.names import served_name
 from app.config.settings import Config
 from app.contract.engine_status import ModelInfo, StepReport
@@ -29,7 +29,8 @@ from app.observe.log_output import configure_logging
 from app.observe.log_writer import LogWriter
 from app.observe.metrics import Metrics
 from app.observe.request_log import RequestLog
-from app.runtime.startup_timings import StartTimings, process_age
+from app.runtime.process_limits import raise_file_limit
+from app.runtime.start_timings import StartTimings, process_age
 from app.server.guard import ConnectionLimits, Guard
 from app.server.http_protocol import HttpProtocol
 from app.server.lifecycle import SHUTDOWN_S, Server
@@ -37,7 +38,7 @@ from app.server.process_end import ProcessEnd
 from app.server.sockets import BACKLOG, listen, unacknowledged_timeout_s, urls_of
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.server.websocket_protocol import WebSocketProtocol
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.streaming.drain import Drain
 from app.text.entry.frontend import TextFrontend
 from app.text.entry.opened_model import OpenedModel
@@ -71,7 +72,7 @@ def serve(
     quiet = Console(sys.stderr, is_quiet=config.server.quiet)
     model = OpenedModel.open(config.model, quiet, begin_preload)  # not for a refused model, which needs no torch
     read_prefixes(config.cache, model.text)
-    timings.end("check the model, read its tokenizer")
+    timings.end("open_model")
     level = logging.WARNING if config.server.quiet else logging.INFO
     configure_logging(sys.stderr, writer, config.server.log_format, level=level, before_write=console.clear_status)
     raise_file_limit()
@@ -124,7 +125,7 @@ def make_server(
     app = create_app(engine, config, text, metrics, grammars=grammars)
     drain: Drain = app.state.context.drain
     return Server(
-        uvicorn_config(app, config, log=app.state.request_log),
+        uvicorn_config(app, config, log=app.state.request_log, shapes=app.state.error_shapes),
         engine,
         process_end=ProcessEnd(
             console,
@@ -141,7 +142,8 @@ def make_server(
         console=console,
         listening_line=f"Quire {__version__} on {' and '.join(urls)} (loading {config.model.model})",
         ready_line=lambda: ready_line(engine.model_info(), urls),
-        timings=timings if config.server.timings else None,
+        timings=timings,
+        prints_timings=config.server.timings,
     )
 
 
@@ -171,21 +173,23 @@ class FirstToken:
             )
 
 
-def raise_file_limit() -> None:
-    """Raise the limit of open files (one per connection) to the system's hard limit, if there is one."""
-    with contextlib.suppress(OSError, ValueError):
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def uvicorn_config(
-    app: Callable[..., object], config: Config, limits: ConnectionLimits | None = None, log: RequestLog | None = None
+    app: Callable[..., object],
+    config: Config,
+    limits: ConnectionLimits | None = None,
+    log: RequestLog | None = None,
+    shapes: ErrorShapes | None = None,
 ) -> uvicorn.Config:
     """Return uvicorn's settings for `app`: our protocols and limits, without uvicorn's own log lines and headers.
 
-    `log` is that of the application.
+    `log` and `shapes`, of errors, are those of the application.
     """
-    guard = Guard(limits or ConnectionLimits(), config.server.max_connections_per_ip, log=log or RequestLog())
+    guard = Guard(
+        limits or ConnectionLimits(),
+        config.server.max_connections_per_ip,
+        log=log or RequestLog(),
+        shapes=shapes or ErrorShapes(),
+    )
     # uvicorn calls `http` and `ws` like classes; all protocols of a server share one guard.
     http: Any = partial(HttpProtocol, guard=guard)
     ws: Any = partial(WebSocketProtocol, guard=guard)

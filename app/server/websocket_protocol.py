@@ -20,7 +20,7 @@ from websockets.server import ServerProtocol
 
 from app.api.http.access_log import access_record
 from app.api.http.connection import EXTENSION, SEND
-from app.api.http.error_response import error_body
+from app.api.http.error_shape import error_body
 from app.contract.errors import EngineFailed, ErrorInfo, HttpInvalid, MethodNotAllowed, PermissionDenied, QuireError
 from app.runtime.clock import monotonic
 from app.runtime.token_bucket import TokenBucket

@@ -1,15 +1,15 @@
 // Starts the page: its state, and one rendering after every change of it.
 
 import { render } from "preact";
-import { Prose } from "./conversation/answer_view.js";
 import { Desk } from "./conversation/desk.js";
+import { html } from "./parts/html.js";
 import { Presets } from "./settings/presets.js";
 import { applyTheme } from "./settings/theme.js";
-import { html } from "./shell/html.js";
 import { Page } from "./shell/page.js";
 import { makePainter } from "./shell/painter.js";
 import { Library } from "./store/library.js";
 import { Link } from "./stream/link.js";
+import { Prose } from "./turns/answer_view.js";
 
 // The figures of an open answer change also without new tokens.
 const TICK_MS = 100;

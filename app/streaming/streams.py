@@ -16,7 +16,7 @@ from app.streaming.flow.slow_reader import DISCONNECT, SlowReader
 
 @dataclass(slots=True)
 class StreamCounts(Counts):
-    """What streams hold for their readers, and what was done about slow ones."""
+    """The bytes that streams hold for their readers, and the measures taken against slow ones."""
 
     pending_bytes: int = gauge(
         "quire_stream_pending_bytes",
@@ -62,7 +62,7 @@ class Streams:
 
     @property
     def counts(self) -> StreamCounts:
-        """What the metrics show."""
+        """The counts that the metrics show."""
         return StreamCounts(self.pending_bytes, self.num_merged, self.slow_readers)
 
     @property

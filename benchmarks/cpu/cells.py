@@ -126,7 +126,7 @@ def weight_bytes(shape: str, format_name: str) -> float:
 
 
 def work(cell: Cell, kind: Kind) -> Work:
-    """Return what one decode step, or the prefill of all prompts, cannot do without.
+    """Return the work that one decode step, or the prefill of all prompts, cannot do without.
 
     Every weight is read, and multiplied for every token; only last tokens need the output head. Attention's products
     are left out: they are few here.

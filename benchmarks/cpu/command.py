@@ -141,7 +141,7 @@ class Progress:
 
 
 def make_plan(args: argparse.Namespace, missing: dict[str, str]) -> tuple[Plan, list[str]]:
-    """Return what is measured, and one line for each thing that is left out.
+    """Return the cells to measure, and one line for each thing that is left out.
 
     Raises:
         ConfigurationError: an unknown name, or nothing to measure.

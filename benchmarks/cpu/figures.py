@@ -95,7 +95,7 @@ class CellFigures:
         return limit(self.cell, kind, self.machine)
 
     def shares(self, kind: Kind) -> Shares:
-        """Return what Quire made of the machine."""
+        """Return Quire's shares of what the machine can do."""
         rate, needed, machine = self.median(OURS, kind), work(self.cell, kind), self.machine
         per_second = rate / needed.num_tokens
         return Shares(
@@ -162,7 +162,7 @@ class Figures:
 
     @property
     def machine(self) -> Probe | None:
-        """What the machine could do beside the largest model, which no cache holds; None before the first cell."""
+        """The speed of the machine beside the largest model, which no cache holds; None before the first cell."""
         probed = [cell for cell in self.cells if cell.probes]
         largest = max(probed, key=lambda cell: work(cell.cell, "decode").weight_bytes, default=None)
         return None if largest is None else largest.machine
@@ -180,7 +180,7 @@ class Figures:
         yield from self.mixed.ratios()
 
     def verdicts(self) -> list[Verdict]:
-        """Return what is required of these comparisons."""
+        """Judge these comparisons by their limits."""
         return [verdict for ratio in self.ratios() if (verdict := ratio.verdict) is not None]
 
     def to_json(self) -> dict[str, object]:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
+from ctypes import c_int32, c_int64, c_void_p
+from pathlib import Path
 
 import torch
 
 from app.commands.measuring.throughput import computing
-from app.kernels.cpu.library import NativeLibrary, load_library
+from app.kernels.cpu.compiling import FLAGS, INSTRUCTION_SETS, SOURCES, find_compiler
+from app.kernels.cpu.library import load_library
 from app.runtime.cores import num_cores
 from benchmarks.cpu.cells import Probe
 
 MAX_READ_BYTES = 512 << 20  # many times any cache
 PROBE_S = 0.15
-BF16_PAIRS, BYTES = 0, 2  # kinds of NativeLibrary.compute
+PROGRAM = Path(__file__).with_name("probe.cpp")
 ROUNDS = 2_000_000  # of products in registers: some milliseconds
 MATRIX = 4096  # large enough that a product's own work is all that counts
 
@@ -32,15 +38,28 @@ def probe(num_bytes: int) -> Probe:
             return Probe(
                 words.nbytes / _fastest(words.sum), bf16, 2 * bf16, "torch: sum, matrix product; int8 as twice bf16"
             )
-    read = words.nbytes / _fastest(lambda: library.read(words, threads))
-    bf16, int8 = (_compute(library, kind, threads) for kind in (BF16_PAIRS, BYTES))
+    native = _compiled(library.instruction_set)
+    read = words.nbytes / _fastest(lambda: native.quire_read(words.data_ptr(), words.nbytes, threads))
+    bf16, int8 = (_products(native, is_bytes, threads) for is_bytes in (False, True))
     return Probe(read, bf16, int8, f"native kernels, {library.instruction_set}")
 
 
-def _compute(library: NativeLibrary, kind: int, threads: int) -> float:
+def _compiled(instruction_set: str) -> ctypes.CDLL:
+    """Return `probe.cpp`, compiled like the kernels; those are loaded, and so the instructions allowed."""
+    flags = [*FLAGS, *INSTRUCTION_SETS[instruction_set][1], "-I", str(SOURCES), "-shared"]
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, "probe.so")
+        subprocess.run([find_compiler(), *flags, str(PROGRAM), "-o", str(made)], check=True)
+        native = ctypes.CDLL(str(made))
+    native.quire_read.argtypes, native.quire_read.restype = [c_void_p, c_int64, c_int32], c_int64
+    native.quire_compute.argtypes, native.quire_compute.restype = [c_int32, c_int64, c_int32], c_int64
+    return native
+
+
+def _products(native: ctypes.CDLL, is_bytes: bool, threads: int) -> float:
     """Return the operations per second of products in registers."""
-    done = library.compute(kind, ROUNDS, threads)
-    return done / _fastest(lambda: library.compute(kind, ROUNDS, threads))
+    done: int = native.quire_compute(is_bytes, ROUNDS, threads)
+    return done / _fastest(lambda: native.quire_compute(is_bytes, ROUNDS, threads))
 
 
 def _matrix_product() -> Callable[[], object]:

@@ -117,7 +117,7 @@ class BatchedBench:
         return max(trials, key=trials.__getitem__)
 
     def run(self, flash_attention: str, batches: Sequence[int], num_prompt: int, num_new: int) -> list[dict[str, Any]]:
-        """Return what it says of each of the batches.
+        """Return the figures that the program prints, a dict for each of the batches.
 
         Raises:
             SideFailed: it fails or prints nothing.

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import decoders, models, pre_tokenizers
 
-from app.checkpoint.folder import Checkpoint
+from app.checkpoint.checkpoint_folder import Checkpoint
 from app.checkpoint.hf_config import read_model
 from app.commands.measuring.workload import SHAPES
 from app.models.loader import DTYPES, DummySource

@@ -56,7 +56,7 @@ class Shape:
 
     @property
     def weight_bytes(self) -> int:
-        """What a decode step reads of bf16 weights; rows of the embedding are few."""
+        """The bytes of bf16 weights that a decode step reads; rows of the embedding are few."""
         return BF16 * (self.linears + self.head)
 
     def kv_bytes(self, item: int = BF16) -> int:

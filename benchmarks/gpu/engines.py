@@ -7,13 +7,16 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from app.commands.measuring.workload import Workload
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
+
+if TYPE_CHECKING:
+    from app.engine.execute.gpu.runner import GpuRunner
 
 MOST_KEPT = 1 << 30  # bytes that an engine may leave behind
 WARM_PROMPT, WARM_NEW, WARM_REQUESTS = 64, 16, 4
@@ -48,11 +51,10 @@ def warm_up(llm: LLM) -> None:
     run_load(llm, Workload(prompts, (WARM_NEW,) * WARM_REQUESTS), 0.0)
     while llm.engine.work_idly():
         pass
-    runner = llm.engine.runner
-    if runner.counts.num_captured != runner.num_graph_shapes:
+    steps = cast("GpuRunner", llm.engine.runner).steps
+    if steps.counts.num_captured != steps.num_shapes:
         raise RuntimeError(
-            f"{runner.counts.num_captured} of {runner.num_graph_shapes} CUDA graphs were captured; the log says why "
-            "not all"
+            f"{steps.counts.num_captured} of {steps.num_shapes} CUDA graphs were captured; the log says why not all"
         )
     run_load(llm, Workload(prompts, (WARM_NEW,) * WARM_REQUESTS), 0.0)
 
@@ -74,7 +76,7 @@ def run_load(llm: LLM, load: Workload, temperature: float) -> float:
 
 
 def settings_of(llm: LLM) -> dict[str, Any]:
-    """Return what the engine really runs with."""
+    """Return the settings that the engine really runs with."""
     config, limits = llm.config, llm.engine.scheduler.limits
     return {
         "device": str(config.model.device),

@@ -81,7 +81,7 @@ class Figure:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Figure:
-        """Return what `to_json` was made from."""
+        """Read the record that `to_json` has made."""
         return cls(
             found["name"],
             found["unit"],
@@ -114,7 +114,7 @@ class SectionResult:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> SectionResult:
-        """Return what `to_json` was made from."""
+        """Read the record that `to_json` has made."""
         figures = [Figure.from_json(each) for each in found["figures"]]
         return cls(found["section"], figures, found["failures"], found["left_out"], found["seconds"])
 
@@ -138,7 +138,7 @@ class Results:
 
     @property
     def ceilings(self) -> Ceilings:
-        """What the GPU was measured to do in this run, else what an H200 does."""
+        """The speed that was measured of the GPU in this run, else that of an H200."""
         copy, product = self.value("S0", COPY), self.value("S0", PRODUCT)
         return Ceilings(
             H200.bandwidth if copy is None else copy * 1e9, H200.operations if product is None else product * 1e12

@@ -85,7 +85,7 @@ class SectionRun:
         self.result = SectionResult(self.section.name)
 
     def run(self) -> SectionResult:
-        """Return what was measured; never raises for what a section does."""
+        """Run the section and return its figures; never raises for what a section does."""
         began = time.monotonic()
         try:
             self._run(began + self.seconds)

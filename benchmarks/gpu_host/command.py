@@ -16,7 +16,7 @@ from app.commands.options import Parser
 from app.contract.errors import CannotStart
 from app.observe.terminal import own_terminal
 from app.runtime.cores import num_cores
-from app.server.run import raise_file_limit
+from app.runtime.process_limits import raise_file_limit
 from benchmarks.busy_cores import busy_cores
 from benchmarks.figures import write_json
 from benchmarks.gpu_host.cells import CELLS

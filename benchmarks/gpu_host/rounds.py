@@ -53,7 +53,7 @@ class Round(NamedTuple):
 
     @property
     def share(self) -> float:
-        """What is left of the offline throughput, per cent."""
+        """The share of the offline throughput that is left, per cent."""
         return 100 * self.offline.seconds / self.served.seconds
 
     @property

@@ -31,7 +31,7 @@ from benchmarks.hostile.search import Search, Tried
 from benchmarks.hostile.sources import LANGUAGES
 from benchmarks.isolation.attack_table import QUIET
 from benchmarks.isolation.ending import EXIT_S, memory_back
-from benchmarks.isolation.report import COLUMNS, medians, verdicts
+from benchmarks.isolation.report import COLUMNS, figures_of, verdicts
 from benchmarks.isolation.rounds import why
 from benchmarks.isolation.row import FAILURES, Row, measure, measure_beside
 from benchmarks.isolation.setups import KV_CACHE_BYTES
@@ -115,8 +115,8 @@ def report(found: Mapping[str, Result], faults: list[str]) -> int:
     """Print the figures of each language, and what exceeds the limits; return the exit code."""
     held, rows = [], []
     for language, result in found.items():
-        figures = medians([result.row._asdict()])
-        held += verdicts(figures, medians([result.quiet._asdict()]), language)
+        figures = figures_of([result.row._asdict()])
+        held += verdicts(figures, figures_of([result.quiet._asdict()]), language)
         faults = [*faults, *(f"{language}: {fault}" for fault in result.faults)]
         answers = ", ".join(f"{count} x {status}" for status, count in sorted(result.row.answers.items()))
         rows.append([language, *(number(figures[each.field] / each.unit) for each in COLUMNS), answers])

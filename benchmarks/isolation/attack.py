@@ -16,12 +16,16 @@ TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
 
 
 class Attack(NamedTuple):
-    """What each of `num_workers` does again and again, for as long as the row lasts, and the server that it needs."""
+    """What each of `num_workers` does again and again, for as long as the row lasts, and the server that it needs.
+
+    `num_open` is how many files the attacker and the server must be allowed to open, where they are many.
+    """
 
     what: str
     run: Callable[[Client], Awaitable[object]]
     num_workers: int = 2
     setup: Setup = PLAIN
+    num_open: int = 0
 
 
 def posted(build: Callable[[], bytes], path: str = CHAT) -> Callable[[Client], Awaitable[object]]:

@@ -99,16 +99,16 @@ class Client:
         async with self.sending(path, payload) as reader:
             with suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
-                    return await self._answer(reader)
+                    status, body = await _answer(reader)
+                    self.note(status)
+                    return body
             self.note("hung up")
             return b""
 
-    async def _answer(self, reader: asyncio.StreamReader) -> bytes:
-        line, content = await reader.readline(), b""
-        while piece := await reader.read(READ_BYTES):
-            content = content if len(content) > READ_BYTES else content + piece
-        self.note(line.split()[1].decode() if line else "cut")
-        return content.partition(b"\r\n\r\n")[2]
+    async def ask(self, path: str, payload: bytes) -> bytes:
+        """Send one POST that prepares the attack, and return the beginning of its answer's body. It is not counted."""
+        async with self.sending(path, payload) as reader:
+            return (await _answer(reader))[1]
 
     async def get(self, path: str, count: int, headers: str = "") -> None:
         """Send `count` GETs over one connection, one after the other; each of `headers` ends with CRLF."""
@@ -138,3 +138,11 @@ class Client:
             self.note(str(frame.get("code") or frame["t"]))
             if frame["t"] == only:
                 return
+
+
+async def _answer(reader: asyncio.StreamReader) -> tuple[str, bytes]:
+    """Return the status of a response, and the beginning of its body."""
+    line, content = await reader.readline(), b""
+    while piece := await reader.read(READ_BYTES):
+        content = content if len(content) > READ_BYTES else content + piece
+    return line.split()[1].decode() if line else "cut", content.partition(b"\r\n\r\n")[2]

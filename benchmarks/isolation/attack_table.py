@@ -120,7 +120,10 @@ _CONNECTIONS: Mapping[str, Attack] = {
     "frames": Attack("as many frames as the protocol allows", connections.frames, 8),
     "fragments": Attack("frames in pieces of one byte", connections.fragments, 8),
     "churn": Attack("connections opened and dropped", connections.churn, 8),
-    "idle_connections": Attack("900 connections that say nothing", connections.idle_connections, 30),
+    # More than 1,024, the highest descriptors that `select` knows, while the good client's schemas are tried.
+    "idle_connections": Attack(
+        "1,500 connections that say nothing", connections.idle_connections, 1500 // connections.NUM_IDLE, num_open=2000
+    ),
     "unfinished_bodies": Attack("128 bodies of 4 MB without their last byte", connections.unfinished_bodies, 128),
     "small_chunks": Attack("bodies in chunks of one byte", connections.small_chunks, 4),
     "pipelined": Attack("1,000 requests in one piece, no response read", connections.pipelined, 8),

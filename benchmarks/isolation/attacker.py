@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from websockets.exceptions import WebSocketException
 
+from app.runtime.process_limits import raise_file_limit
 from benchmarks.isolation.attack_client import Client
 from benchmarks.isolation.attack_table import ATTACKS
 
@@ -65,5 +66,6 @@ async def main(name: str, client: Client) -> None:
 
 if __name__ == "__main__":
     os.nice(19)
+    raise_file_limit()
     _, name, url, context, source, *key = sys.argv
     asyncio.run(main(name, Client(url, int(context), source, *key)))

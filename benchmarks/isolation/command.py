@@ -10,15 +10,17 @@ connection.
 The rows of a round share a server; in the last round each row has a server of its own. Its memory (that of its children
 too, its KV cache excepted) is read until it is back, at most a minute, and then SIGTERM ends it.
 
-Limits, for the medians of the rounds, are in limits.toml: the p99 of the times between tokens depends on the quiet one;
-also bounded are the longest gap between tokens, p99 and longest answer of `/livez`, the first tokens of the new
-requests, memory during the attack and afterwards, and the end. A server that ends by itself fails its row, and the next
-row has a new one. Exits 1 when a row exceeds a limit or fails.
+Limits are in limits.toml, for the medians of the rounds: the p99 of the times between tokens depends on the quiet one;
+also bounded are the p99 of `/livez`, the first tokens of the new requests, memory afterwards, and the end. The longest
+gap between tokens, the longest answer of `/livez` and memory during the attack are those of the worst round. A server
+that ends by itself fails its row, and the next row has a new one; so does an attack that a round has answered with 429
+alone, which measures nothing. Exits 1 when a row exceeds a limit or fails.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
 import tempfile
 from collections.abc import Callable
@@ -27,6 +29,7 @@ from pathlib import Path
 from app.commands.options import Parser
 from benchmarks.checkpoints import CHANGES, write_checkpoint
 from benchmarks.figures import write_json
+from benchmarks.isolation.attack import Attack
 from benchmarks.isolation.attack_table import ATTACKS, QUIET
 from benchmarks.isolation.report import Found, report
 from benchmarks.isolation.rounds import Model, one_round
@@ -48,17 +51,26 @@ def run(args: argparse.Namespace) -> int:
     names = [QUIET, *(name for name in chosen(args.only, list(ATTACKS), "only") if name != QUIET)]
     models = chosen(args.models, list(CHANGES), "models")
     with tempfile.TemporaryDirectory(prefix="quire-isolation-") as folder, loopback_network() as why_not:
-        if why_not:
-            left_out = [name for name in names if ATTACKS[name].setup is IPV6]
-            names = [name for name in names if name not in left_out]
-            for name in left_out:
-                print(f"{name} is left out, because this machine's loopback gets no further addresses: {why_not}")
+        left_out = {name: why for name in names if (why := obstacle(ATTACKS[name], why_not))}
+        for name, why in left_out.items():
+            print(f"{name} is left out, because {why}")
+        names = [name for name in names if name not in left_out]
         paths = {name: write_checkpoint(name, Path(folder) / name) for name in models}
         measured = {name: Model(paths[name], CHANGES[name]["max_position_embeddings"]) for name in models}
         found = all_rounds(measured, names, args.rounds, args.seconds)
     if args.out is not None:
         write_json(args.out, found)
     return report(found)
+
+
+def obstacle(attack: Attack, no_addresses: str) -> str:
+    """Say why this machine cannot run a row, such as because of `no_addresses` for IPv6; else ""."""
+    if attack.setup is IPV6 and no_addresses:
+        return f"this machine's loopback gets no further addresses: {no_addresses}"
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < attack.num_open:
+        return f"a process may open only {hard} files here, and it needs {attack.num_open}; raise that with ulimit -Hn"
+    return ""
 
 
 def all_rounds(models: dict[str, Model], names: list[str], num_rounds: int, seconds: float) -> Found:

@@ -48,7 +48,7 @@ async def metrics(client: Client) -> None:
 
 async def page(client: Client) -> None:
     """Read the largest file of the page."""
-    await client.get("/static/conversation.css", 100)
+    await client.get("/static/conversation/conversation.js", 100)
 
 
 async def churn(client: Client) -> None:

@@ -95,7 +95,7 @@ class GoodClient:
         self._new.clear()
 
     def figures(self) -> Figures:
-        """Return what was measured, and what is still being waited for as if it ended now."""
+        """Return the figures of what was measured, and of what is still awaited as if it ended now."""
         now = time.perf_counter()
         gaps = [two - one for one, two in pairwise([*self._stream.times, now])]
         open_s = [] if self._livez_began is None else [now - self._livez_began]

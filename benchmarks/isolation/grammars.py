@@ -149,5 +149,5 @@ def _patterns() -> list[dict[str, str]]:
 
 async def _bias(client: Client) -> dict[str, object]:
     """Return the bias that makes the answer repeat one letter."""
-    found = json.loads(await client.post(TOKENIZE, json.dumps({"content": "zz"}).encode()) or b"{}").get("tokens")
+    found = json.loads(await client.ask(TOKENIZE, json.dumps({"content": "zz"}).encode()) or b"{}").get("tokens")
     return {"logit_bias": {str(found[-1]): 100}} if found else {}

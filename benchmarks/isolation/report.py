@@ -18,7 +18,7 @@ from benchmarks.limits import Verdict, conclude, judge, limits
 Rounds = Sequence[Mapping[str, Any] | str]
 Found = Mapping[str, Mapping[str, Rounds]]
 """The rounds of each row of each model; a row that has failed is a sentence."""
-Medians = Mapping[str, float]
+Figures = Mapping[str, float]
 
 
 class Column(NamedTuple):
@@ -45,20 +45,36 @@ COLUMNS = (
     Column("SIGTERM, s", "exit_s", 1.0, "end after SIGTERM"),
 )
 _AS_SECONDS = 0.001  # the unit of limits on times is a second
-_OF_ALL_ROUNDS = {"grown_bytes": max}  # a median would hide that memory grows from round to round
+_OF_THE_WORST_ROUND = {"itl_max_s", "livez_max_s", "grown_bytes"}
+"""Medians would hide a single stall, and memory that grows from round to round."""
+_REFUSED = "429"
 
 
-def medians(rounds: Sequence[Mapping[str, Any]]) -> Medians:
-    """Return the figures of a row: the medians of its rounds, of memory the highest; none without a value."""
+def fault(row: Mapping[str, Any] | str) -> str:
+    """Say why a round has measured nothing: it has failed, or the server has refused the whole attack; else ""."""
+    if isinstance(row, str):
+        return row
+    answers = row.get("answers", {})
+    num_refused, num = answers.get(_REFUSED, 0), sum(answers.values())
+    return f"the attack was refused: {num_refused} of {num} got {_REFUSED}" if 0 < num == num_refused else ""
+
+
+def figures_of(rounds: Rounds) -> Figures:
+    """Return the figures of a row from those of its rounds that have measured something; none without a value.
+
+    They are medians; of the longest times, and of memory during the attack, those of the worst round.
+    """
+    measured = [row for row in rounds if not isinstance(row, str) and not fault(row)]
     found = {}
     for column in COLUMNS:
-        values = [row[column.field] for row in rounds if row.get(column.field) is not None]
+        values = [row[column.field] for row in measured if row.get(column.field) is not None]
         if values:
-            found[column.field] = float(_OF_ALL_ROUNDS.get(column.field, statistics.median)(values))
+            of_all = max if column.field in _OF_THE_WORST_ROUND else statistics.median
+            found[column.field] = float(of_all(values))
     return found
 
 
-def verdicts(found: Medians, quiet: Medians, what: str) -> list[Verdict]:
+def verdicts(found: Figures, quiet: Figures, what: str) -> list[Verdict]:
     """Hold a row against the limits, and its times between tokens against the quiet row's."""
     allowed = limits("isolation")
     factor, extra = allowed["p99 between tokens, times the quiet one"], allowed["p99 between tokens, beyond that"]
@@ -76,14 +92,14 @@ def report(found: Found) -> int:
     """Print the table and what exceeds the limits or went wrong; return the exit code."""
     rows, held, faults = [], list[Verdict](), list[str]()
     for model, by_name in found.items():
-        quiet = medians([row for row in by_name[QUIET] if not isinstance(row, str)])
+        quiet = figures_of(by_name[QUIET])
         for name, rounds in by_name.items():
             what = f"{model}, {name}"
-            failures = [row for row in rounds if isinstance(row, str)] or ([] if quiet else ["nothing to compare with"])
+            failures = [*filter(None, map(fault, rounds))] or ([] if quiet else ["nothing to compare with"])
             if failures:
                 faults.append(f"{what}: {failures[0]}")
                 continue
-            figures = medians([row for row in rounds if not isinstance(row, str)])
+            figures = figures_of(rounds)
             held += (here := verdicts(figures, quiet, what))
             word = "MISSED" if any(verdict.is_missed for verdict in here) else ""
             rows.append([f"{model}: {ATTACKS[name].what}", *_cells(figures), word])
@@ -104,10 +120,9 @@ def markdown(found: Found) -> str:
 
 
 def _cells_of(rounds: Rounds) -> list[str]:
-    figures = [row for row in rounds if not isinstance(row, str)]
-    return list(_cells(medians(figures))) if len(figures) == len(rounds) else ["failed"] * len(COLUMNS)
+    return ["failed"] * len(COLUMNS) if any(map(fault, rounds)) else list(_cells(figures_of(rounds)))
 
 
-def _cells(figures: Medians) -> Iterator[str]:
+def _cells(figures: Figures) -> Iterator[str]:
     for column in COLUMNS:
         yield number(figures[column.field] / column.unit) if column.field in figures else "-"

@@ -130,7 +130,7 @@ def _row(found: Figures, lag_s: float, growth: Growth, answers: dict[str, int]) 
 
 
 async def beside(tasks: Sequence[asyncio.Task[None]], awaited: Awaitable[Found]) -> Found:
-    """Return what is awaited, or raise what one of the tasks raises meanwhile."""
+    """Await `awaited` and return its result, or raise what one of the tasks raises meanwhile."""
     waited = asyncio.ensure_future(awaited)
     try:
         await asyncio.wait([*tasks, waited], return_when=asyncio.FIRST_COMPLETED)

@@ -30,7 +30,7 @@ class Setup(NamedTuple):
 
     @property
     def server(self) -> tuple[tuple[str, ...], bool]:
-        """What rows that share a server must have in common."""
+        """The options of the server and whether its log is read; rows that share a server have the same."""
         return self.options, self.is_log_read
 
 

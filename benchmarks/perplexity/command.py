@@ -83,7 +83,7 @@ def judged(scores: Mapping[str, Score], name: str) -> list[Verdict]:
 def report(
     model: str, windows: list[list[int]], scores: Mapping[str, Score], verdicts: list[Verdict]
 ) -> dict[str, Any]:
-    """Return what was measured, for perplexity.json."""
+    """Return the figures, for perplexity.json."""
     return {
         "benchmark": "perplexity",
         "model": model,

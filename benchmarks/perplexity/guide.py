@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from app.checkpoint.folder import EMBEDDED
+from app.checkpoint.checkpoint_folder import EMBEDDED
 from app.checkpoint.names import resolve
 from app.checkpoint.text_files import FolderText
 from app.config.settings import ModelConfig

@@ -14,7 +14,7 @@ from typing import Any
 import uvloop
 
 from app.runtime.clock import monotonic
-from app.server.run import raise_file_limit
+from app.runtime.process_limits import raise_file_limit
 from benchmarks.streams.client_group import POKE_S, ClientGroup, ClientSettings
 from benchmarks.streams.control import serve_requests, take_output
 from benchmarks.streams.pinning import pin

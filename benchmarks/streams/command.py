@@ -17,7 +17,7 @@ from app.commands.options import Parser
 from app.contract.errors import CannotStart, ConfigurationError
 from app.loadgen import plots
 from app.observe.terminal import own_terminal
-from app.server.run import raise_file_limit
+from app.runtime.process_limits import raise_file_limit
 from benchmarks.busy_cores import busy_cores
 from benchmarks.figures import write_json
 from benchmarks.limits import conclude

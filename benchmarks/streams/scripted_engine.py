@@ -26,8 +26,8 @@ from app.runtime.clock import monotonic
 from benchmarks.streams.script import prefix_of, read_seed, stamp_of
 
 HOLD, SATURATED = 0.0, math.inf
-# From a report to the socket an event passes from the bridge to the writing task, which then waits again: each of these
-# takes one turn of the loop; the others are a reserve.
+# From a report to the socket an event passes from `AsyncEngine` to the writing task, which then waits again: each of
+# these takes one turn of the loop; the others are a reserve.
 TURNS = 5
 TAKEN_TIMEOUT_S = 1.0  # a report counts as read after this time
 TOKEN_ID = 5

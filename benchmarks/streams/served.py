@@ -18,7 +18,7 @@ from app.engine.thread import EngineThread
 from app.observe.console import Console
 from app.observe.log_output import JSON, configure_logging
 from app.observe.log_writer import LogWriter
-from app.runtime.startup_timings import StartTimings
+from app.runtime.start_timings import StartTimings
 from app.server.run import SWITCH_INTERVAL_S, make_server
 from app.server.sockets import listen, urls_of
 from app.text.entry.frontend import TextFrontend

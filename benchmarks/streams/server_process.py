@@ -12,7 +12,7 @@ import uvloop
 
 from app.runtime.clock import monotonic
 from app.runtime.gc_tuning import paused_gc
-from app.server.run import raise_file_limit
+from app.runtime.process_limits import raise_file_limit
 from benchmarks.streams.cells import BARE, QUIRE
 from benchmarks.streams.control import Rejected, serve_requests, take_output
 from benchmarks.streams.gauges import Gauges

@@ -39,6 +39,7 @@ from tests.fakes import FakeEngine
 FAST = StreamTimers(waiting_s=0.02, generating_s=0.02)
 SLOW = StreamTimers(waiting_s=60, generating_s=60)
 HANG_S = 240
+VOCAB_SIZE, EOS = 3072, 4  # of `guide`
 JSON = {"content-type": "application/json"}
 
 
@@ -56,6 +57,13 @@ async def make_app(
     metrics.include(LogCounts)
     with patch("app.api.app.Page", page):
         return create_app(engine or FakeEngine(), config, load_text(config), metrics, timers)
+
+
+def with_grammars(app: Starlette) -> Starlette:
+    """The application with the vocabulary of `guide`, so that it compiles grammars."""
+    context = app.state.context
+    assert context.grammars.load(context.text.tokenizer, VOCAB_SIZE, (EOS,)) is None
+    return app
 
 
 @cache
@@ -97,7 +105,7 @@ async def serving(app: Starlette) -> AsyncIterator[str]:
     """Serve the application as the product does, on a free port of the loopback; yields its URL."""
     settings = app.state.context.config
     listener = listen("127.0.0.1", 0, settings.server)
-    config = uvicorn_config(app, settings, log=app.state.request_log)
+    config = uvicorn_config(app, settings, log=app.state.request_log, shapes=app.state.error_shapes)
     config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
     task = asyncio.create_task(server._serve([listener]))

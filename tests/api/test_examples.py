@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from app.api.routes.operations import OPERATIONS
-from tests.api.serving import HANG_S, make_app, serving
-from tests.fakes import MODEL_INFO, FakeEngine
+from tests.api.serving import HANG_S, make_app, serving, with_grammars
+from tests.fakes import FakeEngine
 from tests.house.source import ROOT
 from tools.examples_page import EXAMPLES, URL, examples_page
 from tools.node import NODE
@@ -29,9 +29,7 @@ async def test_the_examples_run(language):
         pytest.skip(f"{PROGRAMS[language][0]} is not installed")
     codes = [code for name, code in BLOCKS if name == language]
     assert len(codes) == len(EXAMPLES)
-    app = await make_app(FakeEngine())
-    context = app.state.context
-    context.grammars.load(context.text.tokenizer, MODEL_INFO.vocab_size, (4,))
+    app = with_grammars(await make_app(FakeEngine()))
     async with serving(app) as url:
         for code in codes:
             process = await asyncio.create_subprocess_exec(

@@ -4,7 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from tests.api.serving import make_app, serving, until
+from tests.api.serving import make_app, serving, until, with_grammars
 from tests.fakes import FakeEngine, Script
 from tools.node import run_tests
 
@@ -37,8 +37,7 @@ async def test_the_javascript_client_finds_nothing_missing():
     parsing = await make_app(FakeEngine(Script(answer=['{"degrees"', ": 3}"])), api_key=("right",))
     calling = await make_app(FakeEngine(Script(answer=[ANSWER])), api_key=("right",))
     for app in (parsing, calling):
-        context = app.state.context
-        assert context.grammars.load(context.text.tokenizer, 3072, (4,)) is None
+        with_grammars(app)
     async with (
         serving(known) as url,
         serving(parsing) as parsing_url,

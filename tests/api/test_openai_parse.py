@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from app.contract.errors import Overloaded
-from tests.api.serving import make_app, serving
+from tests.api.serving import make_app, serving, with_grammars
 from tests.api.test_openai_client import client_for
 from tests.fakes import FakeEngine, Script
 
@@ -43,10 +43,7 @@ def answering(text: str) -> FakeEngine:
 
 async def app_of(engine: FakeEngine) -> Any:
     """The application with the vocabulary of `guide`, so that grammars are compiled."""
-    app = await make_app(engine, reasoning_parser="none")
-    context = app.state.context
-    assert context.grammars.load(context.text.tokenizer, 3072, (4,)) is None
-    return app
+    return with_grammars(await make_app(engine, reasoning_parser="none"))
 
 
 Ask = Callable[..., Any]

@@ -1,7 +1,7 @@
 import pytest
 
 from app import LLM, SamplingParams
-from app.checkpoint.folder import Checkpoint
+from app.checkpoint.checkpoint_folder import Checkpoint
 from tests.checkpoint.reading import read_spec
 from tests.checkpoints import real_size
 

@@ -1,4 +1,4 @@
-"""The engine side of a server without the network: bridge, engine thread, tiny model, faults."""
+"""The engine side of a server without the network: async engine, engine thread, tiny model, faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.contract.events import EngineEvent, TokenDelta
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.runtime.clock import monotonic
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from tests.checkpoints import tiny
 from tests.engine import driving
 from tests.engine.execute.faulty_runner import FaultyRunner

@@ -9,8 +9,9 @@ from contextlib import suppress
 import pytest
 
 from app.contract.requests import EngineRequest
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from tests.chaos.engine_thread import admitted, engine_thread, read, wait_until_idle
+from tests.engine.schedule.open_requests import num_open
 
 NUM_AT_ONCE = 100
 
@@ -59,7 +60,7 @@ async def abort_many(count: int, **settings: object) -> None:
         assert len(asyncio.all_tasks()) == num_tasks
         inner = engine._port._engine  # type: ignore[attr-defined]
         inner.scheduler.check_integrity()
-        assert not inner.output.num_open and not inner.scheduler.has_work
+        assert not inner.output.num_open and not num_open(inner.scheduler)
         last = admitted(engine, "last", tuple(range(30, 60)))
         assert len(await read(engine, last)) > 0
 

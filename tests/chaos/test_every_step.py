@@ -9,7 +9,7 @@ import pytest
 
 from app.contract.events import Finished
 from app.engine.schedule.step_plan import StepPlan
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from tests.chaos.engine_thread import admitted, engine_thread, read, tokens
 from tests.engine.execute.injected_faults import InjectedFaults
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.checkpoint.folder import Checkpoint
+from app.checkpoint.checkpoint_folder import Checkpoint
 from app.checkpoint.hf_config import read_model
 from app.checkpoint.spec import ModelSpec
 from app.contract.errors import ModelRefused

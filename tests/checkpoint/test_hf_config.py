@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.checkpoint.folder import Checkpoint
+from app.checkpoint.checkpoint_folder import Checkpoint
 from app.checkpoint.inspection import inspect
 from app.checkpoint.spec import RopeSpec
 from app.checkpoint.stored_tensor import StoredTensor

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoint.folder import Checkpoint
+from app.checkpoint.checkpoint_folder import Checkpoint
 from app.checkpoint.inspection import inspect
 from app.checkpoint.sizes import kept_bytes, kv_bytes_per_token, weight_bytes
 from app.config.settings import ModelConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoint.folder import Checkpoint
+from app.checkpoint.checkpoint_folder import Checkpoint
 from app.checkpoint.hf_config import read_model
 from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_names import StoredRows, TensorNames

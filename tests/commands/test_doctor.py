@@ -9,8 +9,11 @@ import pytest
 import torch
 
 from app import cli
+from app.checkpoint.inspection import inspect
+from app.commands import doctor
 from app.commands.doctor import Mark, findings
 from app.config.settings import make_config
+from app.contract.errors import CannotStart
 from app.kernels.cpu import compiling
 from app.kernels.cpu.compiling import source_key
 from app.kernels.cpu.library import load_library
@@ -43,6 +46,21 @@ def test_a_missing_model_fails_and_other_checks_run():
     assert found["model"].mark is Mark.FAIL
     assert "/nowhere/at/all" in found["model"].text
     assert found["port"].mark is Mark.OK
+
+
+@pytest.mark.parametrize("model", ["guide", "/nowhere/at/all"])
+def test_the_model_is_inspected_once(model, a_gpu, monkeypatch):
+    inspected = []
+    monkeypatch.setattr(doctor, "inspect", lambda settings: inspected.append(settings.model) or inspect(settings))
+    monkeypatch.setattr("app.kernels.triton.c_compiler.check_c_compiler", no_compiler)
+    a_gpu(9, 0)
+    by_name(model=model)
+    assert inspected == [model]
+
+
+def no_compiler() -> str:
+    """Find no C compiler: whether all kernels are compiled depends on the model."""
+    raise CannotStart("There is no C compiler.")
 
 
 def test_more_cache_than_memory_fails():

@@ -99,7 +99,7 @@ async def test_open_marks_of_the_tail_are_closed_for_display(page: Page, tail: s
 async def test_times_count_from_sending_and_the_rate_from_the_first_token(page: Page) -> None:
     figures: list[dict[str, Any]] = await page.evaluate(
         """async () => {
-          const { Stopwatch } = await import("/static/conversation/figures.js");
+          const { Stopwatch } = await import("/static/tree/figures.js");
           const watch = new Stopwatch(1000);
           const seen = [watch.read(1200)];
           watch.add(3, 1500);
@@ -131,4 +131,4 @@ async def test_times_count_from_sending_and_the_rate_from_the_first_token(page: 
     ],
 )
 async def test_figures_are_rounded(page: Page, module: str, call: str, text: str) -> None:
-    assert await page.evaluate(f"async () => (await import('/static/conversation/{module}.js')).{call}") == text
+    assert await page.evaluate(f"async () => (await import('/static/tree/{module}.js')).{call}") == text

@@ -18,7 +18,7 @@ from app.contract.sampling_defaults import SamplingDefaults
 from app.contract.sampling_params import SamplingParams
 from app.engine import build as module
 from app.engine.build import build_engine
-from app.runtime.startup_timings import StartTimings
+from app.runtime.start_timings import StartTimings
 from tests.checkpoints import damaged_copy, tiny
 from tests.engine.driving import build, generate, request
 from tests.gguf_writer import tiny_gguf
@@ -107,10 +107,10 @@ def test_startup_timings_have_all_phases_of_the_build():
     build_engine(make_config({"model": str(tiny("Llama")), "num_kv_blocks": 8}), timings=timings)
     names = [phase.name for phase in timings.phases()]
     assert names == [
-        "find or compile the kernels",
-        "load and pack the weights",
-        "allocate the cache, record the step",
-        "read the vocabulary for grammars",
+        "prepare_kernels",
+        "load_weights",
+        "allocate_cache",
+        "read_vocabulary",
     ]
 
 

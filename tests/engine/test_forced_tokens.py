@@ -18,7 +18,7 @@ from app.contract.grammar import ReasoningMarks
 from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from app.text.answer.answer_format import AnswerFormat
-from app.text.answer.tool_choice import choose_tools
+from app.text.answer.tool_use import choose_tools
 from app.text.calls.formats import FORMATS
 from tests.checkpoints import tiny
 from tests.engine.constrained import Constrained, answer_all

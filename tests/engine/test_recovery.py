@@ -16,6 +16,7 @@ from tests.engine.culprits import Culprits
 from tests.engine.driving import Run, build, request
 from tests.engine.execute.faulty_runner import FaultyRunner
 from tests.engine.execute.injected_faults import InjectedFaults
+from tests.engine.schedule.open_requests import num_open
 
 NUM_REQUESTS = 8
 HOOKS = ("before_launch", "before_transfer", "before_sample", "before_result")
@@ -65,7 +66,7 @@ def run_requests(faults: FaultyRunner | None = None, **settings: object) -> Run:
         run.step(2)
     run.finish()
     stats = built.stats()
-    assert stats.blocks.num_free == stats.blocks.num_blocks and not built.scheduler.has_work
+    assert stats.blocks.num_free == stats.blocks.num_blocks and not num_open(built.scheduler)
     assert built.output.num_open == 0
     recovery = built.recovery
     assert not (recovery._hit or recovery._alone or recovery._probes) and built.scheduler.preemption.allowed is None

@@ -1,6 +1,6 @@
 """Public names have docstrings, except methods whose class inherits or implements one that is documented.
 
-Those of functions begin with a verb; a property is a thing, and may begin with its name.
+Those of functions begin with a verb; a property is a thing, and may begin with its name. All name their subject.
 """
 
 import ast
@@ -18,6 +18,8 @@ IMPLEMENTS = re.compile(r"Implements [^.:;(]*")  # how the docstring of a class 
 NO_VERB = re.compile(
     r"(?:An?|All|At|Before|By|For|How|If|In|No|On|One|Some|That|The|This|Under|What|Where|Whether|Which)\b|[^A-Z]"
 )
+
+NO_SUBJECT = re.compile(r"(?:Return what|What)\b")
 
 
 def test_public_names_have_docstrings():
@@ -57,12 +59,31 @@ def test_a_planted_docstring_without_a_verb_is_found(words):
     assert without_verb(ast.parse(f"@property\ndef f(self):\n    '{words}'\ndef g():\n    'Return x.'")) == []
 
 
+def test_docstrings_name_their_subject():
+    assert [line for module in modules() for line in without_subject(module.tree)] == []
+
+
+@pytest.mark.parametrize("words", ["Return what is left.", "What is left."])
+def test_a_planted_docstring_without_a_subject_is_found(words):
+    assert without_subject(ast.parse(f"class C:\n    def f(self):\n        '{words}'")) == [f"f: {words}"]
+    assert without_subject(ast.parse("class C:\n    'What is left.'")) == ["C: What is left."]
+    assert without_subject(ast.parse("def f():\n    'Return the rest, and what it takes.'")) == []
+
+
 def without_verb(tree: ast.Module) -> list[str]:
     """The functions, but for properties, whose docstring does not begin with a verb."""
     return [
         f"{node.name}: {docstring}" for node in ast.walk(tree) if isinstance(node, Function)
         if not any(dotted(item).endswith("property") for item in node.decorator_list)
         and (docstring := ast.get_docstring(node)) and NO_VERB.match(docstring)
+    ]  # fmt: skip
+
+
+def without_subject(tree: ast.Module) -> list[str]:
+    """The functions and classes whose docstring says "what" instead of naming its subject."""
+    return [
+        f"{node.name}: {docstring}" for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef)
+        if (docstring := ast.get_docstring(node)) and NO_SUBJECT.match(docstring)
     ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.text.reading.markers import Marks
+from app.text.reading.marks import Marks
 from app.text.template.spelled_tokens import SpelledTokens
 from tests.house.pattern_source import constants, functions_with_patterns, loose, made_in_functions, uses
 from tests.house.pumping import Pattern, num_cases, slow_text
@@ -92,7 +92,7 @@ PATTERNS = {
 WORDS = ["<|a|>", "<|ab|>", "<|reserved_1|>", "<|reserved_12|>", "</s>", "aaa", "a"]
 # Functions that compile patterns from words of a model file, and calls that make them do so.
 MADE: dict[tuple[str, str], tuple[Callable[[], object], str]] = {
-    ("app.text.reading.markers", "__init__"): (lambda: Marks(WORDS), "search"),
+    ("app.text.reading.marks", "__init__"): (lambda: Marks(WORDS), "search"),
     ("app.text.template.spelled_tokens", "__init__"): (lambda: SpelledTokens(WORDS), "finditer"),
     ("app.text.template.spelled_tokens", "split"): (
         lambda: list(SpelledTokens(WORDS).split("a", "\U000f0000\U000f0001")),

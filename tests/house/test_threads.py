@@ -28,7 +28,7 @@ THREAD_MODULES = (
     "app/text/grammar/children/fork_client.py",
     "app/text/grammar/children/mask_worker.py",
 )
-LOOP_MODULES = ("app/streaming/bridge.py",)
+LOOP_MODULES = ("app/streaming/async_engine.py",)
 
 
 def found(module: Module, names: set[str]) -> list[str]:
@@ -46,7 +46,7 @@ def test_threads_are_started_in_their_modules_only():
     assert found_outside(THREAD_MODULES, STARTERS) == []
 
 
-def test_only_the_bridge_calls_the_loop_from_a_thread():
+def test_only_the_async_engine_calls_the_loop_from_a_thread():
     assert found_outside(LOOP_MODULES, {"call_soon_threadsafe", "run_coroutine_threadsafe"}) == []
 
 

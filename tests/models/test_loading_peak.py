@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from app.checkpoint.folder import Checkpoint
+from app.checkpoint.checkpoint_folder import Checkpoint
 from app.checkpoint.gguf.gguf_names import stored_name
 from tests.checkpoint.reading import read_spec
 from tests.checkpoints import config_json, tiny

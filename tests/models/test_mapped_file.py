@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from app.checkpoint.checkpoint_folder import Checkpoint
 from app.checkpoint.file_state import FileState
-from app.checkpoint.folder import Checkpoint
 from app.checkpoint.stored_tensor import StoredTensor
 from app.contract.errors import ModelRefused
 from app.models.mapped_file import MappedFile, map_files

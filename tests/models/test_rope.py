@@ -11,7 +11,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from app.checkpoint.folder import Checkpoint
+from app.checkpoint.checkpoint_folder import Checkpoint
 from app.checkpoint.spec import NO_ROPE, ModelSpec, RopeSpec
 from app.models.rope import head_order, inverse_frequencies, rope_table
 from tests.checkpoint.reading import read_spec

@@ -49,7 +49,7 @@ class Pipe:
             sleep(0.001)
 
     def read(self) -> str:
-        """Return what is in the pipe."""
+        """Return the text in the pipe."""
         os.set_blocking(self.reader, False)
         parts = []
         with contextlib.suppress(BlockingIOError):

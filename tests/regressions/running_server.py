@@ -26,7 +26,7 @@ from app.engine.schedule.step_plan import StepPlan
 from app.observe.log import ACCESS_LOGGER, JsonFormatter
 from app.observe.metrics import Metrics
 from app.runtime.clock import monotonic
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from tests.api.serving import load_text, serving, until
 from tests.checkpoints import tiny
 from tests.engine.driving import engine_thread

@@ -1,12 +1,13 @@
 """A process that has limited itself ends at its limits."""
 
+import resource
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from app.runtime.process_limits import memory_bytes
+from app.runtime.process_limits import memory_bytes, raise_file_limit
 
 LIMITED = """
 import resource
@@ -60,3 +61,13 @@ def test_a_lower_limit_of_the_system_stays():
     work = "limit_process(cpu_s=60, more_bytes=2**41)\nbytes(256 * 2**20)"
     code, output = end_of(work, more_bytes=128 * 2**20)
     assert code == 1 and "MemoryError" in output
+
+
+def test_the_file_limit_is_raised_to_the_hard_limit():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+        raise_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == before[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

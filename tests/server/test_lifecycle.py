@@ -14,14 +14,14 @@ from app.contract.events import RequestFailed
 from app.contract.requests import Abort
 from app.observe.console import Console
 from app.observe.log_writer import LogWriter
-from app.runtime.startup_timings import StartTimings
+from app.runtime.start_timings import StartTimings
 from app.server import lifecycle, process_end
 from app.server.lifecycle import Server
 from app.server.process_end import SIGNALS, ProcessEnd
 from app.server.run import uvicorn_config
 from app.server.sockets import listen
 from app.server.watchdog import Watchdog
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.streaming.drain import Drain
 from app.streaming.session import Session
 from app.streaming.streams import Streams
@@ -76,7 +76,7 @@ class RunningServer:
         port: FakePort,
         *,
         drain_timeout_s: float = HANG_S,
-        timings: StartTimings | None = None,
+        prints_timings: bool = False,
     ) -> None:
         self.port = port
         self.console = RecordingConsole()
@@ -105,7 +105,8 @@ class RunningServer:
             console=self.console,
             listening_line="listening",
             ready_line=lambda: "ready",
-            timings=timings,
+            timings=StartTimings(),
+            prints_timings=prints_timings,
         )
         self.task = asyncio.create_task(self.server.serve([listen("127.0.0.1", 0)]))
 
@@ -150,11 +151,11 @@ async def test_listening_load_progress_and_readiness_are_printed():
 
 
 async def test_startup_timings_are_printed_before_the_ready_line():
-    running = RunningServer(FakePort(), timings=StartTimings())
+    running = RunningServer(FakePort(), prints_timings=True)
     await running.until("ready")
     listening, table, ready = running.lines
     assert (listening, ready) == ("listening", "ready")
-    assert "open the server" in table
+    assert "open_server" in table
     signal.raise_signal(signal.SIGTERM)
     await running.end()
 

@@ -1,6 +1,5 @@
 """The settings that uvicorn and the process get before the server runs."""
 
-import resource
 from dataclasses import replace
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from app.config.settings import make_config
 from app.contract.sampling_defaults import DefaultSource, SamplingDefaults
 from app.server.guard import ConnectionLimits
-from app.server.run import raise_file_limit, ready_line, uvicorn_config
+from app.server.run import ready_line, uvicorn_config
 from tests.fakes import MODEL_INFO
 
 
@@ -38,16 +37,6 @@ def test_the_ping_timeout_is_longer_than_the_stall_timeout(stall_timeout, ping_t
     config = uvicorn_config(app, make_config({"stall_timeout": stall_timeout}))
     assert config.ws_ping_timeout == ping_timeout
     assert config.ws_ping_interval
-
-
-def test_the_file_limit_is_raised_to_the_hard_limit():
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
-        raise_file_limit()
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == before[1]
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_the_ready_line_names_the_model_its_limits_and_the_address():

@@ -2,7 +2,7 @@
 
 from app.contract.engine_status import EngineStats, StepReport
 from app.contract.events import ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage
-from app.runtime.startup_timings import StartTimings
+from app.runtime.start_timings import StartTimings
 from app.server.run import FirstToken
 from tests.fakes import FakeClock
 

@@ -11,6 +11,7 @@ from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.policy import make_policy
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.step_plan import Sample, StepPlan, StepResult
+from tests.engine.schedule.open_requests import num_open
 
 HOST_S = 3e-4  # between two steps
 CONTEXT = 262_144
@@ -97,6 +98,6 @@ class TimedScheduler:
     def run_clients(self, num_clients: int, num_prompt: int, num_new: int) -> list[Times]:
         """Add the requests of several clients at once, and step until all have ended."""
         clients = [self.add(f"client {len(self.times)}", num_prompt, num_new) for _ in range(num_clients)]
-        while self.scheduler.has_work:
+        while num_open(self.scheduler):
             self.step()
         return clients

@@ -7,6 +7,7 @@ from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.sequence import PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING
 from tests.engine.schedule.fake_model import Driver
+from tests.engine.schedule.open_requests import num_open
 
 A_WEEK_S = 7 * 24 * 3600.0
 
@@ -65,7 +66,7 @@ def test_no_step_is_empty_while_there_is_work():
     driver = Driver(num_blocks=5, max_num_seqs=3)
     for index in range(12):
         driver.add(num_prompt=1 + index % 9, max_tokens=1 + index % 11)
-    while driver.scheduler.has_work:
+    while num_open(driver.scheduler):
         plan = driver.step()
         assert plan is not None and plan.num_tokens > 0
 

@@ -14,7 +14,6 @@ from tests.house.source import ROOT
 STATIC = ROOT / "app" / "static"
 KINDS = {".js", ".css", ".html", ".svg"}
 OURS = sorted(path for path in STATIC.rglob("*.*") if path.suffix in KINDS and STATIC / "vendor" not in path.parents)
-ROOMS = {"conversation", "reading", "settings", "shell", "store", "stream"}
 MAX_PAGE_BYTES = 100_000
 PACKAGES = {"highlight": "@highlightjs/cdn-assets"}  # names in the import map that are not those of packages
 LAZY = {"dompurify", "highlight", "marked", "temml"}  # of no use to the first view
@@ -110,18 +109,12 @@ def test_the_lazy_parts_are_loaded_before_they_are_needed_but_for_large_librarie
         text = module.read_text()
         imports = re.findall(r'import\("(\.[^"]+)"(?: \+ again)?\)(?!\.[A-Z])', text)
         needed |= {(module.parent / name).resolve() for name in imports}
-        needed |= {(STATIC / "shell" / name).resolve() for name in re.findall(r'"([\w./]+\.css)"', text)}
+        needed |= {STATIC / name for name in re.findall(r'"([\w./]+\.css)"', text)}
     preload = STATIC / "shell" / "preload.js"
-    styles = {(preload.parent / name).resolve() for name in re.findall(r'"([\w./]+\.css)"', preload.read_text())}
+    styles = {STATIC / name for name in re.findall(r'"([\w./]+\.css)"', preload.read_text())}
     assert {path.name for path in needed - imported(preload) - styles} == {"maths.js", "maths.css", "tex.js"}
     assert styles < needed
     assert not any(path.name.startswith(("highlight-", "temml-")) for path in imported(preload))
-
-
-def test_every_module_is_in_a_room_but_for_the_first() -> None:
-    rooms = {path.relative_to(STATIC).parts[0] for path in OURS if path.parent != STATIC}
-    assert rooms == ROOMS
-    assert [path.name for path in OURS if path.parent == STATIC] == ["app.js", "index.html", "quire.svg"]
 
 
 def test_no_two_modules_have_the_same_name() -> None:

@@ -1,11 +1,11 @@
-"""A bridge over a fake engine thread, and a reader of its streams."""
+"""An async engine over a fake engine thread, and a reader of its streams."""
 
 import asyncio
 from typing import Any
 
 from app.config.settings import Config, SchedulerConfig
 from app.contract.events import TokenDelta
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.streaming.flow.mailbox import Mailbox
 from tests.fakes import FakePort
 

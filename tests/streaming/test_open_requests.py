@@ -8,7 +8,7 @@ from app.contract.engine_counts import QueueCounts
 from app.contract.engine_status import EngineStats
 from app.contract.errors import Overloaded, RateLimitExceeded
 from app.contract.events import TokenDelta
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.streaming.flow.mailbox import Mailbox
 from app.streaming.open_requests import BROWNOUT, PAUSED, QUEUE_FULL, OpenRequest, OpenRequests
 from tests.fakes import FakePort, Script, make_request, submit, turn_loop

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from app.api.body.tool_messages import ToolCall
-from app.text.answer.tool_choice import CHOICE_SCHEMA
+from app.text.answer.tool_use import CHOICE_SCHEMA
 from app.text.calls.tools import TOOLS_SCHEMA
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -55,7 +55,7 @@ class RefusalPart(msgspec.Struct, tag_field="type", tag="refusal", kw_only=True)
 
     @property
     def text(self) -> str:
-        """What the model said."""
+        """The text that the model said."""
         return self.refusal
 
 

@@ -24,7 +24,7 @@ MAX_SHOWN_CHARS = 40
 
 
 class Fate(StrEnum):
-    """What happens to a field of a body."""
+    """The treatment of a field of a body."""
 
     ACTS = "acts"
     ACCEPTED = "accepted"

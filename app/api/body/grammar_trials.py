@@ -14,6 +14,7 @@ from app.contract.errors import CannotStart, Draining, EngineFailed, RateLimitEx
 from app.contract.grammar import Grammar
 from app.streaming.background import Background, FairSemaphore
 from app.text.grammar.cache import EXPENSIVE_A_MINUTE, GrammarCache, Lease, Rejection
+from app.text.grammar.children.shortage import Shortage
 from app.text.grammar.children.trial import Ended, Verdict, encode_grammar, read_trial
 
 MAX_WAITING = 256
@@ -45,6 +46,7 @@ class GrammarTrials:
         self._short, self._whole = (FairSemaphore(1, MAX_WAITING) for _ in range(2))
         self._trials: dict[tuple[Grammar, str], asyncio.Task[None]] = {}
         self._is_closed = False
+        self._is_short = False  # of what a trial needs; said once until the next trial
 
     async def lease(self, grammar: Grammar, account: str) -> Lease:
         """Return a lease of a grammar, after its trial if it is new. Cancel-safe: its trial goes on.
@@ -52,7 +54,8 @@ class GrammarTrials:
         Raises:
             InvalidValue: the grammar is rejected; GrammarTooCostly where its trial has come to a limit.
             UnsupportedParameter: the model supports no grammars.
-            Overloaded: too many grammars wait for a trial, or are in use.
+            Overloaded: too many grammars wait for a trial, or are in use, or the system has too little for
+                a trial (Shortage).
             RateLimitExceeded: too many of the account's trials were expensive, or too many of its answers.
             EngineFailed: no process can try it.
             Draining: `close` was called.
@@ -141,16 +144,24 @@ class GrammarTrials:
         return self._cache.accept(grammar, plain, account, ended.num_bytes, ended.cpu_s)
 
     async def _outcome(self, grammar: Grammar, account: str, fork: Fork) -> tuple[Verdict | None, Ended]:
-        """Return what a trial says and how it ended; one that somebody else has ended is repeated once."""
+        """Return a trial's verdict and how it ended; one that somebody else has ended is repeated once."""
         for _ in range(NUM_TRIES):
             if self._is_closed:
                 raise Draining("The server is shutting down.")
             try:
                 data = await _exchange(await self._forked(account, fork), encode_grammar(grammar))
+                verdict, ended = read_trial(data)
+                if ended.not_forked is not None:
+                    raise Shortage(ended.not_forked)
             except CannotStart as error:
                 _log.error("%s", error.message)
                 continue
-            verdict, ended = read_trial(data)
+            except Shortage as error:
+                if not self._is_short:
+                    _log.error("grammars cannot be tried: %s; until then new ones get 503", error.reason)
+                self._is_short = True
+                raise
+            self._is_short = False
             if verdict is not None or ended.limit is not None or ended.needs_longer:
                 return verdict, ended
             _log.warning("the trial of a grammar has ended without a result (%s)", ended)

@@ -12,7 +12,7 @@ from app.api.wire.api_request import ApiRequest
 from app.api.wire.shown_prompt import ShownPrompt
 from app.contract.admission import DefaultLength, output_limit
 from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
-from app.text.answer.tool_choice import choose_tools
+from app.text.answer.tool_use import choose_tools
 from app.text.entry.chat_prompt import ChatPrompt
 
 MAX_MESSAGES = 1024

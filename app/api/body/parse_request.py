@@ -26,7 +26,7 @@ from app.contract.errors import RequestError, UnsupportedParameter
 from app.runtime.clock import monotonic
 from app.streaming.flow.slow_reader import SlowReader
 from app.text.answer.answer_demand import AnswerDemand, Requested
-from app.text.answer.tool_choice import NO_TOOLS, ToolUse
+from app.text.answer.tool_use import NO_TOOLS, ToolUse
 from app.text.entry.request_builder import PlannedRequest, RequestBuilder, Terms
 
 _OTHER_LIMIT = "max_completion_tokens"  # means the same as max_tokens, wherever that stands in a message
@@ -60,7 +60,7 @@ class RequestContext:
         return self.check(parse_object(self.body), kind)
 
     def check(self, fields: dict[str, object], kind: type[Body]) -> tuple[Body, tuple[str, ...]]:
-        """Return what `read` returns, of a body that has been parsed."""
+        """Return the body of parsed fields, and the names of the ignored ones, as `read` does."""
         if self.always_streams:
             fields["stream"] = True
             for name in ("return_token_ids", "prompt_logprobs"):
@@ -93,7 +93,7 @@ class RequestContext:
         )
 
     def demand(self, requested: Requested | None, tools: ToolUse = NO_TOOLS) -> AnswerDemand:
-        """Return what the answers must satisfy; errors about their grammar name the client's field, and count."""
+        """Return the demand on the answers; errors about their grammar name the client's field, and count."""
         return AnswerDemand(self.context.text.answers, requested, tools, partial(naming, self.context.grammars))
 
     def api_request(
@@ -176,7 +176,7 @@ async def parse(
 async def parse_answer(
     body: bytes, context: ApiContext, parser: Parser[ApiRequest], sender: Sender, *, always_streams: bool = False
 ) -> ApiRequest:
-    """Return what `parse` returns for a request with an answer, and lease its grammar. Cancel-safe.
+    """Read a body that asks for an answer, as `parse` does, and lease the answer's grammar. Cancel-safe.
 
     The caller lets the session release the lease, or releases it.
 

@@ -17,7 +17,7 @@ Choices = Annotated[list[ChoiceText], msgspec.Meta(extra_json_schema={"minItems"
 
 
 class _Format(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
-    """What all formats may have. An unknown field would say what the answer must be, so none is ignored.
+    """The fields of all formats. An unknown one would say what the answer must be, so none is ignored.
 
     `name`, `description` and `strict` change nothing: a schema always binds.
     """

@@ -41,7 +41,7 @@ _NAMES = StructuredOutputs.__dataclass_fields__
 
 
 def requested_outputs(body: StructuredOutputFields) -> Requested | None:
-    """Return what a body says about the answer; None if nothing. Any thread.
+    """Return the outputs that a body requests; None if it requests none. Any thread.
 
     Raises:
         InvalidValue: a field is wrong, or two say it.

@@ -1,4 +1,4 @@
-"""HTTP responses for errors, as OpenAI's clients expect them: a JSON body, and headers that control retries."""
+"""HTTP responses for errors: JSON in the shape that clients of the path's API expect, headers that control retries."""
 
 from __future__ import annotations
 
@@ -9,39 +9,29 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from app.api.http.access_log import access_record
+from app.api.http.error_shape import ErrorShape, ErrorShapes
 from app.api.http.other_paths import API_PATHS, advice
 from app.contract.errors import NOT_OURS, ErrorInfo, HttpInvalid, MethodNotAllowed, NotFound, QuireError
 
 # Raised when a task is ended from outside. Everything else that a request raises is a failure of the request, even a
 # BaseException: a panic inside a native library is one.
 FROM_OUTSIDE = (asyncio.CancelledError, GeneratorExit, *NOT_OURS)
+SHAPES = "quire.error_shapes"
+"""The name of the server's `ErrorShapes` in a scope; without them all errors have OpenAI's shape."""
 _FROM_STATUS = {404: NotFound, 405: MethodNotAllowed}
 
 
-class ErrorFields(msgspec.Struct):
-    """An error in OpenAI's shape."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str
+def error_response(error: ErrorInfo, scope: Scope) -> Response:
+    """Return the response for an error that occurs before a response has begun, as the API of its path writes it."""
+    shapes: ErrorShapes = scope.get(SHAPES) or ErrorShapes()
+    return shaped_response(error, shapes.of(scope["path"]), access_record(scope).request_id)
 
 
-class ErrorAnswer(msgspec.Struct):
-    """The body of every response with an error status."""
-
-    error: ErrorFields
-
-
-def error_body(error: ErrorInfo) -> bytes:
-    """Return `{"error": {message, type, param, code}}` as JSON."""
-    return msgspec.json.encode(ErrorAnswer(ErrorFields(error.message, error.type, error.param, error.code)))
-
-
-def error_response(error: ErrorInfo) -> Response:
-    """Return the response for an error that occurs before a response has begun."""
+def shaped_response(error: ErrorInfo, shape: ErrorShape, request_id: str) -> Response:
+    """Return the response for an error, in a shape."""
     headers = {}
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
@@ -52,14 +42,15 @@ def error_response(error: ErrorInfo) -> Response:
         headers["www-authenticate"] = "Bearer"
     if error.http_status == 413:
         headers["connection"] = "close"  # the rest of the body is not read
-    return Response(error_body(error), error.http_status, headers, "application/json")
+    body = msgspec.json.encode(shape.fill(error, request_id))
+    return Response(body, error.http_status, headers, "application/json")
 
 
 async def handle_quire_error(request: Request, error: Exception) -> Response:
     """Answer with a QuireError (Starlette exception handler)."""
     assert isinstance(error, QuireError)
     access_record(request.scope).reason = error.code
-    return error_response(error.info())
+    return error_response(error.info(), request.scope)
 
 
 async def handle_http_exception(request: Request, error: Exception) -> Response:
@@ -79,6 +70,6 @@ async def handle_http_exception(request: Request, error: Exception) -> Response:
         405: f"{request.method} is not allowed here; use {(error.headers or {}).get('Allow', 'another method')}.",
     }.get(error.status_code, str(error.detail))
     access_record(request.scope).reason = kind.code
-    response = error_response(kind(message).info())
+    response = error_response(kind(message).info(), request.scope)
     response.headers.update(error.headers or {})
     return response

@@ -18,7 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.http.access_log import AccessRecord, access_record
 from app.api.http.accounts import ApiKeys
 from app.api.http.connection import ClientStalled, connection_of
-from app.api.http.error_response import FROM_OUTSIDE, error_response
+from app.api.http.error_response import FROM_OUTSIDE, SHAPES, error_response
+from app.api.http.error_shape import ErrorShapes
 from app.config.settings import ServerConfig
 from app.contract.engine_status import EngineState
 from app.contract.errors import Draining, EngineFailed, HostNotAllowed, HttpInvalid, InvalidApiKey, QuireError
@@ -43,10 +44,11 @@ Check = Callable[[Scope, Headers], None]
 class Trace:
     """Gives each request an id, answers with an error if a handler raises, and writes the line of the access log."""
 
-    def __init__(self, app: ASGIApp, clock: Clock, log: RequestLog) -> None:
+    def __init__(self, app: ASGIApp, clock: Clock, log: RequestLog, shapes: ErrorShapes) -> None:
         self.app = app
         self._clock = clock
         self._log = log
+        self._shapes = shapes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request or connection."""
@@ -55,6 +57,7 @@ class Trace:
         began, headers = self._clock(), Headers(scope=scope)
         record = access_record(scope)
         record.log = self._log
+        scope[SHAPES] = self._shapes
         record.request_id = _echoable(headers.get("x-request-id")) or secrets.token_hex(16)
         record.session_id = _echoable(headers.get("x-session-id"))
         traced = _traced_send(record, send)
@@ -68,7 +71,7 @@ class Trace:
             record.reason = Draining.code
             if not record.status and scope["type"] == "http":
                 error: QuireError = Draining("The server was stopped before the request was answered.")
-                await error_response(error.info())(scope, receive, traced)
+                await error_response(error.info(), scope)(scope, receive, traced)
             else:
                 connection_of(scope).abort()
                 await asyncio.sleep(0)  # the server notices the abort
@@ -79,7 +82,7 @@ class Trace:
             logging.getLogger(__name__).exception("internal error in a request")
             if not record.status:
                 error = EngineFailed("Internal error; see the server log for this x-request-id.")
-                await error_response(error.info())(scope, receive, traced)
+                await error_response(error.info(), scope)(scope, receive, traced)
         finally:
             is_routine = _is_routine(scope["path"]) and (record.status < 400 or record.reason in _ROUTINE_STATES)
             record.write(scope, self._clock() - began, is_routine=is_routine)
@@ -177,7 +180,7 @@ async def reject(error: QuireError, scope: Scope, receive: Receive, send: Send) 
     if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": error.ws_close_code})
         return
-    await error_response(error.info())(scope, receive, send)
+    await error_response(error.info(), scope)(scope, receive, send)
 
 
 def _is_routine(path: str) -> bool:

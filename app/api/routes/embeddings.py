@@ -25,7 +25,7 @@ from app.api.http.error_response import error_response
 from app.api.wire.response_head import ignored_header
 from app.contract.errors import ErrorInfo, InvalidValue
 from app.contract.requests import EngineRequest
-from app.streaming.embedding_requests import embed
+from app.streaming.vector_sink import embed
 
 MAX_INPUTS = 256
 _ONE, _SEVERAL = PROMPT_SCHEMA["anyOf"][:2], PROMPT_SCHEMA["anyOf"][2:]
@@ -92,7 +92,7 @@ class EmbeddingsResponse:
         found = await run_until_disconnect(receive, embed(context.engine, requests))
         if isinstance(found, ErrorInfo):
             access_record(scope).reason = found.code
-            await error_response(found)(scope, receive, send)
+            await error_response(found, scope)(scope, receive, send)
             return
         num_tokens = sum(len(request.prompt_token_ids) for request in requests)
         access_record(scope).figures = {"n": len(requests), "prompt_tokens": num_tokens, "completion_tokens": 0}

@@ -53,7 +53,7 @@ def _model(context: ApiContext) -> ModelAnswer:
 
 
 def _capabilities(context: ApiContext, model_info: ModelInfo) -> dict[str, bool]:
-    """Return what requests may ask for. `chat` needs a template of the model; completions always work."""
+    """Return the kinds of requests that a model takes: `chat` needs a template, completions always work."""
     answers = context.text.answers
     return {
         "chat": context.text.chat_template is not None,

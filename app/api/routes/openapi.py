@@ -22,7 +22,6 @@ from app.api.body import schemas
 from app.api.body.any_body import AnyBody
 from app.api.body.field_table import FIELDS, Fate, rule_of
 from app.api.body.parse_chat import MAX_MESSAGES
-from app.api.http.error_response import ErrorAnswer
 from app.api.routes.operations import Operation
 from app.api.wire.framing import NDJSON, SSE
 from app.contract import sampling_params
@@ -79,7 +78,7 @@ class OpenApiPage:
 def document(operations: Iterable[Operation], *, has_keys: bool) -> dict[str, object]:
     """Return the OpenAPI document of `operations`."""
     operations = tuple(operations)
-    kinds: dict[type[msgspec.Struct], None] = {ErrorAnswer: None}
+    kinds: dict[type[msgspec.Struct], None] = {operation.errors.answer: None for operation in operations}
     for operation in operations:
         kinds |= dict.fromkeys((*operation.bodies, *([operation.answer] if operation.answer else [])))
     _, components = msgspec.json.schema_components(kinds, ref_template=_REF)
@@ -107,7 +106,7 @@ def _operation(operation: Operation, path: str, *, has_keys: bool) -> dict[str, 
         "operationId": operation.handler.__name__ if path != "/health" else "health",
         "responses": {
             **_success(operation),
-            **{status: _error(status) for status in ("4XX", "5XX")},
+            **{status: _error(status, operation) for status in ("4XX", "5XX")},
         },
     }
     places = [*((name, "path") for name in _IN_PATH.findall(path)), *((name, "query") for name in operation.query)]
@@ -147,9 +146,9 @@ def _content(operation: Operation) -> dict[str, object]:
     return content
 
 
-def _error(status: str) -> dict[str, object]:
+def _error(status: str, operation: Operation) -> dict[str, object]:
     what = "The request is rejected" if status == "4XX" else "The server cannot answer"
-    schema: dict[str, object] = _ref(ErrorAnswer)
+    schema: dict[str, object] = _ref(operation.errors.answer)
     if status == "5XX":  # the health routes say their state in every response
         schema = {"type": "object"}
     return {"description": what, "content": {"application/json": {"schema": schema}}}

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from app.api.body.any_body import AnyBody
 from app.api.body.schemas import ChatBody, CompletionBody
 from app.api.http.access_log import STREAM_PATH
+from app.api.http.error_shape import OPENAI_ERRORS, ErrorShape
 from app.api.routes.chat import chat_completions
 from app.api.routes.completions import completions
 from app.api.routes.embeddings import EmbeddingsBody, embeddings
@@ -29,7 +30,7 @@ class Operation(NamedTuple):
     """One route. `bodies` are the alternatives of a POST's body, `answer` is the JSON of a 200, None is text.
 
     With `has_streams` the answer can also be a stream, with `can_be_empty` a 204, and without `needs_key` the route is
-    open. `query` names the parameters of its query.
+    open. `query` names the parameters of its query, `errors` is the shape of errors at the path and below it.
     """
 
     method: str
@@ -42,6 +43,7 @@ class Operation(NamedTuple):
     can_be_empty: bool = False
     query: tuple[str, ...] = ()
     needs_key: bool = True
+    errors: ErrorShape = OPENAI_ERRORS
 
 
 OPERATIONS = (

@@ -116,7 +116,7 @@ class CallDelta(msgspec.Struct, kw_only=True):
 
 
 class MessageDelta(msgspec.Struct, kw_only=True):
-    """What a chunk adds to the message of a choice."""
+    """The part of the message of a choice that a chunk adds."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     reasoning_content: str | UnsetType = UNSET
@@ -126,7 +126,7 @@ class MessageDelta(msgspec.Struct, kw_only=True):
 
 
 class ChunkChoice(msgspec.Struct, kw_only=True):
-    """What a chunk adds to a choice: to its message (`delta`) in a chat, to its text in a completion."""
+    """The part of a choice that a chunk adds: to its message (`delta`) in a chat, to its text in a completion."""
 
     index: int
     delta: MessageDelta | UnsetType = UNSET

@@ -20,12 +20,24 @@ from app.text.grammar.cache import Lease
 class ApiRequest:
     """A checked and tokenized request, and the values that its response needs.
 
-    `model` is the served name, `created` Unix seconds, `ignored` names the unknown fields of the body. `token_bytes`
-    returns the bytes of a token. With `has_token_ids` the response has the ids of prompt and output, with `has_timings`
-    its times. `others` are the requests of further prompts. `answer` says how the answers are parsed; None if they are
-    text alone. `reasoning_fields` are the names of the field with their reasoning, none if it is not sent. `demand`
-    says what their grammar is made of, and `lease`, which `parse_answer` adds, keeps it compiled until the session has
-    ended. `shown` is what the response has of its prompts.
+    Attributes:
+        request: the request of the first prompt.
+        model: the served name of the model.
+        created: Unix seconds, as the response says them.
+        stream: whether the response is a stream.
+        include_usage: whether a stream ends with the usage.
+        ignored: the unknown fields of the body.
+        token_bytes: returns the bytes of a token.
+        slow_reader: what becomes of a stream whose reader is slow.
+        has_usage_in_chunks: whether each chunk of a stream has the usage so far.
+        has_token_ids: whether the response has the ids of prompt and output.
+        has_timings: whether the response has its times.
+        others: the requests of further prompts.
+        answer: how the answers are parsed; None if they are text alone.
+        reasoning_fields: the names of the field with the reasoning of an answer, none if it is not sent.
+        demand: what the grammar of the answers is made of.
+        lease: keeps that grammar compiled until the session has ended; `parse_answer` adds it.
+        shown: what the response has of its prompts.
     """
 
     request: EngineRequest
@@ -50,9 +62,8 @@ class ApiRequest:
         """Return parsers for the answers, for one response; None if nothing is parsed."""
         if self.answer is None:
             return None
-        request = self.request
         has_reasoning = bool(self.reasoning_fields)
-        return ParsedAnswer(self.answer, request.id, request.params.n, self.token_bytes, has_reasoning=has_reasoning)
+        return ParsedAnswer(self.answer, self.request.params.n, self.token_bytes, has_reasoning=has_reasoning)
 
     def release(self) -> None:
         """Release the lease, if there is one. Idempotent."""

@@ -22,11 +22,10 @@ from app.api.wire.answers import (
 )
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.json_line import dump_line
-from app.api.wire.parsed_answer import CallPiece, Parsed
 from app.contract.events import ChoiceEnd, TokenDelta
 from app.contract.packed_logprobs import Logprobs
 from app.streaming.openai_shapes import logprobs_entries
-from app.text.answer.whole_answer import WholeAnswer, call_id
+from app.text.answer.parsed import CallPiece, Parsed, call_id
 
 Part = str | MessageDelta
 """A part of a message: text, or text beside reasoning and calls."""
@@ -54,12 +53,12 @@ class ChatFormat:
         return ChunkChoice(index=choice, delta=part if isinstance(part, MessageDelta) else MessageDelta(content=part))
 
     def part(self, delta: TokenDelta) -> Part:
-        """Return what new tokens complete of a message."""
-        return delta.text if self._parsers is None else self._part(self._parsers.feed(delta))
+        """Return the part of a message that new tokens complete."""
+        return delta.text if self._parsers is None else self._part(delta.choice, self._parsers.feed(delta))
 
     def rest(self, choice: int) -> Part:
-        """Return what the parsers of a choice held back until its end."""
-        return "" if self._parsers is None else self._part(self._parsers.finish(choice))
+        """Return the part of a message that the parsers of a choice held back until its end."""
+        return "" if self._parsers is None else self._part(choice, self._parsers.finish(choice))
 
     def end(self, choice: int, end: ChoiceEnd) -> ChunkChoice:
         """Return a choice with its end."""
@@ -103,32 +102,35 @@ class ChatFormat:
     def _end_fields(self, choice: int, end: ChoiceEnd) -> dict[str, Any]:
         return end_fields(end if self._parsers is None else self._parsers.end_of(choice, end))
 
-    def _part(self, parsed: Parsed) -> Part:
-        if not parsed.reasoning and not parsed.calls:
-            return parsed.text
-        delta = MessageDelta(**self._reasoning(parsed.reasoning))
-        if parsed.text:
-            delta.content = parsed.text
-        if parsed.calls:
-            delta.tool_calls = [*map(_call_delta, parsed.calls)]
+    def _part(self, choice: int, parsed: Parsed) -> Part:
+        text, reasoning, calls = parsed.text, parsed.reasoning, parsed.calls
+        if not reasoning and not calls:
+            return text
+        delta = MessageDelta(**self._reasoning(reasoning))
+        if text:
+            delta.content = text
+        if calls:
+            delta.tool_calls = [self._call_delta(choice, piece) for piece in calls]
         return delta
 
-    def _message(self, choice: int, whole: WholeAnswer) -> AnswerMessage:
+    def _message(self, choice: int, whole: Parsed) -> AnswerMessage:
         message = AnswerMessage("assistant", whole.text, None, **self._reasoning(whole.reasoning))
-        if whole.calls:
+        if calls := whole.calls:
             message.content = whole.text or None
             message.tool_calls = [
-                CallAnswer(call_id(self._request.id, choice, number), "function", FunctionAnswer(name, arguments))
-                for number, (name, arguments) in enumerate(whole.calls)
+                CallAnswer(self._call_id(choice, call), "function", FunctionAnswer(call.name, call.arguments))
+                for call in calls
             ]
         return message
 
     def _reasoning(self, reasoning: str) -> dict[str, Any]:
         return dict.fromkeys(self._reasoning_fields, reasoning) if reasoning else {}
 
+    def _call_delta(self, choice: int, piece: CallPiece) -> CallDelta:
+        if not piece.is_first:
+            return CallDelta(index=piece.call, function=FunctionDelta(UNSET, piece.arguments))
+        function = FunctionDelta(piece.name, piece.arguments)
+        return CallDelta(index=piece.call, id=self._call_id(choice, piece), type="function", function=function)
 
-def _call_delta(piece: CallPiece) -> CallDelta:
-    if piece.name is None:
-        return CallDelta(index=piece.call, function=FunctionDelta(UNSET, piece.arguments))
-    function = FunctionDelta(piece.name, piece.arguments)
-    return CallDelta(index=piece.call, id=piece.id or UNSET, type="function", function=function)
+    def _call_id(self, choice: int, piece: CallPiece) -> str:
+        return call_id(self._request.id, choice, piece.call)

@@ -55,7 +55,7 @@ class JsonResponse:
         finally:
             access_record(scope).figures = figures_of(self._session)
         if failure is not None:
-            await error_response(failure)(scope, receive, send)
+            await error_response(failure, scope)(scope, receive, send)
         else:
             assert body is not None
             await self._send(b"".join(body.pieces), send)

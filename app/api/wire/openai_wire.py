@@ -1,7 +1,8 @@
 """OpenAI's chunks and JSON bodies: the wire of chats and of completions.
 
-Every chunk is a struct (`answers.Chunk`). Nearly all have a piece of text and nothing else: the JSON around it is made
-once, from such a struct too, and a token costs one dump of its text.
+Every chunk is a struct (`answers.Chunk`), of which all but the choice is the same for a whole stream, and nearly all
+choices have a piece of text and nothing else. The JSON around them is made once, from such structs too: a token costs
+one dump of its text, any other change of a choice one dump of the choice.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from app.api.http.error_response import error_body
+from app.api.http.error_shape import error_body
 from app.api.wire.answers import Chunk, ChunkChoice, UsageSoFar
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.chat_format import ChatFormat
@@ -48,12 +49,12 @@ class OpenAiWire:
         self._is_text_alone = not request.has_token_ids and not request.has_usage_in_chunks
         self._is_parsed = request.answer is not None
         self._kept = KeptDetails(request)
+        before, opening, after = text_line(self._no_choice).partition(b'"choices":[')
+        self._before, self._after = framing.before + before + opening, after + framing.after
         if self._is_text_alone:
-            hole = later(iter(()))
-            before, between, after = dump_pieces(self._chunk(format.choice(hole, hole)))
-            before = framing.before + one_line(before)
-            self._befores = [before + b"%d" % choice + between for choice in range(request.num_choices)]
-            self._after = after + framing.after
+            around = [text_line(format.choice(choice, "")).partition(b'""') for choice in range(request.num_choices)]
+            self._before_texts = [self._before + before for before, _, _ in around]
+            self._after_text = around[0][2] + self._after
 
     def first(self, scored: PromptScored | None = None) -> Iterator[bytes]:
         """Yield the first chunk of each choice that has one; those of scored prompts come with the scores."""
@@ -75,6 +76,9 @@ class OpenAiWire:
         first = first or self._format.choice(choice, "")
         if scores is not None and request.echo_of(choice) is not None and request.request.params.logprobs is not None:
             first.logprobs = later(self._format.logprobs_pieces(choice, scores))
+        elif not shown:
+            yield self._dump(first)
+            return
         chunk = self._chunk(first)
         for name, value in shown.items():
             setattr(first if self._format.has_prompt_in_choice else chunk, name, value)
@@ -87,7 +91,7 @@ class OpenAiWire:
         # Nearly all tokens of answers that nothing parses end here, so the format is not asked for their text.
         part: Any = self._format.part(delta) if self._is_parsed else delta.text
         if self._is_text_alone and delta.logprobs is None and isinstance(part, str):
-            return self._befores[delta.choice] + text_line(part) + self._after if part else b""
+            return self._before_texts[delta.choice] + text_line(part) + self._after_text if part else b""
         token_ids = delta.token_ids if self._request.has_token_ids else ()
         if not part and delta.logprobs is None and not token_ids:
             return b""
@@ -159,8 +163,11 @@ class OpenAiWire:
             chunk.usage = UsageSoFar(num_prompt_tokens, num_tokens, num_prompt_tokens + num_tokens)
         return chunk
 
-    def _dump(self, choice: ChunkChoice, num_tokens: int) -> bytes:
-        return self._framing.before + text_line(self._chunk(choice, num_tokens)) + self._framing.after
+    def _dump(self, choice: ChunkChoice, num_tokens: int = 0) -> bytes:
+        """Return the chunk of a choice without what is requested of its prompt."""
+        if self._request.has_usage_in_chunks:
+            return self._framing.wrap(text_line(self._chunk(choice, num_tokens)))
+        return self._before + text_line(choice) + self._after
 
     def _shown_prompt(self, choice: int, scores: Logprobs | None) -> dict[str, Any]:
         """Return the fields with what is requested of the prompt of a choice."""

@@ -6,36 +6,13 @@ the text was cut, streamed or whole, and on every transport.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 from app.contract.events import ChoiceEnd, TokenDelta
 from app.streaming.openai_shapes import TokenBytes
 from app.text.answer.answer_plan import AnswerPlan
-from app.text.answer.whole_answer import WholeAnswer, WholeAnswerReader, call_id, client_reason, plain
-from app.text.reading.answer_events import Arguments, CallBegin, Event, Reasoning, Text
-
-
-class CallPiece(NamedTuple):
-    """A piece of a call: its id and name come with the first one."""
-
-    call: int
-    id: str | None
-    name: str | None
-    arguments: str
-
-
-class Parsed(NamedTuple):
-    """What a part of an answer holds; the order of text and calls in it is lost, as messages have none."""
-
-    text: str
-    reasoning: str
-    calls: tuple[CallPiece, ...]
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to send."""
-        return not (self.text or self.reasoning or self.calls)
+from app.text.answer.parsed import CallPiece, KeptEvents, Parsed, call_id, client_reason
+from app.text.reading.answer_events import Event, Reasoning, Text
 
 
 class ParsedAnswer:
@@ -44,33 +21,30 @@ class ParsedAnswer:
     def __init__(
         self,
         plan: AnswerPlan,
-        request_id: str,
         num_choices: int,
         token_bytes: TokenBytes,
         *,
         has_reasoning: bool = True,
     ) -> None:
         self._has_reasoning = has_reasoning
-        self._request_id = request_id
         self._parsers = [plan.new_parser() for _ in range(num_choices)]
-        self._wholes = [WholeAnswerReader(parser) for parser in self._parsers]
+        self._kept = [KeptEvents() for _ in range(num_choices)]
         self._counts = [ReasoningCount(plan, token_bytes) for _ in range(num_choices)]
 
     def feed(self, delta: TokenDelta) -> Parsed:
         """Take the next part of a choice; return what it completes."""
         self._counts[delta.choice].add(delta.token_ids)
         parser = self._parsers[delta.choice]
-        return self._parsed(delta.choice, [Text(delta.text)] if parser is None else parser.feed(delta.text))
+        return self._parsed([Text(delta.text)] if parser is None else parser.feed(delta.text))
 
     def finish(self, choice: int) -> Parsed:
         """Take the end of a choice; return the rest."""
         parser = self._parsers[choice]
-        return self._parsed(choice, [] if parser is None else parser.finish())
+        return self._parsed([] if parser is None else parser.finish())
 
     def keep(self, delta: TokenDelta) -> None:
         """Take the next part of a choice of which only the `whole` is needed."""
-        self._counts[delta.choice].add(delta.token_ids)
-        self._wholes[delta.choice].feed(delta.text)
+        self._kept[delta.choice].add(self.feed(delta).events)
 
     def end_of(self, choice: int, end: ChoiceEnd) -> ChoiceEnd:
         """Return why a choice has ended, for clients."""
@@ -82,26 +56,15 @@ class ParsedAnswer:
         counts = [count.num_tokens for count in self._counts if count.num_tokens is not None]
         return sum(counts) if counts else None
 
-    def whole(self, choice: int) -> WholeAnswer:
+    def whole(self, choice: int) -> Parsed:
         """Take the end of a choice whose parts were kept; return all of it."""
-        return self._wholes[choice].finish()
+        self._kept[choice].add(self.finish(choice).events)
+        return self._kept[choice].take()
 
-    def _parsed(self, choice: int, events: Sequence[Event]) -> Parsed:
-        texts: list[str] = []
-        reasoning: list[str] = []
-        calls: dict[int, CallPiece] = {}
-        for event in events:
-            if isinstance(event, Text):
-                texts.append(event.text)
-            elif isinstance(event, Reasoning):
-                if self._has_reasoning:
-                    reasoning.append(event.text)
-            elif isinstance(event, CallBegin):
-                calls[event.call] = CallPiece(event.call, call_id(self._request_id, choice, event.call), event.name, "")
-            elif isinstance(event, Arguments):
-                piece = calls.get(event.call) or CallPiece(event.call, None, None, "")
-                calls[event.call] = piece._replace(arguments=piece.arguments + plain(event.text))
-        return Parsed(plain("".join(texts)), plain("".join(reasoning)), tuple(calls.values()))
+    def _parsed(self, events: Iterable[Event]) -> Parsed:
+        if not self._has_reasoning:
+            events = (event for event in events if not isinstance(event, Reasoning))
+        return Parsed(tuple(events))
 
 
 class ReasoningCount:
@@ -134,12 +97,12 @@ class ReasoningCount:
                 return
 
 
-def tool_pieces(pieces: Sequence[CallPiece]) -> list[dict[str, object]]:
+def tool_pieces(pieces: Sequence[CallPiece], request_id: str, choice: int) -> list[dict[str, object]]:
     """Return the field `tool` of quire.v1: a list of beginnings of calls and of pieces of their arguments, in order."""
     found: list[dict[str, object]] = []
     for piece in pieces:
-        if piece.name is not None:
-            found.append({"k": piece.call, "id": piece.id, "name": piece.name})
+        if piece.is_first:
+            found.append({"k": piece.call, "id": call_id(request_id, choice, piece.call), "name": piece.name})
         if piece.arguments:
             found.append({"k": piece.call, "a": piece.arguments})
     return found

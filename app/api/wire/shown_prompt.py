@@ -35,7 +35,7 @@ class Echo:
 
 @dataclass(frozen=True, slots=True)
 class ShownPrompt:
-    """What a response shows of its prompts; nothing, by default.
+    """The parts of its prompts that a response shows; none, by default.
 
     `echoes` has an item for each prompt, or none without `echo`. With `has_logprobs` the response has the field
     `prompt_logprobs`.

@@ -13,7 +13,7 @@ from app.api.http.accounts import Sender
 from app.api.http.context import ApiContext
 from app.api.http.error_response import FROM_OUTSIDE
 from app.api.wire.api_request import ApiRequest
-from app.api.wire.parsed_answer import Parsed, ParsedAnswer, tool_pieces
+from app.api.wire.parsed_answer import ParsedAnswer, tool_pieces
 from app.contract.errors import EngineFailed, ErrorInfo, QuireError
 from app.contract.events import Embedded, Finished, FinishReason, PromptScored, RequestFailed, TokenDelta
 from app.runtime.clock import monotonic
@@ -25,6 +25,7 @@ from app.streaming.flow.flow_window import Credit
 from app.streaming.flow.outbox import Outbox
 from app.streaming.openai_shapes import TokenBytes, logprobs_entries
 from app.streaming.session import Session
+from app.text.answer.parsed import Parsed
 
 
 @dataclass(slots=True, eq=False)
@@ -143,7 +144,7 @@ class SocketStream:
         if answer is not None and isinstance(event, Finished):
             is_over = event is self._waiting or event.reason is FinishReason.CANCELLED
             rest = None if is_over else answer.finish(event.choice)
-            if rest is not None and not rest.is_empty:
+            if rest is not None and (rest.text or rest.reasoning or rest.calls):
                 self._waiting = event
                 number = self.protocol.last_number(self.client_id, event.choice) + 1
                 return self._send_parsed(TokenDelta(event.request_id, event.choice, number, (), ""), rest)
@@ -170,7 +171,7 @@ class SocketStream:
             delta._replace(text=parsed.text),
             entries,
             reasoning=parsed.reasoning,
-            tool=tool_pieces(parsed.calls),
+            tool=tool_pieces(parsed.calls, delta.request_id, delta.choice),
         )
 
     def _fail_with(self, error: BaseException) -> None:

@@ -127,7 +127,7 @@ class StreamResponse:
         failure = session.failure
         access_record(scope).reason = failure.code if failure else session.end_reason
         if failure is not None and not self._has_begun:
-            await error_response(failure)(scope, receive, send)
+            await error_response(failure, scope)(scope, receive, send)
         else:
             await self._write(send, body + self._end(failure), more_body=False)
 

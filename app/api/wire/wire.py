@@ -36,7 +36,7 @@ class StreamWire(Protocol):
 
     @property
     def heartbeat(self) -> bytes:
-        """What a stream sends while it has nothing to send."""
+        """The bytes of a stream that has nothing to send for a while."""
 
     def first(self, scored: PromptScored | None = None) -> Iterator[bytes]:
         """Yield what a stream begins with, in pieces that take a millisecond each.
@@ -45,16 +45,16 @@ class StreamWire(Protocol):
         """
 
     def delta(self, delta: TokenDelta) -> bytes:
-        """Return what new tokens are in a stream."""
+        """Return the bytes of new tokens in a stream."""
 
     def finish(self, finished: Finished) -> bytes:
-        """Return what the end of a choice is in a stream."""
+        """Return the bytes of the end of a choice in a stream."""
 
     def last(self, usage: Usage, span: Timings) -> bytes:
-        """Return what ends a stream whose choices have all ended."""
+        """Return the last bytes of a stream whose choices have all ended."""
 
     def error(self, error: ErrorInfo) -> bytes:
-        """Return what ends a stream that has failed."""
+        """Return the last bytes of a stream that has failed."""
 
 
 class Wire(StreamWire, Protocol):

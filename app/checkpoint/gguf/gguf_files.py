@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.file_parts import MAX_PARTS, parts_of
 from app.checkpoint.file_state import FileState
-from app.checkpoint.folder import rejected
 from app.checkpoint.gguf.gguf_header import GgufHeader, read_header
 from app.checkpoint.gguf.gguf_metadata import GgufMetadata
 from app.checkpoint.stored_tensor import StoredTensor
@@ -64,7 +64,7 @@ class GgufFiles:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the model may be called: by its metadata, also by parts (`Qwen2.5 7B Instruct`), and by its file."""
+        """The names of the model: by its metadata, also by parts (`Qwen2.5 7B Instruct`), and by its file."""
         fields = self.metadata.fields
         name, *parts = (fields.get(f"general.{key}") for key in ("name", "basename", "size_label", "finetune"))
         whole = " ".join(part for part in parts if isinstance(part, str))

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+from app.checkpoint.checkpoint_folder import LFS_ADVICE, LFS_POINTER, rejected
 from app.checkpoint.file_state import FileState
-from app.checkpoint.folder import LFS_ADVICE, LFS_POINTER, rejected
 from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_types import ADVICE, TENSOR_TYPES, TensorType
 from app.contract.errors import ModelRefused
@@ -42,7 +42,7 @@ _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 
 
 class Stream(Protocol):
-    """What a header is read from."""
+    """A stream that a header is read from."""
 
     def read(self, size: int, /) -> bytes:
         """Read at most `size` bytes; fewer only at the end."""

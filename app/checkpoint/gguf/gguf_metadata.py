@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from app.checkpoint.folder import rejected
+from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.gguf.gguf_header import Value
 from app.checkpoint.text_files import FolderText, Templates
 
@@ -39,7 +39,7 @@ class GgufMetadata:
         from_folder: Callable[[FolderText], _Tokenizer],
         from_metadata: Callable[[Mapping[str, object]], _Tokenizer],
     ) -> _Tokenizer:
-        """Return what `from_metadata` makes."""
+        """Make a tokenizer with `from_metadata`."""
         return from_metadata(self.fields)
 
 

@@ -7,8 +7,8 @@ import struct
 from collections.abc import Mapping
 from dataclasses import replace
 
+from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.fields import Fields
-from app.checkpoint.folder import rejected
 from app.checkpoint.spec import RopeSpec
 from app.checkpoint.stored_tensor import StoredTensor
 

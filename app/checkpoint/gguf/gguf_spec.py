@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.fields import Fields
-from app.checkpoint.folder import rejected
 from app.checkpoint.gguf.gguf_files import GgufFiles
 from app.checkpoint.gguf.gguf_metadata import GgufMetadata
 from app.checkpoint.gguf.gguf_names import stored_name

@@ -38,7 +38,7 @@ Open = Callable[[int], Any]
 
 
 class Expected(NamedTuple):
-    """What a file must be: its size, and its SHA-256 (64 digits) or its name as a git blob (40 digits)."""
+    """The size that a file must have, and its SHA-256 (64 digits) or its name as a git blob (40 digits)."""
 
     num_bytes: int
     digest: str

@@ -15,8 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from app.checkpoint.folder import read_json
-from app.checkpoint.hub.repo_files import GGUF, SAFETENSORS, RepoFile, Variant, choose, needed, variants
+from app.checkpoint.checkpoint_folder import read_json
+from app.checkpoint.hub.repo_files import RepoFile, Variant, choose, needed, variants
+from app.checkpoint.model_files import GGUF, SAFETENSORS
 from app.contract.errors import ModelRefused
 
 _PREFIX = "models--"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from app.checkpoint.folder import rejected
+from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.hub.download import reason_of
 from app.checkpoint.hub.hub_cache import HubName
 from app.contract.errors import CannotStart, ModelRefused, Unreachable

@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
-from app.checkpoint.folder import MAX_JSON_BYTES, rejected
+from app.checkpoint.checkpoint_folder import MAX_JSON_BYTES, rejected
 from app.checkpoint.gguf.gguf_header import read_header_from
 from app.checkpoint.gguf.gguf_rope import LONG_FACTORS, ROPE_FREQS, SHORT_FACTORS
 from app.checkpoint.hub.download import Expected, Open, download, reason_of
 from app.checkpoint.hub.hub_cache import HubName, find_any, snapshot_at, snapshots
 from app.checkpoint.hub.hub_models import DEFAULT_REVISION, Listing, choose_whole, list_files, opener_of
-from app.checkpoint.hub.repo_files import GGUF, RepoFile
+from app.checkpoint.hub.repo_files import RepoFile
+from app.checkpoint.model_files import GGUF
 from app.contract.errors import Unreachable
 
 _CONFIGS = ("config.json", "generation_config.json")

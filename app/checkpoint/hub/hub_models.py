@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from app.checkpoint.folder import rejected
+from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.hub.download import Expected, Open, Watch, download, open_url, part_bytes
 from app.checkpoint.hub.hub_cache import HubName, Snapshot, cache_root, find_any, repo_folder, snapshot_at, snapshots
 from app.checkpoint.hub.hub_errors import endpoint, explained
@@ -152,7 +152,7 @@ def choose_whole(name: HubName, listing: Listing) -> Variant:
 
 
 def opener_of(repo: str, listing: Listing, file: RepoFile) -> Open:
-    """Return what opens a file of a repository, from an offset on."""
+    """Return a function that opens a file of a repository, from an offset on."""
 
     def open_from(offset: int) -> Any:
         """Ask for the address anew at each attempt: signed addresses expire."""

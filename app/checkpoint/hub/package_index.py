@@ -30,7 +30,7 @@ _SCHEMES = ("http", "https", "file")
 
 
 class PipConfig(NamedTuple):
-    """What pip is told about where packages are."""
+    """The options of pip about where packages are."""
 
     indexes: tuple[str, ...] = (PYPI,)
     links: tuple[str, ...] = ()

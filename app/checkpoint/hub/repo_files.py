@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.file_parts import parts_of, without_part
-from app.checkpoint.folder import rejected
+from app.checkpoint.model_files import GGUF, SAFETENSORS
 from app.observe.download_progress import size_text
 
-SAFETENSORS, GGUF = "safetensors", "GGUF"
 DEFAULT_QUANTS = ("Q4_K_M", "Q8_0")
 # Labels such as Q4_K_M, IQ4_XS, UD-Q4_K_XL, BF16 or MXFP4_MOE, between separators.
 _QUANT = re.compile(
@@ -45,8 +45,13 @@ class Variant(NamedTuple):
         """The size of the weights."""
         return sum(file.num_bytes for file in self.files)
 
+    @property
+    def summary(self) -> str:
+        """The format and the quant, for people."""
+        return self.format if self.format == SAFETENSORS else f"{self.format.upper()} {self.quant}".rstrip()
+
     def label_among(self, known: Iterable[Variant]) -> str:
-        """Return what tells it from others of its repository: the format, the quant, or its file if that is needed."""
+        """Return a label that no other of its repository has: the format, the quant, or its file if that is needed."""
         if self.format == SAFETENSORS:
             return self.format
         is_unique = sum(other.quant == self.quant for other in known) <= 1
@@ -120,7 +125,7 @@ def matching(known: Iterable[Variant], quant: str, file: str) -> list[Variant]:
 
 
 def needed(files: Iterable[RepoFile], variant: Variant) -> list[RepoFile]:
-    """Return what a variant needs: the small files beside it first, then its weights."""
+    """Return the files that a variant needs: the small ones beside it first, then its weights."""
     small = [file for file in files if "/" not in file.path and PurePosixPath(file.path).suffix in _SMALL]
     if variant.format == GGUF:  # an index of safetensors would announce shards that are not taken
         small = [file for file in small if not file.path.endswith(".index.json")]

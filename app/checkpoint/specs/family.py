@@ -11,7 +11,7 @@ from app.checkpoint.tensor_names import TensorNames
 
 
 class Given(NamedTuple):
-    """What a spec depends on besides the fields of config.json that describe the shape of the model."""
+    """The values that a spec depends on besides the fields of config.json that describe the shape of the model."""
 
     dtype: str
     eos_token_ids: tuple[int, ...]

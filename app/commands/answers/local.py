@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,16 +23,15 @@ from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.thread import EngineThread
 from app.runtime.clock import monotonic
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.streaming.session import Session
 from app.text.answer.answer_demand import AnswerDemand
 from app.text.answer.answer_format import AnswerParser
-from app.text.answer.tool_choice import NO_TOOLS
-from app.text.answer.whole_answer import plain
+from app.text.answer.parsed import Parsed
+from app.text.answer.tool_use import NO_TOOLS
 from app.text.entry.chat_prompt import ChatPrompt, EncodedPrompt
 from app.text.entry.opened_model import OpenedModel
 from app.text.entry.request_builder import RequestBuilder, Terms
-from app.text.reading.answer_events import Event, Text
 from app.text.template.chat_template import RenderOptions
 
 _POLL_S = 0.02
@@ -121,9 +120,9 @@ class LocalModel:
                     if isinstance(event, RequestFailed):
                         raise EngineFailed(event.error.message)
                     if isinstance(event, TokenDelta):
-                        yield event.text if parser is None else _text_of(parser.feed(event.text))
+                        yield event.text if parser is None else Parsed(tuple(parser.feed(event.text))).text
             if parser is not None:
-                yield _text_of(parser.finish())
+                yield Parsed(tuple(parser.finish())).text
             end.choice = session.ends.get(0)
             end.completion_tokens = session.usage.completion_tokens if session.usage else None
 
@@ -136,11 +135,6 @@ class LocalModel:
                 await asyncio.sleep(_POLL_S)
         if health.state is EngineState.FAILED:
             raise self._thread.failure or EngineFailed(health.message)
-
-
-def _text_of(events: Iterable[Event]) -> str:
-    """Return the text of parsed pieces, without the reasoning."""
-    return plain("".join(event.text for event in events if isinstance(event, Text)))
 
 
 class LocalModels:

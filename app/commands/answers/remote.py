@@ -31,7 +31,7 @@ Answer = Callable[[Messages, dict[str, Any]], TextStream]
 
 
 class Listing(NamedTuple):
-    """What a server says of its models, and whether it is Quire, which knows fields that others reject.
+    """The models that a server lists, and whether it is Quire, which knows fields that others reject.
 
     A server without such a route never `can_list` them; one that loads its model can, later.
     """

@@ -20,7 +20,7 @@ class Conversation:
     turns: list[Message] = field(default_factory=list)
 
     def messages(self, question: str | None = None) -> list[Message]:
-        """Return what is sent: the system message, the turns, and the next question if there is one."""
+        """Return the messages to send: the system message, the turns, and the next question if there is one."""
         start = [{"role": "system", "content": self.system}] if self.system else []
         end = [] if question is None else [{"role": "user", "content": question}]
         return [*start, *self.turns, *end]

@@ -38,7 +38,7 @@ class History:
         return line
 
     def typed(self) -> str:
-        """Return what is on the line that Ctrl-C has ended."""
+        """Return the line that Ctrl-C has ended."""
         return "" if self._readline is None else str(self._readline.get_line_buffer())
 
     def save(self) -> None:

@@ -66,14 +66,14 @@ class MarkdownBlocks:
         return closed
 
     def end(self) -> list[Block]:
-        """Return what is open as closed: the text has ended."""
+        """Close the open blocks and return them: the text has ended."""
         closed = self._take(self._rest) if self._rest else []
         self._rest = ""
         return closed + self._close()
 
     @property
     def open(self) -> Block | None:
-        """What has arrived of the next block."""
+        """The next block, as far as it has arrived."""
         if self._fence is not None:
             return self._code_block(self._rest) if self._rest else None
         text = "\n".join([*self._lines, self._rest])

@@ -77,7 +77,7 @@ class MarkdownScreen:
         self._stream.flush()
 
     def _moved(self, same: int) -> str:
-        """Return what moves the cursor from behind the open lines to the first one that changes."""
+        """Return the codes that move the cursor from behind the open lines to the first one that changes."""
         up = len(self._open) - 1 - same
         if not self._open or up < 0:
             return "\n" if self._open else ""

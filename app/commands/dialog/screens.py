@@ -88,7 +88,7 @@ def print_wrapped(text: str) -> None:
 
 
 def new_screen(stream: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> Callable[[], Screen]:
-    """Return what makes the screen of an answer, as the stream (by default standard output) and the environment allow.
+    """Return a maker of answers' screens, as the stream (by default standard output) and the environment allow.
 
     Markdown and colours are for a terminal that is not `dumb`, unless NO_COLOR is set (https://no-color.org).
     """

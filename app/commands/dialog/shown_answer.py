@@ -15,7 +15,7 @@ CONTENT_FILTER = "content_filter"
 
 @dataclass(slots=True)
 class AnswerFigures:
-    """What `/stats` says about the last answer; `num_pieces` stands in for tokens that were not counted."""
+    """The figures of the last answer for `/stats`; `num_pieces` stands in for tokens that were not counted."""
 
     end: AnswerEnd
     num_pieces: int = 0

@@ -117,7 +117,7 @@ def _stats(dialog: Dialog, argument: str) -> None:
 
 
 def _lines_of(last: AnswerFigures, context: int | None) -> list[str]:
-    """Return what is known of the last answer."""
+    """Return the lines of `/stats` about the last answer."""
     end, count = last.end, last.end.completion_tokens or last.num_pieces
     unit = "tokens" if end.completion_tokens is not None else "pieces (the tokens were not counted)"
     lines = [f"last       {count:,} {unit} in {last.total_s:.1f} s"]

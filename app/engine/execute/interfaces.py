@@ -38,7 +38,7 @@ class Runner(Protocol):
 
     @property
     def counts(self) -> GraphCounts:
-        """What was recorded so far. A shape whose captures failed has no graph, and its steps take longer."""
+        """The graphs recorded so far. A shape whose captures failed has none, and its steps take longer."""
 
     def launch(self, plan: StepPlan) -> InFlight:
         """Start computing a plan.
@@ -46,10 +46,6 @@ class Runner(Protocol):
         If this raises, the row changes of the plan have been applied: they come first, which makes no difference to the
         plan's copies. Which blocks have been copied is then unknown.
         """
-
-    @property
-    def num_graph_shapes(self) -> int:
-        """Shapes of steps that are to have a CUDA graph."""
 
     @property
     def has_idle_work(self) -> bool:

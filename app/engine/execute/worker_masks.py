@@ -254,7 +254,7 @@ class WorkerMasks:
 
 
 def _sampled(samples: RowSamples, sequence: RemoteSequence, token_ids: Sequence[int]) -> list[int]:
-    """Return what was sampled for a sequence while it equals the draft, and the next one, which may be no token.
+    """Return the tokens sampled for a sequence while they equal the draft, and the next one, which may be no token.
 
     Nothing counts that was sampled without the masks behind draft tokens, nor what is behind the end of the answer.
     """

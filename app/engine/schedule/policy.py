@@ -118,11 +118,6 @@ class FairShare(Policy):
         self._accounts: dict[str, _Account] = {}
         self._idle: list[tuple[float, str]] = []  # finish tags and names of those with nothing open, in order
 
-    @property
-    def num_accounts(self) -> int:
-        """How many accounts are remembered."""
-        return len(self._accounts)
-
     def key(self, request: EngineRequest) -> tuple[float, ...]:
         """Return the start tag, and charge the account for the request."""
         name = request.account

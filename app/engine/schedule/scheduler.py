@@ -125,11 +125,6 @@ class Scheduler:
     # --- Counts -------------------------------------------------------------------------------------------------
 
     @property
-    def has_work(self) -> bool:
-        """Whether any request is unfinished."""
-        return bool(self._groups)
-
-    @property
     def num_paused(self) -> int:
         """Requests whose readers take no tokens now, whether they still have their blocks or not."""
         return len(self._groups) - len(self.queues.running) - self.queues.num_waiting

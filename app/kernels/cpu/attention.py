@@ -71,7 +71,7 @@ class Group:
 
 
 class AttentionPlan:
-    """What all layers of a step share: cache slots of the new tokens, rotation rows, groups."""
+    """The plan that all layers of a step share: cache slots of the new tokens, rotation rows, groups."""
 
     def __init__(self, batch: PagedBatch) -> None:
         real, block_size = batch.num_tokens, batch.block_size

@@ -30,7 +30,7 @@ EACH_BYTE = 0x01010101  # times a byte: it in each byte of a word
 
 
 class GroupKind(NamedTuple):
-    """What a type's groups hold, as `Groups` of native/panels.h has it."""
+    """The contents of a type's groups, as `Groups` of native/panels.h has it."""
 
     bits: int
     has_minimums: bool = False

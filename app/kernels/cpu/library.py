@@ -66,8 +66,6 @@ class NativeLibrary:
         library.quire_size.argtypes, library.quire_size.restype = [c_int32], c_int64
         library.quire_replay.argtypes = [POINTER(Record), c_int64, c_int64, c_int64, c_int32, c_void_p]
         library.quire_copy_blocks.argtypes = [POINTER(Blocks), POINTER(Blocks), c_int64, c_int64, c_void_p, c_int64]
-        library.quire_read.argtypes, library.quire_read.restype = [c_void_p, c_int64, c_int32], c_int64
-        library.quire_compute.argtypes, library.quire_compute.restype = [c_int32, c_int64, c_int32], c_int64
         library.quire_replay.restype = library.quire_copy_blocks.restype = None
         for index, (name, size) in enumerate(_SIZES.items()):
             assert library.quire_size(index) == size, f"{name}: record.h and records.py differ"
@@ -96,14 +94,6 @@ class NativeLibrary:
         self._library.quire_copy_blocks(
             byref(_blocks(source)), byref(_blocks(target)), len(source), num_bytes, pairs.data_ptr(), len(pairs)
         )
-
-    def read(self, data: Tensor, num_threads: int) -> int:
-        """Read a tensor from end to end; return a checksum. For measuring bandwidth."""
-        return int(self._library.quire_read(data.data_ptr(), data.nbytes, num_threads))
-
-    def compute(self, kind: int, rounds: int, num_threads: int) -> int:
-        """Multiply in registers: bf16 pairs (kind 0), float32 (1), bytes (2); return the operations done."""
-        return int(self._library.quire_compute(kind, rounds, num_threads))
 
 
 @cache

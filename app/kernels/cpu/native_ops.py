@@ -284,7 +284,7 @@ class Recorder(RecordOps):
         self.steps: list[Step] = []
 
     def program(self) -> Program:
-        """Return what has been recorded; it keeps all that its records point to."""
+        """Return the program recorded so far; it keeps all that its records point to."""
         return Program(
             self._library, self.steps, self.max_threads, (*self._kept, self._quantized_rows, self._float_weights)
         )

@@ -95,7 +95,7 @@ class PackedLinear(Weight):
         return self.panels.nbytes + (0 if self.bias is None else self.bias.nbytes)
 
     def unpacked(self) -> Tensor:
-        """Return what the product really multiplies with, dequantized: float32 [n, k]."""
+        """Return the weights that the product really multiplies with, dequantized: float32 [n, k]."""
         out = torch.empty(self.n, self.k)
         step = _panels_per_chunk(self.k)
         for begin in range(0, len(self.panels), step):

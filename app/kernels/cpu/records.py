@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class Code(IntEnum):
-    """What a record does."""
+    """The kind of a record."""
 
     EMBED = 0
     NORM = 1
@@ -54,7 +54,7 @@ class Rows(IntEnum):
 
 
 class Epilogue(IntEnum):
-    """What a product does with its sums: store them, add them to `out`, or store silu(gate) · up."""
+    """The use that a product makes of its sums: store them, add them to `out`, or store silu(gate) · up."""
 
     STORE = 0
     ACCUMULATE = 1
@@ -250,7 +250,7 @@ class Attention(ctypes.Structure):
 
 
 class Penalties(ctypes.Structure):
-    """What one sequence changes in its logits; `seen` is twice how often a token was answered, 1 if in the prompt."""
+    """The changes of one sequence in its logits; `seen` is twice how often a token was answered, 1 if in the prompt."""
 
     _fields_ = (
         ("bias_ids", c_void_p),

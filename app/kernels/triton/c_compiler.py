@@ -54,7 +54,7 @@ def check_c_compiler() -> str:
 
 @cache
 def _problem(compiler: str, headers: str) -> str:
-    """Return what is wrong, in one line; empty if nothing is."""
+    """Return the compiler's problem in one line; empty if it has none."""
     command = [compiler, "-fsyntax-only", f"-I{headers}", "-x", "c", "-"]
     try:
         done = subprocess.run(command, input=_PROGRAM, capture_output=True, timeout=60, check=False)

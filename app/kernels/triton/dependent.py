@@ -40,7 +40,7 @@ def launches(*, is_dependent: bool) -> Iterator[None]:
 
 
 def launch_options() -> dict[str, bool]:
-    """Return what every launch passes to its kernel, besides the kernel's own arguments."""
+    """Return the options that every launch passes to its kernel, besides the kernel's own arguments."""
     if _is_dependent.get() and not is_interpreting():
         return {"IS_DEPENDENT": True, "launch_pdl": True}
     return {"IS_DEPENDENT": False}

@@ -52,7 +52,7 @@ class CompileOnlyDriver:
         return 0
 
     def get_current_target(self) -> GPUTarget:
-        """Return what to compile for."""
+        """Return the target to compile for."""
         return self._target
 
 

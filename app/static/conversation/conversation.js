@@ -1,17 +1,17 @@
 // One conversation: its messages as a tree, the branch that is shown, and at most one answer that this page writes.
 // A question whose answer fails before its first token goes back into the draft, where it can be edited.
 
-import { append, end, endOf, isBlank, isOpen, newAnswer, newMessage } from "./answer.js";
-import { isSummary, isTyped } from "./cut.js";
+import { append, end, endOf, isBlank, isOpen, newAnswer, newMessage } from "../tree/answer.js";
+import { isSummary, isTyped } from "../tree/cut.js";
+import { mergeInto } from "../tree/merging.js";
+import { kindOf, makeRequest, restOf } from "../tree/request.js";
+import { Tree } from "../tree/tree.js";
+import { versionsOf } from "../tree/turns.js";
+import { removeVain } from "../tree/vain.js";
 import { Draft } from "./draft.js";
 import { Entry } from "./entry.js";
 import { Keeper } from "./keeper.js";
 import { INTERRUPTION, lossOf } from "./losses.js";
-import { mergeInto } from "./merging.js";
-import { kindOf, makeRequest, restOf } from "./request.js";
-import { Tree } from "./tree.js";
-import { versionsOf } from "./turns.js";
-import { removeVain } from "./vain.js";
 
 const CONTINUE_FIELDS = ["continue_final_message", "add_generation_prompt"];
 
@@ -32,8 +32,8 @@ export class Conversation {
   #own = new Set();
 
   /**
-   * @param {import("../store/record_types.js").ConversationRecord} record
-   * @param {import("../store/record_types.js").MessageRecord[]} messages
+   * @param {import("../tree/record_types.js").ConversationRecord} record
+   * @param {import("../tree/record_types.js").MessageRecord[]} messages
    * @param {import("./service_types.js").Services} services
    */
   constructor(record, messages, services) {

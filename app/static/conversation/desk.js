@@ -2,10 +2,10 @@
 // whose questions wait.
 // The address names the shown one, so that a reload and the browser's history lead to it.
 
-import { retrying } from "../shell/lazy.js";
-import { newConversation } from "../store/records.js";
+import { retrying } from "../parts/lazy.js";
 import { tabStorage } from "../store/web_storage.js";
-import { isOpen } from "./answer.js";
+import { isOpen } from "../tree/answer.js";
+import { newConversation } from "../tree/records.js";
 import { Conversation } from "./conversation.js";
 
 // In the tab's sessionStorage: the draft of a new conversation, and what a page that has ended had not stored yet.

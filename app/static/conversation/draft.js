@@ -1,12 +1,12 @@
 // What the user is writing: the text in the input field, the files beside it, and a question that waits for the end of
 // the open answer.
 
-import { newId } from "../store/records.js";
+import { newId } from "../tree/records.js";
 
 export class Draft {
   text;
   files;
-  /** @type {import("../store/record_types.js").DraftFields["queued"]} */
+  /** @type {import("../tree/record_types.js").DraftFields["queued"]} */
   queued = null;
   /** Whether this page has let a question wait, also if that is not stored, or not any more. */
   isQueueOwn = false;
@@ -15,7 +15,7 @@ export class Draft {
   #onChange;
 
   /**
-   * @param {import("../store/record_types.js").DraftFields} record
+   * @param {import("../tree/record_types.js").DraftFields} record
    * @param {() => void} onChange
    */
   constructor({ draft, files }, onChange) {
@@ -28,7 +28,7 @@ export class Draft {
     return !this.text && !this.files.length;
   }
 
-  /** The fields of a conversation's record. @returns {import("../store/record_types.js").DraftFields} */
+  /** The fields of a conversation's record. @returns {import("../tree/record_types.js").DraftFields} */
   get stored() {
     return { draft: this.text, files: this.files, queued: this.queued };
   }

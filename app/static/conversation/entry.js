@@ -8,7 +8,7 @@ export class Entry {
   isConfigured = false;
   #record;
 
-  /** @param {import("../store/record_types.js").ConversationRecord} record */
+  /** @param {import("../tree/record_types.js").ConversationRecord} record */
   constructor(record) {
     this.#record = record;
     this.settings = record.settings;
@@ -44,7 +44,7 @@ export class Entry {
    * The record to store. A title that neither the user nor the model has written is that of the first question.
    * @param {any} known the record as the list and other tabs have changed it, or undefined
    * @param {any} first the first question, or undefined
-   * @param {Partial<import("../store/record_types.js").ConversationRecord>} fields that have changed here
+   * @param {Partial<import("../tree/record_types.js").ConversationRecord>} fields that have changed here
    */
   take(known, first, fields) {
     const { updatedAt } = this.#record;

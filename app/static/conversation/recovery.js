@@ -1,7 +1,7 @@
 // Stores what a page that has ended had not stored. Another tab, or this page before it ended, may have stored newer
 // records since.
 
-import { isOpen } from "./answer.js";
+import { isOpen } from "../tree/answer.js";
 
 /**
  * @param {{problem?: string, get: (id: string) => any, messages: (id: string) => Promise<any[] | undefined>,

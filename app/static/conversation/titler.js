@@ -2,11 +2,11 @@
 // waits for no answer. Where one cannot be had, the title stays the beginning of the first question.
 
 import { browserStorage } from "../store/web_storage.js";
-import { newId } from "../store/records.js";
-import { isOpen } from "./answer.js";
-import { isSummary } from "./cut.js";
-import { contentOf, makeRequest } from "./request.js";
-import { turnsOf } from "./turns.js";
+import { isOpen } from "../tree/answer.js";
+import { isSummary } from "../tree/cut.js";
+import { newId } from "../tree/records.js";
+import { contentOf, makeRequest } from "../tree/request.js";
+import { turnsOf } from "../tree/turns.js";
 
 const NAME = "quire.titles";
 const ASK = "Write a title for this conversation in at most five words, in its language. Reply with the title alone.";
@@ -17,7 +17,7 @@ const MAX_LENGTH = 60;
 // What a conversation is about is said at the beginning of each message; the rest would only cost time.
 const MAX_SENT = 2000;
 
-/** @type {import("./request.js").Kind} */
+/** @type {import("../tree/request.js").Kind} */
 const TITLE = {
   messagesOf(path) {
     const { question, answer } = beginningOf(path);

@@ -1,8 +1,8 @@
 // Code blocks: their bars, and their colours, by a library that is loaded with the first one. This module is loaded then,
 // too.
 
-import { retrying } from "../shell/lazy.js";
-import { copy } from "./copy_button.js";
+import { copy } from "../parts/copy_button.js";
+import { retrying } from "../parts/lazy.js";
 import { canPreview, previewButton } from "./preview.js";
 import { switchButton } from "./switch_button.js";
 

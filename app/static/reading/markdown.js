@@ -2,8 +2,8 @@
 // Trusted Types policy is the only one that the page's CSP allows for `innerHTML`.
 
 import DOMPurify from "dompurify";
+import { loadStyle, retrying } from "../parts/lazy.js";
 import { BlockStream, completeTail, extendsText, renderBlock, splitBlocks } from "./blocks.js";
-import { loadStyle, retrying } from "../shell/lazy.js";
 
 const ALLOWED = {
   ALLOWED_TAGS: [
@@ -120,8 +120,8 @@ function setDirections(block) {
 }
 
 /** Modules and styles that are loaded with the first element that needs them; without a connection it stays as it is. */
-const CODE = partOf((again) => import("./code_blocks.js" + again), "../reading/code_blocks.css");
-const MATHS = partOf((again) => import("./maths.js" + again), "../reading/maths.css");
+const CODE = partOf((again) => import("./code_blocks.js" + again), "reading/code_blocks.css");
+const MATHS = partOf((again) => import("./maths.js" + again), "reading/maths.css");
 
 function partOf(load, style) {
   const loadModule = retrying(load);

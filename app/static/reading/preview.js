@@ -2,7 +2,7 @@
 // preview.html, under the policy and in the sandbox of app/api/routes/preview.py. It gets the text with a port, and nothing that
 // comes from it does more here than to set its height within bounds and to show a note.
 
-import { sayMissing } from "../shell/lazy.js";
+import { sayMissing } from "../parts/lazy.js";
 import { switchButton } from "./switch_button.js";
 
 const ADDRESS = "/preview";

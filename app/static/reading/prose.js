@@ -1,7 +1,7 @@
 // The text of one answer as Markdown. The libraries for it are the larger part of the page, which is painted without them.
 
 import { Component, createRef } from "preact";
-import { html } from "../shell/html.js";
+import { html } from "../parts/html.js";
 import { MarkdownView } from "./markdown.js";
 
 /** `version` changes with the text. @extends {Component<{text: string, version: number, isOpen: boolean}>} */

@@ -1,7 +1,7 @@
 // What the settings are called and do, and what is wrong with a value of one.
 
-import { PARAMETERS } from "./parameters.js";
-import { MAX_STOP_LENGTH } from "./sampling.js";
+import { PARAMETERS } from "../sampling/parameters.js";
+import { MAX_STOP_LENGTH } from "../sampling/sampling.js";
 
 /** @type {Record<string, string>} by the name of the field */
 export const LABELS = {
@@ -51,7 +51,7 @@ export const UNSET = {
 
 /**
  * What is wrong with a text that `parseField` refuses.
- * @param {import("./field_types.js").Field} field
+ * @param {import("../sampling/field_types.js").Field} field
  * @param {string} text
  */
 export function complaint({ name, kind, min, max, isList }, text) {

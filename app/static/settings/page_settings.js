@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { areTitlesWanted, wantTitles } from "../conversation/titler.js";
-import { html } from "../shell/html.js";
+import { html } from "../parts/html.js";
 import { THEMES, readTheme, setTheme } from "./theme.js";
 
 export function PageSettings() {

@@ -1,12 +1,12 @@
 // The settings of the shown conversation, with the server's defaults where a setting has no value, and the page's theme.
 
 import { useEffect, useState } from "preact/hooks";
-import { Dialog } from "../shell/dialog.js";
-import { html } from "../shell/html.js";
+import { Dialog } from "../parts/dialog.js";
+import { html } from "../parts/html.js";
+import { FIELDS, parseField } from "../sampling/sampling.js";
 import { HELP, LABELS, UNSET, complaint } from "./help.js";
 import { PageSettings } from "./page_settings.js";
 import { PresetRow } from "./preset_row.js";
-import { FIELDS, parseField } from "./sampling.js";
 import { forgetWrong, keepWrong, textsOf } from "./texts.js";
 
 /**

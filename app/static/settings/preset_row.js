@@ -1,7 +1,7 @@
 // Choosing, saving and deleting presets. What is chosen follows from the values: there is nothing to keep in step.
 
 import { useRef, useState } from "preact/hooks";
-import { html } from "../shell/html.js";
+import { html } from "../parts/html.js";
 import { problemOf } from "../store/problems.js";
 
 const DEFAULTS = "The server's defaults";

@@ -1,8 +1,8 @@
 // Named settings, stored beside the conversations. One of them may be used for new chats.
 
-import { newId } from "../store/records.js";
+import { cleanSettings } from "../sampling/sampling.js";
 import { browserStorage } from "../store/web_storage.js";
-import { cleanSettings } from "./sampling.js";
+import { newId } from "../tree/records.js";
 
 const FOR_NEW = "quire.preset";
 

@@ -1,9 +1,9 @@
 // What stands in the fields of the settings: the settings as text, but where the user has written what is wrong, or not
 // complete yet, that. It stays in the tab until it is right or replaced.
 
+import { FIELDS, formatField } from "../sampling/sampling.js";
 import { editName } from "../store/edits.js";
 import { tabStorage } from "../store/web_storage.js";
-import { FIELDS, formatField } from "./sampling.js";
 
 const nameOf = (conversation) => editName({ conversation, id: "settings" });
 const readWrong = (conversation) => JSON.parse(tabStorage.get(nameOf(conversation)) ?? "{}");

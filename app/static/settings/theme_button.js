@@ -1,8 +1,8 @@
 // The button that goes from theme to theme.
 
 import { useReducer } from "preact/hooks";
-import { html } from "../shell/html.js";
-import { ThemeIcon } from "../shell/icons.js";
+import { html } from "../parts/html.js";
+import { ThemeIcon } from "../parts/icons.js";
 import { THEMES, readTheme, setTheme } from "./theme.js";
 
 export function ThemeButton() {

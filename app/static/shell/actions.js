@@ -1,11 +1,11 @@
 // What the user can do. The functions stay the same between renderings; `latest` holds what they work on.
 
-import { isSummary } from "../conversation/cut.js";
-import { hasKeyboard } from "./composer.js";
-import { retrying, sayMissing } from "./lazy.js";
+import { hasKeyboard } from "../parts/keyboard.js";
+import { retrying, sayMissing } from "../parts/lazy.js";
+import { isSummary } from "../tree/cut.js";
 
 const loadDelete = retrying((again) => import(`./delete.js${again}`));
-const loadFiles = retrying((again) => import(`../conversation/files.js${again}`));
+const loadFiles = retrying((again) => import(`../dock/files.js${again}`));
 
 /**
  * @param {{current: {desk: any, library: any, field: any, follower: any, isListOpen: boolean, setListOpen: any,

@@ -1,10 +1,10 @@
 // Deletes a turn of the shown conversation, or one version of an answer, and offers to put it back.
 
-import { isOpen } from "../conversation/answer.js";
-import { isSummary } from "../conversation/cut.js";
-import { deleteFrom, deletedWith, restoreIn } from "../conversation/deletion.js";
-import { Tree } from "../conversation/tree.js";
-import { makeListActions } from "./list_actions.js";
+import { makeListActions } from "../list/list_actions.js";
+import { isOpen } from "../tree/answer.js";
+import { isSummary } from "../tree/cut.js";
+import { deleteFrom, deletedWith, restoreIn } from "../tree/deletion.js";
+import { Tree } from "../tree/tree.js";
 
 /**
  * @param {{desk: any, library: any, say: (text: string, action?: string, run?: () => void) => void}} page

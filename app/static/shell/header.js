@@ -1,9 +1,9 @@
 // The bar above the conversation: the list, the model, the theme, settings and a new chat.
 
-import { cleanSettings } from "../settings/sampling.js";
+import { html } from "../parts/html.js";
+import { MenuIcon, NewChatIcon, Quire, SettingsIcon } from "../parts/icons.js";
+import { cleanSettings } from "../sampling/sampling.js";
 import { ThemeButton } from "../settings/theme_button.js";
-import { html } from "./html.js";
-import { MenuIcon, NewChatIcon, Quire, SettingsIcon } from "./icons.js";
 
 export function Header({ link, settings, isListOpen, onList, onSettings, onModel, onNewChat }) {
   return html`

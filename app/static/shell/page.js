@@ -2,29 +2,29 @@
 
 import { Fragment } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { Messages } from "../conversation/messages.js";
+import { Composer, Hint } from "../dock/composer.js";
+import { useDrop } from "../dock/drop.js";
+import { Toast } from "../dock/toast.js";
+import { useKeptFocus } from "../parts/focus.js";
+import { html } from "../parts/html.js";
+import { lazy } from "../parts/lazy.js";
+import { Notice } from "../server/notice.js";
+import { Messages } from "../turns/messages.js";
 import { makeActions } from "./actions.js";
-import { Composer, Hint } from "./composer.js";
-import { useDrop } from "./drop.js";
-import { useKeptFocus } from "./focus.js";
 import { Follower } from "./follower.js";
 import { Header } from "./header.js";
-import { html } from "./html.js";
-import { lazy } from "./lazy.js";
-import { Notice } from "./notice.js";
 import { useShortcuts } from "./shortcuts.js";
-import { Toast } from "./toast.js";
 import { Welcome } from "./welcome.js";
 
-const Sidebar = lazy((again) => import("./sidebar.js" + again), "Sidebar", "sidebar.css");
-const SettingsPanel = lazy((again) => import("../settings/panel.js" + again), "SettingsPanel", "window.css");
-const ModelSheet = lazy((again) => import("./model_sheet.js" + again), "ModelSheet", "window.css");
-const ContextChoice = lazy((again) => import("../conversation/context_choice.js" + again), "ContextChoice", "context.css");
-const DropOverlay = lazy((again) => import("./drop_overlay.js" + again), "DropOverlay", "parts.css");
-const Announcer = lazy((again) => import("../conversation/announcer.js" + again), "Announcer");
-const ShortcutSheet = lazy((again) => import("./shortcut_sheet.js" + again), "ShortcutSheet", "window.css");
-const FoundPlace = lazy((again) => import("./found_place.js" + again), "FoundPlace", "sidebar.css");
-const ToEnd = lazy((again) => import("./to_end.js" + again), "ToEnd", "parts.css");
+const Sidebar = lazy((again) => import("../list/sidebar.js" + again), "Sidebar", "list/sidebar.css");
+const SettingsPanel = lazy((again) => import("../settings/panel.js" + again), "SettingsPanel", "parts/window.css");
+const ModelSheet = lazy((again) => import("../server/model_sheet.js" + again), "ModelSheet", "parts/window.css");
+const ContextChoice = lazy((again) => import("../dock/context_choice.js" + again), "ContextChoice", "turns/context.css");
+const DropOverlay = lazy((again) => import("../dock/drop_overlay.js" + again), "DropOverlay", "parts/parts.css");
+const Announcer = lazy((again) => import("../reading/announcer.js" + again), "Announcer");
+const ShortcutSheet = lazy((again) => import("./shortcut_sheet.js" + again), "ShortcutSheet", "parts/window.css");
+const FoundPlace = lazy((again) => import("./found_place.js" + again), "FoundPlace", "list/sidebar.css");
+const ToEnd = lazy((again) => import("../dock/to_end.js" + again), "ToEnd", "parts/parts.css");
 
 const MISSING = "A part of this page could not be loaded. Reload the page when the server can be reached.";
 

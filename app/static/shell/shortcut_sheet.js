@@ -1,7 +1,7 @@
 // The sheet that lists the keyboard shortcuts.
 
-import { Dialog } from "./dialog.js";
-import { html } from "./html.js";
+import { Dialog } from "../parts/dialog.js";
+import { html } from "../parts/html.js";
 
 const SHORTCUTS = [
   ["Enter", "Send"],

@@ -1,7 +1,7 @@
 // The page before the first question.
 
-import { html } from "./html.js";
-import { Quire } from "./icons.js";
+import { html } from "../parts/html.js";
+import { Quire } from "../parts/icons.js";
 
 const ABOUT_QUIRE = [
   "What is Quire?",

@@ -1,14 +1,14 @@
 // Conversations as a JSON file, and back. An import is checked completely before anything is stored.
 
-import { cleanSettings } from "../settings/sampling.js";
-import { isConversation, isMessage, toConversation, toMessage } from "./records.js";
+import { cleanSettings } from "../sampling/sampling.js";
+import { isConversation, isMessage, toConversation, toMessage } from "../tree/records.js";
 
 const FORMAT = "quire.conversations";
 const VERSION = 1;
 export const MAX_IMPORT_BYTES = 50 * 1024 * 1024;
 
 /**
- * @typedef {import("./record_types.js").Records} Records
+ * @typedef {import("../tree/record_types.js").Records} Records
  */
 
 /** A file that cannot be imported; the message says why and what to do. */

@@ -1,8 +1,8 @@
 // Imported conversations; those that exist already get new ids.
 
-import { newId } from "./records.js";
+import { newId } from "../tree/records.js";
 
-/** @typedef {import("./record_types.js").Records} Records */
+/** @typedef {import("../tree/record_types.js").Records} Records */
 
 /**
  * Add imported conversations, all or none; those whose id exists are added as copies.

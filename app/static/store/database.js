@@ -1,8 +1,8 @@
 // Conversations in IndexedDB. Each method is one transaction: it happens completely or not at all.
 
 import { openDB } from "idb";
+import { isConversation, isMessage, isPreset, toConversation, toMessage } from "../tree/records.js";
 import { StorageProblem, problemOf } from "./problems.js";
-import { isConversation, isMessage, isPreset, toConversation, toMessage } from "./records.js";
 
 const NAME = "quire";
 const VERSION = 1;
@@ -74,7 +74,7 @@ export class Database {
 
   /**
    * Add or replace records, and remove messages.
-   * @param {import("./record_types.js").Records} records
+   * @param {import("../tree/record_types.js").Records} records
    * @param {string[]} removed ids of messages
    */
   async write({ conversations, messages }, removed = []) {

@@ -2,12 +2,12 @@
 // stored, and are shown and exported from there; if the storage fails, they are tried again with the next change.
 // `onChange` is called after every change of the list or the problem.
 
+import { toConversation, toMessage } from "../tree/records.js";
 import { Channel } from "./channel.js";
 import { openDatabase } from "./database.js";
 import { damagedText, problemOf } from "./problems.js";
-import { toConversation, toMessage } from "./records.js";
 
-/** @typedef {import("./record_types.js").ConversationRecord} ConversationRecord */
+/** @typedef {import("../tree/record_types.js").ConversationRecord} ConversationRecord */
 
 export class Library {
   /** Whether the list has been read. */
@@ -153,7 +153,7 @@ export class Library {
 
   /**
    * Add new conversations, all or none.
-   * @param {import("./record_types.js").Records} records
+   * @param {import("../tree/record_types.js").Records} records
    * @throws {import("./problems.js").StorageProblem} nothing was stored
    */
   async add(records) {

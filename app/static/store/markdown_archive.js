@@ -1,10 +1,10 @@
 // Conversations as Markdown, and back: the shown branch of each, one heading and one mark a message, and a mark behind a
-// message that is a cut (conversation/cut.js). A line of a message that looks like a mark is escaped by a backslash.
+// message that is a cut (tree/cut.js). A line of a message that looks like a mark is escaped by a backslash.
 
-import { cutsOf } from "../conversation/cut.js";
-import { contentOf } from "../conversation/request.js";
+import { cutsOf } from "../tree/cut.js";
+import { newConversation, newId } from "../tree/records.js";
+import { contentOf } from "../tree/request.js";
 import { ImportError } from "./archive.js";
-import { newConversation, newId } from "./records.js";
 
 const MARK = /^<!-- quire: (?:(conversation|user|assistant)|cut (\d{1,6})) -->$/;
 const ESCAPED = /^\\+<!-- quire: /;
@@ -40,7 +40,7 @@ const unescape = (line) => (ESCAPED.test(line) ? line.slice(1) : line);
 /**
  * @param {string} text
  * @param {number} now
- * @returns {import("./record_types.js").Records}
+ * @returns {import("../tree/record_types.js").Records}
  * @throws {ImportError}
  */
 export function readMarkdown(text, now) {
@@ -48,7 +48,7 @@ export function readMarkdown(text, now) {
   if (sections[0]?.kind !== "conversation") {
     throw new ImportError("The file has no conversations of Quire. Choose a Markdown file that this page has exported.");
   }
-  /** @type {import("./record_types.js").Records} */
+  /** @type {import("../tree/record_types.js").Records} */
   const records = { conversations: [], messages: [] };
   for (const { kind, keeps, lines } of sections) {
     if (keeps !== undefined) {

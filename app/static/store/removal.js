@@ -4,7 +4,7 @@ import { takeEdits } from "./edits.js";
 import { tabStorage } from "./web_storage.js";
 
 /**
- * @typedef {import("./record_types.js").Records} Records
+ * @typedef {import("../tree/record_types.js").Records} Records
  * @typedef {Records & {edits?: Map<string, string>}} Removed with what the user was writing in editors
  * @typedef {import("./library.js").Library} Library
  */

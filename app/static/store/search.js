@@ -1,7 +1,7 @@
 // Search over titles and texts. The texts are kept, also in lower case once they are searched, so that a search reads no
 // records.
 
-import { isSummary } from "../conversation/cut.js";
+import { isSummary } from "../tree/cut.js";
 import { excerptOf, wordsOf } from "./excerpt.js";
 
 /**

@@ -24,7 +24,7 @@ DISCONNECT = "cut"
 
 
 class Change(Enum):
-    """What is to happen to a stream after its reader's lag has changed."""
+    """A change of a stream, made because its reader's lag has changed."""
 
     PAUSE = auto()
     RESUME = auto()

@@ -14,7 +14,7 @@ from app.contract.sampling_params import SamplingParams
 from app.text.answer.answer_format import AnswerFormat
 from app.text.answer.answer_rules import AnswerRules, answer_rules
 from app.text.answer.reasoning_start import ReasoningStart
-from app.text.answer.tool_choice import NO_TOOLS, ToolUse
+from app.text.answer.tool_use import NO_TOOLS, ToolUse
 from app.text.calls.tool_schemas import ToolSchemas
 from app.text.grammar.grammar_sources import grammar_of
 
@@ -26,7 +26,7 @@ Naming = Callable[[str], AbstractContextManager[object]]
 
 
 class Requested(NamedTuple):
-    """What the answer must be, and the path of the client's field that says so."""
+    """The form that the answer must have, and the path of the client's field that says so."""
 
     outputs: StructuredOutputs
     path: str
@@ -40,7 +40,7 @@ class Requested(NamedTuple):
 
 
 class AnswerDemand:
-    """What the answers of one request must satisfy, whose grammar is made once. One thread at a time.
+    """The demand on the answers of one request, whose grammar is made once. One thread at a time.
 
     `requested` is what a field says, `tools` are those that the answers may or must call, `answers` says how they are
     written.
@@ -67,7 +67,7 @@ class AnswerDemand:
 
     @cached_property
     def schemas(self) -> ToolSchemas | None:
-        """What the parser of an answer needs of the tools; None if there are none."""
+        """The tools, as the parser of an answer needs them; None if there are none."""
         return self._tools.schemas
 
     def rules(self, params: SamplingParams, start: ReasoningStart | None) -> AnswerRules:

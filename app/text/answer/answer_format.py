@@ -10,6 +10,7 @@ from app.text.answer.reasoning import ReasoningStyle
 from app.text.calls.formats import CallFormat
 from app.text.calls.tool_schemas import ToolSchemas
 from app.text.reading.answer_events import CallBegin, CallEnd, Event, Reasoning, Text
+from app.text.reading.marks import SHOWN
 from app.text.reading.parser import Parser
 
 
@@ -115,4 +116,11 @@ class AnswerParser:
             events = [event for event in events if isinstance(event, Text | Reasoning) or event.call == 0]
         self._num_begun += sum(isinstance(event, CallBegin) for event in events)
         self._num_whole += sum(isinstance(event, CallEnd) for event in events)
-        return [event for event in events if not (self._is_calls_alone and isinstance(event, Text))]
+        return [_plain(event) for event in events if not (self._is_calls_alone and isinstance(event, Text))]
+
+
+def _plain(event: Event) -> Event:
+    """Return an event without the characters before special tokens that are no marks of anything."""
+    if isinstance(event, CallBegin | CallEnd) or SHOWN not in event.text:
+        return event
+    return event._replace(text=event.text.replace(SHOWN, ""))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from app.text.reading.answer_events import Reasoning
-from app.text.reading.markers import Marks, as_shown
+from app.text.reading.marks import Marks, as_shown
 from app.text.reading.parser import Machine
 from app.text.reading.reader import BLANKS, Reader, Reading
 
@@ -44,7 +44,7 @@ class ReasoningStyle:
         return text.lstrip(BLANKS).startswith(self.open.rstrip(BLANKS))
 
     def machine(self, *, is_inside: bool) -> Machine:
-        """Return what separates the reasoning of one answer from the text behind it; the marks are resolved.
+        """Return the machine that separates the reasoning of an answer from the text behind it; the marks are resolved.
 
         With `is_inside` the prompt has begun the reasoning.
         """

@@ -21,7 +21,7 @@ def block_rules(style: ReasoningStyle, special_tokens: Mapping[str, int], *, is_
 
 
 def _mark(mark: str, special_tokens: Mapping[str, int]) -> str:
-    """Return what stands for a mark: its special tokens, and the texts between them."""
+    """Return the rule of a mark: its special tokens, and the texts between them."""
     parts = _parts(mark, special_tokens)
     return " ".join(f"<[{special_tokens[part]}]>" if part in special_tokens else quoted(part) for part in parts)
 

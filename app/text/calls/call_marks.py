@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from app.text.reading.markers import as_shown
+from app.text.reading.marks import as_shown
 
 
 @dataclass(frozen=True, kw_only=True)

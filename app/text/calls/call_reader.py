@@ -8,7 +8,7 @@ from collections.abc import Callable
 from app.text.calls.call_marks import CallMarks
 from app.text.calls.tool_schemas import ToolSchemas
 from app.text.reading.answer_events import Arguments, CallBegin, CallEnd
-from app.text.reading.markers import Marks
+from app.text.reading.marks import Marks
 from app.text.reading.reader import Reader, Reading
 
 _NAME = re.compile(r'[^\s<>{}()\[\]"\']{1,256}')

@@ -38,14 +38,14 @@ class CallRules:
         return f"{kind}_{len(self.lines)}"
 
     def mark(self, mark: str) -> str:
-        """Return what stands for a mark; nothing for none."""
+        """Return the rule of a mark; empty for none."""
         if not mark:
             return ""
         token_id = self.special_tokens.get(mark)
         return quoted(mark) if token_id is None else f"<[{token_id}]>"
 
     def opening(self, mark: str) -> str:
-        """Return what stands for the mark that begins calls, and for the text before it, if there may be any."""
+        """Return the rule of the mark that begins calls, and of the text before it, if there may be any."""
         if not self.has_text:
             return self.mark(mark)
         if mark in self.special_tokens:

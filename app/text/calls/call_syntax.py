@@ -31,7 +31,7 @@ class CallSyntax(CallMarks, ABC):
     has_named_ids: bool = False
 
     def machine(self, schemas: ToolSchemas) -> Machine:
-        """Return what reads one answer; the marks are resolved."""
+        """Return the machine that reads one answer; the marks are resolved."""
         return partial(self._read, schemas)
 
     def can_spell(self, name: str) -> bool:

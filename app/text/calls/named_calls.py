@@ -13,7 +13,7 @@ from app.text.calls.call_syntax import CallSyntax
 from app.text.calls.tool_schemas import Parameters
 from app.text.calls.tools import ID_PATH
 from app.text.grammar.lark_text import quoted, several
-from app.text.reading.markers import Marks
+from app.text.reading.marks import Marks
 from app.text.reading.reader import Reading
 
 _FENCE = "```"

@@ -20,7 +20,7 @@ from app.text.calls.call_syntax import CallSyntax
 from app.text.calls.raw_texts import RawTexts
 from app.text.calls.tool_schemas import ANNOTATIONS, STRING, Parameters, type_name
 from app.text.grammar.lark_text import quoted, several, without_pair
-from app.text.reading.markers import SHOWN, Marks
+from app.text.reading.marks import SHOWN, Marks
 from app.text.reading.reader import Reading
 
 MAX_KEY = 256
@@ -173,7 +173,7 @@ class ParameterCalls(CallSyntax):
             yield part if is_required else f"({part})?"
 
     def _value(self, rules: CallRules, schema: Any, parameters: Parameters, texts: RawTexts) -> str:
-        """Return what stands for a value and the marks around it."""
+        """Return the rule of a value and the marks around it."""
         opening = f"NEWLINE {rules.mark(self.value_open)}" if self.value_open else ""
         types = parameters.types(schema)
         terminal = texts.terminal(schema) if types == STRING else None
@@ -189,7 +189,7 @@ class ParameterCalls(CallSyntax):
 
     @property
     def _begin(self) -> str:
-        """What begins the mark behind a value, and stands in no text that is checked: `</`."""
+        """The beginning of the mark behind a value, which stands in no text that is checked: `</`."""
         return self.value_close[:2]
 
     @property
@@ -197,7 +197,7 @@ class ParameterCalls(CallSyntax):
         return quoted("\n") if self.has_lines else ""
 
     def _checked(self, rules: CallRules, terminal: str) -> str:
-        """Return what stands for a text that is checked, and the mark behind it."""
+        """Return the rule of a text that is checked, and of the mark behind it."""
         name = rules.new_name("text")
         if self.value_close not in rules.special_tokens:
             end = f"\n{self.value_close}" if self.has_lines else self.value_close
@@ -207,7 +207,7 @@ class ParameterCalls(CallSyntax):
         return f"{name.upper()} {rules.mark(self.value_close)}"
 
     def _any_text(self, rules: CallRules) -> str:
-        """Return what stands for any text, and the mark behind it."""
+        """Return the rule of any text, and of the mark behind it."""
         name = rules.new_name("text")
         if self.value_close not in rules.special_tokens:
             rules.add(f"{name}[suffix={quoted(self.value_close)}]: {_ANY_TEXT}")

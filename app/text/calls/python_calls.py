@@ -18,7 +18,7 @@ from app.text.calls.call_syntax import CallSyntax
 from app.text.calls.python_literals import json_string, pass_literal
 from app.text.calls.tool_schemas import ANNOTATIONS, Parameters
 from app.text.grammar.lark_text import quoted, several
-from app.text.reading.markers import SHOWN
+from app.text.reading.marks import SHOWN
 from app.text.reading.reader import BLANKS, Reader, Reading
 
 MAX_NAME = 256
@@ -129,7 +129,7 @@ def _call(rules: CallRules, number: int, parameters: Parameters) -> str:
 
 
 def _arguments(rules: CallRules, number: int, parameters: Parameters) -> str:
-    """Return what stands for the arguments of a function, in the order of the schema, with commas between them."""
+    """Return the rule of a function's arguments, in the order of the schema, with commas between them."""
     if parameters.is_free:
         one = f'{ANY_KEY} "=" {_value(rules, parameters.others, parameters)}'
         return f"({one} ({quoted(', ')} {one})*)?"

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable
 
-from app.text.reading.markers import SHOWN, Marks
+from app.text.reading.marks import SHOWN, Marks
 from app.text.reading.reader import Reader, Reading
 
 MAX_DEPTH = 64

@@ -154,7 +154,7 @@ class Parameters:
             yield frozenset().union(*found) if all(found) else frozenset()
 
     def at(self, path: str) -> Any:
-        """Return what a reference such as `#/$defs/a` leads to in `root`; None if nothing."""
+        """Return the place in `root` that a reference such as `#/$defs/a` leads to; None if there is none."""
         found: Any = self.root
         if path != "#" and not path.startswith("#/"):
             return None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from app.contract.errors import InvalidValue
 from app.text.answer.reasoning_start import ReasoningStart, reasoning_start
-from app.text.answer.tool_choice import ToolUse
+from app.text.answer.tool_use import ToolUse
 from app.text.entry.frontend import TextFrontend
 from app.text.template.chat_template import ChatTemplate, RenderOptions
 

@@ -19,7 +19,7 @@ from app.text.entry.frontend import TextFrontend
 
 @dataclass(frozen=True, slots=True)
 class OpenedModel:
-    """What a model's files say of its shape, and its tokenizer and chat template. Any thread."""
+    """The files of a model, as far as they say its shape, and its tokenizer and chat template. Any thread."""
 
     files: ModelFiles
     text: TextFrontend

@@ -92,7 +92,7 @@ class RequestBuilder:
         return EncodedPrompt(tokenizer.encode(prompt, add_special_tokens=adds_special_tokens, max_tokens=limit))
 
     def encode_for_completion(self, prompt: str | Sequence[int], *, adds_special_tokens: bool = True) -> EncodedPrompt:
-        """Return what `encode` returns, of a prompt that is to be completed: see `TextFrontend.chat_prefix`."""
+        """Encode a prompt that is to be completed, as `encode` does: see `TextFrontend.chat_prefix`."""
         encoded = self.encode(prompt, adds_special_tokens=adds_special_tokens)
         if not isinstance(prompt, str):
             return encoded

@@ -252,7 +252,7 @@ class GrammarCache:
 
     @property
     def digits(self) -> NumberDigits | None:
-        """What ends numbers in answers whose masks are made in this process."""
+        """The tokens that end numbers in answers whose masks are made in this process."""
         return self._vocabulary.digits if isinstance(self._vocabulary, GrammarVocabulary) else None
 
     def close(self) -> None:
@@ -275,7 +275,7 @@ class GrammarCache:
 
     @property
     def counts(self) -> GrammarCounts:
-        """What the metrics show."""
+        """The counts that the metrics show."""
         pid = None if self.children is None else self.children.pid
         return GrammarCounts(
             self.num_bytes,

@@ -13,7 +13,7 @@ _ESCAPED = {"/": r"\/", "\n": r"\n", "\r": r"\r"}
 
 
 def quoted(text: str) -> str:
-    """Return what stands for exactly `text`."""
+    """Return the terminal of exactly `text`."""
     return as_json(text)
 
 
@@ -80,7 +80,7 @@ def _found(alternative: str) -> str:
 
 
 def _alternatives(pattern: str) -> list[str] | None:
-    """Return what stands between the outermost `|` of a pattern; None if its brackets do not match.
+    """Return the alternatives between the outermost `|` of a pattern; None if its brackets do not match.
 
     Classes of characters may contain others. The first character of a class is no bracket, but for `[`.
     """

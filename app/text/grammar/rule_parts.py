@@ -27,17 +27,17 @@ DEAD = Part((), 1)
 
 
 def sequence(parts: Sequence[Part]) -> Part:
-    """Return what is complete when all parts are."""
+    """Return the part that is complete when all `parts` are."""
     return Part(parts, len(parts))
 
 
 def choice(parts: Sequence[Part]) -> Part:
-    """Return what is complete when one of the parts is."""
+    """Return the part that is complete when one of `parts` is."""
     return Part(parts, 1)
 
 
 def reference(name: str) -> Part:
-    """Return what is complete when the rule `name` is."""
+    """Return the part that is complete when the rule `name` is."""
     return Part((), 0, name)
 
 

@@ -104,7 +104,7 @@ class _Rules:
         return [self._part(each, depth + 1) for each in branches] if isinstance(branches, list) else []
 
     def _at(self, place: str) -> Any:
-        """Return what a place has, such as `#/$defs/a`, `#anchor` or `id#/$defs/a`; True if nothing."""
+        """Return the schema at a place, such as `#/$defs/a`, `#anchor` or `id#/$defs/a`; True if there is none."""
         identifier, _, rest = place.partition(ROOT)
         found = self._named.get(identifier, True) if identifier else self._root
         if rest and not rest.startswith("/"):

@@ -92,7 +92,7 @@ class _Reduction:
         return key in _INNER or (key in self._through and key not in _JUDGED)
 
     def _inner(self, key: str, value: Any, path: str, depth: int) -> Any:
-        """Return what is inside a keyword, with its schemas reduced."""
+        """Return the value of a keyword, with the schemas in it reduced."""
         if isinstance(value, list):
             return [self.of(each, f"{path}/{index}", depth + 2) for index, each in enumerate(value)]
         if key not in _NAMED | _BY_NAME or not isinstance(value, dict):
@@ -104,7 +104,7 @@ class _Reduction:
         return {name: self.of(each, f"{path}/{name}", depth + 2) for name, each in value.items()}
 
     def _ends(self, schema: Mapping[str, Any], path: str, depth: int) -> list[Any]:
-        """Return what a condition leads to; one that is always or never true has one end."""
+        """Return the schemas that a condition leads to: one if it is always or never true, else two."""
         condition = self.of(schema["if"], f"{path}/if", depth + 1)
         ends = ["then"] if _allows_everything(condition) else ["else"] if condition is False else ["then", "else"]
         return [self.of(schema.get(key, True), f"{path}/{key}", depth + 1) for key in ends]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from app.text.reading.markers import SHOWN
+from app.text.reading.marks import SHOWN
 
 # `<` begins a mark: outside of strings JSON has none. A special token is never part of a value.
 _IN_CONTAINER = re.compile(rf'["{{}}\[\]<{SHOWN}]')

@@ -23,7 +23,7 @@ from typing import TypeAlias, TypeVar
 
 from app.text.reading.answer_events import Event, Text
 from app.text.reading.json_span import JsonSpan
-from app.text.reading.markers import Marks
+from app.text.reading.marks import Marks
 
 MAX_KEPT = 1024
 MAX_BLANKS = 64

@@ -23,7 +23,7 @@ _ADDS_ARGUMENTS = re.compile(r"""\+ ?tool\['function'\]\['arguments'\] ?\+""")
 
 
 class MessageForm:
-    """What a template with the source `source` expects. Any thread."""
+    """The form of messages that a template with the source `source` expects. Any thread."""
 
     def __init__(self, source: str) -> None:
         self._is_generic = is_generic(source)

@@ -64,7 +64,7 @@ def is_bundled(file: Path) -> bool:
 
 
 class Findings(NamedTuple):
-    """What a trial has found: why the template must not be used, and what it takes.
+    """The findings of a trial: why the template must not be used, and what it takes.
 
     Attributes:
         reason: why it must not be used; None if it may.
@@ -119,7 +119,7 @@ class Trial:
                     child.kill()
 
     def findings(self) -> Findings:
-        """Return what the trial finds. Blocks until the child process ends."""
+        """Return the findings of the trial. Blocks until the child process ends."""
         with self._lock:
             if self._findings is None:
                 child, self._child = self._child or _start(), None

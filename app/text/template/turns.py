@@ -26,7 +26,7 @@ _RESULT: Message = {"role": "tool", "content": "A sample result.", "tool_call_id
 
 
 class Turns(NamedTuple):
-    """What a template takes. Any thread.
+    """The turns that a template takes. Any thread.
 
     Attributes:
         has_system: a system message; else its text is in front of the first one of the user.
@@ -76,7 +76,7 @@ AS_GIVEN = Turns()
 
 
 def turns_of(shows: Callable[[Sequence[Message]], bool]) -> Turns:
-    """Return what a template takes; `shows` tells whether it renders a chat with all its texts.
+    """Return the turns that a template takes; `shows` tells whether it renders a chat with all its texts.
 
     A template that does not show a plain chat is too peculiar to be judged.
     """

@@ -13,7 +13,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Container, Mapping, Sequence
 
-from app.text.reading.markers import SHOWN
+from app.text.reading.marks import SHOWN
 from app.text.tokens.pieces import Piece, Pieces
 
 MAX_WINDOW = 16

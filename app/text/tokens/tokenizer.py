@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import tokenizers
 
-from app.checkpoint.folder import check_no_pointer
+from app.checkpoint.checkpoint_folder import check_no_pointer
 from app.checkpoint.text_files import FolderText
 from app.contract.admission import too_long
 from app.contract.errors import NOT_OURS, InvalidValue, ModelRefused
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 class TokenizerSource(NamedTuple):
-    """What another process makes the same tokenizer from.
+    """The source from which another process makes the same tokenizer.
 
     `file` is a tokenizer.json. `special_texts` are of tokens that are special, whether it says so or not.
     """
@@ -88,7 +88,7 @@ class Tokenizer:
         return cls(backend, source.named_tokens)
 
     def read_source(self) -> TokenizerSource:
-        """Return what another process makes the same tokenizer from: 0.1 to 33 MB.
+        """Return the source from which another process makes the same tokenizer: 0.1 to 33 MB.
 
         Of a tokenizer that has no file it is written at the first call, with the interpreter's lock: 0.8 s for 262,144
         tokens.

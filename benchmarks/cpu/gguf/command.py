@@ -30,7 +30,7 @@ RESULT = "cpu_gguf.json"
 
 
 def make_plan(shapes: str | None, formats: str | None, sets: str | None, rounds: int) -> Plan:
-    """Return what is measured, by comma-separated names; None means all.
+    """Return the cells to measure, by comma-separated names; None means all.
 
     Raises:
         ConfigurationError: an unknown name.

@@ -93,7 +93,7 @@ class Figures:
     commands: dict[str, str] = field(default_factory=dict)
 
     def verdicts(self) -> list[Verdict]:
-        """Return what is required of the complete cells."""
+        """Judge the complete cells by their limits."""
         return [figures.verdict(load) for figures in self.cells if figures.is_complete for load in LOADS]
 
     def to_json(self) -> dict[str, object]:

@@ -15,7 +15,7 @@ LESS_EXACT = "faster at a larger KL"
 
 
 def report(figures: Figures, terminal: Terminal) -> list[str]:
-    """Return what the files hold, and a line for each cell and load.
+    """Return the lines of the report: the contents of the files, and a line for each cell and load.
 
     `reading` is the share of the machine's reading of memory that the matrices alone take; KL are divergences from the
     file's weights in float32, in nats.

@@ -16,7 +16,7 @@ from app.api.http.accounts import Sender
 from app.api.routes.completions import parse_completion
 from app.contract.errors import InvalidValue, Overloaded
 from tests.api.chat_client import open_chat
-from tests.api.serving import client_of, make_app, parse, raw
+from tests.api.serving import client_of, make_app, parse, raw, with_grammars
 from tests.fakes import FakeEngine
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -26,10 +26,7 @@ CHAT = "/v1/chat/completions"
 @pytest_asyncio.fixture
 async def app() -> Starlette:
     """The application over a fake engine, with the vocabulary of `guide`."""
-    made = await make_app()
-    context = made.state.context
-    assert context.grammars.load(context.text.tokenizer, 3072, (4,)) is None
-    return made
+    return with_grammars(await make_app())
 
 
 def leases(app: Starlette) -> list[dict[str, int]]:
@@ -71,8 +68,7 @@ async def test_a_lease_ends_with_its_request(app: Starlette, fields: dict[str, A
 async def test_a_lease_ends_with_its_stream_on_a_socket(is_full: bool):
     async with open_chat(engine := FakeEngine()) as chat:
         assert chat.app is not None
-        context = chat.app.state.context
-        context.grammars.load(context.text.tokenizer, 3072, (4,))
+        with_grammars(chat.app)
         if is_full:
             engine.submit_all = Mock(side_effect=Overloaded("The queue is full."))  # type: ignore[method-assign]
         await chat.start(regex="a+", max_tokens=4)

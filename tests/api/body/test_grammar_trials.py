@@ -25,13 +25,16 @@ from app.contract.grammar import Grammar, GrammarKind
 from app.streaming.background import Background
 from app.text.grammar import gbnf
 from app.text.grammar.cache import GrammarCache, Lease
+from app.text.grammar.children import fork_client
 from app.text.grammar.children.fork_client import ForkClient
+from app.text.grammar.children.shortage import Shortage
 from app.text.grammar.children.trial import TrialLimits
 from app.text.grammar.grammar_sources import lark
 from tests.api.serving import until
 from tests.fakes import FakeClock
 from tests.text import toys
-from tests.text.grammar.children.trials import ENDLESS, PLENTY, forked_by, has_ended
+from tests.text.grammar.children.trials import ENDLESS, NO_FORK, PLENTY, forked_by, has_ended
+from tests.text.grammar.processes import no_descriptors
 
 SHORT = TrialLimits(cpu_s=0.1, wall_s=600)
 REJECTED = Grammar(GrammarKind.REGEX, "(?=a)")
@@ -249,6 +252,33 @@ async def test_grammars_that_wait_are_refused_once_the_allowance_is_used(trials:
     errors = await asyncio.gather(*(trials.error(endless(number), "one") for number in range(6)))
     kinds = [type(error) for error in errors]
     assert kinds == [GrammarTooCostly] * EXPENSIVE_A_MINUTE + [RateLimitExceeded] * 2
+
+
+@pytest.mark.parametrize("is_started", [True, False])
+async def test_without_descriptors_new_grammars_get_503_and_the_log_says_why_once(
+    is_started: bool, trials: Trials, caplog: pytest.LogCaptureFixture
+):
+    if is_started:
+        await trials.error(regex(0))
+    for turn in (1, 2):
+        caplog.clear()
+        with no_descriptors():
+            for number in (10 * turn, 10 * turn + 1):
+                error = await trials.error(regex(number))
+                assert isinstance(error, Shortage) and "Too many open files" in error.message
+                assert (error.http_status, error.code, error.retry_after_s) == (503, "overloaded", 1)
+            if is_started:
+                assert await trials.error(regex(0)) is None, "a known one needs no trial"
+        (record,) = caplog.records
+        assert "Too many open files" in record.getMessage() and record.exc_info is None
+        assert await trials.error(regex(10 * turn)) is None
+
+
+async def test_a_fork_that_fails_is_an_overload_and_costs_nothing(trials: Trials, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fork_client, "_CHILD", NO_FORK)
+    error = await trials.error(regex(1), "one")
+    assert isinstance(error, Shortage) and error.reason == "Resource temporarily unavailable"
+    assert not trials.cache.expensive.seconds_left("one") and trials.cache.num_bytes == 0
 
 
 async def test_close_ends_trials_and_processes(trials: Trials):

@@ -9,7 +9,7 @@ from app.contract.errors import UnsupportedParameter
 from app.contract.grammar import StructuredOutputs
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
-from tests.api.serving import client_of, make_app, parse, raw
+from tests.api.serving import client_of, make_app, parse, raw, with_grammars
 from tests.text.templates import GRANITE
 
 USER = {"role": "user", "content": "Hi"}
@@ -33,8 +33,7 @@ def template(tmp_path):
 
 
 async def context_of(template):
-    context = (await make_app(chat_template=str(template))).state.context
-    assert context.grammars.load(context.text.tokenizer, 3072, (4,)) is None
+    context = with_grammars(await make_app(chat_template=str(template))).state.context
     assert context.text.answers.reasoning.name == "think"
     return context
 

@@ -11,7 +11,7 @@ import shutil
 import httpx
 import pytest
 
-from app.checkpoint.folder import EMBEDDED
+from app.checkpoint.checkpoint_folder import EMBEDDED
 from app.checkpoint.names import resolve
 from app.config.settings import make_config
 from app.contract.brownout_effects import MAX_LEVEL

@@ -8,14 +8,13 @@ from tests.api.routes.test_tools import (
     TOOLS,
     USER,
     app_with_grammars,
-    load_grammars,
     message_of,
     pieces,
     streamed,
     whole,
     without_ids,
 )
-from tests.api.serving import client_of
+from tests.api.serving import client_of, with_grammars
 from tests.fakes import FakeEngine, Script
 
 
@@ -56,7 +55,7 @@ async def test_a_required_call_that_is_cut_is_no_content(text, arguments, size):
     app, required = await app_with_grammars(engine), {"tools": TOOLS, "tool_choice": "required"}
     choice, chunks = (await whole(app, **required))["choices"][0], await streamed(app, **required)
     async with open_chat(engine) as chat:
-        load_grammars(chat.app)
+        with_grammars(chat.app)
         await chat.start(**required)
         frames = await chat.receive_until("done")
     message = choice["message"]

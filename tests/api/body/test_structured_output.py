@@ -23,12 +23,12 @@ from app.contract.errors import InvalidValue, RequestError
 from app.contract.grammar import Grammar, GrammarKind
 from app.engine.thread import EngineThread
 from app.observe.metrics import Metrics
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from app.text.grammar import compiled, gbnf
 from app.text.grammar.cache import GrammarCache
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.vocabulary import GrammarVocabulary
-from tests.api.serving import HANG_S, client_of, load_text, make_app, parse, raw, serving, until
+from tests.api.serving import HANG_S, client_of, load_text, make_app, parse, raw, serving, until, with_grammars
 
 SCHEMA = {
     "type": "object",
@@ -45,10 +45,7 @@ CHAT = "/v1/chat/completions"
 @pytest_asyncio.fixture
 async def app() -> Starlette:
     """The application over a fake engine, with the vocabulary of `guide`."""
-    made = await make_app()
-    context = made.state.context
-    assert context.grammars.load(context.text.tokenizer, 3072, (4,)) is None
-    return made
+    return with_grammars(await make_app())
 
 
 async def grammar(app: Starlette, **fields: Any) -> Grammar | None:
@@ -190,8 +187,7 @@ async def test_a_wrong_wish_is_rejected_with_the_clients_own_field(
 async def test_unknown_options_are_ignored_by_their_paths_and_rejected_if_strict():
     body = {"messages": MESSAGES, "structured_outputs": {"json": {"type": "object", "x": 1}, "b": 2}}
     for strict in (False, True):
-        made = await make_app(strict=strict)
-        made.state.context.grammars.load(made.state.context.text.tokenizer, 3072, (4,))
+        made = with_grammars(await make_app(strict=strict))
         async with client_of(made) as client:
             answer = await client.post(CHAT, json=body)
         if strict:
@@ -267,7 +263,7 @@ async def test_no_grammar_is_compiled_before_its_trial(
     made, tried = await make_app(tool_parser="hermes"), set[Grammar]()
     context = made.state.context
     context.grammars = context.grammar_trials._cache = GrammarCache(is_served=True)
-    context.grammars.load(context.text.tokenizer, 3072, (4,))
+    with_grammars(made)
     outcome = context.grammar_trials._outcome
 
     async def tried_first(grammar: Grammar, *others: Any) -> object:

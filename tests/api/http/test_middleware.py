@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from app.api.http.accounts import ApiKeys
+from app.api.http.error_shape import ErrorShapes
 from app.api.http.middleware import RequestChecks, Trace, allowed_hosts, check_host, check_key
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState
@@ -61,7 +62,9 @@ CHECK_KEY = partial(check_key, ApiKeys(make_config({"api_key": ("k",)}).server))
 
 
 def traced() -> Starlette:
-    return Starlette(routes=ROUTES, middleware=[Middleware(Trace, clock=FakeClock(), log=RequestLog())])
+    return Starlette(
+        routes=ROUTES, middleware=[Middleware(Trace, clock=FakeClock(), log=RequestLog(), shapes=ErrorShapes())]
+    )
 
 
 @pytest.fixture

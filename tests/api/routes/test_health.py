@@ -12,7 +12,7 @@ from app.config.settings import make_config
 from app.contract.engine_status import EngineHealth, EngineState
 from app.observe.metrics import Metrics
 from app.runtime.clock import monotonic
-from app.streaming.bridge import AsyncEngine
+from app.streaming.async_engine import AsyncEngine
 from tests.api.serving import client_of, load_text, make_app
 from tests.fakes import FakeEngine, FakePort
 

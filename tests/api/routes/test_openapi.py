@@ -14,7 +14,7 @@ from app.contract.errors import InvalidValue, RequestError
 from app.contract.grammar import StructuredOutputs
 from app.contract.parameter import Parameter
 from app.contract.sampling_params import BOUNDS, PARAMETERS, SamplingParams
-from app.text.answer.tool_choice import choose_tools
+from app.text.answer.tool_use import choose_tools
 from app.text.calls.formats import FORMATS
 from app.text.grammar.grammar_sources import MAX_SOURCE_BYTES, grammar_of
 from tests.api.routes.test_tools import ANSWERS, TOOLS, USER, app_with

@@ -9,7 +9,7 @@ import pytest
 from app.api.body.parse_chat import parse_chat
 from app.api.routes.completions import parse_completion
 from app.api.routes.tokenize import _json_list
-from app.checkpoint.folder import EMBEDDED
+from app.checkpoint.checkpoint_folder import EMBEDDED
 from app.checkpoint.names import resolve
 from app.contract.engine_status import EngineState
 from tests.api.body.test_rejections import check_error

@@ -7,7 +7,7 @@ import pytest
 
 from app.text.answer.answer_format import AnswerParser
 from tests.api.chat_client import open_chat
-from tests.api.serving import client_of, make_app
+from tests.api.serving import client_of, make_app, with_grammars
 from tests.fakes import FakeEngine, Script
 
 USER = {"role": "user", "content": "How warm is it?"}
@@ -243,14 +243,8 @@ async def test_usage_counts_reasoning_if_the_marks_are_tokens():
     assert "completion_tokens_details" not in (await whole(app))["usage"]
 
 
-def load_grammars(app):
-    context = app.state.context
-    assert context.grammars.load(context.text.tokenizer, 3072, (4,)) is None
-    return app
-
-
 async def app_with_grammars(engine: FakeEngine, tool_parser: str = "auto"):
-    return load_grammars(await make_app(engine, tool_parser=tool_parser))
+    return with_grammars(await make_app(engine, tool_parser=tool_parser))
 
 
 async def test_a_required_call_has_a_grammar():

@@ -1,5 +1,7 @@
 """Answers that are parsed: their reasoning, and the counts and ids of what is in them."""
 
+from itertools import groupby
+
 import pytest
 from tokenizers import AddedToken
 
@@ -10,6 +12,7 @@ from app.text.answer.answer_plan import AnswerPlan
 from app.text.answer.reasoning_start import reasoning_start
 from app.text.calls.tool_schemas import ToolSchemas
 from app.text.entry.frontend import TextFrontend
+from app.text.reading.answer_events import Arguments, CallBegin, CallEnd, Reasoning, Text
 from app.text.tokens.tokenizer import Tokenizer
 from tests.text.toys import byte_level
 
@@ -34,7 +37,7 @@ def answer_of(
     start = reasoning_start(text.answers.reasoning, tokenizer.encode(prompt), tokenizer)
     plan = AnswerPlan.of(text.answers, None, start)
     assert plan is not None
-    answer = ParsedAnswer(plan, "chatcmpl-1", 1, tokenizer.token_bytes, has_reasoning=bool(fields))
+    answer = ParsedAnswer(plan, 1, tokenizer.token_bytes, has_reasoning=bool(fields))
     detokenizer = tokenizer.new_detokenizer(text.answers.shown_token_ids(False))
     ids = tokenizer.encode(written, add_special_tokens=False)
     answer.seen = []
@@ -81,23 +84,29 @@ def no_bytes(token_id: int) -> bytes:
     return b""
 
 
-def test_ids_depend_on_the_place_alone():
-    plan = AnswerPlan(AnswerFormat.of_template("", {}), SCHEMAS)
-    written = '<tool_call>{"name": "f"}</tool_call>' * 2
-
-    def ids(request_id: str, choice: int, size: int) -> list[str]:
-        answer = ParsedAnswer(plan, request_id, 2, no_bytes)
-        parts = [written[start : start + size] for start in range(0, len(written), size)]
-        found = [answer.feed(TokenDelta("r", choice, n, (n,), part)) for n, part in enumerate(parts, 1)]
-        return [call.id for one in [*found, answer.finish(choice)] for call in one.calls if call.name is not None]
-
-    assert ids("a", 0, 1) == ids("a", 0, 1000)
-    assert len({*ids("a", 0, 9), *ids("a", 1, 9), *ids("b", 0, 9)}) == 6
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_the_order_of_text_and_calls_stays_streamed_and_whole(size):
+    call = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+    written = f"<think>Hm.</think>One{call}two{call}"
+    plan = AnswerPlan(AnswerFormat.of_template(THINKING + "<tool_call>", {}), SCHEMAS)
+    parts = [written[start : start + size] for start in range(0, len(written), size)]
+    deltas = [TokenDelta("r", 0, number, (number,), part) for number, part in enumerate(parts, 1)]
+    answer = ParsedAnswer(plan, 1, no_bytes)
+    streamed = [*map(answer.feed, deltas), answer.finish(0)]
+    kept = ParsedAnswer(plan, 1, no_bytes)
+    for delta in deltas:
+        kept.keep(delta)
+    whole = kept.whole(0)
+    kinds = [type(event) for event in whole.events]
+    assert kinds == [Reasoning, Text, CallBegin, Arguments, CallEnd, Text, CallBegin, Arguments, CallEnd]
+    assert kinds == [kind for kind, _ in groupby(type(event) for one in streamed for event in one.events)]
+    assert whole.text == "".join(one.text for one in streamed)
+    assert whole.reasoning == "".join(one.reasoning for one in streamed)
 
 
 def test_only_a_stop_becomes_tool_calls():
     plan = AnswerPlan(AnswerFormat.of_template("", {}), SCHEMAS)
-    answer = ParsedAnswer(plan, "r", 2, no_bytes)
+    answer = ParsedAnswer(plan, 2, no_bytes)
     answer.feed(TokenDelta("r", 0, 1, (1,), '<tool_call>{"name": "f"}'))
     assert answer.end_of(0, ChoiceEnd(FinishReason.STOP)).reason is FinishReason.TOOL_CALLS
     assert answer.end_of(0, ChoiceEnd(FinishReason.LENGTH)).reason is FinishReason.LENGTH

@@ -1,49 +1,16 @@
 """The seam: responses know nothing of an API but its wire, here that of a toy."""
 
 import asyncio
-from collections import defaultdict
 
 import pytest
 
 from app.api.body.parse_chat import parse_chat
 from app.api.http.context import StreamTimers
 from app.api.wire.stream_response import make_response
-from app.api.wire.wire import JsonBody
 from app.contract.errors import ErrorInfo
 from tests.api.serving import FAST, make_app, parse, raw
+from tests.api.toy_api import ToyWire
 from tests.fakes import FakeEngine, Script
-
-
-class ToyWire:
-    """Each thing that happens is a word, with the text of a choice behind its number."""
-
-    media_type = "text/toy"
-    heartbeat = b"beat "
-
-    def __init__(self):
-        self.texts = defaultdict(str)
-
-    def first(self, scored=None):
-        yield b"first "
-
-    def delta(self, delta):
-        return f"{delta.choice}{delta.text} ".encode()
-
-    def finish(self, finished):
-        return f"{finished.choice}={finished.reason} ".encode()
-
-    def last(self, usage, span):
-        return b"last %d" % usage.completion_tokens
-
-    def error(self, error):
-        return f"error {error.code}".encode()
-
-    def keep(self, event):
-        self.texts[event.choice] += event.text
-
-    def whole(self, ends, usage, span):
-        words = (f"{choice}{text} {ends[choice].reason} ".encode() for choice, text in self.texts.items())
-        return JsonBody(iter([*words, b"%d" % usage.completion_tokens]), None)
 
 
 async def sent(engine: FakeEngine, *, timers: StreamTimers | None = None, release_after: bytes = b"", **fields: object):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.checkpoint.folder import Checkpoint
+from app.checkpoint.checkpoint_folder import Checkpoint
 from benchmarks.gpu.bounds import H200, Work, decode_work, load_work, prefill_work, seconds
 from benchmarks.gpu.loads import load_256, turned, uniform_load
 from benchmarks.gpu.models import SHAPES, config_json, write_model

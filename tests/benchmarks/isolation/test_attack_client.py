@@ -38,3 +38,10 @@ async def test_a_client_hangs_up_in_time():
         client = Client(f"http://127.0.0.1:{server.port}", 4096)
         assert await client.post("/v1/nothing", b"{}", within_s=0) == b""
     assert client.answers == {"hung up": 1}
+
+
+async def test_what_prepares_an_attack_is_not_counted():
+    async with attack_server(REJECTED) as server:
+        client = Client(f"http://127.0.0.1:{server.port}", 4096)
+        assert await client.ask("/tokenize", b"{}") == b"{}"
+    assert client.answers == {} and not client.is_answered.is_set()

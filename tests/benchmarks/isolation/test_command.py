@@ -1,6 +1,7 @@
 """The benchmark `isolation` as a whole: a run against servers, and what is left out."""
 
 import json
+import resource
 import subprocess
 
 import pytest
@@ -8,8 +9,10 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.isolation import command
 from benchmarks.isolation.attack_table import ATTACKS
+from benchmarks.isolation.connections import NUM_IDLE
 from benchmarks.isolation.row import Row
 from benchmarks.isolation.setups import loopback_network
+from tests.text.grammar.processes import SELECTABLE
 
 
 def test_a_machine_without_further_addresses_leaves_out_their_row(capsys, monkeypatch, tmp_path):
@@ -29,6 +32,15 @@ def test_a_machine_without_further_addresses_leaves_out_their_row(capsys, monkey
     assert {name: [row["exit_s"] for row in rounds] for name, rounds in rows.items()} == {
         "idle": [None, 1.0], "brackets": [None, 1.0]
     }  # fmt: skip
+
+
+def test_a_system_that_allows_few_open_files_leaves_out_the_row_of_many_connections(monkeypatch):
+    attack = ATTACKS["idle_connections"]
+    assert attack.num_open > attack.num_workers * NUM_IDLE > SELECTABLE
+    for hard, is_left_out in ((1024, True), (attack.num_open, False), (resource.RLIM_INFINITY, False)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, hard=hard: (256, hard))
+        assert ("may open only 1024 files" in command.obstacle(attack, "")) is is_left_out
+        assert not command.obstacle(ATTACKS["brackets"], "")
 
 
 def test_without_the_command_the_reason_is_said(monkeypatch):

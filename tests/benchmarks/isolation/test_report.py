@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchmarks.isolation.attack_table import ATTACKS
-from benchmarks.isolation.report import COLUMNS, markdown, medians, report, verdicts
+from benchmarks.isolation.report import COLUMNS, figures_of, markdown, report, verdicts
 from benchmarks.isolation.row import Row
 
 FINE = Row(0.01, 0.02, 0.01, 0.02, 0.1, 0.1, 0.1, 0.01, 0, 100, {}, 0, 0.1, 1.0)._asdict()
@@ -17,7 +17,7 @@ def row(**figures: Any) -> dict[str, Any]:
 
 
 def is_within(found: list[dict[str, Any]], quiet: list[dict[str, Any]]) -> bool:
-    return all(verdict.is_met for verdict in verdicts(medians(found), medians(quiet), "x"))
+    return all(verdict.is_met for verdict in verdicts(figures_of(found), figures_of(quiet), "x"))
 
 
 def test_the_limit_is_twice_the_quiet_time_and_one_and_a_half_targets():
@@ -45,13 +45,19 @@ def test_a_figure_is_held_to_its_limit(field: str, allowed: float, too_much: flo
     assert not is_within([row(**{field: too_much})], [FINE])
 
 
-def test_a_row_is_held_to_the_median_of_its_rounds_and_to_their_highest_memory():
-    assert medians([row(itl_max_s=seconds) for seconds in (0.1, 0.2, 9.0)])["itl_max_s"] == 0.2
-    assert medians([row(grown_bytes=count) for count in (1, 2, 700)])["grown_bytes"] == 700
+@pytest.mark.parametrize(
+    ("field", "figure"),
+    [
+        *((field, 2) for field in ("itl_p99_s", "livez_p99_s", "chat_s", "schema_s", "embedding_s", "lag_p99_s")),
+        *((field, 700) for field in ("itl_max_s", "livez_max_s", "grown_bytes")),
+    ],
+)
+def test_a_row_is_held_to_the_medians_of_its_rounds_and_to_the_longest_stall_and_most_memory(field: str, figure: int):
+    assert figures_of([row(**{field: value}) for value in (2, 700, 1)])[field] == figure
 
 
 def test_rounds_without_a_figure_do_not_count():
-    found = medians([row(exit_s=None, chat_s=None), row(exit_s=2.0, chat_s=None)])
+    found = figures_of([row(exit_s=None, chat_s=None), row(exit_s=2.0, chat_s=None)])
     assert found["exit_s"] == 2.0
     assert "chat_s" not in found
 
@@ -66,6 +72,18 @@ def test_a_missed_limit_and_a_failed_row_are_printed_and_exit_with_1(capsys):
         "missed: long, digits: the server ended",
     ]
     assert report({"long": {"idle": [FINE]}}) == 0
+
+
+def test_a_round_whose_attack_was_only_refused_fails_its_row(capsys):
+    refused, partly = row(itl_max_s=9.0, answers={"429": 12}), row(answers={"429": 12, "200": 1})
+    found = {"long": {"idle": [FINE], "brackets": [FINE, refused, FINE], "digits": [partly], "marks": [FINE]}}
+    assert report(found) == 1
+    output = capsys.readouterr().out
+    assert output.splitlines()[-1] == "missed: long, brackets: the attack was refused: 12 of 12 got 429"
+    assert output.count("missed: ") == 1
+    cells = markdown(found).splitlines()
+    assert ["failed" in cell for cell in cells if ATTACKS["brackets"].what in cell] == [True]
+    assert sum("failed" in cell for cell in cells) == 1
 
 
 def test_without_a_quiet_row_there_is_no_verdict(capsys):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import huggingface_hub
 import pytest
 
-from app.checkpoint.folder import Checkpoint
+from app.checkpoint.checkpoint_folder import Checkpoint
 from app.checkpoint.hub import download
 from app.checkpoint.hub import hub_models as module
 from app.checkpoint.hub.hub_cache import HubName, cache_root, repo_folder, snapshot_at

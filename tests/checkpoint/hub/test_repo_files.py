@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.checkpoint.hub.repo_files import GGUF, SAFETENSORS, RepoFile, choose, needed, quant_of, variants
+from app.checkpoint.hub.repo_files import RepoFile, choose, needed, quant_of, variants
+from app.checkpoint.model_files import GGUF, SAFETENSORS
 from app.contract.errors import ModelRefused
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.checkpoint.folder import Checkpoint
+from app.checkpoint.checkpoint_folder import Checkpoint
 from app.checkpoint.hf_config import read_model
 from app.checkpoint.spec import NO_ROPE, LayerSpec, RopeSpec
 from tests.checkpoint.reading import assert_rejected, spec_of, version_5, windows

@@ -30,6 +30,7 @@ from app.engine.schedule.step_plan import (
     TableWrite,
 )
 from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID, LogitSource, TokenRow, num_words, reference
+from tests.engine.schedule.open_requests import num_open
 
 REREAD_EVERY = 64  # steps: how often all slots of a row are read again, not only those that changed
 
@@ -383,7 +384,7 @@ class Driver:
 
     def run(self, max_steps: int) -> int:
         """Step until all requests are finished; return the number of steps."""
-        return self.run_until(lambda: not self.scheduler.has_work and not self.in_flight, max_steps + 1)
+        return self.run_until(lambda: not num_open(self.scheduler) and not self.in_flight, max_steps + 1)
 
     def _check_output(self, sequence: Sequence) -> None:
         params, output = sequence.request.params, sequence.output_token_ids

@@ -7,6 +7,7 @@ from app.contract.errors import ConfigurationError, ContextLengthExceeded, Inval
 from app.engine.schedule.scheduler import Scheduler
 from tests.engine.schedule.fake_groups import make_prompt_request
 from tests.engine.schedule.fake_model import Driver, make_limits, make_request
+from tests.engine.schedule.open_requests import num_open
 
 AT_LEAST_ONE = ["num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len"]
 MAY_BE_OFF = ["run_ahead", "num_host_blocks", "itl_target", "speculative_ngram"]
@@ -57,7 +58,7 @@ def test_a_request_that_never_fits_is_rejected_and_changes_nothing(num_prompt, m
         return
     with pytest.raises(error) as raised:
         scheduler.add(request)
-    assert raised.value.param == param and not scheduler.has_work
+    assert raised.value.param == param and not num_open(scheduler)
     scheduler.check_integrity()
 
 

@@ -12,6 +12,7 @@ from app.engine.schedule.step_plan import Sample, StepResult
 from tests.engine.schedule.fake_groups import add_prompt, make_prompt_request
 from tests.engine.schedule.fake_model import Driver, make_limits, make_request
 from tests.engine.schedule.fake_tokens import reference
+from tests.engine.schedule.open_requests import num_open
 
 
 def new_tokens(plan) -> dict[int, int]:
@@ -204,7 +205,7 @@ def test_paused_groups_are_work_but_not_ready_work():
     assert driver.scheduler.queues.has_ready
     driver.step()
     driver.scheduler.pause("r1")
-    assert driver.scheduler.has_work and not driver.scheduler.queues.has_ready
+    assert num_open(driver.scheduler) and not driver.scheduler.queues.has_ready
     assert (len(driver.scheduler.queues.running), driver.scheduler.num_paused, driver.scheduler.queues.num_waiting) == (
         0,
         1,

@@ -306,7 +306,6 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert len(
             self.scheduler.queues.running
         ) + self.scheduler.queues.num_waiting + self.scheduler.num_paused == len(live)
-        assert self.scheduler.has_work == bool(live)
         seats = sum(len(e.group.open) for e in live if e.group.status is RUNNING)
         assert seats <= self.scheduler.limits.max_running  # S2
         for expected in self.requests:

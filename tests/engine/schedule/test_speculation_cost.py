@@ -9,6 +9,7 @@ from app.engine.schedule.speculation.speculation import LOGITS_SHARE, TRY_INTERV
 from app.engine.schedule.step_cost import StepCost
 from tests.engine.schedule.fake_groups import launch_draft, make_drafting_driver
 from tests.engine.schedule.fake_model import Costs, Driver, FakeModel
+from tests.engine.schedule.open_requests import num_open
 
 # --- Rule 1: only spare resources -----------------------------------------------------------------------------------
 
@@ -28,7 +29,7 @@ def test_drafts_stay_within_the_tokens_of_a_step():
     driver = make_drafting_driver(longest=8, max_num_batched_tokens=5, max_num_seqs=4)
     for _ in range(3):
         driver.add(max_tokens=40, top_k=1)
-    while driver.scheduler.has_work:
+    while num_open(driver.scheduler):
         assert driver.step().num_tokens <= 5
 
 
@@ -38,7 +39,7 @@ def test_drafts_stay_within_the_logit_rows():
     for _ in range(2):
         driver.add(max_tokens=60, top_k=1)
     most = 0
-    while driver.scheduler.has_work:
+    while num_open(driver.scheduler):
         most = max(most, len(driver.step().logit_rows))
     assert most == 5
 
@@ -59,7 +60,7 @@ def test_a_draft_leaves_a_free_block_for_each_seat():
     driver = make_drafting_driver(longest=8, block_size=2, num_blocks=10, max_num_seqs=2, enable_prefix_caching=False)
     sequences = [driver.add(num_prompt=2, max_tokens=14, top_k=1) for _ in range(2)]
     most = 0
-    while driver.scheduler.has_work:
+    while num_open(driver.scheduler):
         before = [num_ahead(one) for one in sequences]
         driver.launch()
         took = [num_ahead(one) > count for one, count in zip(sequences, before, strict=True)]

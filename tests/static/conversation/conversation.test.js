@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { isCut } from "../../../app/static/conversation/answer.js";
-import { Tree } from "../../../app/static/conversation/tree.js";
+import { isCut } from "../../../app/static/tree/answer.js";
+import { Tree } from "../../../app/static/tree/tree.js";
 import { ask, askDraft, begin, library, refuse, reopened, reply, texts } from "./conversations.js";
 
 test("an answer that repeated itself says so after a reload, and can go on", () => {

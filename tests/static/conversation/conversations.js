@@ -2,7 +2,7 @@
 
 import { beforeEach, mock } from "node:test";
 import { Conversation } from "../../../app/static/conversation/conversation.js";
-import { newConversation } from "../../../app/static/store/records.js";
+import { newConversation } from "../../../app/static/tree/records.js";
 import { FakeLibrary } from "./fake_library.js";
 
 export let library;

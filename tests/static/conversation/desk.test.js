@@ -3,8 +3,8 @@ import test, { beforeEach } from "node:test";
 import { Desk } from "../../../app/static/conversation/desk.js";
 // So that it is there as soon as the desk needs it.
 import "../../../app/static/conversation/titler.js";
-import { isConversation, newConversation, toConversation } from "../../../app/static/store/records.js";
 import { tabStorage } from "../../../app/static/store/web_storage.js";
+import { isConversation, newConversation, toConversation } from "../../../app/static/tree/records.js";
 
 let saved;
 /** The conversations that were saved, by id. */

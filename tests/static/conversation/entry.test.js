@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { deleteFrom } from "../../../app/static/conversation/deletion.js";
+import { deleteFrom } from "../../../app/static/tree/deletion.js";
 import { ask, askDraft, begin, kept, library, refuse, reply } from "./conversations.js";
 
 test("a title is that of the first question that is left, unless the user has written it", () => {

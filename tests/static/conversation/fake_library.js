@@ -1,6 +1,6 @@
 // A library whose records are maps: what was saved last is what the next page reads.
 
-import { toConversation, toMessage } from "../../../app/static/store/records.js";
+import { toConversation, toMessage } from "../../../app/static/tree/records.js";
 
 export class FakeLibrary {
   conversations = new Map();

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test, { beforeEach } from "node:test";
 import { recover } from "../../../app/static/conversation/recovery.js";
-import { newConversation } from "../../../app/static/store/records.js";
+import { newConversation } from "../../../app/static/tree/records.js";
 import { FakeLibrary } from "./fake_library.js";
 
 let library;

@@ -3,7 +3,7 @@ import test from "node:test";
 import { ImportError, readArchive, writeArchive } from "../../../app/static/store/archive.js";
 import { renamed } from "../../../app/static/store/copies.js";
 import { readMarkdown, writeMarkdown } from "../../../app/static/store/markdown_archive.js";
-import { newConversation } from "../../../app/static/store/records.js";
+import { newConversation } from "../../../app/static/tree/records.js";
 
 const message = (id, conversation, parent, more = {}) => ({
   id, conversation, parent, role: "user", text: `text of ${id}`, createdAt: 1, ...more,

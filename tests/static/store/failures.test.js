@@ -1,9 +1,9 @@
+import { openDB } from "idb";
 import assert from "node:assert/strict";
 import test from "node:test";
-import { openDB } from "idb";
 import { addImported } from "../../../app/static/store/copies.js";
 import { PROBLEMS, problemOf } from "../../../app/static/store/problems.js";
-import { newConversation } from "../../../app/static/store/records.js";
+import { newConversation } from "../../../app/static/tree/records.js";
 import { failing, message, open, saved } from "./libraries.js";
 
 test("an import that cannot be stored leaves nothing behind", async () => {

@@ -1,12 +1,12 @@
 // Libraries of the tests, each with a storage of its own in memory; they are closed after each test.
 
+import { IDBFactory } from "fake-indexeddb";
 import "fake-indexeddb/auto";
 import { afterEach, beforeEach } from "node:test";
-import { IDBFactory } from "fake-indexeddb";
 import { Database } from "../../../app/static/store/database.js";
 import { Library } from "../../../app/static/store/library.js";
 import { StorageProblem } from "../../../app/static/store/problems.js";
-import { newConversation } from "../../../app/static/store/records.js";
+import { newConversation } from "../../../app/static/tree/records.js";
 
 let opened = [];
 /** Ids of the answers that all tabs say to be writing. */

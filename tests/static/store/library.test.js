@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { addImported } from "../../../app/static/store/copies.js";
 import { Database } from "../../../app/static/store/database.js";
-import { newConversation } from "../../../app/static/store/records.js";
 import { readRecords } from "../../../app/static/store/removal.js";
+import { newConversation } from "../../../app/static/tree/records.js";
 import { failing, make, message, open, saved, writing } from "./libraries.js";
 
 test("what was saved is there after the page was opened again, without the fields of the page", async () => {

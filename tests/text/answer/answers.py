@@ -8,7 +8,7 @@ from typing import Any
 from app.text.calls.formats import FORMATS
 from app.text.calls.tool_schemas import ToolSchemas
 from app.text.reading.answer_events import Arguments, CallBegin, CallEnd, Event, Reasoning, Text
-from app.text.reading.markers import SHOWN
+from app.text.reading.marks import SHOWN
 from app.text.reading.parser import Machine, Parser
 
 Call = tuple[str, dict[str, Any]]

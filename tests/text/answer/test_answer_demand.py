@@ -13,7 +13,7 @@ from app.contract.grammar import Grammar, GrammarKind, StructuredOutputs
 from app.contract.sampling_params import SamplingParams
 from app.text.answer.answer_demand import AnswerDemand, Requested
 from app.text.answer.answer_format import AnswerFormat
-from app.text.answer.tool_choice import ToolUse, choose_tools
+from app.text.answer.tool_use import ToolUse, choose_tools
 
 FORMAT = AnswerFormat.of_template("", {})
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": True}}]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from app.text.answer.answer_format import AnswerFormat, AnswerParser
+from app.text.answer.parsed import Parsed, parse_whole
 from app.text.answer.reasoning import STYLES
-from app.text.answer.whole_answer import WholeAnswer, parse_whole
 from app.text.calls.formats import FORMATS
 from app.text.calls.tool_schemas import ToolSchemas
 from app.text.reading.answer_events import Event
@@ -22,7 +22,7 @@ def parser_of(name: str, *, is_calls_alone: bool) -> AnswerParser:
     return parser
 
 
-def parsed(name: str, text: str, *, is_calls_alone: bool = False) -> tuple[WholeAnswer, bool]:
+def parsed(name: str, text: str, *, is_calls_alone: bool = False) -> tuple[Parsed, bool]:
     """What an answer holds, and whether it has called."""
     parser = parser_of(name, is_calls_alone=is_calls_alone)
     return parse_whole(parser, text), parser.has_called
@@ -34,7 +34,7 @@ def test_an_answer_has_called_if_its_calls_are_complete(name: str):
     for end in range(len(text) + 1):
         whole, has_called = parsed(name, text[:end])
         if has_called:
-            assert [(called, json.loads(arguments)) for called, arguments in whole.calls] == CALLS[:1]
+            assert [(call.name, json.loads(call.arguments)) for call in whole.calls] == CALLS[:1]
     assert has_called
     assert not any(parsed(name, text[:end])[1] for end in range(len(text) // 2))
 
@@ -46,7 +46,7 @@ def test_what_is_cut_off_calls_alone_is_no_text(name: str):
         whole, _ = parsed(name, text[:end], is_calls_alone=True)
         assert whole.text == ""
         assert not whole.calls or whole.calls == parsed(name, text[:end])[0].calls
-    assert [(called, json.loads(arguments)) for called, arguments in whole.calls] == CALLS
+    assert [(call.name, json.loads(call.arguments)) for call in whole.calls] == CALLS
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -61,7 +61,8 @@ def test_calls_alone_are_read_as_they_come(name: str):
 def test_calls_alone_may_follow_reasoning():
     answers = AnswerFormat(FORMATS["hermes"], STYLES["think"])
     parser = answers.new_parser(ToolSchemas(TOOLS, is_calls_alone=True), is_inside=False)
-    assert parse_whole(parser, "<think>Hm.</think>\n\n<tool_") == WholeAnswer("", "Hm.", [])
+    whole = parse_whole(parser, "<think>Hm.</think>\n\n<tool_")
+    assert (whole.text, whole.reasoning, whole.calls) == ("", "Hm.", ())
 
 
 def test_one_call_that_breaks_off_is_enough():

@@ -9,7 +9,7 @@ import llguidance
 import pytest
 
 from app.text.answer.answer_format import AnswerFormat
-from app.text.answer.tool_choice import choose_tools
+from app.text.answer.tool_use import choose_tools
 from app.text.calls.call_reader import CallReader
 from app.text.calls.call_rules import CallRules
 from app.text.calls.call_syntax import CallSyntax
@@ -17,7 +17,7 @@ from app.text.calls.formats import FORMATS, CallFormat
 from app.text.calls.tool_schemas import Parameters
 from app.text.grammar.lark_text import quoted
 from app.text.reading.answer_events import Arguments, CallBegin, CallEnd, Text
-from app.text.reading.markers import Marks
+from app.text.reading.marks import Marks
 from app.text.reading.reader import Reading
 from tests.text.answer.answers import TOOLS, cut, joined
 from tests.text.toys import toy

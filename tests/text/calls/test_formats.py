@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.text.calls.formats import FORMATS
 from app.text.reading import json_span
 from app.text.reading.answer_events import Arguments, CallBegin, Text
-from app.text.reading.markers import SHOWN, Marks
+from app.text.reading.marks import SHOWN, Marks
 from app.text.reading.parser import Parser
 from app.text.reading.reader import BLANKS, MAX_BLANKS, MAX_KEPT
 from tests.cases import long

@@ -17,7 +17,7 @@ from app.text.calls.tool_schemas import ToolSchemas, Unwritable
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.vocabulary import GrammarVocabulary
 from app.text.reading.answer_events import Arguments, CallBegin, Text
-from app.text.reading.markers import SHOWN
+from app.text.reading.marks import SHOWN
 from app.text.reading.parser import Parser
 from app.text.tokens.tokenizer import Tokenizer
 from tests.text.answer.answers import SCHEMAS, WITH_PARAMETERS, WRITERS, calls_of, parse, parse_calls, text_of

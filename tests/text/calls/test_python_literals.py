@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.text.calls.python_literals import pass_literal
-from app.text.reading.markers import SHOWN
+from app.text.reading.marks import SHOWN
 from app.text.reading.parser import Parser
 from app.text.reading.reader import Reader, Reading
 from tests.text.answer.answers import cut

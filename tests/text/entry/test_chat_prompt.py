@@ -8,7 +8,7 @@ import pytest
 
 from app.config.settings import ModelConfig
 from app.contract.errors import ContextLengthExceeded, InvalidValue
-from app.text.answer.tool_choice import NO_TOOLS
+from app.text.answer.tool_use import NO_TOOLS
 from app.text.entry.chat_prompt import ChatPrompt
 from app.text.template.chat_template import RenderOptions
 from tests.api.serving import load

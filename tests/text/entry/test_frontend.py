@@ -15,7 +15,7 @@ from app.checkpoint.text_files import FolderText
 from app.config.settings import REASONING_PARSERS, TOOL_PARSERS, ModelConfig, make_config
 from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.answer.reasoning import STYLES
-from app.text.answer.tool_choice import choose_tools
+from app.text.answer.tool_use import choose_tools
 from app.text.calls.formats import FORMATS
 from app.text.entry.frontend import MAX_VOCABULARY, TextFrontend, load_tokenizer, placeholder_tokenizer
 from app.text.template.chat_template import RenderOptions

@@ -19,7 +19,7 @@ from app.contract.grammar import StructuredOutputs
 from app.contract.requests import EngineRequest, Pooling, PoolingKind
 from app.contract.sampling_params import SamplingParams
 from app.text.answer.answer_demand import AnswerDemand, Requested
-from app.text.answer.tool_choice import NO_TOOLS, ToolUse, choose_tools
+from app.text.answer.tool_use import NO_TOOLS, ToolUse, choose_tools
 from app.text.entry.chat_prompt import ChatPrompt, EncodedPrompt
 from app.text.entry.request_builder import PlannedRequest, RequestBuilder, Terms
 from app.text.template.chat_template import RenderOptions

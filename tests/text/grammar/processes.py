@@ -36,6 +36,19 @@ def wait_until(is_true: Callable[[], bool]) -> None:
 
 
 @contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Have as many files open as this process may."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    next_one = os.dup(0)
+    os.close(next_one)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next_one, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@contextmanager
 def many_descriptors() -> Iterator[None]:
     """Have so many files open, as a server with as many clients has, that new ones have numbers from SELECTABLE on."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

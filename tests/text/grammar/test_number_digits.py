@@ -13,7 +13,7 @@ from app.text.calls.formats import FORMATS
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.number_digits import MAX_DIGITS, MAX_EXPONENT_DIGITS, NumberDigits
 from app.text.grammar.row_mask import RowMask
-from tests.text.answer.test_tool_choice import read, tool
+from tests.text.answer.test_tool_use import read, tool
 from tests.text.grammar.test_compile import TEXT, schema, vocabulary
 
 TOKENS = [b"1", b"22", b"333", b"4,", b".", b",", b"e", b"x", b'"', b"-", b"+", b"", b"55555555555555555555555"]

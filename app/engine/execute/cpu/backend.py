@@ -14,7 +14,7 @@ from app.engine.execute import memory_plan
 from app.engine.execute.cpu.batch import BatchState, StepBuffers
 from app.engine.execute.cpu.graph import EagerGraph, HostGraph, RecordedGraph
 from app.engine.execute.cpu.runner import CpuRunner
-from app.engine.execute.cpu.threads import ThreadChoice
+from app.engine.execute.cpu.thread_choice import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout

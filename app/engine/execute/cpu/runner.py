@@ -13,7 +13,7 @@ from app.contract.engine_counts import GraphCounts
 from app.engine.execute.cpu.batch import BatchState, StepInputs
 from app.engine.execute.cpu.graph import HostGraph
 from app.engine.execute.cpu.scoring import score
-from app.engine.execute.cpu.threads import ThreadChoice
+from app.engine.execute.cpu.thread_choice import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.masks import Masks
@@ -41,7 +41,6 @@ class CpuRunner:
     `num_host_samples` counts the tokens that no kernel sampled: one row of logits at a time takes much longer.
     """
 
-    num_graph_shapes = 0
     has_idle_work = False
 
     def __init__(

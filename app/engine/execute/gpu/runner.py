@@ -103,10 +103,6 @@ class GpuRunner:
         return self.steps.counts
 
     @property
-    def num_graph_shapes(self) -> int:
-        return self.steps.num_shapes
-
-    @property
     def has_idle_work(self) -> bool:
         return self.steps.num_missing > 0
 

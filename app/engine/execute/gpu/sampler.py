@@ -77,7 +77,7 @@ class OutputRings:
         self._staging.write(self._memory.offsets["counter"], self._next)
 
     def copies(self, index: int, num_samples: int, *, with_logprobs: bool) -> list[Copy]:
-        """Return what is to be copied of a step's samples before they are read."""
+        """Return the copies of a step's samples to the host that must be made before they are read."""
         rings = range(3 if with_logprobs else 1)
         return [(self.on_device[ring][index, :num_samples], self._on_host[ring][index, :num_samples]) for ring in rings]
 

@@ -32,7 +32,7 @@ HASH_BYTES = 16
 
 
 class BlockContent(NamedTuple):
-    """What a full block holds; equal contents have bitwise equal keys and values."""
+    """The content of a full block; equal contents have bitwise equal keys and values."""
 
     hash: bytes  # 16 bytes; identifies this block and all before it
     parent: bytes  # the hash of the block before; empty for the first one

@@ -89,7 +89,7 @@ def _is_filtering(params, width):
 
 @triton.jit
 def _inverse_temperature(params):
-    """Return what to multiply logits by: 12 instructions less than dividing each, and 1 for a temperature of 1."""
+    """Return the factor of the logits: 12 instructions less than dividing each, and 1 for a temperature of 1."""
     return 1.0 / tl.maximum(float_column(params, TEMPERATURE), MIN_TEMPERATURE)
 
 

@@ -42,5 +42,5 @@ class AccountTurns:
 
 
 def _faded() -> float:
-    """Return what has faded since the machine started."""
+    """Return the seconds of each account that have faded since the machine started."""
     return SHARE * time.monotonic()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from app.contract.errors import CannotStart, UnsupportedParameter
 from app.text.grammar.children.fork_server import MASKS, READY, SHORT_TRIAL, TRIAL, greeting
+from app.text.grammar.children.shortage import Shortage, telling_shortages
 from app.text.grammar.children.trial import TrialLimits
 from app.text.tokens.tokenizer import Tokenizer
 
@@ -48,7 +49,7 @@ class ForkClient:
 
     @cached_property
     def greeting(self) -> tuple[bytes, ...]:
-        """What the process is told first. Blocks: 3 µs for each token."""
+        """The first bytes that the process is sent. Blocks: 3 µs for each token."""
         return self._make_greeting()
 
     @property
@@ -63,13 +64,15 @@ class ForkClient:
         Raises:
             UnsupportedParameter: the grammar library cannot read the model's tokenizer.
             CannotStart: the process cannot be started, or ends at once.
+            Shortage: the system has too little of something for another process.
         """
         with self._lock:
             self._check_open()
             if self._is_running():
                 return
             self._end()
-            ours, theirs = socket.socketpair()
+            with telling_shortages():
+                ours, theirs = socket.socketpair()
             try:
                 with theirs:
                     self._process = _run(theirs)
@@ -94,7 +97,7 @@ class ForkClient:
             self._starting.start()
 
     def _try_start(self) -> None:
-        with suppress(CannotStart, UnsupportedParameter):
+        with suppress(CannotStart, Shortage, UnsupportedParameter):
             self.start()
 
     def fork(self) -> socket.socket:
@@ -102,6 +105,7 @@ class ForkClient:
 
         Raises:
             CannotStart: the process that forks does not run; `start` it.
+            Shortage: see `start`.
         """
         return self._fork(TRIAL)
 
@@ -109,7 +113,7 @@ class ForkClient:
         """Have a process forked for a short trial, as `fork` does. Does not block.
 
         Raises:
-            CannotStart: see `fork`.
+            CannotStart, Shortage: see `fork`.
         """
         return self._fork(SHORT_TRIAL)
 
@@ -119,12 +123,13 @@ class ForkClient:
         `memory` is the descriptor of the shared memory.
 
         Raises:
-            CannotStart: see `fork`.
+            CannotStart, Shortage: see `fork`.
         """
         return self._fork(MASKS, memory)
 
     def _fork(self, order: bytes, *descriptors: int) -> socket.socket:
-        ours, theirs = socket.socketpair()
+        with telling_shortages():
+            ours, theirs = socket.socketpair()
         try:
             with theirs:
                 self._order(order, theirs.fileno(), *descriptors)
@@ -138,7 +143,8 @@ class ForkClient:
         try:
             if control is None:
                 raise OSError
-            socket.send_fds(control, [order], list(descriptors), socket.MSG_DONTWAIT)
+            with telling_shortages():
+                socket.send_fds(control, [order], list(descriptors), socket.MSG_DONTWAIT)
         except OSError:
             raise CannotStart("The process that tries grammars does not run.") from None
 
@@ -197,14 +203,15 @@ def _run(control: socket.socket) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"}
     command = [sys.executable, "-P", "-c", _CHILD, str(control.fileno())]
     try:
-        return subprocess.Popen(
-            command,
-            pass_fds=[control.fileno()],
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            # So that it ends with all it has forked, and Ctrl-C reaches the server alone. It has no session of its own:
-            # Linux may divide the cores among sessions first, and then a trial of milliseconds takes seconds.
-            process_group=0,
-        )
+        with telling_shortages():
+            return subprocess.Popen(
+                command,
+                pass_fds=[control.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                # So that it ends with all it has forked, and Ctrl-C reaches the server alone. It has no session of its
+                # own: Linux may divide the cores among sessions first, and then a trial of milliseconds takes seconds.
+                process_group=0,
+            )
     except OSError as error:
         raise CannotStart(f"The process that tries grammars cannot be started: {error.strerror}.") from None

@@ -40,6 +40,7 @@ NOISE_BYTES = 8 * 2**20
 """What the trial of a small grammar takes, and more."""
 LOW_PRIORITY = 5
 """By how much a whole trial is nicer than others: those who wait for cores are ordinary clients."""
+REFUSE_S = 1.0  # grammars follow their orders at once
 MAX_DESCRIPTORS = 2
 TRIAL, SHORT_TRIAL, MASKS = b"t", b"s", b"m"
 """Orders. With each comes a socket, with the last one the memory that is shared, too."""
@@ -90,19 +91,29 @@ class ForkServer:
         order, descriptors, _, _ = socket.recv_fds(self._control, 1, MAX_DESCRIPTORS)
         if not order:
             return False
-        pid = None
-        with suppress(OSError):  # there are too many processes; whoever has asked learns it by the end of the sockets
+        pid, reason = None, ""
+        try:
             pid = os.fork()
+        except OSError as error:  # there are too many processes, or too little memory
+            reason = error.strerror or str(error)
         if pid == 0:
             self._become(order, descriptors)
-        is_trial = order != MASKS and pid is not None
-        connection = socket.socket(fileno=descriptors.pop(0)) if is_trial else None
+        connection = None if order == MASKS else socket.socket(fileno=descriptors.pop(0))
         if pid is not None:
             deadline = inf if connection is None else monotonic() + self._limits.wall_s
             self._children[pid] = _Child(connection, deadline, order == SHORT_TRIAL)
+        elif connection is not None:
+            self._refuse(connection, reason)
         for descriptor in descriptors:
             os.close(descriptor)
         return True
+
+    def _refuse(self, connection: socket.socket, reason: str) -> None:
+        """Say why no process was forked, when the grammar has come: a reset by what is unread could outrun it."""
+        connection.settimeout(REFUSE_S)
+        with suppress(OSError), connection.makefile("rb") as lines:
+            lines.readline()
+        self._tell(connection, Ended(FAULT, 0.0, not_forked=reason))
 
     def _become(self, order: bytes, descriptors: Sequence[int]) -> None:
         """Do in the process that was forked what it is for, and end it."""
@@ -167,7 +178,7 @@ class ForkServer:
 def greeting(
     tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int], limits: TrialLimits
 ) -> tuple[bytes, ...]:
-    """Return what `main` reads, to be sent one after the other: the lengths of three parts, and the parts.
+    """Return the bytes that `main` reads, to be sent one after the other: the lengths of three parts, and the parts.
 
     They are facts, the bytes of all tokens and the tokenizer's file.
     """

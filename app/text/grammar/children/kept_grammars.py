@@ -37,12 +37,12 @@ class KeptGrammars:
         self._own: WeakSet[SharedLexer] = WeakSet()  # while their sequences have them
 
     def lexer(self, grammar: Grammar) -> SharedLexer:
-        """Return what a sequence that begins shares with others; it is kept longest from now on."""
+        """Return the lexer that a new sequence shares with others; it is kept longest from now on."""
         with self._lock:
             return self._shared(grammar)
 
     def lexer_again(self, grammar: Grammar, num_spent: int) -> SharedLexer:
-        """Return what a sequence begins again with, which has spent so many lexers."""
+        """Return the lexer for a sequence that begins again, and has spent so many."""
         with self._lock:
             if num_spent >= MAX_SPENT and len(self._own) < MAX_OWN:
                 self._own.add(own := SharedLexer(is_again=True))

@@ -231,7 +231,7 @@ class Jobs:
                 self._work.notify()
 
     def _next(self) -> SharedLexer | None:
-        """Return what the next job is for."""
+        """Return the lexer whose job is next."""
         free = [lexer for lexer in self._waiting if not lexer.is_busy]
         if len(free) < 2:
             return free[0] if free else None

@@ -20,7 +20,7 @@ READ_BYTES = 64 * 2**10
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """What the process needs to know first.
+    """The facts that the process needs first.
 
     `num_words` are those of a mask, `num_regions` the masks behind the notes in the shared memory.
     """
@@ -68,7 +68,7 @@ class Draft(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Turn(msgspec.Struct, array_like=True, frozen=True):
-    """What the process is to do, in this order: forget the sequences `ends`, then the others."""
+    """The orders for the process, in this order: forget the sequences `ends`, then the others."""
 
     ends: tuple[int, ...] = ()
     starts: tuple[Start, ...] = ()
@@ -112,7 +112,7 @@ class Ready(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Reply(msgspec.Struct, array_like=True, frozen=True):
-    """What the process has done."""
+    """The results of the process since its last reply."""
 
     took: tuple[Took, ...] = ()
     ready: tuple[Ready, ...] = ()

@@ -326,7 +326,7 @@ class MaskWorker:
         return failure
 
     def _other_lexer(self, row: Row) -> SharedLexer:
-        """Return what a sequence begins again with: its lexer where only its drafts were in error."""
+        """Return the lexer that a sequence begins again with: its own where only its drafts were in error."""
         if not row.lexer.is_spent:
             return row.lexer
         return self._grammars.lexer_again(row.grammar, row.num_spent)

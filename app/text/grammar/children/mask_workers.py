@@ -14,6 +14,7 @@ from app.contract.errors import CannotStart
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_memory import NOTES_BYTES, NUM_NOTES, MaskMemory, new_memory_file
 from app.text.grammar.children.mask_messages import READ_BYTES, Messages, Reply, Setup, Turn, encode
+from app.text.grammar.children.shortage import Shortage
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +46,7 @@ class WorkerLink:
                         self._unread += self.steps.recv(READ_BYTES)
 
     def read(self, timeout: float) -> list[Reply] | None:
-        """Return what the process says within a time; None if it has ended. Engine thread only."""
+        """Read the replies that the process sends within a time; None if it has ended. Engine thread only."""
         data, self._unread = self._unread, b""
         with self._lock, suppress(OSError, ValueError):
             if not data and not self._events(select.POLLIN, timeout):
@@ -94,7 +95,7 @@ class MaskWorkers:
         with self._lock:
             if self._link is None and not self.is_closed:
                 children = self._children()
-                with suppress(CannotStart, OSError):  # that which forks has ended, or there are no descriptors left
+                with suppress(CannotStart, Shortage, OSError):  # that which forks has ended, or there is no room
                     self._link = None if children is None else self._start(children)
                 if self._link is None and children is not None:
                     children.start_soon()

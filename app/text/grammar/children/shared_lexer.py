@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SharedLexer:
-    """What sequences with one grammar share, as the library's copies do: only one thread may use it at a time.
+    """The lexer of all sequences with one grammar, as the library's copies share it: one thread may use it at a time.
 
     Any other one would wait inside of the library, and keep the interpreter's lock meanwhile. The first sequence that
     begins has it compiled, once, for all that wait. A spent one is replaced: its sequences begin again with another one

@@ -29,7 +29,7 @@ _OUT_OF_MEMORY = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)  # the libra
 
 
 class TrialLimits(NamedTuple):
-    """What a trial may take: processor time, memory beyond what it begins with (on Linux), and time on the clock.
+    """The limits of a trial: processor time, memory beyond what it begins with (on Linux), and time on the clock.
 
     The clock ends it on a machine that gives it hardly any processor time. A short trial may take `short_s` of it, and
     says nothing about a grammar that takes longer.
@@ -45,7 +45,7 @@ class TrialLimits(NamedTuple):
         return is_short and status == -signal.SIGPROF and self.short_s < self.cpu_s
 
     def reached(self, status: int, *, is_late: bool, num_bytes: int = 0) -> str | None:
-        """Return what a grammar has taken too much of, as a sentence, by the end of its trial; None if of nothing."""
+        """Return a sentence about the limit that a grammar has reached, by its trial's end; None if it has none."""
         if status == -signal.SIGPROF:
             return f"It takes more than {self.cpu_s:g} s of processor time to compile."
         if status in (NO_MEMORY, *_OUT_OF_MEMORY):
@@ -56,7 +56,7 @@ class TrialLimits(NamedTuple):
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a trial found: the grammar is accepted, unless there is a `rejection`, with `param` as in InvalidValue.
+    """The verdict of a trial: the grammar is accepted, unless there is a `rejection`, with `param` as in InvalidValue.
 
     `lark` is the source of a grammar with GBNF, all in Lark.
     """
@@ -71,7 +71,7 @@ class Ended(msgspec.Struct, frozen=True):
 
     `status` is its exit code, or that of the signal that has ended it, negative. `num_bytes` is the most memory that it
     has taken, beyond what the trial of any grammar takes. `limit` says which limit was reached, if one was. With
-    `needs_longer` it was a short trial, which was not enough.
+    `needs_longer` it was a short trial, which was not enough. `not_forked` says why there was no process at all.
     """
 
     status: int
@@ -79,6 +79,7 @@ class Ended(msgspec.Struct, frozen=True):
     num_bytes: int = 0
     limit: str | None = None
     needs_longer: bool = False
+    not_forked: str | None = None
 
 
 def encode_grammar(grammar: Grammar) -> bytes:

@@ -49,7 +49,7 @@ class Row:
 
     @property
     def grammar(self) -> Grammar:
-        """What its tokens must satisfy."""
+        """The grammar that its tokens must satisfy."""
         grammar = self.start.constraint.grammar
         assert grammar is not None
         return grammar

@@ -11,6 +11,7 @@ from tests.contract.blocks_needed import num_blocks_needed
 from tests.engine.schedule.fake_groups import add_prompt
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import reference
+from tests.engine.schedule.open_requests import num_open
 
 BEAMS = {"use_beam_search": True, "beam_width": 3}
 
@@ -224,7 +225,7 @@ def test_a_pruned_beam_frees_its_row_and_blocks():
     driver = Driver(enable_prefix_caching=False)
     leader = driver.add(num_prompt=6, max_tokens=12, **BEAMS)
     seen = {leader.id: leader}
-    while driver.scheduler.has_work:
+    while num_open(driver.scheduler):
         driver.step()
         seen.update((beam.id, beam) for beam in leader.group.open)
         held = {block_id for beam in leader.group.open for block_id in beam.block_table}

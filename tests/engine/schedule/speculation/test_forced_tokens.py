@@ -17,6 +17,7 @@ from app.engine.schedule.step_cost import StepCost
 from tests.engine.schedule.fake_groups import add_prompt, new_tokens
 from tests.engine.schedule.fake_model import Costs, Driver, FakeModel
 from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID
+from tests.engine.schedule.open_requests import num_open
 
 
 class Grammars:
@@ -114,7 +115,7 @@ def test_no_draft_goes_beyond_the_last_token():
     for max_tokens in range(2, 12):
         driver = make_driver(Grammars([1] * 5))
         sequence = driver.add(max_tokens=max_tokens, top_k=1)
-        while driver.scheduler.has_work:
+        while num_open(driver.scheduler):
             plan = driver.launch()
             assert all(chunk.start + len(chunk.token_ids) <= sequence.max_slots for chunk in plan.chunks)
             driver.finish_step()
@@ -125,7 +126,7 @@ def test_forced_tokens_use_only_rows_that_no_sequence_has():
     for _ in range(3):
         driver.add(max_tokens=30, top_k=1)
     most = 0
-    while driver.scheduler.has_work:
+    while num_open(driver.scheduler):
         most = max(most, len(driver.step().logit_rows))
     assert most == 4
     full = make_driver(Grammars([1] * 9), max_num_seqs=2)
@@ -140,7 +141,7 @@ def test_they_stay_within_the_time_of_a_step():
     driver.model = FakeModel(driver.scheduler.limits.block_size, Costs(per_token=0.01))
     driver.add(max_tokens=200, top_k=1)
     longest = []
-    while driver.scheduler.has_work:
+    while num_open(driver.scheduler):
         plan = driver.step()
         if driver.scheduler.budget.cost.num_steps > 12:
             longest.append(plan.num_tokens)

@@ -14,6 +14,7 @@ from app.engine.schedule.step_plan import Sample, StepPlan, StepResult
 from tests.engine.schedule.fake_groups import add_prompt, launch_draft, make_drafting_driver
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID
+from tests.engine.schedule.open_requests import num_open
 
 
 def lengths(plan: StepPlan | None) -> list[int]:
@@ -73,7 +74,7 @@ def test_a_draft_never_goes_beyond_the_last_token():
     for max_tokens in range(4, 24):
         driver = make_drafting_driver(longest=8)
         sequence = driver.add(num_prompt=3, max_tokens=max_tokens, top_k=1)
-        while driver.scheduler.has_work:
+        while num_open(driver.scheduler):
             plan = driver.launch()
             assert all(chunk.start + len(chunk.token_ids) <= sequence.max_slots for chunk in plan.chunks)
             driver.finish_step()
@@ -114,7 +115,7 @@ def test_draft_tokens_are_not_written_to_shared_blocks(block_size, run_ahead, mo
     for num_prompt in range(8, 17):
         driver = make_drafting_driver(longest=8, block_size=block_size, run_ahead=run_ahead, num_blocks=400)
         add_prompt(driver, "a", [1] * num_prompt, 30, top_k=2, n=3)
-        while driver.scheduler.has_work:
+        while num_open(driver.scheduler):
             driver.launch()
             driver.finish_step()
             driver.scheduler.check_integrity()
@@ -250,7 +251,7 @@ def test_a_sequence_with_a_draft_in_flight_waits_and_others_run_ahead(run_ahead)
 def test_a_draft_that_gains_less_than_running_ahead_is_not_tried():
     driver = make_drafting_driver(longest=1, run_ahead=1)
     driver.add(max_tokens=20, top_k=1)
-    while driver.scheduler.has_work:
+    while num_open(driver.scheduler):
         while driver.in_flight:
             driver.finish_step()
         plan = driver.launch()

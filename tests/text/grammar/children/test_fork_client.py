@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import threading
 
 import pytest
@@ -11,11 +13,12 @@ import pytest
 from app.contract.errors import CannotStart, UnsupportedParameter
 from app.text.grammar.children import fork_client
 from app.text.grammar.children.fork_client import ForkClient
+from app.text.grammar.children.shortage import Shortage
 from app.text.grammar.children.trial import Verdict, encode_grammar
 from app.text.tokens.tokenizer import Tokenizer
 from tests.text import toys
 from tests.text.grammar.children.trials import ENDLESS, PLENTY, SCHEMA, forked_by, forking, has_ended, tried, wait_for
-from tests.text.grammar.processes import many_descriptors
+from tests.text.grammar.processes import many_descriptors, no_descriptors, num_descriptors
 
 
 def test_nothing_runs_before_the_start():
@@ -47,6 +50,52 @@ def test_a_process_that_was_killed_is_started_again():
 def test_trials_of_a_server_with_more_than_a_thousand_clients():
     with many_descriptors(), forking() as client:
         assert tried(client, SCHEMA)[0] == Verdict() == tried(client, SCHEMA, is_short=True)[0]
+
+
+def test_without_free_descriptors_there_is_a_shortage_and_afterwards_none():
+    with forking() as client, forking(is_started=False) as other:
+        before = num_descriptors()
+        with no_descriptors():
+            for order in (client.fork, client.fork_short, lambda: client.fork_masks(0), other.start):
+                with pytest.raises(Shortage, match="Too many open files"):
+                    order()
+        assert num_descriptors() == before
+        other.start()
+        assert tried(client, SCHEMA)[0] == Verdict() == tried(other, SCHEMA)[0]
+
+
+SHORT_OF = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN]
+
+
+@pytest.mark.parametrize("number", SHORT_OF, ids=errno.errorcode.get)
+@pytest.mark.parametrize("call", ["socketpair", "send_fds"])
+def test_a_call_of_the_system_that_lacks_something_is_a_shortage(
+    call: str, number: int, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with forking() as client:
+        before = num_descriptors()
+        monkeypatch.setattr(socket, call, fail)
+        with pytest.raises(Shortage) as caught:
+            client.fork()
+        monkeypatch.undo()
+        assert caught.value.http_status == 503 and caught.value.retry_after_s == 1
+        assert caught.value.reason == os.strerror(number) and num_descriptors() == before
+
+
+@pytest.mark.parametrize("number", SHORT_OF, ids=errno.errorcode.get)
+def test_a_process_that_the_system_lacks_something_for_is_a_shortage(number: int, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with forking(is_started=False) as client:
+        before = num_descriptors()
+        monkeypatch.setattr(fork_client.subprocess, "Popen", fail)
+        with pytest.raises(Shortage):
+            client.start()
+        assert client.pid is None and num_descriptors() == before
 
 
 def test_close_ends_the_process_and_what_it_has_forked():

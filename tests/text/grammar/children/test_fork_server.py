@@ -15,6 +15,7 @@ import pytest
 
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.entry.frontend import placeholder_tokenizer
+from app.text.grammar.children import fork_client
 from app.text.grammar.children.fork_server import greeting
 from app.text.grammar.children.trial import TrialLimits, Verdict, encode_grammar
 from app.text.grammar.compile import compile_grammar
@@ -27,6 +28,7 @@ from tests.text.grammar.children.trials import (
     ENDLESS,
     HANG_S,
     LARGE,
+    NO_FORK,
     PLENTY,
     SCHEMA,
     forked_by,
@@ -98,6 +100,15 @@ def test_a_trial_that_somebody_else_has_ended_has_no_verdict_and_no_limit():
         os.kill(forked_by(client)[0], signal.SIGKILL)
         verdict, ended = received(connection)
         assert verdict is None and ended.status == -signal.SIGKILL and ended.limit is None
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+def test_a_fork_that_fails_is_told_with_its_reason(is_short: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fork_client, "_CHILD", NO_FORK)
+    with forking() as client:
+        for _ in range(2):
+            verdict, ended = tried(client, SCHEMA, is_short=is_short)
+            assert verdict is None and ended.not_forked == "Resource temporarily unavailable"
 
 
 def test_trials_end_with_the_server_that_asked_for_them():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
@@ -13,6 +12,7 @@ from app.contract.grammar import Constraint, Grammar, GrammarKind
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_messages import Setup, Start, Turn
 from app.text.grammar.children.mask_workers import MaskWorkers
+from app.text.grammar.children.shortage import Shortage
 from app.text.grammar.vocabulary import mask_words
 from tests.text import toys
 from tests.text.grammar.children.scripted_process import ScriptedChildren
@@ -82,8 +82,10 @@ def test_a_process_of_a_server_with_more_than_a_thousand_clients():
     children.close()
 
 
-@pytest.mark.parametrize("error", [None, OSError(errno.EMFILE, "Too many open files"), BrokenPipeError()])
-def test_where_none_can_be_started_what_forks_is_started_again(error: OSError | None, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("error", [None, Shortage("Too many open files"), BrokenPipeError()])
+def test_where_none_can_be_started_what_forks_is_started_again(
+    error: Exception | None, monkeypatch: pytest.MonkeyPatch
+):
     children = ScriptedChildren()
     workers = workers_of(children)
     if error is None:

@@ -21,6 +21,15 @@ SCHEMA = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}')
 ENDLESS = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"integer","multipleOf":49999991}')
 LARGE = Grammar(GrammarKind.LARK, "start: A\nA: " + " & ".join(f"/(?s:.*)k{part}(?s:.*)/" for part in range(40)))
 
+NO_FORK = """
+import os
+def fork():
+    raise BlockingIOError(11, "Resource temporarily unavailable")
+os.fork = fork
+from app.text.grammar.children.fork_server import main; main()
+"""
+"""What the process runs instead, where the system forks nothing."""
+
 
 @contextmanager
 def forking(limits: TrialLimits | None = None, *, is_started: bool = True) -> Iterator[ForkClient]:

@@ -1,0 +1,79 @@
+// An answer: waiting -> streaming -> done | stopped | failed | disconnected | interrupted; the last five are final.
+// While the server is shutting down, a waiting answer has no stream: its request is sent on the next connection.
+// `version` grows with each change. Besides the stored fields, an answer that this page writes has a watch, a stream
+// and a request.
+
+import { Stopwatch } from "./figures.js";
+import { newId, toMessage } from "./records.js";
+
+export const isOpen = (message) => message?.state === "waiting" || message?.state === "streaming";
+export const hasFailed = (message) => ["failed", "disconnected", "interrupted"].includes(message?.state);
+export const isBlank = ({ text, reasoning, tools }) => !text && !reasoning && !tools?.length;
+
+/** An empty message of a conversation. */
+export function newMessage(conversation, role, parent, text, now) {
+  return { id: newId(), conversation, role, parent, text, createdAt: now, version: 0 };
+}
+
+/**
+ * An answer that this page will write.
+ * @param {any} begun an answer whose text it continues, or null
+ */
+export function newAnswer(conversation, parent, request, begun, now) {
+  const message = newMessage(conversation, "assistant", parent, begun?.text ?? "", now);
+  const { reasoning, reasoningMs, tools, figures, usage } = begun ?? /** @type {any} */ ({});
+  const kept = begun && { reasoning, reasoningMs, tools, begunUsage: usage };
+  const watch = new Stopwatch(performance.now(), figures?.tokens);
+  return { ...message, ...kept, state: "waiting", request, stream: null, watch };
+}
+
+/** Why an answer has ended: of one that repeated itself this says more than the finish reason. */
+export const endOf = ({ finish_reason, stop_reason }) =>
+  finish_reason === "length" && stop_reason === "repetition" ? stop_reason : finish_reason;
+
+/** Whether an answer has ended before it was complete. */
+export const isCut = ({ state, finish }) =>
+  state === "stopped" || (state === "done" && ["length", "repetition"].includes(finish));
+
+/** Add the text, reasoning and tool calls of one `delta` frame. */
+export function append(answer, { k, x = "", r, tool }, now) {
+  answer.state = "streaming";
+  if (r) {
+    answer.reasoningSince ??= now - (answer.reasoningMs ?? 0);
+    answer.reasoning = (answer.reasoning ?? "") + clean(r);
+    answer.reasoningMs = now - answer.reasoningSince;
+  }
+  for (const piece of tool ?? []) addToolPiece(answer, piece);
+  answer.text += clean(x);
+  answer.watch.add(k, now);
+  answer.version += 1;
+}
+
+/** End an answer, with the server's `timings` and `usage` if it has sent them. */
+export function end(answer, state, { timings, usage } = /** @type {any} */ ({}), now) {
+  answer.state = state;
+  // They hold the text a second time, piece by piece, and the whole conversation.
+  answer.stream = answer.request = null;
+  answer.watch.stop(now, timings?.decode_tok_s);
+  answer.figures = answer.watch.read(now);
+  if (usage) answer.usage = { prompt_tokens: usage.prompt_tokens, completion_tokens: usage.completion_tokens };
+  answer.version += 1;
+}
+
+/** Take over the fields of a message that another tab has stored; what it has removed is removed. */
+export function refresh(message, stored) {
+  const known = Object.keys(toMessage(message)).map((name) => [name, undefined]);
+  const fields = { ...Object.fromEntries(known), ...stored };
+  const isSame = ([name, value]) => message[name] === value || JSON.stringify(message[name]) === JSON.stringify(value);
+  if (!Object.entries(fields).every(isSame)) Object.assign(message, fields, { version: message.version + 1 });
+}
+
+/** `{k, id, name}` begins call number k; `{k, a}` is a piece of its arguments. */
+function addToolPiece(answer, { k, id, name, a }) {
+  const tools = [...(answer.tools ?? [])];
+  tools[k] ??= { id: String(id ?? k), name: String(name ?? ""), arguments: "" };
+  if (a) tools[k] = { ...tools[k], arguments: tools[k].arguments + a };
+  answer.tools = tools.filter(Boolean);
+}
+
+const clean = (text) => text.replaceAll("\r", "");

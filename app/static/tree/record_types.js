@@ -1,0 +1,48 @@
+// The types of records, for the check of types alone: no browser loads this.
+
+/**
+ * @typedef {object} ConversationRecord
+ * @property {string} id
+ * @property {string} title
+ * @property {"user" | "model" | "question"} titleFrom who has written the title; else it is the beginning of the first question
+ * @property {boolean} isPinned
+ * @property {number} createdAt milliseconds since 1970
+ * @property {number} updatedAt
+ * @property {string | null} head the last message of the branch that is shown
+ * @property {Record<string, any>} settings what differs from the server's defaults
+ * @property {string} draft the text in the input field
+ * @property {TextFile[]} [files] beside that text
+ * @property {{id?: string, text: string, files: TextFile[]} | null} [queued] a question that waits for the end of the open answer
+ *
+ * @typedef {object} MessageRecord
+ * @property {string} id
+ * @property {string} conversation
+ * @property {string | null} parent
+ * @property {"user" | "assistant"} role
+ * @property {string} text
+ * @property {number} createdAt
+ * @property {string} [state] of an answer: waiting, streaming, done, stopped, failed, disconnected or interrupted
+ * @property {string} [finish] the server's finish reason, or "repetition"
+ * @property {string} [error]
+ * @property {string} [code] the server's error code
+ * @property {string} [reasoning]
+ * @property {number} [reasoningMs]
+ * @property {ToolCall[]} [tools]
+ * @property {TextFile[]} [files] of a question
+ * @property {{id: string, name: string, text: string}[]} [results] of the calls of the answer before, instead of a text
+ * @property {{tokens: number, firstTokenMs: number | null, waitedMs: number, rate: number | null}} [figures]
+ * @property {{prompt_tokens: number, completion_tokens: number}} [usage]
+ * @property {string} [model]
+ * @property {boolean} [isEdited] whether the user has written this answer
+ * @property {number} [keeps] of a cut: how many messages up to this one are still sent, see tree/cut.js
+ * @property {boolean} [isUndone] whether the cut is undone
+ * @property {boolean} [isReturned] whether the question of this failed answer is back in the draft
+ *
+ * @typedef {{conversations: ConversationRecord[], messages: MessageRecord[]}} Records
+ * @typedef {{name: string, text: string}} TextFile
+ * @typedef {Pick<ConversationRecord, "draft" | "files" | "queued">} DraftFields
+ * @typedef {{id: string, name: string, arguments: string}} ToolCall
+ * @typedef {{id: string, name: string, settings: Record<string, any>}} PresetRecord
+ */
+
+export {};

@@ -1,0 +1,109 @@
+// One answer: reasoning, tool calls, Markdown, its figures, and what can be done with it.
+
+import { CopyButton } from "../parts/copy_button.js";
+import { html } from "../parts/html.js";
+import { lazy } from "../parts/lazy.js";
+import { hasFailed, isCut, isOpen } from "../tree/answer.js";
+import { formatDuration, formatRate } from "../tree/figures.js";
+import { useGrowth } from "./growth.js";
+
+/** Until it is there, an answer is shown with its marks. */
+export const Prose = lazy((again) => import("../reading/prose.js" + again), "Prose");
+const Reasoning = lazy((again) => import("./reasoning.js" + again), "Reasoning", "parts/parts.css");
+const ToolCalls = lazy((again) => import("./tool_calls.js" + again), "ToolCalls", "parts/parts.css");
+const ResultsForm = lazy((again) => import("./results_form.js" + again), "ResultsForm", "parts/parts.css");
+const Standing = lazy((again) => import("./standing.js" + again), "Standing", "parts/parts.css");
+const Failure = lazy((again) => import("./failure.js" + again), "Failure", "parts/parts.css");
+const Branches = lazy((again) => import("./branches.js" + again), "Branches", "parts/parts.css");
+const Editor = lazy((again) => import("./editor.js" + again), "Editor", "parts/parts.css");
+
+const ENDINGS = {
+  length: "Length limit reached.",
+  repetition: "Ended, because it repeated itself.",
+  cancelled: "Stopped.",
+  tool_calls: "The answer calls tools; this page runs none.",
+};
+
+/** What Delete deletes, see messages.js. */
+const DELETING = { version: "Delete this answer", summary: "Delete the summary", turn: "Delete question and answer" };
+
+/** `props` are those of messages.js: the place of the answer in the conversation. */
+export function Answer({ message, conversation, ...props }) {
+  const { isEditing, isLast, isSent, canTakeBack, canAsk, hasResults, obstacle, actions } = props;
+  const isBeingWritten = isOpen(message);
+  useGrowth(conversation, isBeingWritten);
+  const view = html`
+    <article class="answer" data-message=${message.id} data-state=${message.state} data-sent=${isSent}
+      aria-busy=${isBeingWritten}>
+      <h2 class="unseen">Quire answered${!isSent && ", not sent any more"}</h2>
+      ${message.reasoning && html`
+        <${Reasoning} text=${message.reasoning} ms=${message.reasoningMs} isOpen=${isBeingWritten && !message.text} />`}
+      <${Prose} fallback=${html`<div class="prose plain" dir="auto">${message.text}</div>`} text=${message.text}
+        version=${message.version} isOpen=${isBeingWritten} />
+      ${message.tools?.length && html`<${ToolCalls} tools=${message.tools} />`}
+      ${message.tools?.length && isLast && message.state === "done" && html`
+        <${ResultsForm} message=${message} calls=${message.tools} canAsk=${canAsk}
+          onSend=${(results) => actions.giveResults(message, results)} />`}
+      ${message.error && html`
+        <${Failure} fallback=${html`<p class="failure" role="alert">${message.error}</p>`} message=${message}
+          canRetry=${isLast && canAsk} canContinue=${!obstacle} canTakeBack=${canTakeBack} actions=${actions} />`}
+      <footer class="figures" aria-live="off">
+        <${Figures} figures=${message.figures ?? message.watch?.read(performance.now())} isOpen=${isBeingWritten} />
+        ${isBeingWritten && html`<${Standing} stream=${message.stream} isElsewhere=${!message.watch} />`}
+        ${!isBeingWritten && html`<${Ending} message=${message} obstacle=${obstacle} hasResults=${hasResults} />`}
+        ${!isBeingWritten && html`<${Actions} message=${message} ...${props} />`}
+      </footer>
+    </article>
+  `;
+  if (!isEditing) return view;
+  const cancel = () => actions.cancelEdit(message);
+  return html`
+    <${Editor} message=${message} kind="answer" fallback=${view} label="Edit the answer" save="Save" isShort=${false}
+      onSave=${(text) => actions.saveAnswer(message, text)} onCancel=${cancel} onMissing=${cancel} />
+  `;
+}
+
+function Ending({ message, obstacle, hasResults }) {
+  const { state, finish, isEdited } = message;
+  // The user has run them.
+  if (hasResults && finish === "tool_calls") return null;
+  const text = isEdited ? "Written by you." : state === "stopped" ? ENDINGS.cancelled : ENDINGS[finish];
+  return text && html`<span class="ending">${text} ${isCut(message) && obstacle}</span>`;
+}
+
+function Actions({ message, branch, deletes, obstacle, canAsk, actions }) {
+  const { text } = message;
+  const deleting = DELETING[deletes];
+  return html`
+    <span class="actions">
+      ${branch.count > 1 && html`<${Branches} branch=${branch} onStep=${(step) => actions.switchBranch(message, step)} />`}
+      ${isCut(message) && text && !obstacle && html`
+        <button type="button" class="copy" aria-label="Continue answer" disabled=${!canAsk}
+          onClick=${() => actions.continueAnswer(message)}>Continue</button>`}
+      ${!hasFailed(message) && html`
+        <button type="button" class="copy" aria-label="Answer again" disabled=${!canAsk}
+          onClick=${() => actions.regenerate(message)}>Again</button>`}
+      ${text && html`
+        <button type="button" class="copy" aria-label="Edit answer" data-edit=${message.id}
+          onClick=${() => actions.edit(message)}>Edit</button>
+        <${CopyButton} read=${() => text} label="Copy answer" />`}
+      <button type="button" class="copy" aria-label=${deleting} title=${deleting}
+        onClick=${() => actions.delete(message)}>Delete</button>
+    </span>
+  `;
+}
+
+function Figures({ figures, isOpen: isBeingWritten }) {
+  if (!figures) return null;
+  const { tokens, firstTokenMs, waitedMs, rate } = figures;
+  if (firstTokenMs === null) {
+    return isBeingWritten && html`<span class="waiting">Waiting ${formatDuration(waitedMs)}</span>`;
+  }
+  return html`
+    <span class="rate" title="Speed after the first token"><b>${rate ? formatRate(rate) : "–"}</b> tokens/s</span>
+    <span class="first-token" title="From sending the question to seeing the first token">
+      first token <b>${formatDuration(firstTokenMs)}</b>
+    </span>
+    <span class="tokens"><b>${tokens}</b> ${tokens === 1 ? "token" : "tokens"}</span>
+  `;
+}

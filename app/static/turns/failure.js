@@ -1,0 +1,18 @@
+// Why an answer has failed, and what can be done about it.
+
+import { html } from "../parts/html.js";
+import { hasFailed, isBlank } from "../tree/answer.js";
+
+export function Failure({ message, canRetry, canContinue, canTakeBack, actions }) {
+  const isOnlyAsked = hasFailed(message) && isBlank(message) && !message.isReturned;
+  return html`
+    <p class="failure" role="alert">
+      <span dir="auto">${message.error} ${message.isReturned && "Your message is back in the field below."}</span>
+      ${canTakeBack && isOnlyAsked && html`<button type="button" class="quiet" onClick=${() => actions.takeBack(message)}>Edit</button>`}
+      ${canRetry && canContinue && message.text && html`
+        <button type="button" class="quiet" onClick=${() => actions.continueAnswer(message)}>Continue</button>`}
+      ${canRetry && html`
+        <button type="button" class="quiet" onClick=${() => actions.regenerate(message)}>Try again</button>`}
+    </p>
+  `;
+}
