@@ -33,7 +33,7 @@ class StreamCounts(Counts):
 
 
 class CountedStream(Protocol):
-    """What is read by one client."""
+    """A stream that one client reads."""
 
     @property
     def num_merged(self) -> int:

@@ -22,5 +22,5 @@ async def chat_completions(request: Request) -> ASGIApp:
 
 
 def chat_wire(chat: ApiRequest, framing: Framing) -> OpenAiWire:
-    """Return what writes the answer to a chat request."""
+    """Return the wire of the answer to a chat request."""
     return OpenAiWire(chat, ChatFormat(chat), framing)

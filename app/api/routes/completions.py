@@ -35,7 +35,7 @@ async def completions(request: Request) -> ASGIApp:
 
 
 def completion_wire(completion: ApiRequest, framing: Framing) -> OpenAiWire:
-    """Return what writes the answer to a completion request."""
+    """Return the wire of the answer to a completion request."""
     return OpenAiWire(completion, CompletionFormat(completion), framing)
 
 

@@ -35,7 +35,7 @@ class NumberedWire:
             yield self._numbered(b"".join(self._wire.first(scored)))
 
     def delta(self, delta: TokenDelta) -> bytes:
-        """Return what new tokens are in a stream; nothing if the reader was told them before."""
+        """Return the events of new tokens; none if the reader was told them before."""
         events, choice = self._wire.delta(delta), delta.choice
         self._told[choice] = delta.first - 1 + (len(delta.token_ids) or 1)
         if self._told[choice] <= self._after[choice]:
@@ -44,7 +44,7 @@ class NumberedWire:
         return self._numbered(events)
 
     def finish(self, finished: Finished) -> bytes:
-        """Return what the end of a choice is in a stream; only what was held back can have been told before."""
+        """Return the events of the end of a choice; only text that was held back can have been told before."""
         *rest, end = self._framing.split(self._wire.finish(finished))
         choice = finished.choice
         if rest and self._after[choice] <= self._told[choice]:
@@ -53,12 +53,12 @@ class NumberedWire:
         return self._numbered(end)
 
     def last(self, usage: Usage, span: Timings) -> bytes:
-        """Return what ends a stream whose choices have all ended."""
+        """Return the end of a stream whose choices have all ended."""
         events = self._wire.last(usage, span).removesuffix(self._framing.end)
         return self._numbered(events) + self._framing.numbered_end
 
     def error(self, error: ErrorInfo) -> bytes:
-        """Return what ends a stream that has failed."""
+        """Return the end of a stream that has failed."""
         return self._numbered(self._wire.error(error))
 
     def _numbered(self, events: bytes) -> bytes:

@@ -20,13 +20,13 @@ from app.streaming.kept.live_stream import LiveStream
 from app.streaming.kept.stream_reader import StreamReader
 
 MakeWire = Callable[[ApiRequest, Framing], Wire]
-"""Returns what writes the answer to a request."""
+"""Returns the wire of the answer to a request."""
 _BYTES_OF_JSON = 8  # about what a byte of JSON takes when it is read
 _MAX_DIGITS = 9  # of a position
 
 
 class Resumable(NamedTuple):
-    """What the bytes of a live stream are made of: its `answer`."""
+    """The `answer` of a live stream: the request, and the function that returns the writer of its bytes."""
 
     request: ApiRequest
     make_wire: MakeWire

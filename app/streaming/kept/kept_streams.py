@@ -34,7 +34,7 @@ CallLater = Callable[[float, Callable[[], None]], Timer]
 
 @dataclass(slots=True)
 class KeptCounts(Counts):
-    """What is kept, and how often readers came back."""
+    """The number of kept answers, and how often readers came back."""
 
     kept: Mapping[str, float] = gauge(
         "quire_streams_kept",
@@ -52,7 +52,7 @@ class KeptCounts(Counts):
 
 @dataclass(slots=True)
 class _Account:
-    """What is kept of one account."""
+    """The number and the memory of the streams of one account."""
 
     count: int = 0
     num_bytes: int = 0
@@ -82,7 +82,7 @@ class KeptStreams:
 
     @property
     def counts(self) -> KeptCounts:
-        """What the metrics show."""
+        """The counts that the metrics show."""
         states = Counter(stream.state for stream in self._streams.values())
         return KeptCounts({str(state): states[state] for state in State}, self.resumed)
 

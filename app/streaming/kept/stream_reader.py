@@ -190,7 +190,7 @@ class StreamReader(EventReader):
                 self._stream.judge()
 
     def _read(self) -> list[EngineEvent]:
-        """Return what is told of each choice, up to a piece; the next call goes on behind it."""
+        """Return the next events of each choice, up to a piece; the next call goes on behind it."""
         if self._dropped is not None:
             self.error = self._dropped
             return []

@@ -65,7 +65,7 @@ class Transcript:
         return delta_bytes(delta)
 
     def cut(self, after: int, upto: int) -> TokenDelta:
-        """Return what is told between two positions, `after` < `upto` <= `last`. A tail is never part of more."""
+        """Return the delta between two positions, `after` < `upto` <= `last`. A tail is never part of more."""
         assert 0 <= after < upto <= self.last, (after, upto)
         upto = min(upto, max(len(self._token_ids), after + 1))
         text = self._text[self._text_end(after) : self._text_end(upto)].decode()
