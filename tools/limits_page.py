@@ -14,6 +14,7 @@ from app.server.guard import ConnectionLimits
 from app.server.run import PING_S
 from app.server.sockets import unacknowledged_timeout_s
 from app.streaming import chat_protocol
+from app.streaming.kept import kept_streams, live_stream
 from app.text.calls import tools
 from app.text.grammar import gbnf, number_digits, schema_keywords
 from app.text.grammar import grammar_sources as sources
@@ -37,6 +38,7 @@ def limits_page() -> str:
         "Connections": _connections(),
         "Bodies": _bodies(),
         "Fields": _fields(),
+        "Resumable answers": _resumable(),
         "quire.v1": _quire_v1(),
         "Models": _models(),
     }
@@ -135,6 +137,14 @@ def _grammars() -> dict[str, str]:
         f"new grammars of an account that take {grammar_trials.EXPENSIVE_S:g} s or more to compile": (
             f"{grammar_trials.EXPENSIVE_A_MINUTE} a minute, then 429 for further new ones"
         ),
+    }
+
+
+def _resumable() -> dict[str, str]:
+    return {
+        "readers of one answer": f"{live_stream.MAX_READERS}",
+        "answers of one account": f"{kept_streams.MAX_PER_ACCOUNT}; above it the oldest ended one goes",
+        "time without a reader": f"{kept_streams.TTL_S:g} s",
     }
 
 

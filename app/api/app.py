@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp
 
 from app.api.body.grammar_trials import GrammarTrials
 from app.api.body.schemas import learn_body_types
@@ -20,7 +22,7 @@ from app.api.http.error_shape import ErrorShapes
 from app.api.http.middleware import METRICS_PATH, RequestChecks, Trace, allowed_hosts, check_host, check_key
 from app.api.routes.health import MetricsPage
 from app.api.routes.openapi import OpenApiPage
-from app.api.routes.operations import OPERATIONS, Operation, body_kinds
+from app.api.routes.operations import OPERATIONS, Handler, Operation, body_kinds
 from app.api.routes.page import Page
 from app.api.routes.preview import Preview
 from app.api.routes.websocket import websocket_endpoint
@@ -50,6 +52,7 @@ def create_app(
     learn_body_types(body_kinds())
     context = ApiContext(engine, config, text, timers or StreamTimers(), grammars or GrammarCache(), GrammarTrials)
     metrics.include(lambda: context.streams.counts)
+    metrics.include(lambda: context.kept.counts)
     metrics.include_grammars(context.grammars)
     checks = [partial(check_host, *allowed_hosts(config.server)), partial(check_key, context.keys)]
     page = Page()
@@ -63,7 +66,7 @@ def create_app(
         Route("/", page.file),
         Route("/static/{name:path}", page.file),
         Route("/preview", Preview().show),
-        *(Route(one.path, one.handler, methods=[one.method]) for one in operations),
+        *_routes(operations),
         WebSocketRoute("/ws", websocket_endpoint),
     ]
     log = RequestLog(route.path for route in routes)
@@ -79,6 +82,20 @@ def create_app(
     app.router.redirect_slashes = False  # Starlette's redirect contains the scheme, which a proxy may have changed
     app.state.context, app.state.metrics, app.state.request_log, app.state.error_shapes = context, metrics, log, shapes
     return app
+
+
+def _routes(operations: Sequence[Operation]) -> Iterator[Route]:
+    """Yield a route for each path, so that a wrong method is told all that are allowed."""
+    handlers: dict[str, dict[str, Handler]] = {}
+    for one in operations:
+        handlers.setdefault(one.path, {})[one.method] = one.handler
+    for path, by_method in handlers.items():
+        one_handler, *others = by_method.values()
+        yield Route(path, partial(_handle, by_method) if others else one_handler, methods=[*by_method])
+
+
+async def _handle(by_method: Mapping[str, Handler], request: Request) -> ASGIApp:
+    return await by_method["GET" if request.method == "HEAD" else request.method](request)
 
 
 @asynccontextmanager

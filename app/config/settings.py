@@ -271,6 +271,13 @@ class ServerConfig:
         kind="bytes",
         minimum=MIB,
     )
+    resume_memory: int = setting(
+        64 * MIB,
+        "Maximum amount of memory for resumable answers, running and ended (for example `64MiB`). Above it the oldest "
+        "ended one goes; if there is none, a new answer cannot be resumed.",
+        kind="bytes",
+        minimum=0,
+    )
     drain_timeout: float = setting(
         30.0, "Time in seconds for open requests to finish after SIGTERM or SIGINT.", minimum=0
     )

@@ -172,6 +172,19 @@ class ModelNotFound(NotFound):
     code = "model_not_found"
 
 
+class StreamNotFound(NotFound):
+    """There is no such stream: it never was, is of another key, or is not kept any longer."""
+
+    code = "stream_not_found"
+
+
+class StreamCancelled(RequestError):
+    """The stream was cancelled, by its client or because nobody came back to read it."""
+
+    code = "stream_cancelled"
+    http_status = 409
+
+
 class MethodNotAllowed(RequestError):
     """The path does not support this method."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 from app.contract.counts import Counts, counter, gauge
 from app.contract.errors import Overloaded
 from app.streaming.flow.flow_window import AccountBytes
-from app.streaming.flow.mailbox import Mailbox
 from app.streaming.flow.slow_reader import DISCONNECT, SlowReader
 
 
@@ -32,6 +32,14 @@ class StreamCounts(Counts):
     )
 
 
+class CountedStream(Protocol):
+    """A stream that one client reads."""
+
+    @property
+    def num_merged(self) -> int:
+        """The number of deltas that were merged into an earlier one."""
+
+
 class Streams:
     """The open streams, and counts since the start. Loop only.
 
@@ -47,7 +55,7 @@ class Streams:
         self.slow_readers = dict.fromkeys((*map(str, SlowReader), DISCONNECT), 0)
         self._max_pending_bytes = max_pending_bytes
         self._accounts: WeakValueDictionary[str, AccountBytes] = WeakValueDictionary()
-        self._open: set[Mailbox] = set()
+        self._open: set[CountedStream] = set()
         self._num_merged = 0  # in streams that have ended
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -65,7 +73,7 @@ class Streams:
     @property
     def num_merged(self) -> int:
         """The number of deltas that were merged into an earlier one, because the reader had not taken that yet."""
-        return self._num_merged + sum(mailbox.num_merged for mailbox in self._open)
+        return self._num_merged + sum(stream.num_merged for stream in self._open)
 
     @property
     def pending_bytes(self) -> int:
@@ -93,16 +101,16 @@ class Streams:
                 f"account; this server holds at most {limit} (--max-pending-bytes). Try again later."
             )
 
-    def enter(self, mailbox: Mailbox) -> None:
+    def enter(self, stream: CountedStream) -> None:
         """Count a stream that begins."""
-        self._open.add(mailbox)
+        self._open.add(stream)
         self._is_idle.clear()
 
-    def leave(self, mailbox: Mailbox) -> None:
+    def leave(self, stream: CountedStream) -> None:
         """Count a stream that has ended. Idempotent."""
-        if mailbox in self._open:
-            self._open.remove(mailbox)
-            self._num_merged += mailbox.num_merged
+        if stream in self._open:
+            self._open.remove(stream)
+            self._num_merged += stream.num_merged
             if not self._open:
                 self._is_idle.set()
 

@@ -47,7 +47,9 @@ async def test_the_examples_run(language):
 
 def test_every_route_has_an_example():
     shown = {re.sub("guide$", "{model}", example.path) for example in EXAMPLES}
-    assert shown == {operation.path.replace(":path", "") for operation in OPERATIONS} | {"/metrics", "/openapi.json"}
+    served = {operation.path.replace(":path", "") for operation in OPERATIONS} | {"/metrics", "/openapi.json"}
+    assert served - shown == {"/v1/streams/{id}"}, "its examples need an answer: they are in http.md"
+    assert shown < served
 
 
 def test_the_page_is_linked():

@@ -46,7 +46,7 @@ def fuzzed(operation: schemathesis.schemas.APIOperation, mode: schemathesis.Gene
 
 VALID, INVALID = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
 CASES = [
-    (operation.path.replace(":path", ""), mode)
+    (operation.method, operation.path.replace(":path", ""), mode)
     for operation in OPERATIONS
     for mode in ((VALID, INVALID) if operation.bodies else (VALID,))
 ]
@@ -71,10 +71,10 @@ async def test_streams_are_answered_as_documented(path, body):
             case.validate_response(response, checks=CHECKS)
 
 
-@pytest.mark.parametrize(("path", "mode"), CASES, ids=str)
-async def test_generated_requests_are_answered_as_documented(path, mode):
+@pytest.mark.parametrize(("method", "path", "mode"), CASES, ids=str)
+async def test_generated_requests_are_answered_as_documented(method, path, mode):
     async with serving(await make_app(FakeEngine())) as url:
         schema = await asyncio.to_thread(schemathesis.openapi.from_url, f"{url}/openapi.json")
         operations = [found.ok() for found in schema.get_all_operations()]
-        (operation,) = [one for one in operations if one.path == path]
+        (operation,) = [one for one in operations if (one.method.upper(), one.path) == (method, path)]
         await asyncio.to_thread(fuzzed(operation, mode))

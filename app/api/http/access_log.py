@@ -10,9 +10,12 @@ from starlette.types import Scope
 from app.contract.errors import ErrorInfo
 from app.contract.events import Usage
 from app.observe.request_log import RequestLog
+from app.streaming.kept.stream_reader import StreamReader
 from app.streaming.session import Session
 from app.streaming.session_group import SessionGroup
 
+STREAM_PATH = "/v1/streams/"
+_SHOWN_ID_CHARS = len("chatcmpl-") + 8
 _KEY = "quire.access"
 
 
@@ -69,7 +72,7 @@ def log_stream(
     record.log.write(request_id=record.request_id, stream=stream, **fields, **figures)
 
 
-def figures_of(session: Session | SessionGroup) -> dict[str, Any]:
+def figures_of(session: Session | SessionGroup | StreamReader) -> dict[str, Any]:
     """Return the number of choices, token counts, times, and counts of cache hits and preemptions that are not 0.
 
     Of a session that did not end, the generated tokens that were read count. The times are the engine's, of the choices
@@ -90,7 +93,7 @@ def figures_of(session: Session | SessionGroup) -> dict[str, Any]:
     }
 
 
-def _times_of(session: Session | SessionGroup) -> dict[str, float]:
+def _times_of(session: Session | SessionGroup | StreamReader) -> dict[str, float]:
     if session.usage is None:
         return {}
     span = session.span()
@@ -102,5 +105,8 @@ def _times_of(session: Session | SessionGroup) -> dict[str, float]:
 
 def _fields(scope: Scope, method: str, status: int, reason: str | None, duration_s: float) -> dict[str, Any]:
     client = (scope.get("client") or [None])[0]
-    line = {"client": client, "method": method, "path": scope["path"], "status": status, "reason": reason}
+    path = scope["path"]
+    if path.startswith(STREAM_PATH):  # on a server without keys, a whole id opens the answer
+        path = path[: len(STREAM_PATH) + _SHOWN_ID_CHARS]
+    line = {"client": client, "method": method, "path": path, "status": status, "reason": reason}
     return line | {"duration_ms": round(duration_s * 1000, 3)}

@@ -18,6 +18,7 @@ from app.contract.ports import EngineClient
 from app.streaming.background import Background
 from app.streaming.drain import Drain
 from app.streaming.heap_trimmer import HeapTrimmer
+from app.streaming.kept.kept_streams import KeptStreams
 from app.streaming.streams import Streams
 from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache, Lease
@@ -63,6 +64,7 @@ class ApiContext:
         heap: returns to the system what these have freed.
         timers: heartbeat intervals of streams.
         streams: the open streams.
+        kept: the resumable ones, also those that have ended.
         piece_lock: lets one part of a large JSON response be encoded per iteration of the loop, server-wide.
         drain: the graceful shutdown.
     """
@@ -88,6 +90,7 @@ class ApiContext:
         self.heap = HeapTrimmer(self.long_thread)
         self.timers = timers
         self.streams = Streams(config.server.max_pending_bytes)
+        self.kept = KeptStreams(config.server.resume_memory)
         self.piece_lock = asyncio.Lock()
         self.drain = Drain(engine, self.streams)
 

@@ -7,16 +7,20 @@ from starlette.types import ASGIApp
 
 from app.api.body.parse_chat import parse_chat
 from app.api.body.parse_request import parse_answer_post
-from app.api.http.context import context_of
+from app.api.wire.api_request import ApiRequest
 from app.api.wire.chat_format import ChatFormat
-from app.api.wire.framing import choose_framing
+from app.api.wire.framing import Framing
 from app.api.wire.openai_wire import OpenAiWire
-from app.api.wire.stream_response import make_response
+from app.api.wire.resumable_answer import answer
 
 
 async def chat_completions(request: Request) -> ASGIApp:
     """Answer a chat request."""
     chat = await parse_answer_post(request, parse_chat)
     with chat.released_on_error():
-        wire = OpenAiWire(chat, ChatFormat(chat), choose_framing(request.headers))
-        return make_response(context_of(request), chat, wire)
+        return answer(request, chat, chat_wire)
+
+
+def chat_wire(chat: ApiRequest, framing: Framing) -> OpenAiWire:
+    """Return the wire of the answer to a chat request."""
+    return OpenAiWire(chat, ChatFormat(chat), framing)

@@ -12,13 +12,12 @@ from app.api.body.parse_request import RequestContext, new_id, parse_answer_post
 from app.api.body.prompts import Prompt, check_num_prompts, read_prompts
 from app.api.body.schemas import UNSET_NUMBER, CompletionBody, sampling_params
 from app.api.body.structured_output import requested_outputs
-from app.api.http.context import context_of
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.completion_format import CompletionFormat
-from app.api.wire.framing import choose_framing
+from app.api.wire.framing import Framing
 from app.api.wire.openai_wire import OpenAiWire
+from app.api.wire.resumable_answer import answer
 from app.api.wire.shown_prompt import Echo, ShownPrompt
-from app.api.wire.stream_response import make_response
 from app.contract.admission import DefaultLength, output_limit
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.sampling_params import SamplingParams
@@ -32,8 +31,12 @@ async def completions(request: Request) -> ASGIApp:
     """Answer a completion request."""
     completion = await parse_answer_post(request, parse_completion)
     with completion.released_on_error():
-        wire = OpenAiWire(completion, CompletionFormat(completion), choose_framing(request.headers))
-        return make_response(context_of(request), completion, wire)
+        return answer(request, completion, completion_wire)
+
+
+def completion_wire(completion: ApiRequest, framing: Framing) -> OpenAiWire:
+    """Return the wire of the answer to a completion request."""
+    return OpenAiWire(completion, CompletionFormat(completion), framing)
 
 
 def parse_completion(request: RequestContext) -> ApiRequest:

@@ -105,13 +105,15 @@ def _operation(operation: Operation, path: str, *, has_keys: bool) -> dict[str, 
         "summary": operation.summary,
         "operationId": operation.handler.__name__ if path != "/health" else "health",
         "responses": {
-            "200": {"description": operation.summary, "content": _content(operation)},
+            **_success(operation),
             **{status: _error(status, operation) for status in ("4XX", "5XX")},
         },
     }
-    if names := _IN_PATH.findall(path):
+    places = [*((name, "path") for name in _IN_PATH.findall(path)), *((name, "query") for name in operation.query)]
+    if places:
         fields["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+            {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}}
+            for name, place in places
         ]
     if operation.bodies:
         bodies = [_ref(kind) for kind in operation.bodies]
@@ -122,10 +124,21 @@ def _operation(operation: Operation, path: str, *, has_keys: bool) -> dict[str, 
     return fields
 
 
+def _success(operation: Operation) -> dict[str, object]:
+    found: dict[str, object] = {}
+    if operation.answer is not None or operation.has_streams or not operation.can_be_empty:
+        found["200"] = {"description": operation.summary, "content": _content(operation)}
+    if operation.can_be_empty:
+        found["204"] = {"description": "There is nothing to tell"}
+    return found
+
+
 def _content(operation: Operation) -> dict[str, object]:
-    if operation.answer is None:
+    if operation.answer is None and not operation.has_streams:
         return {"text/plain": {"schema": {"type": "string"}}}
-    content: dict[str, object] = {"application/json": {"schema": _ref(operation.answer)}}
+    content: dict[str, object] = {}
+    if operation.answer is not None:
+        content["application/json"] = {"schema": _ref(operation.answer)}
     if operation.has_streams:
         # A schema of server-sent events would be read by some as that of the whole stream, by others as that of each.
         for framing, schema in ((SSE, {}), (NDJSON, {"schema": {"type": "string"}})):

@@ -11,11 +11,13 @@ from starlette.types import ASGIApp
 
 from app.api.body.any_body import AnyBody
 from app.api.body.schemas import ChatBody, CompletionBody
+from app.api.http.access_log import STREAM_PATH
 from app.api.http.error_shape import OPENAI_ERRORS, ErrorShape
 from app.api.routes.chat import chat_completions
 from app.api.routes.completions import completions
 from app.api.routes.embeddings import EmbeddingsBody, embeddings
 from app.api.routes.health import livez, readyz
+from app.api.routes.kept_stream import cancel_stream, resume_stream
 from app.api.routes.models import get_model, list_models
 from app.api.routes.tokenize import KINDS, DetokenizeBody, apply_template, count_input_tokens, detokenize, tokenize
 from app.api.routes.version import version
@@ -27,8 +29,8 @@ Handler = Callable[[Request], Awaitable[ASGIApp]]
 class Operation(NamedTuple):
     """One route. `bodies` are the alternatives of a POST's body, `answer` is the JSON of a 200, None is text.
 
-    With `has_streams` the answer can also be a stream, and without `needs_key` the route is open. `errors` is the shape
-    of errors at the path and below it.
+    With `has_streams` the answer can also be a stream, with `can_be_empty` a 204, and without `needs_key` the route is
+    open. `query` names the parameters of its query, `errors` is the shape of errors at the path and below it.
     """
 
     method: str
@@ -38,6 +40,8 @@ class Operation(NamedTuple):
     answer: type[msgspec.Struct] | None
     bodies: tuple[type[AnyBody], ...] = ()
     has_streams: bool = False
+    can_be_empty: bool = False
+    query: tuple[str, ...] = ()
     needs_key: bool = True
     errors: ErrorShape = OPENAI_ERRORS
 
@@ -75,6 +79,17 @@ OPERATIONS = (
         (CompletionBody,),
         has_streams=True,
     ),
+    Operation(
+        "GET",
+        STREAM_PATH + "{id}",
+        resume_stream,
+        "The rest of a resumable answer",
+        None,
+        has_streams=True,
+        can_be_empty=True,
+        query=("after",),
+    ),
+    Operation("DELETE", STREAM_PATH + "{id}", cancel_stream, "Cancels a resumable answer", None, can_be_empty=True),
     Operation("POST", "/v1/embeddings", embeddings, "Texts as vectors", answers.EmbeddingsAnswer, (EmbeddingsBody,)),
     Operation(
         "POST", "/tokenize", tokenize, "The token ids of a text or a chat", answers.TokensAnswer, (*KINDS.values(),)

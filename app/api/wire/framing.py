@@ -18,13 +18,33 @@ class Framing:
     after: bytes
     heartbeat: bytes
     end: bytes
+    has_ids: bool = False
 
     def wrap(self, payload: bytes) -> bytes:
         """Return one payload (JSON without line breaks) with its framing."""
         return self.before + payload + self.after
 
+    def split(self, events: bytes) -> list[bytes]:
+        """Return the events of which `events` are joined; their payloads are JSON, so no end of an event is in one."""
+        return [event + self.after for event in events.split(self.after)[:-1]]
 
-SSE = Framing("text/event-stream; charset=utf-8", b"data: ", b"\n\n", sse_format.HEARTBEAT, sse_format.DONE)
+    def numbered(self, event: bytes, position: str) -> bytes:
+        """Return an event whose payload is an object with a reader's position: in a field, and in the id of SSE."""
+        payload = event[len(self.before) + 1 :]
+        return self._id_line(position) + self.before + b'{"after":"%b",' % position.encode() + payload
+
+    @property
+    def numbered_end(self) -> bytes:
+        """The end of a stream whose events are numbered."""
+        return self._id_line("end") + self.end
+
+    def _id_line(self, position: str) -> bytes:
+        return b"id: %b\n" % position.encode() if self.has_ids else b""
+
+
+SSE = Framing(
+    "text/event-stream; charset=utf-8", b"data: ", b"\n\n", sse_format.HEARTBEAT, sse_format.DONE, has_ids=True
+)
 NDJSON = Framing("application/x-ndjson", b"", b"\n", b"\n", b"")
 
 

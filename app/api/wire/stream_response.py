@@ -1,7 +1,8 @@
 """Sends one session to an HTTP client as a stream; `json_response` sends a session as one JSON body.
 
 The engine's request lives exactly as long as the `async with Session` below: a client that goes away, an error and a
-cancelled response all leave that block, and leaving it early aborts the request. No generator is involved.
+cancelled response all leave that block, and leaving it early aborts the request. No generator is involved. A reader of
+a resumable stream (`resumable_answer`) takes the session's place, and leaving it detaches the reader alone.
 
 A stream begins with the first event of the engine, so that a request that fails earlier gets an HTTP status; if no
 event comes for long, the stream begins with a heartbeat instead.
@@ -10,7 +11,8 @@ event comes for long, the stream begins with a heartbeat instead.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -22,12 +24,13 @@ from app.api.wire.api_request import ApiRequest
 from app.api.wire.json_line import next_piece
 from app.api.wire.json_response import JsonResponse
 from app.api.wire.response_head import start_message
-from app.api.wire.wire import Wire
+from app.api.wire.wire import StreamWire, Wire
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, PromptScored, TokenDelta
 from app.runtime.clock import monotonic
 from app.runtime.stall_detector import observation_interval
 from app.streaming.flow.ack_monitor import AckMonitor
+from app.streaming.kept.stream_reader import StreamReader
 from app.streaming.session import Session
 from app.streaming.session_group import SessionGroup
 
@@ -49,9 +52,19 @@ def make_response(context: ApiContext, request: ApiRequest, wire: Wire) -> ASGIA
 
 
 class StreamResponse:
-    """Sends what a wire makes of the session's events, and heartbeats while there are none."""
+    """Sends what a wire makes of the session's events, and heartbeats while there are none.
 
-    def __init__(self, context: ApiContext, request: ApiRequest, session: Session | SessionGroup, wire: Wire) -> None:
+    `headers` are those of this answer beside those of all streams.
+    """
+
+    def __init__(
+        self,
+        context: ApiContext,
+        request: ApiRequest,
+        session: Session | SessionGroup | StreamReader,
+        wire: StreamWire,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._session = session
         self._wire = wire
         self._piece_lock = context.piece_lock
@@ -63,6 +76,7 @@ class StreamResponse:
                 "content-type": wire.media_type,
                 "cache-control": "no-store",
                 "x-accel-buffering": "no",  # nginx would buffer small events
+                **headers,
             },
         )
         self._has_begun = False

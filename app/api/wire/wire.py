@@ -24,10 +24,10 @@ class JsonBody(NamedTuple):
     num_bytes: int | None
 
 
-class Wire(Protocol):
-    """Writes one response, either as a stream or as one JSON body. One owner, on the loop.
+class StreamWire(Protocol):
+    """Writes one response as a stream. One owner, on the loop.
 
-    The bytes of a stream are complete events or lines; b"" says nothing.
+    The bytes are complete events or lines; b"" says nothing.
     """
 
     @property
@@ -55,6 +55,10 @@ class Wire(Protocol):
 
     def error(self, error: ErrorInfo) -> bytes:
         """Return the last bytes of a stream that has failed."""
+
+
+class Wire(StreamWire, Protocol):
+    """Writes one response, either as a stream or as one JSON body. One owner, on the loop."""
 
     def keep(self, event: TokenDelta | PromptScored) -> None:
         """Take what a JSON body is made of."""

@@ -1,0 +1,173 @@
+"""The live streams of one server, for readers that come back: whose they are, how many, how much and for how long.
+
+A stream is kept from its beginning until nobody has read it for `ttl_s`; one that still runs then is cancelled. Over
+the bound of memory the ended streams that nobody reads go first, the oldest before the others; what runs is never
+ended for it. Where no room can be made, a new stream is not kept: it is answered as if nobody had asked for more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.contract.counts import Counts, counter, gauge
+from app.contract.errors import StreamNotFound
+from app.streaming.kept.live_stream import LiveStream, State
+
+TTL_S = 300.0
+MAX_PER_ACCOUNT = 512
+
+
+class Timer(Protocol):
+    """A call that is due later."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+
+
+CallLater = Callable[[float, Callable[[], None]], Timer]
+"""Calls a function after some seconds."""
+
+
+@dataclass(slots=True)
+class KeptCounts(Counts):
+    """The number of kept answers, and how often readers came back."""
+
+    kept: Mapping[str, float] = gauge(
+        "quire_streams_kept",
+        "Resumable answers that are kept, by state: running, finished, cancelled or failed.",
+        by=("state",),
+        start=dict.fromkeys(map(str, State), 0),
+    )
+    resumed: Mapping[str, float] = counter(
+        "quire_streams_resumed",
+        "Readers that came to a resumable answer after its first one, by transport.",
+        by=("transport",),
+        start={"http": 0},
+    )
+
+
+@dataclass(slots=True)
+class _Account:
+    """The number and the memory of the streams of one account."""
+
+    count: int = 0
+    num_bytes: int = 0
+
+
+class KeptStreams:
+    """Streams by their ids. Loop only.
+
+    Attributes:
+        num_bytes: the memory of all of them.
+        resumed: how often a reader came after the first one, by transport.
+    """
+
+    def __init__(self, max_bytes: int, ttl_s: float = TTL_S, call_later: CallLater | None = None) -> None:
+        self.num_bytes = 0
+        self.resumed: dict[str, float] = {"http": 0}
+        self._max_bytes = max_bytes
+        self._ttl_s = ttl_s
+        self._call_later = call_later or _call_later
+        self._streams: dict[str, LiveStream] = {}
+        self._accounts: dict[str, _Account] = {}
+        self._timers: dict[str, Timer] = {}  # of the streams that nobody reads
+        self._idle: dict[str, LiveStream] = {}  # the ended ones that nobody reads, the oldest first
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    @property
+    def counts(self) -> KeptCounts:
+        """The counts that the metrics show."""
+        states = Counter(stream.state for stream in self._streams.values())
+        return KeptCounts({str(state): states[state] for state in State}, self.resumed)
+
+    def keep(self, stream: LiveStream) -> bool:
+        """Keep a new stream if there is room for it; return whether it is kept."""
+        num_bytes = stream.num_bytes
+        if not self._make_room(stream.account, num_bytes):
+            return False
+        account = self._accounts.setdefault(stream.account, _Account())
+        account.count += 1
+        account.num_bytes += num_bytes
+        self.num_bytes += num_bytes
+        self._streams[stream.id] = stream
+        stream.keeper = self
+        self.settle(stream)
+        return True
+
+    def find(self, stream_id: str, tenant: str | None) -> LiveStream:
+        """Return the stream of an id for the key of that name; unknown and foreign ones are told alike.
+
+        Raises:
+            StreamNotFound: there is none, or it is of another key.
+        """
+        stream = self._streams.get(stream_id)
+        if stream is None or stream.tenant != tenant:
+            raise StreamNotFound(
+                "There is no such stream: its id is wrong, it is of another API key, or it is not kept any longer."
+            )
+        return stream
+
+    def grow(self, stream: LiveStream, num_bytes: int) -> None:
+        """Count what was told in a stream, and let an ended one go if there is too much."""
+        self._accounts[stream.account].num_bytes += num_bytes
+        self.num_bytes += num_bytes
+        if self.num_bytes > self._max_bytes and self._idle:
+            self.forget(next(iter(self._idle.values())))
+
+    def settle(self, stream: LiveStream) -> None:
+        """Note that a stream has ended, or that a reader has come or gone."""
+        if stream.readers:
+            self._idle.pop(stream.id, None)
+            if timer := self._timers.pop(stream.id, None):
+                timer.cancel()
+            return
+        if stream.is_over:
+            self._idle[stream.id] = stream
+        if stream.id not in self._timers:
+            self._timers[stream.id] = self._call_later(self._ttl_s, lambda: self._expire(stream))
+
+    def _expire(self, stream: LiveStream) -> None:
+        stream.cancel()
+        self.forget(stream)
+
+    def forget(self, stream: LiveStream) -> None:
+        """Keep a stream without readers no longer."""
+        del self._streams[stream.id]
+        stream.keeper = None
+        self._idle.pop(stream.id, None)
+        self._timers.pop(stream.id).cancel()
+        account = self._accounts[stream.account]
+        account.count -= 1
+        account.num_bytes -= stream.num_bytes
+        self.num_bytes -= stream.num_bytes
+        if not account.count:
+            del self._accounts[stream.account]
+
+    def _make_room(self, name: str, num_bytes: int) -> bool:
+        """Forget ended streams until there is room for one more of an account; return whether there is.
+
+        An account has at most `MAX_PER_ACCOUNT` streams, and half of the memory while others have streams, too.
+        """
+        while True:
+            own = self._accounts.get(name) or _Account()
+            has_others = len(self._streams) > own.count
+            has_enough = own.count >= MAX_PER_ACCOUNT or (
+                has_others and own.num_bytes + num_bytes > self._max_bytes // 2
+            )
+            if not has_enough and self.num_bytes + num_bytes <= self._max_bytes:
+                return True
+            candidates = (stream for stream in self._idle.values() if not has_enough or stream.account == name)
+            oldest = next(candidates, None)
+            if oldest is None:
+                return False
+            self.forget(oldest)
+
+
+def _call_later(seconds: float, function: Callable[[], None]) -> Timer:
+    return asyncio.get_running_loop().call_later(seconds, function)

@@ -1,0 +1,297 @@
+"""One resumable answer: what was told of it so far, the readers that are attached, and when its requests pause.
+
+    engine ──put──▶ transcript of each choice ◀──cut── reader, reader, ...
+
+An answer belongs to its stream, not to a connection: a reader that goes only detaches. Readers copy nothing, so a slow
+one costs no memory. Generation pauses while at least one reader is attached and every attached one lags; without a
+reader it goes on to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Protocol
+
+from app.contract.errors import Draining, ErrorInfo, RateLimitExceeded, StreamCancelled
+from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, TokenDelta
+from app.contract.ports import EngineClient
+from app.contract.requests import EngineRequest
+from app.streaming.flow.slow_reader import SlowReader
+from app.streaming.kept.transcript import Transcript
+from app.streaming.streams import Streams
+
+MAX_READERS = 8
+# What is kept besides the transcripts: about 2 KiB of objects, and the prompt's ids (a pointer and an int for each).
+STREAM_BYTES, PROMPT_TOKEN_BYTES = 2048, 36
+
+
+class State(StrEnum):
+    """The state of a stream."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class LiveReader(Protocol):
+    """A reader as its stream sees it."""
+
+    def check(self) -> bool:
+        """Return whether the reader lags; called before a step's events are added and whenever that may change."""
+
+    def on_put(self) -> None:
+        """Note that there may be something to read."""
+
+    def drop(self) -> None:
+        """End with the error of a reader that is too slow."""
+
+
+class Keeper(Protocol):
+    """Who keeps a stream for readers that come back."""
+
+    def grow(self, stream: LiveStream, num_bytes: int) -> None:
+        """Count what was told."""
+
+    def settle(self, stream: LiveStream) -> None:
+        """Note that the stream has ended, or that a reader has come or gone."""
+
+    def forget(self, stream: LiveStream) -> None:
+        """Keep a stream without readers no longer."""
+
+
+class LiveStream:
+    """The requests of one answer, all of one account. Loop only.
+
+    Choice j of prompt i is choice i·n + j of the answer, as in a `SessionGroup`. `answer` is what its transports need,
+    and `answer_bytes` its memory. `release` lets go of what the requests need, such as their grammar; it is called when
+    they have ended.
+
+    Attributes:
+        id: the id of the answer, 128 random bits.
+        requests: the requests, without their grammars when they have ended.
+        answer: see above.
+        slow_reader: what happens while its readers lag.
+        streams: counts the readers.
+        transcripts: what was told of each choice.
+        ends: the ends of the choices that have ended.
+        failure: why the answer is incomplete, if it is.
+        state: the state.
+        readers: the attached readers.
+        keeper: who keeps it; None before it is kept and after it was forgotten.
+        num_bytes: the memory that it takes.
+        num_tokens, told_bytes: the tokens that were told, of all choices, and their bytes.
+    """
+
+    def __init__(
+        self,
+        engine: EngineClient,
+        requests: Sequence[EngineRequest],
+        answer_id: str,
+        *,
+        answer: object = None,
+        answer_bytes: int = 0,
+        slow_reader: SlowReader = SlowReader.PAUSE,
+        streams: Streams | None = None,
+        release: Callable[[], None] | None = None,
+    ) -> None:
+        self.id = answer_id
+        self.requests = tuple(requests)
+        self.answer = answer
+        self.slow_reader = slow_reader
+        self.streams = streams or Streams()
+        per_prompt = self.requests[0].params.n
+        self.transcripts = [Transcript(answer_id, choice) for choice in range(per_prompt * len(self.requests))]
+        self.ends: dict[int, Finished] = {}
+        self.failure: ErrorInfo | None = None
+        self.state = State.RUNNING
+        self.readers: dict[LiveReader, None] = {}  # in the order of their coming
+        self.keeper: Keeper | None = None
+        self.num_tokens = self.told_bytes = 0
+        self._parts = [_Part(self, index * per_prompt, per_prompt) for index in range(len(self.requests))]
+        self._engine = engine
+        self._answer_bytes = answer_bytes
+        self._release = release
+        self._last_report: int | None = None
+        self._is_submitted = self._is_paused = False
+
+    # --- Its life ------------------------------------------------------------------------------------------------
+
+    @property
+    def account(self) -> str:
+        """The account that the stream counts for."""
+        return self.requests[0].account
+
+    @property
+    def tenant(self) -> str | None:
+        """The name of the key whose stream it is; None on a server without keys."""
+        return self.requests[0].tenant
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory that the stream takes."""
+        num_prompt = sum(len(request.prompt_token_ids) for request in self.requests)
+        return STREAM_BYTES + num_prompt * PROMPT_TOKEN_BYTES + self._answer_bytes + self.told_bytes
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will be told."""
+        return self.state is not State.RUNNING
+
+    def attach(self, reader: LiveReader) -> None:
+        """Add a reader; the first one of all submits the requests. If that fails, the stream is kept no longer.
+
+        Raises:
+            ModelLoading, EngineFailed, Draining, Overloaded: see `Session.open`.
+            RateLimitExceeded: the same, or the stream has as many readers as it may have.
+        """
+        if len(self.readers) >= MAX_READERS:
+            raise RateLimitExceeded(f"{MAX_READERS} readers read this stream; a further one may when one has gone.")
+        if not self._is_submitted:
+            try:
+                self.streams.check_pending(self.account)
+                self._engine.submit_all([*zip(self.requests, self._parts, strict=True)])
+            except BaseException:
+                self._end(State.FAILED)
+                if self.keeper is not None:
+                    self.keeper.forget(self)
+                raise
+            self._is_submitted = True
+        self.readers[reader] = None
+        self._settle()
+        self.judge()
+
+    def detach(self, reader: LiveReader) -> None:
+        """Remove a reader; the answer goes on. Idempotent."""
+        if reader in self.readers:
+            del self.readers[reader]
+            self._settle()
+            self.judge()
+
+    def cancel(self) -> None:
+        """End the stream for all its readers, which get what was told and then an error. Idempotent."""
+        self._fail(State.CANCELLED, StreamCancelled("The stream was cancelled.").info())
+
+    def is_told(self, positions: Sequence[int]) -> bool:
+        """Return whether a reader at `positions` has been told everything so far."""
+        return all(position >= one.last for position, one in zip(positions, self.transcripts, strict=True))
+
+    # --- Its requests --------------------------------------------------------------------------------------------
+
+    def note_report(self, report: int | None) -> None:
+        """Judge the lags before the events of a step are added: what came at once has not been pending yet."""
+        if report is None or report != self._last_report:
+            self._last_report = report
+            self.judge()
+
+    def add(self, choice: int, event: TokenDelta | Finished) -> None:
+        """Add an event of an open choice of the answer."""
+        if isinstance(event, TokenDelta):
+            num_bytes = self.transcripts[choice].append(event)
+            self.told_bytes += num_bytes
+            self.num_tokens += len(event.token_ids)
+            if self.keeper is not None:
+                self.keeper.grow(self, num_bytes)
+        elif event.reason is FinishReason.CANCELLED:
+            self.fail(Draining("The server was stopped before the answer was complete.").info())
+        else:
+            self.ends[choice] = replace(event, choice=choice)
+            if len(self.ends) == len(self.transcripts):
+                self._end(State.FINISHED)
+        self._notify()
+
+    def fail(self, error: ErrorInfo) -> None:
+        """End the stream: one of its requests has failed, so the answer has."""
+        self._fail(State.FAILED, error)
+
+    def judge(self) -> None:
+        """Let the requests pause or go on, as the lags of the readers ask for. The one place that decides it."""
+        lagging = [reader for reader in self.readers if reader.check()]
+        if lagging and self.slow_reader is SlowReader.DROP:
+            for reader in lagging:
+                reader.drop()
+            lagging = []
+        is_lagging = bool(lagging) and len(lagging) == len(self.readers)
+        is_paused = is_lagging and self.slow_reader is SlowReader.PAUSE and not self.is_over
+        if is_paused == self._is_paused:
+            return
+        self._is_paused = is_paused
+        for request in self.requests:
+            (self._engine.pause if is_paused else self._engine.resume)(request.id)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether generation is paused for the readers."""
+        return self._is_paused
+
+    def _fail(self, state: State, error: ErrorInfo) -> None:
+        if self.is_over:
+            return
+        self.failure = error
+        for part, request in zip(self._parts, self.requests, strict=True):
+            if not part.is_complete:
+                part.close()
+                self._engine.abort(request.id)
+        self._end(state)
+        self._notify()
+
+    def _end(self, state: State) -> None:
+        self.state = state
+        if self._release is not None:
+            self._release()
+        # What generating needed and reading does not can be large, and is not counted.
+        self._release = None
+        self.requests = tuple(replace(request, grammar=None) for request in self.requests)
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.keeper is not None:
+            self.keeper.settle(self)
+
+    def _notify(self) -> None:
+        for reader in self.readers:
+            reader.on_put()
+
+
+class _Part:
+    """Implements `EventSink` for one request: passes its events to the stream, whose choices begin at `first` for it.
+
+    Attributes:
+        has_begun: whether a token or a final event was received.
+    """
+
+    def __init__(self, stream: LiveStream, first: int, num_choices: int) -> None:
+        self._stream = stream
+        self._first = first
+        self._open_choices = set(range(num_choices))
+        self.has_begun = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the request has ended."""
+        return not self._open_choices
+
+    @property
+    def num_open_choices(self) -> int:
+        """The number of choices that have not ended."""
+        return len(self._open_choices)
+
+    def put(self, event: EngineEvent, report: int | None = None) -> None:
+        """Add an event. Never blocks."""
+        if not self._open_choices:
+            return
+        self._stream.note_report(report)
+        if isinstance(event, RequestFailed):
+            self.close()
+            self._stream.fail(event.error)
+        elif isinstance(event, TokenDelta | Finished) and event.choice in self._open_choices:
+            self.has_begun = True
+            if isinstance(event, Finished):
+                self._open_choices.remove(event.choice)
+            self._stream.add(self._first + event.choice, event)
+
+    def close(self) -> None:
+        """Take no more events: the request has ended, or its answer has."""
+        self._open_choices.clear()

@@ -1,0 +1,151 @@
+"""`/v1/streams/{id}`: what each request is answered, and to whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from unittest.mock import Mock
+
+import httpx
+import pytest
+
+from app.contract.engine_status import EngineState
+from app.contract.errors import Overloaded
+from app.streaming.kept.live_stream import MAX_READERS
+from app.streaming.kept.stream_reader import StreamReader
+from tests.api.resuming import RESUME, events_of, post, told
+from tests.api.serving import client_of, make_app, until
+from tests.fakes import FakeEngine, Script, turn_loop
+
+TEXT = "/v1/completions"
+BODY = {"prompt": [300, 301], "max_tokens": 4}
+
+
+@asynccontextmanager
+async def ended(engine: FakeEngine | None = None, **body: Any) -> AsyncIterator[tuple[httpx.AsyncClient, str, Any]]:
+    """A client, the path of a stream that has ended, and the application."""
+    app = await make_app(engine or FakeEngine())
+    async with client_of(app) as client:
+        response = await post(client, TEXT, {**BODY, **body}, **RESUME)
+        yield client, f"/v1/streams/{response.headers['x-quire-stream-id']}", app
+
+
+async def test_the_header_wins_over_the_query():
+    async with ended() as (client, path, app):
+        at_header = await client.get(path, params={"after": "0"}, headers={"last-event-id": "3"})
+        at_query = await client.get(path, params={"after": "3"})
+    assert [event.id for event in events_of(at_header.text)] == ["4", "4", "4", "end"]
+    assert at_query.text == at_header.text
+    assert app.state.context.kept.counts.resumed == {"http": 2}
+
+
+async def test_the_end_is_no_content():
+    async with ended() as (client, path, _):
+        for request in ({"params": {"after": "end"}}, {"headers": {"last-event-id": "end"}}):
+            response = await client.get(path, **request)
+            assert (response.status_code, response.content) == (204, b"")
+
+
+@pytest.mark.parametrize("after", ["", "x", "-1", "5", "1.1", "1,1", "1" * 10, "٣", "1e0", "01x", "end.end"])
+async def test_a_position_that_was_not_told_is_rejected(after: str):
+    async with ended() as (client, path, _):
+        response = await client.get(path, params={"after": after})
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["param"]) == (400, "invalid_value", "after")
+
+
+async def test_a_head_says_where_a_stream_is():
+    async with ended(n=2) as (client, path, _):
+        response = await client.head(path)
+    assert response.status_code == 200
+    assert response.headers["x-quire-position"] == "4.4"
+    assert response.headers["x-quire-state"] == "finished"
+    assert response.headers["x-quire-stream-id"] == path.rpartition("/")[2]
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.content == b""
+
+
+async def test_a_delete_ends_a_stream_for_its_readers_and_those_that_come_later():
+    engine = FakeEngine(Script(answer=["a", "b", "c"]), held=True)
+    app = await make_app(engine)
+    async with client_of(app) as client:
+        posted = asyncio.create_task(post(client, TEXT, BODY, **RESUME))
+        await until(lambda: engine.requests)
+        engine.step(2)
+        await turn_loop()
+        path = f"/v1/streams/{engine.requests[0].id}"
+        assert (await client.head(path)).headers["x-quire-state"] == "running"
+        assert (await client.delete(path)).status_code == 204
+        assert (await client.delete(path)).status_code == 204
+        assert (await client.head(path)).headers["x-quire-state"] == "cancelled"
+        first, later = (await posted).text, (await client.get(path)).text
+        nothing_left = await client.get(path, params={"after": "2"})
+    for body in (first, later):
+        *texts, error = events_of(body)
+        assert told(texts)["choices"][0]["text"] == "ab"
+        assert error.payload["error"]["code"] == "stream_cancelled"
+        assert error.id == "2"
+    assert (nothing_left.status_code, nothing_left.json()["error"]["code"]) == (409, "stream_cancelled")
+    assert engine.aborted == [engine.requests[0].id]
+
+
+async def test_a_failed_answer_is_told_again_with_its_error():
+    async with ended(FakeEngine(Script(fail_after=2))) as (client, path, _):
+        response = await client.get(path)
+        assert (await client.head(path)).headers["x-quire-state"] == "failed"
+    assert events_of(response.text)[-1].payload["error"]["code"] == "engine_error"
+
+
+async def test_another_keys_stream_is_as_unknown_as_any():
+    app = await make_app(FakeEngine(), api_key=("one", "two"))
+    async with client_of(app) as client:
+        one, two = ({"authorization": f"Bearer {key}"} for key in ("one", "two"))
+        response = await post(client, TEXT, BODY, **RESUME, **one)
+        path = f"/v1/streams/{response.headers['x-quire-stream-id']}"
+        guessed = f"/v1/streams/cmpl-{'0' * 32}"
+        for method in ("GET", "HEAD", "DELETE"):
+            foreign = await client.request(method, path, headers=two)
+            unknown = await client.request(method, guessed, headers=two)
+            assert foreign.status_code == unknown.status_code == 404
+            assert foreign.content == unknown.content
+            assert {**foreign.headers, "x-request-id": ""} == {**unknown.headers, "x-request-id": ""}
+            assert (await client.request(method, path)).status_code == 401
+            assert (await client.request(method, path, params={"after": "x"}, headers=two)).status_code == 404
+        assert foreign.json()["error"]["code"] == "stream_not_found"
+        assert (await client.get(path, headers=one)).status_code == 200
+
+
+async def test_a_ninth_reader_gets_a_status():
+    async with ended() as (client, path, app):
+        stream = app.state.context.kept.find(path.rpartition("/")[2], None)
+        for _ in range(MAX_READERS):
+            StreamReader(stream).open()
+        response = await client.get(path)
+    assert (response.status_code, response.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+
+
+@pytest.mark.parametrize("state", [EngineState.LOADING, EngineState.FAILED])
+async def test_what_is_kept_is_told_whatever_the_engine_does(state: EngineState):
+    engine = FakeEngine()
+    async with ended(engine) as (client, path, _):
+        engine.port.state = state
+        assert (await client.get(path)).status_code == 200
+
+
+async def test_a_rejected_request_keeps_nothing():
+    engine = FakeEngine()
+    engine.submit_all = Mock(side_effect=Overloaded("The queue is full."))  # type: ignore[method-assign]
+    app = await make_app(engine)
+    async with client_of(app) as client:
+        response = await client.post(TEXT, json={**BODY, "stream": True}, headers=RESUME)
+    assert response.status_code == 503
+    assert len(app.state.context.kept) == 0
+
+
+async def test_other_methods_are_told_which_are_allowed():
+    async with ended() as (client, path, _):
+        response = await client.post(path)
+    assert response.status_code == 405
+    assert {*response.headers["allow"].split(", ")} == {"GET", "HEAD", "DELETE"}

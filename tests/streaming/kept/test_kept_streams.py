@@ -1,0 +1,139 @@
+"""What is kept: for how long, how many, how much memory, and for whom."""
+
+import pytest
+
+from app.contract.errors import StreamNotFound
+from app.streaming.kept.kept_streams import MAX_PER_ACCOUNT, TTL_S, KeptStreams
+from app.streaming.kept.live_stream import STREAM_BYTES, LiveStream, State
+from app.streaming.kept.stream_reader import StreamReader
+from tests.streaming.kept.live_engine import LateCalls, LiveEngine, delta, finished, live_stream
+
+ROOM = STREAM_BYTES + 200  # of one short stream
+
+
+class Kept:
+    """Kept streams that tests start, end and let go."""
+
+    def __init__(self, max_bytes: int = 2**20) -> None:
+        self.engine, self.timers = LiveEngine(), LateCalls()
+        self.kept = KeptStreams(max_bytes, call_later=self.timers)
+
+    def start(self, stream_id: str, tenant: str | None = None) -> tuple[LiveStream, StreamReader] | None:
+        stream = live_stream(self.engine, stream_id, tenant=tenant)
+        if not self.kept.keep(stream):
+            return None
+        reader = StreamReader(stream)
+        reader.open()
+        return stream, reader
+
+    def ended(self, stream_id: str, tenant: str | None = None) -> LiveStream | None:
+        """A stream that has ended, and that nobody reads."""
+        found = self.start(stream_id, tenant)
+        if found is None:
+            return None
+        self.engine.put(stream_id, finished(stream_id))
+        found[1].close()
+        return found[0]
+
+    def has(self, stream_id: str, tenant: str | None = None) -> bool:
+        try:
+            return self.kept.find(stream_id, tenant).id == stream_id
+        except StreamNotFound:
+            return False
+
+
+def test_the_time_begins_when_the_last_reader_has_left_and_stops_when_one_comes():
+    kept = Kept()
+    stream, reader = kept.start("r")
+    assert kept.timers.due == []
+    reader.close()
+    assert [call.seconds for call in kept.timers.due] == [TTL_S]
+    again = StreamReader(stream)
+    again.open()
+    assert kept.timers.due == []
+    again.close()
+    kept.timers.fire()
+    assert (len(kept.kept), kept.kept.num_bytes, kept.timers.due) == (0, 0, [])
+
+
+def test_at_its_end_a_running_stream_is_cancelled_and_an_ended_one_forgotten():
+    kept = Kept()
+    running, reader = kept.start("running")
+    reader.close()
+    ended = kept.ended("ended")
+    kept.timers.fire()
+    assert (running.state, ended.state) == (State.CANCELLED, State.FINISHED)
+    assert kept.engine.aborted == ["running"]
+    assert not kept.has("running")
+    assert not kept.has("ended")
+
+
+def test_unknown_and_foreign_streams_are_told_alike():
+    kept = Kept()
+    kept.ended("r", "one")
+    assert kept.has("r", "one")
+    with pytest.raises(StreamNotFound) as foreign:
+        kept.kept.find("r", "other")
+    with pytest.raises(StreamNotFound) as unknown:
+        kept.kept.find("no such", "other")
+    assert foreign.value.info() == unknown.value.info()
+
+
+def test_the_metrics_show_what_is_kept_by_its_state():
+    kept = Kept()
+    kept.start("running")
+    kept.ended("ended")
+    cancelled, _ = kept.start("cancelled")
+    cancelled.cancel()
+    assert kept.kept.counts.kept == {"running": 1, "finished": 1, "cancelled": 1, "failed": 0}
+
+
+def test_over_the_bound_the_oldest_ended_stream_goes_and_what_runs_stays():
+    kept = Kept(3 * ROOM)
+    running, _ = kept.start("running")
+    kept.ended("older")
+    kept.ended("newer")
+    assert kept.ended("newest") is not None
+    assert [kept.has(name) for name in ("running", "older", "newer", "newest")] == [True, False, True, True]
+    kept.engine.put("running", delta("running", 1, "x" * 2 * ROOM))
+    assert kept.kept.num_bytes > 3 * ROOM
+    kept.engine.put("running", delta("running", 2, "x"))
+    assert not kept.has("newer")
+    assert not kept.has("newest")
+    assert running.keeper is kept.kept
+
+
+def test_a_stream_that_is_read_is_not_let_go():
+    kept = Kept(ROOM)
+    _, reader = kept.start("r")
+    kept.engine.put("r", finished("r"))
+    assert kept.ended("next") is None
+    reader.close()
+    assert kept.ended("next") is not None
+
+
+def test_without_room_a_new_stream_is_not_kept():
+    kept = Kept(2 * ROOM)
+    kept.start("one")
+    kept.start("two")
+    assert kept.start("three") is None
+    assert Kept(0).start("r") is None
+
+
+def test_an_account_has_half_of_the_memory_while_others_have_streams():
+    kept = Kept(6 * ROOM)
+    for number in range(6):
+        kept.ended(f"a{number}", "a")
+    assert kept.ended("b0", "b") is not None
+    assert not kept.has("a0", "a")
+    assert kept.ended("a6", "a") is not None
+    assert sum(kept.has(f"a{number}", "a") for number in range(7)) == 3
+    assert kept.has("b0", "b")
+
+
+def test_an_account_has_at_most_512_streams():
+    kept = Kept(2**30)
+    for number in range(MAX_PER_ACCOUNT):
+        assert kept.start(f"r{number}", "a") is not None
+    assert kept.start("more", "a") is None
+    assert kept.start("other", "b") is not None

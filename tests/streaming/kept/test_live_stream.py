@@ -1,0 +1,193 @@
+"""An answer belongs to its stream: readers come and go, and what leaving means is told here."""
+
+import pytest
+
+from app.contract.errors import Draining, EngineFailed, Overloaded, RateLimitExceeded
+from app.contract.events import Finished, FinishReason, TokenDelta, Usage
+from app.contract.grammar import Grammar, GrammarKind
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
+from app.streaming.flow.delta_buffer import PIECE_BYTES
+from app.streaming.flow.slow_reader import SlowReader
+from app.streaming.kept.kept_streams import KeptStreams
+from app.streaming.kept.live_stream import MAX_READERS, LiveStream, State
+from app.streaming.kept.stream_reader import StreamReader
+from app.streaming.streams import Streams
+from tests.streaming.kept.live_engine import (
+    LateCalls,
+    LiveEngine,
+    delta,
+    failed,
+    finished,
+    live_stream,
+    read_now,
+)
+
+
+def opened(stream: LiveStream, after: list[int] | None = None) -> StreamReader:
+    reader = StreamReader(stream, after)
+    reader.open()
+    return reader
+
+
+def text_of(events: list) -> str:
+    return "".join(event.text for event in events if isinstance(event, TokenDelta))
+
+
+def test_the_last_reader_that_leaves_aborts_nothing_and_the_next_one_goes_on():
+    engine = LiveEngine()
+    first = opened(stream := live_stream(engine))
+    engine.put("r", delta("r", 1, "a"))
+    assert text_of(read_now(first)) == "a"
+    first.close()
+    engine.put("r", delta("r", 2, "b"))
+    engine.put("r", finished("r", num_tokens=2))
+    assert engine.aborted == []
+    second = opened(stream, [1])
+    before, after, end = read_now(second)
+    assert (before.text, after.text, after.first) == ("a", "b", 2)
+    assert isinstance(end, Finished)
+    assert (second.num_tokens, second.usage, second.end_reason) == (1, Usage(3, 2), "stop")
+    assert (stream.state, second.is_finished, second.failure) == (State.FINISHED, True, None)
+
+
+def test_several_prompts_are_one_stream_with_the_sums_of_their_usage():
+    engine = LiveEngine()
+    params = SamplingParams(max_tokens=4, n=2)
+    requests = [EngineRequest(f"r-{index}", (1, 2, 3), params, 0.0) for index in range(2)]
+    reader = opened(LiveStream(engine, requests, "r"))
+    engine.put("r-1", delta("r-1", 1, "x", choice=1))
+    (event,) = read_now(reader)
+    assert (event.choice, event.request_id) == (3, "r")
+    for request in requests:
+        engine.put(request.id, finished(request.id, 0), finished(request.id, 1, num_tokens=2))
+    assert sorted(event.choice for event in read_now(reader)) == [0, 1, 2, 3]
+    assert reader.usage == Usage(6, 6)
+    assert (reader.span().total_s, reader.num_prompt_tokens, reader.num_choices) == (2, 6, 4)
+
+
+def test_one_failed_request_fails_the_answer_after_its_text_and_aborts_the_others():
+    engine = LiveEngine()
+    requests = [EngineRequest(f"r-{index}", (1,), SamplingParams(max_tokens=4), 0.0) for index in range(2)]
+    reader = opened(stream := LiveStream(engine, requests, "r"))
+    engine.put("r-0", delta("r-0", 1, "a"))
+    engine.put("r-1", failed("r-1", EngineFailed("The step raised an exception.")))
+    assert engine.aborted == ["r-0"]
+    assert text_of(read_now(reader)) == "a"
+    assert not reader.is_finished
+    assert read_now(reader) == []
+    assert reader.failure is not None
+    assert (reader.failure.code, stream.state) == ("engine_error", State.FAILED)
+
+
+def test_a_cancelled_stream_tells_all_its_readers_and_keeps_what_was_told():
+    engine = LiveEngine()
+    readers = [opened(stream := live_stream(engine))]
+    readers.append(opened(stream))
+    engine.put("r", delta("r", 1, "a"))
+    stream.cancel()
+    stream.cancel()
+    engine.put("r", delta("r", 2, "late"))
+    engine.put("r", finished("r", reason=FinishReason.CANCELLED))
+    for reader in [*readers, opened(stream)]:
+        assert text_of(read_now(reader)) == "a"
+        assert read_now(reader) == []
+        assert reader.error is not None
+        assert reader.error.code == "stream_cancelled"
+    assert (engine.aborted, stream.state, engine.sinks["r"].is_complete) == (["r"], State.CANCELLED, True)
+
+
+def test_a_stream_that_the_end_of_the_server_cuts_fails_as_draining():
+    engine = LiveEngine()
+    reader = opened(live_stream(engine))
+    engine.put("r", finished("r", reason=FinishReason.CANCELLED))
+    assert read_now(reader) == []
+    assert reader.failure is not None
+    assert reader.failure.code == Draining.code
+
+
+def test_a_ninth_reader_is_rejected_until_one_has_gone():
+    stream = live_stream(LiveEngine())
+    readers = [opened(stream) for _ in range(MAX_READERS)]
+    with pytest.raises(RateLimitExceeded):
+        opened(stream)
+    readers[0].close()
+    opened(stream)
+
+
+def test_a_rejected_answer_is_not_kept_and_releases_what_it_needs():
+    engine, released = LiveEngine(), []
+    engine.rejection = Overloaded("The queue is full.")
+    kept = KeptStreams(2**20, call_later=LateCalls())
+    stream = live_stream(engine, release=lambda: released.append(1))
+    assert kept.keep(stream)
+    with pytest.raises(Overloaded):
+        opened(stream)
+    assert (len(kept), kept.num_bytes, released) == (0, 0, [1])
+
+
+@pytest.mark.parametrize("how", ["ends", "is cancelled", "fails"])
+def test_what_requests_need_is_released_once_when_they_have_ended(how: str):
+    engine, released = LiveEngine(), []
+    stream = live_stream(engine, release=lambda: released.append(1), grammar=Grammar(GrammarKind.REGEX, "a+"))
+    reader = opened(stream)
+    engine.put("r", delta("r", 1, "a"))
+    reader.close()
+    assert released == []
+    assert stream.requests[0].grammar is not None
+    if how == "ends":
+        engine.put("r", finished("r"))
+    elif how == "fails":
+        engine.put("r", failed("r", EngineFailed("The step raised an exception.")))
+    stream.cancel()
+    assert released == [1]
+    assert stream.requests[0].grammar is None
+
+
+def test_a_stream_pauses_while_all_its_readers_lag_and_goes_on_without_them():
+    engine, streams = LiveEngine(), Streams()
+    slow = opened(stream := live_stream(engine, streams=streams))
+    for number in range(1, 194):
+        engine.put("r", delta("r", number, "x"))
+    assert engine.paused == {"r"}
+    quick = opened(stream, [193])
+    assert engine.paused == set()
+    quick.close()
+    assert engine.paused == {"r"}
+    slow.close()
+    assert (engine.paused, engine.aborted, streams.slow_readers["pause"]) == (set(), [], 1)
+
+
+def test_a_reader_that_lags_is_dropped_alone_where_the_request_says_so():
+    engine = LiveEngine()
+    slow = opened(stream := live_stream(engine, slow_reader=SlowReader.DROP))
+    quick = opened(stream)
+    for number in range(1, 194):
+        engine.put("r", delta("r", number, "x"))
+        read_now(quick)
+        read_now(quick)
+    assert read_now(slow) == []
+    assert slow.failure is not None
+    assert (slow.failure.code, quick.failure, engine.aborted) == ("overloaded", None, [])
+
+
+async def test_a_long_answer_is_read_in_pieces_between_which_other_tasks_run():
+    engine = LiveEngine()
+    reader = opened(live_stream(engine))
+    for number in range(1, 41):
+        engine.put("r", delta("r", number, "x" * 1000))
+    engine.put("r", finished("r"))
+    pieces = [events async for events in reader]
+    assert len(pieces) > 2
+    assert all(len(text_of(events)) <= 2 * PIECE_BYTES for events in pieces)
+    assert "".join(map(text_of, pieces)) == "x" * 40_000
+
+
+def test_a_closed_reader_is_no_open_stream_any_longer():
+    streams = Streams()
+    reader = opened(live_stream(LiveEngine(), streams=streams))
+    assert streams.num_open == 1
+    reader.note_disconnect()
+    reader.close()
+    reader.close()
+    assert (streams.num_open, streams.slow_readers["cut"]) == (0, 1)
