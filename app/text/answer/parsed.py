@@ -1,4 +1,4 @@
-"""What an answer holds for clients: text, reasoning and calls, in the order in which the model wrote them."""
+"""The contents of an answer for clients: text, reasoning and calls, in the order in which the model wrote them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CallPiece(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """What a part of an answer holds, or all of it. Any thread.
+    """The contents of a part of an answer, or of all of it. Any thread.
 
     `events` have the order; the other members are made of them, for messages, which have a text beside the calls.
     """
@@ -42,7 +42,7 @@ class Parsed(NamedTuple):
 
     @property
     def calls(self) -> tuple[CallPiece, ...]:
-        """What it holds of each call."""
+        """The pieces of each call in it."""
         pieces: dict[int, CallPiece] = {}
         for event in self.events:
             if isinstance(event, CallBegin):
@@ -74,7 +74,7 @@ class KeptEvents:
             self._texts.append(event.text)
 
     def take(self) -> Parsed:
-        """Return what was kept; nothing is kept then."""
+        """Return the kept events and forget them."""
         self._close()
         parsed, self._events = Parsed(tuple(self._events)), []
         return parsed
@@ -86,7 +86,7 @@ class KeptEvents:
 
 
 def parse_whole(parser: AnswerParser, text: str) -> Parsed:
-    """Return what an answer holds; the parser is used up."""
+    """Return the contents of an answer; the parser is used up."""
     return Parsed((*parser.feed(text), *parser.finish()))
 
 

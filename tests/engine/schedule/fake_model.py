@@ -20,15 +20,7 @@ from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.policy import Policy
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
-from app.engine.schedule.step_plan import (
-    BlockCopy,
-    Chunk,
-    Sample,
-    SampleRow,
-    StepPlan,
-    StepResult,
-    TableWrite,
-)
+from app.engine.schedule.step_plan import BlockCopy, Chunk, Sample, SampleRow, StepPlan, StepResult, TableWrite
 from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID, LogitSource, TokenRow, num_words, reference
 from tests.engine.schedule.open_requests import num_open
 
