@@ -28,7 +28,7 @@ serve: setup  ## Serve the embedded model on http://127.0.0.1:8000
 
 SUITE = $(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
     -p tests.longest_first -p tests.second_try -p tests.slowest_files
-test: dev  ## Run the tests, and once more what failed (10 to 20 min on 2 cores)
+test: dev  ## Run the tests, and once more what failed (about 10 min on 2 quiet cores)
 	$(SUITE)
 
 test-long: dev  ## Run what takes longer: long fuzzing, a fault in every step, ten thousand answers parsed (60 to 90 min)
