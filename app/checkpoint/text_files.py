@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from app.checkpoint.checkpoint_folder import check_no_pointer, read_json
 from app.config.unicode_text import read_unicode
+from app.runtime.lazy_property import lazy_property
 
 MAX_TEMPLATE_BYTES = 2**20
 _Tokenizer = TypeVar("_Tokenizer")
@@ -72,7 +72,7 @@ class FolderText:
         """Whether generation_config.json says `chat_only`."""
         return self.read("generation_config.json").get("chat_only") is True
 
-    @cached_property
+    @lazy_property
     def templates(self) -> Templates:
         """The templates of chat_template.jinja, else those of tokenizer_config.json.
 

@@ -8,7 +8,6 @@ import resource
 import shutil
 from collections.abc import Iterator
 from enum import StrEnum
-from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +29,7 @@ from app.config.devices import (
 from app.config.setting import GIB, MIB
 from app.config.settings import Config
 from app.contract.errors import CannotStart, QuireError
+from app.runtime.lazy_property import lazy_property
 from app.runtime.torch_needs import load_torch
 
 FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
@@ -70,7 +70,7 @@ class Subject:
             raise self._inspected
         return self._inspected
 
-    @cached_property
+    @lazy_property
     def _inspected(self) -> ModelFiles | QuireError:
         try:
             return inspect(self.config.model)

@@ -59,7 +59,7 @@ def schema(genes: Genes, depth: int = 0) -> dict[str, Any]:
 def _schema(genes: Genes, depth: int) -> dict[str, Any]:
     if _is_deep(genes, depth):
         return {"type": genes.of(("string", "integer", "boolean", "null"))}
-    match genes.below(11):
+    match genes.below(12):
         case 0:
             return {"type": "string", "minLength": genes.of(SMALL), "maxLength": genes.of(COUNTS) + 60}
         case 1:
@@ -83,7 +83,11 @@ def _schema(genes: Genes, depth: int) -> dict[str, Any]:
         case 8:
             return {genes.of(("anyOf", "oneOf")): [_schema(genes, depth + 1) for _ in range(genes.of(SMALL))]}
         case 9:
-            return {"$ref": genes.of(("#/$defs/d", "#"))}
+            return {"$ref": genes.of(("#/$defs/d", "#", "#/then", "#/else"))}
+        case 10:
+            ends = {key: _schema(genes, depth + 1) for key in ("then", "else")}
+            condition = {"if": genes.of((True, False, {"type": "string"})), **ends}
+            return genes.of((condition, {"$defs": {"c": condition}, "type": "string"}))
         case _:
             return {"type": "string", "format": genes.of(FORMATS)}
 

@@ -71,6 +71,7 @@ _GRAMMARS: Mapping[str, Attack] = {
     "and_compile": Attack("a text that 40 expressions must match at once", grammars.and_compile),
     "and_mask": Attack("a schema of 24 patterns, costly after 40 letters", grammars.and_mask),
     "ref_mask": Attack("the 24 patterns in a chain of references", grammars.ref_mask),
+    "conditions": Attack("a small schema of nested conditions, which references lead through", grammars.conditions),
     "json_in_lark": Attack("the 24 patterns as JSON in Lark", grammars.json_in_lark),
     "counted_masks": Attack("n = 16 under an expression whose masks are slow", grammars.counted_masks, 4),
     "shared_lexer": Attack(

@@ -95,6 +95,21 @@ async def shared_lexer(client: Client) -> None:
     await client.post(CHAT, question(regex="(.*a.{100})+WORD", n=16, max_tokens=60, temperature=1))
 
 
+def nested_conditions() -> str:
+    """The text of a schema with 18 levels of conditions, and references that lead through them; it has a WORD."""
+    inner: dict[str, object] = {"$defs": {WORD: {}}}
+    for _ in range(18):
+        inner = {"$defs": {"a": {"then": inner, "if": True}}}
+    schema = {"type": "string", "maxLength": 4, "$defs": {"reference": {"$ref": "#/then"}, "conditions": inner}}
+    return json.dumps(schema, separators=(",", ":"))
+
+
+async def conditions(client: Client) -> None:
+    """Ask for an answer under nested conditions, which no request has had."""
+    schema = nested_conditions().replace(WORD, _word())
+    await client.post(CHAT, question(structured_outputs={"json": schema}, max_tokens=4), HANG_UP_S)
+
+
 async def new_schemas(client: Client) -> None:
     """Ask for one token under a small ordinary schema that no request has had."""
     schema = {"type": "object", "properties": {f"field{_word()}": {"type": "boolean"}}}

@@ -1,6 +1,6 @@
 """Threads are started in a few modules, and call the event loop from one."""
 
-from tests.house.source import Module, calls, modules
+from tests.house.source import Module, calls, imports, modules
 
 STARTERS = {
     "Thread",
@@ -28,6 +28,7 @@ THREAD_MODULES = (
     "app/text/grammar/children/fork_client.py",
     "app/text/grammar/children/mask_worker.py",
 )
+LOCKING = {"functools.cached_property", "functools"}  # of Python 3.11; the module alone would hide which it uses
 LOOP_MODULES = ("app/streaming/async_engine.py",)
 
 
@@ -48,6 +49,24 @@ def test_threads_are_started_in_their_modules_only():
 
 def test_only_the_async_engine_calls_the_loop_from_a_thread():
     assert found_outside(LOOP_MODULES, {"call_soon_threadsafe", "run_coroutine_threadsafe"}) == []
+
+
+def with_shared_locks(module: Module) -> list[str]:
+    """The imports of a module that hold one lock for all objects of a class."""
+    return [f"{module.path} imports {name}" for name in imports(module.tree) if name in LOCKING]
+
+
+def test_no_property_is_computed_under_a_lock_of_all_objects_of_its_class():
+    """One slow request would stop all others; `app/runtime/lazy_property.py` holds none."""
+    assert [line for module in modules() for line in with_shared_locks(module)] == []
+
+
+def test_planted_shared_locks_are_found():
+    import ast
+    from pathlib import Path
+
+    for source in ("from functools import cached_property", "import functools"):
+        assert len(with_shared_locks(Module("x", Path("x"), ast.parse(source)))) == 1
 
 
 def test_planted_threads_and_loop_calls_are_found():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -26,6 +25,7 @@ from app.api.routes.operations import Operation
 from app.api.wire.framing import NDJSON, SSE
 from app.contract import sampling_params
 from app.contract.sampling_params import BOUNDS, PARAMETERS
+from app.runtime.lazy_property import lazy_property
 
 _IN_PATH = re.compile(r"{(\w+)}")
 _CONVERTER = re.compile(r":\w+}")  # of a parameter in a path
@@ -70,7 +70,7 @@ class OpenApiPage:
         """Answer with the document."""
         return Response(self._json, media_type="application/json")
 
-    @cached_property
+    @lazy_property
     def _json(self) -> bytes:
         return orjson.dumps(document(self._operations, has_keys=self._has_keys))
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +24,7 @@ from torch import Tensor
 from app.engine.execute.noise import gumbel, noise_bits
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, RowStart, SampleLogprobs
+from app.runtime.lazy_property import lazy_property
 
 # Top-p sorts this many best tokens first; only a flatter distribution needs a full sort.
 _TOP_P_PREFIX = 1024
@@ -45,7 +45,7 @@ class SamplingRow:
         self._start = start
         self._eos_token_ids = eos_token_ids
 
-    @cached_property
+    @lazy_property
     def num_logprobs(self) -> int | None:
         """The number of best tokens whose log-probabilities come with each token; None: not even the token's own."""
         beams = self.sampling.num_sequences
@@ -53,27 +53,27 @@ class SamplingRow:
             return beams + max(beams, len(self.endings))
         return self.sampling.num_logprobs
 
-    @cached_property
+    @lazy_property
     def output(self) -> list[int]:
         """The output so far; updated only for rows with penalties."""
         return list(self._start.output_token_ids)
 
-    @cached_property
+    @lazy_property
     def counts(self) -> Counter[int]:
         """How often each token occurs in the output; updated only for rows with penalties."""
         return Counter(self._start.output_token_ids)
 
-    @cached_property
+    @lazy_property
     def prompt(self) -> Tensor:
         """The different tokens of the prompt."""
         return torch.tensor(sorted(set(self._start.prompt_token_ids)), dtype=torch.int64)
 
-    @cached_property
+    @lazy_property
     def endings(self) -> Tensor:
         """The tokens that may end an output."""
         return torch.tensor(self.sampling.endings(self._eos_token_ids), dtype=torch.int64)
 
-    @cached_property
+    @lazy_property
     def bias(self) -> tuple[Tensor, Tensor]:
         """The tokens that have a bias, and their biases."""
         biases = self.sampling.logit_bias

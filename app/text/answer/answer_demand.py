@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
 from app.contract.grammar import Grammar, StructuredOutputs
 from app.contract.sampling_params import SamplingParams
+from app.runtime.lazy_property import lazy_property
 from app.text.answer.answer_format import AnswerFormat
 from app.text.answer.answer_rules import AnswerRules, answer_rules
 from app.text.answer.reasoning_start import ReasoningStart
@@ -65,7 +65,7 @@ class AnswerDemand:
             return self._requested.path
         return "tools" if self._tools.definitions else "structured_outputs"
 
-    @cached_property
+    @lazy_property
     def schemas(self) -> ToolSchemas | None:
         """The tools, as the parser of an answer needs them; None if there are none."""
         return self._tools.schemas
@@ -92,6 +92,6 @@ class AnswerDemand:
         parts = [] if self._requested is None else [(self._requested.path, grammar_of(self._requested.outputs))]
         return parts + list(islice(self._tools.parts(self._answers), MAX_PARTS - len(parts)))
 
-    @cached_property
+    @lazy_property
     def _grammar(self) -> Grammar | None:
         return self._tools.grammar(self._answers, None if self._requested is None else self._requested.outputs)

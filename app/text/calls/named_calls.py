@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
+from app.runtime.lazy_property import lazy_property
 from app.text.calls.call_reader import CallReader, is_name
 from app.text.calls.call_rules import CallRules
 from app.text.calls.call_syntax import CallSyntax
@@ -83,10 +83,10 @@ class NamedCalls(CallSyntax):
             inner = f"NEWLINE {inner} NEWLINE"
         return f"{rules.opening(self.opens[0])} {inner} {rules.mark(self.closes[1])}"
 
-    @cached_property
+    @lazy_property
     def _before_arguments(self) -> Marks:
         return Marks((self.id_mark, self.arguments))
 
-    @cached_property
+    @lazy_property
     def _arguments(self) -> Marks:
         return Marks((self.arguments,))

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
+from app.runtime.lazy_property import lazy_property
 from app.text.calls.call_marks import closing
 from app.text.calls.call_reader import CallReader, is_name
 from app.text.calls.call_rules import ANY_KEY, CallRules
@@ -127,15 +128,15 @@ class ParameterCalls(CallSyntax):
                 return True
         return False
 
-    @cached_property
+    @lazy_property
     def _after_name(self) -> Marks:
         return Marks([self.name_close] if self.name_close else [self.key_open, *self.closes])
 
-    @cached_property
+    @lazy_property
     def _after_key(self) -> Marks:
         return Marks([self.key_close])
 
-    @cached_property
+    @lazy_property
     def _after_value(self) -> Marks:
         return Marks([f"\n{self.value_close}", self.value_close] if self.has_lines else [self.value_close])
 

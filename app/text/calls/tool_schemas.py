@@ -65,8 +65,9 @@ class Parameters:
         properties, required = self.own.get("properties"), self.own.get("required")
         schemas = dict(properties) if isinstance(properties, dict) else {}
         names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+        needed = frozenset(names)
         schemas |= {name: self.others for name in names if name not in schemas}
-        self.listed = tuple(Parameter(name, schema, name in names) for name, schema in schemas.items())
+        self.listed = tuple(Parameter(name, schema, name in needed) for name, schema in schemas.items())
         self._schemas = schemas
         for schema in (*schemas.values(), self.others):  # in one order, because schemas may lead to each other
             self.types(schema)

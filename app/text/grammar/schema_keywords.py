@@ -50,24 +50,37 @@ def effective(schema: Any) -> Any:
         InvalidValue: a keyword cannot be enforced, the schema is nested too deeply, or an object of it has too many
             properties; the message says where, `param` is not set.
     """
-    return _Reduction(schema).of(schema, "#", 1)
+    return _Reduction(schema).of(schema, ("#",), 1)
+
+
+_Path = tuple[
+    object, ...
+]  # the keys that lead to a schema; joined for each, a long name would cost its length each time
 
 
 class _Reduction:
-    """Reduces one schema, and those in it."""
+    """Reduces one schema, and those in it, each once."""
 
     def __init__(self, root: Any) -> None:
         self._through = frozenset(_keywords_on_the_way(root))
+        self._known: dict[
+            int, Any
+        ] = {}  # by id; a `then` is both an end of its `if` and what a reference leads through
 
-    def of(self, schema: Any, path: str, depth: int) -> Any:
+    def of(self, schema: Any, path: _Path, depth: int) -> Any:
         """Return a schema without what excludes nothing; what is no schema stays, for the library to reject."""
         if not isinstance(schema, dict):
             return schema
+        if id(schema) not in self._known:
+            self._known[id(schema)] = self._reduced(schema, path, depth)
+        return self._known[id(schema)]
+
+    def _reduced(self, schema: Mapping[str, Any], path: _Path, depth: int) -> Any:
         if depth > 2 * MAX_SCHEMA_DEPTH:  # a schema in a schema is two levels of JSON deeper
             raise InvalidValue(f"The schema is nested more than {MAX_SCHEMA_DEPTH} levels deep.")
         kept: dict[str, Any] = {}
         for key, value in schema.items():
-            at = f"{path}/{key}"
+            at = (*path, key)
             if key in _EMPTY and type(value) is type(_EMPTY[key]) and value == _EMPTY[key]:
                 continue
             if key in _VALUES or (key in _FORMATTED and _FORMATTED[key](value)):
@@ -79,8 +92,9 @@ class _Reduction:
                 if key == "not" and _allows_everything(inner):
                     return False
                 if not _JUDGED[key](inner, schema):
+                    place = "/".join(map(str, at))
                     raise InvalidValue(
-                        f"{at[:200]} is {as_json(value)[:80]}, which cannot be enforced; leave the keyword out, and "
+                        f"{place[:200]} is {as_json(value)[:80]}, which cannot be enforced; leave the keyword out, and "
                         "check the answer for it."
                     )
         return _with_meaning_of_dropped(kept, schema)
@@ -91,23 +105,23 @@ class _Reduction:
             return isinstance(schema.get("items"), list)
         return key in _INNER or (key in self._through and key not in _JUDGED)
 
-    def _inner(self, key: str, value: Any, path: str, depth: int) -> Any:
+    def _inner(self, key: str, value: Any, path: _Path, depth: int) -> Any:
         """Return the value of a keyword, with the schemas in it reduced."""
         if isinstance(value, list):
-            return [self.of(each, f"{path}/{index}", depth + 2) for index, each in enumerate(value)]
+            return [self.of(each, (*path, index), depth + 2) for index, each in enumerate(value)]
         if key not in _NAMED | _BY_NAME or not isinstance(value, dict):
             return self.of(value, path, depth + 1)
         if key == "properties" and len(value) > MAX_PROPERTIES:
             raise InvalidValue(
                 f"An object of the schema has {len(value)} properties; at most {MAX_PROPERTIES} are allowed."
             )
-        return {name: self.of(each, f"{path}/{name}", depth + 2) for name, each in value.items()}
+        return {name: self.of(each, (*path, name), depth + 2) for name, each in value.items()}
 
-    def _ends(self, schema: Mapping[str, Any], path: str, depth: int) -> list[Any]:
+    def _ends(self, schema: Mapping[str, Any], path: _Path, depth: int) -> list[Any]:
         """Return the schemas that a condition leads to: one if it is always or never true, else two."""
-        condition = self.of(schema["if"], f"{path}/if", depth + 1)
+        condition = self.of(schema["if"], (*path, "if"), depth + 1)
         ends = ["then"] if _allows_everything(condition) else ["else"] if condition is False else ["then", "else"]
-        return [self.of(schema.get(key, True), f"{path}/{key}", depth + 1) for key in ends]
+        return [self.of(schema.get(key, True), (*path, key), depth + 1) for key in ends]
 
 
 def _allows_everything(schema: Any) -> bool:

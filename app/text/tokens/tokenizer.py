@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from app.checkpoint.checkpoint_folder import check_no_pointer
 from app.checkpoint.text_files import FolderText
 from app.contract.admission import too_long
 from app.contract.errors import NOT_OURS, InvalidValue, ModelRefused
+from app.runtime.lazy_property import lazy_property
 from app.text.tokens.detokenizer import Detokenizer, PieceDetokenizer, ShowingDetokenizer, WindowDetokenizer
 from app.text.tokens.max_token_length import max_token_chars
 from app.text.tokens.pieces import Pieces, read_rules
@@ -102,7 +102,7 @@ class Tokenizer:
         """Whether a text is made of the bytes of its tokens, whatever stands beside them."""
         return self._pieces is not None
 
-    @cached_property
+    @lazy_property
     def max_token_chars(self) -> int:
         """The maximum number of characters in one token: see `max_token_length`. Computed at the first use."""
         return max_token_chars(self._backend)

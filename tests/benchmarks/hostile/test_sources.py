@@ -14,6 +14,7 @@ from benchmarks.hostile.sources import LANGUAGES, MAX_CHARS, gbnf, lark, regex, 
 
 KEYWORDS = (
     "maxLength", "pattern", "allOf", "enum", "multipleOf", "minItems", "properties", "anyOf", "oneOf", "$ref", "format",
+    "if", "then", "else",
 )  # fmt: skip
 
 

@@ -10,10 +10,11 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 from app.contract.errors import CannotStart, UnsupportedParameter
+from app.runtime.lazy_property import lazy_property
 from app.text.grammar.children.fork_server import MASKS, READY, SHORT_TRIAL, TRIAL, greeting
 from app.text.grammar.children.shortage import Shortage, telling_shortages
 from app.text.grammar.children.trial import TrialLimits
@@ -47,7 +48,7 @@ class ForkClient:
         self._starting: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    @cached_property
+    @lazy_property
     def greeting(self) -> tuple[bytes, ...]:
         """The first bytes that the process is sent. Blocks: 3 µs for each token."""
         return self._make_greeting()
