@@ -82,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
                     faults.append("; ".join([f"{language}: {why(server, error)}", *getattr(error, "__notes__", [])]))
                 else:
                     print(f"{language}: {result.row}", file=sys.stderr, flush=True)
-    if args.out is not None:
-        write_json(args.out, {language: result.as_json() for language, result in found.items()})
+            if args.out is not None:  # after each one, so that a run that is ended early leaves what it has found
+                write_json(args.out, {language: result.as_json() for language, result in found.items()})
     return report(found, faults)
 
 

@@ -34,6 +34,7 @@ from app.server.run import uvicorn_config
 from app.server.sockets import listen
 from app.streaming.flow.ack_monitor import AckMonitor
 from app.text.entry.frontend import TextFrontend
+from app.text.grammar.cache import GrammarCache
 from tests.fakes import FakeEngine
 
 FAST = StreamTimers(waiting_s=0.02, generating_s=0.02)
@@ -49,14 +50,18 @@ def raw(body: dict[str, Any]) -> bytes:
 
 
 async def make_app(
-    engine: FakeEngine | None = None, config: Config | None = None, timers: StreamTimers = SLOW, **settings: object
+    engine: FakeEngine | None = None,
+    config: Config | None = None,
+    timers: StreamTimers = SLOW,
+    grammars: GrammarCache | None = None,
+    **settings: object,
 ) -> Starlette:
     """The application over a fake engine."""
     config = config or make_config(settings)
     metrics = Metrics(served_name(config.model), config.cache)
     metrics.include(LogCounts)
     with patch("app.api.app.Page", page):
-        return create_app(engine or FakeEngine(), config, load_text(config), metrics, timers)
+        return create_app(engine or FakeEngine(), config, load_text(config), metrics, timers, grammars)
 
 
 def with_grammars(app: Starlette) -> Starlette:

@@ -41,15 +41,17 @@ def build(model: Path | str, *, faults: FaultyRunner | None = None, **settings: 
     return engine
 
 
-def engine_thread(config: Config, faults: FaultyRunner | None = None, clock: Clock = monotonic) -> EngineThread:
+def engine_thread(
+    config: Config, faults: FaultyRunner | None = None, clock: Clock = monotonic, grammars: GrammarCache | None = None
+) -> EngineThread:
     """An engine thread, whose steps go through `faults`."""
 
     def build_faulty(progress: Callable[[float], None]) -> Engine:
-        engine = build_engine(config, progress=progress, is_serving=True)
+        engine = build_engine(config, progress=progress, grammars=grammars, is_serving=True)
         faults.wrap(engine)
         return engine
 
-    return EngineThread(config, build=None if faults is None else build_faulty, clock=clock)
+    return EngineThread(config, build=None if faults is None else build_faulty, clock=clock, grammars=grammars)
 
 
 def request(engine: Engine, request_id: str, prompt: Sequence[int], **params: object) -> EngineRequest:

@@ -27,6 +27,7 @@ from app.observe.log import ACCESS_LOGGER, JsonFormatter
 from app.observe.metrics import Metrics
 from app.runtime.clock import monotonic
 from app.streaming.async_engine import AsyncEngine
+from app.text.grammar.cache import GrammarCache
 from tests.api.serving import load_text, serving, until
 from tests.checkpoints import tiny
 from tests.engine.driving import engine_thread
@@ -154,9 +155,10 @@ async def run_server(
     torch.set_num_threads(1)
     config = make_config({"model": str(folder or tiny("Llama")), "num_kv_blocks": 128, **settings})
     metrics, clock = Metrics(served_name(config.model)), OffsetClock()
-    thread = engine_thread(config, faults, clock)
+    grammars = GrammarCache(is_served=True)
+    thread = engine_thread(config, faults, clock, grammars)
     engine = AsyncEngine(thread, config, metrics.observe)
-    app = create_app(engine, config, load_text(config), metrics)
+    app = create_app(engine, config, load_text(config), metrics, grammars=grammars)
     engine.start()
     log, logger = AccessLog(), logging.getLogger(ACCESS_LOGGER)
     logger.addHandler(log)

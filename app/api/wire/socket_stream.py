@@ -51,15 +51,11 @@ class SocketStream:
     _waiting: Finished | None = None  # the end of a choice, behind a delta with what its parsers held back
     _is_cancelled: bool = False
     _has_ended: bool = False
-    _contained: contain = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._contained = contain(self._fail_with, FROM_OUTSIDE)
 
     async def start(self, body: bytes, sender: Sender) -> None:
         """Check the request and submit it; an error ends the stream. Cancel-safe."""
         client_id, context, outbox, protocol = self.client_id, self.context, self.outbox, self.protocol
-        with self._contained:
+        with contain(self._fail_with, FROM_OUTSIDE):
             parsed = await self.parse(body, sender)
             if self._has_ended:
                 parsed.release()
@@ -88,7 +84,7 @@ class SocketStream:
         """Return the stream's next frame, if there is one; put the last one into the outbox. The outbox only."""
         if self._session is None or self._has_ended:
             return None
-        with self._contained:
+        with contain(self._fail_with, FROM_OUTSIDE):
             return self._next_frame(self._session)
         return None
 
@@ -190,6 +186,6 @@ class SocketStream:
         if self._session is not None:
             self._session.close()
         log_stream(self.scope, self._session, failure, end_reason=end_reason, duration_s=monotonic() - self._began)
-        # `_contained` refers to this stream: it stays until cycles are collected, the request does not.
+        # The session refers to this stream: without this both would stay until cycles are collected.
         self._session = self._answer = None
         self.on_end(self.client_id)

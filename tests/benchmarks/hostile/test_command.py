@@ -59,6 +59,18 @@ def test_a_server_that_fails_is_said(without_servers, capsys, monkeypatch):
     assert "missed: regex: the server ended with exit code 70" in capsys.readouterr().out
 
 
+def test_a_run_that_is_ended_early_leaves_the_searches_before(without_servers, monkeypatch, tmp_path):
+    def ended_at_lark(server: object, language: str, *_: object) -> Result:
+        if language == "lark":
+            raise KeyboardInterrupt
+        return without_servers[language]
+
+    monkeypatch.setattr(command, "search", ended_at_lark)
+    file = tmp_path / "hostile.json"
+    assert main(["hostile", "--languages", "regex,lark", "--out", str(file)]) == 130
+    assert list(json.loads(file.read_text())) == ["regex"]
+
+
 @pytest.mark.long
 def test_a_short_search_against_a_server(capsys):
     assert main(["hostile", "--languages", "regex,lark", "--requests", "20"]) in (0, 1)  # by the speed of this machine
