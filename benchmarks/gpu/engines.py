@@ -7,16 +7,13 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import torch
 
 from app.commands.measuring.workload import Workload
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
-
-if TYPE_CHECKING:
-    from app.engine.execute.gpu.runner import GpuRunner
 
 MOST_KEPT = 1 << 30  # bytes that an engine may leave behind
 WARM_PROMPT, WARM_NEW, WARM_REQUESTS = 64, 16, 4
@@ -51,8 +48,8 @@ def warm_up(llm: LLM) -> None:
     run_load(llm, Workload(prompts, (WARM_NEW,) * WARM_REQUESTS), 0.0)
     while llm.engine.work_idly():
         pass
-    steps = cast("GpuRunner", llm.engine.runner).steps
-    if steps.counts.num_captured != steps.num_shapes:
+    steps = getattr(llm.engine.runner, "steps", None)  # a runner on a CPU has no graphs
+    if steps is not None and steps.counts.num_captured != steps.num_shapes:
         raise RuntimeError(
             f"{steps.counts.num_captured} of {steps.num_shapes} CUDA graphs were captured; the log says why not all"
         )

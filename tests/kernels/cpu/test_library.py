@@ -257,16 +257,6 @@ def test_records_have_the_same_size_on_both_sides(name: str, monkeypatch: pytest
 
 
 @needs_kernels
-@pytest.mark.parametrize("num_threads", [1, 2, 3])
-@pytest.mark.parametrize("num_lines", [0, 1, 7, 4096])
-def test_reading_for_bandwidth_reads_every_line(num_lines: int, num_threads: int):
-    """A line has 256 bytes, which are added up as numbers of 32 bits."""
-    native = load_library()
-    numbers = torch.randint(-1000, 1000, (num_lines, 64), dtype=torch.int32)
-    assert native.read(numbers, num_threads) == numbers.sum().item()
-
-
-@needs_kernels
 def test_copies_of_blocks_include_all_layers_and_no_other_block():
     native = load_library()
     source, target = torch.randn(3, 2, 5, 8, 2, 6), torch.randn(3, 2, 7, 8, 2, 6)
