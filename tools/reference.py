@@ -158,7 +158,7 @@ def metrics_page() -> str:
         f"| `{exposed_name(metric)}` | {metric.type} | {_labels(metric)} | {metric.documentation} |"
         for metric in metrics()
     ]
-    return MADE.format(source="app/observe") + _METRICS_HEAD + "\n".join(lines) + "\n"
+    return MADE.format(source="app/observe and the counts of the other rooms") + _METRICS_HEAD + "\n".join(lines) + "\n"
 
 
 _METRICS_HEAD = """# Metrics

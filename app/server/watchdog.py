@@ -35,7 +35,7 @@ from app.observe.log import json_line
 from app.runtime.clock import monotonic
 from app.runtime.stall_detector import StallDetector
 
-EXIT_ENGINE_FAILED = 70
+EXIT_ENGINE_FAILED = EngineFailed.exit_code
 # Interval of the checks: short enough to measure the event loop's lag, long enough to cost next to nothing.
 INTERVAL_S = 0.25
 MIN_INTERVAL_S = 0.01

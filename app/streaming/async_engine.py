@@ -69,7 +69,6 @@ class AsyncEngine:
             self._port.post(Submit(request))
 
     def abort(self, request_id: str) -> None:
-        """Drop a request; its sink gets one `Finished(cancelled)` per open choice. Idempotent."""
         if request_id in self._open:
             self._port.post(Abort(request_id))
 

@@ -26,7 +26,6 @@ class VectorSink:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the request has ended."""
         return self.vector is not None or self.error is not None
 
     @property

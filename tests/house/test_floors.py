@@ -46,7 +46,7 @@ FLOORS = {
     "models": Floor(("kernels", *FLOOR_0), ("asyncio", "transformers", *WEB)),
     "kernels": Floor(FLOOR_0, ("asyncio", "transformers", *WEB)),
     "text": Floor(FLOOR_0, (*HEAVY, "asyncio", *WEB)),
-    "config": Floor(("contract",), (*HEAVY, "asyncio", *WEB)),  # the ground: no other room is needed to read settings
+    "config": Floor(("contract",), (*HEAVY, "asyncio", *WEB)),  # the ground: settings need no room but contract
     **{name: Floor(FLOOR_0, (*HEAVY, "asyncio", *WEB)) for name in FLOOR_0 if name != "config"},
 }
 # The rooms of the two largest packages, the lowest first, and the arrows between them: what each imports of the others.

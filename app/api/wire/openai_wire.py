@@ -35,7 +35,7 @@ ChoiceFormat = ChatFormat | CompletionFormat
 
 
 class OpenAiWire:
-    """Writes the answer to one request (see `Wire`)."""
+    """Implements `Wire` for the answer to one request."""
 
     def __init__(self, request: ApiRequest, format: ChoiceFormat, framing: Framing) -> None:
         self.media_type = framing.media_type

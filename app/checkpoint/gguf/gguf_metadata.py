@@ -18,7 +18,7 @@ _Tokenizer = TypeVar("_Tokenizer")
 
 @dataclass(frozen=True, slots=True)
 class GgufMetadata:
-    """The metadata of a model: values by key. `file` is the first file, for messages. Implements `TextFiles`."""
+    """Implements `TextFiles` by the metadata of a model: values by key. `file` is the first file, for messages."""
 
     file: Path
     fields: Mapping[str, Value]

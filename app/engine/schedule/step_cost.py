@@ -109,10 +109,10 @@ class StepCost:
         """
         tt, tk, t1, kk, k1, one, ty, ky, y1 = self._moments
         matrix, right = [[tt, tk, t1], [tk, kk, k1], [t1, k1, one]], [ty, ky, y1]
-        is_guess = not any(self._fit)
-        before = _Fit(ty / tt, 0.0, 0.0) if is_guess else self._fit
+        is_first = not any(self._fit)
+        before = _Fit(ty / tt, 0.0, 0.0) if is_first else self._fit
         total = _dot(before, right)  # about the number of remembered steps
-        share = 1.0 if is_guess else _MIN_SHARE
+        share = 1.0 if is_first else _MIN_SHARE
         for i, last in enumerate(before):
             if matrix[i][i] > 0.0:
                 reach = max(last, share * sqrt(total / matrix[i][i]))

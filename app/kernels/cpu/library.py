@@ -19,6 +19,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from app.contract.sampling_params import MAX_LOGPROBS
 from app.kernels.cpu import records
 from app.kernels.cpu.compiling import (
     SOURCES,
@@ -29,7 +30,7 @@ from app.kernels.cpu.compiling import (
     source_key,
     supported_sets,
 )
-from app.kernels.cpu.records import MAX_LOGPROBS, SAMPLE_BLOCK, Blocks, Code, Record, Rows
+from app.kernels.cpu.records import SAMPLE_BLOCK, Blocks, Code, Record, Rows
 from app.runtime.home_cache import home_cache
 
 _log = logging.getLogger("quire.engine")

@@ -313,9 +313,6 @@ class Sample(ctypes.Structure):
 SAMPLE_BLOCK = 64
 """Scores that the sampling kernel processes together."""
 
-MAX_LOGPROBS = 20
-"""Best tokens whose log-probabilities the sampling kernel can return."""
-
 
 def sample_scratch(width: int) -> int:
     """Return how many floats of scratch each thread needs to sample from `width` logits."""

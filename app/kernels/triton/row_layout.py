@@ -49,7 +49,6 @@ NO_TOKEN = -1
 NO_ALLOWED_TOKEN = -2
 
 MIN_TEMPERATURE = 1e-5
-MAX_LOGPROBS = 20
 
 # A count of `seen_SV` (int16): twice the times that a token was in the answer, plus 1 if it was in the prompt.
 SEEN_IN_PROMPT = 1

@@ -78,12 +78,10 @@ class Mailbox:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the request has ended."""
         return not self._open_choices
 
     @property
     def num_open_choices(self) -> int:
-        """The number of choices that have not ended."""
         return len(self._open_choices)
 
     def put(self, event: EngineEvent, report: int | None = None) -> None:

@@ -16,7 +16,7 @@ from app.text.template.chat_template import ChatTemplate, trying_templates
 from app.text.tokens.gguf import gguf_tokenizer
 from app.text.tokens.tokenizer import Tokenizer
 
-MAX_VOCABULARY = 2**22
+MAX_PLACEHOLDERS = 2**22
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ def _load_or_place(text: FolderText) -> Tokenizer:
     if (text.folder / "tokenizer.json").exists():
         return Tokenizer.load(text)
     vocab_size = text.read("config.json").get("vocab_size")
-    if not isinstance(vocab_size, int) or not 1 <= vocab_size <= MAX_VOCABULARY:
+    if not isinstance(vocab_size, int) or not 1 <= vocab_size <= MAX_PLACEHOLDERS:
         raise ModelRefused(
             f"{text.folder / 'config.json'}: vocab_size is {str(vocab_size)[:80]}; it must be an integer between 1 and "
-            f"{MAX_VOCABULARY}.",
+            f"{MAX_PLACEHOLDERS}.",
             param="model",
         )
     return placeholder_tokenizer(vocab_size)

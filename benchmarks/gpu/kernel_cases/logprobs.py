@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 
+from app.contract.sampling_params import MAX_LOGPROBS
 from app.kernels.triton import row_layout
 from app.kernels.triton.sampling.logprobs import logprobs
 from app.kernels.triton.sampling.sample import scratch_width
@@ -39,7 +40,7 @@ def _setup(num_rows: int, vocab: int, num_wanted: int | None, copies: int, place
         state_SW[1:, row_layout.FLAGS] = row_layout.LOGPROBS
     sampled_rows, tokens_R = integers(range(1, num_rows + 1), place), integers(range(num_rows), place)
     scratch_RX = torch.zeros(num_rows, scratch_width(vocab), dtype=torch.int32, device=place)
-    shape = (PLACES, num_rows, 1 + row_layout.MAX_LOGPROBS)
+    shape = (PLACES, num_rows, 1 + MAX_LOGPROBS)
     values, ids = (torch.zeros(shape, dtype=dtype, device=place) for dtype in (torch.float32, torch.int32))
     counter = integers([0], place)
     calls: list[Call] = []

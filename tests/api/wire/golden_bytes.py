@@ -1,6 +1,11 @@
-"""The bytes of every HTTP route, framing and kind of error: `python -m tests.api.wire.golden_bytes` writes them anew.
+"""The bytes of answers over HTTP: `python -m tests.api.wire.golden_bytes` writes them anew.
 
-Ids and times are the same in each run. Heartbeats, whose number depends on the machine, are in `test_stream_response`.
+Held are the routes of chats, texts, vectors, tokens, models and health, with each framing, and the errors that the
+application makes of their requests, by status: 400, 401, 404, 405, 413, 415, 421, 429, 500, 503, 504. Ids and times are
+the same in each run.
+
+Elsewhere are heartbeats, whose number depends on the machine (`test_stream_response`), what is rejected before the
+application (408, 414, 431, 501: `tests/server`), kept streams, the page, /metrics and /openapi.json.
 """
 
 from __future__ import annotations
@@ -8,15 +13,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from app.contract.errors import ErrorInfo
+from app.contract.engine_status import EngineState
+from app.contract.errors import DeadlineExceeded, Draining, ErrorInfo, Overloaded, QuireError, RateLimitExceeded
 from app.contract.events import Usage
-from tests.api.serving import client_of, make_app
+from tests.api.serving import JSON, client_of, make_app
 from tests.fakes import FakeEngine, Script
 
 GOLDEN = Path(__file__).with_suffix(".txt")
@@ -31,6 +38,8 @@ ANSWERS = ("<think>Hm\x85 m.</think>\n\n" + CALLS, "<think>So.</think>It is <b>w
 SCRIPT = Script([CALLS[i : i + 9] for i in range(0, len(CALLS), 9)])
 REASONED, *OTHERS = ([answer[i : i + 7] for i in range(0, len(answer), 7)] for answer in ANSWERS)
 BROKEN = ErrorInfo("engine_error", "It broke „here“.")
+LATE = Script(fail_after=0, error=DeadlineExceeded("Late.").info())
+REFUSALS = (Overloaded("Full."), Overloaded("Hot.", retry_after_s=9), Draining("End."), RateLimitExceeded("Wait."))
 NO_TEXT = Script(["", "a", "", "", "b"], usage=Usage(0, 0, cached_tokens=2))
 BOTH = {
     "usage": {"stream_options": {"include_usage": True}},
@@ -60,21 +69,30 @@ BODIES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A request, the engine's script, and the settings of the server."""
+    """A request, what the engine does with it, and the settings of the server."""
 
     path: str
-    body: Mapping[str, Any] | None = None
+    body: Mapping[str, Any] | bytes | None = None  # bytes have no content type but that of `headers`
     accept: str = SSE
     script: Script = field(default_factory=Script)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    method: str = ""  # by default GET, or POST with a body
+    headers: Mapping[str, str] = field(default_factory=dict)
+    state: EngineState = EngineState.READY
+    refusal: QuireError | None = None  # of the engine
 
     async def bytes(self) -> str:
         """The status, the headers that are ours, and the body."""
         ids, now = patch("secrets.token_hex", lambda size: "1"), patch("time.time", lambda: 17e8)
-        app = await make_app(FakeEngine(self.script), **self.settings)
-        with ids, now:
-            async with client_of(app, accept=self.accept) as client:
-                answer = await client.request("GET" if self.body is None else "POST", self.path, json=self.body)
+        engine = FakeEngine(self.script)
+        engine.port.state = self.state
+        refuse = patch.object(engine, "submit_all", side_effect=self.refusal) if self.refusal else nullcontext()
+        app = await make_app(engine, **self.settings)
+        method = self.method or ("GET" if self.body is None else "POST")
+        sent: Any = {"content" if isinstance(self.body, bytes) else "json": self.body}
+        with ids, now, refuse:
+            async with client_of(app, accept=self.accept, **self.headers) as client:
+                answer = await client.request(method, self.path, **sent)
         ours = [(name, value) for name, value in sorted(answer.headers.items()) if name != "x-request-id"]
         return f"{answer.status_code} {json.dumps(ours)}\n{answer.content.decode()}"
 
@@ -88,6 +106,8 @@ def cases(num_together: int = 1) -> Iterator[tuple[str, Case]]:
     yield from parsed_cases()
     yield from failed_cases()
     yield from other_routes()
+    yield from refused_cases()
+    yield from missing_routes()
 
 
 def each_framing(name: str, path: str, fields: Mapping[str, Any], **others: Any) -> Iterator[tuple[str, Case]]:
@@ -154,6 +174,40 @@ def other_routes() -> Iterator[tuple[str, Case]]:
     ]
     for path, body in bodies:
         yield f"{path} {json.dumps(body)}", Case(path, body)
+
+
+def refused_cases() -> Iterator[tuple[str, Case]]:
+    """Requests that are refused for their key, host, method or body, or by the engine."""
+    keys, small = {"api_key": ("secret",)}, {"max_request_bytes": 1024}
+    bodies: list[tuple[str, Mapping[str, Any]]] = [*BODIES.items(), ("/v1/embeddings", {"input": "Hi"})]
+    for path, body in bodies:
+        yield f"{path}: no key", Case(path, body, settings=keys)
+        yield f"{path}: another key", Case(path, body, settings=keys, headers={"x-api-key": "other"})
+        yield f"{path}: another host", Case(path, body, headers={"host": "other.example"})
+        yield f"{path}: no host", Case(path, body, headers={"host": "a b"})
+        yield f"{path}: GET", Case(path)
+        yield f"{path}: no JSON", Case(path, b"{", headers=JSON)
+        yield f"{path}: no type", Case(path, b"{}")
+        yield f"{path}: too large", Case(path, b" " * 1025, settings=small, headers=JSON)
+        for state in (EngineState.LOADING, EngineState.FAILED):
+            yield f"{path}: {state}", Case(path, body, state=state)
+        yield f"{path}: too late", Case(path, body, script=LATE)
+        for error in REFUSALS:
+            yield f"{path}: {error.code} {error.retry_after_s}", Case(path, body, refusal=error)
+    for path in ("/readyz", "/health", "/livez"):
+        yield f"{path}: loading", Case(path, state=EngineState.LOADING)
+        yield f"{path}: failed", Case(path, state=EngineState.FAILED)
+    yield "/v1/models: no key", Case("/v1/models", settings=keys)
+    yield "/v1/models: another host", Case("/v1/models", headers={"host": "other.example"})
+    yield "/tokenize: DELETE", Case("/tokenize", method="DELETE")
+
+
+def missing_routes() -> Iterator[tuple[str, Case]]:
+    """Paths that are mistyped, or belong to another API."""
+    for path in ("/models", "/v1/v1/models", "/v1/models/", "/v1/modelss", "/v1/model", "/api/tags", "/v1/responses"):
+        yield path, Case(path)
+    for path in ("/v1", "/chat/completions", "/v1/v1/chat/completions", "/v1/messages", "/api/chat", "/rerank", "/x"):
+        yield f"POST {path}", Case(path, BODIES[CHAT])
 
 
 async def all_bytes(num_together: int = 1) -> dict[str, str]:

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from app.contract.sampling_params import SamplingParams
+from app.contract.sampling_params import MAX_LOGPROBS, SamplingParams
 from app.engine.execute.masks import MaskBuffers
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart
 from app.kernels.cpu import records
 from app.kernels.cpu.library import NativeLibrary
-from app.kernels.cpu.records import MAX_LOGPROBS, Code, Matrix, Penalties, SamplingSettings
+from app.kernels.cpu.records import Code, Matrix, Penalties, SamplingSettings
 
 TINIEST = 1e-5  # smaller temperatures count as this one
 GUARD = 64

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from app.config.devices import MIN_DEPENDENT_CAPABILITY
+from app.contract.sampling_params import MAX_LOGPROBS
 from app.engine.execute.gpu.kv_calibration import BLOCK_SIZE as CALIBRATION_BLOCK
 from app.kernels.triton import blocks, row_layout, rows
 from app.kernels.triton.attention.attention_configs import DETERMINISTIC_SPLIT_TOKENS, Kind, attention_config
@@ -215,7 +216,7 @@ def sample_tokens(vocab: int, arch: int) -> None:
 
 def compute_logprobs(vocab: int, arch: int) -> None:
     """Log-probabilities."""
-    ring = (4, 256, 1 + row_layout.MAX_LOGPROBS)
+    ring = (4, 256, 1 + MAX_LOGPROBS)
     logprobs.logprobs(
         tensor(TOKENS, vocab, dtype=FP32), ints(TOKENS), state(), ints(TOKENS),
         scratch_RX=ints(TOKENS, sample.scratch_width(vocab)), values_ring_KRN=tensor(*ring, dtype=FP32),

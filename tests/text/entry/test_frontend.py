@@ -17,7 +17,7 @@ from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.answer.reasoning import STYLES
 from app.text.answer.tool_use import choose_tools
 from app.text.calls.formats import FORMATS
-from app.text.entry.frontend import MAX_VOCABULARY, TextFrontend, load_tokenizer, placeholder_tokenizer
+from app.text.entry.frontend import MAX_PLACEHOLDERS, TextFrontend, load_tokenizer, placeholder_tokenizer
 from app.text.template.chat_template import RenderOptions
 from app.text.template.template_trial import TOOLS, with_calls
 from tests.checkpoints import tiny
@@ -67,7 +67,7 @@ def test_a_config_with_a_tokenizer_keeps_it(tmp_path):
     )
 
 
-@pytest.mark.parametrize("vocab_size", [None, 0, -1, "300", 1.5, MAX_VOCABULARY + 1, [1] * 1000])
+@pytest.mark.parametrize("vocab_size", [None, 0, -1, "300", 1.5, MAX_PLACEHOLDERS + 1, [1] * 1000])
 def test_an_invalid_vocabulary_size_is_rejected(tmp_path, vocab_size):
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": vocab_size}))
     with pytest.raises(ModelRefused, match=r"config\.json: vocab_size is .* an integer between 1 and") as caught:

@@ -13,12 +13,13 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
+from app.contract.sampling_params import MAX_LOGPROBS
 from app.engine.execute.cpu.row_penalties import PromptIds, RowPenalties
 from app.engine.execute.masks import MaskBuffers
 from app.engine.schedule.step_plan import Chunks, RowStart, SampleLogprobs
 from app.kernels.cpu import records
 from app.kernels.cpu.native_ops import Step
-from app.kernels.cpu.records import MAX_LOGPROBS, Code, Matrix, Rows, SamplingSettings, sample_scratch
+from app.kernels.cpu.records import Code, Matrix, Rows, SamplingSettings, sample_scratch
 
 # The fields of a `SamplingSettings`, written at once: one by one takes three times as long, which delays new requests.
 _ENTRY = struct.Struct("=QqQfffiii")

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from app.contract.sampling_params import MAX_LOGPROBS
 from app.engine.execute.gpu.device import Copy, Device
 from app.engine.execute.gpu.memory import Staging, StepInputs, StepMemory
 from app.engine.execute.masks import MaskBuffers
@@ -54,7 +55,7 @@ class OutputRings:
         self._memory, self._staging = memory, staging
 
         def rings(zeros: Allocate) -> Rings:
-            sizes = (RING_SIZE, max_logit_rows, 1 + layout.MAX_LOGPROBS)
+            sizes = (RING_SIZE, max_logit_rows, 1 + MAX_LOGPROBS)
             tokens_KR, logprob_ids_KRX = zeros(*sizes[:2], dtype=torch.int32), zeros(*sizes, dtype=torch.int32)
             return Rings(tokens_KR, zeros(*sizes, dtype=torch.float32), logprob_ids_KRX)
 

@@ -4,7 +4,7 @@ Only full blocks are cached, and a full block is never written again. A block is
 ids, the hash of the block before it, and the context in which it was computed. The hash of a block covers all three,
 
     hash = blake2b, 16 bytes, over   parent hash | token ids (little-endian int32) | context
-    context =                        model revision | adapter | tenant | cache salt, each with its length before it
+    context =                        model revision | tenant | cache salt, each with its length before it
 
 so the hash identifies the whole text up to the block's end, and two tenants or salts never share blocks. Rules:
 
@@ -41,9 +41,9 @@ class BlockContent(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def chain_context(revision: str, tenant: str | None, cache_salt: str | None, adapter: str = "") -> bytes:
+def chain_context(revision: str, tenant: str | None, cache_salt: str | None) -> bytes:
     """Return bytes that differ for contexts that must not share blocks: different arguments, different bytes."""
-    return b"".join(map(_with_length, (revision, adapter, tenant, cache_salt)))
+    return b"".join(map(_with_length, (revision, tenant, cache_salt)))
 
 
 def extend_chain(parent: bytes, token_ids: Sequence[int], context: bytes) -> BlockContent:

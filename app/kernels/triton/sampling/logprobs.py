@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from app.contract.sampling_params import MAX_LOGPROBS
 from app.kernels.triton import row_layout
 from app.kernels.triton.dependent import launch_options, wait_for_previous
 from app.kernels.triton.rows import programs_per_row, this_sample
@@ -26,8 +27,8 @@ TOTAL = tl.constexpr(1)
 NUM_LARGER = tl.constexpr(2)
 IS_BROKEN = tl.constexpr(3)
 BEST = tl.constexpr(4)
-MAX_BEST = tl.constexpr(row_layout.MAX_LOGPROBS)
-BLOCK_WIDTH = tl.constexpr(4 + 2 * row_layout.MAX_LOGPROBS)
+MAX_BEST = tl.constexpr(MAX_LOGPROBS)
+BLOCK_WIDTH = tl.constexpr(4 + 2 * MAX_LOGPROBS)
 
 BLOCK = 4096
 

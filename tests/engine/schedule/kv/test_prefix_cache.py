@@ -44,9 +44,9 @@ def test_the_hash_is_blake2b_over_parent_tokens_and_context():
 
 
 def test_the_hash_of_a_known_chain_never_changes():
-    assert [content.hash.hex() for content in chain(range(8), context=chain_context("r", "t", "s", "a"))] == [
-        "06bc0b8f9797973fbc2ca9496db36df4",
-        "bab5f5ee9af3d53c9c09295423567a26",
+    assert [content.hash.hex() for content in chain(range(8), context=chain_context("r", "t", "s"))] == [
+        "cc092de7632cfb41d06567f73221ae55",
+        "c55f48031ccdbbecf9f1efe2e5c5ba82",
     ]
 
 
@@ -60,7 +60,7 @@ def test_equal_tokens_after_another_prefix_are_another_block():
 
 
 def test_contexts_differ_in_any_part_and_none_is_not_empty():
-    parts = [("r", "s"), (None, "", "t"), (None, "", "t"), ("", "a")]
+    parts = [("r", "s"), (None, "", "t"), (None, "", "t")]
     contexts = [chain_context(*arguments) for arguments in itertools.product(*parts)]
     assert len(set(contexts)) == len(contexts)
     assert len({extend_chain(b"", [1, 2], context).hash for context in contexts}) == len(contexts)
@@ -69,7 +69,7 @@ def test_contexts_differ_in_any_part_and_none_is_not_empty():
 TEXTS = st.text(st.characters(), max_size=3)  # with lone surrogates, which JSON may contain
 
 
-@given(*[st.tuples(TEXTS, st.none() | TEXTS, st.none() | TEXTS, TEXTS)] * 2)
+@given(*[st.tuples(TEXTS, st.none() | TEXTS, st.none() | TEXTS)] * 2)
 def test_different_contexts_have_different_bytes(one, other):
     assert (chain_context(*one) == chain_context(*other)) == (one == other)
 
