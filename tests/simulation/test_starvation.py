@@ -11,6 +11,7 @@ from app.engine.schedule.policy import AGEING_S, SHORTER_S, FairShare, Policy, P
 from app.engine.schedule.sequence import PAUSED, PREEMPTED, RUNNING, WAITING, Sequence
 from app.engine.schedule.shares import TURN_STEPS
 from tests.engine.schedule.fake_model import Driver
+from tests.engine.schedule.open_requests import num_open
 
 
 def flood(driver: Driver, waiting: Sequence, gap_s: float, **favoured: int) -> list[Sequence]:
@@ -163,7 +164,7 @@ def test_each_of_any_number_of_groups_has_its_turn(widths, num_seats, run_ahead)
     for _ in range(80 * len(groups)):
         driver.step()
         turns.note()
-    assert not driver.scheduler.has_work
+    assert not num_open(driver.scheduler)
     assert min(chain.from_iterable(turns.ended), default=TURN_STEPS) >= TURN_STEPS
     assert turns.longest_pause <= (TURN_STEPS + 4) * len(groups)
 
