@@ -166,8 +166,8 @@ def test_each_of_any_number_of_groups_has_its_turn(widths, num_seats, run_ahead)
         turns.note()
     assert not num_open(driver.scheduler)
     assert min(chain.from_iterable(turns.ended), default=TURN_STEPS) >= TURN_STEPS
-    # Accounts are equal by tokens, so a narrow group may have several turns for one of a wide group.
-    assert turns.longest_pause * min(widths) <= (TURN_STEPS + 4) * len(groups) * max(widths)
+    # Two rounds, not one: with widths 6, 5 and 5 and 8 seats a group waits four turns, 128 steps.
+    assert turns.longest_pause <= 2 * (TURN_STEPS + 4) * len(groups)
 
 
 def test_an_account_with_all_blocks_gives_up_only_as_many_as_needed():
