@@ -147,7 +147,7 @@ async def test_requests_refused_because_others_are_not_read_are_freed(kept: Call
     async with run_server(max_paused_per_account=1) as server, connect_socket(server.url) as websocket:
         client = ChatClient(websocket)
         await client.send(**HELLO)
-        await client.send(t="start", id="unread", request=body(max_tokens=400), credit=0)
+        await client.send(t="start", id="unread", request=body(max_tokens=400, ignore_eos=True), credit=0)
         await client.receive_until("paused")
         for path, fields in ANSWERS.values():
             response = await server.client.post(path, json=fields)
