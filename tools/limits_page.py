@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from app.api.body import grammar_trials, json_body, parse_chat, prompts, schemas, template_options, tool_messages
+from app.api.body.parse_embeddings import MAX_INPUTS
 from app.api.body.parse_request import MAX_SMALL_BYTES
 from app.api.http.context import MAX_LONG_WAITING
-from app.api.routes import embeddings
 from app.checkpoint import text_files
 from app.config.settings import Config
 from app.contract import admission
@@ -75,7 +75,7 @@ def _fields() -> dict[str, str]:
     return {
         "`messages`": f"1 to {parse_chat.MAX_MESSAGES:,}",
         "prompts × `n` (or `best_of`, `beam_width`) of a completion with several": f"{prompts.MAX_PROMPT_SEQUENCES}",
-        "`input` of embeddings": f"{embeddings.MAX_INPUTS} items",
+        "`input` of embeddings": f"{MAX_INPUTS} items",
         "`n`, `best_of`, `beam_width`": f"1 to {params.MAX_SEQUENCES}, and `--max-num-seqs`",
         "`max_tokens`, `max_completion_tokens`": f"1 to {params.MAX_TOKENS:,}; 0 in completions with `echo`",
         "`n` (or `best_of`, `beam_width`) × `max_tokens` × (1 + `top_logprobs`)": (

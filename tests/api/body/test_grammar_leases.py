@@ -12,8 +12,8 @@ import pytest_asyncio
 from starlette.applications import Starlette
 
 from app.api.body.parse_chat import parse_chat
+from app.api.body.parse_completion import parse_completion
 from app.api.http.accounts import Sender
-from app.api.routes.completions import parse_completion
 from app.contract.errors import InvalidValue, Overloaded
 from tests.api.chat_client import open_chat
 from tests.api.serving import client_of, make_app, parse, raw, with_grammars

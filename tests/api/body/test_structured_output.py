@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 
 from app.api.app import create_app
 from app.api.body.parse_chat import parse_chat
-from app.api.routes.completions import parse_completion
+from app.api.body.parse_completion import parse_completion
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState
 from app.contract.errors import InvalidValue, RequestError
