@@ -26,7 +26,7 @@ from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.masks import MaskBuffers
 from app.engine.execute.worker_masks import make_masks
-from app.engine.schedule.limits import SchedulerLimits
+from app.engine.schedule.limits import SchedulerLimits, max_logit_rows
 from app.kernels.triton.attention.paged_attention import PagedAttention
 from app.kernels.triton.fusing_ops import FusingOps
 from app.kernels.triton.layers.matvec import MAX_ROWS
@@ -94,7 +94,7 @@ class GpuBackend:
             is_deterministic=is_deterministic,
         )
         self._shapes = StepShapes(
-            limits.max_num_seqs, limits.max_num_batched_tokens, limits.max_logit_rows, max_context, attention.grids
+            limits.max_num_seqs, limits.max_num_batched_tokens, max_logit_rows(limits), max_context, attention.grids
         )
         self._graph_shapes = [] if config.model.enforce_eager else self._shapes.all()
         self.graph_memory = GRAPH_BYTES * len(self._graph_shapes)
@@ -127,7 +127,7 @@ class GpuBackend:
         spec, device, limits = self._spec, self.device, self._config.scheduler
         block_size = self._config.cache.block_size
         max_seqs, max_tokens = limits.max_num_seqs, limits.max_num_batched_tokens
-        self._arena = Arena.allocate(spec, max_tokens, limits.max_logit_rows, self._dtype, device=device)
+        self._arena = Arena.allocate(spec, max_tokens, max_logit_rows(limits), self._dtype, device=device)
         num_logit_rows = len(self._arena.logits_RV)
         max_blocks = -(-max_model_len // block_size)
         work_length = self._mixed_work.sizes.length
