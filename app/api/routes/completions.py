@@ -12,6 +12,7 @@ from app.api.wire.completion_format import CompletionFormat
 from app.api.wire.framing import Framing
 from app.api.wire.openai_wire import OpenAiWire
 from app.api.wire.resumable_answer import answer
+from app.api.wire.wire import Wire
 
 
 async def completions(request: Request) -> ASGIApp:
@@ -21,6 +22,6 @@ async def completions(request: Request) -> ASGIApp:
         return answer(request, completion, completion_wire)
 
 
-def completion_wire(completion: ApiRequest, framing: Framing) -> OpenAiWire:
+def completion_wire(completion: ApiRequest, framing: Framing) -> Wire:
     """Return the wire of the answer to a completion request."""
     return OpenAiWire(completion, CompletionFormat(completion), framing)
