@@ -48,7 +48,7 @@ RUN_AHEADS = ((2 * GIB, 3), (10 * GIB, 2))
 
 
 class GpuBackend:
-    """Implements `Backend`. Steps of up to `fused_rows` sequences that decode take fewer and larger kernels.
+    """Implements `Backend`. Steps of up to `MAX_ROWS` sequences that decode take fewer and larger kernels.
 
     `finish_kernels` waits until the kernels are compiled; idempotent.
 
@@ -65,7 +65,6 @@ class GpuBackend:
         config: Config,
         spec: ModelSpec,
         device: Device,
-        fused_rows: int = MAX_ROWS,
         finish_kernels: Callable[[], None] = lambda: None,
     ) -> None:
         _check(config, spec, device.capability)
@@ -103,7 +102,7 @@ class GpuBackend:
         self.ops: TritonOps = (
             TritonOps(InvariantProducts(self.device), attention)
             if is_deterministic  # fused kernels sum in another order
-            else FusingOps(CublasProducts(), attention, fused_rows)
+            else FusingOps(CublasProducts(), attention, MAX_ROWS)
         )
 
     def finish_kernels(self) -> None:
