@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.grammar import Grammar
 from app.runtime.clock import Clock, monotonic
-from app.runtime.process_limits import family_bytes
+from app.runtime.process_memory import family_bytes
 from app.runtime.token_bucket import TokenBuckets
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_workers import MaskWorkers
