@@ -28,7 +28,7 @@ from app.text.grammar.cache import GrammarCache
 from app.text.grammar.children import fork_client
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.shortage import Shortage
-from app.text.grammar.children.trial import TrialLimits
+from app.text.grammar.children.trial import GrammarLimits
 from app.text.grammar.grammar_entries import Lease
 from app.text.grammar.grammar_sources import lark
 from tests.api.serving import until
@@ -37,7 +37,7 @@ from tests.text import toys
 from tests.text.grammar.children.trials import ENDLESS, NO_FORK, PLENTY, forked_by, has_ended
 from tests.text.grammar.processes import no_descriptors
 
-SHORT = TrialLimits(cpu_s=0.1, wall_s=600)
+SHORT = GrammarLimits(cpu_s=0.1, wall_s=600)
 REJECTED = Grammar(GrammarKind.REGEX, "(?=a)")
 
 
@@ -69,11 +69,11 @@ class Trials(GrammarTrials):
         self.cache = GrammarCache(is_served=True, clock=self.clock)
         self.text, _ = toys.toy("byte_level")
         assert self.cache.load(self.text, self.text.vocab_size, (1,)) is None
-        self.limit(TrialLimits(cpu_s=60, wall_s=600))
+        self.limit(GrammarLimits(cpu_s=60, wall_s=600))
         self.threads = Background("text")
         super().__init__(self.cache, self.threads)
 
-    def limit(self, limits: TrialLimits) -> None:
+    def limit(self, limits: GrammarLimits) -> None:
         self.children = self.cache.children = Counted(self.text, self.text.vocab_size, (1,), limits)
 
     async def error(self, grammar: Grammar, account: str = "") -> Exception | None:
@@ -136,7 +136,7 @@ async def killing(trials: Trials, times: int) -> None:
 
 
 async def test_a_trial_that_somebody_has_ended_is_repeated(trials: Trials):
-    trials.limit(TrialLimits(cpu_s=2, wall_s=600))
+    trials.limit(GrammarLimits(cpu_s=2, wall_s=600))
     error, _ = await asyncio.gather(trials.error(ENDLESS), killing(trials, 1))
     assert isinstance(error, GrammarTooCostly) and trials.children.num_forks == 3, "two short ones, and a whole one"
 
@@ -184,7 +184,7 @@ async def test_a_grammar_of_two_accounts_waits_for_the_turn_of_each(trials: Tria
 
 
 async def test_one_trial_of_each_kind_runs_at_a_time(trials: Trials):
-    trials.limit(TrialLimits(cpu_s=0.5, wall_s=600))
+    trials.limit(GrammarLimits(cpu_s=0.5, wall_s=600))
     tasks = [asyncio.create_task(trials.error(endless(number), str(number))) for number in range(3)]
     most = 0
     while not all(task.done() for task in tasks):
@@ -195,7 +195,7 @@ async def test_one_trial_of_each_kind_runs_at_a_time(trials: Trials):
 
 async def test_no_ordinary_grammar_waits_for_those_that_take_long(trials: Trials):
     """Of always new accounts: these have their turns before it, but short ones."""
-    trials.limit(TrialLimits(cpu_s=5, wall_s=600))
+    trials.limit(GrammarLimits(cpu_s=5, wall_s=600))
     long = [asyncio.create_task(trials.error(endless(number), f"new {number}")) for number in range(3)]
     await until(lambda: trials.children.num_forks == 3 + 1)
     for number in range(10):
@@ -206,7 +206,7 @@ async def test_no_ordinary_grammar_waits_for_those_that_take_long(trials: Trials
 
 
 async def test_a_grammar_that_takes_long_is_accepted_while_short_ones_come_without_end(trials: Trials):
-    trials.limit(TrialLimits(cpu_s=60, wall_s=600, short_s=0.01))
+    trials.limit(GrammarLimits(cpu_s=60, wall_s=600, short_s=0.01))
     slow = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"integer","multipleOf":99991}')
     task, number = asyncio.create_task(trials.error(slow, "slow")), 0
     while not task.done():
