@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.contract.errors import ErrorInfo, Overloaded
-from app.contract.events import ChoiceEnd, EngineEvent, Finished, Timings, TokenDelta, Usage
+from app.contract.events import ChoiceEnd, EngineEvent, Finished, Timings, TokenDelta, Usage, total_usage
 from app.streaming.event_reader import EventReader
 from app.streaming.flow.delta_buffer import PIECE_BYTES, delta_bytes
 from app.streaming.flow.flow_window import Watermarks
@@ -148,14 +148,7 @@ class StreamReader(EventReader):
             index = choice // self._stream.requests[0].params.n
             before = by_request[index].completion_tokens if index in by_request else 0
             by_request[index] = replace(finished.usage, completion_tokens=before + finished.usage.completion_tokens)
-        found = by_request.values()
-        return Usage(
-            sum(usage.prompt_tokens for usage in found),
-            sum(usage.completion_tokens for usage in found),
-            sum(usage.cached_tokens for usage in found),
-            sum(usage.preemptions for usage in found),
-            sum(usage.lost_tokens for usage in found),
-        )
+        return total_usage(by_request.values())
 
     def span(self) -> Timings:
         """Return the engine's times of the ended choices, at least one."""
