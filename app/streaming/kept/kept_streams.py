@@ -72,7 +72,8 @@ class KeptStreams:
         self._max_bytes = max_bytes
         self._ttl_s = ttl_s
         self._call_later = call_later or _call_later
-        self._streams: dict[str, LiveStream] = {}
+        # By key and id: to look up a stream of another key is to look up none, with the same work.
+        self._streams: dict[tuple[str | None, str], LiveStream] = {}
         self._accounts: dict[str, _Account] = {}
         self._timers: dict[str, Timer] = {}  # of the streams that nobody reads
         self._idle: dict[str, LiveStream] = {}  # the ended ones that nobody reads, the oldest first
@@ -95,7 +96,7 @@ class KeptStreams:
         account.count += 1
         account.num_bytes += num_bytes
         self.num_bytes += num_bytes
-        self._streams[stream.id] = stream
+        self._streams[stream.tenant, stream.id] = stream
         stream.keeper = self
         self.settle(stream)
         return True
@@ -106,8 +107,8 @@ class KeptStreams:
         Raises:
             StreamNotFound: there is none, or it is of another key.
         """
-        stream = self._streams.get(stream_id)
-        if stream is None or stream.tenant != tenant:
+        stream = self._streams.get((tenant, stream_id))
+        if stream is None:
             raise StreamNotFound(
                 "There is no such stream: its id is wrong, it is of another API key, or it is not kept any longer."
             )
@@ -138,7 +139,7 @@ class KeptStreams:
 
     def forget(self, stream: LiveStream) -> None:
         """Keep a stream without readers no longer."""
-        del self._streams[stream.id]
+        del self._streams[stream.tenant, stream.id]
         stream.keeper = None
         self._idle.pop(stream.id, None)
         self._timers.pop(stream.id).cancel()
@@ -154,19 +155,29 @@ class KeptStreams:
 
         An account has at most `MAX_PER_ACCOUNT` streams, and half of the memory while others have streams, too.
         """
-        while True:
-            own = self._accounts.get(name) or _Account()
-            has_others = len(self._streams) > own.count
-            has_enough = own.count >= MAX_PER_ACCOUNT or (
-                has_others and own.num_bytes + num_bytes > self._max_bytes // 2
-            )
-            if not has_enough and self.num_bytes + num_bytes <= self._max_bytes:
-                return True
-            candidates = (stream for stream in self._idle.values() if not has_enough or stream.account == name)
-            oldest = next(candidates, None)
-            if oldest is None:
-                return False
-            self.forget(oldest)
+        # One pass each: an account may have hundreds of streams behind thousands of others.
+        return self._forget_until(
+            lambda: not self._has_enough(name, num_bytes), lambda stream: stream.account == name
+        ) and self._forget_until(lambda: self.num_bytes + num_bytes <= self._max_bytes, lambda _: True)
+
+    def _has_enough(self, name: str, num_bytes: int) -> bool:
+        account = self._accounts.get(name)
+        if account is None:
+            return False
+        has_others = len(self._streams) > account.count
+        is_too_large = has_others and account.num_bytes + num_bytes > self._max_bytes // 2
+        return account.count >= MAX_PER_ACCOUNT or is_too_large
+
+    def _forget_until(self, is_enough: Callable[[], bool], may_go: Callable[[LiveStream], bool]) -> bool:
+        """Forget ended streams, the oldest first, until there is enough room; return whether there is."""
+        if is_enough():
+            return True
+        for stream in [*self._idle.values()]:
+            if may_go(stream):
+                self.forget(stream)
+                if is_enough():
+                    return True
+        return False
 
 
 def _call_later(seconds: float, function: Callable[[], None]) -> Timer:

@@ -23,8 +23,9 @@ from app.streaming.kept.transcript import Transcript
 from app.streaming.streams import Streams
 
 MAX_READERS = 8
-# What is kept besides the transcripts: about 2 KiB of objects, and the prompt's ids (a pointer and an int for each).
-STREAM_BYTES, PROMPT_TOKEN_BYTES = 2048, 36
+# What is kept besides what was told: the objects of a stream and of each choice, and the prompt's ids (a pointer and an
+# int for each). `python -m benchmarks kept_memory` compares them with the memory of a process.
+STREAM_BYTES, CHOICE_BYTES, PROMPT_TOKEN_BYTES = 4096, 1024, 36
 
 
 class State(StrEnum):
@@ -71,7 +72,7 @@ class LiveStream:
 
     Attributes:
         id: the id of the answer, 128 random bits.
-        requests: the requests, without their grammars when they have ended.
+        requests: the requests; when they have ended, as readers need them.
         answer: see above.
         slow_reader: what happens while its readers lag.
         streams: counts the readers.
@@ -133,7 +134,8 @@ class LiveStream:
     def num_bytes(self) -> int:
         """The memory that the stream takes."""
         num_prompt = sum(len(request.prompt_token_ids) for request in self.requests)
-        return STREAM_BYTES + num_prompt * PROMPT_TOKEN_BYTES + self._answer_bytes + self.told_bytes
+        objects = STREAM_BYTES + len(self.transcripts) * CHOICE_BYTES
+        return objects + num_prompt * PROMPT_TOKEN_BYTES + self._answer_bytes + self.told_bytes
 
     @property
     def is_over(self) -> bool:
@@ -243,7 +245,7 @@ class LiveStream:
             self._release()
         # What generating needed and reading does not can be large, and is not counted.
         self._release = None
-        self.requests = tuple(replace(request, grammar=None) for request in self.requests)
+        self.requests = tuple(request.for_readers() for request in self.requests)
         self._settle()
 
     def _settle(self) -> None:

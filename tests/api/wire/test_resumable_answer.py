@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.api.http.context import ApiContext
+from app.api.wire.resumable_answer import Resumable
 from tests.api.resuming import RESUME, Event, events_of, post, told
 from tests.api.routes.test_tools import ANSWERS, TOOLS, USER, app_with
 from tests.api.serving import client_of, connected, make_app, serving, until
@@ -159,6 +160,19 @@ async def test_an_answer_that_cannot_be_resumed_is_an_ordinary_one(path, fields)
     assert "x-quire-stream-id" not in response.headers
     assert '"after"' not in response.text
     assert len(context_of(app).kept) == 0
+
+
+async def test_what_only_the_first_response_says_is_not_kept():
+    app = await make_app(FakeEngine())
+    async with client_of(app) as client:
+        body = {"messages": [USER], "max_tokens": 2, "stop": ["x" * 200], "loudness" * 400: 1}
+        response = await post(client, CHAT, body, **RESUME)
+        again = await client.get(f"/v1/streams/{response.headers['x-quire-stream-id']}")
+    stream = context_of(app).kept.find(response.headers["x-quire-stream-id"], None)
+    assert response.headers["x-quire-ignored"].startswith("loudness")
+    assert "x-quire-ignored" not in again.headers
+    assert Resumable.of(stream).request.ignored == ()
+    assert Resumable.of(stream).request.request.params.stop is None
 
 
 async def test_without_memory_an_answer_is_an_ordinary_one():

@@ -1,14 +1,17 @@
 """What is kept: for how long, how many, how much memory, and for whom."""
 
+from unittest.mock import patch
+
 import pytest
 
 from app.contract.errors import StreamNotFound
 from app.streaming.kept.kept_streams import MAX_PER_ACCOUNT, TTL_S, KeptStreams
-from app.streaming.kept.live_stream import STREAM_BYTES, LiveStream, State
+from app.streaming.kept.live_stream import CHOICE_BYTES, STREAM_BYTES, LiveStream, State
 from app.streaming.kept.stream_reader import StreamReader
+from tests.fakes import make_request
 from tests.streaming.kept.live_engine import LateCalls, LiveEngine, delta, finished, live_stream
 
-ROOM = STREAM_BYTES + 200  # of one short stream
+ROOM = STREAM_BYTES + CHOICE_BYTES + 200  # of one short stream
 
 
 class Kept:
@@ -137,3 +140,33 @@ def test_an_account_has_at_most_512_streams():
         assert kept.start(f"r{number}", "a") is not None
     assert kept.start("more", "a") is None
     assert kept.start("other", "b") is not None
+
+
+def test_room_for_one_account_is_made_with_one_look_at_the_streams_of_the_others():
+    kept = Kept(2**30)
+    for number in range(40):
+        kept.ended(f"b{number}", "b")
+    for number in range(10):
+        kept.ended(f"a{number}", "a")
+    looks = []
+    kept.kept._max_bytes = 2 * ROOM
+    with patch.object(LiveStream, "account", property(lambda stream: looks.append(stream.id) or stream.tenant or "")):
+        assert kept.ended("large", "a") is not None
+    assert sum(name.startswith("b") for name in looks) <= 2 * 40
+    assert kept.has("large", "a")
+
+
+def test_the_choices_of_a_stream_count():
+    one, two = (live_stream(LiveEngine(), "r", n=n).num_bytes for n in (1, 2))
+    assert two - one == CHOICE_BYTES
+
+
+def test_an_ended_stream_holds_nothing_that_only_generating_needs():
+    kept = Kept()
+    request = make_request("r", stop=["stop"] * 16, logit_bias={1: 1.0}, stop_token_ids=[7])
+    stream = LiveStream(kept.engine, [request], "r")
+    StreamReader(stream).open()
+    kept.engine.put("r", finished("r"))
+    (params,) = [one.params for one in stream.requests]
+    assert (params.stop, params.logit_bias, params.stop_token_ids, params.structured_outputs) == (None,) * 4
+    assert (params.n, len(stream.requests[0].prompt_token_ids)) == (1, 3)

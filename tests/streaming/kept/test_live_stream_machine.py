@@ -14,12 +14,12 @@ from app.contract.events import Finished, TokenDelta
 from app.streaming.flow.flow_window import Watermarks
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.kept_streams import KeptStreams
-from app.streaming.kept.live_stream import MAX_READERS, STREAM_BYTES, LiveStream
+from app.streaming.kept.live_stream import CHOICE_BYTES, MAX_READERS, STREAM_BYTES, LiveStream
 from app.streaming.kept.stream_reader import StreamReader
 from tests.streaming.kept.live_engine import LateCalls, LiveEngine, delta, failed, finished, live_stream, read_now
 
 MARKS = Watermarks(high_tokens=6, low_tokens=2)
-MAX_BYTES = 4 * (STREAM_BYTES + 400)
+MAX_BYTES = 4 * (STREAM_BYTES + 2 * CHOICE_BYTES)
 
 
 @dataclass
