@@ -115,27 +115,32 @@ class KeptStreams:
         return stream
 
     def grow(self, stream: LiveStream, num_bytes: int) -> None:
-        """Count what was told in a stream, and let an ended one go if there is too much."""
+        """Count what was told in a stream, and let ended ones go if there is too much."""
         self._accounts[stream.account].num_bytes += num_bytes
         self.num_bytes += num_bytes
-        if self.num_bytes > self._max_bytes and self._idle:
-            self.forget(next(iter(self._idle.values())))
+        self._shrink()
 
     def settle(self, stream: LiveStream) -> None:
-        """Note that a stream has ended, or that a reader has come or gone."""
+        """Note that a stream has ended, or that a reader has come or gone; it may be let go if there is too much."""
         if stream.readers:
             self._idle.pop(stream.id, None)
             if timer := self._timers.pop(stream.id, None):
                 timer.cancel()
             return
-        if stream.is_over:
-            self._idle[stream.id] = stream
         if stream.id not in self._timers:
             self._timers[stream.id] = self._call_later(self._ttl_s, lambda: self._expire(stream))
+        if stream.is_over:
+            self._idle[stream.id] = stream
+            self._shrink()
+
+    def _shrink(self) -> None:
+        while self.num_bytes > self._max_bytes and self._idle:
+            self.forget(next(iter(self._idle.values())))
 
     def _expire(self, stream: LiveStream) -> None:
         stream.cancel()
-        self.forget(stream)
+        if stream.keeper is not None:  # it may have been let go when it ended
+            self.forget(stream)
 
     def forget(self, stream: LiveStream) -> None:
         """Keep a stream without readers no longer."""

@@ -18,6 +18,7 @@ from app.contract.errors import Draining, ErrorInfo, RateLimitExceeded, StreamCa
 from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, TokenDelta
 from app.contract.ports import EngineClient
 from app.contract.requests import EngineRequest
+from app.streaming.flow.flow_window import Lag
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.transcript import Transcript
 from app.streaming.streams import Streams
@@ -40,8 +41,8 @@ class State(StrEnum):
 class LiveReader(Protocol):
     """A reader as its stream sees it."""
 
-    def check(self) -> bool:
-        """Return whether the reader lags; called before a step's events are added and whenever that may change."""
+    def check(self) -> Lag:
+        """Return how far the reader lags; called before a step's events are added and whenever that may change."""
 
     def on_put(self) -> None:
         """Note that there may be something to read."""
@@ -210,13 +211,13 @@ class LiveStream:
 
     def judge(self) -> None:
         """Let the requests pause or go on, as the lags of the readers ask for. The one place that decides it."""
-        lagging = [reader for reader in self.readers if reader.check()]
-        if lagging and self.slow_reader is SlowReader.DROP:
-            for reader in lagging:
+        lags = [(reader, reader.check()) for reader in self.readers]
+        if self.slow_reader is SlowReader.DROP:
+            for reader in [reader for reader, lag in lags if lag]:
                 reader.drop()
-            lagging = []
-        is_lagging = bool(lagging) and len(lagging) == len(self.readers)
-        is_paused = is_lagging and self.slow_reader is SlowReader.PAUSE and not self.is_over
+        # With `coalesce` generation stops where nothing more may become pending, as for the mailbox of a session.
+        least = Lag.FULL if self.slow_reader is SlowReader.COALESCE else Lag.SLOW
+        is_paused = bool(self.readers) and not self.is_over and all(lag >= least for _, lag in lags)
         if is_paused == self._is_paused:
             return
         self._is_paused = is_paused

@@ -98,12 +98,30 @@ def test_over_the_bound_the_oldest_ended_stream_goes_and_what_runs_stays():
     kept.ended("newer")
     assert kept.ended("newest") is not None
     assert [kept.has(name) for name in ("running", "older", "newer", "newest")] == [True, False, True, True]
-    kept.engine.put("running", delta("running", 1, "x" * 2 * ROOM))
+    kept.engine.put("running", delta("running", 1, "x" * 3 * ROOM))
     assert kept.kept.num_bytes > 3 * ROOM
-    kept.engine.put("running", delta("running", 2, "x"))
     assert not kept.has("newer")
     assert not kept.has("newest")
     assert running.keeper is kept.kept
+
+
+def test_what_was_read_goes_when_its_last_reader_leaves_if_there_is_too_much():
+    kept = Kept(ROOM)
+    _, reader = kept.start("r")
+    kept.engine.put("r", delta("r", 1, "x" * ROOM), finished("r"))
+    assert kept.kept.num_bytes > ROOM
+    assert kept.has("r")
+    reader.close()
+    assert (len(kept.kept), kept.kept.num_bytes, kept.timers.due) == (0, 0, [])
+
+
+def test_a_stream_whose_time_is_over_while_there_is_too_much_is_forgotten_once():
+    kept = Kept(ROOM)
+    _, reader = kept.start("r")
+    reader.close()
+    kept.engine.put("r", delta("r", 1, "x" * ROOM))
+    kept.timers.fire()
+    assert (len(kept.kept), kept.kept.num_bytes, kept.engine.aborted) == (0, 0, ["r"])
 
 
 def test_a_stream_that_is_read_is_not_let_go():
