@@ -56,6 +56,11 @@ class ChatFormat:
         """Return the part of a message that new tokens complete."""
         return delta.text if self._parsers is None else self._part(delta.choice, self._parsers.feed(delta))
 
+    def skip(self, delta: TokenDelta) -> None:
+        """Take new tokens whose part nobody needs."""
+        if self._parsers is not None:
+            self._parsers.feed(delta)
+
     def rest(self, choice: int) -> Part:
         """Return the part of a message that the parsers of a choice held back until its end."""
         return "" if self._parsers is None else self._part(choice, self._parsers.finish(choice))

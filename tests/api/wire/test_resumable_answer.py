@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from app.api.http.context import ApiContext
+from app.api.wire.chat_format import ChatFormat
 from app.api.wire.resumable_answer import Resumable
+from app.contract.packed_logprobs import Logprobs
 from tests.api.resuming import RESUME, Event, events_of, post, told
 from tests.api.routes.test_tools import ANSWERS, TOOLS, USER, app_with
 from tests.api.serving import client_of, connected, make_app, serving, until
@@ -162,6 +164,25 @@ async def test_an_answer_that_cannot_be_resumed_is_an_ordinary_one(path, fields)
     assert len(context_of(app).kept) == 0
 
 
+async def test_what_a_reader_has_is_not_written_again(monkeypatch: pytest.MonkeyPatch):
+    """It takes a client nothing to ask for the end of an answer whose log-probabilities are megabytes of JSON."""
+    async with client_of(await make_app(FakeEngine())) as client:
+        body = {"messages": [USER], "max_tokens": 12, "logprobs": True, "top_logprobs": 2}
+        response = await post(client, CHAT, body, **RESUME)
+        num_written = []
+        logprobs = ChatFormat.logprobs
+
+        def counted(format: ChatFormat, choice: int, rows: Logprobs) -> Any:
+            num_written.append(len(rows))
+            return logprobs(format, choice, rows)
+
+        monkeypatch.setattr(ChatFormat, "logprobs", counted)
+        url = f"/v1/streams/{response.headers['x-quire-stream-id']}"
+        for after in (12, 10, 0):
+            await client.get(url, params={"after": after})
+    assert num_written == [2, 12]
+
+
 async def test_what_only_the_first_response_says_is_not_kept():
     app = await make_app(FakeEngine())
     async with client_of(app) as client:
@@ -181,32 +202,6 @@ async def test_without_memory_an_answer_is_an_ordinary_one():
         response = await post(client, CHAT, {"messages": [USER]}, **RESUME)
     assert "x-quire-stream-id" not in response.headers
     assert "\nid: " not in response.text
-
-
-async def test_the_stock_openai_client_resumes_with_the_documented_glue():
-    openai = pytest.importorskip("openai")
-    async with serving(await make_app(FakeEngine())) as url:
-        client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none")
-        stream = await client.chat.completions.create(
-            model="guide", messages=[USER], max_tokens=12, stream=True, extra_headers={"X-Quire-Resume": "1"}
-        )
-        text, after, stream_id = "", "", ""
-        async for chunk in stream:
-            text += chunk.choices[0].delta.content or ""
-            stream_id, after = chunk.id, chunk.after
-            if int(after) >= 3:
-                break
-        await stream.close()
-        rest = await client.get(
-            f"/streams/{stream_id}?after={after}",
-            cast_to=openai.types.chat.ChatCompletionChunk,
-            stream=True,
-            stream_cls=openai.AsyncStream[openai.types.chat.ChatCompletionChunk],
-        )
-        text += "".join([chunk.choices[0].delta.content or "" async for chunk in rest])
-        whole = await client.chat.completions.create(model="guide", messages=[USER], max_tokens=12)
-        await client.close()
-    assert text == whole.choices[0].message.content
 
 
 def context_of(app: Any) -> ApiContext:
