@@ -144,7 +144,7 @@ _SETUPS: Mapping[str, Attack] = {
     "unread_streams": Attack(
         "kept answers, each with eight readers that never read", kept_answers.unread_streams, 8, KEPT
     ),
-    "resumes": Attack("the end of the largest answer, read again and again", kept_answers.resumes, 4, KEPT),
+    "resumes": Attack("the end of a large answer, read again and again", kept_answers.resumes, 4, KEPT),
     "guessed_ids": Attack("guessed ids of kept answers, looked at and cancelled", kept_answers.guessed_ids, 8, KEPT),
     "unread_log": Attack(
         "rejected requests, and nobody reads the server's log", connections.wrong_paths, 4, UNREAD_LOG

@@ -36,8 +36,8 @@ async def unread_streams(client: Client) -> None:
 
 
 async def resumes(client: Client) -> None:
-    """Come back behind the last token of the largest answer, again and again: little is sent, all of it was told."""
-    stream, last = await _begin(client, chat(stream=True, **{**SCORED, "n": 4})), ""
+    """Come back behind the last token of a large answer, again and again: little is sent, all of it was told."""
+    stream, last = await _begin(client, chat(stream=True, **{**SCORED, "n": 8, "max_tokens": 250})), ""
     while stream and (head := await client.peek("HEAD", stream)).get("x-quire-state") == "running":
         last = head["x-quire-position"]
         await asyncio.sleep(POLL_S)

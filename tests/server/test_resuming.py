@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -11,69 +10,125 @@ import pytest
 
 from tests.api.resuming import RESUME, Event, events_of, told
 from tests.server.processes import HANG_S, serving
+from tests.server.thinking_checkpoint import write_thinking_checkpoint
 
+CHAT = "/v1/chat/completions"
+FRAMINGS = ({"accept": "text/event-stream"}, {"accept": "application/x-ndjson"})
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 12}}, "required": ["city"]}
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "It tells.",
+            "parameters": SCHEMA | {"additionalProperties": False},
+        },
+    }
+]
+THINKING = {"thinking_token_budget": 6, "seed": 3, "temperature": 1}
 CASES: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
-    "seeded, two choices": {"temperature": 1, "seed": 7, "n": 2},
-    "stop strings": {"temperature": 0, "stop": ["er", "never there"], "max_tokens": 60},
+    "seeded": {"temperature": 2, "seed": 7},
+    "seeded, two choices": {"temperature": 2, "seed": 7, "n": 2},
+    "stop strings": {"temperature": 0, "stop": ["web", "contin"], "max_tokens": 60},
     "characters of several tokens": {"seed": 3, "regex": "(猫|é|\U0001f642){8}"},
     "log-probabilities": {"temperature": 0, "logprobs": True, "top_logprobs": 3},
     "a schema": {"seed": 5, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}},
-}
+    "reasoning": {**THINKING, "max_tokens": 20},
+    "reasoning and calls, two choices": {
+        **THINKING, "tools": TOOLS, "tool_choice": "required", "n": 2, "max_tokens": 70
+    },
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[httpx.Client]:
-    """A client of a server with the embedded model."""
-    with serving() as server:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of a server with a model that reasons, if it is asked to, and calls tools."""
+    folder = write_thinking_checkpoint(tmp_path_factory.mktemp("resuming") / "thinking")
+    with serving(str(folder)) as server:
         server.wait_until_ready()
         with httpx.Client(base_url=server.url, timeout=HANG_S) as client:
             yield client
 
 
 def body(**fields: Any) -> dict[str, Any]:
-    messages = [{"role": "user", "content": "What is Quire?"}]
-    return {"messages": messages, "stream": True, "max_tokens": 30, "stream_options": {"include_usage": True}, **fields}
+    return {
+        "messages": [{"role": "user", "content": "What is Quire?"}],
+        "stream": True,
+        "max_tokens": 30,
+        "stream_options": {"include_usage": True},
+        "return_token_ids": True,
+        "chat_template_kwargs": {"enable_thinking": "thinking_token_budget" in fields},
+        **fields,
+    }
 
 
-def broken_after(client: httpx.Client, count: int, fields: dict[str, Any]) -> tuple[str, list[Event]]:
-    """Read some events of a resumable stream, then close the connection.
-
-    Returns the stream's path, and the events but those that always come again.
-    """
-    with client.stream("POST", "/v1/chat/completions", json=body(**fields), headers=RESUME) as response:
+def read(client: httpx.Client, fields: dict[str, Any], count: int | None = None) -> tuple[str, list[Event]]:
+    """Read a resumable answer, or break the connection after some events; return its path and the events."""
+    with client.stream("POST", CHAT, json=body(**fields), headers=RESUME) as response:
         text = ""
         for piece in response.iter_text():
             text += piece
-            if text.count("\n\n") >= count:
+            if count is not None and text.count("\n\n") >= count:
                 break
-    events = events_of(text[: text.rindex("\n\n") + 2])
-    had = [event for event in events if any(one["finish_reason"] is None for one in event.payload.get("choices", []))]
-    return f"/v1/streams/{response.headers['x-quire-stream-id']}", had
+    return f"/v1/streams/{response.headers['x-quire-stream-id']}", events_of(text[: text.rindex("\n\n") + 2])
+
+
+def without_ends(events: list[Event]) -> list[Event]:
+    """The events but those that always come again."""
+    return [event for event in events if any(one["finish_reason"] is None for one in event.payload.get("choices", []))]
 
 
 def same(answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer without what differs between two requests; how much of a prompt was cached does."""
+    """An answer without what differs between two requests; how much of a prompt was cached does, and ids of calls.
+
+    Beside calls a chunk of tokens without text has an empty content, and one that has text as well has not.
+    """
     usage = {name: count for name, count in answer["usage"].items() if name != "prompt_tokens_details"}
+    for choice in answer["choices"].values():
+        choice["delta"]["content"] = choice["delta"].get("content") or ""
+        for call in choice["delta"].get("tool_calls", {}).values():
+            call["id"] = ""
     return {"choices": answer["choices"], "usage": usage}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_token_comes_once_where_a_connection_breaks_and_at_each_number(client: httpx.Client, name: str):
     fields = CASES[name]
-    whole = told(events_of(client.post("/v1/chat/completions", json=body(**fields)).text))
+    undisturbed = told(events_of(client.post(CHAT, json=body(**fields), headers=FRAMINGS[1]).text))
     for count in (2, 9):
-        path, had = broken_after(client, count, fields)
+        path, had = read(client, fields, count)
+        had = without_ends(had)
         rest = events_of(client.get(path, headers={"last-event-id": had[-1].id or ""}).text)
-        assert same(told([*had, *rest])) == same(whole)
-    last = int(client.head(path).headers["x-quire-position"].split(".")[0])
-    others = [0] * (fields.get("n", 1) - 1)
-    assert last > 1
-    contents = []
-    for number in range(last + 1):
-        after = ".".join(map(str, [number, *others]))
-        answer = told(events_of(client.get(path, params={"after": after}).text))
-        contents.append(answer["choices"][0]["delta"].get("content") or "")
-    assert contents[0] == whole["choices"][0]["delta"]["content"]
-    assert all(before.endswith(after) for before, after in pairwise(contents))
+        assert same(told([*had, *rest])) == same(undisturbed)
+    path, events = read(client, fields)
+    whole = told(events)
+    assert same(told(events)) == same(undisturbed)
+    call_ids = ids_of_calls(told(events))
+    # What a client has that stopped at a position; others stop inside what this one got at once.
+    had_at = {event.id: without_ends(events[: index + 1]) for index, event in enumerate(events)}
+    last = client.head(path).headers["x-quire-position"].split(".")
+    afters = {*had_at, *(".".join([str(number), *last[1:]]) for number in range(int(last[0]) + 1))} - {"end"}
+    for index, after in enumerate(sorted(afters)):
+        rest = events_of(client.get(path, params={"after": after}, headers=FRAMINGS[index % 2]).text)
+        if after in had_at:
+            joined = told([*had_at[after], *rest])
+            assert ids_of_calls(joined) == call_ids
+            assert same(joined) == same(whole), after
+        for choice, number in enumerate(map(int, after.split("."))):
+            assert_rest(told(rest)["choices"][choice], whole["choices"][choice], number)
+    assert int(last[0]) > 1
+
+
+def ids_of_calls(answer: dict[str, Any]) -> list[str]:
+    deltas = [choice["delta"] for choice in answer["choices"].values()]
+    return [call["id"] for delta in deltas for call in delta.get("tool_calls", {}).values()]
+
+
+def assert_rest(rest: dict[str, Any], whole: dict[str, Any], number: int) -> None:
+    """Check that a choice has the tokens behind a number, with their texts and log-probabilities."""
+    assert rest.get("token_ids", []) == whole.get("token_ids", [])[number:]
+    for name in ("content", "reasoning_content"):
+        assert (whole["delta"].get(name) or "").endswith(rest["delta"].get(name) or "")
+    rows, rest_rows = (one.get("logprobs", {}).get("content", []) for one in (whole, rest))
+    assert rest_rows == rows[number:]

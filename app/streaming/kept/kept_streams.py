@@ -19,6 +19,8 @@ from app.streaming.kept.live_stream import LiveStream, State
 
 TTL_S = 300.0
 MAX_PER_ACCOUNT = 512
+FREED_BYTES = 4 * 2**20
+"""So much is worth a trim of the heap, which takes milliseconds; less stays with the allocator."""
 
 
 class Timer(Protocol):
@@ -59,14 +61,21 @@ class _Account:
 
 
 class KeptStreams:
-    """Streams by their ids. Loop only.
+    """Streams by their ids; `on_freed` is called when a few megabytes of them have been let go. Loop only.
 
     Attributes:
         num_bytes: the memory of all of them.
         resumed: how often a reader came after the first one, by transport.
     """
 
-    def __init__(self, max_bytes: int, ttl_s: float = TTL_S, call_later: CallLater | None = None) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        ttl_s: float = TTL_S,
+        call_later: CallLater | None = None,
+        *,
+        on_freed: Callable[[], None] | None = None,
+    ) -> None:
         self.num_bytes = 0
         self.resumed: dict[str, float] = {"http": 0}
         self._max_bytes = max_bytes
@@ -75,6 +84,8 @@ class KeptStreams:
         # By key and id: to look up a stream of another key is to look up none, with the same work.
         self._streams: dict[tuple[str | None, str], LiveStream] = {}
         self._accounts: dict[str, _Account] = {}
+        self._on_freed = on_freed
+        self._freed_bytes = 0  # since it was last called
         self._timers: dict[str, Timer] = {}  # of the streams that nobody reads
         self._idle: dict[str, LiveStream] = {}  # the ended ones that nobody reads, the oldest first
 
@@ -149,11 +160,16 @@ class KeptStreams:
         self._idle.pop(stream.id, None)
         self._timers.pop(stream.id).cancel()
         account = self._accounts[stream.account]
+        num_bytes = stream.num_bytes
         account.count -= 1
-        account.num_bytes -= stream.num_bytes
-        self.num_bytes -= stream.num_bytes
+        account.num_bytes -= num_bytes
+        self.num_bytes -= num_bytes
         if not account.count:
             del self._accounts[stream.account]
+        self._freed_bytes += num_bytes
+        if self._freed_bytes >= FREED_BYTES and self._on_freed is not None:
+            self._freed_bytes = 0
+            self._on_freed()
 
     def _make_room(self, name: str, num_bytes: int) -> bool:
         """Forget ended streams until there is room for one more of an account; return whether there is.

@@ -5,7 +5,7 @@ from unittest.mock import patch
 import pytest
 
 from app.contract.errors import StreamNotFound
-from app.streaming.kept.kept_streams import MAX_PER_ACCOUNT, TTL_S, KeptStreams
+from app.streaming.kept.kept_streams import FREED_BYTES, MAX_PER_ACCOUNT, TTL_S, KeptStreams
 from app.streaming.kept.live_stream import CHOICE_BYTES, STREAM_BYTES, LiveStream, State
 from app.streaming.kept.stream_reader import StreamReader
 from tests.fakes import make_request
@@ -172,6 +172,17 @@ def test_room_for_one_account_is_made_with_one_look_at_the_streams_of_the_others
         assert kept.ended("large", "a") is not None
     assert sum(name.startswith("b") for name in looks) <= 2 * 40
     assert kept.has("large", "a")
+
+
+def test_the_heap_is_trimmed_for_each_few_megabytes_that_are_let_go():
+    kept, freed = Kept(2**30), []
+    kept.kept._on_freed = lambda: freed.append(kept.kept.num_bytes)
+    for number in range(9):
+        _, reader = kept.start(f"r{number}")
+        kept.engine.put(f"r{number}", delta(f"r{number}", 1, "x" * (FREED_BYTES // 4)), finished(f"r{number}"))
+        reader.close()
+    kept.timers.fire()
+    assert len(freed) == 2
 
 
 def test_the_choices_of_a_stream_count():
