@@ -79,8 +79,7 @@ async def test_every_token_comes_once_at_every_seam(path, body, headers):
         await check_every_seam(client, path, body, **headers)
 
 
-@pytest.mark.parametrize("size", [1, 5])
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize(("name", "size"), [*((name, 5) for name in ANSWERS), ("reasoning and a call", 1)])
 async def test_calls_and_reasoning_go_on_at_every_seam(name, size):
     app, _ = await app_with(ANSWERS[name], ANSWERS["text and calls"], size=size)
     async with client_of(app) as client:
@@ -144,6 +143,33 @@ async def test_an_answer_goes_on_without_its_reader(stream_ends_detached: bool):
         assert engine.aborted == []
     assert told([*had, *events_of(rest.text)]) == told(events_of(whole.text))
     assert told(events_of(whole.text))["choices"][0]["finish_reason"] == "length"
+
+
+async def test_a_reader_a_thousand_tokens_behind_another_gets_every_token_once():
+    engine, num_tokens = FakeEngine(held=True), 1500
+    app = await make_app(engine)
+    async with serving(app) as url, connected(url, receive_buffer=4096) as slow, connected(url) as quick:
+        body = {"prompt": [300], "max_tokens": num_tokens, "logprobs": 5, "stream": True}
+        await slow.post(TEXT, body, x_quire_resume="1")
+        await until(lambda: engine.requests)
+        engine.step()
+        await slow.head()
+        stream = context_of(app).kept.find(engine.requests[0].id, None)
+        quick.writer.write(f"GET /v1/streams/{stream.id} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        await quick.head()
+        had = await quick.chunk()
+        while engine.port.has_work:
+            engine.step(10)
+            while (told_so_far := f'"after":"{stream.transcripts[0].last}"'.encode()) not in had:
+                had += await quick.chunk()
+        had += b"".join(await quick.chunks())
+        behind, *_ = stream.readers
+        assert stream.num_tokens - behind._num_delivered > 1000
+        rest = b"".join(await slow.chunks())
+    assert told_so_far in had
+    assert told(events_of(rest.decode())) == told(events_of(had.decode()))
+    assert told(events_of(had.decode()))["choices"][0]["finish_reason"] == "length"
+    assert len(stream.transcripts[0]._token_ids) == num_tokens
 
 
 @pytest.mark.parametrize(
