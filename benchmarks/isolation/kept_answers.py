@@ -26,7 +26,7 @@ async def kept_streams(client: Client) -> None:
 async def unread_streams(client: Client) -> None:
     """Come back to one answer with as many connections as it may have, and read nothing of it."""
     options = {"slow_reader": "coalesce"}
-    stream = await _begin(client, chat(stream=True, stream_options=options, **SCORED))
+    stream = await _begin(client, chat(stream=True, stream_options=options, **{**SCORED, "max_tokens": 400}))
     async with AsyncExitStack() as opened:
         for _ in range(NUM_READERS if stream else 0):
             _, writer = await opened.enter_async_context(client.connected(receive_buffer=4096))
@@ -37,7 +37,7 @@ async def unread_streams(client: Client) -> None:
 
 async def resumes(client: Client) -> None:
     """Come back behind the last token of a large answer, again and again: little is sent, all of it was told."""
-    stream, last = await _begin(client, chat(stream=True, **{**SCORED, "n": 8, "max_tokens": 250})), ""
+    stream, last = await _begin(client, chat(stream=True, **{**SCORED, "n": 8, "max_tokens": 100})), ""
     while stream and (head := await client.peek("HEAD", stream)).get("x-quire-state") == "running":
         last = head["x-quire-position"]
         await asyncio.sleep(POLL_S)
