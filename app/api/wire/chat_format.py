@@ -54,6 +54,11 @@ class ChatFormat:
     def part(self, delta: TokenDelta) -> Part:
         return delta.text if self._parsers is None else self._part(delta.choice, self._parsers.feed(delta))
 
+    def skip(self, delta: TokenDelta) -> None:
+        """Take new tokens whose part nobody needs."""
+        if self._parsers is not None:
+            self._parsers.feed(delta)
+
     def rest(self, choice: int) -> Part:
         return "" if self._parsers is None else self._part(choice, self._parsers.finish(choice))
 

@@ -57,6 +57,12 @@ class CompletionFormat:
     def part(self, delta: TokenDelta) -> str:
         return delta.text
 
+    def skip(self, delta: TokenDelta) -> None:
+        """Take new tokens whose part nobody needs."""
+        if delta.logprobs is not None:
+            for token in delta.logprobs:
+                self._offset(delta.choice, token.token_id)
+
     def rest(self, choice: int) -> str:
         """Return an empty text: nothing is held back until the end."""
         return ""

@@ -97,6 +97,10 @@ class OpenAiWire(Generic[Part]):
         choice.token_ids = token_ids or UNSET
         return self._dump(choice, delta.first - 1 + len(delta.token_ids))
 
+    def skip(self, delta: TokenDelta) -> None:
+        """Take new tokens that the reader of a stream has already."""
+        self._format.skip(delta)
+
     def finish(self, finished: Finished) -> bytes:
         """Return the chunk that ends a choice, and before it one with what was held back, if anything."""
         num_tokens = finished.usage.completion_tokens

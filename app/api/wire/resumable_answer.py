@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -13,6 +14,7 @@ from app.api.http.context import ApiContext, context_of
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.framing import Framing, choose_framing
 from app.api.wire.numbered_wire import NumberedWire
+from app.api.wire.response_head import ignored_header
 from app.api.wire.stream_response import StreamResponse, make_response
 from app.api.wire.wire import Wire
 from app.contract.errors import InvalidValue
@@ -56,18 +58,24 @@ def answer(http: Request, request: ApiRequest, make_wire: MakeWire) -> ASGIApp:
             release=request.release,
         )
         if context.kept.keep(stream):
-            return resumed(context, stream, framing, [0] * request.num_choices)
+            return resumed(context, stream, framing, [0] * request.num_choices, ignored_header(request.ignored))
     return make_response(context, request, make_wire(request, framing))
 
 
-def resumed(context: ApiContext, stream: LiveStream, framing: Framing, after: Sequence[int]) -> ASGIApp:
-    """Return the app that sends what a stream tells behind the positions `after`.
+def resumed(
+    context: ApiContext,
+    stream: LiveStream,
+    framing: Framing,
+    after: Sequence[int],
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> ASGIApp:
+    """Return the app that sends what a stream tells behind the positions `after`; `headers` are those of this response.
 
     When called, the app raises what `LiveStream.attach` raises, before anything is sent.
     """
     request, make_wire = Resumable.of(stream)
     wire = NumberedWire(make_wire(request, framing), framing, after)
-    return StreamResponse(context, request, StreamReader(stream, after), wire, stream_headers(stream))
+    return StreamResponse(context, request, StreamReader(stream, after), wire, {**stream_headers(stream), **headers})
 
 
 def stream_headers(stream: LiveStream) -> dict[str, str]:
@@ -107,8 +115,8 @@ def _is_position(text: str) -> bool:
 
 def _for_readers(request: ApiRequest) -> ApiRequest:
     """Return a request without what only generating needs."""
-    first, *others = (replace(each, grammar=None) for each in request.requests)
-    return replace(request, request=first, others=tuple(others), demand=None, lease=None)
+    first, *others = (each.for_readers() for each in request.requests)
+    return replace(request, request=first, others=tuple(others), demand=None, lease=None, ignored=())
 
 
 def _plan_bytes(context: ApiContext, http: Request, request: ApiRequest) -> int:

@@ -15,7 +15,7 @@ from app.contract.errors import ErrorInfo, Overloaded
 from app.contract.events import ChoiceEnd, EngineEvent, Finished, Timings, TokenDelta, Usage, total_usage
 from app.streaming.event_reader import EventReader
 from app.streaming.flow.delta_buffer import PIECE_BYTES, delta_bytes
-from app.streaming.flow.flow_window import Watermarks
+from app.streaming.flow.flow_window import Lag, Watermarks
 from app.streaming.flow.slow_reader import DISCONNECT
 from app.streaming.kept.live_stream import LiveStream
 from app.streaming.waker import Waker
@@ -41,7 +41,8 @@ class StreamReader(EventReader):
         self.error: ErrorInfo | None = None
         self._dropped: ErrorInfo | None = None
         self._marks = marks or Watermarks()
-        self._is_slow = self._is_woken = self._is_closed = False
+        self._lag = Lag.NONE
+        self._is_woken = self._is_closed = False
         # Delivered: what is before `after`, and what was handed over before the reader came back for more.
         told = [*zip(self._after, stream.transcripts, strict=True)]
         self._num_delivered = sum(min(position, one.num_tokens) for position, one in told)
@@ -74,17 +75,21 @@ class StreamReader(EventReader):
         """Count a reader that is disconnected because it took nothing for the stall timeout."""
         self._stream.streams.slow_readers[DISCONNECT] += 1
 
-    def check(self) -> bool:
-        """Return whether too much is undelivered: from a high mark on, until both low ones are reached."""
+    def check(self) -> Lag:
+        """Return how much is undelivered: too much from a high mark on, until both low ones are reached."""
         num_tokens = self._stream.num_tokens - self._num_delivered
         num_bytes = self._stream.told_bytes - self._delivered_bytes
         marks = self._marks
-        if self._is_slow:
-            self._is_slow = num_tokens > marks.low_tokens or num_bytes > marks.low_bytes
-        elif num_tokens >= marks.high_tokens or num_bytes >= marks.high_bytes:
-            self._is_slow = True
+        is_above_low = num_tokens > marks.low_tokens or num_bytes > marks.low_bytes
+        is_high = num_tokens >= marks.high_tokens or num_bytes >= marks.high_bytes
+        if num_bytes >= marks.full_bytes or (self._lag is Lag.FULL and num_bytes > marks.full_bytes // 2):
+            lag = Lag.FULL
+        else:
+            lag = Lag.SLOW if is_high or (self._lag and is_above_low) else Lag.NONE
+        if lag and not self._lag:
             self._stream.streams.slow_readers[self._stream.slow_reader] += 1
-        return self._is_slow
+        self._lag = lag
+        return lag
 
     def on_put(self) -> None:
         """Wake the task that reads."""
@@ -179,7 +184,7 @@ class StreamReader(EventReader):
             self._num_delivered += self._handed_tokens
             self._delivered_bytes += self._handed_bytes
             self._handed_tokens = self._handed_bytes = 0
-            if self._is_slow:
+            if self._lag:
                 self._stream.judge()
 
     def _read(self) -> list[EngineEvent]:
