@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from app.contract.counts import Counts, MetricFamily, counter, derived, gauge
@@ -125,6 +125,10 @@ class ModelInfo:
     memory: tuple[str, ...] = ()
     hidden_size: int = 0
     pooling: PoolingKind = PoolingKind.MEAN
+
+    def without_thinking(self) -> ModelInfo:
+        """Return the same with the sampling defaults of answers before which the model is told not to think."""
+        return replace(self, defaults=self.defaults.without_thinking or self.defaults)
 
     @property
     def reads_prompts(self) -> bool:

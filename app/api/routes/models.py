@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.http.context import ApiContext, context_of
-from app.api.wire.answers import ModelAnswer, ModelsAnswer
+from app.api.wire.answers import DefaultsAnswer, ModelAnswer, ModelsAnswer
 from app.contract.engine_status import ModelInfo
 
 
@@ -35,6 +35,7 @@ def _model(context: ApiContext) -> ModelAnswer:
         ModelLoading, EngineFailed: the engine has no model.
     """
     model_info = context.engine.model_info()
+    other = model_info.defaults.without_thinking
     return ModelAnswer(
         id=context.model_name,
         object="model",
@@ -48,6 +49,7 @@ def _model(context: ApiContext) -> ModelAnswer:
         quantization=model_info.quantization,
         default_sampling_params=model_info.defaults.values(),
         default_sampling_sources=dict(model_info.defaults.sources),
+        default_sampling_without_thinking=other and DefaultsAnswer(other.values(), dict(other.sources)),
         capabilities=_capabilities(context, model_info),
     )
 
