@@ -37,6 +37,9 @@ class ChoiceFormat(Protocol[Part]):
     def part(self, delta: TokenDelta) -> Part:
         """Return the part that new tokens complete."""
 
+    def skip(self, delta: TokenDelta) -> None:
+        """Take new tokens whose part nobody needs."""
+
     def rest(self, choice: int) -> Part:
         """Return the part that was held back until the end of a choice; one that is false if there is none."""
 
