@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from app.engine.schedule.group import SequenceGroup
@@ -66,6 +66,10 @@ class SeatShares:
     def heaviest(self) -> str | None:
         """The account that holds the most seats; None while fewer than two hold any."""
         return max(self._held, key=self._held.__getitem__) if len(self._held) > 1 else None
+
+    def holds_seats(self, account: str) -> bool:
+        """Return whether a group of `account` has seats."""
+        return account in self._held
 
     def rank(self, group: SequenceGroup) -> tuple[int, float, int]:
         """Return the present sort key of a group that waits for a seat."""
@@ -117,10 +121,11 @@ class SeatShares:
                 return losers
         return []
 
-    def give_way(self, loser: SequenceGroup, group: SequenceGroup) -> None:
-        """Put `loser`, which is to wait, behind `group`, all that gave way before, and accounts with fewer tokens."""
-        last = max(queue[0].place for queue in self._waiting.values())
-        loser.place = max(loser.sort_key[0] + loser.num_scheduled, self.rank(group)[1] + 1.0, last + 1.0)
+    def give_way(self, losers: Iterable[SequenceGroup], group: SequenceGroup) -> None:
+        """Put `losers`, which are to wait, behind `group`, all that gave way before, and accounts with fewer tokens."""
+        last = max(self.rank(group)[1], *(queue[0].place for queue in self._waiting.values()))
+        for loser in losers:
+            last = loser.place = max(loser.sort_key[0] + loser.num_scheduled, last + 1.0)
 
     def add_waiting(self, group: SequenceGroup) -> None:
         """Note that `group` waits for a seat."""
@@ -149,6 +154,36 @@ class SeatShares:
         for group in sorted(waiting, key=_sort_key):
             queues[group.account].append(group)
         assert self._waiting == queues, "a group waits in another queue than its account's"
+
+
+class Passing:
+    """Which groups may pass those that wait for seats; for one step. Engine thread only; pure.
+
+    A group that takes turns waits for those of others, so no group of several choices passes it; but one passes a group
+    that wants more seats than the answers of one choice leave, since that one has no turn until some of these end. An
+    answer of one choice keeps its seat, so it passes only if those that wait will have theirs nevertheless.
+    """
+
+    def __init__(self, shares: SeatShares, running: Sequence[SequenceGroup], num_free: int) -> None:
+        sizes = [group.num_seats for group in running]
+        self._shares = shares
+        self._num_of_turns = num_free + sum(size for size in sizes if size > 1)
+        self._num_soon = num_free + max(sizes, default=0)  # when the largest group ends
+        self._max_one, self._max_several = num_free, self._num_of_turns
+
+    def allows(self, group: SequenceGroup) -> bool:
+        """Return whether `group` may have seats before those that wait for theirs."""
+        return group.num_seats <= (self._max_one if group.num_seats == 1 else self._max_several)
+
+    def add(self, group: SequenceGroup, *, has_blocks: bool) -> None:
+        """Note that `group` waits for seats; `has_blocks` if it waits for nothing else."""
+        if self._shares.holds_seats(group.account):  # it takes no turns
+            self._max_one = min(self._max_one, self._num_soon - group.num_seats)
+            self._max_several = min(self._max_several, self._num_soon - group.num_seats)
+            return
+        self._max_one = min(self._max_one, self._num_of_turns - group.num_seats)
+        if has_blocks and group.num_seats <= self._num_of_turns:
+            self._max_several = 0
 
 
 class Rests:
