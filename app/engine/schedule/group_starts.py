@@ -99,12 +99,11 @@ class GroupStarts:
             self._preemption.preempt(self._preemption.last_running)
 
     def resume(self, step: int) -> bool:
-        """Run resumed groups again; False if one of them waits for seats, which no other group may take then."""
+        """Run resumed groups again; False if no group may start: one that waits for seats comes before all others."""
         self._step = step
         shares = self._queues.shares
         if shares is not None and self._preemption.allowed is None:
-            self._resume_by_seats(shares)
-            return True
+            return self._resume_by_seats(shares)
         for group in tuple(self._queues.resuming):
             if not self._preemption.may_run(group) or self._tables.is_in_flight(group) or not self._has_masks(group):
                 continue  # its new rows need the tokens in flight
@@ -113,13 +112,13 @@ class GroupStarts:
             self._run_again(group)
         return True
 
-    def _resume_by_seats(self, shares: SeatShares) -> None:
-        """Run resumed groups again under `fair`, beside the seats of a group that comes before them and is to start."""
+    def _resume_by_seats(self, shares: SeatShares) -> bool:
+        """Do what `resume` does under `fair`: keep seats for the next group to start, and run others beside it."""
         num_kept: int | None = None
         while True:
             group, has_seats = self._next_by_seats(shares, num_kept)
             if group is None or not has_seats:
-                return
+                return group is None or num_kept is not None
             if group.status is PAUSED:
                 self._take_seats(group, num_kept or 0, shares)
                 self._run_again(group)
@@ -129,7 +128,7 @@ class GroupStarts:
             else:
                 num_kept = 0
             if not self._queues.resuming:
-                return
+                return True
 
     def _run_again(self, group: SequenceGroup) -> None:
         self._queues.move(group, RUNNING)
@@ -225,11 +224,14 @@ class GroupStarts:
         None if no group waits that could run in this step. If none can have its seats, it is the first of them. With
         `num_kept` only PAUSED ones count, beside so many seats that are kept for another one.
         """
-        running, num_free = self._queues.running, self._num_seats - self._queues.num_seats - (num_kept or 0)
+        groups, running = shares.next_groups, self._queues.running
+        if not groups:
+            return None, False
+        num_free = self._num_seats - self._queues.num_seats - (num_kept or 0)
         first: SequenceGroup | None = None
         passing: Passing | None = None
         has_all_masks = True
-        for group in shares.next_groups:
+        for group in groups:
             if passing is not None and not passing.allows(group):
                 continue
             if (num_kept is not None and group.status is not PAUSED) or self._tables.is_in_flight(group):
@@ -247,6 +249,8 @@ class GroupStarts:
             if passing is None:
                 first, passing = group, Passing(shares, running, num_free)
             passing.add(group, has_blocks=self._has_blocks_for(group))
+            if passing.is_over:
+                break
         return first, False
 
     def _has_seats_for(self, group: SequenceGroup) -> bool:

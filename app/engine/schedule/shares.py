@@ -7,13 +7,15 @@ work, and wait for a seat like all others. An account that loses a seat never ho
 so a seat does not move back and forth.
 
 Groups of several choices may hold all seats, each the only one of its account: none can lose a part of them. Then an
-account without a seat takes turns with them. The group that has had its seats for the longest time, and for at least
-`TURN_STEPS` steps, gives way as a whole. It waits behind the others that have had fewer tokens, and nobody gives way to
-it for `TURN_STEPS` steps, so seats go round and not back and forth. An answer of one choice never gives way: an account
-cannot have less than a seat.
+account without a seat takes turns with them. The groups that have had their seats for the longest time, and for at
+least `TURN_STEPS` steps, give way as a whole, as many as it takes. They wait behind all that gave way before, and
+behind accounts that have had fewer tokens, and nobody gives way to them for `TURN_STEPS` steps. So seats go round and
+not back and forth, and a group waits for at most one turn of each other group. An answer of one choice never gives way:
+an account cannot have less than a seat.
 
-A group of many choices that can have its seats from nobody does not stop those behind it: they take free seats as long
-as there will be enough for it when the largest running group ends.
+So a group that wants more seats than answers of one choice leave has no turn until some of these end. Groups of several
+choices take turns past it. New answers of one choice wait behind it, or it might never start; they pass a group only
+into seats that it will not need (see `Passing`).
 
 Beside another account's full batch a single answer would get its tokens at that batch's pace. So after a step with the
 account that holds the most seats, that account rests: the others take steps without that account until these have taken
@@ -171,9 +173,15 @@ class Passing:
         self._num_soon = num_free + max(sizes, default=0)  # when the largest group ends
         self._max_one, self._max_several = num_free, self._num_of_turns
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no group may."""
+        return self._max_one < 1 and self._max_several < 2
+
     def allows(self, group: SequenceGroup) -> bool:
         """Return whether `group` may have seats before those that wait for theirs."""
-        return group.num_seats <= (self._max_one if group.num_seats == 1 else self._max_several)
+        num_seats = group.num_seats
+        return num_seats <= (self._max_one if num_seats == 1 else self._max_several)
 
     def add(self, group: SequenceGroup, *, has_blocks: bool) -> None:
         """Note that `group` waits for seats; `has_blocks` if it waits for nothing else."""
