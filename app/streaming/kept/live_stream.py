@@ -74,6 +74,8 @@ class LiveStream:
     Attributes:
         id: the id of the answer, 128 random bits.
         requests: the requests; when they have ended, as readers need them.
+        account: the account that the stream counts for.
+        tenant: the name of the key whose stream it is; None on a server without keys.
         answer: see above.
         slow_reader: what happens while its readers lag.
         streams: counts the readers.
@@ -101,6 +103,7 @@ class LiveStream:
     ) -> None:
         self.id = answer_id
         self.requests = tuple(requests)
+        self.account, self.tenant = self.requests[0].account, self.requests[0].tenant
         self.answer = answer
         self.slow_reader = slow_reader
         self.streams = streams or Streams()
@@ -120,16 +123,6 @@ class LiveStream:
         self._is_submitted = self._is_paused = False
 
     # --- Its life ------------------------------------------------------------------------------------------------
-
-    @property
-    def account(self) -> str:
-        """The account that the stream counts for."""
-        return self.requests[0].account
-
-    @property
-    def tenant(self) -> str | None:
-        """The name of the key whose stream it is; None on a server without keys."""
-        return self.requests[0].tenant
 
     @property
     def num_bytes(self) -> int:
@@ -211,13 +204,15 @@ class LiveStream:
 
     def judge(self) -> None:
         """Let the requests pause or go on, as the lags of the readers ask for. The one place that decides it."""
-        lags = [(reader, reader.check()) for reader in self.readers]
+        lags = [reader.check() for reader in self.readers]
+        if not self._is_paused and not any(lags):
+            return
         if self.slow_reader is SlowReader.DROP:
-            for reader in [reader for reader, lag in lags if lag]:
+            for reader in [reader for reader, lag in zip(self.readers, lags, strict=True) if lag]:
                 reader.drop()
         # With `coalesce` generation stops where nothing more may become pending, as for the mailbox of a session.
         least = Lag.FULL if self.slow_reader is SlowReader.COALESCE else Lag.SLOW
-        is_paused = bool(self.readers) and not self.is_over and all(lag >= least for _, lag in lags)
+        is_paused = bool(self.readers) and not self.is_over and all(lag >= least for lag in lags)
         if is_paused == self._is_paused:
             return
         self._is_paused = is_paused
@@ -289,7 +284,7 @@ class _Part:
         if isinstance(event, RequestFailed):
             self.close()
             self._stream.fail(event.error)
-        elif isinstance(event, TokenDelta | Finished) and event.choice in self._open_choices:
+        elif isinstance(event, (TokenDelta, Finished)) and event.choice in self._open_choices:
             self.has_begun = True
             if isinstance(event, Finished):
                 self._open_choices.remove(event.choice)

@@ -43,6 +43,7 @@ class StreamReader(EventReader):
         self._marks = marks or Watermarks()
         self._lag = Lag.NONE
         self._is_woken = self._is_closed = False
+        self._has_news = True  # whether `_read` may find something
         # Delivered: what is before `after`, and what was handed over before the reader came back for more.
         told = [*zip(self._after, stream.transcripts, strict=True)]
         self._num_delivered = sum(min(position, one.num_tokens) for position, one in told)
@@ -80,6 +81,8 @@ class StreamReader(EventReader):
         num_tokens = self._stream.num_tokens - self._num_delivered
         num_bytes = self._stream.told_bytes - self._delivered_bytes
         marks = self._marks
+        if not self._lag and num_tokens < marks.high_tokens and num_bytes < marks.high_bytes:
+            return Lag.NONE
         is_above_low = num_tokens > marks.low_tokens or num_bytes > marks.low_bytes
         is_high = num_tokens >= marks.high_tokens or num_bytes >= marks.high_bytes
         if num_bytes >= marks.full_bytes or (self._lag is Lag.FULL and num_bytes > marks.full_bytes // 2):
@@ -93,13 +96,14 @@ class StreamReader(EventReader):
 
     def on_put(self) -> None:
         """Wake the task that reads."""
+        self._has_news = True
         self._waker.wake()
 
     def drop(self) -> None:
         """Detach from the stream, which goes on; the reader gets an error at once."""
         self._dropped = Overloaded("The reader was dropped: it is too slow (slow_reader: drop).").info()
         self._stream.detach(self)
-        self._waker.wake()
+        self.on_put()
 
     # --- Its task ------------------------------------------------------------------------------------------------
 
@@ -112,7 +116,7 @@ class StreamReader(EventReader):
             await asyncio.sleep(0)  # let other tasks run between two large pieces
         self._deliver()
         while True:
-            events = self._read()
+            events = self._read() if self._has_news else []
             if events or self.is_finished or self._is_closed or self._is_woken:
                 self._is_woken = False
                 return events
@@ -200,28 +204,32 @@ class StreamReader(EventReader):
             self.error = self._dropped
             return []
         events: list[EngineEvent] = []
-        num_bytes, num_choices = 0, len(self._positions)
+        num_choices, failure = len(self._positions), self._stream.failure
+        self._last_bytes = 0
+        self._has_news = failure is not None
         for choice in (*range(self._turn, num_choices), *range(self._turn)):
-            while num_bytes < PIECE_BYTES and (event := self._next(choice)) is not None:
+            while self._last_bytes < PIECE_BYTES and (event := self._next(choice)) is not None:
                 events.append(event)
-                num_bytes += delta_bytes(event) if isinstance(event, TokenDelta) else 0
-            if num_bytes >= PIECE_BYTES:
+            if self._last_bytes >= PIECE_BYTES:
                 self._turn = (choice + 1) % num_choices
+                self._has_news = True
                 break
-        self._last_bytes = num_bytes
-        if not events and self._stream.failure is not None:
-            self.error = self._stream.failure
+        if not events and failure is not None:
+            self.error = failure
         return events
 
     def _next(self, choice: int) -> TokenDelta | Finished | None:
         position, after, told = self._positions[choice], self._after[choice], self._stream.transcripts[choice]
-        if position < told.last:
-            delta = told.piece(position, min(after, told.last) if position < after else told.last)
-            self._positions[choice] += len(delta.token_ids) or 1
+        last = told.last
+        if position < last:
+            delta = told.piece(position, min(after, last) if position < after else last)
+            num_tokens, num_bytes = len(delta.token_ids), delta_bytes(delta)
+            self._positions[choice] = position + (num_tokens or 1)
+            self._last_bytes += num_bytes
             if position >= after:
-                self._num_read += len(delta.token_ids)
-                self._handed_tokens += len(delta.token_ids)
-                self._handed_bytes += delta_bytes(delta)
+                self._num_read += num_tokens
+                self._handed_tokens += num_tokens
+                self._handed_bytes += num_bytes
             return delta
         end = self._stream.ends.get(choice)
         if end is None or choice in self._finished:
