@@ -3,8 +3,8 @@
 `python -m benchmarks kept_memory [--output results/kept_memory.json]` serves 2,000 streams of a scripted engine, 500
 for each of four accounts, lets their clients go, and reads by how much the server's resident memory has grown. It does
 so with short answers, with long ones, and with short ones that are not kept: the difference of the first two is what
-tokens take, that of the first and the last what streams take. It exits 1 when a limit is missed. Linux only; it takes no
-times.
+tokens take, that of the first and the last what streams take. It exits 1 when a limit is missed. It takes no times.
+Linux only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from benchmarks.streams.script import TOKEN_CHARS
 SOURCES = tuple(f"127.0.3.{number}" for number in range(1, 5))
 PER_SOURCE = 500
 NUM_SHORT, NUM_LONG = 50, 500  # tokens of an answer
-NUM_WARM = 16
 NUM_PROMPT = 16  # tokens, about: what the engine of the streams is asked
 POLL_S, REST_S, STALL_S = 0.05, 1.0, 600.0
 
@@ -49,23 +48,20 @@ def measure(kind: str, num_tokens: int, folder: Path) -> Taken:
         SideFailed: a process died, or an answer was rejected or is not kept.
     """
     with Processes(QUIRE, share_cores(available_cores()), folder, stall_timeout_s=STALL_S) as processes:
-        processes.open("warm", Part(kind, NUM_WARM))
-        _generate(processes, num_tokens)
-        processes.finish()
+        _serve(processes, SSE, NUM_SHORT)  # so that what connections leave behind is there already
         before, num_before = _resident(processes), sum(processes.tokens().values())
-        for source in SOURCES:
-            processes.open(source, Part(kind, PER_SOURCE), source=source)
-        _generate(processes, num_tokens)
-        made, _, _ = processes.finish()
-        return Taken(_resident(processes) - before, sum(made.values()) - num_before)
+        _serve(processes, kind, num_tokens)
+        return Taken(_resident(processes) - before, sum(processes.tokens().values()) - num_before)
 
 
-def _generate(processes: Processes, num_tokens: int) -> None:
+def _serve(processes: Processes, kind: str, num_tokens: int) -> None:
+    for source in SOURCES:
+        processes.open(f"{kind} {source}", Part(kind, PER_SOURCE), source=source)
     wanted = sum(processes.tokens().values()) + processes.num_open * num_tokens
     processes.pace(None)
     while sum(processes.tokens().values()) < wanted:
         time.sleep(POLL_S)
-    processes.pace(0)
+    processes.finish()
 
 
 def _resident(processes: Processes) -> int:

@@ -21,7 +21,8 @@ from app.streaming.heap_trimmer import HeapTrimmer
 from app.streaming.kept.kept_streams import KeptStreams
 from app.streaming.streams import Streams
 from app.text.entry.frontend import TextFrontend
-from app.text.grammar.cache import GrammarCache, Lease
+from app.text.grammar.cache import GrammarCache
+from app.text.grammar.grammar_entries import Lease
 
 MAX_LONG_WAITING = 16  # long bodies: each holds up to --max-request-bytes
 

@@ -69,6 +69,13 @@ class Transcript:
             self._rows += logprobs.rows
         return delta_bytes(delta)
 
+    def trim(self) -> None:
+        """Give back the memory that was taken in advance, about an eighth: no delta comes any more."""
+        self._newest = None
+        self._token_ids, self._ends = array("i", self._token_ids), array("I", self._ends)
+        self._text_ends = array("I", self._text_ends)
+        self._text, self._rows = bytearray(self._text), bytearray(self._rows)
+
     def cut(self, after: int, upto: int) -> TokenDelta:
         """Return the delta between two positions, `after` < `upto` <= `last`. A tail is never part of more."""
         assert 0 <= after < upto <= self.last, (after, upto)

@@ -3,8 +3,8 @@
 import pytest
 
 from app.contract.errors import StreamNotFound
-from app.streaming.kept.kept_streams import FREED_BYTES, MAX_PER_ACCOUNT, TTL_S, KeptStreams
-from app.streaming.kept.live_stream import CHOICE_BYTES, STREAM_BYTES, LiveStream, State
+from app.streaming.kept.kept_streams import FREED_BYTES, MAX_PER_ACCOUNT, KeptStreams
+from app.streaming.kept.live_stream import CHOICE_BYTES, STREAM_BYTES, TTL_S, LiveStream, State
 from app.streaming.kept.stream_reader import StreamReader
 from tests.fakes import make_request
 from tests.streaming.kept.live_engine import LateCalls, LiveEngine, delta, finished, live_stream
@@ -23,6 +23,7 @@ class Kept:
         stream = live_stream(self.engine, stream_id, tenant=tenant)
         if not self.kept.keep(stream):
             return None
+        stream.start()
         reader = StreamReader(stream)
         reader.open()
         return stream, reader
@@ -197,6 +198,7 @@ def test_an_ended_stream_holds_nothing_that_only_generating_needs():
     kept = Kept()
     request = make_request("r", stop=["stop"] * 16, logit_bias={1: 1.0}, stop_token_ids=[7])
     stream = LiveStream(kept.engine, [request], "r")
+    stream.start()
     StreamReader(stream).open()
     kept.engine.put("r", finished("r"))
     (params,) = [one.params for one in stream.requests]
