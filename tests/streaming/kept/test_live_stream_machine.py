@@ -13,22 +13,24 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from app.contract.errors import EngineFailed, IdempotencyConflict, RateLimitExceeded, StreamNotFound
 from app.contract.events import EngineEvent, Finished, FinishReason, TokenDelta
-from app.streaming.flow.flow_window import Credit, Watermarks
+from app.streaming.flow.delta_buffer import TOKEN_BYTES
+from app.streaming.flow.flow_window import Credit, Lag, Watermarks
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.idempotency_keys import KeyName
 from app.streaming.kept.kept_streams import KeptStreams
-from app.streaming.kept.live_stream import MAX_READERS, STREAM_BYTES, LiveStream
+from app.streaming.kept.live_stream import CHOICE_BYTES, MAX_READERS, STREAM_BYTES, LiveStream
 from app.streaming.kept.stream_reader import StreamReader
 from tests.streaming.kept.live_engine import LateCalls, LiveEngine, delta, failed, finished, live_stream, read_now
 
 Result = TypeVar("Result")
-MARKS = Watermarks(high_tokens=6, low_tokens=2)
-MAX_BYTES = 4 * (STREAM_BYTES + 400)
+MARKS = Watermarks(high_tokens=6, low_tokens=2, full_bytes=160)
+MAX_BYTES = 4 * (STREAM_BYTES + 2 * CHOICE_BYTES)
 
 
 @dataclass
 class ModelReader:
-    """A reader: what it was told at first, what it has read, what of that is delivered, and whether it lags.
+    """A reader: what it was told at first, what it has read, up to where it was delivered, and how far it
+    lags.
 
     One with `credit` polls, and has what was told before `after`.
     """
@@ -37,16 +39,23 @@ class ModelReader:
     after: list[int]
     read: list[list[int]]
     text: list[str]
-    delivered: int = 0
-    is_slow: bool = False
+    delivered: list[int]
+    lag: Lag = Lag.NONE
     ends: list[int] = field(default_factory=list)
     is_over: bool = False
     credit: Credit | None = None
 
-    @property
-    def num_read(self) -> int:
-        pairs = zip(self.read, self.after, strict=True)
-        return sum(max(0, len(read) - after) for read, after in pairs)
+    def deliver(self) -> None:
+        self.delivered = [max(len(read), after) for read, after in zip(self.read, self.after, strict=True)]
+
+    def note(self, undelivered: list[str]) -> None:
+        num_tokens, num_bytes = len(undelivered), sum(TOKEN_BYTES + len(text.encode()) for text in undelivered)
+        if num_bytes >= 160 or (self.lag is Lag.FULL and num_bytes > 80):
+            self.lag = Lag.FULL
+        elif num_tokens >= 6 or (self.lag and num_tokens > 2):
+            self.lag = Lag.SLOW
+        else:
+            self.lag = Lag.NONE
 
 
 @dataclass
@@ -67,18 +76,17 @@ class ModelStream:
 
     def judge(self) -> None:
         """Update the lags; a reader that lags is dropped with that policy."""
-        told = sum(map(len, self.texts))
         for one in [*self.readers]:
-            undelivered = told - sum(one.after) - one.delivered
-            one.is_slow = undelivered > 2 if one.is_slow else undelivered >= 6
-            if one.is_slow and self.stream.slow_reader is SlowReader.DROP:
+            pairs = zip(self.texts, one.delivered, strict=True)
+            one.note([text for texts, position in pairs for text in texts[position:]])
+            if one.lag and self.stream.slow_reader is SlowReader.DROP:
                 self.readers.remove(one)
                 one.is_over = True
 
     @property
     def is_paused(self) -> bool:
-        is_lagging = bool(self.readers) and all(one.is_slow for one in self.readers)
-        return is_lagging and not self.is_over and self.stream.slow_reader is SlowReader.PAUSE
+        least = Lag.FULL if self.stream.slow_reader is SlowReader.COALESCE else Lag.SLOW
+        return bool(self.readers) and not self.is_over and all(one.lag >= least for one in self.readers)
 
 
 def now(work: Coroutine[Any, Any, Result]) -> Result:
@@ -111,12 +119,14 @@ class LiveStreams(RuleBasedStateMachine):
 
     def attach(self, model: ModelStream, after: list[int], credit: int | None = None) -> None:
         if credit is None:
-            one = ModelReader(StreamReader(model.stream, after, MARKS), after, [[] for _ in after], ["" for _ in after])
+            reader, nothing = StreamReader(model.stream, after, MARKS), [[] for _ in after]
+            one = ModelReader(reader, after, nothing, ["" for _ in after], [*after])
         else:
             own = Credit(credit)
             reader = StreamReader(model.stream, after, MARKS, credit=own, on_ready=lambda: None)
             texts = ["".join(texts[:number]) for number, texts in zip(after, model.texts, strict=True)]
-            one = ModelReader(reader, after, [[*range(1, number + 1)] for number in after], texts, credit=own)
+            read = [[*range(1, number + 1)] for number in after]
+            one = ModelReader(reader, after, read, texts, [*after], credit=own)
         if len(model.readers) == MAX_READERS:
             with pytest.raises(RateLimitExceeded):
                 one.reader.open()
@@ -230,7 +240,7 @@ class LiveStreams(RuleBasedStateMachine):
     @rule(data=st.data())
     def read(self, data: st.DataObject) -> None:
         model, one = self.pick_reader(data)
-        one.delivered = one.num_read
+        one.deliver()
         model.judge()
         events = read_now(one.reader) if one.credit is None else poll_now(one.reader)
         for event in events:
@@ -251,7 +261,7 @@ class LiveStreams(RuleBasedStateMachine):
             is_told = model.is_cancelled and one.credit is not None
             assert (one.reader.error is not None) == (model.is_failed and not is_told)
         if one.credit is not None:
-            one.delivered = one.num_read
+            one.deliver()
             model.judge()
             self.check_credit(model, one)
 
