@@ -1,8 +1,8 @@
-// What a Socket does, by HTTP requests: for networks that block WebSockets. One request for each stream, whose
-// server-sent events become frames of quire.v1.
+// What a Socket does, by HTTP requests: for networks that block WebSockets. One request for each stream, or for the rest of
+// one, whose server-sent events become frames of quire.v1.
 
 import { readEvents } from "./event_source.js";
-import { readHealth } from "./server.js";
+import { authorization, cancelKept, readHealth } from "./server.js";
 import { Stream } from "./stream.js";
 
 const CLOSE_LOST = 1006;
@@ -10,6 +10,8 @@ const CLOSE_RESTART = 1012;
 const CLOSE_UNAUTHENTICATED = 4401;
 // While nothing is asked, nothing else would tell that the server is gone.
 const HEARTBEAT_MS = 15_000;
+// How long the server keeps an answer that nobody reads; of HTTP this cannot be asked for.
+const TTL_S = 300;
 
 export class HttpConnection {
   /** @type {Map<string, {stream: Stream, abort: AbortController}>} */
@@ -36,18 +38,29 @@ export class HttpConnection {
     queueMicrotask(onWelcome);
   }
 
-  /** Open a stream. */
-  start(id, request) {
-    const stream = new Stream(id, request.n ?? 1, Infinity);
-    const abort = new AbortController();
-    this.#open.set(id, { stream, abort });
-    this.#run(stream, request, abort.signal).catch(() => !abort.signal.aborted && this.#end(CLOSE_LOST));
-    return stream;
+  /** Open a stream, which the server keeps if it has a `key`. */
+  start(id, request, key = null) {
+    const stream = new Stream(id, Array(request.n ?? 1).fill(0), Infinity);
+    const headers = { "Content-Type": "application/json", ...(key && { "X-Quire-Resume": "1", "Idempotency-Key": key }) };
+    const stream_options = { include_usage: true, continuous_usage_stats: true };
+    const body = JSON.stringify({ ...request, stream: true, stream_options });
+    return this.#read(stream, "/v1/chat/completions", { method: "POST", headers, body });
   }
 
-  /** End a stream. */
+  /** Open the rest of a stream that the server keeps. */
+  resume(id, { stream, after }) {
+    const address = `/v1/streams/${encodeURIComponent(stream)}?after=${after.join(".")}`;
+    return this.#read(new Stream(id, after, Infinity), address, { headers: { Accept: "text/event-stream" } }, after);
+  }
+
+  /** End a stream; one that the server keeps does not end with its request. */
   cancel(id) {
-    this.#open.get(id)?.abort.abort();
+    const { stream, abort } = this.#open.get(id) ?? {};
+    if (!stream) return;
+    const { position } = stream;
+    if (position) cancelKept(position.stream, this.#key);
+    // Before its first byte it has no name; it is cancelled then.
+    if (position || stream.isAccepted) abort.abort();
     this.#open.delete(id);
     this.#endIfDrained();
   }
@@ -55,19 +68,29 @@ export class HttpConnection {
   /** The network itself slows the server down. */
   show() {}
 
-  async #run(stream, request, signal) {
-    const response = await fetch("/v1/chat/completions", {
-      method: "POST",
-      headers: { "Content-Type": "application/json", ...(this.#key && { Authorization: `Bearer ${this.#key}` }) },
-      body: JSON.stringify({
-        ...request,
-        stream: true,
-        stream_options: { include_usage: true, continuous_usage_stats: true },
-      }),
-      signal,
-    });
+  /** A browser ends requests itself when the network has changed. */
+  check() {}
+
+  #read(stream, address, request, after = undefined) {
+    const abort = new AbortController();
+    this.#open.set(stream.id, { stream, abort });
+    const headers = { ...request.headers, ...authorization(this.#key) };
+    const run = this.#run(stream, address, { ...request, headers, signal: abort.signal }, after);
+    run.catch(() => this.#open.get(stream.id)?.stream === stream && this.#end(CLOSE_LOST));
+    return stream;
+  }
+
+  async #run(stream, address, request, after) {
+    const response = await fetch(address, request);
+    const kept = response.headers.get("X-Quire-Stream-Id");
+    if (this.#open.get(stream.id)?.stream !== stream) {
+      // It was cancelled meanwhile.
+      if (kept) cancelKept(kept, this.#key);
+      return response.body?.cancel();
+    }
     if (!response.ok) return this.#refuse(stream, (await response.json()).error, response.status);
-    const reader = new ChunkReader();
+    this.#receive(stream, { t: "accepted", stream: kept, ttl_s: kept ? TTL_S : 0 });
+    const reader = new ChunkReader(after);
     for await (const data of readEvents(response.body)) {
       if (data === "[DONE]") return this.#receive(stream, { t: "done", usage: reader.usage });
       const chunk = JSON.parse(data);
@@ -116,26 +139,32 @@ export class HttpConnection {
 export class ChunkReader {
   /** The last `usage`. @type {any} */
   usage = undefined;
-  /** Number of the last token of each choice. */
-  #last = new Map();
+  /** Number of the last token of each choice. @type {number[]} */
+  #last;
+
+  /** `after` are the numbers of the last tokens that were received before. */
+  constructor(after = []) {
+    this.#last = [...after];
+  }
 
   /** @returns {object[]} */
-  read({ choices, usage }) {
-    const before = this.usage?.completion_tokens ?? 0;
+  read({ choices, usage, after }) {
+    const before = this.usage?.completion_tokens ?? this.#last.reduce((sum, number) => sum + number, 0);
     if (usage) this.usage = usage;
+    const positions = after?.split(".").map(Number);
     return (choices ?? []).flatMap(({ index: i, delta, finish_reason: reason, stop_reason: why }) => {
       const frames = [];
-      const n = (this.#last.get(i) ?? 0) + 1;
       const r = delta?.reasoning_content;
       const tool = delta?.tool_calls?.flatMap(toPieces);
       if (delta?.content || r || tool?.length) {
-        // Without counts each chunk is taken for one token.
-        const k = Math.max(1, usage ? usage.completion_tokens - before : 1);
-        this.#last.set(i, n + k - 1);
+        // Without counts each chunk is taken for one token. Only in a stream that is kept text behind the last one has none.
+        const k = Math.max(positions ? 0 : 1, usage ? usage.completion_tokens - before : 1);
+        this.#last[i] = positions?.[i] ?? (this.#last[i] ?? 0) + k;
+        const n = this.#last[i] - Math.max(k, 1) + 1;
         frames.push({ t: "delta", i, n, k, x: delta.content ?? "", ...(r && { r }), ...(tool && { tool }) });
       }
       const ended = { finish_reason: reason, ...(why !== undefined && { stop_reason: why }) };
-      if (reason) frames.push({ t: "finish", i, n: this.#last.get(i) ?? 0, ...ended });
+      if (reason) frames.push({ t: "finish", i, n: this.#last[i] ?? 0, ...ended });
       return frames;
     });
   }

@@ -75,7 +75,7 @@ test("an answer goes on when a later one is refused, because the server is shutt
   assert.ok(!requests[0].signal.aborted);
   requests[0].answer(200, { choices: [{ index: 0, delta: { content: "Yes." }, finish_reason: "stop" }] });
   assert.equal(await connection.closed, 1012);
-  assert.deepEqual(told.slice(2), ["first delta", "first finish", "first done", 1012]);
+  assert.deepEqual(told.slice(2), ["first accepted", "first delta", "first finish", "first done", 1012]);
 });
 
 test("while nothing is asked, a server that is gone ends the connection", async (t) => {
