@@ -86,6 +86,21 @@ async def test_a_tab_goes_on_with_the_answer_that_a_closed_one_was_writing(page:
     await go_on(page, server, stream)
 
 
+async def test_an_answer_goes_on_in_a_page_that_shows_another_conversation(page: Page, server: ScriptedServer) -> None:
+    writer = await page.context.new_page()
+    stream = await tell(writer, server)
+    await until_last(writer, "messages", text="Once upon", state="streaming")
+    await writer.close()
+    await page.goto(server.url)
+    rest = await server.next_stream()
+    assert (rest.frame["stream"], rest.frame["after"]) == ("s" + stream.id, [2])
+    await expect(page.locator(".answer")).to_have_count(0)
+    await rest.delta(" a time.")
+    await rest.done()
+    await until_last(page, "messages", text="Once upon a time.", state="done")
+    assert await page.evaluate("Object.keys(localStorage).filter((name) => name.startsWith('quire.open'))") == []
+
+
 @pytest.mark.parametrize("event", ["online", "visibilitychange"])
 async def test_a_connection_that_a_sleep_has_left_behind_is_given_up(
     page: Page, server: ScriptedServer, event: str

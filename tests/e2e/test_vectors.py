@@ -38,7 +38,7 @@ PLAY = """async (steps) => {
   const start = ({ id, request, key }) => {
     asked[id] = { request, key };
     streams[id] = protocol.start(id, request, key);
-    heard[id] ??= { texts: Array(request.n ?? 1).fill("") };
+    heard[id] = { texts: Array(request.n ?? 1).fill("") };
   };
   const lose = () => {
     protocol.close();

@@ -89,9 +89,9 @@ export class Conversation {
     return this.#tree.all;
   }
 
-  /** Whether its question or its answer is under way, so that it goes on while another conversation is shown. */
+  /** Whether its question or an answer is under way, so that it goes on while another conversation is shown. */
   get isBusy() {
-    return Boolean(this.#open || this.draft.queued);
+    return Boolean(this.#open || this.draft.queued) || this.all.some(isOpen);
   }
 
   /** Whether it has no message, so that it is not stored. */

@@ -2,6 +2,7 @@
 // or the page that has begun it, has ended.
 
 import { append, end, endOf, takeOver } from "../tree/answer.js";
+import { noteBegun, noteEnded } from "./begun.js";
 import { FORGOTTEN, goesOn, isLast, lossOf } from "./losses.js";
 
 const CONTINUE_FIELDS = ["continue_final_message", "add_generation_prompt"];
@@ -60,7 +61,10 @@ export class Writer {
 
   /** End the answer without a word, because its conversation was deleted. */
   discard() {
-    if (this.answer) this.#cancel();
+    const { answer } = this;
+    if (!answer) return;
+    this.#cancel();
+    noteEnded(answer);
     this.answer = null;
   }
 
@@ -69,6 +73,7 @@ export class Writer {
     const { answer } = this;
     if (answer?.stream !== stream) return;
     answer.position = stream.position ?? undefined;
+    if (frame.t === "accepted" && answer.position) noteBegun(answer);
     if (frame.t === "finish") answer.finish = endOf(frame);
     else if (frame.t === "done") this.#end("done", frame);
     else if (frame.t === "error") this.#reject(frame);
@@ -126,6 +131,7 @@ export class Writer {
   #end(state, frame = undefined) {
     const { answer } = this;
     this.answer = null;
+    noteEnded(answer);
     end(answer, state, frame, performance.now());
     this.#listeners.onEnd(answer);
   }
