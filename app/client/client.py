@@ -277,9 +277,7 @@ class ChatClient:
 
 
 @contextlib.asynccontextmanager
-async def connect(
-    url: str, key: str | None = None, *, reconnect: bool | Backoff = False
-) -> AsyncIterator[ChatClient]:
+async def connect(url: str, key: str | None = None, *, reconnect: bool | Backoff = False) -> AsyncIterator[ChatClient]:
     """Connect to a server (`http://host:port`, or the `ws://` URL of its WebSocket) for the duration of a block.
 
     With `reconnect` a connection that is lost later is opened again, and its answers go on; it is given up when there

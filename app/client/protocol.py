@@ -179,9 +179,8 @@ class ClientStream:
         self._window = window
         credit = max(0, min(read + window - last for read, last in zip(self._read, self._received, strict=True)))
         self._allowed = [last + credit for last in self._received]
-        frame = {"t": "resume", "id": self.id, "stream": self.stream_id, "after": self._received.copy()}
-        if credit < window:
-            frame["credit"] = credit
+        less = {"credit": credit} if credit < window else {}
+        frame = {"t": "resume", "id": self.id, "stream": self.stream_id, "after": self._received.copy(), **less}
         return [frame, {"t": "cancel", "id": self.id}] if self._is_cancelled else [frame]
 
     def disconnect(self) -> None:
