@@ -13,7 +13,7 @@ from app.contract import sampling_params as params
 from app.server.guard import ConnectionLimits
 from app.server.run import PING_S
 from app.server.sockets import unacknowledged_timeout_s
-from app.streaming import chat_protocol
+from app.streaming import chat_actions, chat_protocol
 from app.streaming.kept import kept_streams, live_stream
 from app.text.calls import tools
 from app.text.grammar import gbnf, number_digits, schema_keywords
@@ -144,12 +144,13 @@ def _resumable() -> dict[str, str]:
     return {
         "readers of one answer": f"{live_stream.MAX_READERS}",
         "answers of one account": f"{kept_streams.MAX_PER_ACCOUNT}; above it the oldest ended one goes",
-        "time without a reader": f"{kept_streams.TTL_S:g} s",
+        "requests that wait for the first one with their idempotency key": f"{live_stream.MAX_READERS}",
+        "time without a reader": f"{live_stream.TTL_S:g} s; on quire.v1 `ttl_s`, at most {kept_streams.MAX_TTL_S:,} s",
     }
 
 
 def _quire_v1() -> dict[str, str]:
-    limits = chat_protocol.ChatLimits()
+    limits = chat_actions.ChatLimits()
     ping_timeout_s = unacknowledged_timeout_s(Config().server.stall_timeout)
     return {
         "size of a frame before `hello` is accepted": f"{limits.max_hello_bytes:,} bytes",

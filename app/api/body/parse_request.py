@@ -145,13 +145,6 @@ async def parse_post(request: Request, parser: Parser[Result]) -> Result:
     return await parse(body, context, parser, context.keys.sender_of(request))
 
 
-async def parse_answer_post(request: Request, parser: Parser[ApiRequest]) -> ApiRequest:
-    """Read and parse the body of a POST that is answered (see `read_body` and `parse_answer`). Cancel-safe."""
-    context = context_of(request)
-    body = await read_body(request, context.config.server.max_request_bytes)
-    return await parse_answer(body, context, parser, context.keys.sender_of(request))
-
-
 async def parse(
     body: bytes, context: ApiContext, parser: Parser[Result], sender: Sender, *, always_streams: bool = False
 ) -> Result:

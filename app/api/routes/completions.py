@@ -8,7 +8,8 @@ from dataclasses import replace
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.api.body.parse_request import RequestContext, new_id, parse_answer_post, renaming
+from app.api.body.new_answer import answer_post
+from app.api.body.parse_request import RequestContext, new_id, renaming
 from app.api.body.prompts import Prompt, check_num_prompts, read_prompts
 from app.api.body.schemas import UNSET_NUMBER, CompletionBody, sampling_params
 from app.api.body.structured_output import requested_outputs
@@ -16,7 +17,6 @@ from app.api.wire.api_request import ApiRequest
 from app.api.wire.completion_format import CompletionFormat
 from app.api.wire.framing import Framing
 from app.api.wire.openai_wire import OpenAiWire
-from app.api.wire.resumable_answer import answer
 from app.api.wire.shown_prompt import Echo, ShownPrompt
 from app.contract.admission import DefaultLength, output_limit
 from app.contract.errors import InvalidValue, UnsupportedParameter
@@ -29,9 +29,7 @@ DEFAULT_MAX_TOKENS = 16
 
 async def completions(request: Request) -> ASGIApp:
     """Answer a completion request."""
-    completion = await parse_answer_post(request, parse_completion)
-    with completion.released_on_error():
-        return answer(request, completion, completion_wire)
+    return await answer_post(request, parse_completion, completion_wire)
 
 
 def completion_wire(completion: ApiRequest, framing: Framing) -> OpenAiWire:

@@ -1,7 +1,7 @@
 """The live streams of one server, for readers that come back: whose they are, how many, how much and for how long.
 
-A stream is kept from its beginning until nobody has read it for `ttl_s`; one that still runs then is cancelled. Over
-the bound of memory the ended streams that nobody reads go first, the oldest before the others; what runs is never
+A stream is kept from its beginning until nobody has read it for its `ttl_s`; one that still runs then is cancelled.
+Over the bound of memory the ended streams that nobody reads go first, the oldest before the others; what runs is never
 ended for it. Where no room can be made, a new stream is not kept: it is answered as if nobody had asked for more.
 """
 
@@ -15,10 +15,12 @@ from typing import Protocol
 
 from app.contract.counts import Counts, counter, gauge
 from app.contract.errors import StreamNotFound
+from app.streaming.kept.idempotency_keys import IdempotencyKeys
 from app.streaming.kept.live_stream import LiveStream, State
 
-TTL_S = 300.0
 MAX_PER_ACCOUNT = 512
+MAX_TTL_S = 3600
+TRANSPORTS = ("http", "websocket")
 
 
 class Timer(Protocol):
@@ -46,7 +48,7 @@ class KeptCounts(Counts):
         "quire_streams_resumed",
         "Readers that came to a resumable answer after its first one, by transport.",
         by=("transport",),
-        start={"http": 0},
+        start=dict.fromkeys(TRANSPORTS, 0),
     )
 
 
@@ -64,13 +66,14 @@ class KeptStreams:
     Attributes:
         num_bytes: the memory of all of them.
         resumed: how often a reader came after the first one, by transport.
+        keys: the idempotency keys, whose answers are among the streams.
     """
 
-    def __init__(self, max_bytes: int, ttl_s: float = TTL_S, call_later: CallLater | None = None) -> None:
+    def __init__(self, max_bytes: int, call_later: CallLater | None = None) -> None:
         self.num_bytes = 0
-        self.resumed: dict[str, float] = {"http": 0}
+        self.resumed: dict[str, float] = dict.fromkeys(TRANSPORTS, 0)
+        self.keys = IdempotencyKeys()
         self._max_bytes = max_bytes
-        self._ttl_s = ttl_s
         self._call_later = call_later or _call_later
         self._streams: dict[str, LiveStream] = {}
         self._accounts: dict[str, _Account] = {}
@@ -130,7 +133,7 @@ class KeptStreams:
         if stream.is_over:
             self._idle[stream.id] = stream
         if stream.id not in self._timers:
-            self._timers[stream.id] = self._call_later(self._ttl_s, lambda: self._expire(stream))
+            self._timers[stream.id] = self._call_later(stream.ttl_s, lambda: self._expire(stream))
 
     def _expire(self, stream: LiveStream) -> None:
         stream.cancel()
@@ -140,6 +143,7 @@ class KeptStreams:
         """Keep a stream without readers no longer."""
         del self._streams[stream.id]
         stream.keeper = None
+        self.keys.forget(stream)
         self._idle.pop(stream.id, None)
         self._timers.pop(stream.id).cancel()
         account = self._accounts[stream.account]

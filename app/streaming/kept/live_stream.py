@@ -15,7 +15,15 @@ from enum import StrEnum
 from typing import Protocol
 
 from app.contract.errors import Draining, ErrorInfo, RateLimitExceeded, StreamCancelled
-from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, TokenDelta
+from app.contract.events import (
+    ChoiceEnd,
+    EngineEvent,
+    Finished,
+    FinishReason,
+    Progress,
+    RequestFailed,
+    TokenDelta,
+)
 from app.contract.ports import EngineClient
 from app.contract.requests import EngineRequest
 from app.streaming.flow.slow_reader import SlowReader
@@ -23,6 +31,7 @@ from app.streaming.kept.transcript import Transcript
 from app.streaming.streams import Streams
 
 MAX_READERS = 8
+TTL_S = 300.0
 # What is kept besides the transcripts: about 2 KiB of objects, and the prompt's ids (a pointer and an int for each).
 STREAM_BYTES, PROMPT_TOKEN_BYTES = 2048, 36
 
@@ -44,6 +53,9 @@ class LiveReader(Protocol):
 
     def on_put(self) -> None:
         """Note that there may be something to read."""
+
+    def note_pause(self, is_paused: bool) -> None:
+        """Note that generation has stopped for the readers, or goes on."""
 
     def drop(self) -> None:
         """End with the error of a reader that is too slow."""
@@ -73,10 +85,13 @@ class LiveStream:
         id: the id of the answer, 128 random bits.
         requests: the requests, without their grammars when they have ended.
         answer: see above.
+        ttl_s: the seconds that it is kept without a reader.
         slow_reader: what happens while its readers lag.
         streams: counts the readers.
         transcripts: what was told of each choice.
         ends: the ends of the choices that have ended.
+        cancelled_ends: those of the choices that were open when it was cancelled, as the engine reports them.
+        progress: the last progress of its requests.
         failure: why the answer is incomplete, if it is.
         state: the state.
         readers: the attached readers.
@@ -93,6 +108,7 @@ class LiveStream:
         *,
         answer: object = None,
         answer_bytes: int = 0,
+        ttl_s: float = TTL_S,
         slow_reader: SlowReader = SlowReader.PAUSE,
         streams: Streams | None = None,
         release: Callable[[], None] | None = None,
@@ -100,11 +116,14 @@ class LiveStream:
         self.id = answer_id
         self.requests = tuple(requests)
         self.answer = answer
+        self.ttl_s = ttl_s
         self.slow_reader = slow_reader
         self.streams = streams or Streams()
         per_prompt = self.requests[0].params.n
         self.transcripts = [Transcript(answer_id, choice) for choice in range(per_prompt * len(self.requests))]
         self.ends: dict[int, Finished] = {}
+        self.cancelled_ends: dict[int, Finished] = {}
+        self.progress: Progress | None = None
         self.failure: ErrorInfo | None = None
         self.state = State.RUNNING
         self.readers: dict[LiveReader, None] = {}  # in the order of their coming
@@ -140,25 +159,32 @@ class LiveStream:
         """Whether nothing more will be told."""
         return self.state is not State.RUNNING
 
-    def attach(self, reader: LiveReader) -> None:
-        """Add a reader; the first one of all submits the requests. If that fails, the stream is kept no longer.
+    def start(self) -> None:
+        """Submit the requests. If that fails, the stream is kept no longer. Idempotent.
 
         Raises:
-            ModelLoading, EngineFailed, Draining, Overloaded: see `Session.open`.
-            RateLimitExceeded: the same, or the stream has as many readers as it may have.
+            ModelLoading, EngineFailed, Draining, RateLimitExceeded, Overloaded: see `Session.open`.
+        """
+        if self._is_submitted:
+            return
+        try:
+            self.streams.check_pending(self.account)
+            self._engine.submit_all([*zip(self.requests, self._parts, strict=True)])
+        except BaseException:
+            self._end(State.FAILED)
+            if self.keeper is not None:
+                self.keeper.forget(self)
+            raise
+        self._is_submitted = True
+
+    def attach(self, reader: LiveReader) -> None:
+        """Add a reader, of a stream that was started.
+
+        Raises:
+            RateLimitExceeded: the stream has as many readers as it may have.
         """
         if len(self.readers) >= MAX_READERS:
             raise RateLimitExceeded(f"{MAX_READERS} readers read this stream; a further one may when one has gone.")
-        if not self._is_submitted:
-            try:
-                self.streams.check_pending(self.account)
-                self._engine.submit_all([*zip(self.requests, self._parts, strict=True)])
-            except BaseException:
-                self._end(State.FAILED)
-                if self.keeper is not None:
-                    self.keeper.forget(self)
-                raise
-            self._is_submitted = True
         self.readers[reader] = None
         self._settle()
         self.judge()
@@ -171,8 +197,20 @@ class LiveStream:
             self.judge()
 
     def cancel(self) -> None:
-        """End the stream for all its readers, which get what was told and then an error. Idempotent."""
-        self._fail(State.CANCELLED, StreamCancelled("The stream was cancelled.").info())
+        """End the stream for all its readers, which get what was told. Idempotent."""
+        if self.is_over:
+            return
+        self.failure = StreamCancelled("The stream was cancelled.").info()
+        for part, request in zip(self._parts, self.requests, strict=True):
+            if not part.is_complete:
+                self._engine.abort(request.id)
+        self._end(State.CANCELLED)
+        self._notify()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the engine has reported the ends of all requests, also of those that were aborted."""
+        return all(part.is_complete for part in self._parts)
 
     def is_told(self, positions: Sequence[int]) -> bool:
         """Return whether a reader at `positions` has been told everything so far."""
@@ -186,9 +224,14 @@ class LiveStream:
             self._last_report = report
             self.judge()
 
-    def add(self, choice: int, event: TokenDelta | Finished) -> None:
-        """Add an event of an open choice of the answer."""
-        if isinstance(event, TokenDelta):
+    def add(self, choice: int, event: TokenDelta | Finished | Progress) -> None:
+        """Add an event of an open choice of the answer; of a cancelled one only the end."""
+        if isinstance(event, Progress):
+            self.progress = event
+        elif self.is_over:
+            if isinstance(event, Finished):
+                self.cancelled_ends[choice] = replace(event, choice=choice, end=ChoiceEnd(FinishReason.CANCELLED))
+        elif isinstance(event, TokenDelta):
             num_bytes = self.transcripts[choice].append(event)
             self.told_bytes += num_bytes
             self.num_tokens += len(event.token_ids)
@@ -203,8 +246,15 @@ class LiveStream:
         self._notify()
 
     def fail(self, error: ErrorInfo) -> None:
-        """End the stream: one of its requests has failed, so the answer has."""
-        self._fail(State.FAILED, error)
+        """End the stream: one of its requests has failed, so the answer has; the others are aborted."""
+        if not self.is_over:
+            self.failure = error
+            for part, request in zip(self._parts, self.requests, strict=True):
+                if not part.is_complete:
+                    part.close()
+                    self._engine.abort(request.id)
+            self._end(State.FAILED)
+        self._notify()
 
     def judge(self) -> None:
         """Let the requests pause or go on, as the lags of the readers ask for. The one place that decides it."""
@@ -220,22 +270,13 @@ class LiveStream:
         self._is_paused = is_paused
         for request in self.requests:
             (self._engine.pause if is_paused else self._engine.resume)(request.id)
+        for reader in self.readers:
+            reader.note_pause(is_paused)
 
     @property
     def is_paused(self) -> bool:
         """Whether generation is paused for the readers."""
         return self._is_paused
-
-    def _fail(self, state: State, error: ErrorInfo) -> None:
-        if self.is_over:
-            return
-        self.failure = error
-        for part, request in zip(self._parts, self.requests, strict=True):
-            if not part.is_complete:
-                part.close()
-                self._engine.abort(request.id)
-        self._end(state)
-        self._notify()
 
     def _end(self, state: State) -> None:
         self.state = state
@@ -286,6 +327,8 @@ class _Part:
         if isinstance(event, RequestFailed):
             self.close()
             self._stream.fail(event.error)
+        elif isinstance(event, Progress):
+            self._stream.add(self._first, event)
         elif isinstance(event, TokenDelta | Finished) and event.choice in self._open_choices:
             self.has_begun = True
             if isinstance(event, Finished):

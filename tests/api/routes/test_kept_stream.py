@@ -38,7 +38,7 @@ async def test_the_header_wins_over_the_query():
         at_query = await client.get(path, params={"after": "3"})
     assert [event.id for event in events_of(at_header.text)] == ["4", "4", "4", "end"]
     assert at_query.text == at_header.text
-    assert app.state.context.kept.counts.resumed == {"http": 2}
+    assert app.state.context.kept.counts.resumed == {"http": 2, "websocket": 0}
 
 
 async def test_the_end_is_no_content():

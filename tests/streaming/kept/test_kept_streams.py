@@ -3,8 +3,8 @@
 import pytest
 
 from app.contract.errors import StreamNotFound
-from app.streaming.kept.kept_streams import MAX_PER_ACCOUNT, TTL_S, KeptStreams
-from app.streaming.kept.live_stream import STREAM_BYTES, LiveStream, State
+from app.streaming.kept.kept_streams import MAX_PER_ACCOUNT, KeptStreams
+from app.streaming.kept.live_stream import STREAM_BYTES, TTL_S, LiveStream, State
 from app.streaming.kept.stream_reader import StreamReader
 from tests.streaming.kept.live_engine import LateCalls, LiveEngine, delta, finished, live_stream
 
@@ -22,6 +22,7 @@ class Kept:
         stream = live_stream(self.engine, stream_id, tenant=tenant)
         if not self.kept.keep(stream):
             return None
+        stream.start()
         reader = StreamReader(stream)
         reader.open()
         return stream, reader

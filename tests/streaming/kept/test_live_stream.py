@@ -25,6 +25,7 @@ from tests.streaming.kept.live_engine import (
 
 
 def opened(stream: LiveStream, after: list[int] | None = None) -> StreamReader:
+    stream.start()
     reader = StreamReader(stream, after)
     reader.open()
     return reader

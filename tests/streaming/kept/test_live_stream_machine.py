@@ -99,6 +99,7 @@ class LiveStreams(RuleBasedStateMachine):
         had_room = self.kept.num_bytes + stream.num_bytes <= MAX_BYTES // 2
         if self.kept.keep(stream):
             model = self.models[stream.id] = ModelStream(stream, [[] for _ in range(n)])
+            stream.start()
             self.attach(model, [0] * n)
         else:
             assert not had_room
