@@ -7,7 +7,7 @@ import asyncio
 import orjson
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_websocket
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
 from app.client.protocol import PROTOCOL, ClientProtocol, Frame
@@ -65,6 +65,8 @@ async def open_connection(address: str, key: str | None, protocol: ClientProtoco
         websocket = await opening
     except InvalidStatus as rejected:
         raise _denial(rejected) from None
+    except InvalidHandshake as broken:
+        raise ConnectionAbortedError(f"the handshake of the WebSocket failed: {broken}") from None
     try:
         async with asyncio.timeout(WELCOME_TIMEOUT_S):
             await _send(websocket, protocol.hello(key))

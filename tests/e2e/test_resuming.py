@@ -1,11 +1,14 @@
 """An answer outlives its connection, its page and its tab: it goes on where it was, and nothing of it comes twice."""
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
-from tests.api.serving import until
-from tests.e2e.browsing import ask, begin, last_answer, stored_answer, until_last
+from tests.api.serving import make_app, serving, until
+from tests.client.relay import Relay
+from tests.e2e.browsing import PageWatch, ask, begin, last_answer, new_page, stored_answer, until_last
 from tests.e2e.scripted import ScriptedServer, Stream
+from tests.e2e.test_blocked_websockets import BLOCKED
+from tests.fakes import FakeEngine, Script
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -175,3 +178,36 @@ async def test_a_question_waits_for_the_answer_that_goes_on(page: Page, server: 
     await rest.delta(" a time.")
     await rest.done()
     assert (await server.next_stream()).request["messages"][1]["content"] == "Once upon a time."
+
+
+@pytest.mark.parametrize("websockets", ["", BLOCKED], ids=["websockets", "http"])
+async def test_no_word_of_the_application_is_lost_or_doubled(browser: Browser, websockets: str) -> None:
+    """Over a network that is cut, and by pages that end, with the transport that there is."""
+    words = [f"word{number} " for number in range(90)]
+    engine = FakeEngine(Script(answer=words), held=True)
+    async with serving(await make_app(engine)) as url, Relay(url).running() as relay:
+        context, page = await new_page(browser)
+        watch = PageWatch(page)
+        await page.add_init_script(websockets)
+        await page.goto(relay.url)
+        await ask(page, "Long?")
+        await until(lambda: engine.requests)
+        prose = last_answer(page).locator(".prose")
+        engine.step(20)
+        await expect(prose).to_contain_text("word19")
+        relay.cut()
+        engine.step(20)
+        await expect(prose).to_contain_text("word39")
+        await page.reload()
+        engine.step(20)
+        await expect(prose).to_contain_text("word59")
+        relay.is_away = True
+        relay.cut()
+        await expect(last_answer(page).locator(".standing")).to_have_text(WAITS)
+        engine.release()
+        relay.is_away = False
+        await expect(last_answer(page)).to_have_attribute("data-state", "done")
+        assert (await stored_answer(page))["text"] == "".join(words)
+        assert (len(engine.requests), engine.aborted) == (1, [])
+        await watch.check(page, relay.url)
+        await context.close()
