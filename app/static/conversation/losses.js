@@ -15,8 +15,7 @@ const FAULTS = [1003, 1007, 1008, 1009, 4409];
 const MAX_SENT = 3;
 
 /** A page was closed or reloaded, or its tab crashed, while it received an answer that the server did not keep. */
-export const INTERRUPTION =
-  "The page was closed before the answer was complete, and the server ended it then. The rest was not received.";
+export const INTERRUPTION = "The page was closed before the answer was complete. The rest was not received.";
 
 /** The server does not know the stream that this page comes back to. */
 export const FORGOTTEN =

@@ -8,20 +8,24 @@ import { Stream } from "./stream.js";
 const CLOSE_LOST = 1006;
 const CLOSE_RESTART = 1012;
 const CLOSE_UNAUTHENTICATED = 4401;
-// While nothing is asked, nothing else would tell that the server is gone.
+// While nothing is asked, nothing else would tell that the server is gone. Beside answers it sends heartbeats as often.
 const HEARTBEAT_MS = 15_000;
 // How long the server keeps an answer that nobody reads; of HTTP this cannot be asked for.
 const TTL_S = 300;
 
 export class HttpConnection {
-  /** @type {Map<string, {stream: Stream, abort: AbortController}>} */
+  /**
+   * The open streams; `kept` is the server's id of one that it keeps, undefined as long as that is not known.
+   * @type {Map<string, {stream: Stream, abort: AbortController, kept: string | null | undefined}>}
+   */
   #open = new Map();
   #key;
   #isDraining = false;
   #onDraining;
   #onFrame;
   #closed;
-  #timer = setInterval(() => this.#open.size || readHealth().catch(() => this.#end(CLOSE_LOST)), HEARTBEAT_MS);
+  #heardAt = Date.now();
+  #timer = setInterval(() => this.#beat(), HEARTBEAT_MS);
 
   /**
    * @param {string | null} key
@@ -44,23 +48,22 @@ export class HttpConnection {
     const headers = { "Content-Type": "application/json", ...(key && { "X-Quire-Resume": "1", "Idempotency-Key": key }) };
     const stream_options = { include_usage: true, continuous_usage_stats: true };
     const body = JSON.stringify({ ...request, stream: true, stream_options });
-    return this.#read(stream, "/v1/chat/completions", { method: "POST", headers, body });
+    return this.#read(stream, "/v1/chat/completions", { method: "POST", headers, body }, key ? undefined : null);
   }
 
   /** Open the rest of a stream that the server keeps. */
   resume(id, { stream, after }) {
     const address = `/v1/streams/${encodeURIComponent(stream)}?after=${after.join(".")}`;
-    return this.#read(new Stream(id, after, Infinity), address, { headers: { Accept: "text/event-stream" } }, after);
+    return this.#read(new Stream(id, after, Infinity), address, { headers: { Accept: "text/event-stream" } }, stream);
   }
 
   /** End a stream; one that the server keeps does not end with its request. */
   cancel(id) {
-    const { stream, abort } = this.#open.get(id) ?? {};
-    if (!stream) return;
-    const { position } = stream;
-    if (position) cancelKept(position.stream, this.#key);
-    // Before its first byte it has no name; it is cancelled then.
-    if (position || stream.isAccepted) abort.abort();
+    const { abort, kept } = this.#open.get(id) ?? {};
+    if (!abort) return;
+    if (kept) cancelKept(kept, this.#key);
+    // As long as it has no name it goes on, and is cancelled then.
+    if (kept !== undefined) abort.abort();
     this.#open.delete(id);
     this.#endIfDrained();
   }
@@ -68,30 +71,43 @@ export class HttpConnection {
   /** The network itself slows the server down. */
   show() {}
 
-  /** A browser ends requests itself when the network has changed. */
-  check() {}
+  /** End the connection if the server was not heard for long. Time is that of the clock, which a sleep does not stop. */
+  check() {
+    if (this.#open.size && Date.now() - this.#heardAt > 2 * HEARTBEAT_MS) this.#end(CLOSE_LOST);
+  }
 
-  #read(stream, address, request, after = undefined) {
+  #beat() {
+    if (this.#open.size) this.check();
+    else readHealth().catch(() => this.#end(CLOSE_LOST));
+  }
+
+  #read(stream, address, request, kept) {
     const abort = new AbortController();
-    this.#open.set(stream.id, { stream, abort });
+    if (!this.#open.size) this.#heardAt = Date.now();
+    this.#open.set(stream.id, { stream, abort, kept });
     const headers = { ...request.headers, ...authorization(this.#key) };
-    const run = this.#run(stream, address, { ...request, headers, signal: abort.signal }, after);
+    const run = this.#run(stream, address, { ...request, headers, signal: abort.signal });
     run.catch(() => this.#open.get(stream.id)?.stream === stream && this.#end(CLOSE_LOST));
     return stream;
   }
 
-  async #run(stream, address, request, after) {
+  async #run(stream, address, request) {
     const response = await fetch(address, request);
     const kept = response.headers.get("X-Quire-Stream-Id");
-    if (this.#open.get(stream.id)?.stream !== stream) {
+    const open = this.#open.get(stream.id);
+    if (open?.stream !== stream) {
       // It was cancelled meanwhile.
       if (kept) cancelKept(kept, this.#key);
       return response.body?.cancel();
     }
+    open.kept = kept;
     if (!response.ok) return this.#refuse(stream, (await response.json()).error, response.status);
     this.#receive(stream, { t: "accepted", stream: kept, ttl_s: kept ? TTL_S : 0 });
-    const reader = new ChunkReader(after);
-    for await (const data of readEvents(response.body)) {
+    const reader = new ChunkReader(stream.received);
+    const hear = () => {
+      this.#heardAt = Date.now();
+    };
+    for await (const data of readEvents(response.body, hear)) {
       if (data === "[DONE]") return this.#receive(stream, { t: "done", usage: reader.usage });
       const chunk = JSON.parse(data);
       if (chunk.error) return this.#refuse(stream, chunk.error, 500);

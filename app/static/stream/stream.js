@@ -40,9 +40,14 @@ export class Stream {
     this.#allowed = after.map((number) => number + window);
   }
 
+  /** Number of the last token of each choice that was received. */
+  get received() {
+    return [...this.#received];
+  }
+
   /** Where the rest of the answer begins, if the server keeps it. @returns {Position | null} */
   get position() {
-    return this.#kept === null ? null : { stream: this.#kept, after: [...this.#received] };
+    return this.#kept === null ? null : { stream: this.#kept, after: this.received };
   }
 
   get isOver() {
