@@ -30,7 +30,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from app.client.comeback import Backoff, Comeback, comeback_after, comeback_after_status
-from app.client.connection import ConnectionLost, ServerRefused, loss_of, open_connection
+from app.client.opening import ConnectionLost, ServerRefused, loss_of, open_connection
 from app.client.protocol import ChatEvent, ClientProtocol, ClientState, ClientStream, Frame
 from app.config.base_url import read_base_url
 from app.runtime.clock import monotonic

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Comeback(StrEnum):
-    """What a client does when its connection was lost."""
+    """The next step of a client whose connection was lost."""
 
     NEVER = "never"  # the next connection would end in the same way
     SOON = "soon"
@@ -33,12 +33,12 @@ _TOO_MANY_REQUESTS = 429
 
 
 def comeback_after(close_code: int) -> Comeback:
-    """Return what follows a close code; `NEVER` after those that the client has caused, and unknown ones."""
+    """Return the next step after a close code; `NEVER` after those that the client has caused, and unknown ones."""
     return _COMEBACKS.get(close_code, Comeback.NEVER)
 
 
 def comeback_after_status(status: int) -> Comeback:
-    """Return what follows the HTTP status of a rejected handshake: the server, or one before it, may be busy."""
+    """Return the next step after a rejected handshake, by its HTTP status: the server, or a proxy, may be busy."""
     if status == _TOO_MANY_REQUESTS:
         return Comeback.LATER
     return Comeback.SOON if status >= 500 else Comeback.NEVER

@@ -173,7 +173,7 @@ class ClientStream:
         return frame | keeping if self.key is not None and max_ttl_s > 0 else frame
 
     def resume_frames(self, window: int) -> list[Frame]:
-        """Go on with another connection, whose server sends `window` tokens without credit; return what asks for it."""
+        """Go on with another connection, whose server sends `window` tokens without credit; return the frames for that."""
         self.state = ClientState.STREAMING if any(self._received) else ClientState.WAITING
         self.progress = None
         self._window = window
@@ -265,7 +265,7 @@ class ClientProtocol:
             del self.streams[stream.id]
 
     def resume(self) -> list[Frame]:
-        """Return what lets the open streams go on, after the welcome of another connection."""
+        """Return the frames that let the open streams go on, after the welcome of another connection."""
         frames: list[Frame] = []
         for stream in self.streams.values():
             is_accepted = stream.stream_id is not None

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.client.client import connect
-from app.client.connection import ConnectionLost, ServerRefused
+from app.client.opening import ConnectionLost, ServerRefused
 from app.contract.engine_status import EngineState
 from app.contract.events import ChoiceEnd, FinishReason
 from app.contract.requests import Pause, Resume

@@ -10,7 +10,7 @@ import pytest
 
 from app.client.client import ChatClient, ClientAnswer, connect
 from app.client.comeback import Backoff
-from app.client.connection import ConnectionLost, ServerRefused
+from app.client.opening import ConnectionLost, ServerRefused
 from app.client.protocol import ChatEvent
 from app.contract.events import ChoiceEnd, FinishReason
 from tests.api.serving import HANG_S, make_app, serving, until
