@@ -18,6 +18,7 @@ from benchmarks.streams.script import seed_of
 from benchmarks.streams.stream_check import Recorder, StreamCheck, TextStreamCheck
 
 SSE, NDJSON, WEBSOCKET = "sse", "ndjson", "ws"
+RESUMABLE = "sse-resumable"
 PROMPT, STALL, SLOW, VANISH = "prompt", "stall", "slow", "vanish"
 SMALL_BUFFER = 4096  # of slow readers, so that unread bytes wait in the server
 STAYS_S = (0.3, 1.5)  # how long a vanishing client is connected
@@ -150,7 +151,13 @@ class ClientGroup:
         ]
         if settings.kind == WEBSOCKET:
             return ChatClient(checks, bodies, self._port)
-        return HttpClient(checks[0], bodies[0], self._port, is_ndjson=settings.kind == NDJSON)
+        return HttpClient(
+            checks[0],
+            bodies[0],
+            self._port,
+            is_ndjson=settings.kind == NDJSON,
+            is_resumable=settings.kind == RESUMABLE,
+        )
 
     async def _reconnect_repeatedly(self, number: int) -> None:
         """Connect, stay for a random time, reset the connection, and connect again."""

@@ -35,6 +35,9 @@ class ToyWire:
     def delta(self, delta):
         return f"{delta.choice}{delta.text} ".encode()
 
+    def skip(self, delta):
+        pass
+
     def finish(self, finished):
         return f"{finished.choice}={finished.reason} ".encode()
 

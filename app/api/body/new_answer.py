@@ -15,6 +15,7 @@ from app.api.http.accounts import Sender
 from app.api.http.context import ApiContext, context_of
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.framing import choose_framing
+from app.api.wire.response_head import ignored_header
 from app.api.wire.resumable_answer import MakeWire, Resumable, keep_answer, resumed
 from app.api.wire.stream_response import make_response
 from app.contract.errors import InvalidValue
@@ -127,7 +128,8 @@ async def answer_post(http: Request, parser: Parser[ApiRequest], make_wire: Make
             return make_response(context, begun.request, make_wire(begun.request, framing))
     if begun.is_replayed:
         context.kept.resumed["http"] += 1
-    return resumed(context, begun.stream, framing, headers=REPLAYED if begun.is_replayed else {})
+    headers = {**ignored_header(begun.request.ignored), **(REPLAYED if begun.is_replayed else {})}
+    return resumed(context, begun.stream, framing, headers=headers)
 
 
 def _key_in(http: Request) -> str | None:

@@ -11,6 +11,7 @@ from app.api.wire.api_request import ApiRequest
 from app.api.wire.chat_format import ChatFormat
 from app.api.wire.framing import Framing
 from app.api.wire.openai_wire import OpenAiWire
+from app.api.wire.wire import Wire
 
 
 async def chat_completions(request: Request) -> ASGIApp:
@@ -18,6 +19,6 @@ async def chat_completions(request: Request) -> ASGIApp:
     return await answer_post(request, parse_chat, chat_wire)
 
 
-def chat_wire(chat: ApiRequest, framing: Framing) -> OpenAiWire:
+def chat_wire(chat: ApiRequest, framing: Framing) -> Wire:
     """Return the wire of the answer to a chat request."""
     return OpenAiWire(chat, ChatFormat(chat), framing)

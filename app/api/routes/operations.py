@@ -10,16 +10,18 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from app.api.body.any_body import AnyBody
+from app.api.body.parse_embeddings import EmbeddingsBody
 from app.api.body.schemas import ChatBody, CompletionBody
+from app.api.body.tokenize_bodies import KINDS, DetokenizeBody
 from app.api.http.access_log import STREAM_PATH
 from app.api.http.error_shape import OPENAI_ERRORS, ErrorShape
 from app.api.routes.chat import chat_completions
 from app.api.routes.completions import completions
-from app.api.routes.embeddings import EmbeddingsBody, embeddings
+from app.api.routes.embeddings import embeddings
 from app.api.routes.health import livez, readyz
 from app.api.routes.kept_stream import cancel_stream, resume_stream
 from app.api.routes.models import get_model, list_models
-from app.api.routes.tokenize import KINDS, DetokenizeBody, apply_template, count_input_tokens, detokenize, tokenize
+from app.api.routes.tokenize import apply_template, count_input_tokens, detokenize, tokenize
 from app.api.routes.version import version
 from app.api.wire import answers
 

@@ -141,8 +141,8 @@ def _is_position(text: str) -> bool:
 
 def _for_readers(request: ApiRequest) -> ApiRequest:
     """Return a request without what only generating needs."""
-    first, *others = (replace(each, grammar=None) for each in request.requests)
-    return replace(request, request=first, others=tuple(others), demand=None, lease=None)
+    first, *others = (each.for_readers() for each in request.requests)
+    return replace(request, request=first, others=tuple(others), demand=None, lease=None, ignored=())
 
 
 def _plan_bytes(request: ApiRequest, num_body_bytes: int) -> int:

@@ -179,23 +179,25 @@ class GroupStarts:
         if num_missing > 0:
             losers = shares.losers(group, num_missing, queues.running)
             if not losers:
-                loser = self._next_to_give_way(group, num_missing, shares)
-                if loser is None:
+                losers = self._turns_to_end(group, num_missing, shares)
+                if not losers:
                     return 0
-                shares.give_way(loser, group)
-                losers = [loser]
+                for loser in losers:
+                    shares.give_way(loser, group)
+                    queues.move(loser, PAUSED)
+                return 0 if group.status is PAUSED else group.num_seats
             for loser in losers:
                 queues.move(loser, PAUSED)
         return 0 if group.status is PAUSED else group.num_seats
 
-    def _next_to_give_way(self, group: SequenceGroup, num_seats: int, shares: SeatShares) -> SequenceGroup | None:
-        """Return the group that gives way to `group`; None also if it lacks blocks, since that would be in vain."""
-        loser = shares.next_to_give_way(group, num_seats, self._queues.running, self._step)
-        if loser is None or group.status is PAUSED:
-            return loser
+    def _turns_to_end(self, group: SequenceGroup, num_seats: int, shares: SeatShares) -> list[SequenceGroup]:
+        """Return the groups that give way to `group`; none also if it lacks blocks, since that would be in vain."""
+        losers = shares.turns_to_end(group, num_seats, self._queues.running, self._step)
+        if not losers or group.status is PAUSED:
+            return losers
         tables = self._tables
         needed = tables.num_to_swap_in(group) if group.status is SWAPPED else tables.num_to_start(group, [])
-        return loser if tables.pool.can_allocate(needed + self._watermark_now) else None
+        return losers if tables.pool.can_allocate(needed + self._watermark_now) else []
 
     def _next_by_seats(self, shares: SeatShares) -> SequenceGroup | None:
         """Return the group that gets seats next under `fair`; None if none waits.
@@ -212,7 +214,7 @@ class GroupStarts:
         num_missing = first.num_seats - num_free
         if shares.losers(first, num_missing, running):
             return first
-        if self._next_to_give_way(first, num_missing, shares) is not None:
+        if self._turns_to_end(first, num_missing, shares):
             return first
         num_spare = min(num_free, num_free + max(group.num_seats for group in running) - first.num_seats)
         return next((group for group in groups[1:] if group.num_seats <= num_spare), first)

@@ -93,26 +93,34 @@ class SeatShares:
             losers.append(loser)
         return losers
 
-    def next_to_give_way(
+    def turns_to_end(
         self, group: SequenceGroup, num_seats: int, running: Iterable[SequenceGroup], step: int
-    ) -> SequenceGroup | None:
-        """Return the group of several choices whose turn ends, so that `group` gets `num_seats` from it.
+    ) -> list[SequenceGroup]:
+        """Return the groups of several choices whose turns end, so that `group` gets `num_seats` from them.
 
-        None if the account of `group` holds a seat, or if it is too early for a turn of either.
+        They are those that have had their seats the longest. [] if the account of `group` holds a seat, or if it is too
+        early for a turn of `group` or of enough others.
         """
         has_just_run = group.last_step > 0 and step - group.last_step < TURN_STEPS
         if has_just_run or group.account in self._held:
-            return None
-        others = (
+            return []
+        ended = [
             other
             for other in running
-            if other.num_seats >= max(2, num_seats) and step - other.turn_since >= TURN_STEPS and not other.is_protected
-        )
-        return min(others, key=_turn_since, default=None)
+            if other.num_seats > 1 and step - other.turn_since >= TURN_STEPS and not other.is_protected
+        ]
+        losers: list[SequenceGroup] = []
+        for other in sorted(ended, key=_turn_since):
+            losers.append(other)
+            num_seats -= other.num_seats
+            if num_seats <= 0:
+                return losers
+        return []
 
     def give_way(self, loser: SequenceGroup, group: SequenceGroup) -> None:
-        """Put `loser`, which is to wait, behind `group` and behind all accounts that have had fewer tokens."""
-        loser.place = max(loser.sort_key[0] + loser.num_scheduled, self.rank(group)[1] + 1.0)
+        """Put `loser`, which is to wait, behind `group`, all that gave way before, and accounts with fewer tokens."""
+        last = max(queue[0].place for queue in self._waiting.values())
+        loser.place = max(loser.sort_key[0] + loser.num_scheduled, self.rank(group)[1] + 1.0, last + 1.0)
 
     def add_waiting(self, group: SequenceGroup) -> None:
         """Note that `group` waits for a seat."""

@@ -63,6 +63,11 @@ class IdempotencyKeys:
     def __len__(self) -> int:
         return len(self._answers)
 
+    @property
+    def num_requests(self) -> int:
+        """The number of requests that are prepared or wait."""
+        return sum(answer.num_users for answer in self._answers.values())
+
     @asynccontextmanager
     async def claimed(self, name: KeyName, fingerprint: bytes) -> AsyncIterator[KeyedAnswer]:
         """Wait for the turn of a request, and have it for the block. Cancel-safe.

@@ -26,14 +26,16 @@ from app.contract.events import (
 )
 from app.contract.ports import EngineClient
 from app.contract.requests import EngineRequest
+from app.streaming.flow.flow_window import Lag
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.transcript import Transcript
 from app.streaming.streams import Streams
 
 MAX_READERS = 8
 TTL_S = 300.0
-# What is kept besides the transcripts: about 2 KiB of objects, and the prompt's ids (a pointer and an int for each).
-STREAM_BYTES, PROMPT_TOKEN_BYTES = 2048, 36
+# What is kept besides what was told: the objects of a stream and of each choice, and the prompt's ids (a pointer and an
+# int for each). `python -m benchmarks kept_memory` compares them with the memory of a process.
+STREAM_BYTES, CHOICE_BYTES, PROMPT_TOKEN_BYTES = 4096, 1024, 36
 
 
 class State(StrEnum):
@@ -48,8 +50,8 @@ class State(StrEnum):
 class LiveReader(Protocol):
     """A reader as its stream sees it."""
 
-    def check(self) -> bool:
-        """Return whether the reader lags; called before a step's events are added and whenever that may change."""
+    def check(self) -> Lag:
+        """Return how far the reader lags; called before a step's events are added and whenever that may change."""
 
     def on_put(self) -> None:
         """Note that there may be something to read."""
@@ -83,7 +85,7 @@ class LiveStream:
 
     Attributes:
         id: the id of the answer, 128 random bits.
-        requests: the requests, without their grammars when they have ended.
+        requests: the requests; when they have ended, as readers need them.
         answer: see above.
         ttl_s: the seconds that it is kept without a reader.
         slow_reader: what happens while its readers lag.
@@ -152,7 +154,8 @@ class LiveStream:
     def num_bytes(self) -> int:
         """The memory that the stream takes."""
         num_prompt = sum(len(request.prompt_token_ids) for request in self.requests)
-        return STREAM_BYTES + num_prompt * PROMPT_TOKEN_BYTES + self._answer_bytes + self.told_bytes
+        objects = STREAM_BYTES + len(self.transcripts) * CHOICE_BYTES
+        return objects + num_prompt * PROMPT_TOKEN_BYTES + self._answer_bytes + self.told_bytes
 
     @property
     def is_over(self) -> bool:
@@ -258,13 +261,13 @@ class LiveStream:
 
     def judge(self) -> None:
         """Let the requests pause or go on, as the lags of the readers ask for. The one place that decides it."""
-        lagging = [reader for reader in self.readers if reader.check()]
-        if lagging and self.slow_reader is SlowReader.DROP:
-            for reader in lagging:
+        lags = [(reader, reader.check()) for reader in self.readers]
+        if self.slow_reader is SlowReader.DROP:
+            for reader in [reader for reader, lag in lags if lag]:
                 reader.drop()
-            lagging = []
-        is_lagging = bool(lagging) and len(lagging) == len(self.readers)
-        is_paused = is_lagging and self.slow_reader is SlowReader.PAUSE and not self.is_over
+        # With `coalesce` generation stops where nothing more may become pending, as for the mailbox of a session.
+        least = Lag.FULL if self.slow_reader is SlowReader.COALESCE else Lag.SLOW
+        is_paused = bool(self.readers) and not self.is_over and all(lag >= least for _, lag in lags)
         if is_paused == self._is_paused:
             return
         self._is_paused = is_paused
@@ -284,7 +287,7 @@ class LiveStream:
             self._release()
         # What generating needed and reading does not can be large, and is not counted.
         self._release = None
-        self.requests = tuple(replace(request, grammar=None) for request in self.requests)
+        self.requests = tuple(request.for_readers() for request in self.requests)
         self._settle()
 
     def _settle(self) -> None:

@@ -23,11 +23,12 @@ from app.contract.events import (
     Timings,
     TokenDelta,
     Usage,
+    total_usage,
 )
 from app.runtime.clock import Clock, monotonic
 from app.streaming.event_reader import EventReader
 from app.streaming.flow.delta_buffer import PIECE_BYTES, delta_bytes
-from app.streaming.flow.flow_window import Credit, Watermarks
+from app.streaming.flow.flow_window import Credit, Lag, Watermarks
 from app.streaming.flow.slow_reader import DISCONNECT
 from app.streaming.kept.live_stream import LiveStream, State
 from app.streaming.stream_timings import Stopwatch, StreamTimings
@@ -73,7 +74,8 @@ class StreamReader(EventReader):
         self._dropped: ErrorInfo | None = None
         self._marks = marks or Watermarks()
         self._credit = credit
-        self._is_slow = self._is_woken = self._is_closed = self._is_cancelled = False
+        self._lag = Lag.NONE
+        self._is_woken = self._is_closed = self._is_cancelled = False
         # Delivered: what is before `after`, and what was handed over before the reader came back for more.
         told = [*zip(self.after, stream.transcripts, strict=True)]
         self._num_delivered = sum(min(position, one.num_tokens) for position, one in told)
@@ -119,17 +121,21 @@ class StreamReader(EventReader):
         """Count a reader that is disconnected because it took nothing for the stall timeout."""
         self.stream.streams.slow_readers[DISCONNECT] += 1
 
-    def check(self) -> bool:
-        """Return whether too much is undelivered: from a high mark on, until both low ones are reached."""
+    def check(self) -> Lag:
+        """Return how much is undelivered: too much from a high mark on, until both low ones are reached."""
         num_tokens = self.stream.num_tokens - self._num_delivered
         num_bytes = self.stream.told_bytes - self._delivered_bytes
         marks = self._marks
-        if self._is_slow:
-            self._is_slow = num_tokens > marks.low_tokens or num_bytes > marks.low_bytes
-        elif num_tokens >= marks.high_tokens or num_bytes >= marks.high_bytes:
-            self._is_slow = True
+        is_above_low = num_tokens > marks.low_tokens or num_bytes > marks.low_bytes
+        is_high = num_tokens >= marks.high_tokens or num_bytes >= marks.high_bytes
+        if num_bytes >= marks.full_bytes or (self._lag is Lag.FULL and num_bytes > marks.full_bytes // 2):
+            lag = Lag.FULL
+        else:
+            lag = Lag.SLOW if is_high or (self._lag and is_above_low) else Lag.NONE
+        if lag and not self._lag:
             self.stream.streams.slow_readers[self.stream.slow_reader] += 1
-        return self._is_slow
+        self._lag = lag
+        return lag
 
     def on_put(self) -> None:
         """Wake the task that reads."""
@@ -201,7 +207,7 @@ class StreamReader(EventReader):
     def has_more(self) -> bool:
         """Whether the reader should poll again without a new event."""
         is_much_handed = self._handed_tokens >= self._marks.low_tokens or self._handed_bytes >= self._marks.low_bytes
-        if self._is_slow or is_much_handed or self._failure_now is not None:
+        if self._lag or is_much_handed or self._failure_now is not None:
             return True
         return any(self._may_read(choice) for choice in range(self.num_choices))
 
@@ -242,14 +248,7 @@ class StreamReader(EventReader):
             index = choice // self.stream.requests[0].params.n
             before = by_request[index].completion_tokens if index in by_request else 0
             by_request[index] = replace(finished.usage, completion_tokens=before + finished.usage.completion_tokens)
-        found = by_request.values()
-        return Usage(
-            sum(usage.prompt_tokens for usage in found),
-            sum(usage.completion_tokens for usage in found),
-            sum(usage.cached_tokens for usage in found),
-            sum(usage.preemptions for usage in found),
-            sum(usage.lost_tokens for usage in found),
-        )
+        return total_usage(by_request.values())
 
     def span(self) -> Timings:
         """Return the engine's times of the ended choices, at least one."""
@@ -280,7 +279,7 @@ class StreamReader(EventReader):
             self._num_delivered += self._handed_tokens
             self._delivered_bytes += self._handed_bytes
             self._handed_tokens = self._handed_bytes = 0
-            if self._is_slow:
+            if self._lag:
                 self.stream.judge()
 
     def _read(self) -> list[EngineEvent]:
