@@ -173,7 +173,7 @@ class ClientStream:
         return frame | keeping if self.key is not None and max_ttl_s > 0 else frame
 
     def resume_frames(self, window: int) -> list[Frame]:
-        """Go on with another connection, whose server sends `window` tokens without credit; return the frames for that."""
+        """Return the frames that let the stream go on, where a server sends `window` tokens without credit."""
         self.state = ClientState.STREAMING if any(self._received) else ClientState.WAITING
         self.progress = None
         self._window = window
