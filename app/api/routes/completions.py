@@ -115,4 +115,5 @@ def _echoes(request: RequestContext, prompts: Sequence[Prompt], encoded: Sequenc
     texts = [
         prompt if isinstance(prompt, str) else tokenizer.decode(prompt, skip_special_tokens=False) for prompt in prompts
     ]
-    return tuple(Echo.of(text, ids, tokenizer.token_bytes) for text, (ids, _) in zip(texts, encoded, strict=True))
+    pairs = zip(texts, encoded, strict=True)
+    return tuple(Echo.of(text, prompt.token_ids, tokenizer.token_bytes) for text, prompt in pairs)

@@ -36,6 +36,7 @@ def _model(context: ApiContext) -> ModelAnswer:
     """
     model_info = context.engine.model_info()
     other = model_info.defaults.without_thinking
+    otherwise = None if other is None else DefaultsAnswer(other.values(), dict(other.sources))
     return ModelAnswer(
         id=context.model_name,
         object="model",
@@ -49,7 +50,7 @@ def _model(context: ApiContext) -> ModelAnswer:
         quantization=model_info.quantization,
         default_sampling_params=model_info.defaults.values(),
         default_sampling_sources=dict(model_info.defaults.sources),
-        default_sampling_without_thinking=other and DefaultsAnswer(other.values(), dict(other.sources)),
+        default_sampling_without_thinking=otherwise,
         capabilities=_capabilities(context, model_info),
     )
 
