@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from app.contract.counts import Counts, Family, counter, derived, gauge
+from app.contract.counts import Counts, MetricFamily, counter, derived, gauge
 from app.contract.engine_counts import (
     BlockCounts,
     BudgetCounts,
@@ -72,7 +72,7 @@ class EngineStats(Counts):
     memory: MemoryCounts = field(default_factory=MemoryCounts)
 
     @derived(
-        Family(
+        MetricFamily(
             "vllm:corrupted_requests",
             "counter",
             "The same as `quire_requests_nan`, under vLLM's name.",

@@ -82,7 +82,6 @@ async def test_the_model_object_has_the_context_length():
             "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0,
         },
         "default_sampling_sources": {},
-        "default_sampling_without_thinking": None,
         "capabilities": {
             "chat": True, "tools": True, "reasoning": False, "structured_output": False, "embeddings": True,
         },

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.checkpoint.gguf.gguf_spec import GGUF_SPECS
+from app.checkpoint.gguf.gguf_spec import GGUF_FAMILIES
 from app.checkpoint.specs.registry import FAMILIES
 from app.config.recommendations import RECOMMENDATIONS, recommendation
 from app.contract.sampling_params import SamplingParams
@@ -68,7 +68,7 @@ def test_base_models_and_models_of_others_have_no_recommendation(architecture, n
 
 @pytest.mark.parametrize("row", RECOMMENDATIONS, ids=lambda row: row.family)
 def test_each_row_is_for_served_models_and_names_its_source(row):
-    served = set(FAMILIES) | {family.architecture for family in GGUF_SPECS.values()}
+    served = set(FAMILIES) | {family.architecture for family in GGUF_FAMILIES.values()}
     assert set(row.architectures) <= served
     for values in (row.values, row.without_thinking or row.values):
         assert "temperature" in values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -36,7 +37,7 @@ def _model(context: ApiContext) -> ModelAnswer:
     """
     model_info = context.engine.model_info()
     other = model_info.defaults.without_thinking
-    otherwise = None if other is None else DefaultsAnswer(other.values(), dict(other.sources))
+    without_thinking = UNSET if other is None else DefaultsAnswer(other.values(), dict(other.sources))
     return ModelAnswer(
         id=context.model_name,
         object="model",
@@ -50,8 +51,8 @@ def _model(context: ApiContext) -> ModelAnswer:
         quantization=model_info.quantization,
         default_sampling_params=model_info.defaults.values(),
         default_sampling_sources=dict(model_info.defaults.sources),
-        default_sampling_without_thinking=otherwise,
         capabilities=_capabilities(context, model_info),
+        default_sampling_without_thinking=without_thinking,
     )
 
 

@@ -183,8 +183,8 @@ class ModelAnswer(msgspec.Struct):
     quantization: str | None
     default_sampling_params: dict[str, float]
     default_sampling_sources: dict[str, str]
-    default_sampling_without_thinking: DefaultsAnswer | None
     capabilities: dict[str, bool]
+    default_sampling_without_thinking: DefaultsAnswer | UnsetType = UNSET
 
 
 class ModelsAnswer(msgspec.Struct):

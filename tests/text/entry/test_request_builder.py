@@ -9,9 +9,9 @@ import pytest
 
 from app.api.body import parse_request
 from app.api.body.parse_chat import parse_chat
+from app.api.body.parse_completion import parse_completion
+from app.api.body.parse_embeddings import parse_embeddings
 from app.api.http.accounts import Sender
-from app.api.routes.completions import parse_completion
-from app.api.routes.embeddings import parse_embeddings
 from app.config.settings import ModelConfig
 from app.contract.admission import DefaultLength
 from app.contract.errors import ContextLengthExceeded, InvalidValue, UnsupportedParameter
