@@ -282,7 +282,7 @@ class LiveStream:
     @property
     def is_paused(self) -> bool:
         """Whether generation is paused for the readers."""
-        return self._is_paused
+        return self._is_paused and not self.is_over
 
     def _end(self, state: State) -> None:
         self.state = state
