@@ -29,7 +29,7 @@ from benchmarks.streams.script import TOKEN_CHARS
 
 SOURCES = tuple(f"127.0.3.{number}" for number in range(1, 5))
 PER_SOURCE = 500
-NUM_SHORT, NUM_LONG = 50, 500  # tokens of an answer
+NUM_SHORT, NUM_LONG = 20, 220  # tokens of an answer
 NUM_PROMPT = 16  # tokens, about: what the engine of the streams is asked
 POLL_S, REST_S, STALL_S = 0.05, 1.0, 600.0
 

@@ -220,19 +220,27 @@ class LiveStream:
             self._last_report = report
             self.judge()
 
-    def add(self, choice: int, event: TokenDelta | Finished | Progress) -> None:
-        """Add an event of an open choice of the answer; of a cancelled one only the end."""
-        if isinstance(event, Progress):
-            self.progress = event
-        elif self.is_over:
-            if isinstance(event, Finished):
-                self.cancelled_ends[choice] = replace(event, choice=choice, end=ChoiceEnd(FinishReason.CANCELLED))
-        elif isinstance(event, TokenDelta):
-            num_bytes = self.transcripts[choice].append(event)
-            self.told_bytes += num_bytes
-            self.num_tokens += len(event.token_ids)
-            if self.keeper is not None:
-                self.keeper.grow(self, num_bytes)
+    def add(self, choice: int, delta: TokenDelta) -> None:
+        """Add new tokens of an open choice of the answer; those of a cancelled one are told to nobody."""
+        if self.state is not State.RUNNING:
+            return
+        num_bytes = self.transcripts[choice].append(delta)
+        self.told_bytes += num_bytes
+        self.num_tokens += len(delta.token_ids)
+        if self.keeper is not None:
+            self.keeper.grow(self, num_bytes)
+        for reader in self.readers:
+            reader.on_put()
+
+    def note_progress(self, progress: Progress) -> None:
+        """Note how far a request is that has no token yet."""
+        self.progress = progress
+        self._notify()
+
+    def end_choice(self, choice: int, event: Finished) -> None:
+        """Add the end of an open choice of the answer, also of a cancelled one."""
+        if self.is_over:
+            self.cancelled_ends[choice] = replace(event, choice=choice, end=ChoiceEnd(FinishReason.CANCELLED))
         elif event.reason is FinishReason.CANCELLED:
             self.fail(Draining("The server was stopped before the answer was complete.").info())
         else:
@@ -324,16 +332,20 @@ class _Part:
         if not self._open_choices:
             return
         self._stream.note_report(report)
-        if isinstance(event, RequestFailed):
+        if isinstance(event, TokenDelta):
+            if event.choice in self._open_choices:
+                self.has_begun = True
+                self._stream.add(self._first + event.choice, event)
+        elif isinstance(event, Finished):
+            if event.choice in self._open_choices:
+                self.has_begun = True
+                self._open_choices.remove(event.choice)
+                self._stream.end_choice(self._first + event.choice, event)
+        elif isinstance(event, RequestFailed):
             self.close()
             self._stream.fail(event.error)
         elif isinstance(event, Progress):
-            self._stream.add(self._first, event)
-        elif isinstance(event, (TokenDelta, Finished)) and event.choice in self._open_choices:
-            self.has_begun = True
-            if isinstance(event, Finished):
-                self._open_choices.remove(event.choice)
-            self._stream.add(self._first + event.choice, event)
+            self._stream.note_progress(event)
 
     def close(self) -> None:
         """Take no more events: the request has ended, or its answer has."""

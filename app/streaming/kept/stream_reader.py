@@ -173,10 +173,12 @@ class StreamReader(EventReader):
             await asyncio.sleep(0)  # let other tasks run between two large pieces
         self._deliver()
         while True:
-            events = self._read() if self._has_news else []
-            if events or self.is_finished or self._is_closed or self._is_woken:
+            if self._has_news and (events := self._read()):
                 self._is_woken = False
                 return events
+            if self._is_woken or self._is_closed or self.is_finished:
+                self._is_woken = False
+                return []
             await self._waker.wait()
 
     def wake(self) -> None:
@@ -295,7 +297,8 @@ class StreamReader(EventReader):
         num_choices, failure = len(self._positions), self.stream.failure
         self._last_bytes = 0
         self._has_news = failure is not None
-        for choice in (*range(self._turn, num_choices), *range(self._turn)):
+        order = range(num_choices) if not self._turn else (*range(self._turn, num_choices), *range(self._turn))
+        for choice in order:
             while self._last_bytes < PIECE_BYTES and (event := self._next(choice)) is not None:
                 events.append(event)
             if self._last_bytes >= PIECE_BYTES:
@@ -307,9 +310,12 @@ class StreamReader(EventReader):
         return events
 
     def _next(self, choice: int) -> TokenDelta | Finished | None:
-        position, limit = self._positions[choice], self._limit(choice)
+        position, is_limited = self._positions[choice], self._credit is not None or self._is_cancelled
+        limit = self._limit(choice) if is_limited else self.stream.transcripts[choice].last
         if position < limit:
             return self._read_delta(choice, position, limit)
+        if not self._polls and choice not in self.stream.ends:
+            return None
         end = self._end_of(choice)
         if end is not None:
             self._finished[choice] = end
@@ -334,9 +340,8 @@ class StreamReader(EventReader):
         """Return the end of a choice, if it was not read and the reader has all that it gets of the choice."""
         if choice in self._finished:
             return None
-        has_all = self._positions[choice] >= self.stream.transcripts[choice].last
         end = self.stream.ends.get(choice) or (self.stream.cancelled_ends.get(choice) if self._polls else None)
-        if end is None or has_all:
+        if end is None or self._positions[choice] >= self.stream.transcripts[choice].last:
             return end
         return replace(end, end=ChoiceEnd(FinishReason.CANCELLED)) if self._is_cancelled else None
 

@@ -15,7 +15,7 @@ from bisect import bisect_right
 
 from app.contract.events import TokenDelta
 from app.contract.packed_logprobs import Logprobs, row_bytes
-from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES, delta_bytes
+from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES
 
 
 class Transcript:
@@ -24,10 +24,12 @@ class Transcript:
     Attributes:
         num_tokens: the number of tokens.
         has_tail: whether a delta without tokens has come; it is the last one.
+        last: the position of a reader that was told everything.
     """
 
     __slots__ = (
-        "_choice", "_ends", "_id", "_newest", "_num_top", "_rows", "_text", "_text_ends", "_token_ids", "has_tail"
+        "_choice", "_ends", "_id", "_newest", "_num_top", "_rows", "_text", "_text_ends", "_token_ids", "has_tail",
+        "last", "num_tokens",
     )  # fmt: skip
 
     def __init__(self, answer_id: str, choice: int) -> None:
@@ -40,34 +42,30 @@ class Transcript:
         self._num_top: int | None = None
         self._rows = bytearray()
         self._newest: TokenDelta | None = None  # which is what nearly all readers want next
+        self.num_tokens = self.last = 0
         self.has_tail = False
-
-    @property
-    def num_tokens(self) -> int:
-        """The number of tokens."""
-        return len(self._token_ids)
-
-    @property
-    def last(self) -> int:
-        """The position of a reader that was told everything."""
-        return len(self._token_ids) + self.has_tail
 
     def append(self, delta: TokenDelta) -> int:
         """Add the choice's next delta; return its size in bytes."""
         request_id, choice, first, token_ids, text, logprobs = delta  # for each token of each stream: twice as fast
-        assert not self.has_tail and first == len(self._token_ids) + 1, first
+        assert not self.has_tail and first == self.num_tokens + 1, first
         self._newest = delta if request_id == self._id and choice == self._choice else None
+        num_bytes = TOKEN_BYTES * len(token_ids) - len(self._text)
         self._text += text.encode()
+        num_bytes += len(self._text)
         self._text_ends.append(len(self._text))
         if token_ids:
             self._token_ids.extend(token_ids)
-            self._ends.append(len(self._token_ids))
+            self.num_tokens = self.last = len(self._token_ids)
+            self._ends.append(self.num_tokens)
         else:
             self.has_tail = True
+            self.last += 1
         if logprobs is not None:
             self._num_top = logprobs.num_top
             self._rows += logprobs.rows
-        return delta_bytes(delta)
+            num_bytes += len(logprobs.rows)
+        return num_bytes
 
     def trim(self) -> None:
         """Give back the memory that was taken in advance, about an eighth: no delta comes any more."""
