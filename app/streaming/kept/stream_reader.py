@@ -312,8 +312,12 @@ class StreamReader(EventReader):
         return end
 
     def _read_delta(self, choice: int, position: int, limit: int) -> TokenDelta:
-        after = self.after[choice]
-        delta = self.stream.transcripts[choice].piece(position, min(after, limit) if position < after else limit)
+        after, told = self.after[choice], self.stream.transcripts[choice]
+        newest = told.newest
+        if newest is not None and newest.first == position + 1 and limit == told.last and position >= after:
+            delta = newest
+        else:
+            delta = told.piece(position, min(after, limit) if position < after else limit)
         self._positions[choice] += len(delta.token_ids) or 1
         if position >= after:
             self._num_read += len(delta.token_ids)
@@ -325,11 +329,12 @@ class StreamReader(EventReader):
 
     def _end_of(self, choice: int) -> Finished | None:
         """Return the end of a choice, if it was not read and the reader has all that it gets of the choice."""
-        if choice in self._finished:
+        end = self.stream.ends.get(choice)
+        if end is None and self._polls:
+            end = self.stream.cancelled_ends.get(choice)
+        if end is None or choice in self._finished:
             return None
-        has_all = self._positions[choice] >= self.stream.transcripts[choice].last
-        end = self.stream.ends.get(choice) or (self.stream.cancelled_ends.get(choice) if self._polls else None)
-        if end is None or has_all:
+        if self._positions[choice] >= self.stream.transcripts[choice].last:
             return end
         return replace(end, end=ChoiceEnd(FinishReason.CANCELLED)) if self._is_cancelled else None
 
