@@ -304,6 +304,22 @@ is 0. A key is forgotten with its answer.
 
 How much is kept, and how long, is that of [HTTP](http.md#resuming): up to `--resume-memory`, and for `ttl_s` from when
 the last reader left. While the server drains, `resume` and `detach` are accepted as ever; a new socket is not.
+
+**Clients.** The chat page does all that by itself. So does the Python client, whose readers only wait:
+
+```python
+from app.client.client import connect
+
+async def main() -> None:
+    async with connect("http://127.0.0.1:8000", reconnect=True) as client:
+        answer = await client.chat([{{"role": "user", "content": "Tell me a story."}}])
+        async for text in answer:
+            print(text, end="")
+```
+
+It tries again after 0.25 s on average, then after up to 8 s, and gives up when there was no `welcome` for 60 s. It does
+not come back after a close that it has caused (1000, 1003, 1007 to 1009, 4400, 4401, 4406, 4409), after 4429 not for 8 s,
+and after 4499 when somebody reads.
 """
 
 _MATRIX = """Frames of the client by the state of the connection, then those of a stream by the state of the stream. An

@@ -357,15 +357,20 @@ class Tour:
         await page.keyboard.press("Control+Enter")
         await expect(last_answer(page).locator(".standing")).to_have_attribute("data-phase", "held")
         await self.look("held")
+        self.server.keeps = True
         await stream.drop(1012)
         stream = await self.server.next_stream()
         await stream.delta("It goes")
         await expect(last_answer(page)).to_contain_text("It goes")
         await self.server.kill()
         await expect(page.get_by_text("cannot be reached")).to_be_visible()
-        await expect(last_answer(page)).to_have_attribute("data-state", "disconnected")
-        await self.look("disconnected")
+        await expect(last_answer(page).locator(".standing")).to_have_attribute("data-phase", "lost")
+        await self.look("waiting-to-go-on")
+        self.server.keeps = False
         await self.server.listen()
+        await (await self.server.next_stream()).error("stream_not_found", 404, "There is no such stream.")
+        await expect(last_answer(page)).to_have_attribute("data-state", "interrupted")
+        await self.look("forgotten")
         await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
         await page.get_by_role("button", name="New chat").click()
 

@@ -13,7 +13,9 @@ from app.streaming.chat_protocol import ChatProtocol
 from tests.streaming.frames import HELLO, feed, frames_of, make_protocol
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "quire_v1.json").read_text(encoding="utf-8"))
-RESUMING = {scenario["name"]: scenario for scenario in VECTORS["resuming"]}
+RESUMING = {
+    scenario["name"]: scenario["steps"] for scenario in VECTORS["scenarios"] if {"client": "lose"} in scenario["steps"]
+}
 
 
 def connected() -> ChatProtocol:
@@ -25,8 +27,8 @@ def connected() -> ChatProtocol:
 @pytest.mark.parametrize("name", RESUMING)
 def test_the_server_takes_the_frames_of_clients_that_come_back(name: str):
     protocol, opened = connected(), []
-    for step in RESUMING[name]["steps"]:
-        if "closed" in step:
+    for step in RESUMING[name]:
+        if step.get("client") == "lose":
             protocol = connected()
         for frame in step.get("sends", []):
             actions = feed(protocol, frame)
