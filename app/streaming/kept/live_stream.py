@@ -102,6 +102,7 @@ class LiveStream:
         keeper: who keeps it; None before it is kept and after it was forgotten.
         num_bytes: the memory that it takes.
         num_tokens, told_bytes: the tokens that were told, of all choices, and their bytes.
+        num_told: the sum of the positions of a reader that was told everything.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class LiveStream:
         self.state = State.RUNNING
         self.readers: dict[LiveReader, None] = {}  # in the order of their coming
         self.keeper: Keeper | None = None
-        self.num_tokens = self.told_bytes = 0
+        self.num_tokens = self.told_bytes = self.num_told = 0
         self._parts = [_Part(self, index * per_prompt, per_prompt) for index in range(len(self.requests))]
         self._engine = engine
         self._answer_bytes = answer_bytes
@@ -226,7 +227,9 @@ class LiveStream:
             return
         num_bytes = self.transcripts[choice].append(delta)
         self.told_bytes += num_bytes
-        self.num_tokens += len(delta.token_ids)
+        num_tokens = len(delta.token_ids)
+        self.num_tokens += num_tokens
+        self.num_told += num_tokens or 1
         if self.keeper is not None:
             self.keeper.grow(self, num_bytes)
         for reader in self.readers:

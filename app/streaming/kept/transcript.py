@@ -77,7 +77,7 @@ class Transcript:
     def cut(self, after: int, upto: int) -> TokenDelta:
         """Return the delta between two positions, `after` < `upto` <= `last`. A tail is never part of more."""
         assert 0 <= after < upto <= self.last, (after, upto)
-        upto = min(upto, max(len(self._token_ids), after + 1))
+        upto = min(upto, max(self.num_tokens, after + 1))
         text = self._text[self._text_end(after) : self._text_end(upto)].decode()
         logprobs = None
         if self._num_top is not None:
@@ -105,7 +105,7 @@ class Transcript:
         return 0 if self._num_top is None else row_bytes(self._num_top)
 
     def _text_end(self, position: int) -> int:
-        if position > len(self._token_ids):
+        if position > self.num_tokens:
             return len(self._text)
         num_deltas = bisect_right(self._ends, position)
         return self._text_ends[num_deltas - 1] if num_deltas else 0
