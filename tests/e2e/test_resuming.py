@@ -148,6 +148,20 @@ async def test_a_question_that_was_not_accepted_is_sent_again(page: Page, server
     await expect(last_answer(page).locator(".prose")).to_have_text("Once.")
 
 
+async def test_a_question_that_was_not_accepted_when_its_page_ended_is_sent_again(
+    page: Page, server: ScriptedServer
+) -> None:
+    server.accepts = False
+    first = await begin(page, server)
+    await until_last(page, "messages", state="waiting")
+    server.accepts = True
+    await page.reload()
+    again = await server.next_stream()
+    assert again.frame == first.frame
+    await again.answer("Once.")
+    await expect(last_answer(page).locator(".prose")).to_have_text("Once.")
+
+
 async def test_a_question_that_ends_every_connection_is_not_sent_for_ever(page: Page, server: ScriptedServer) -> None:
     server.accepts = False
     await (await begin(page, server)).drop(1011)
