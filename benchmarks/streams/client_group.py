@@ -28,7 +28,10 @@ MAX_OPENING = 32
 
 
 class ClientSettings(NamedTuple):
-    """The settings of all clients of a group; the seed of a `scripted` stream contains its number."""
+    """The settings of all clients of a group; the seed of a `scripted` stream contains its number.
+
+    `source` is the address that they come from: on a server without keys each address is an account.
+    """
 
     kind: str
     mode: str
@@ -36,6 +39,7 @@ class ClientSettings(NamedTuple):
     speed: int
     scripted: bool
     body: dict[str, Any]
+    source: str = "127.0.0.1"
 
 
 class ClientGroup:
@@ -133,6 +137,7 @@ class ClientGroup:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
         reader = make(self._client(num_streams), self._errors.append)
         try:
+            connection.bind((settings.source, 0))
             await loop.sock_connect(connection, ("127.0.0.1", self._port))
             await loop.create_connection(_giving(reader), sock=connection)
         except BaseException:  # also if the task is cancelled, perhaps after the transport was made

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from app.api.body.json_body import parse_object, read_body
-from app.api.body.parse_request import MAX_SMALL_BYTES, Parser, parse_answer
+from app.api.body.parse_request import Parser, on_thread, parse_answer
 from app.api.http.accounts import Sender
 from app.api.http.context import ApiContext, context_of
 from app.api.wire.api_request import ApiRequest
@@ -40,7 +40,7 @@ class BegunAnswer:
 
 @dataclass(frozen=True, slots=True)
 class NewAnswer:
-    """What a transport knows of a request before its body is read.
+    """A request whose body is not read yet, as its transport knows it.
 
     Attributes:
         context: the server's.
@@ -73,7 +73,9 @@ class NewAnswer:
         if self.key is None:
             return await self._begin_new(body)
         keys, name = self.context.kept.keys, KeyName(self.sender.account, self.route, self.key)
-        async with keys.claimed(name, await self._fingerprint(body)) as known:
+        # Parsed on a thread, as for a request that is answered.
+        fingerprint = await on_thread(self.context, len(body), self.sender.account, fingerprint_of, body)
+        async with keys.claimed(name, fingerprint) as known:
             if known.stream is not None:
                 return BegunAnswer(Resumable.of(known.stream).request, known.stream, is_replayed=True)
             begun = await self._begin_new(body)
@@ -100,13 +102,6 @@ class NewAnswer:
             key_bytes=0 if self.key is None else KEY_BYTES,
             ttl_s=self.ttl_s or TTL_S,
         )
-
-    async def _fingerprint(self, body: bytes) -> bytes:
-        """Return what is equal for bodies of the same JSON. The body is parsed on a thread, like that of a request."""
-        context = self.context
-        is_small = len(body) <= MAX_SMALL_BYTES
-        threads = context.threads if is_small else context.long_thread
-        return await threads.run(_fingerprint, body, account=self.sender.account)
 
 
 async def answer_post(http: Request, parser: Parser[ApiRequest], make_wire: MakeWire) -> ASGIApp:
@@ -146,5 +141,10 @@ def _key_in(http: Request) -> str | None:
     return keys[0]
 
 
-def _fingerprint(body: bytes) -> bytes:
+def fingerprint_of(body: bytes) -> bytes:
+    """Return a digest that is the same for bodies of the same JSON, however they are written. Any thread.
+
+    Raises:
+        JsonInvalid: see `parse_object`.
+    """
     return sha256(orjson.dumps(parse_object(body), option=orjson.OPT_SORT_KEYS)).digest()

@@ -28,11 +28,15 @@ from app.api.wire import answers
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 
 
+OF_ANSWERS = ("X-Quire-Resume", "Idempotency-Key")
+"""The headers of requests whose answers can be kept."""
+
+
 class Operation(NamedTuple):
     """One route. `bodies` are the alternatives of a POST's body, `answer` is the JSON of a 200, None is text.
 
     With `has_streams` the answer can also be a stream, with `can_be_empty` a 204, and without `needs_key` the route is
-    open. `query` names the parameters of its query, `errors` is the shape of errors at the path and below it.
+    open. `query` and `headers` name its parameters there, `errors` is the shape of errors at the path and below it.
     """
 
     method: str
@@ -44,6 +48,7 @@ class Operation(NamedTuple):
     has_streams: bool = False
     can_be_empty: bool = False
     query: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
     needs_key: bool = True
     errors: ErrorShape = OPENAI_ERRORS
 
@@ -63,6 +68,7 @@ OPERATIONS = (
         answers.ChatAnswer,
         (ChatBody,),
         has_streams=True,
+        headers=OF_ANSWERS,
     ),
     Operation(
         "POST",
@@ -80,6 +86,7 @@ OPERATIONS = (
         answers.CompletionAnswer,
         (CompletionBody,),
         has_streams=True,
+        headers=OF_ANSWERS,
     ),
     Operation(
         "GET",
@@ -90,6 +97,7 @@ OPERATIONS = (
         has_streams=True,
         can_be_empty=True,
         query=("after",),
+        headers=("Last-Event-ID",),
     ),
     Operation("DELETE", STREAM_PATH + "{id}", cancel_stream, "Cancels a resumable answer", None, can_be_empty=True),
     Operation("POST", "/v1/embeddings", embeddings, "Texts as vectors", answers.EmbeddingsAnswer, (EmbeddingsBody,)),

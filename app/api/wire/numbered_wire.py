@@ -64,8 +64,7 @@ class NumberedWire:
         return self._numbered(self._wire.error(error))
 
     def _numbered(self, events: bytes) -> bytes:
-        position = position_text(self._positions)
-        return b"".join(self._framing.numbered(event, position) for event in self._framing.split(events))
+        return self._framing.numbered(events, position_text(self._positions).encode()) if events else b""
 
 
 def position_text(positions: Sequence[int]) -> str:

@@ -79,6 +79,9 @@ def resumed(
 
     `headers` are sent beside those of all resumable streams. When called, the app raises what `LiveStream.attach`
     raises, before anything is sent.
+
+    Raises:
+        Overloaded: the answer is one body, and too much is pending for clients that do not read.
     """
     request, make_wire = Resumable.of(stream)
     reader, wire, headers = (
@@ -87,6 +90,7 @@ def resumed(
         {**stream_headers(stream), **headers},
     )
     if not request.stream and after is None:
+        context.streams.check_pending(stream.account)  # unlike a stream, each body is a copy
         return JsonResponse(context, request, reader, wire, headers)
     return StreamResponse(context, request, reader, NumberedWire(wire, framing, reader.after), headers)
 

@@ -33,7 +33,7 @@ from app.text.answer.parsed import Parsed
 
 
 class Begun(Protocol):
-    """What `begin` of a stream returns: a checked request, and its stream if the answer is kept (`body.new_answer`)."""
+    """A checked request, and its stream if the answer is kept: `body.new_answer.BegunAnswer`."""
 
     @property
     def request(self) -> ApiRequest:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import string
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from app.contract.errors import IdempotencyConflict, RateLimitExceeded
+from app.contract.errors import IdempotencyConflict, Overloaded, RateLimitExceeded
 from app.streaming.kept.live_stream import MAX_READERS, LiveStream
 
 MAX_KEY_LENGTH = 255
 KEY_RULE = f"a text of 1 to {MAX_KEY_LENGTH} visible ASCII characters"
+MAX_WAITING = 64
 KEY_BYTES = 1024  # about what a key and its entry take
 _VISIBLE = frozenset(string.ascii_letters + string.digits + string.punctuation)
 
@@ -38,7 +40,7 @@ class KeyName(NamedTuple):
 
 @dataclass(slots=True)
 class KeyedAnswer:
-    """What is known of a key.
+    """The answer under a key, from its first request on.
 
     Attributes:
         fingerprint: of the request.
@@ -59,6 +61,7 @@ class IdempotencyKeys:
     def __init__(self) -> None:
         self._answers: dict[KeyName, KeyedAnswer] = {}
         self._names: dict[str, KeyName] = {}  # by the id of the stream
+        self._num_waiting: Counter[str] = Counter()  # by account
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -78,22 +81,48 @@ class IdempotencyKeys:
         Raises:
             IdempotencyConflict: the key was used for another request.
             RateLimitExceeded: as many requests wait for the first one as its stream may have readers.
+            Overloaded: too many requests wait, each with its body, many of them for this account.
         """
-        answer = self._answers.setdefault(name, KeyedAnswer(fingerprint))
-        if answer.fingerprint != fingerprint:
+        answer = self._answers.get(name)
+        if answer is None:
+            answer = self._answers[name] = KeyedAnswer(fingerprint)
+        elif answer.fingerprint != fingerprint:
             raise IdempotencyConflict(
                 "This idempotency key was used for another request; send a new key with a new request."
             )
-        if answer.num_users > MAX_READERS:
-            raise RateLimitExceeded(f"{MAX_READERS} requests wait for this idempotency key; try again later.")
+        elif answer.num_users:
+            self._check_waiting(name, answer)
         answer.num_users += 1
         try:
-            async with answer.turn:
+            with self._waiting(name.account):
+                await answer.turn.acquire()
+            try:
                 yield answer
+            finally:
+                answer.turn.release()
         finally:
             answer.num_users -= 1
             if answer.stream is None and not answer.num_users:
                 del self._answers[name]
+
+    @contextmanager
+    def _waiting(self, account: str) -> Iterator[None]:
+        """Count a request of an account that waits for its turn."""
+        self._num_waiting[account] += 1
+        try:
+            yield
+        finally:
+            self._num_waiting[account] -= 1
+            if not self._num_waiting[account]:
+                del self._num_waiting[account]
+
+    def _check_waiting(self, name: KeyName, answer: KeyedAnswer) -> None:
+        if answer.num_users > MAX_READERS:
+            raise RateLimitExceeded(f"{MAX_READERS} requests wait for this idempotency key; try again later.")
+        num_own, num_all = self._num_waiting[name.account], self._num_waiting.total()
+        num_accounts = len(self._num_waiting) + (not num_own)
+        if num_all >= MAX_WAITING and num_own >= MAX_WAITING // num_accounts:
+            raise Overloaded("Too many requests wait for the first one with their idempotency key; try again later.")
 
     def keep(self, name: KeyName, stream: LiveStream) -> None:
         """Let a stream, which is kept, be the answer under the key of its request."""

@@ -127,7 +127,8 @@ class KeptStreams:
         """Count what was told in a stream, and let ended ones go if there is too much."""
         self._accounts[stream.account].num_bytes += num_bytes
         self.num_bytes += num_bytes
-        self._shrink()
+        if self.num_bytes > self._max_bytes:
+            self._shrink()
 
     def settle(self, stream: LiveStream) -> None:
         """Note that a stream has ended, or that a reader has come or gone; it may be let go if there is too much."""

@@ -86,6 +86,8 @@ class LiveStream:
     Attributes:
         id: the id of the answer, 128 random bits.
         requests: the requests; when they have ended, as readers need them.
+        account: the account that the stream counts for.
+        tenant: the name of the key whose stream it is; None on a server without keys.
         answer: see above.
         ttl_s: the seconds that it is kept without a reader.
         slow_reader: what happens while its readers lag.
@@ -117,6 +119,7 @@ class LiveStream:
     ) -> None:
         self.id = answer_id
         self.requests = tuple(requests)
+        self.account, self.tenant = self.requests[0].account, self.requests[0].tenant
         self.answer = answer
         self.ttl_s = ttl_s
         self.slow_reader = slow_reader
@@ -139,16 +142,6 @@ class LiveStream:
         self._is_submitted = self._is_paused = False
 
     # --- Its life ------------------------------------------------------------------------------------------------
-
-    @property
-    def account(self) -> str:
-        """The account that the stream counts for."""
-        return self.requests[0].account
-
-    @property
-    def tenant(self) -> str | None:
-        """The name of the key whose stream it is; None on a server without keys."""
-        return self.requests[0].tenant
 
     @property
     def num_bytes(self) -> int:
@@ -261,13 +254,15 @@ class LiveStream:
 
     def judge(self) -> None:
         """Let the requests pause or go on, as the lags of the readers ask for. The one place that decides it."""
-        lags = [(reader, reader.check()) for reader in self.readers]
+        lags = [reader.check() for reader in self.readers]
+        if not self._is_paused and not any(lags):
+            return
         if self.slow_reader is SlowReader.DROP:
-            for reader in [reader for reader, lag in lags if lag]:
+            for reader in [reader for reader, lag in zip(self.readers, lags, strict=True) if lag]:
                 reader.drop()
         # With `coalesce` generation stops where nothing more may become pending, as for the mailbox of a session.
         least = Lag.FULL if self.slow_reader is SlowReader.COALESCE else Lag.SLOW
-        is_paused = bool(self.readers) and not self.is_over and all(lag >= least for _, lag in lags)
+        is_paused = bool(self.readers) and not self.is_over and all(lag >= least for lag in lags)
         if is_paused == self._is_paused:
             return
         self._is_paused = is_paused
@@ -279,7 +274,7 @@ class LiveStream:
     @property
     def is_paused(self) -> bool:
         """Whether generation is paused for the readers."""
-        return self._is_paused
+        return self._is_paused and not self.is_over
 
     def _end(self, state: State) -> None:
         self.state = state
@@ -288,6 +283,8 @@ class LiveStream:
         # What generating needed and reading does not can be large, and is not counted.
         self._release = None
         self.requests = tuple(request.for_readers() for request in self.requests)
+        for transcript in self.transcripts:
+            transcript.trim()
         self._settle()
 
     def _settle(self) -> None:
@@ -332,7 +329,7 @@ class _Part:
             self._stream.fail(event.error)
         elif isinstance(event, Progress):
             self._stream.add(self._first, event)
-        elif isinstance(event, TokenDelta | Finished) and event.choice in self._open_choices:
+        elif isinstance(event, (TokenDelta, Finished)) and event.choice in self._open_choices:
             self.has_begun = True
             if isinstance(event, Finished):
                 self._open_choices.remove(event.choice)

@@ -76,6 +76,7 @@ class StreamReader(EventReader):
         self._credit = credit
         self._lag = Lag.NONE
         self._is_woken = self._is_closed = self._is_cancelled = False
+        self._has_news = True  # whether `_read` may find something
         # Delivered: what is before `after`, and what was handed over before the reader came back for more.
         told = [*zip(self.after, stream.transcripts, strict=True)]
         self._num_delivered = sum(min(position, one.num_tokens) for position, one in told)
@@ -115,7 +116,7 @@ class StreamReader(EventReader):
         """Cancel the stream for all its readers; this one gets the ends of its choices alone. Idempotent."""
         self._is_cancelled = True
         self.stream.cancel()
-        self._notify()
+        self.on_put()
 
     def note_disconnect(self) -> None:
         """Count a reader that is disconnected because it took nothing for the stall timeout."""
@@ -126,6 +127,8 @@ class StreamReader(EventReader):
         num_tokens = self.stream.num_tokens - self._num_delivered
         num_bytes = self.stream.told_bytes - self._delivered_bytes
         marks = self._marks
+        if not self._lag and num_tokens < marks.high_tokens and num_bytes < marks.high_bytes:
+            return Lag.NONE
         is_above_low = num_tokens > marks.low_tokens or num_bytes > marks.low_bytes
         is_high = num_tokens >= marks.high_tokens or num_bytes >= marks.high_bytes
         if num_bytes >= marks.full_bytes or (self._lag is Lag.FULL and num_bytes > marks.full_bytes // 2):
@@ -139,6 +142,7 @@ class StreamReader(EventReader):
 
     def on_put(self) -> None:
         """Wake the task that reads."""
+        self._has_news = True
         self._notify()
 
     def note_pause(self, is_paused: bool) -> None:
@@ -156,7 +160,7 @@ class StreamReader(EventReader):
         """Detach from the stream, which goes on; the reader gets an error at once."""
         self._dropped = Overloaded("The reader was dropped: it is too slow (slow_reader: drop).").info()
         self.stream.detach(self)
-        self._notify()
+        self.on_put()
 
     # --- Its task ------------------------------------------------------------------------------------------------
 
@@ -169,7 +173,7 @@ class StreamReader(EventReader):
             await asyncio.sleep(0)  # let other tasks run between two large pieces
         self._deliver()
         while True:
-            events = self._read()
+            events = self._read() if self._has_news else []
             if events or self.is_finished or self._is_closed or self._is_woken:
                 self._is_woken = False
                 return events
@@ -288,17 +292,18 @@ class StreamReader(EventReader):
             self.error = self._dropped
             return []
         events: list[EngineEvent] = []
-        num_bytes, num_choices = 0, len(self._positions)
+        num_choices, failure = len(self._positions), self.stream.failure
+        self._last_bytes = 0
+        self._has_news = failure is not None
         for choice in (*range(self._turn, num_choices), *range(self._turn)):
-            while num_bytes < PIECE_BYTES and (event := self._next(choice)) is not None:
+            while self._last_bytes < PIECE_BYTES and (event := self._next(choice)) is not None:
                 events.append(event)
-                num_bytes += delta_bytes(event) if isinstance(event, TokenDelta) else 0
-            if num_bytes >= PIECE_BYTES:
+            if self._last_bytes >= PIECE_BYTES:
                 self._turn = (choice + 1) % num_choices
+                self._has_news = True
                 break
-        self._last_bytes = num_bytes
-        if not events and self.stream.failure is not None:
-            self.error = self.stream.failure
+        if not events and failure is not None:
+            self.error = failure
         return events
 
     def _next(self, choice: int) -> TokenDelta | Finished | None:
@@ -314,22 +319,25 @@ class StreamReader(EventReader):
     def _read_delta(self, choice: int, position: int, limit: int) -> TokenDelta:
         after = self.after[choice]
         delta = self.stream.transcripts[choice].piece(position, min(after, limit) if position < after else limit)
-        self._positions[choice] += len(delta.token_ids) or 1
+        num_tokens, num_bytes = len(delta.token_ids), delta_bytes(delta)
+        self._positions[choice] = position + (num_tokens or 1)
+        self._last_bytes += num_bytes
         if position >= after:
-            self._num_read += len(delta.token_ids)
-            self._handed_tokens += len(delta.token_ids)
-            self._handed_bytes += delta_bytes(delta)
-            if choice == 0:
-                self._stopwatch.note_tokens(len(delta.token_ids), self._clock())
+            self._num_read += num_tokens
+            self._handed_tokens += num_tokens
+            self._handed_bytes += num_bytes
+            if choice == 0 and self._polls:  # no other response has these times
+                self._stopwatch.note_tokens(num_tokens, self._clock())
         return delta
 
     def _end_of(self, choice: int) -> Finished | None:
         """Return the end of a choice, if it was not read and the reader has all that it gets of the choice."""
-        if choice in self._finished:
+        end = self.stream.ends.get(choice)
+        if end is None and self._polls:
+            end = self.stream.cancelled_ends.get(choice)
+        if end is None or choice in self._finished:
             return None
-        has_all = self._positions[choice] >= self.stream.transcripts[choice].last
-        end = self.stream.ends.get(choice) or (self.stream.cancelled_ends.get(choice) if self._polls else None)
-        if end is None or has_all:
+        if self._positions[choice] >= self.stream.transcripts[choice].last:
             return end
         return replace(end, end=ChoiceEnd(FinishReason.CANCELLED)) if self._is_cancelled else None
 

@@ -188,6 +188,18 @@ async def test_without_memory_a_request_with_a_key_is_an_ordinary_one():
     assert (len(engine.requests), len(app.state.context.kept.keys)) == (2, 0)
 
 
+async def test_a_whole_answer_is_not_told_again_while_too_much_is_pending():
+    app = await make_app(FakeEngine(), max_pending_bytes=2**20)
+    async with client_of(app) as client:
+        await post(client)
+        await post(client, headers={"idempotency-key": "key-2"}, stream=True)
+        pending = app.state.context.streams.pending_of("127.0.0.1")
+        with pending.counted(2**20 + 1):
+            assert (await post(client)).json()["error"]["code"] == "overloaded"
+            assert (await post(client, headers={"idempotency-key": "key-2"}, stream=True)).status_code == 200
+        assert (await post(client)).status_code == 200
+
+
 async def test_two_api_keys_can_have_the_same_idempotency_key():
     engine = FakeEngine()
     app = await make_app(engine, api_key=["one", "two"])

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from app.contract.errors import IdempotencyConflict, Overloaded, RateLimitExceeded
-from app.streaming.kept.idempotency_keys import IdempotencyKeys, KeyName, is_idempotency_key
+from app.streaming.kept.idempotency_keys import MAX_WAITING, IdempotencyKeys, KeyName, is_idempotency_key
 from app.streaming.kept.kept_streams import KeptStreams
 from app.streaming.kept.live_stream import MAX_READERS, LiveStream
 from tests.fakes import turn_loop
@@ -127,6 +127,22 @@ async def test_as_many_wait_as_may_read():
         requests.outcome.set_result("kept")
         await asyncio.gather(*requests.tasks, return_exceptions=True)
         assert (await requests.send()).id == "r0"
+
+
+async def test_an_account_with_its_share_of_all_that_wait_is_rejected_and_others_are_not():
+    async with waiting(1) as requests:
+        for number in range(MAX_WAITING):
+            requests.send(name=NAME._replace(key=f"key-{number // MAX_READERS}"))
+        for number in range(MAX_WAITING // MAX_READERS):
+            requests.send(name=NAME._replace(key=f"key-{number}"))
+        await turn_loop()
+        with pytest.raises(Overloaded):
+            await requests.send()
+        other = NAME._replace(account="other")
+        waits = [requests.send(name=other), requests.send(name=other)]
+        await turn_loop()
+        requests.outcome.set_result("kept")
+        assert len({(await task).id for task in waits}) == 1
 
 
 async def test_a_stream_that_is_let_go_frees_its_key():
