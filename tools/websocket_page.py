@@ -81,7 +81,7 @@ SERVER_FRAMES = (
         "The answer to `start` and `resume`: the request is submitted, and its answer read. `stream` is the server's "
         "id for the stream, `ttl_s` how long it is kept while nobody reads it (0: it ends with the socket, also where "
         "there was no memory to keep it), `n` the number of choices, `after` the position of this reader in each. "
-        "`durable` is false: no answer outlives the server's process.",
+        "`durable` says whether the answer outlives the server's process ([journal](../durable.md)).",
     ),
     Frame(
         "progress",

@@ -35,6 +35,10 @@ from app.streaming.stream_timings import Stopwatch, StreamTimings
 from app.streaming.waker import Waker
 
 
+class StreamStopped(Exception):
+    """The process ends before the stream does: its connection breaks off, so that nobody takes it for complete."""
+
+
 class StreamReader(EventReader):
     """Reads a live stream while it is open; closing it detaches it. Loop only; one task reads.
 
@@ -169,6 +173,9 @@ class StreamReader(EventReader):
         """Wait for events and return them, up to a piece; [] when the answer is over, or after a `wake`.
 
         Cancel-safe: no event is lost. What was returned before has been delivered.
+
+        Raises:
+            StreamStopped: the stream goes on in the next process.
         """
         if self._last_bytes >= PIECE_BYTES:
             await asyncio.sleep(0)  # let other tasks run between two large pieces
@@ -307,7 +314,7 @@ class StreamReader(EventReader):
         events: list[EngineEvent] = []
         num_choices, failure = len(self._positions), self.stream.failure
         self._last_bytes = 0
-        self._has_news = failure is not None
+        self._has_news = failure is not None or self.stream.is_stopped
         order = range(num_choices) if not self._turn else (*range(self._turn, num_choices), *range(self._turn))
         for choice in order:
             while self._last_bytes < PIECE_BYTES and (event := self._next(choice)) is not None:
@@ -318,6 +325,8 @@ class StreamReader(EventReader):
                 break
         if not events and failure is not None:
             self.error = failure
+        elif not events and self.stream.is_stopped and not self.is_finished:
+            raise StreamStopped
         return events
 
     def _next(self, choice: int) -> TokenDelta | Finished | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterator
 
 from app.contract.events import TokenDelta
 from app.contract.packed_logprobs import Logprobs, row_bytes
@@ -83,6 +84,15 @@ class Transcript:
         if self._num_top is not None:
             logprobs = Logprobs(self._num_top, bytes(self._rows[self._rows_end(after) : self._rows_end(upto)]))
         return TokenDelta(self._id, self._choice, after + 1, tuple(self._token_ids[after:upto]), text, logprobs)
+
+    def deltas(self) -> Iterator[TokenDelta]:
+        """Yield the deltas as they came. Any thread, while none is added."""
+        after = 0
+        for end in self._ends:
+            yield self.cut(after, end)
+            after = end
+        if self.has_tail:
+            yield self.cut(after, self.last)
 
     def piece(self, after: int, upto: int) -> TokenDelta:
         """Return the beginning of `cut`, about as long as a piece; the text of one delta may be longer."""
