@@ -20,6 +20,7 @@ import numpy as np
 from app import __version__
 from app.api.body.new_answer import NewAnswer, fingerprint_of
 from app.api.body.parse_request import Parser, on_thread, parse_answer
+from app.api.http.access_log import shown_id
 from app.api.http.accounts import Sender
 from app.api.http.context import ApiContext
 from app.api.wire.api_request import ApiRequest
@@ -162,9 +163,9 @@ class AnswerJournal:
         except (EngineFailed, ModelLoading, Draining):
             raise
         except QuireError as error:
-            _log.warning("answer %s cannot go on after the restart: %s", stored.head.id[:20], error.message)
+            _log.warning("answer %s cannot go on after the restart: %s", shown_id(stored.head.id), error.message)
         except Exception:
-            _log.exception("answer %s cannot go on after the restart", stored.head.id[:20])
+            _log.exception("answer %s cannot go on after the restart", shown_id(stored.head.id))
         return None
 
     async def _restore_one(self, stored: StoredStream, model: bytes) -> LiveStream | None:

@@ -109,10 +109,15 @@ def _times_of(session: Session | SessionGroup | StreamReader) -> dict[str, float
     return times
 
 
+def shown_id(stream_id: str) -> str:
+    """Return what logs show of the id of a kept answer."""
+    return stream_id[:_SHOWN_ID_CHARS]
+
+
 def _fields(scope: Scope, method: str, status: int, reason: str | None, duration_s: float) -> dict[str, Any]:
     client = (scope.get("client") or [None])[0]
     path = scope["path"]
     if path.startswith(STREAM_PATH):  # on a server without keys, a whole id opens the answer
-        path = path[: len(STREAM_PATH) + _SHOWN_ID_CHARS]
+        path = STREAM_PATH + shown_id(path.removeprefix(STREAM_PATH))
     line = {"client": client, "method": method, "path": path, "status": status, "reason": reason}
     return line | {"duration_ms": round(duration_s * 1000, 3)}
