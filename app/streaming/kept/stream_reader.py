@@ -82,7 +82,7 @@ class StreamReader(EventReader):
         self._num_delivered = sum(min(position, one.num_tokens) for position, one in told)
         self._delivered_bytes = sum(one.num_bytes(position) for position, one in told)
         self._num_read = self._handed_tokens = self._handed_bytes = 0
-        self._last_bytes = 0  # of the last events, also of those before `after`
+        self._last_bytes = stream.told_bytes  # of the last events, also of those before `after`; at first of all
         self._turn = 0  # the choice that is asked first
         self._waker = Waker()
         self._notify = on_ready or self._waker.wake
@@ -170,7 +170,9 @@ class StreamReader(EventReader):
         Cancel-safe: no event is lost. What was returned before has been delivered.
         """
         if self._last_bytes >= PIECE_BYTES:
-            await asyncio.sleep(0)  # let other tasks run between two large pieces
+            # Written as JSON a piece can take a millisecond, and hundreds of readers may come back at once.
+            async with self.stream.streams.piece_turn:
+                await asyncio.sleep(0)
         self._deliver()
         while True:
             if self._has_news and (events := self._read()):
