@@ -29,7 +29,7 @@ from benchmarks.streams.script import TOKEN_CHARS
 
 SOURCES = tuple(f"127.0.3.{number}" for number in range(1, 5))
 PER_SOURCE = 500
-NUM_SHORT, NUM_LONG = 50, 500  # tokens of an answer
+NUM_SHORT, NUM_LONG = 20, 220  # tokens of an answer
 NUM_PROMPT = 16  # tokens, about: what the engine of the streams is asked
 POLL_S, REST_S, STALL_S = 0.05, 1.0, 600.0
 
@@ -94,8 +94,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"{name}: {taken.num_bytes / 2**20:.1f} MiB for {num_streams} answers of {taken.num_tokens:,} tokens")
     print(*verdicts, sep="\n")
     if args.output is not None:
-        taken = {name: each._asdict() for name, each in rows.items()}
+        values = {name: each._asdict() for name, each in rows.items()}
         figures = {verdict.limit.name: round(verdict.figure, 1) for verdict in verdicts}
         about = {"benchmark": "kept_memory", **describe_run(()), "num_streams": num_streams}
-        write_json(args.output, {**about, "taken": taken, "bytes": figures})
+        write_json(args.output, {**about, "taken": values, "bytes": figures})
     return conclude(verdicts)

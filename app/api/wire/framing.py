@@ -32,12 +32,14 @@ class Framing:
         """Return events, one or more, whose payloads are objects, with a reader's position: in the first field of each
         payload, and in the id of SSE.
         """
-        head = self.before + b'{"after":"%b",' % position
         if self.has_ids:
-            head = b"id: %b\n" % position + head
-        # What ends an event is in no payload, so this is where the others begin.
-        others = events[len(self.before) + 1 :].replace(self.after + self.before + b"{", self.after + head)
-        return head + others
+            head = b'id: %b\n%b{"after":"%b",' % (position, self.before, position)
+        else:
+            head = b'%b{"after":"%b",' % (self.before, position)
+        rest = events[len(self.before) + 1 :]
+        if rest.count(self.after) > 1:  # what ends an event is in no payload, so this is where the others begin
+            rest = rest.replace(self.after + self.before + b"{", self.after + head)
+        return head + rest
 
     @property
     def numbered_end(self) -> bytes:

@@ -64,7 +64,11 @@ class NumberedWire:
         return self._numbered(self._wire.error(error))
 
     def _numbered(self, events: bytes) -> bytes:
-        return self._framing.numbered(events, position_text(self._positions).encode()) if events else b""
+        if not events:
+            return b""
+        positions = self._positions
+        position = b"%d" % positions[0] if len(positions) == 1 else position_text(positions).encode()
+        return self._framing.numbered(events, position)
 
 
 def position_text(positions: Sequence[int]) -> str:

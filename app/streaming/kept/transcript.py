@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterator
 
 from app.contract.events import TokenDelta
 from app.contract.packed_logprobs import Logprobs, row_bytes
-from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES, delta_bytes
+from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES
 
 
 class Transcript:
@@ -24,10 +25,12 @@ class Transcript:
     Attributes:
         num_tokens: the number of tokens.
         has_tail: whether a delta without tokens has come; it is the last one.
+        last: the position of a reader that was told everything.
     """
 
     __slots__ = (
-        "_choice", "_ends", "_id", "_newest", "_num_top", "_rows", "_text", "_text_ends", "_token_ids", "has_tail"
+        "_choice", "_ends", "_id", "_newest", "_num_top", "_rows", "_text", "_text_ends", "_token_ids", "has_tail",
+        "last", "num_tokens",
     )  # fmt: skip
 
     def __init__(self, answer_id: str, choice: int) -> None:
@@ -40,34 +43,30 @@ class Transcript:
         self._num_top: int | None = None
         self._rows = bytearray()
         self._newest: TokenDelta | None = None  # which is what nearly all readers want next
+        self.num_tokens = self.last = 0
         self.has_tail = False
-
-    @property
-    def num_tokens(self) -> int:
-        """The number of tokens."""
-        return len(self._token_ids)
-
-    @property
-    def last(self) -> int:
-        """The position of a reader that was told everything."""
-        return len(self._token_ids) + self.has_tail
 
     def append(self, delta: TokenDelta) -> int:
         """Add the choice's next delta; return its size in bytes."""
         request_id, choice, first, token_ids, text, logprobs = delta  # for each token of each stream: twice as fast
-        assert not self.has_tail and first == len(self._token_ids) + 1, first
+        assert not self.has_tail and first == self.num_tokens + 1, first
         self._newest = delta if request_id == self._id and choice == self._choice else None
+        num_bytes = TOKEN_BYTES * len(token_ids) - len(self._text)
         self._text += text.encode()
+        num_bytes += len(self._text)
         self._text_ends.append(len(self._text))
         if token_ids:
             self._token_ids.extend(token_ids)
-            self._ends.append(len(self._token_ids))
+            self.num_tokens = self.last = len(self._token_ids)
+            self._ends.append(self.num_tokens)
         else:
             self.has_tail = True
+            self.last += 1
         if logprobs is not None:
             self._num_top = logprobs.num_top
             self._rows += logprobs.rows
-        return delta_bytes(delta)
+            num_bytes += len(logprobs.rows)
+        return num_bytes
 
     def trim(self) -> None:
         """Give back the memory that was taken in advance, about an eighth: no delta comes any more."""
@@ -79,12 +78,21 @@ class Transcript:
     def cut(self, after: int, upto: int) -> TokenDelta:
         """Return the delta between two positions, `after` < `upto` <= `last`. A tail is never part of more."""
         assert 0 <= after < upto <= self.last, (after, upto)
-        upto = min(upto, max(len(self._token_ids), after + 1))
+        upto = min(upto, max(self.num_tokens, after + 1))
         text = self._text[self._text_end(after) : self._text_end(upto)].decode()
         logprobs = None
         if self._num_top is not None:
             logprobs = Logprobs(self._num_top, bytes(self._rows[self._rows_end(after) : self._rows_end(upto)]))
         return TokenDelta(self._id, self._choice, after + 1, tuple(self._token_ids[after:upto]), text, logprobs)
+
+    def deltas(self) -> Iterator[TokenDelta]:
+        """Yield the deltas as they came. Any thread, while none is added."""
+        after = 0
+        for end in self._ends:
+            yield self.cut(after, end)
+            after = end
+        if self.has_tail:
+            yield self.cut(after, self.last)
 
     def piece(self, after: int, upto: int) -> TokenDelta:
         """Return the beginning of `cut`, about as long as a piece; the text of one delta may be longer."""
@@ -107,7 +115,7 @@ class Transcript:
         return 0 if self._num_top is None else row_bytes(self._num_top)
 
     def _text_end(self, position: int) -> int:
-        if position > len(self._token_ids):
+        if position > self.num_tokens:
             return len(self._text)
         num_deltas = bisect_right(self._ends, position)
         return self._text_ends[num_deltas - 1] if num_deltas else 0
