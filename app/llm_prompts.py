@@ -51,8 +51,10 @@ def as_text_or_ids(prompt: Prompt) -> str | list[int]:
 def _token_ids_of(prompt: Prompt) -> list[int]:
     if isinstance(prompt, Mapping):
         if not {"prompt_token_ids"} <= set(prompt) <= {"prompt_token_ids", "prompt"}:
+            instead = "; messages of a chat are for LLM.chat" if "role" in prompt else ""
             raise InvalidValue(
-                f"A prompt has the keys {sorted(prompt)}; it must have prompt or prompt_token_ids.", param="prompt"
+                f"A prompt has the keys {sorted(prompt)}; it must have prompt or prompt_token_ids{instead}.",
+                param="prompt",
             )
         prompt = prompt["prompt_token_ids"]
     try:
@@ -76,7 +78,7 @@ def each_chat(messages: object) -> list[list[Mapping[str, object]]]:
         if all(isinstance(chat, Sequence) and all(isinstance(each, Mapping) for each in chat) for chat in chats):
             return [list(chat) for chat in chats]
     raise InvalidValue(
-        f"messages is {str(messages)[:80]}; it must be a list of dicts with role and content, or a list of such lists.",
+        f"messages is {messages!r:.80}; it must be a list of dicts with role and content, or a list of such lists.",
         param="messages",
     )
 

@@ -94,8 +94,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"{name}: {taken.num_bytes / 2**20:.1f} MiB for {num_streams} answers of {taken.num_tokens:,} tokens")
     print(*verdicts, sep="\n")
     if args.output is not None:
-        grown = {name: each._asdict() for name, each in rows.items()}
+        values = {name: each._asdict() for name, each in rows.items()}
         figures = {verdict.limit.name: round(verdict.figure, 1) for verdict in verdicts}
         about = {"benchmark": "kept_memory", **describe_run(()), "num_streams": num_streams}
-        write_json(args.output, {**about, "taken": grown, "bytes": figures})
+        write_json(args.output, {**about, "taken": values, "bytes": figures})
     return conclude(verdicts)

@@ -270,6 +270,7 @@ def test_no_prompts_give_no_outputs(llm: LLM):
         ([["x"]], None, InvalidValue, "token ids"),
         ([1, 2, 3], None, InvalidValue, "token ids"),
         ([{"prompts": "x"}], None, InvalidValue, "prompt_token_ids"),
+        ([{"role": "user", "content": "x"}], None, InvalidValue, "messages of a chat are for LLM.chat"),
         ([[5] * 600], None, ContextLengthExceeded, "512"),
         (["a", "b"], [GREEDY], InvalidValue, "1 sampling_params were given for 2 prompts"),
     ],

@@ -81,7 +81,7 @@ SERVER_FRAMES = (
         "The answer to `start` and `resume`: the request is submitted, and its answer read. `stream` is the server's "
         "id for the stream, `ttl_s` how long it is kept while nobody reads it (0: it ends with the socket, also where "
         "there was no memory to keep it), `n` the number of choices, `after` the position of this reader in each. "
-        "`durable` is false: no answer outlives the server's process.",
+        "`durable` says whether the answer outlives the server's process ([journal](../durable.md)).",
     ),
     Frame(
         "progress",
@@ -318,8 +318,8 @@ async def main() -> None:
 ```
 
 It tries again after 0.25 s on average, then after up to 8 s, and gives up when there was no `welcome` for 60 s. It does
-not come back after a close that it has caused (1000, 1003, 1007 to 1009, 4400, 4401, 4406, 4409), after 4429 not for 8 s,
-and after 4499 when somebody reads.
+not come back after a close that it has caused (1000, 1003, 1007 to 1009, 4400, 4401, 4406, 4409), after 4429 not for
+8 s, and after 4499 when somebody reads.
 """
 
 _MATRIX = """Frames of the client by the state of the connection, then those of a stream by the state of the stream. An

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp
 
+from app.api.body.answer_journal import AnswerJournal
 from app.api.body.grammar_trials import GrammarTrials
 from app.api.body.schemas import learn_body_types
 from app.api.http.context import ApiContext, StreamTimers
@@ -22,16 +23,18 @@ from app.api.http.error_shape import ErrorShapes
 from app.api.http.middleware import METRICS_PATH, RequestChecks, Trace, allowed_hosts, check_host, check_key
 from app.api.routes.metrics_page import MetricsPage
 from app.api.routes.openapi import OpenApiPage
-from app.api.routes.operations import OPERATIONS, Handler, Operation, body_kinds
+from app.api.routes.operations import JOURNALED, OPERATIONS, Handler, Operation, body_kinds
 from app.api.routes.page import Page
 from app.api.routes.preview import Preview
 from app.api.routes.websocket import websocket_endpoint
 from app.config.settings import Config
 from app.contract.errors import QuireError
 from app.contract.ports import EngineClient
+from app.journal.store import JournalStore
 from app.observe.metrics import Metrics
 from app.observe.request_log import RequestLog
 from app.runtime.clock import monotonic
+from app.streaming.kept.journal_counts import JournalCounts
 from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
 
@@ -43,14 +46,20 @@ def create_app(
     metrics: Metrics,
     timers: StreamTimers | None = None,
     grammars: GrammarCache | None = None,
+    journal: JournalStore | None = None,
 ) -> Starlette:
     """Return the application that serves `engine` under `config`, with the model's `text` frontend.
 
     The caller starts, drains and closes the engine, and passes its step reports to `metrics.observe`. The engine reads
-    the same `grammars`; without them answers cannot have any.
+    the same `grammars`; without them answers cannot have any. Kept answers are recorded in `journal`.
     """
     learn_body_types(body_kinds())
     context = ApiContext(engine, config, text, timers or StreamTimers(), grammars or GrammarCache(), GrammarTrials)
+    if journal is not None:
+        kept_answers = AnswerJournal(context, journal, JOURNALED)
+        context.journal = kept_answers
+        context.drain.before_end = kept_answers.close
+    metrics.include(lambda: JournalCounts() if context.journal is None else context.journal.counts)
     metrics.include(lambda: context.streams.counts)
     metrics.include(lambda: context.kept.counts)
     metrics.include_grammars(context.grammars)
@@ -100,8 +109,13 @@ async def _handle(by_method: Mapping[str, Handler], request: Request) -> ASGIApp
 
 @asynccontextmanager
 async def _lifespan(app: Starlette) -> AsyncIterator[None]:
-    """Stop the threads that parse requests when the server ends."""
+    """Record answers while the server runs, and stop the threads that parse requests when it ends."""
+    context: ApiContext = app.state.context
+    if context.journal is not None:
+        context.journal.start()
     try:
         yield
     finally:
-        app.state.context.close()
+        if context.journal is not None:
+            await context.journal.close()
+        context.close()

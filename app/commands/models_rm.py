@@ -6,7 +6,7 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -79,12 +79,14 @@ def plan(model: str, revision: str | None = None) -> Deletion:
 
 def _of_smollm2() -> Deletion:
     parts = smollm2.leftovers()
-    words = [str(smollm2.local_file())] if smollm2.is_there() else []
-    words += [f"{len(parts)} incomplete files of {smollm2.NAME}"] if parts else []
-    if not words:
-        raise ConfigurationError(f"{smollm2.NAME} is not on this machine; `quire models` lists what is.", param="name")
     folder = smollm2.local_file().parent
-    return Deletion(" and ".join(words), _bytes_of(folder), lambda: shutil.rmtree(folder))
+    if smollm2.is_there():  # and with it what stands beside it
+        what = str(folder)
+    elif parts:
+        what = f"{_incomplete(parts)} of {smollm2.NAME}"
+    else:
+        raise ConfigurationError(f"{smollm2.NAME} is not on this machine; `quire models` lists what is.", param="name")
+    return Deletion(what, _bytes_of(folder), lambda: shutil.rmtree(folder))
 
 
 def _of_hub(name: HubName, revision: str) -> Deletion:
@@ -107,7 +109,7 @@ def _of_hub(name: HubName, revision: str) -> Deletion:
     contents = sorted({f"{name.repo} {label}" for snapshot in chosen for label in _labels(snapshot)})
     commits = ", ".join(snapshot.commit[:7] for snapshot in chosen)
     words = [*([f"{', '.join(contents) or name.repo} (revision {commits})"] if chosen else [])]
-    words += [f"{len(parts)} incomplete files of {name.repo}"] if parts else []
+    words += [f"{_incomplete(parts)} of {name.repo}"] if parts else []
 
     def execute() -> None:
         for part in parts:
@@ -118,6 +120,10 @@ def _of_hub(name: HubName, revision: str) -> Deletion:
 
     size = strategy.expected_freed_size + sum(part.stat().st_size for part in parts)
     return Deletion(" and ".join(words), size, execute)
+
+
+def _incomplete(parts: Sequence[Path]) -> str:
+    return f"{len(parts)} incomplete {'file' if len(parts) == 1 else 'files'}"
 
 
 def _labels(snapshot: Snapshot) -> list[str]:

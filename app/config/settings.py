@@ -273,6 +273,11 @@ class ServerConfig:
         kind="bytes",
         minimum=0,
     )
+    journal: str | None = setting(
+        None,
+        "File in which resumable answers are recorded before they are told, so that they go on after a crash or a "
+        "restart of the server. It holds prompts and answers, while answers are kept; nobody else may read it.",
+    )
     drain_timeout: float = setting(
         30.0, "Time in seconds for open requests to finish after SIGTERM or SIGINT.", minimum=0
     )

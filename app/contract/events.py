@@ -106,10 +106,11 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class RequestFailed:
-    """The end of a request that failed."""
+    """The end of a request that failed. With `is_stopped` the engine has ended, before the request has."""
 
     request_id: str
     error: ErrorInfo
+    is_stopped: bool = False
 
 
 class Phase(StrEnum):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -24,11 +26,14 @@ from app.contract.events import TokenDelta
 from app.engine.prefix_file import read_prefixes
 from app.engine.preload import begin_preload
 from app.engine.thread import EngineThread
+from app.journal.journal_file import JournalLocked
+from app.journal.store import JournalStore
 from app.observe.console import Console
 from app.observe.log_output import configure_logging
 from app.observe.log_writer import LogWriter
 from app.observe.metrics import Metrics
 from app.observe.request_log import RequestLog
+from app.runtime.clock import monotonic
 from app.runtime.process_limits import raise_file_limit
 from app.runtime.start_timings import StartTimings, process_age
 from app.server.guard import ConnectionLimits, Guard
@@ -46,6 +51,8 @@ from app.text.grammar.cache import GrammarCache
 
 # How long the event loop or the engine thread may keep the interpreter from the other (Python's default: 5 ms).
 SWITCH_INTERVAL_S = 0.0005
+# How long a start waits for the journal of a process that ends.
+JOURNAL_WAIT_S = 5.0
 # Interval of WebSocket pings.
 PING_S = 20
 
@@ -66,7 +73,7 @@ def serve(
     Raises:
         ModelRefused: the model's folder cannot be served.
         ConfigurationError: a prefix cannot be pinned.
-        CannotStart: the port is in use.
+        CannotStart: the port or the journal is in use.
     """
     timings = timings or StartTimings(process_age())
     quiet = Console(sys.stderr, is_quiet=config.server.quiet)
@@ -85,10 +92,36 @@ def serve(
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         grammars = GrammarCache(is_served=True)
         thread = EngineThread(config, model=model, grammars=grammars, timings=timings)
-        server = make_server(config, thread, model.text, console, writer, urls_of(listener), timings, grammars)
+        urls = urls_of(listener)
+        journal = open_journal(config.server.journal)
+        server = make_server(config, thread, model.text, console, writer, urls, timings, grammars, journal)
         del model  # its headers can be large; the engine drops them too, once it is built
         server.run(sockets=[listener])
         server.process_end.finish(_report_outcome(server, thread))
+
+
+def open_journal(path: str | None) -> JournalStore | None:
+    """Open the journal at `path`, if there is one; wait a while for a process that ends and still has it.
+
+    Raises:
+        ConfigurationError, CannotStart: see `JournalStore`.
+    """
+    if path is None:
+        return None
+    limit = monotonic() + JOURNAL_WAIT_S
+    while True:
+        try:
+            store = JournalStore(Path(path).expanduser())
+            break
+        except JournalLocked:
+            if monotonic() > limit:
+                raise
+            time.sleep(0.1)
+    log = logging.getLogger("quire.journal")
+    if store.damaged is not None:
+        log.warning("The journal was damaged. It is now %s, and a new one was begun.", store.damaged)
+    log.info("journal: %s, %d answers of earlier processes", path, store.num_stored)
+    return store
 
 
 def _report_outcome(server: Server, thread: EngineThread) -> int:
@@ -111,10 +144,11 @@ def make_server(
     urls: Sequence[str],
     timings: StartTimings,
     grammars: GrammarCache | None = None,
+    journal: JournalStore | None = None,
 ) -> Server:
     """Return the server of `config` for an engine thread that has not started; nothing runs yet.
 
-    The engine of the thread reads the same `grammars`.
+    The engine of the thread reads the same `grammars`. Kept answers are recorded in `journal`.
     """
     metrics = Metrics(served_name(config.model), config.cache)
     metrics.include(lambda: writer.counts)
@@ -122,7 +156,7 @@ def make_server(
     observe = FirstToken(metrics.observe, timings, console.print_line) if config.server.timings else metrics.observe
     engine = AsyncEngine(thread, config, observe)
     metrics.include(lambda: engine.counts)
-    app = create_app(engine, config, text, metrics, grammars=grammars)
+    app = create_app(engine, config, text, metrics, grammars=grammars, journal=journal)
     drain: Drain = app.state.context.drain
     return Server(
         uvicorn_config(app, config, log=app.state.request_log, shapes=app.state.error_shapes),

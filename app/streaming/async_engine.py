@@ -169,14 +169,14 @@ class AsyncEngine:
             if not found.sink.has_begun:
                 del self._open[request_id]
                 self._port.post(Abort(request_id))
-                found.sink.put(RequestFailed(request_id, error))
+                found.sink.put(RequestFailed(request_id, error, is_stopped=True))
         if not self._open:
             self._is_idle.set()
 
     def _fail_open(self, error: ErrorInfo) -> None:
         while self._open:
             request_id, found = self._open.popitem()
-            found.sink.put(RequestFailed(request_id, error))
+            found.sink.put(RequestFailed(request_id, error, is_stopped=True))
         self._is_idle.set()
 
     def _check_accepting(self, account: str) -> None:

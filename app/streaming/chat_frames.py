@@ -29,9 +29,9 @@ def make(kind: str, **fields: object) -> str:
     return orjson.dumps({"t": kind, **fields}, default=msgspec.to_builtins).decode()
 
 
-def accepted(client_id: str, stream: str, model: str, after: Sequence[int], ttl_s: float) -> str:
+def accepted(client_id: str, stream: str, model: str, after: Sequence[int], ttl_s: float, is_durable: bool) -> str:
     """Return the frame that says which stream is read, and from where."""
-    kept = {"ttl_s": ttl_s, "n": len(after), "after": after, "durable": False}
+    kept = {"ttl_s": ttl_s, "n": len(after), "after": after, "durable": is_durable}
     return make("accepted", id=client_id, stream=stream, model=model, **kept)
 
 

@@ -243,6 +243,7 @@ class ChatProtocol:
         after: Sequence[int],
         *,
         ttl_s: float = 0,
+        is_durable: bool = False,
         last_numbers: Sequence[int] = (),
     ) -> str:
         """Note that a stream is read behind the positions `after`, one for each choice; return its `accepted`.
@@ -252,7 +253,7 @@ class ChatProtocol:
         opened = self._transition(client_id, "accepted")
         opened.num_choices = len(after)
         opened.last_numbers = dict(enumerate(last_numbers))
-        return chat_frames.accepted(client_id, stream, model, after, ttl_s)
+        return chat_frames.accepted(client_id, stream, model, after, ttl_s, is_durable)
 
     def send(
         self,

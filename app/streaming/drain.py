@@ -18,7 +18,8 @@ CLOSE_GRACE_S = 1.0
 class Drain:
     """Ends the streams of one server. Loop only.
 
-    Sockets, which stay open longer than their streams, register a callback with `listening`.
+    Sockets, which stay open longer than their streams, register a callback with `listening`. `before_end` is awaited
+    before the engine ends, which ends what has not ended.
     """
 
     def __init__(self, engine: EngineClient, streams: Streams, clock: Clock = monotonic) -> None:
@@ -27,6 +28,7 @@ class Drain:
         self._clock = clock
         self._deadline: float | None = None
         self._listeners: set[Callable[[float], None]] = set()
+        self.before_end: Callable[[], Awaitable[None]] = _nothing
         self._are_gone = asyncio.Event()
         self._are_gone.set()
 
@@ -64,12 +66,17 @@ class Drain:
             on_drain(timeout_s)
         await self._engine.drain(timeout_s, only_begun=only_begun)
         await _at_most(self._deadline - self._clock(), self._streams.wait_idle)
+        await self.before_end()
         if (
             self._engine.health().state is not EngineState.FAILED
         ):  # a failed engine has no requests, and its thread may hang
             await self._engine.close()
         await _at_most(CLOSE_GRACE_S, self._streams.wait_idle)
         await _at_most(CLOSE_GRACE_S, self._are_gone.wait)
+
+
+async def _nothing() -> None:
+    """Do nothing."""
 
 
 async def _at_most(timeout_s: float, wait: Callable[[], Awaitable[object]]) -> None:

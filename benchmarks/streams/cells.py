@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from benchmarks.streams.client_group import NDJSON, RESUMABLE, SSE, WEBSOCKET
+from benchmarks.streams.client_group import NDJSON, RESUMABLE, SSE, WEBSOCKET, WEBSOCKET_RESUMABLE
 
 QUIRE, BARE, MODEL = "quire", "bare", "guide"  # the kinds of server
 SATURATED_CONNECTIONS = 64
@@ -65,12 +65,14 @@ def make_cells(num_streams: int, rate: float) -> tuple[Cell, ...]:
         one("sse", "SSE", Part(SSE, alone)),
         one("resumable", "SSE, resumable", Part(RESUMABLE, min(alone, MAX_RESUMABLE))),
         one("ws", "WebSocket, a stream each", Part(WEBSOCKET, alone)),
+        one("ws-resumable", "WebSocket, resumable", Part(WEBSOCKET_RESUMABLE, min(alone, MAX_RESUMABLE))),
         one("ws-many", many, Part(WEBSOCKET, alone, MAX_PER_SOCKET)),
         one("ndjson", "NDJSON", Part(NDJSON, alone)),
         one("bare", "bare protocol", Part(SSE, alone), serve=BARE),
         one("sse-saturated", "SSE", Part(SSE, full), None),
         one("resumable-saturated", "SSE, resumable", Part(RESUMABLE, full), None),
         one("ws-saturated", "WebSocket, a stream each", Part(WEBSOCKET, full), None),
+        one("ws-resumable-saturated", "WebSocket, resumable", Part(WEBSOCKET_RESUMABLE, full), None),
         one("ws-many-saturated", many, Part(WEBSOCKET, full, MAX_PER_SOCKET), None),
         one("ndjson-saturated", "NDJSON", Part(NDJSON, full), None),
         one("bare-saturated", "bare protocol", Part(SSE, full), BARE_FULL_RATE, BARE),

@@ -20,20 +20,26 @@ from benchmarks.streams.stream_check import StreamCheck
 HEAD_END = b"\r\n\r\n"
 TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
 CREDITS_PER_S = 8.0  # the server allows 10
+TTL_S = 60
 
 
 class ChatClient:
     """One connection; the bytes to send first are `opening`, then what `feed` and `poke` return.
+
+    With `is_resumable` its streams outlive it.
 
     Attributes:
         checks: its streams; the client's id of each is its number.
         is_over: whether all streams, or the connection, have ended.
     """
 
-    def __init__(self, checks: Sequence[StreamCheck], bodies: Sequence[dict[str, Any]], port: int) -> None:
+    def __init__(
+        self, checks: Sequence[StreamCheck], bodies: Sequence[dict[str, Any]], port: int, *, is_resumable: bool = False
+    ) -> None:
         self.checks = list(checks)
         self.is_over = False
         self._bodies = bodies
+        self._kept = {"ttl_s": TTL_S} if is_resumable else {}
         self._by_id = {str(check.stream): check for check in checks}
         self._has_head = False
         self._rest = b""
@@ -55,7 +61,7 @@ class ChatClient:
         """Parse the next bytes, split anywhere; return the bytes to send.
 
         Raises:
-            Rejected: the server rejects the connection or a stream, or closes it.
+            Rejected: the server rejects the connection or a stream, closes it, or does not keep what it should.
         """
         data = self._rest + data if self._rest else data
         if not self._has_head:
@@ -122,11 +128,13 @@ class ChatClient:
             case "welcome":
                 self._window = int(frame["limits"].get("window", 0))
                 return b"".join(
-                    _frame(TEXT, orjson.dumps({"t": "start", "id": str(check.stream), "request": body}))
+                    _frame(TEXT, orjson.dumps({"t": "start", "id": str(check.stream), "request": body, **self._kept}))
                     for check, body in zip(self.checks, self._bodies, strict=True)
                 )
             case "accepted":
                 self._num_accepted += 1
+                if self._kept and not frame["ttl_s"]:
+                    raise Rejected("a stream is not resumable; the server has no room for it")
             case "done":
                 self._by_id[frame["id"]].is_done = True
                 self.is_over = all(check.is_done for check in self.checks)

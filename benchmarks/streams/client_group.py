@@ -18,7 +18,7 @@ from benchmarks.streams.script import seed_of
 from benchmarks.streams.stream_check import Recorder, StreamCheck, TextStreamCheck
 
 SSE, NDJSON, WEBSOCKET = "sse", "ndjson", "ws"
-RESUMABLE = "sse-resumable"
+RESUMABLE, WEBSOCKET_RESUMABLE = "sse-resumable", "ws-resumable"
 PROMPT, STALL, SLOW, VANISH = "prompt", "stall", "slow", "vanish"
 SMALL_BUFFER = 4096  # of slow readers, so that unread bytes wait in the server
 STAYS_S = (0.3, 1.5)  # how long a vanishing client is connected
@@ -154,8 +154,8 @@ class ClientGroup:
             settings.body | ({"seed": seed_of(check.stream, settings.speed)} if settings.scripted else {})
             for check in checks
         ]
-        if settings.kind == WEBSOCKET:
-            return ChatClient(checks, bodies, self._port)
+        if settings.kind in (WEBSOCKET, WEBSOCKET_RESUMABLE):
+            return ChatClient(checks, bodies, self._port, is_resumable=settings.kind == WEBSOCKET_RESUMABLE)
         return HttpClient(
             checks[0],
             bodies[0],

@@ -14,7 +14,12 @@ from benchmarks.streams.histogram import Histogram
 
 Run = dict[str, float]
 FAULTS = ("lost", "doubled", "wrong")
-PLAIN = {"resumable": "sse", "resumable-saturated": "sse-saturated"}
+PLAIN = {
+    "resumable": "sse",
+    "resumable-saturated": "sse-saturated",
+    "ws-resumable": "ws",
+    "ws-resumable-saturated": "ws-saturated",
+}
 """The cells of resumable streams, and those that they are compared with."""
 # With fewer, the cost per event or stream is mostly that of the server itself, and percentiles are random.
 LEAST_EVENTS, LEAST_STREAMS = 5000, 32

@@ -208,7 +208,7 @@ def test_incomplete_files_of_smollm2_are_listed_and_deleted(capsys: pytest.Captu
     about = listed(capsys)["smollm2"]
     assert about["bytes"] == 5 and about["runs"] is False and "incomplete" in str(about["reason"])
     assert cli.main(["models", "rm", "smollm2", "--yes"]) == 0
-    assert "Deleted 1 incomplete files of smollm2; " in capsys.readouterr().out and not part.parent.exists()
+    assert "Deleted 1 incomplete file of smollm2; " in capsys.readouterr().out and not part.parent.exists()
     assert "smollm2" not in listed(capsys)
 
 
@@ -227,4 +227,4 @@ def test_rm_deletes_incomplete_files(hub: FakeHub, capsys: pytest.CaptureFixture
     parts.mkdir(parents=True)
     (parts / "abc.incomplete").write_bytes(b"12345")
     assert cli.main(["models", "rm", "owner/half", "--yes"]) == 0
-    assert "1 incomplete files of owner/half" in capsys.readouterr().out and not parts.exists()
+    assert "1 incomplete file of owner/half" in capsys.readouterr().out and not parts.exists()

@@ -5,7 +5,7 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.api.serving import make_app, serving, until
 from tests.client.relay import Relay
-from tests.e2e.browsing import PageWatch, ask, begin, last_answer, new_page, stored_answer, until_last
+from tests.e2e.browsing import PageWatch, ask, begin, last_answer, new_page, stored, stored_answer, until_last
 from tests.e2e.scripted import ScriptedServer, Stream
 from tests.e2e.test_blocked_websockets import BLOCKED
 from tests.fakes import FakeEngine, Script
@@ -89,6 +89,26 @@ async def test_a_tab_goes_on_with_the_answer_that_a_closed_one_was_writing(page:
     await go_on(page, server, stream)
 
 
+async def test_two_tabs_that_write_one_answer_show_and_store_the_same(page: Page, server: ScriptedServer) -> None:
+    """A tab that is asleep does not say that it writes, and goes on when it wakes."""
+    asleep = await page.context.new_page()
+    await asleep.add_init_script("BroadcastChannel.prototype.postMessage = () => {};")
+    first = await tell(asleep, server)
+    await until_last(asleep, "messages", text="Once upon", state="streaming")
+    await page.goto(asleep.url)
+    rest = await server.next_stream()
+    await first.delta(" a")
+    await rest.delta(" a time.", tokens=2)
+    await rest.done()
+    await first.delta(" time.")
+    await first.done()
+    for tab in (page, asleep):
+        await expect(last_answer(tab)).to_have_attribute("data-state", "done")
+        await expect(last_answer(tab).locator(".prose")).to_have_text("Once upon a time.")
+    await until_last(page, "messages", text="Once upon a time.", state="done")
+    assert len(await stored(page)) == 2
+
+
 async def test_an_answer_goes_on_in_a_page_that_shows_another_conversation(page: Page, server: ScriptedServer) -> None:
     writer = await page.context.new_page()
     stream = await tell(writer, server)
@@ -124,6 +144,20 @@ async def test_a_question_that_was_not_accepted_is_sent_again(page: Page, server
     again = await server.next_stream()
     assert again.frame == first.frame
     assert again.frame["idempotency_key"]
+    await again.answer("Once.")
+    await expect(last_answer(page).locator(".prose")).to_have_text("Once.")
+
+
+async def test_a_question_that_was_not_accepted_when_its_page_ended_is_sent_again(
+    page: Page, server: ScriptedServer
+) -> None:
+    server.accepts = False
+    first = await begin(page, server)
+    await until_last(page, "messages", state="waiting")
+    server.accepts = True
+    await page.reload()
+    again = await server.next_stream()
+    assert again.frame == first.frame
     await again.answer("Once.")
     await expect(last_answer(page).locator(".prose")).to_have_text("Once.")
 

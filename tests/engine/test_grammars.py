@@ -207,7 +207,7 @@ def test_a_request_whose_grammar_was_dropped_fails():
     made = Constrained(engine)
     request = made.request("one", PROMPT, {"choice": ["x"]})
     made.leases.clear()
-    engine.grammars._drop(request.grammar)
+    engine.grammars.entries._drop(request.grammar)
     run = Run(engine)
     run.add(request, made.request("two", PROMPT, {"choice": ["y"]}))
     run.finish()

@@ -23,6 +23,7 @@ from app.checkpoint.names import served_name
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState
 from app.engine.schedule.step_plan import StepPlan
+from app.journal.store import JournalStore
 from app.observe.log import ACCESS_LOGGER, JsonFormatter
 from app.observe.metrics import Metrics
 from app.runtime.clock import monotonic
@@ -158,7 +159,8 @@ async def run_server(
     grammars = GrammarCache(is_served=True)
     thread = engine_thread(config, faults, clock, grammars)
     engine = AsyncEngine(thread, config, metrics.observe)
-    app = create_app(engine, config, load_text(config), metrics, grammars=grammars)
+    journal = None if config.server.journal is None else JournalStore(Path(config.server.journal))
+    app = create_app(engine, config, load_text(config), metrics, grammars=grammars, journal=journal)
     engine.start()
     log, logger = AccessLog(), logging.getLogger(ACCESS_LOGGER)
     logger.addHandler(log)

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.server import resumed_sockets
 from tests.server.processes import HANG_S, serving
 from tests.server.resumed_reading import check_every_number
 from tests.server.thinking_checkpoint import write_thinking_checkpoint
@@ -56,3 +57,9 @@ def test_every_token_comes_once_where_a_connection_breaks_and_at_each_number(cli
     deltas = [choice["delta"] for choice in whole["choices"].values()]
     assert all(bool(delta.get("reasoning_content")) == thinks for delta in deltas)
     assert all(("tool_calls" in delta) == ("tools" in CASES[name]) for delta in deltas)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_token_comes_once_where_a_socket_breaks_and_at_each_number(client: httpx.Client, name: str):
+    thinks = "thinking_token_budget" in CASES[name]
+    resumed_sockets.check_every_number(client, {**CASES[name], "chat_template_kwargs": {"enable_thinking": thinks}})

@@ -86,9 +86,13 @@ class NewAnswer:
     async def _begin_new(self, body: bytes) -> BegunAnswer:
         request = await parse_answer(body, self.context, self.parser, self.sender, always_streams=self.always_streams)
         with request.released_on_error():
-            stream = self._keep(request, len(body))
+            stream, journal = self._keep(request, len(body)), self.context.journal
             if stream is not None:
+                if journal is not None:
+                    journal.begin(stream, request, self, body)
                 stream.start()
+                if journal is not None:
+                    await journal.flush()  # before anybody is told that it is there; its prompt is computed meanwhile
             return BegunAnswer(request, stream)
 
     def _keep(self, request: ApiRequest, num_body_bytes: int) -> LiveStream | None:
@@ -99,7 +103,7 @@ class NewAnswer:
             request,
             self.make_wire,
             num_body_bytes=num_body_bytes,
-            key_bytes=0 if self.key is None else KEY_BYTES,
+            kept_bytes=(KEY_BYTES if self.key else 0) + (num_body_bytes if self.context.journal else 0),
             ttl_s=self.ttl_s or TTL_S,
         )
 

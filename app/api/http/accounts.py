@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import NamedTuple
 
@@ -44,6 +45,15 @@ class ApiKeys:
         digest = _digest(key or "")
         found = [hmac.compare_digest(digest, known) for known in self._digests]
         return self._tenants[found.index(True)] if key is not None and any(found) else None
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of all keys."""
+        return [name for name in self._tenants if name is not None]
+
+    def digest_of(self, name: str) -> bytes:
+        """Return the digest of the key of a name."""
+        return self._digests[self._tenants.index(name)]
 
     def check(self, key: str | None) -> bool:
         """Return whether the server accepts requests with `key`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from starlette.requests import HTTPConnection
 
@@ -18,7 +18,9 @@ from app.contract.ports import EngineClient
 from app.streaming.background import Background
 from app.streaming.drain import Drain
 from app.streaming.heap_trimmer import HeapTrimmer
+from app.streaming.kept.journal_counts import JournalCounts
 from app.streaming.kept.kept_streams import KeptStreams
+from app.streaming.kept.live_stream import LiveStream
 from app.streaming.streams import Streams
 from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
@@ -49,6 +51,29 @@ class GrammarLeases(Protocol):
         """Lease no more grammars. Idempotent."""
 
 
+class Journal(Protocol):
+    """Keeps answers beyond the end of the process: `body.answer_journal`."""
+
+    @property
+    def counts(self) -> JournalCounts:
+        """The counts that the metrics show."""
+
+    def start(self) -> None:
+        """Begin to record, and to restore what an earlier process has left. Call it once, on the loop."""
+
+    def begin(self, stream: LiveStream, request: Any, asked: Any, body: bytes) -> None:
+        """Record a new answer, and all that it tells from now on."""
+
+    async def restored(self) -> None:
+        """Wait until the answers of an earlier process can be read. Cancel-safe."""
+
+    async def flush(self) -> None:
+        """Wait until all that was told so far is recorded, or nothing can be. Cancel-safe."""
+
+    async def close(self) -> None:
+        """Record what waits, and end. Idempotent."""
+
+
 class ApiContext:
     """The parts of one server. Loop only; any thread may read the attributes.
 
@@ -66,6 +91,7 @@ class ApiContext:
         timers: heartbeat intervals of streams.
         streams: the open streams.
         kept: the resumable ones, also those that have ended.
+        journal: keeps them beyond the end of the process, if there is one.
         piece_lock: lets one part of a large JSON response be encoded per iteration of the loop, server-wide.
         drain: the graceful shutdown.
     """
@@ -92,6 +118,7 @@ class ApiContext:
         self.timers = timers
         self.streams = Streams(config.server.max_pending_bytes)
         self.kept = KeptStreams(config.server.resume_memory, on_freed=self.heap.note_large)
+        self.journal: Journal | None = None
         self.piece_lock = asyncio.Lock()
         self.drain = Drain(engine, self.streams)
 

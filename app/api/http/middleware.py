@@ -25,6 +25,7 @@ from app.contract.engine_status import EngineState
 from app.contract.errors import Draining, EngineFailed, HostNotAllowed, HttpInvalid, InvalidApiKey, QuireError
 from app.observe.request_log import RequestLog
 from app.runtime.clock import Clock
+from app.streaming.kept.stream_reader import StreamStopped
 
 OPEN_PATHS = frozenset({"/", "/preview", "/livez", "/readyz", "/health"})
 OPEN_PREFIX = "/static/"
@@ -67,7 +68,7 @@ class Trace:
             record.reason = "client_stalled"
         except ClientDisconnect:
             record.reason = "client_disconnected"
-        except asyncio.CancelledError:  # only the server's shutdown cancels the task of a request
+        except (asyncio.CancelledError, StreamStopped):  # only the server's shutdown cancels the task of a request
             record.reason = Draining.code
             if not record.status and scope["type"] == "http":
                 error: QuireError = Draining("The server was stopped before the request was answered.")

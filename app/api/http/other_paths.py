@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from app.config.nearest import nearest
+
 MAX_PATH_CHARS = 100
 API_PATHS = (
     "/v1/models", "/v1/chat/completions", "/v1/chat/completions/input_tokens", "/v1/completions", "/v1/embeddings",
@@ -71,7 +73,7 @@ def advice(path: str) -> str:
     given = path if len(path) <= MAX_PATH_CHARS else f"{path[:MAX_PATH_CHARS]}..."
     meant = next((ours for ours in API_PATHS if _ends_with(clean.lower(), ours)), None)
     if meant is None:
-        return f"There is nothing at {given}; the routes are listed in the documentation."
+        return f"There is nothing at {given}{nearest(clean, API_PATHS)}; /openapi.json lists the routes."
     base = "; the base URL for OpenAI's clients ends with one /v1" if meant.startswith("/v1/") else ""
     return f"There is nothing at {given}; use {meant}{base}."
 

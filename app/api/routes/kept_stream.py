@@ -17,7 +17,7 @@ END = "end"
 
 async def resume_stream(request: Request) -> ASGIApp:
     """Answer with what a reader lacks, behind its `Last-Event-ID` or `after`; a HEAD with the headers alone."""
-    stream = _stream_of(request)
+    stream = await _stream_of(request)
     # EventSource sends its first query again and again: the header is newer.
     after = request.headers.get("last-event-id") or request.query_params.get("after")
     if after == END:
@@ -37,10 +37,14 @@ async def resume_stream(request: Request) -> ASGIApp:
 
 async def cancel_stream(request: Request) -> Response:
     """End a stream for all its readers; one that has ended stays as it is."""
-    _stream_of(request).cancel()
+    (await _stream_of(request)).cancel()
+    if journal := context_of(request).journal:
+        await journal.flush()
     return Response(status_code=204)
 
 
-def _stream_of(request: Request) -> LiveStream:
+async def _stream_of(request: Request) -> LiveStream:
     context = context_of(request)
+    if context.journal is not None:
+        await context.journal.restored()
     return context.kept.find(request.path_params["id"], context.keys.sender_of(request).tenant)

@@ -9,14 +9,17 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from app.api.body.answer_journal import Route
 from app.api.body.any_body import AnyBody
+from app.api.body.parse_chat import parse_chat
+from app.api.body.parse_completion import parse_completion
 from app.api.body.parse_embeddings import EmbeddingsBody
 from app.api.body.schemas import ChatBody, CompletionBody
 from app.api.body.tokenize_bodies import KINDS, DetokenizeBody
 from app.api.http.access_log import STREAM_PATH
 from app.api.http.error_shape import OPENAI_ERRORS, ErrorShape
-from app.api.routes.chat import chat_completions
-from app.api.routes.completions import completions
+from app.api.routes.chat import chat_completions, chat_wire
+from app.api.routes.completions import completion_wire, completions
 from app.api.routes.embeddings import embeddings
 from app.api.routes.health import livez, readyz
 from app.api.routes.kept_stream import cancel_stream, resume_stream
@@ -109,6 +112,14 @@ OPERATIONS = (
         "POST", "/apply-template", apply_template, "The prompt of a chat as text", answers.PromptAnswer, (ChatBody,)
     ),
 )
+
+
+JOURNALED = {
+    "/v1/chat/completions": Route(parse_chat, chat_wire),
+    "/v1/completions": Route(parse_completion, completion_wire),
+    "/ws": Route(parse_chat, chat_wire),
+}
+"""How the routes whose answers can be kept read their bodies and write their answers."""
 
 
 def body_kinds() -> tuple[type[AnyBody], ...]:

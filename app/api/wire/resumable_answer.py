@@ -45,12 +45,13 @@ def keep_answer(
     make_wire: MakeWire,
     *,
     num_body_bytes: int,
-    key_bytes: int = 0,
+    kept_bytes: int = 0,
     ttl_s: float = TTL_S,
 ) -> LiveStream | None:
     """Return the new stream of a request's answer, which is kept for its readers; None if it cannot be.
 
-    `num_body_bytes` is the length of the request's body, `key_bytes` the memory of its idempotency key.
+    `num_body_bytes` is the length of the request's body, `kept_bytes` the memory of what is kept beside it: its
+    idempotency key, and the body for the journal.
     """
     if _shows_prompt(request):
         return None
@@ -59,7 +60,7 @@ def keep_answer(
         request.requests,
         request.id,
         answer=Resumable(_for_readers(request), make_wire),
-        answer_bytes=_plan_bytes(request, num_body_bytes) + key_bytes,
+        answer_bytes=_plan_bytes(request, num_body_bytes) + kept_bytes,
         ttl_s=ttl_s,
         slow_reader=request.slow_reader,
         streams=context.streams,
@@ -97,7 +98,7 @@ def resumed(
 
 def stream_headers(stream: LiveStream) -> dict[str, str]:
     """Return the headers of a response of a resumable stream, which the end of the process ends."""
-    return {"x-quire-stream-id": stream.id, "x-quire-durable": "0"}
+    return {"x-quire-stream-id": stream.id, "x-quire-durable": str(int(stream.is_durable))}
 
 
 def read_position(text: str, stream: LiveStream) -> list[int]:

@@ -95,6 +95,8 @@ class SocketStream:
         """Read a kept stream behind the positions `after`; an error ends this view of it alone. Cancel-safe."""
         self._method = "RESUME"
         with contain(self._fail_with, FROM_OUTSIDE):
+            if self.context.journal is not None:
+                await self.context.journal.restored()
             stream = self.context.kept.find(stream_id, tenant)
             positions = check_positions(after, stream)
             self.context.kept.resumed["websocket"] += 1
@@ -140,7 +142,7 @@ class SocketStream:
         if not self._has_ended:
             told = zip(after, stream.transcripts, strict=True)
             numbers = [min(position, transcript.num_tokens) for position, transcript in told]
-            self._accept(request, answer, after, numbers, stream.ttl_s)
+            self._accept(request, answer, after, numbers, stream)
             if reader.is_paused:
                 self._tell_pause()
 
@@ -150,12 +152,18 @@ class SocketStream:
         answer: ParsedAnswer | None,
         after: list[int],
         last_numbers: Sequence[int] = (),
-        ttl_s: float = 0,
+        stream: LiveStream | None = None,
     ) -> None:
         self._answer, self._token_bytes, self._positions = answer, request.token_bytes, [*after]
         self._is_accepted = True
         accepted = self.protocol.accept(
-            self.client_id, request.id, request.model, after, ttl_s=ttl_s, last_numbers=last_numbers
+            self.client_id,
+            request.id,
+            request.model,
+            after,
+            last_numbers=last_numbers,
+            ttl_s=0 if stream is None else stream.ttl_s,
+            is_durable=stream is not None and stream.is_durable,
         )
         self.outbox.put_control(accepted)
         self.outbox.mark_ready(self)

@@ -129,7 +129,8 @@ class LocalModel:
     async def _load(self) -> None:
         self._engine.start()
         # Small models load before a progress bar could be read.
-        with tqdm(total=100, desc="Loading", unit="%", delay=0.5, leave=False, disable=None) as bar:
+        shown = "Loading {percentage:3.0f}% {bar}"
+        with tqdm(total=100, bar_format=shown, delay=0.5, leave=False, disable=None) as bar:
             while (health := self._engine.health()).state is EngineState.LOADING:
                 bar.update(round(100 * health.progress) - bar.n)
                 await asyncio.sleep(_POLL_S)

@@ -24,7 +24,7 @@ from app.contract.errors import CannotStart, ConfigurationError
 
 TIMEOUT_S = 600
 FIRST_TIMEOUT_S = 10
-_KEY_STATUSES = (401, 403)
+_NO_KEY, _FORBIDDEN = 401, 403
 
 Answer = Callable[[Messages, dict[str, Any]], TextStream]
 """Takes a conversation and the other fields of a request, and yields the answer."""
@@ -46,8 +46,8 @@ class RemoteModels:
 
     Raises:
         CannotStart: the server cannot be reached.
-        ServerRefused: it rejects the API key.
-        ConfigurationError: it does not have the model `name`.
+        ServerRefused: it rejects all requests of this machine.
+        ConfigurationError: it rejects the API key, or does not have the model `name`.
     """
 
     def __init__(self, url: BaseUrl, key: str | None, answer: Answer, fields: dict[str, Any], name: str | None) -> None:
@@ -95,7 +95,8 @@ def listed_models(url: BaseUrl, key: str | None) -> Listing:
 
     Raises:
         CannotStart: the server cannot be reached.
-        ServerRefused: it rejects the API key.
+        ServerRefused: it rejects all requests of this machine.
+        ConfigurationError: it rejects the API key.
     """
     connection = _connection(url, FIRST_TIMEOUT_S)
     try:
@@ -106,7 +107,12 @@ def listed_models(url: BaseUrl, key: str | None) -> Listing:
         raise _unreachable(url, error) from None
     finally:
         connection.close()
-    if response.status in _KEY_STATUSES:
+    if response.status == _NO_KEY:
+        kind = "needs an API key" if key is None else "does not accept this API key"
+        raise ConfigurationError(
+            f"{url} {kind}; give its own with --api-key KEY, or set QUIRE_API_KEY", param="api_key"
+        )
+    if response.status == _FORBIDDEN:
         raise refusal(response.status, body)
     try:
         listed = [each for each in json.loads(body)["data"] or () if isinstance(each, dict) and each.get("id")]

@@ -1,7 +1,7 @@
 // One conversation: its messages as a tree, the branch that is shown, and at most one answer that this page writes.
 // A question whose answer fails before its first token goes back into the draft, where it can be edited.
 
-import { hasFailed, isBlank, isOpen, newAnswer, newMessage } from "../tree/answer.js";
+import { canGoOn, hasFailed, isBlank, isOpen, newAnswer, newMessage } from "../tree/answer.js";
 import { isSummary, isTyped } from "../tree/cut.js";
 import { mergeInto } from "../tree/merging.js";
 import { kindOf, makeRequest, restOf } from "../tree/request.js";
@@ -267,9 +267,9 @@ export class Conversation {
   async settle(isAbandoned) {
     for (const answer of this.#tree.all.filter((message) => isOpen(message) && message !== this.#open)) {
       if (!(await isAbandoned(answer.id)) || !isOpen(answer)) continue;
-      if (!answer.position) this.update(answer, { state: "interrupted", error: INTERRUPTION });
-      // Of several, the next one is its turn when this one has ended.
-      else if (!this.#open) this.#writer.takeOver(answer);
+      if (!canGoOn(answer, Date.now())) this.update(answer, { state: "interrupted", error: INTERRUPTION });
+      // Of several, the next one has its turn when this one has ended.
+      else if (!this.#open) this.#takeOver(answer);
     }
     const stray = this.#stray;
     if (stray && (await isAbandoned(stray.id)) && this.#stray?.id === stray.id) this.draft.adopt(stray);
@@ -326,6 +326,12 @@ export class Conversation {
     this.#writer.begin(answer);
     this.#entry.touch(Date.now());
     this.#save([...messages, answer], removed);
+  }
+
+  /** Go on with an answer that another page has begun. */
+  #takeOver(answer) {
+    if (!answer.position) answer.request = this.#requestFor(this.#tree.path(answer.parent), kindOf);
+    this.#writer.takeOver(answer);
   }
 
   #requestFor(path, kind) {

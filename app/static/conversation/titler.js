@@ -101,9 +101,9 @@ export class Titler {
   }
 }
 
-/** What models put around a title is not part of it; what is too long for one is an answer. */
+/** What models put around a title is not part of it; what is too long for one, or announces one, is none. */
 export function cleanTitle(text) {
   const line = text.trim().split("\n")[0].replace(/\s+/g, " ");
   const title = line.replace(/^[*_#"'“„«\s]*(?:title\s*:)?[*_"'“„«\s]*/i, "").replace(/[*_"'”“».\s]+$/, "");
-  return title.length > MAX_LENGTH ? "" : title;
+  return title.length > MAX_LENGTH || /[:：]$/.test(title) ? "" : title;
 }

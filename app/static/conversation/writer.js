@@ -31,7 +31,7 @@ export class Writer {
     this.connect();
   }
 
-  /** Go on with an answer that the server keeps, and that no page writes any more. */
+  /** Go on with an answer that no page writes any more; without a position it has its request. */
   takeOver(answer) {
     takeOver(answer, performance.now());
     this.begin(answer);

@@ -11,6 +11,16 @@ export const isOpen = (message) => message?.state === "waiting" || message?.stat
 export const hasFailed = (message) => ["failed", "disconnected", "interrupted"].includes(message?.state);
 export const isBlank = ({ text, reasoning, tools }) => !text && !reasoning && !tools?.length;
 
+// A server forgets by then what nobody has read; and who has asked does not wait any more.
+const KEPT_MS = 300_000;
+
+/**
+ * Whether another page can go on with an open answer: the server keeps it, or the page may have ended before it had accepted
+ * the request, which can be sent again with its key.
+ */
+export const canGoOn = (answer, now) =>
+  Boolean(answer.position) || (answer.state === "waiting" && isBlank(answer) && now - answer.createdAt < KEPT_MS);
+
 /** An empty message of a conversation. */
 export function newMessage(conversation, role, parent, text, now) {
   return { id: newId(), conversation, role, parent, text, createdAt: now, version: 0 };

@@ -156,6 +156,8 @@ class KeptStreams:
         """Keep a stream without readers no longer."""
         del self._streams[stream.tenant, stream.id]
         stream.keeper = None
+        if stream.recorder is not None:
+            stream.recorder.forget(stream)
         self.keys.forget(stream)
         self._idle.pop(stream.id, None)
         self._timers.pop(stream.id).cancel()

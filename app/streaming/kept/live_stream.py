@@ -5,29 +5,26 @@
 An answer belongs to its stream, not to a connection: a reader that goes only detaches. Readers copy nothing, so a slow
 one costs no memory. Generation pauses while at least one reader is attached and every attached one lags; without a
 reader it goes on to its end.
+
+With a journal, what the engine tells is recorded before readers are told (`Recorder`); generation then pauses, too, for
+a disk that is slow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
 
-from app.contract.errors import Draining, ErrorInfo, RateLimitExceeded, StreamCancelled
-from app.contract.events import (
-    ChoiceEnd,
-    EngineEvent,
-    Finished,
-    FinishReason,
-    Progress,
-    RequestFailed,
-    TokenDelta,
-)
+from app.contract.errors import Draining, EngineFailed, ErrorInfo, RateLimitExceeded, StreamCancelled
+from app.contract.events import ChoiceEnd, Finished, FinishReason, Progress, TokenDelta
 from app.contract.ports import EngineClient
 from app.contract.requests import EngineRequest
 from app.streaming.flow.flow_window import Lag
 from app.streaming.flow.slow_reader import SlowReader
+from app.streaming.kept.regeneration import Diverged, Regeneration
+from app.streaming.kept.request_sink import RequestSink
+from app.streaming.kept.roles import Keeper, LiveReader, Recorder
 from app.streaming.kept.transcript import Transcript
 from app.streaming.streams import Streams
 
@@ -47,33 +44,16 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-class LiveReader(Protocol):
-    """A reader as its stream sees it."""
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """The end of a stream that has not ended with its choices: its state, and why."""
 
-    def check(self) -> Lag:
-        """Return how far the reader lags; called before a step's events are added and whenever that may change."""
-
-    def on_put(self) -> None:
-        """Note that there may be something to read."""
-
-    def note_pause(self, is_paused: bool) -> None:
-        """Note that generation has stopped for the readers, or goes on."""
-
-    def drop(self) -> None:
-        """End with the error of a reader that is too slow."""
+    state: State
+    error: ErrorInfo
 
 
-class Keeper(Protocol):
-    """Who keeps a stream for readers that come back."""
-
-    def grow(self, stream: LiveStream, num_bytes: int) -> None:
-        """Count what was told."""
-
-    def settle(self, stream: LiveStream) -> None:
-        """Note that the stream has ended, or that a reader has come or gone."""
-
-    def forget(self, stream: LiveStream) -> None:
-        """Keep a stream without readers no longer."""
+Fact = tuple[int, TokenDelta | Finished] | StreamEnd
+"""What a stream tells: an event of a choice, or its end."""
 
 
 class LiveStream:
@@ -100,8 +80,11 @@ class LiveStream:
         state: the state.
         readers: the attached readers.
         keeper: who keeps it; None before it is kept and after it was forgotten.
+        recorder: what records it; None without a journal.
+        is_stopped: whether the process ends before the stream does, which goes on in the next process.
         num_bytes: the memory that it takes.
         num_tokens, told_bytes: the tokens that were told, of all choices, and their bytes.
+        num_told: the sum of the positions of a reader that was told everything.
     """
 
     def __init__(
@@ -133,13 +116,16 @@ class LiveStream:
         self.state = State.RUNNING
         self.readers: dict[LiveReader, None] = {}  # in the order of their coming
         self.keeper: Keeper | None = None
-        self.num_tokens = self.told_bytes = 0
-        self._parts = [_Part(self, index * per_prompt, per_prompt) for index in range(len(self.requests))]
+        self.recorder: Recorder | None = None
+        self.is_stopped = False
+        self.num_tokens = self.told_bytes = self.num_told = 0
+        self._regenerations: dict[int, Regeneration] = {}
+        self._parts = [RequestSink(self, index * per_prompt, per_prompt) for index in range(len(self.requests))]
         self._engine = engine
         self._answer_bytes = answer_bytes
         self._release = release
         self._last_report: int | None = None
-        self._is_submitted = self._is_paused = False
+        self._is_submitted = self._is_paused = self._is_failing = False
 
     # --- Its life ------------------------------------------------------------------------------------------------
 
@@ -154,6 +140,11 @@ class LiveStream:
     def is_over(self) -> bool:
         """Whether nothing more will be told."""
         return self.state is not State.RUNNING
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the stream outlives the process."""
+        return self.recorder is not None and self.recorder.is_durable(self)
 
     def start(self) -> None:
         """Submit the requests. If that fails, the stream is kept no longer. Idempotent.
@@ -185,6 +176,35 @@ class LiveStream:
         self._settle()
         self.judge()
 
+    def restore(self, facts: Iterable[Fact]) -> None:
+        """Take what an earlier process has told. `submit_again` then generates the rest."""
+        self._is_submitted = True
+        for fact in facts:
+            self.take(fact)
+        if self.is_over:
+            for part in self._parts:
+                part.close()
+
+    def submit_again(self) -> None:
+        """Submit the requests of a restored stream again; what was told is generated again, and checked.
+
+        Raises:
+            QuireError: see `EngineClient.submit_all`.
+        """
+        per_prompt = self.requests[0].params.n
+        self._regenerations = {
+            choice: Regeneration(transcript.cut(0, transcript.num_tokens))
+            for choice, transcript in enumerate(self.transcripts)
+            if transcript.num_tokens and choice not in self.ends
+        }
+        pairs = zip(self.requests, self._parts, strict=True)
+        unfinished = [
+            pair
+            for index, pair in enumerate(pairs)
+            if not all(choice in self.ends for choice in range(index * per_prompt, (index + 1) * per_prompt))
+        ]
+        self._engine.submit_all(unfinished)
+
     def detach(self, reader: LiveReader) -> None:
         """Remove a reader; the answer goes on. Idempotent."""
         if reader in self.readers:
@@ -194,14 +214,7 @@ class LiveStream:
 
     def cancel(self) -> None:
         """End the stream for all its readers, which get what was told. Idempotent."""
-        if self.is_over:
-            return
-        self.failure = StreamCancelled("The stream was cancelled.").info()
-        for part, request in zip(self._parts, self.requests, strict=True):
-            if not part.is_complete:
-                self._engine.abort(request.id)
-        self._end(State.CANCELLED)
-        self._notify()
+        self._fail(State.CANCELLED, StreamCancelled("The stream was cancelled.").info())
 
     @property
     def is_settled(self) -> bool:
@@ -222,15 +235,10 @@ class LiveStream:
 
     def add(self, choice: int, delta: TokenDelta) -> None:
         """Add new tokens of an open choice of the answer; those of a cancelled one are told to nobody."""
-        if self.state is not State.RUNNING:
-            return
-        num_bytes = self.transcripts[choice].append(delta)
-        self.told_bytes += num_bytes
-        self.num_tokens += len(delta.token_ids)
-        if self.keeper is not None:
-            self.keeper.grow(self, num_bytes)
-        for reader in self.readers:
-            reader.on_put()
+        if self.recorder is None:
+            self._take_tokens(choice, delta)
+        elif choice not in self.ends and not self._is_failing and (rest := self._rest(choice, delta)) is not None:
+            self.recorder.put(self, (choice, rest))
 
     def note_progress(self, progress: Progress) -> None:
         """Note how far a request is that has no token yet."""
@@ -239,38 +247,51 @@ class LiveStream:
 
     def end_choice(self, choice: int, event: Finished) -> None:
         """Add the end of an open choice of the answer, also of a cancelled one."""
-        if self.is_over:
+        if self.is_over or self._is_failing:
             self.cancelled_ends[choice] = replace(event, choice=choice, end=ChoiceEnd(FinishReason.CANCELLED))
+            self._notify()
         elif event.reason is FinishReason.CANCELLED:
-            self.fail(Draining("The server was stopped before the answer was complete.").info())
-        else:
-            self.ends[choice] = replace(event, choice=choice)
-            if len(self.ends) == len(self.transcripts):
-                self._end(State.FINISHED)
-        self._notify()
+            self.stop(Draining("The server was stopped before the answer was complete.").info())
+        elif choice not in self.ends and (rest := self._rest(choice, event)) is not None:
+            self._tell((choice, rest))
 
     def fail(self, error: ErrorInfo) -> None:
         """End the stream: one of its requests has failed, so the answer has; the others are aborted."""
-        if not self.is_over:
-            self.failure = error
-            for part, request in zip(self._parts, self.requests, strict=True):
-                if not part.is_complete:
-                    part.close()
-                    self._engine.abort(request.id)
-            self._end(State.FAILED)
+        self._fail(State.FAILED, error)
+
+    def stop(self, error: ErrorInfo) -> None:
+        """Note that the engine ends before the answer does. A stream that outlives the process has no end then."""
+        if not self.is_durable:
+            self.fail(error)
+        elif not self.is_over:
+            self.is_stopped = True
+            self._notify()
+
+    def take(self, fact: Fact) -> None:
+        """Tell the readers a fact, which is recorded if the stream is."""
+        if isinstance(fact, StreamEnd):
+            if not self.is_over:
+                self.failure = fact.error
+                self._end(fact.state)
+        elif isinstance(fact[1], TokenDelta):
+            self._take_tokens(fact[0], fact[1])
+        elif not self.is_over:
+            self._take_end(fact[0], fact[1])
         self._notify()
 
     def judge(self) -> None:
-        """Let the requests pause or go on, as the lags of the readers ask for. The one place that decides it."""
+        """Let the requests pause or go on, as the lags of readers and recorder ask for. The one place that decides."""
         lags = [reader.check() for reader in self.readers]
-        if not self._is_paused and not any(lags):
+        is_behind = self.recorder is not None and self.recorder.is_behind(self)
+        if not self._is_paused and not is_behind and not any(lags):
             return
         if self.slow_reader is SlowReader.DROP:
             for reader in [reader for reader, lag in zip(self.readers, lags, strict=True) if lag]:
                 reader.drop()
         # With `coalesce` generation stops where nothing more may become pending, as for the mailbox of a session.
         least = Lag.FULL if self.slow_reader is SlowReader.COALESCE else Lag.SLOW
-        is_paused = bool(self.readers) and not self.is_over and all(lag >= least for lag in lags)
+        is_lagging = bool(self.readers) and all(lag >= least for lag in lags)
+        is_paused = (is_lagging or is_behind) and not self.is_over
         if is_paused == self._is_paused:
             return
         self._is_paused = is_paused
@@ -281,8 +302,58 @@ class LiveStream:
 
     @property
     def is_paused(self) -> bool:
-        """Whether generation is paused for the readers."""
+        """Whether generation is paused for the readers or the recorder."""
         return self._is_paused and not self.is_over
+
+    def _tell(self, fact: Fact) -> None:
+        if self.recorder is None:
+            self.take(fact)
+        else:
+            self.recorder.put(self, fact)
+
+    def _rest(self, choice: int, event: TokenDelta | Finished) -> TokenDelta | Finished | None:
+        """Return the new part of an event; of a choice that is generated again, no token that was told before."""
+        regeneration = self._regenerations.get(choice)
+        if regeneration is None:
+            return event
+        try:
+            return regeneration.rest(event)
+        except Diverged:
+            self.fail(
+                EngineFailed(
+                    "The answer cannot go on: after the restart the model gives other tokens than before."
+                ).info()
+            )
+            return None
+
+    def _take_tokens(self, choice: int, delta: TokenDelta) -> None:
+        if self.state is not State.RUNNING:
+            return
+        num_bytes = self.transcripts[choice].append(delta)
+        self.told_bytes += num_bytes
+        num_tokens = len(delta.token_ids)
+        self.num_tokens += num_tokens
+        self.num_told += num_tokens or 1
+        if self.keeper is not None:
+            self.keeper.grow(self, num_bytes)
+        for reader in self.readers:
+            reader.on_put()
+
+    def _take_end(self, choice: int, event: Finished) -> None:
+        self.ends[choice] = replace(event, choice=choice)
+        if len(self.ends) == len(self.transcripts):
+            self._end(State.FINISHED)
+
+    def _fail(self, state: State, error: ErrorInfo) -> None:
+        if not self.is_over and not self._is_failing:
+            self._is_failing = True
+            for part, request in zip(self._parts, self.requests, strict=True):
+                if not part.is_complete:
+                    if state is State.FAILED:
+                        part.close()
+                    self._engine.abort(request.id)
+            self._tell(StreamEnd(state, error))
+        self._notify()
 
     def _end(self, state: State) -> None:
         self.state = state
@@ -302,51 +373,3 @@ class LiveStream:
     def _notify(self) -> None:
         for reader in self.readers:
             reader.on_put()
-
-
-class _Part:
-    """Implements `EventSink` for one request: passes its events to the stream, whose choices begin at `first` for it.
-
-    Attributes:
-        has_begun: whether a token or a final event was received.
-    """
-
-    def __init__(self, stream: LiveStream, first: int, num_choices: int) -> None:
-        self._stream = stream
-        self._first = first
-        self._open_choices = set(range(num_choices))
-        self.has_begun = False
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the request has ended."""
-        return not self._open_choices
-
-    @property
-    def num_open_choices(self) -> int:
-        """The number of choices that have not ended."""
-        return len(self._open_choices)
-
-    def put(self, event: EngineEvent, report: int | None = None) -> None:
-        """Add an event. Never blocks."""
-        if not self._open_choices:
-            return
-        self._stream.note_report(report)
-        if isinstance(event, TokenDelta):
-            if event.choice in self._open_choices:
-                self.has_begun = True
-                self._stream.add(self._first + event.choice, event)
-        elif isinstance(event, Finished):
-            if event.choice in self._open_choices:
-                self.has_begun = True
-                self._open_choices.remove(event.choice)
-                self._stream.end_choice(self._first + event.choice, event)
-        elif isinstance(event, RequestFailed):
-            self.close()
-            self._stream.fail(event.error)
-        elif isinstance(event, Progress):
-            self._stream.note_progress(event)
-
-    def close(self) -> None:
-        """Take no more events: the request has ended, or its answer has."""
-        self._open_choices.clear()

@@ -9,7 +9,7 @@ reads is on both sides of `after`. Only what is behind `after` counts as undeliv
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -33,6 +33,10 @@ from app.streaming.flow.slow_reader import DISCONNECT
 from app.streaming.kept.live_stream import LiveStream, State
 from app.streaming.stream_timings import Stopwatch, StreamTimings
 from app.streaming.waker import Waker
+
+
+class StreamStopped(Exception):
+    """The process ends before the stream does: its connection breaks off, so that nobody takes it for complete."""
 
 
 class StreamReader(EventReader):
@@ -83,6 +87,7 @@ class StreamReader(EventReader):
         self._delivered_bytes = sum(one.num_bytes(position) for position, one in told)
         self._num_read = self._handed_tokens = self._handed_bytes = 0
         self._last_bytes = stream.told_bytes  # of the last events, also of those before `after`; at first of all
+        self._num_positions = sum(min(position, one.last) for position, one in told) if self._polls else 0
         self._turn = 0  # the choice that is asked first
         self._waker = Waker()
         self._notify = on_ready or self._waker.wake
@@ -168,6 +173,9 @@ class StreamReader(EventReader):
         """Wait for events and return them, up to a piece; [] when the answer is over, or after a `wake`.
 
         Cancel-safe: no event is lost. What was returned before has been delivered.
+
+        Raises:
+            StreamStopped: the stream goes on in the next process.
         """
         if self._last_bytes >= PIECE_BYTES:
             # Written as JSON a piece can take a millisecond, and hundreds of readers may come back at once.
@@ -205,9 +213,9 @@ class StreamReader(EventReader):
         if (progress := self.stream.progress) is not self._progress:
             self._progress = progress
             return progress
-        for choice in chain(range(self._turn, self.num_choices), range(self._turn)):
+        for choice in self._turns:
             if (event := self._next(choice)) is not None:
-                self._turn = (choice + 1) % self.num_choices
+                self._turn = choice + 1 if choice + 1 < self.num_choices else 0
                 return event
         return None if (failure := self._failure_now) is None else self._fail(failure)
 
@@ -215,9 +223,19 @@ class StreamReader(EventReader):
     def has_more(self) -> bool:
         """Whether the reader should poll again without a new event."""
         is_much_handed = self._handed_tokens >= self._marks.low_tokens or self._handed_bytes >= self._marks.low_bytes
-        if self._lag or is_much_handed or self._failure_now is not None:
+        if self._lag or is_much_handed:
             return True
-        return any(self._may_read(choice) for choice in range(self.num_choices))
+        stream = self.stream
+        num_ends = len(stream.ends) + len(stream.cancelled_ends)
+        if self._num_positions == stream.num_told and len(self._finished) == num_ends and stream.failure is None:
+            return False
+        return self._failure_now is not None or any(self._may_read(choice) for choice in self._turns)
+
+    @property
+    def _turns(self) -> Iterable[int]:
+        """The choices, from the one that is asked first."""
+        turn, num_choices = self._turn, len(self._positions)
+        return chain(range(turn, num_choices), range(turn)) if turn else range(num_choices)
 
     @property
     def lacks_credit(self) -> bool:
@@ -298,7 +316,7 @@ class StreamReader(EventReader):
         events: list[EngineEvent] = []
         num_choices, failure = len(self._positions), self.stream.failure
         self._last_bytes = 0
-        self._has_news = failure is not None
+        self._has_news = failure is not None or self.stream.is_stopped
         order = range(num_choices) if not self._turn else (*range(self._turn, num_choices), *range(self._turn))
         for choice in order:
             while self._last_bytes < PIECE_BYTES and (event := self._next(choice)) is not None:
@@ -309,6 +327,8 @@ class StreamReader(EventReader):
                 break
         if not events and failure is not None:
             self.error = failure
+        elif not events and self.stream.is_stopped and not self.is_finished:
+            raise StreamStopped
         return events
 
     def _next(self, choice: int) -> TokenDelta | Finished | None:
@@ -329,6 +349,7 @@ class StreamReader(EventReader):
         delta = self.stream.transcripts[choice].piece(position, min(after, limit) if position < after else limit)
         num_tokens, num_bytes = len(delta.token_ids), delta_bytes(delta)
         self._positions[choice] = position + (num_tokens or 1)
+        self._num_positions += num_tokens or 1
         self._last_bytes += num_bytes
         if position >= after:
             self._num_read += num_tokens
@@ -340,10 +361,12 @@ class StreamReader(EventReader):
 
     def _end_of(self, choice: int) -> Finished | None:
         """Return the end of a choice, if it was not read and the reader has all that it gets of the choice."""
-        if choice in self._finished:
+        end = self.stream.ends.get(choice)
+        if end is None and self._polls:
+            end = self.stream.cancelled_ends.get(choice)
+        if end is None or choice in self._finished:
             return None
-        end = self.stream.ends.get(choice) or (self.stream.cancelled_ends.get(choice) if self._polls else None)
-        if end is None or self._positions[choice] >= self.stream.transcripts[choice].last:
+        if self._positions[choice] >= self.stream.transcripts[choice].last:
             return end
         return replace(end, end=ChoiceEnd(FinishReason.CANCELLED)) if self._is_cancelled else None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterator
 
 from app.contract.events import TokenDelta
 from app.contract.packed_logprobs import Logprobs, row_bytes
@@ -77,12 +78,21 @@ class Transcript:
     def cut(self, after: int, upto: int) -> TokenDelta:
         """Return the delta between two positions, `after` < `upto` <= `last`. A tail is never part of more."""
         assert 0 <= after < upto <= self.last, (after, upto)
-        upto = min(upto, max(len(self._token_ids), after + 1))
+        upto = min(upto, max(self.num_tokens, after + 1))
         text = self._text[self._text_end(after) : self._text_end(upto)].decode()
         logprobs = None
         if self._num_top is not None:
             logprobs = Logprobs(self._num_top, bytes(self._rows[self._rows_end(after) : self._rows_end(upto)]))
         return TokenDelta(self._id, self._choice, after + 1, tuple(self._token_ids[after:upto]), text, logprobs)
+
+    def deltas(self) -> Iterator[TokenDelta]:
+        """Yield the deltas as they came. Any thread, while none is added."""
+        after = 0
+        for end in self._ends:
+            yield self.cut(after, end)
+            after = end
+        if self.has_tail:
+            yield self.cut(after, self.last)
 
     def piece(self, after: int, upto: int) -> TokenDelta:
         """Return the beginning of `cut`, about as long as a piece; the text of one delta may be longer."""
@@ -105,7 +115,7 @@ class Transcript:
         return 0 if self._num_top is None else row_bytes(self._num_top)
 
     def _text_end(self, position: int) -> int:
-        if position > len(self._token_ids):
+        if position > self.num_tokens:
             return len(self._text)
         num_deltas = bisect_right(self._ends, position)
         return self._text_ends[num_deltas - 1] if num_deltas else 0

@@ -52,9 +52,11 @@ from tests.api.serving import client_of, make_app
         ("/v1/tokenize", "nothing at /v1/tokenize; use /tokenize.$"),
         ("/api/v1/version", "use /version.$"),
         # anything else
-        ("/nope", "nothing at /nope; the routes are listed in the documentation"),
-        ("/v1/responsesx", "nothing at /v1/responsesx; the routes"),
-        ("/v1", "nothing at /v1; the routes"),
+        ("/v1/chat/completion", "completion; did you mean '/v1/chat/completions' or .*; /openapi.json lists"),
+        ("/v1/modles", "nothing at /v1/modles; did you mean '/v1/models'"),
+        ("/nope", "nothing at /nope; /openapi.json lists the routes.$"),
+        ("/v1/responsesx", "nothing at /v1/responsesx; /openapi.json"),
+        ("/v1", "nothing at /v1; /openapi.json"),
     ],
 )
 async def test_an_unknown_path_says_what_to_use(path, words):

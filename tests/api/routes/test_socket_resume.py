@@ -12,6 +12,7 @@ from app.api.wire.api_request import ApiRequest
 from app.streaming.chat_actions import ChatLimits
 from app.streaming.kept.live_stream import MAX_READERS, LiveStream
 from tests.api.chat_client import ChatClient, body, open_chat, socket_tasks
+from tests.api.resumed_frames import joined, position_behind
 from tests.api.resuming import RESUME, events_of, told
 from tests.api.routes.test_tools import ANSWERS, TOOLS, USER, app_with
 from tests.api.serving import client_of, until
@@ -34,42 +35,6 @@ async def resume(chat: ChatClient, stream: str, after: list[int], client_id: str
 def kept(chat: ChatClient, stream_id: str, tenant: str | None = None) -> LiveStream:
     stream: LiveStream = chat.app.state.context.kept.find(stream_id, tenant)
     return stream
-
-
-def position_behind(frame: dict[str, Any]) -> int:
-    return int(frame["n"] + max(frame["k"], 1) - 1)
-
-
-def joined(frames: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """What a client has of each choice: text, reasoning, calls and rows joined, and its end. Checks the numbers."""
-    choices: dict[int, dict[str, Any]] = {}
-    for frame in frames:
-        if frame["t"] == "accepted":
-            choices |= {
-                i: {"position": after, "x": "", "r": "", "lp": [], "tool": []} for i, after in enumerate(frame["after"])
-            }
-        elif frame["t"] == "delta":
-            has = choices[frame["i"]]
-            assert frame["n"] == has["position"] + 1
-            has["position"] = position_behind(frame)
-            has["x"] += frame["x"]
-            has["r"] += frame.get("r", "")
-            has["lp"] += frame.get("lp", [])
-            has["tool"] += frame.get("tool", [])
-        elif frame["t"] == "finish":
-            choices[frame["i"]] |= {name: frame[name] for name in ("n", "finish_reason")}
-    for has in choices.values():
-        has["tool"] = [*calls_of(has["tool"]).items()]
-    return choices
-
-
-def calls_of(pieces: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    calls: dict[int, dict[str, Any]] = {}
-    for piece in pieces:
-        call = calls.setdefault(piece["k"], {"a": ""})
-        call["a"] += piece.get("a", "")
-        call |= {name: piece[name] for name in ("id", "name") if name in piece}
-    return calls
 
 
 async def check_every_seam(chat: ChatClient, **params: Any) -> None:
@@ -98,7 +63,7 @@ async def test_every_token_comes_once_at_every_seam(params: dict[str, Any]):
 
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_calls_and_reasoning_go_on_at_every_seam(name: str):
-    app, _ = await app_with(ANSWERS[name], ANSWERS["text and calls"], size=5)
+    app, _ = await app_with(ANSWERS[name], ANSWERS["text and calls"], size=12)
     async with open_chat(app=app) as chat:
         await check_every_seam(chat, content=USER["content"], tools=TOOLS, n=2, max_tokens=400)
 

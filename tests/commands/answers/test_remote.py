@@ -163,13 +163,17 @@ def test_what_is_no_list_of_models_is_none(foreign: ForeignServer, body: str) ->
 
 
 def test_a_wrong_key_is_told_before_the_first_question() -> None:
+    advice = "give its own with --api-key KEY, or set QUIRE_API_KEY"
     with serving("--api-key", "secret") as running:
         running.wait_until_ready()
         result = subprocess.run(
             [sys.executable, "-m", "app", "chat", "--url", f"{running.url}/v1/", "--api-key", "wrong"],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_S,
         )  # fmt: skip
-        assert result.returncode != 0 and "key" in result.stderr and result.stderr.count("\n") == 1
+        assert result.returncode == 2
+        assert result.stderr == f"quire: error: {running.url} does not accept this API key; {advice}\n"
+        with pytest.raises(ConfigurationError, match=f"needs an API key; {advice}"):
+            listed_models(base(running.url), None)
 
 
 def test_a_dead_server_is_told_before_the_first_question() -> None:

@@ -119,6 +119,19 @@ test("an open answer that no tab writes is interrupted", async () => {
   assert.deepEqual(saved.map(({ state }) => state), ["interrupted"]);
 });
 
+test("a question that a page has sent before it ended is sent again, unless that was long ago", async () => {
+  for (const [createdAt, states] of [[Date.now(), []], [Date.now() - 300_001, ["interrupted"]]]) {
+    saved = [];
+    const id = stored("one", "waiting");
+    Object.assign(records.get(id).messages[1], { text: "", createdAt });
+    const desk = makeDesk();
+    await desk.open(id);
+    await settled();
+    assert.deepEqual(saved.map(({ state }) => state), states);
+    assert.equal(desk.current.open?.request.messages.length, states.length ? undefined : 1);
+  }
+});
+
 test("a conversation that is deleted while its answers are being settled is not stored again", async () => {
   const desk = makeDesk();
   const id = stored("one", "streaming");

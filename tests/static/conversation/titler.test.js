@@ -105,8 +105,10 @@ test("each conversation is asked about once, and one at a time", () => {
   assert.equal(started.length, 1);
 });
 
-test("a title that does not end, that is empty or long, or that fails, is none", () => {
-  for (const [text, reason] of [["Half a", "length"], ["", "stop"], ["**", "stop"], ["x".repeat(61), "stop"]]) {
+test("a title that does not end, that is empty or long, that announces one, or that fails, is none", () => {
+  const announced = "Here's a possible title for the conversation:";
+  const texts = ["", "**", "x".repeat(61), announced, `**${announced}**`];
+  for (const [text, reason] of [["Half a", "length"], ...texts.map((each) => [each, "stop"])]) {
     const conversation = answered();
     titler.ask(conversation);
     titler.receive(started.at(-1), { t: "delta", x: text });
@@ -117,7 +119,7 @@ test("a title that does not end, that is empty or long, or that fails, is none",
   started.at(-1).isOver = true;
   titler.receive(started.at(-1), { t: "error", code: "context_length_exceeded" });
   titler.ask(answered());
-  assert.equal(started.length, 6);
+  assert.equal(started.length, 8);
 });
 
 test("a title that the user has given meanwhile stays", () => {

@@ -78,6 +78,7 @@ test("a draft of this page is stored again after another tab has sent a question
 test("a question that waits in one tab is no draft of another, and is put back when that tab has ended", async () => {
   const here = begin();
   here.ask("One?");
+  here.receive(here.open.stream, { t: "delta", k: 1, x: "Half" });
   here.draft.write("");
   here.ask("Two?");
   here.keep();

@@ -26,7 +26,7 @@ def chat(*messages: dict[str, Any], max_tokens: int = 1000, **options: Any) -> C
 
 def test_a_prompt_has_the_tokens_of_its_text():
     prompt = chat(HI)
-    token_ids, start = prompt.encode()
+    token_ids, start, _ = prompt.encode()
     assert TEXT.tokenizer.decode(token_ids, skip_special_tokens=False) == prompt.text()
     assert start is not None and start.is_possible and not start.is_inside
 

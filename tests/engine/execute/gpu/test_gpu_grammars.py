@@ -106,7 +106,7 @@ def test_nothing_left_fails_the_request_alone():
     made, run = Constrained(engine), Run(engine)
     request = made.request("gone", PROMPT, WANTED[0], max_tokens=5)
     made.leases.clear()
-    engine.grammars._drop(request.grammar)
+    engine.grammars.entries._drop(request.grammar)
     run.add(request, made.request("good", PROMPT, WANTED[1], max_tokens=5))
     run.finish()
     assert isinstance(run.end("gone"), RequestFailed) and isinstance(run.end("good"), Finished)

@@ -1,0 +1,250 @@
+"""Kept answers in the journal: how they begin there, and how the next process goes on with them.
+
+The journal has the body of a request, not what became of it: the same route reads it again, so that tools, grammars and
+the wire of the answer are the same again. The requests then get the ids and seeds that they had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from app import __version__
+from app.api.body.new_answer import NewAnswer, fingerprint_of
+from app.api.body.parse_request import Parser, on_thread, parse_answer
+from app.api.http.accounts import Sender
+from app.api.http.context import ApiContext
+from app.api.wire.api_request import ApiRequest
+from app.api.wire.resumable_answer import MakeWire, keep_answer
+from app.contract.engine_status import ModelInfo
+from app.contract.errors import EngineFailed, ModelLoading, Overloaded, QuireError
+from app.contract.requests import EngineRequest
+from app.journal.entries import Head
+from app.journal.store import JournalStore, StoredStream
+from app.streaming.kept.idempotency_keys import KEY_BYTES, KeyName
+from app.streaming.kept.journal_counts import JournalCounts
+from app.streaming.kept.journaling import Journaling
+from app.streaming.kept.live_stream import LiveStream, State
+from app.streaming.kept.told_entries import facts_of
+
+MAX_ATTEMPTS = 3  # to begin an answer again, without a new token: it may be what ends the process
+_POLL_S = 0.05
+_log = logging.getLogger("quire.journal")
+
+
+class Route(NamedTuple):
+    """How bodies of a route are read, and how its answers are written."""
+
+    parser: Parser[ApiRequest]
+    make_wire: MakeWire
+
+
+class AnswerJournal:
+    """The journal of a server's kept answers. Loop only.
+
+    Attributes:
+        journaling: records what they tell.
+    """
+
+    def __init__(self, context: ApiContext, store: JournalStore, routes: Mapping[str, Route]) -> None:
+        self.journaling = Journaling(store)
+        self._context = context
+        self._salt = store.salt
+        self._stored = store.take_stored()
+        self._routes = routes
+        self._are_restored = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def counts(self) -> JournalCounts:
+        """The counts that the metrics show."""
+        return self.journaling.counts
+
+    def start(self) -> None:
+        """Begin to record, and to restore what an earlier process has left. Call it once, on the loop."""
+        self.journaling.start()
+        self._task = asyncio.get_running_loop().create_task(self._restore())
+
+    async def close(self) -> None:
+        """Record what waits, and end. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+        await self.journaling.close()
+
+    async def flush(self) -> None:
+        """Wait until all that was told so far is recorded, or nothing can be. Cancel-safe."""
+        await self.journaling.flush()
+
+    async def restored(self) -> None:
+        """Wait until the answers of an earlier process can be read. Cancel-safe."""
+        await self._are_restored.wait()
+
+    def begin(self, stream: LiveStream, request: ApiRequest, asked: NewAnswer, body: bytes) -> None:
+        """Record a new answer, and all that it tells from now on."""
+        seeds = tuple(each.params.seed or 0 for each in stream.requests)
+        head = Head(
+            id=stream.id,
+            owner=self._owner(asked.sender.tenant),
+            path=asked.route,
+            body=body,
+            always_streams=asked.always_streams,
+            key=asked.key,
+            created=request.created,
+            seeds=seeds,
+            prompts=tuple(map(_prompt_print, stream.requests)),
+            ttl_s=stream.ttl_s,
+            model=self._model_print(self._context.engine.model_info()),
+        )
+        self.journaling.begin(stream, head)
+
+    # --- What an earlier process has left ------------------------------------------------------------------------
+
+    async def _restore(self) -> None:
+        try:
+            await self._restore_all()
+        except QuireError as error:  # the engine has failed: the next process restores them
+            _log.warning("the answers of the last process cannot go on: %s", error.message)
+        finally:
+            self._are_restored.set()
+
+    async def _restore_all(self) -> None:
+        if not self._stored:
+            return
+        model = self._model_print(await self._model_info())
+        unfinished: list[tuple[LiveStream, int]] = []
+        for stored in self._stored:
+            stream = await self._restore_one(stored, model)
+            if stream is None:
+                self.journaling.drop(stored.no)
+                self.journaling.counts.restored["dropped"] += 1
+            elif stream.is_over:
+                self.journaling.counts.restored["replayed"] += 1
+            else:
+                unfinished.append((stream, stored.attempts))
+        self._stored = []
+        self._are_restored.set()
+        # What may have ended the process runs when all others have ended, one after the other.
+        for stream, attempts in sorted(unfinished, key=lambda pair: pair[1] + 1 >= MAX_ATTEMPTS):
+            if attempts + 1 >= MAX_ATTEMPTS:
+                await self._until_over([other for other, _ in unfinished if other is not stream])
+            await self._go_on(stream, attempts + 1)
+
+    async def _restore_one(self, stored: StoredStream, model: bytes) -> LiveStream | None:
+        """Return the stream of an answer as far as it was told; None if it cannot be kept any longer."""
+        head, route, sender = stored.head, self._routes.get(stored.head.path), self._sender(stored.head.owner)
+        is_over = stored.told.state != State.RUNNING
+        if route is None or sender is None or (head.model != model and not is_over):
+            return None
+        try:
+            request = await parse_answer(
+                head.body, self._context, route.parser, sender, always_streams=head.always_streams
+            )
+        except QuireError as error:
+            _log.warning("answer %s cannot go on after the restart: %s", head.id[:20], error.message)
+            return None
+        with request.released_on_error():
+            request = _as_before(request, head)
+            if not is_over and tuple(map(_prompt_print, request.requests)) != head.prompts:
+                request.release()
+                return None
+            num_bytes = len(head.body)
+            kept_bytes = num_bytes + (KEY_BYTES if head.key else 0)
+            stream = keep_answer(
+                self._context,
+                request,
+                route.make_wire,
+                num_body_bytes=num_bytes,
+                kept_bytes=kept_bytes,
+                ttl_s=head.ttl_s,
+            )
+        if stream is None:
+            request.release()
+            return None
+        if head.key is not None:
+            keys, name = self._context.kept.keys, KeyName(sender.account, head.path, head.key)
+            fingerprint = await on_thread(self._context, len(head.body), sender.account, fingerprint_of, head.body)
+            async with keys.claimed(name, fingerprint):
+                keys.keep(name, stream)
+        stream.restore(facts_of(stored.told, stream))
+        self.journaling.go_on(stream, stored.no, head)
+        return stream
+
+    async def _go_on(self, stream: LiveStream, attempt: int) -> None:
+        """Submit the requests of an answer again; one that was tried too often without a new token fails."""
+        if stream.is_over:
+            return
+        self.journaling.note_attempt(stream, attempt)
+        if attempt > MAX_ATTEMPTS:
+            self.journaling.counts.restored["failed"] += 1
+            stream.fail(EngineFailed("The answer was begun again three times, and the server ended each time.").info())
+            return
+        await self.journaling.flush()
+        while not stream.is_over:
+            try:
+                stream.submit_again()
+            except Overloaded:
+                await asyncio.sleep(_POLL_S)
+            except QuireError:  # the engine ends; the next process goes on
+                return
+            else:
+                self.journaling.counts.restored["continued"] += 1
+                return
+
+    async def _until_over(self, streams: Sequence[LiveStream]) -> None:
+        while not all(stream.is_over for stream in streams):
+            await self.flush()
+            await asyncio.sleep(_POLL_S)
+
+    async def _model_info(self) -> ModelInfo:
+        while True:
+            try:
+                return self._context.engine.model_info()
+            except ModelLoading:
+                await asyncio.sleep(_POLL_S)
+
+    def _owner(self, tenant: str | None) -> bytes:
+        key = None if tenant is None else self._context.keys.digest_of(tenant)
+        return b"" if key is None else blake2b(key, key=self._salt, digest_size=16).digest()
+
+    def _sender(self, owner: bytes) -> Sender | None:
+        """Return who owns an answer; None if the key is none of this server's any longer."""
+        if not owner:
+            return None if self._context.keys.names else Sender()
+        names = [name for name in self._context.keys.names if self._owner(name) == owner]
+        return Sender(names[0], names[0]) if names else None
+
+    def _model_print(self, info: ModelInfo) -> bytes:
+        """Return a digest that is equal where the same request gets the same tokens."""
+        model = self._context.config.model
+        what = (
+            __version__,
+            info.name,
+            info.revision,
+            info.vocab_size,
+            info.eos_token_ids,
+            info.max_model_len,
+            info.quantization,
+            info.defaults.values(),
+            (model.dtype, model.device, self._context.config.cache.kv_cache_dtype),
+        )
+        return blake2b(repr(what).encode(), digest_size=16).digest()
+
+
+def _as_before(request: ApiRequest, head: Head) -> ApiRequest:
+    """Return a request that was read again with the ids, seeds and time that it had."""
+    requests = [
+        replace(each, id=each.id.replace(request.id, head.id), params=replace(each.params, seed=seed))
+        for each, seed in zip(request.requests, head.seeds, strict=True)
+    ]
+    return replace(request, request=requests[0], others=tuple(requests[1:]), created=int(head.created))
+
+
+def _prompt_print(request: EngineRequest) -> int:
+    return crc32(np.asarray(request.prompt_token_ids, np.int64).tobytes())

@@ -1,0 +1,110 @@
+"""The entries of the journal for an answer, as plain data, and their bytes: MessagePack behind a CRC32 of it.
+
+Times are of the wall clock, in Unix seconds: those of the monotonic clock mean nothing to the next process.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+from zlib import crc32
+
+import msgspec
+
+from app.contract.errors import ErrorInfo
+from app.contract.events import Timings, Usage
+
+_CRC_BYTES = 4
+Record = TypeVar("Record")
+
+
+class JournalDamaged(Exception):
+    """Bytes of the journal are not those that were written."""
+
+
+class Head(msgspec.Struct, array_like=True, frozen=True):
+    """An answer as it was asked for: its body is read again by the same route, and gives the same requests.
+
+    Attributes:
+        id: the id of the answer.
+        owner: identifies the key whose answer it is, with the journal's salt; empty on a server without keys.
+        path: the route that the body was sent to.
+        body: the body of the request.
+        key: the idempotency key of the request, if it has one.
+        always_streams: whether the answer streams without the body's field, as on quire.v1.
+        created: when the answer was begun.
+        seeds: the seed of each request.
+        prompts: the CRC32 of each request's prompt; other ones are another answer.
+        ttl_s: how long the answer is kept when nobody reads it.
+        model: identifies all that the choice of tokens depends on.
+    """
+
+    id: str
+    owner: bytes
+    path: str
+    body: bytes
+    always_streams: bool
+    key: str | None
+    created: float
+    seeds: tuple[int, ...]
+    prompts: tuple[int, ...]
+    ttl_s: float
+    model: bytes
+
+
+class Delta(msgspec.Struct, array_like=True, frozen=True):
+    """A delta of one choice of an answer: where it ends is kept, so its tokens are not merged with others."""
+
+    choice: int
+    token_ids: tuple[int, ...]
+    text: str
+    num_top: int | None = None
+    rows: bytes = b""
+
+
+class End(msgspec.Struct, array_like=True, frozen=True):
+    """The end of one choice of an answer."""
+
+    choice: int
+    reason: str
+    stop_reason: int | str | None
+    usage: Usage
+    timings: Timings
+
+
+class Told(msgspec.Struct, array_like=True):
+    """A part of an answer that was told, or all of it: its deltas, ends, and its own end if it came.
+
+    `state` is the state of the answer; `failure` is why it is incomplete, if it is.
+    """
+
+    deltas: list[Delta] = []
+    ends: list[End] = []
+    state: str = "running"
+    failure: ErrorInfo | None = None
+
+    def add(self, later: Told) -> None:
+        """Add what was told later."""
+        self.deltas += later.deltas
+        self.ends += later.ends
+        self.state, self.failure = later.state, later.failure
+
+
+def pack(record: object) -> bytes:
+    """Return the bytes of a record."""
+    data = msgspec.msgpack.encode(record)
+    return crc32(data).to_bytes(_CRC_BYTES, "little") + data
+
+
+def unpack(data: bytes, kind: type[Record]) -> Record:
+    """Return the record of bytes.
+
+    Raises:
+        JournalDamaged: they are not those of `pack`, or of another kind.
+    """
+    view = memoryview(data)
+    if crc32(view[_CRC_BYTES:]) != int.from_bytes(view[:_CRC_BYTES], "little"):
+        raise JournalDamaged("a record has another checksum than its bytes")
+    try:
+        return msgspec.msgpack.decode(view[_CRC_BYTES:], type=kind)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise JournalDamaged(f"a record cannot be read: {error}") from None

@@ -1,0 +1,116 @@
+"""Opens the file of a journal, which nobody else may read, and moves a damaged one aside."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import time
+from contextlib import closing
+from pathlib import Path
+
+from app.contract.errors import CannotStart, ConfigurationError
+
+APPLICATION_ID = int.from_bytes(b"Quir", "big")
+VERSION = 1
+_WAL = "-wal"
+_SIDE_FILES = (_WAL, "-shm", "-journal")
+
+
+class JournalLocked(CannotStart):
+    """Another process has the journal."""
+
+
+def prepare(path: Path) -> None:
+    """Make the file, and its folder, if there are none; nobody else may read what we make.
+
+    Raises:
+        ConfigurationError: the file is a link or no file, or belongs to others, or they may read it.
+        CannotStart: it cannot be made.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR, 0o600))
+        except FileExistsError:
+            _check(path)
+    except OSError as error:
+        raise CannotStart(
+            f"The journal {path} cannot be made: {error.strerror}. Give --journal another path."
+        ) from None
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Return a connection that locks the file until it is closed; any thread may use it, one at a time.
+
+    Raises:
+        ConfigurationError: the file is of another program, or of a newer Quire.
+        JournalLocked: another process has it.
+        sqlite3.DatabaseError: it is damaged.
+    """
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    try:
+        # Exclusive before WAL: so no file of shared memory is made, and the lock is held from the first transaction on.
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        _check_owner(path, connection)  # before anything is changed
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+        connection.execute("PRAGMA journal_mode=WAL")
+        # The system has the pages of a process that is killed; a power cut is not promised (docs/durable.md).
+        connection.execute("PRAGMA synchronous=OFF")
+        connection.execute("PRAGMA secure_delete=ON")
+        connection.execute("PRAGMA temp_store=MEMORY")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("COMMIT")
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise JournalLocked(
+                f"The journal {path} is in use by another process. Give --journal another path."
+            ) from None
+        raise
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def move_aside(path: Path) -> Path:
+    """Rename a damaged journal, with the files beside it, and return its new path."""
+    aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
+    path.rename(aside)
+    for suffix in _SIDE_FILES:
+        side = Path(f"{path}{suffix}")
+        if side.exists():
+            side.rename(f"{aside}{suffix}")
+    return aside
+
+
+def num_bytes(path: Path) -> int:
+    """Return the size of a journal with its write-ahead log."""
+    return sum(side.stat().st_size for side in (path, Path(f"{path}{_WAL}")) if side.exists())
+
+
+def _check(path: Path) -> None:
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ConfigurationError(f"The journal {path} is a link or no file. Give --journal the path of a file.")
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise ConfigurationError(
+            f"The journal {path} belongs to another user, or others may read it. Own it, and allow it to yourself "
+            "alone (chmod 600)."
+        )
+
+
+def _check_owner(path: Path, connection: sqlite3.Connection) -> None:
+    """Check that the file is a journal that this version can read; an empty one becomes such."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    with closing(connection.execute("SELECT count(*) FROM sqlite_schema")) as rows:
+        (num_tables,) = rows.fetchone()
+    if application != APPLICATION_ID and (application or num_tables):
+        raise ConfigurationError(f"{path} is the database of another program. Give --journal another path.")
+    if version > VERSION:
+        raise ConfigurationError(
+            f"The journal {path} is of a newer Quire (version {version}, this one reads {VERSION}). Update Quire, or "
+            "give --journal another path."
+        )

@@ -1,0 +1,260 @@
+"""The journal's tables: answers, what was told of them, and what may be deleted. One thread at a time, sans asyncio.
+
+    streams   an answer as it was asked for; what was told of it up to a batch, once that is written together
+    batches   what was told since, of all answers: one row for each commit
+
+A batch can be deleted when no answer needs it any more. An answer that has ended is written together, and needs none.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
+from pathlib import Path
+
+from app.journal.entries import Head, JournalDamaged, Told, pack, unpack
+from app.journal.journal_file import APPLICATION_ID, VERSION, connect, move_aside, num_bytes, prepare
+
+MAX_BATCH_BYTES = 8 * 2**20  # of all batches that an answer still needs
+_MAX_DELETED = 64  # batches a commit: more would hold it up
+_TABLES = f"""
+CREATE TABLE streams(
+    no INTEGER PRIMARY KEY, head BLOB NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, upto INTEGER NOT NULL DEFAULT 0,
+    log BLOB
+);
+CREATE TABLE batches(no INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE meta(name TEXT PRIMARY KEY, value BLOB NOT NULL);
+INSERT INTO meta(name, value) VALUES ('salt', randomblob(16));
+PRAGMA application_id={APPLICATION_ID};
+PRAGMA user_version={VERSION};
+"""
+
+
+@dataclass(slots=True)
+class Changes:
+    """The changes that one commit writes, by the numbers of the answers.
+
+    Attributes:
+        begun: new answers.
+        told: what was told since the last commit.
+        written: all that was told of answers, which then need no batches: those that have ended, and those that have
+            held back too many batches.
+        forgotten: the answers that are not kept any longer.
+        attempts: how often answers were begun again since a token of them was told.
+    """
+
+    begun: dict[int, Head] = field(default_factory=dict)
+    told: dict[int, Told] = field(default_factory=dict)
+    written: dict[int, Told] = field(default_factory=dict)
+    forgotten: set[int] = field(default_factory=set)
+    attempts: dict[int, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return any((self.begun, self.told, self.written, self.forgotten, self.attempts))
+
+
+@dataclass(slots=True)
+class StoredStream:
+    """An answer of an earlier process.
+
+    Attributes:
+        no: its number.
+        head: how it was asked for.
+        told: all that was told of it.
+        attempts: how often it was begun again since a token of it was told.
+    """
+
+    no: int
+    head: Head
+    told: Told
+    attempts: int
+
+
+class JournalStore:
+    """A journal's open file.
+
+    Attributes:
+        damaged: where a damaged file was moved, if this one took its place.
+        salt: random bytes of this file, for what it says of keys.
+        num_batch_bytes: the bytes of the batches that are there.
+        next_number: above the numbers of all answers that were there when the file was opened.
+    """
+
+    salt: bytes
+    num_batch_bytes: int
+    next_number: int
+    _last_batch: int
+    _sizes: dict[int, int]  # of the batches, the oldest first
+    _first: dict[int, int]  # the first batch that an answer still needs
+    _last: dict[int, int]  # the last batch with something of an answer
+    _stored: list[StoredStream]
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or make one.
+
+        Raises:
+            ConfigurationError, CannotStart: see `journal_file`.
+        """
+        self._path = path
+        self.damaged: Path | None = None
+        self._reset()
+        prepare(path)
+        try:
+            self._connection = self._open()
+        except (sqlite3.DatabaseError, JournalDamaged):
+            self.damaged = move_aside(path)
+            prepare(path)
+            self._connection = self._open()
+
+    def rewrite(self, changes: Changes) -> None:
+        """Write changes in the place of all that is there.
+
+        Raises:
+            sqlite3.Error: see `commit`.
+        """
+        self._write(changes, replaces_all=True)
+
+    def commit(self, changes: Changes) -> None:
+        """Write changes; all of them are there when it returns, and none if it raises.
+
+        Raises:
+            sqlite3.Error: the disk is full, or fails.
+        """
+        self._write(changes, replaces_all=False)
+
+    def _write(self, changes: Changes, *, replaces_all: bool) -> None:
+        batch = {no: told for no, told in changes.told.items() if no not in changes.written}
+        number = self._last_batch + bool(batch)
+        first = {**dict.fromkeys(batch, number), **({} if replaces_all else self._first)}
+        for no in changes.forgotten.union(changes.written):
+            first.pop(no, None)
+        deleted = [*self._sizes] if replaces_all else self._unneeded(min(first.values(), default=number + 1))
+        data = pack(batch) if batch else b""
+        run, many = self._connection.execute, self._connection.executemany
+        run("BEGIN IMMEDIATE")
+        try:
+            if replaces_all:
+                run("DELETE FROM streams")
+            begun = [(no, pack(head)) for no, head in changes.begun.items()]
+            many("INSERT INTO streams(no, head) VALUES (?, ?)", begun)
+            if batch:
+                run("INSERT INTO batches(no, data) VALUES (?, ?)", (number, data))
+            written = [(number, pack(told), no) for no, told in changes.written.items()]
+            many("UPDATE streams SET upto = ?, log = ? WHERE no = ?", written)
+            many(
+                "UPDATE streams SET attempts = ? WHERE no = ?", [(tries, no) for no, tries in changes.attempts.items()]
+            )
+            many("DELETE FROM streams WHERE no = ?", [(no,) for no in changes.forgotten])
+            many("DELETE FROM batches WHERE no = ?", [(one,) for one in deleted])
+            run("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                run("ROLLBACK")
+            raise
+        self._first, self._last_batch = first, number
+        for one in deleted:
+            self.num_batch_bytes -= self._sizes.pop(one)
+        if batch:
+            self._add_batch(number, len(data), batch)
+        for no in changes.forgotten:
+            self._last.pop(no, None)
+
+    def holders(self, forgotten: Iterable[int] = ()) -> list[int]:
+        """Return the answers to write together, so that batches can be deleted, those with the oldest batches first.
+
+        They need batches beyond `MAX_BATCH_BYTES`, or some that have something of `forgotten` answers.
+        """
+        too_old = max((self._last.get(no, 0) for no in forgotten), default=0)
+        rest = self.num_batch_bytes
+        for number, size in self._sizes.items():
+            if rest <= MAX_BATCH_BYTES:
+                break
+            rest -= size
+            too_old = max(number, too_old)
+        return sorted((no for no, first in self._first.items() if first <= too_old), key=self._first.__getitem__)
+
+    @property
+    def has_unneeded(self) -> bool:
+        """Whether there are batches that a further commit would delete."""
+        return bool(self._unneeded(min(self._first.values(), default=self._last_batch + 1)))
+
+    @property
+    def num_stored(self) -> int:
+        """The number of answers of earlier processes that were not taken yet."""
+        return len(self._stored)
+
+    def take_stored(self) -> list[StoredStream]:
+        """Return the answers of earlier processes, the oldest first; only once."""
+        stored, self._stored = self._stored, []
+        return stored
+
+    def truncate(self) -> None:
+        """Remove from the file, and from the log beside it, what was deleted.
+
+        Raises:
+            sqlite3.Error: the disk fails.
+        """
+        self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of the file, with the log beside it."""
+        return num_bytes(self._path)
+
+    def close(self) -> None:
+        """Close the file; other processes may open it. Idempotent."""
+        self._connection.close()
+
+    def _open(self) -> sqlite3.Connection:
+        connection = connect(self._path)
+        try:
+            if not connection.execute("PRAGMA user_version").fetchone()[0]:
+                connection.executescript(_TABLES)
+            [(verdict,)] = connection.execute("PRAGMA quick_check(1)").fetchall()
+            if verdict != "ok":
+                raise JournalDamaged(verdict)
+            self._read(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _reset(self) -> None:
+        self.salt = b""
+        self.num_batch_bytes = self._last_batch = 0
+        self._sizes, self._first, self._last, self._stored = {}, {}, {}, []
+
+    def _read(self, connection: sqlite3.Connection) -> None:
+        """Read all answers. They are few and small: what is kept has a bound of memory."""
+        self._reset()
+        [(self.salt,)] = connection.execute("SELECT value FROM meta WHERE name = 'salt'")
+        streams: dict[int, StoredStream] = {}
+        upto: dict[int, int] = {}
+        for no, head, attempts, upto[no], log in connection.execute(
+            "SELECT no, head, attempts, upto, log FROM streams ORDER BY no"
+        ):
+            told = Told() if log is None else unpack(log, Told)
+            streams[no] = StoredStream(no, unpack(head, Head), told, attempts)
+        for number, data in connection.execute("SELECT no, data FROM batches ORDER BY no"):
+            batch = unpack(data, dict[int, Told])
+            needed = {no: told for no, told in batch.items() if no in streams and number > upto[no]}
+            for no, told in needed.items():
+                streams[no].told.add(told)
+                self._first.setdefault(no, number)
+            self._add_batch(number, len(data), batch)
+        self._last_batch = max(self._last_batch, *upto.values(), 0)  # a number that a log covers must not come again
+        self.next_number = max(streams, default=0) + 1
+        self._stored = [*streams.values()]
+
+    def _add_batch(self, number: int, num_bytes: int, batch: Iterable[int]) -> None:
+        self._last_batch = number
+        self._sizes[number] = num_bytes
+        self.num_batch_bytes += num_bytes
+        self._last.update(dict.fromkeys(batch, number))
+
+    def _unneeded(self, first: int) -> list[int]:
+        """Return the oldest batches before the first one that is needed, not too many."""
+        return [*islice(takewhile(first.__gt__, self._sizes), _MAX_DELETED)]

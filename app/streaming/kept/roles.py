@@ -1,0 +1,55 @@
+"""The roles around a live stream: its readers, who keeps it, and who records it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from app.streaming.flow.flow_window import Lag
+
+if TYPE_CHECKING:
+    from app.streaming.kept.live_stream import Fact, LiveStream
+
+
+class LiveReader(Protocol):
+    """A reader as its stream sees it."""
+
+    def check(self) -> Lag:
+        """Return how far the reader lags; called before a step's events are added and whenever that may change."""
+
+    def on_put(self) -> None:
+        """Note that there may be something to read."""
+
+    def note_pause(self, is_paused: bool) -> None:
+        """Note that generation has stopped for the readers, or goes on."""
+
+    def drop(self) -> None:
+        """End with the error of a reader that is too slow."""
+
+
+class Keeper(Protocol):
+    """Who keeps a stream for readers that come back."""
+
+    def grow(self, stream: LiveStream, num_bytes: int) -> None:
+        """Count what was told."""
+
+    def settle(self, stream: LiveStream) -> None:
+        """Note that the stream has ended, or that a reader has come or gone."""
+
+    def forget(self, stream: LiveStream) -> None:
+        """Keep a stream without readers no longer."""
+
+
+class Recorder(Protocol):
+    """The part that records the facts of streams before their readers are told."""
+
+    def put(self, stream: LiveStream, fact: Fact) -> None:
+        """Record a fact, and then let the stream take it."""
+
+    def is_behind(self, stream: LiveStream) -> bool:
+        """Return whether too much of a stream waits to be recorded."""
+
+    def is_durable(self, stream: LiveStream) -> bool:
+        """Return whether the stream outlives the process."""
+
+    def forget(self, stream: LiveStream) -> None:
+        """Delete a stream that is not kept any longer."""

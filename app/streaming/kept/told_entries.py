@@ -1,0 +1,68 @@
+"""Entries of the journal of what a stream tells, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from app.contract.events import ChoiceEnd, Finished, FinishReason, TokenDelta
+from app.contract.packed_logprobs import Logprobs
+from app.journal.entries import Delta, End, Told
+from app.streaming.kept.live_stream import Fact, LiveStream, State, StreamEnd
+
+
+def told_of(stream: LiveStream, facts: Sequence[Fact]) -> Told:
+    """Return facts that a stream has not taken yet as a record."""
+    told = Told()
+    num_ended = len(stream.ends)
+    for fact in facts:
+        if isinstance(fact, StreamEnd):
+            told.state, told.failure = fact.state, fact.error
+            break
+        choice, event = fact
+        if isinstance(event, TokenDelta):
+            told.deltas.append(_delta(choice, event))
+        else:
+            told.ends.append(_end(choice, event))
+            num_ended += 1
+    if num_ended == len(stream.transcripts):
+        told.state, told.failure = State.FINISHED, None
+    return told
+
+
+def whole(stream: LiveStream, later: Told) -> Told:
+    """Return all that a stream has told, and then `later`. Any thread, while the stream does not change."""
+    told = Told(state=stream.state, failure=stream.failure)
+    for choice, transcript in enumerate(stream.transcripts):
+        told.deltas += [_delta(choice, delta) for delta in transcript.deltas()]
+    told.ends += [_end(choice, finished) for choice, finished in stream.ends.items()]
+    if not stream.is_over:
+        told.add(later)
+    return told
+
+
+def facts_of(told: Told, stream: LiveStream) -> Iterator[Fact]:
+    """Yield the facts of a record, for a stream that has not taken any."""
+    num_tokens = [0] * len(stream.transcripts)
+    for delta in told.deltas:
+        first = num_tokens[delta.choice] + 1
+        num_tokens[delta.choice] += len(delta.token_ids)
+        logprobs = None if delta.num_top is None else Logprobs(delta.num_top, delta.rows)
+        yield delta.choice, TokenDelta(stream.id, delta.choice, first, delta.token_ids, delta.text, logprobs)
+    per_prompt = stream.requests[0].params.n
+    for end in told.ends:
+        params = stream.requests[end.choice // per_prompt].params
+        reason = ChoiceEnd(FinishReason(end.reason), end.stop_reason)
+        yield end.choice, Finished(stream.id, end.choice, reason, end.usage, end.timings, params)
+    if told.failure is not None:
+        yield StreamEnd(State(told.state), told.failure)
+
+
+def _delta(choice: int, delta: TokenDelta) -> Delta:
+    logprobs = delta.logprobs
+    if logprobs is None:
+        return Delta(choice, delta.token_ids, delta.text)
+    return Delta(choice, delta.token_ids, delta.text, logprobs.num_top, logprobs.rows)
+
+
+def _end(choice: int, finished: Finished) -> End:
+    return End(choice, str(finished.reason), finished.end.stop_reason, finished.usage, finished.timings)

@@ -1,0 +1,163 @@
+"""Kept answers of an earlier process: whose they are, of which model, and how often they are begun again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api.body import answer_journal
+from app.journal.store import Changes, JournalStore
+from tests.api.resuming import RESUME, events_of, told
+from tests.api.serving import until
+from tests.regressions.running_server import RunningServer, StepGate, completion, run_server
+
+PATH = "/v1/completions"
+KEYED = {"idempotency-key": "a-key"}
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> str:
+    return str(tmp_path / "journal")
+
+
+def killed(journal: str) -> str:
+    """The journal that a process leaves which is killed now."""
+    copy = f"{journal}-of-a-killed-process"
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{journal}{suffix}", f"{copy}{suffix}")
+    return copy
+
+
+def key(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {name}"}
+
+
+async def finished(server: RunningServer, **headers: str) -> str:
+    """Read a resumable answer to its end, and return its path."""
+    response = await server.client.post(PATH, json=completion(stream=True), headers={**RESUME, **headers})
+    assert response.status_code == 200, response.text
+    return f"/v1/streams/{response.headers['x-quire-stream-id']}"
+
+
+async def unfinished(server: RunningServer, gate: StepGate, **body: Any) -> str:
+    """Begin a resumable answer, read its first token, and leave it; return its path."""
+    gate.allow(3)
+    request = completion(stream=True, max_tokens=60, **body)
+    async with server.client.stream("POST", PATH, json=request, headers=RESUME) as response:
+        assert await anext(response.aiter_text())
+    return f"/v1/streams/{response.headers['x-quire-stream-id']}"
+
+
+async def state_of(server: RunningServer, path: str, **headers: str) -> str:
+    response = await server.client.head(path, headers=headers)
+    return response.headers.get("x-quire-state", str(response.status_code))
+
+
+async def text_of(server: RunningServer, path: str) -> str:
+    response = await server.client.get(path)
+    assert response.status_code == 200, response.text
+    return told(events_of(response.text))["choices"][0]["text"]
+
+
+async def test_an_answer_belongs_to_its_key_wherever_that_stands_in_the_list(journal: str):
+    async with run_server(journal=journal, api_key=("first", "second")) as server:
+        path = await finished(server, **key("second"))
+        assert await state_of(server, path, **key("first")) == "404"
+    async with run_server(journal=journal, api_key=("second", "third")) as server:
+        assert await state_of(server, path, **key("second")) == "finished"
+        assert await state_of(server, path, **key("third")) == "404"
+    async with run_server(journal=journal, api_key=("third",)) as server:
+        assert await state_of(server, path, **key("third")) == "404"
+        assert await server_count(server, "dropped", **key("third")) == 1
+    async with run_server(journal=journal, api_key=("second",)) as server:
+        assert await state_of(server, path, **key("second")) == "404", "it was dropped for good"
+
+
+async def server_count(server: RunningServer, outcome: str, **headers: str) -> float:
+    text = (await server.client.get("/metrics", headers=headers)).text
+    (line,) = [line for line in text.splitlines() if "streams_restored" in line and f'outcome="{outcome}"' in line]
+    return float(line.split()[-1])
+
+
+async def test_another_model_tells_finished_answers_again_and_drops_unfinished_ones(
+    journal: str, monkeypatch: pytest.MonkeyPatch
+):
+    gate = StepGate()
+    async with run_server(gate, journal=journal) as server:
+        begun = await unfinished(server, gate)
+        gate.allow()
+        ended = await finished(server)
+        text = await text_of(server, ended)
+        await text_of(server, begun)
+        await server.wait_until_idle()
+        gate.hold()
+        begun = await unfinished(server, gate)
+        left = killed(journal)
+    monkeypatch.setattr(answer_journal, "__version__", "another")
+    async with run_server(journal=left) as server:
+        assert await text_of(server, ended) == text
+        assert await state_of(server, begun) == "404"
+
+
+async def test_an_idempotency_key_is_known_after_a_restart(journal: str):
+    async with run_server(journal=journal, api_key=("one",)) as server:
+        first = await server.client.post(PATH, json=completion(), headers={**key("one"), **KEYED})
+    async with run_server(journal=journal, api_key=("one",)) as server:
+        again = await server.client.post(PATH, json=completion(), headers={**key("one"), **KEYED})
+        assert again.headers["idempotent-replayed"] == "true"
+        assert again.json() == first.json()
+        other = await server.client.post(PATH, json=completion(max_tokens=3), headers={**key("one"), **KEYED})
+        assert other.status_code == 409
+
+
+async def test_a_restored_answer_goes_on_at_once_for_a_reader_that_waits_for_the_model(journal: str):
+    gate = StepGate()
+    async with run_server(gate, journal=journal) as server:
+        path = await unfinished(server, gate)
+        left = killed(journal)
+    async with run_server(journal=left) as server:
+        whole = (await server.complete(max_tokens=60)).json()["choices"][0]["text"]
+        assert await text_of(server, path) == whole
+        assert await server_count(server, "continued") == 1
+    async with run_server(journal=left) as server:
+        assert await text_of(server, path) == whole
+        assert await server_count(server, "replayed") == 1
+
+
+@pytest.mark.parametrize("attempts", [2, 3])
+async def test_an_answer_that_was_begun_too_often_fails(journal: str, attempts: int):
+    gate = StepGate()
+    async with run_server(gate, journal=journal) as server:
+        path = await unfinished(server, gate)
+        other = await unfinished(server, gate)
+        left = killed(journal)
+    store = JournalStore(Path(left))
+    [first, _] = store.take_stored()
+    store.commit(Changes(attempts={first.no: attempts}))
+    store.close()
+    async with run_server(journal=left) as server:
+        await until_over(server, path)
+        await until_over(server, other)
+        assert await state_of(server, other) == "finished"
+        assert await state_of(server, path) == ("failed" if attempts == 3 else "finished")
+
+
+async def until_over(server: RunningServer, path: str) -> None:
+    response: httpx.Response | None = None
+    while response is None or response.headers["x-quire-state"] == "running":
+        response = await server.client.head(path)
+    await until(lambda: not server.num_open)
+
+
+async def test_a_cancel_is_recorded_before_it_is_answered(journal: str):
+    gate = StepGate()
+    async with run_server(gate, journal=journal) as server:
+        path = await unfinished(server, gate)
+        assert (await server.client.delete(path)).status_code == 204
+        left = killed(journal)
+    async with run_server(journal=left) as server:
+        assert await state_of(server, path) == "cancelled"

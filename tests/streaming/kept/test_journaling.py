@@ -1,0 +1,256 @@
+"""Streams that are recorded: nothing is told before it is in the journal, and a bad disk takes nothing from readers."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from app.contract.errors import Draining, EngineFailed
+from app.contract.events import Finished, RequestFailed, TokenDelta
+from app.journal.entries import Head
+from app.journal.store import Changes, JournalStore, StoredStream
+from app.streaming.kept import journaling
+from app.streaming.kept.journaling import HIGH_TOKENS, Journaling
+from app.streaming.kept.live_stream import LiveStream, State
+from app.streaming.kept.stream_reader import StreamReader, StreamStopped
+from app.streaming.kept.told_entries import facts_of
+from tests.api.serving import until
+from tests.streaming.kept.live_engine import LiveEngine, delta, failed, finished, live_stream, read_now
+
+
+class Disk(JournalStore):
+    """A journal whose commits wait while it is closed, and fail while it is full."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.may_commit = threading.Event()
+        self.may_commit.set()
+        self.is_full = False
+        self.num_commits = 0
+
+    def commit(self, changes: Changes) -> None:
+        self._check()
+        super().commit(changes)
+
+    def rewrite(self, changes: Changes) -> None:
+        self._check()
+        super().rewrite(changes)
+
+    def _check(self) -> None:
+        assert self.may_commit.wait(60)
+        if self.is_full:
+            raise sqlite3.OperationalError("database or disk is full")
+        self.num_commits += 1
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+@pytest.fixture
+def engine() -> LiveEngine:
+    return LiveEngine()
+
+
+@asynccontextmanager
+async def recording(path: Path) -> AsyncIterator[tuple[Disk, Journaling]]:
+    disk = Disk(path)
+    journal = Journaling(disk)
+    journal.start()
+    try:
+        yield disk, journal
+    finally:
+        disk.may_commit.set()
+        await journal.close()
+
+
+def head(stream: LiveStream) -> Head:
+    return Head(stream.id, b"", "/v1/completions", b"{}", False, None, 1.0, (1,), (2,), 300.0, b"model")
+
+
+def begun(engine: LiveEngine, journal: Journaling, stream_id: str = "r", n: int = 1) -> tuple[LiveStream, StreamReader]:
+    """A stream that is recorded, and its first reader."""
+    stream = live_stream(engine, stream_id, n=n)
+    journal.begin(stream, head(stream))
+    stream.start()
+    reader = StreamReader(stream)
+    reader.open()
+    return stream, reader
+
+
+def text_of(events: list[object]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TokenDelta))
+
+
+def stored(path: Path) -> dict[str, StoredStream]:
+    store = JournalStore(path)
+    try:
+        return {one.head.id: one for one in store.take_stored()}
+    finally:
+        store.close()
+
+
+async def test_nothing_is_told_before_it_is_recorded(path: Path, engine: LiveEngine):
+    async with recording(path) as (disk, journal):
+        disk.may_commit.clear()
+        stream, reader = begun(engine, journal)
+        engine.put("r", delta("r", 1, "a"), delta("r", 2, "b"))
+        await asyncio.sleep(0.05)
+        assert read_now(reader) == []
+        disk.may_commit.set()
+        await journal.flush()
+        assert text_of(read_now(reader)) == "ab"
+        assert journal.is_durable(stream)
+
+
+async def test_what_was_told_is_taken_again_by_the_next_process(path: Path, engine: LiveEngine):
+    async with recording(path) as (_, journal):
+        stream, reader = begun(engine, journal, n=2)
+        engine.put("r", delta("r", 1, "a"), delta("r", 1, "x", choice=1, size=2))
+        await journal.flush()
+        engine.put("r", delta("r", 2, "é"), finished("r", 0, num_tokens=2))
+        await journal.flush()
+        told = [event for event in read_now(reader) if isinstance(event, TokenDelta | Finished)]
+    again = live_stream(LiveEngine(), "r", n=2)
+    again.restore(facts_of(stored(path)["r"].told, again))
+    assert again.state is State.RUNNING
+    reader = StreamReader(again)
+    reader.open()
+    key = lambda event: (event.choice, isinstance(event, Finished))  # noqa: E731
+    restored = sorted((event for event in read_now(reader) if isinstance(event, TokenDelta | Finished)), key=key)
+    assert [text_of([e]) for e in restored] == [text_of([e]) for e in sorted(told, key=key)]
+    assert again.transcripts[0].num_tokens == 2
+    assert again.ends[0].usage == stream.ends[0].usage
+
+
+@pytest.mark.parametrize("how", ["finished", "cancelled", "failed"])
+async def test_an_end_is_recorded_with_the_whole_answer(path: Path, engine: LiveEngine, how: str):
+    async with recording(path) as (disk, journal):
+        stream, _ = begun(engine, journal)
+        engine.put("r", delta("r", 1, "a"))
+        if how == "cancelled":
+            stream.cancel()
+        else:
+            engine.put("r", finished("r") if how == "finished" else failed("r", EngineFailed("It failed.")))
+        await journal.flush()
+        assert stream.state == how
+        assert disk.num_batch_bytes == 0
+    found = stored(path)["r"].told
+    assert (found.state, [one.text for one in found.deltas]) == (how, ["a"])
+
+
+async def test_the_end_of_the_engine_is_none_of_a_stream_that_outlives_it(path: Path, engine: LiveEngine):
+    async with recording(path) as (_, journal):
+        stream, reader = begun(engine, journal)
+        engine.put("r", delta("r", 1, "a"))
+        await journal.flush()
+        engine.put("r", RequestFailed("r", Draining("It ends.").info(), is_stopped=True))
+        assert text_of(read_now(reader)) == "a"
+        with pytest.raises(StreamStopped):
+            await reader.receive()
+        assert stream.state is State.RUNNING
+    assert stored(path)["r"].told.state == "running"
+
+
+async def test_a_slow_disk_pauses_a_stream_and_grows_no_memory(path: Path, engine: LiveEngine):
+    async with recording(path) as (disk, journal):
+        disk.may_commit.clear()
+        stream, reader = begun(engine, journal)
+        for number in range(HIGH_TOKENS):
+            engine.put("r", delta("r", number + 1, "a"))
+        engine.put("r")
+        stream.judge()
+        assert engine.paused == {"r"}
+        disk.may_commit.set()
+        await journal.flush()
+        assert not journal.is_behind(stream)
+        assert (
+            len(text_of(read_now(reader))) == HIGH_TOKENS
+        )  # now the reader lags; what it has read is delivered with the next
+        assert read_now(reader) == []
+        assert engine.paused == set()
+
+
+async def test_a_full_disk_degrades_and_recovers(
+    path: Path, engine: LiveEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(journaling, "AGAIN_S", 0.01)
+    monkeypatch.setattr(journaling, "RETRY_S", 0.01)
+    async with recording(path) as (disk, journal):
+        kept, reader = begun(engine, journal)
+        engine.put("r", delta("r", 1, "a"))
+        await journal.flush()
+        disk.is_full = True
+        engine.put("r", delta("r", 2, "b"))
+        await until(lambda: journal.is_degraded)
+        await until(lambda: text_of(read_now(reader)) or kept.num_tokens == 2)
+        later, _ = begun(engine, journal, "later")
+        engine.put("later", delta("later", 1, "x"))
+        await until(lambda: later.num_tokens == 1)
+        assert not journal.is_durable(kept)
+        assert journal.counts.state == 1
+        disk.is_full = False
+        await until(lambda: not journal.is_degraded and journal.counts.state == 0)
+        engine.put("r", delta("r", 3, "c"))
+        await journal.flush()
+        assert journal.is_durable(kept)
+    found = stored(path)
+    assert [one.text for one in found["r"].told.deltas] == ["a", "b", "c"]
+    assert [one.text for one in found["later"].told.deltas] == ["x"]
+    assert [record.levelname for record in caplog.records if record.name == "quire.journal"] == ["ERROR", "WARNING"]
+
+
+async def test_a_commit_that_hangs_degrades_and_is_not_waited_for(
+    path: Path, engine: LiveEngine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(journaling, "BLOCKED_S", 0.02)
+    monkeypatch.setattr(journaling, "RETRY_S", 0.01)
+    async with recording(path) as (disk, journal):
+        disk.may_commit.clear()
+        stream, _ = begun(engine, journal)
+        engine.put("r", delta("r", 1, "a"))
+        await until(lambda: journal.is_degraded)
+        assert stream.num_tokens == 1
+        engine.put("r", delta("r", 2, "b"))
+        await until(lambda: stream.num_tokens == 2)
+        disk.may_commit.set()
+        monkeypatch.setattr(journaling, "BLOCKED_S", 60.0)
+        await until(lambda: journal.counts.state == 0)
+        engine.put("r", delta("r", 3, "c"), finished("r"))
+        await journal.flush()
+    assert [one.text for one in stored(path)["r"].told.deltas] == ["a", "b", "c"]
+
+
+async def test_a_forgotten_stream_is_in_no_byte_of_the_files(
+    path: Path, engine: LiveEngine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(journaling, "FORGET_S", 0.01)
+    async with recording(path) as (_, journal):
+        begun(engine, journal, "other")
+        stream, _ = begun(engine, journal)
+        for number in range(200):  # more batches than one commit deletes
+            engine.put("r", delta("r", number + 1, f"a-secret-{number}"))
+            engine.put("other", delta("other", number + 1, "b"))
+            await journal.flush()
+        journal.forget(stream)
+        await until(lambda: not any(b"a-secret" in each.read_bytes() for each in path.parent.iterdir()))
+        await journal.flush()
+    found = stored(path)
+    assert [*found] == ["other"]
+    assert len(found["other"].told.deltas) == 200
+
+
+async def test_attempts_are_recorded_before_the_request_is_submitted(path: Path, engine: LiveEngine):
+    async with recording(path) as (_, journal):
+        stream, _ = begun(engine, journal)
+        await journal.flush()
+        journal.note_attempt(stream, 2)
+        await journal.flush()
+    assert stored(path)["r"].attempts == 2
