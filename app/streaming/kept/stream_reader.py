@@ -88,6 +88,7 @@ class StreamReader(EventReader):
         self._num_read = self._handed_tokens = self._handed_bytes = 0
         self._last_bytes = stream.told_bytes  # of the last events, also of those before `after`; at first of all
         self._num_positions = sum(min(position, one.last) for position, one in told) if self._polls else 0
+        self._choices = range(len(stream.transcripts))
         self._turn = 0  # the choice that is asked first
         self._waker = Waker()
         self._notify = on_ready or self._waker.wake
@@ -314,15 +315,14 @@ class StreamReader(EventReader):
             self.error = self._dropped
             return []
         events: list[EngineEvent] = []
-        num_choices, failure = len(self._positions), self.stream.failure
+        failure = self.stream.failure
         self._last_bytes = 0
         self._has_news = failure is not None or self.stream.is_stopped
-        order = range(num_choices) if not self._turn else (*range(self._turn, num_choices), *range(self._turn))
-        for choice in order:
+        for choice in self._choices if not self._turn else (*self._choices[self._turn :], *self._choices[: self._turn]):
             while self._last_bytes < PIECE_BYTES and (event := self._next(choice)) is not None:
                 events.append(event)
             if self._last_bytes >= PIECE_BYTES:
-                self._turn = (choice + 1) % num_choices
+                self._turn = (choice + 1) % len(self._choices)
                 self._has_news = True
                 break
         if not events and failure is not None:
