@@ -184,12 +184,10 @@ class StreamReader(EventReader):
                 await asyncio.sleep(0)
         self._deliver()
         while True:
-            if self._has_news and (events := self._read()):
+            events = self._read() if self._has_news else []
+            if events or self._is_woken or self._is_closed or self.is_finished:
                 self._is_woken = False
                 return events
-            if self._is_woken or self._is_closed or self.is_finished:
-                self._is_woken = False
-                return []
             await self._waker.wait()
 
     def wake(self) -> None:
