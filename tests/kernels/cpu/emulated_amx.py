@@ -11,6 +11,7 @@ from pathlib import Path
 
 from app.kernels.cpu.compiling import CannotCompile, compile_library, find_compiler, source_key, supported_sets
 from app.kernels.cpu.library import NativeLibrary, cache_folder, is_whole
+from tests.kernels.cpu.sets import one_compiler
 
 EMULATED_AMX = "emulated_amx"
 _HEADER = Path(__file__).parent / "native" / "emulated_amx.h"
@@ -26,9 +27,10 @@ def load_emulated_amx() -> NativeLibrary | None:
     key = source_key([hashlib.blake2b(_HEADER.read_bytes(), digest_size=8).hexdigest()])
     file = cache_folder() / f"{EMULATED_AMX}-{key}.so"
     try:
-        if not is_whole(file):
-            find_compiler()
-            compile_library(_BASE, file, [flag])
+        with one_compiler():
+            if not is_whole(file):
+                find_compiler()
+                compile_library(_BASE, file, [flag])
     except CannotCompile:
         return None
     return NativeLibrary(file, EMULATED_AMX)
