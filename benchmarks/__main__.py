@@ -36,6 +36,7 @@ BENCHMARKS = {
     "memory": "how much KV memory is wasted, and how many blocks sharing saves, beside the PagedAttention paper",
     "prefix": "time to the first token of a second turn, with the prefix cache and without",
     "answer_memory": "memory for the largest answer, and for readers that never read",
+    "kept_memory": "memory of 2,000 answers that are kept for readers that come back",
     "resets": "how soon requests of disconnected clients end, and leaks after 10,000 of them",
     "perplexity": "how much worse quantized weights predict",
     "sse": "CPU time per event of three ways to stream",

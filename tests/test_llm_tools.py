@@ -174,4 +174,4 @@ def test_no_grammar_is_leased_after_a_call(llm: LLM, second: str):
     each = [SamplingParams(structured_outputs=StructuredOutputs(regex=regex), max_tokens=2) for regex in ("a", second)]
     with nullcontext() if second == "b" else pytest.raises(InvalidValue):
         llm.generate([[5], [6]], each, use_tqdm=False)
-    assert not any(entry.leases for entry in llm._grammars._entries.values())
+    assert not any(entry.leases for entry in llm._grammars.entries.by_grammar.values())

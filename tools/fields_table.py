@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from app.api.body.field_table import FIELDS, OFF, Fate, is_one_of, rule_of
+from app.api.body.parse_embeddings import EmbeddingsBody
 from app.api.body.schemas import ChatBody, CompletionBody
-from app.api.routes.embeddings import EmbeddingsBody
 from app.contract.sampling_params import MAX_TOKENS, PARAMETERS
 
 BEGIN = "<!-- Made by `make docs` from app/api/body/field_table.py; do not edit. -->\n"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from app.api.body import grammar_trials, json_body, parse_chat, prompts, schemas, template_options, tool_messages
+from app.api.body.parse_embeddings import MAX_INPUTS
 from app.api.body.parse_request import MAX_SMALL_BYTES
 from app.api.http.context import MAX_LONG_WAITING
-from app.api.routes import embeddings
 from app.checkpoint import text_files
 from app.config.settings import Config
 from app.contract import admission
@@ -13,13 +13,13 @@ from app.contract import sampling_params as params
 from app.server.guard import ConnectionLimits
 from app.server.run import PING_S
 from app.server.sockets import unacknowledged_timeout_s
-from app.streaming import chat_protocol
+from app.streaming import chat_actions, chat_protocol
 from app.streaming.kept import kept_streams, live_stream
 from app.text.calls import tools
 from app.text.grammar import gbnf, number_digits, schema_keywords
 from app.text.grammar import grammar_sources as sources
-from app.text.grammar.children.mask_messages import LIMIT_S as NEXT_TOKEN_S
-from app.text.grammar.children.trial import TrialLimits
+from app.text.grammar.cache import TOO_COSTLY_A_MINUTE
+from app.text.grammar.children.trial import GrammarLimits
 from app.text.reading import json_text
 from app.text.template import template_allowance, template_trial
 from app.text.tokens import tokenizer
@@ -75,7 +75,7 @@ def _fields() -> dict[str, str]:
     return {
         "`messages`": f"1 to {parse_chat.MAX_MESSAGES:,}",
         "prompts × `n` (or `best_of`, `beam_width`) of a completion with several": f"{prompts.MAX_PROMPT_SEQUENCES}",
-        "`input` of embeddings": f"{embeddings.MAX_INPUTS} items",
+        "`input` of embeddings": f"{MAX_INPUTS} items",
         "`n`, `best_of`, `beam_width`": f"1 to {params.MAX_SEQUENCES}, and `--max-num-seqs`",
         "`max_tokens`, `max_completion_tokens`": f"1 to {params.MAX_TOKENS:,}; 0 in completions with `echo`",
         "`n` (or `best_of`, `beam_width`) × `max_tokens` × (1 + `top_logprobs`)": (
@@ -110,7 +110,7 @@ def _fields() -> dict[str, str]:
 
 
 def _grammars() -> dict[str, str]:
-    trial = TrialLimits()
+    trial = GrammarLimits()
     return {
         "a schema without its descriptions, a regular expression or grammar": f"{sources.MAX_SOURCE_BYTES:,} bytes",
         "a JSON schema": (
@@ -129,13 +129,13 @@ def _grammars() -> dict[str, str]:
             f"{trial.cpu_s:g} s of processor time, {trial.memory_bytes // 2**20} MiB, {trial.wall_s:g} s on the clock"
         ),
         "the next token of an answer with a schema, regular expression or grammar": (
-            f"{NEXT_TOKEN_S:g} s of processor time"
+            f"{trial.mask_s:g} s of processor time"
         ),
         "answers of an account whose next token takes more than that": (
-            f"{grammar_trials.EXPENSIVE_A_MINUTE} a minute, then 429 for all its grammars"
+            f"{TOO_COSTLY_A_MINUTE} a minute, then 429 for all its grammars"
         ),
         f"new grammars of an account that take {grammar_trials.EXPENSIVE_S:g} s or more to compile": (
-            f"{grammar_trials.EXPENSIVE_A_MINUTE} a minute, then 429 for further new ones"
+            f"{TOO_COSTLY_A_MINUTE} a minute, then 429 for further new ones"
         ),
     }
 
@@ -144,12 +144,13 @@ def _resumable() -> dict[str, str]:
     return {
         "readers of one answer": f"{live_stream.MAX_READERS}",
         "answers of one account": f"{kept_streams.MAX_PER_ACCOUNT}; above it the oldest ended one goes",
-        "time without a reader": f"{kept_streams.TTL_S:g} s",
+        "requests that wait for the first one with their idempotency key": f"{live_stream.MAX_READERS}",
+        "time without a reader": f"{live_stream.TTL_S:g} s; on quire.v1 `ttl_s`, at most {kept_streams.MAX_TTL_S:,} s",
     }
 
 
 def _quire_v1() -> dict[str, str]:
-    limits = chat_protocol.ChatLimits()
+    limits = chat_actions.ChatLimits()
     ping_timeout_s = unacknowledged_timeout_s(Config().server.stall_timeout)
     return {
         "size of a frame before `hello` is accepted": f"{limits.max_hello_bytes:,} bytes",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.config.chosen_defaults import LLAMA_CPP, OPENAI
-from app.config.recommendations import RECOMMENDATIONS
+from app.config.recommendations import RECOMMENDATIONS, Recommendation
 from app.contract.sampling_defaults import DefaultSource, SamplingDefaults
 
 _HEAD = """# Sampling defaults
@@ -34,15 +34,18 @@ is off, too.
 publisher)`). `GET /v1/models` has them in `default_sampling_params`, and who says them in `default_sampling_sources`;
 the page shows both among the settings of a conversation.
 
+For Qwen3 a publisher recommends other values for answers without thinking. They act on chats whose template is told so
+(`enable_thinking: false` in `chat_template_kwargs`, `reasoning_effort: none`, "Thinking: off" on the page), also where
+the model's files repeat the publisher's values for thinking; files that say anything else are followed in both. The
+start and `/v1/models` (`default_sampling_without_thinking`) say them, too. A `/no_think` in the text of a question is
+not seen.
+
 ## Recommendations of publishers
 
 A model belongs to a row if its architecture and its name do: `general.name` of a GGUF file, its `general.basename` with
 `size_label` and `finetune`, or its file name; `_name_or_path` of config.json, the name on the hub, or a folder's name.
 Models without a chat template and base models belong to none: those that are called base, and of SmolLM2, Qwen2.5 and
 Llama 3 those that are not called Instruct. A publisher without a row recommends nothing that we have found.
-
-Qwen3 has other values for answers without thinking (0.7, top-p 0.8): a request with `enable_thinking: false` should
-name them.
 
 | models | values | source |
 |---|---|---|
@@ -61,8 +64,14 @@ def sampling_page() -> str:
         DefaultSource.OPENAI: _shown(OPENAI),
     }
     sources = "\n".join(f"{number}. {source}: {notes[source]}" for number, source in enumerate(DefaultSource, 1))
-    rows = (f"| {row.family} | {_shown(row.values)} | <{row.url}> |\n" for row in RECOMMENDATIONS)
-    return _HEAD.format(sources=sources) + "".join(rows)
+    return _HEAD.format(sources=sources) + "".join(map(_row, RECOMMENDATIONS))
+
+
+def _row(row: Recommendation) -> str:
+    values = _shown(row.values)
+    if row.without_thinking is not None:
+        values += f"; without thinking: {_shown(row.without_thinking)}"
+    return f"| {row.family} | {values} | <{row.url}> |\n"
 
 
 def _shown(values: Mapping[str, float]) -> str:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from app.streaming import chat_table
-from app.streaming.chat_protocol import ChatLimits
+from app.streaming.chat_actions import ChatLimits
 from app.streaming.chat_table import CONNECTION_STATES, OF_STREAMS, REJECTIONS, STREAM_STATES, TRANSITIONS, State
 from app.streaming.flow.flow_window import Watermarks
+from app.streaming.kept.kept_streams import MAX_TTL_S
+from app.streaming.kept.live_stream import MAX_READERS
 
 
 class Frame(NamedTuple):
@@ -28,9 +30,19 @@ CLIENT_FRAMES = (
     ),
     Frame(
         "start",
-        "id, request, credit?",
+        "id, request, credit?, ttl_s?, idempotency_key?",
         "Start an answer. `id` is the client's (1 to 64 characters), `request` a chat body as over HTTP. `credit` is "
-        "how many tokens of each choice may be sent before the first `credit` frame; without it 256, with 0 none.",
+        "how many tokens of each choice may be sent before the first `credit` frame; without it 256, with 0 none. "
+        f"`ttl_s` is how many seconds the answer is kept while nobody reads it, at most {MAX_TTL_S:,}; with 0, the "
+        "default, it ends with its socket. `idempotency_key` is a text of 1 to 255 visible ASCII characters: a `start` "
+        "with the same key and request reads the answer of the first one ([keys](#resuming)).",
+    ),
+    Frame(
+        "resume",
+        "id, stream, after, credit?",
+        "Read a kept answer, also one that has ended or that others read. `stream` is that of its `accepted` or, over "
+        "HTTP, the id of the answer; `after` is how far the client has it, a [position](#resuming) for each choice. "
+        "`credit` counts from there, as in `start`.",
     ),
     Frame(
         "credit",
@@ -42,7 +54,14 @@ CLIENT_FRAMES = (
     Frame(
         "cancel",
         "id",
-        "End the answer. No more text comes; its open choices `finish` with `cancelled`, then `done`.",
+        "End the answer, for all its readers. No more text comes; its open choices `finish` with `cancelled`, then "
+        "`done`. Other readers get what was told before that.",
+    ),
+    Frame(
+        "detach",
+        "id",
+        "Read an answer no longer. There is no reply, and the id is free at once; frames that come nevertheless are of "
+        "the answer that was left, so a client uses ids once. The answer goes on if it is kept, else it is aborted.",
     ),
     Frame("ping", "ts?", "Answered by `pong` with the same `ts` (a number)."),
     Frame("pong", "ts?", "The answer to the server's `ping`."),
@@ -53,13 +72,16 @@ SERVER_FRAMES = (
         "welcome",
         "server, limits, heartbeat_ms",
         "The answer to `hello`. `limits`: `max_streams`, `max_frame` and `max_request_bytes` in bytes, `window` "
-        "(tokens that may be sent without any credit), `ttl_s` (seconds that streams outlive their socket; 0: they do "
-        "not).",
+        "(tokens that may be sent without any credit), `ttl_s` (the most seconds that answers outlive their socket; 0: "
+        "they do not).",
     ),
     Frame(
         "accepted",
-        "id, stream, model",
-        "The engine has accepted the request; `stream` is the server's id for the stream.",
+        "id, stream, model, ttl_s, n, after, durable",
+        "The answer to `start` and `resume`: the request is submitted, and its answer read. `stream` is the server's "
+        "id for the stream, `ttl_s` how long it is kept while nobody reads it (0: it ends with the socket, also where "
+        "there was no memory to keep it), `n` the number of choices, `after` the position of this reader in each. "
+        "`durable` is false: no answer outlives the server's process.",
     ),
     Frame(
         "progress",
@@ -129,7 +151,7 @@ CLOSE_CODES = {
     chat_table.CLOSE_UNAUTHENTICATED: "the key is missing or wrong, or the first frame was not `hello`",
     chat_table.CLOSE_SUBPROTOCOL: "the subprotocol is not `quire.v1`",
     chat_table.CLOSE_HELLO_TIMEOUT: "no `hello` in time",
-    chat_table.CLOSE_DUPLICATE_ID: "a `start` with an id that is in use",
+    chat_table.CLOSE_DUPLICATE_ID: "a `start` or `resume` with an id that is in use",
     chat_table.CLOSE_RATE: "too many messages, pings or credits, or replies that are not read",
     chat_table.CLOSE_SLOW: "data is pending, and no credit came for `--stall-timeout`",
 }
@@ -155,6 +177,7 @@ def websocket_page() -> str:
                 low=marks.low_tokens,
                 low_kib=marks.low_bytes // 1024,
                 full_kib=marks.full_bytes // 1024,
+                readers=MAX_READERS,
             ),
             "## States\n",
             _MATRIX,
@@ -201,7 +224,7 @@ client; `tests/vectors/quire_v1.json` contains test cases for clients, frame by 
 client: {"t": "hello", "protocol": "quire.v1"}
 server: {"t": "welcome", "server": "quire", "limits": {"max_streams": 32, "window": 256, ...}, "heartbeat_ms": 15000}
 client: {"t": "start", "id": "a", "request": {"messages": [{"role": "user", "content": "Hello"}]}}
-server: {"t": "accepted", "id": "a", "stream": "chatcmpl-...", "model": "guide"}
+server: {"t": "accepted", "id": "a", "stream": "chatcmpl-...", "model": "guide", ...}
 server: {"t": "delta", "id": "a", "i": 0, "n": 1, "k": 1, "x": "Hi"}
 client: {"t": "credit", "id": "a", "upto": [400]}
 ...
@@ -213,9 +236,9 @@ server: {"t": "done", "id": "a", "usage": {...}, "timings": {...}}
 _RULES = """
 ## Rules
 
-**Numbers.** Tokens are numbered per choice, 1, 2, 3 ... without gaps: the next `delta` of a choice starts at n + k. The
-choices of a request (`n`) are one stream; deltas of different choices come in any order. Choices that must be compared
-first (`best_of` above `n`, beam search) come at the end, each in one delta.
+**Numbers.** Tokens are numbered per choice, 1, 2, 3 ... without gaps: the next `delta` of a choice starts at n + k, or
+at n + 1 behind one without tokens. The choices of a request (`n`) are one stream; deltas of different choices come in
+any order. Choices that must be compared first (`best_of` above `n`, beam search) come at the end, each in one delta.
 
 **Credit.** The server sends no token beyond the client's credit. This limits the data for a page that renders slowly or
 not at all, because a browser receives all data that arrives. Raise the credit as text is shown, at the latest when
@@ -231,19 +254,72 @@ pending. At {high} tokens or {kib} KiB, `stream_options.slow_reader` of the requ
 | `drop` | the stream ends with `error`, code `overloaded`; the socket stays open |
 
 With every policy, a client that has read nothing for `--stall-timeout` while data is pending is disconnected, and its
-streams are aborted. If the client sends no credit, the socket is closed with 4499. If the connection accepts no bytes,
-it is reset, because a close frame would not arrive. Other clients are not slowed down.
+streams are aborted unless they are kept. If the client sends no credit, the socket is closed with 4499. If the
+connection accepts no bytes, it is reset, because a close frame would not arrive. Other clients are not slowed down.
 
 **Fairness.** Streams of a socket take turns, one frame each; `welcome`, `accepted`, `error`, `done`, `paused`,
 `resumed`, `draining` and `pong` are sent before the deltas of other streams. The order within a stream is kept.
 
 **Ends.** A stream ends with exactly one `done` or `error`; then its id may be used again. Frames for unknown or ended
-ids are ignored, because a client may send them before it receives the end. Closing the socket ends all its streams. An
-`error` for an invalid frame has no id if a stream with that id is open, because it would end the stream. The server
-logs each stream separately ([HTTP](http.md#log)), with its server-side id.
+ids are ignored, because a client may send them before it receives the end. Closing the socket ends its streams; those
+that are kept go on without it. An `error` for an invalid frame has no id if a stream with that id is open, because it
+would end the stream. The server logs each stream separately ([HTTP](http.md#log)), with its server-side id.
 
-**Unknown fields** of a known frame are ignored; an unknown `t` is an `error`. Streams end with their socket: this
-version has no resume.
+**Unknown fields** of a known frame are ignored; an unknown `t` is an `error`.
+
+## Resuming
+
+An answer that is started with `ttl_s` or `idempotency_key` belongs to its stream and not to its socket. It goes on when
+the socket is gone, and whoever comes back with `stream` and the position in each choice gets every later token once:
+
+```text
+client: {{"t": "start", "id": "a", "request": {{...}}, "ttl_s": 300}}
+server: {{"t": "accepted", "id": "a", "stream": "chatcmpl-...", "ttl_s": 300, "n": 1, "after": [0], ...}}
+server: {{"t": "delta", "id": "a", "i": 0, "n": 1, "k": 2, "x": "Once upon"}}
+(the connection is lost; on the next one, after `welcome`:)
+client: {{"t": "resume", "id": "b", "stream": "chatcmpl-...", "after": [2]}}
+server: {{"t": "accepted", "id": "b", "stream": "chatcmpl-...", "ttl_s": 300, "n": 1, "after": [2], ...}}
+server: {{"t": "delta", "id": "b", "i": 0, "n": 3, "k": 1, "x": " a"}}
+```
+
+**Positions.** A client's position in a choice is the number of its last token, n + k - 1 of the last `delta`. A `delta`
+without tokens has a position of its own, n. The text that a reader has at a position is the same for all of them, and
+those of [HTTP](http.md#resuming) are the same numbers: an answer that was started there is read here, and the other way
+round. Behind `accepted` come the deltas behind `after`, then the ends as for a first reader: `finish` of each choice,
+also of those whose `finish` the client has, and `done` or `error`.
+
+**Readers.** A `resume` is a further reader and takes nothing from the others. A stream has at most {readers} readers,
+each with its own credit; generation pauses when all of them lag, and never for want of a reader. With `drop`, a reader
+that lags ends with `overloaded`, and the stream goes on.
+
+**Errors.** An unknown `stream`, one that is not kept any longer and one of another key end the id with
+`stream_not_found`, all with the same frame; positions that were not told, or of another number of choices, with
+`invalid_value`; a ninth reader with `rate_limit_exceeded`. The socket stays.
+
+**Keys.** A `start` whose `accepted` did not arrive can be sent again with its `idempotency_key`: the answer of the
+first one is read from its beginning, whether it runs or has ended. A first one that was rejected is forgotten, and the
+next one is answered. Another request under the key is rejected with `idempotency_conflict`. Keys are those of `/ws`,
+of one API key or, on a server without keys, of one client address. With a key, an answer is kept for 300 s if `ttl_s`
+is 0. A key is forgotten with its answer.
+
+How much is kept, and how long, is that of [HTTP](http.md#resuming): up to `--resume-memory`, and for `ttl_s` from when
+the last reader left. While the server drains, `resume` and `detach` are accepted as ever; a new socket is not.
+
+**Clients.** The chat page does all that by itself. So does the Python client, whose readers only wait:
+
+```python
+from app.client.client import connect
+
+async def main() -> None:
+    async with connect("http://127.0.0.1:8000", reconnect=True) as client:
+        answer = await client.chat([{{"role": "user", "content": "Tell me a story."}}])
+        async for text in answer:
+            print(text, end="")
+```
+
+It tries again after 0.25 s on average, then after up to 8 s, and gives up when there was no `welcome` for 60 s. It does
+not come back after a close that it has caused (1000, 1003, 1007 to 1009, 4400, 4401, 4406, 4409), after 4429 not for 8 s,
+and after 4499 when somebody reads.
 """
 
 _MATRIX = """Frames of the client by the state of the connection, then those of a stream by the state of the stream. An

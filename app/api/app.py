@@ -20,7 +20,7 @@ from app.api.http.cors import Cors, allowed_origins
 from app.api.http.error_response import handle_http_exception, handle_quire_error
 from app.api.http.error_shape import ErrorShapes
 from app.api.http.middleware import METRICS_PATH, RequestChecks, Trace, allowed_hosts, check_host, check_key
-from app.api.routes.health import MetricsPage
+from app.api.routes.metrics_page import MetricsPage
 from app.api.routes.openapi import OpenApiPage
 from app.api.routes.operations import OPERATIONS, Handler, Operation, body_kinds
 from app.api.routes.page import Page

@@ -47,7 +47,7 @@ class TextFiles(Protocol):
 
 
 class FolderText:
-    """The text files of a checkpoint's folder; each is read once, when it is needed. One thread.
+    """Implements `TextFiles` for a checkpoint's folder; each file is read once, when it is needed. One thread.
 
     `known` are JSON files that have been read already, by name.
     """

@@ -9,53 +9,31 @@ A reader task of the connection passes each frame to its stream. A stream buffer
 each choice (`welcome["limits"]["window"]`), because the server gets credit for more only as tokens are read. If a
 stream is not read, the server pauses it, and after its `--stall-timeout` closes the connection (4499). Cancel answers
 that are no longer needed, with `cancel()` or by leaving their `async with` block.
+
+`connect(url, reconnect=True)` connects again when the connection was lost (`comeback`). The server keeps the answers
+meanwhile; their readers wait, and get every token once. A server that was started again has forgotten them: their
+readers get `ServerRefused` with the code `stream_not_found`. Answers that are open at the end of the block are
+cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 import orjson
 from websockets.asyncio.client import ClientConnection
-from websockets.asyncio.client import connect as open_websocket
-from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.typing import Subprotocol
+from websockets.exceptions import ConnectionClosed
 
-from app.client.protocol import PROTOCOL, ChatEvent, ClientProtocol, ClientState, ClientStream, Frame
+from app.client.comeback import Backoff, Comeback, comeback_after, comeback_after_status
+from app.client.opening import ConnectionLost, ServerRefused, loss_of, open_connection
+from app.client.protocol import ChatEvent, ClientProtocol, ClientState, ClientStream, Frame
 from app.config.base_url import read_base_url
-from app.contract.errors import QuireError
 from app.runtime.clock import monotonic
-
-WELCOME_TIMEOUT_S = 10.0
-_REASONS = {
-    1006: "It was not closed by the server.",
-    1012: "The server has shut down; connect again later.",
-    4499: "The server disconnected, because this client did not read an answer within the stall timeout.",
-}
-
-
-class ServerRefused(QuireError):
-    """The server returned an error; `code` and `http_status` are the server's."""
-
-    def __init__(
-        self, message: str, *, code: str = "engine_error", status: int = 500, param: str | None = None
-    ) -> None:
-        super().__init__(message, param=param)
-        self.code = code
-        self.http_status = status
-
-
-class ConnectionLost(QuireError):
-    """The connection ended before the answer; `close_code` is the reason (1006: no close frame was received)."""
-
-    def __init__(self, close_code: int, reason: str) -> None:
-        reason = _REASONS.get(close_code, reason)
-        super().__init__(f"The connection to the server was lost (close code {close_code}). {reason}".rstrip())
-        self.close_code = close_code
 
 
 class ClientAnswer(ClientStream):
@@ -64,8 +42,10 @@ class ClientAnswer(ClientStream):
     Reading grants the server credit: it sends at most a window of unread tokens of each choice.
     """
 
-    def __init__(self, client: ChatClient, client_id: str, request: Mapping[str, Any], window: int) -> None:
-        super().__init__(client_id, request, window)
+    def __init__(
+        self, client: ChatClient, client_id: str, request: Mapping[str, Any], window: int, key: str | None
+    ) -> None:
+        super().__init__(client_id, request, window, key)
         self._client = client
         self._changed = asyncio.Event()
 
@@ -95,7 +75,7 @@ class ClientAnswer(ClientStream):
 
         Raises:
             ServerRefused: the server returned an error.
-            ConnectionLost: the connection ended first.
+            ConnectionLost: the connection ended first, and did not come back.
         """
         while True:
             await self._grant_credit()
@@ -148,27 +128,35 @@ class ClientAnswer(ClientStream):
     async def _wait(self) -> None:
         """Wait for a frame, or for the time when credit is due."""
         self._changed.clear()
-        with contextlib.suppress(TimeoutError):
+        with self._client.reading(), contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.credit_in(monotonic())):
                 await self._changed.wait()
 
 
 class ChatClient:
-    """One open connection; made by `connect`.
+    """A connection and its answers; made by `connect`.
 
     Attributes:
         loss: the error of answers that had not ended when the connection did.
     """
 
-    def __init__(self, websocket: ClientConnection) -> None:
+    def __init__(self, address: str, key: str | None, backoff: Backoff | None) -> None:
         self.loss = ConnectionLost(1006, "")
-        self._websocket = websocket
+        self._address = address
+        self._key = key
+        self._backoff = backoff
         self._protocol = ClientProtocol()
+        self._websocket: ClientConnection  # set by `open`
+        self._is_open = asyncio.Event()  # or has ended for good
+        self._has_ended = False
         self._num_started = 0
+        self._num_attempts = 0  # to connect again, since the server has sent anything
+        self._num_readers = 0
+        self._has_reader = asyncio.Event()
 
     @property
     def welcome(self) -> dict[str, Any]:
-        """The server's first frame (its name, limits and heartbeat)."""
+        """The server's first frame (its name, limits and heartbeat); empty while there is no connection."""
         return self._protocol.welcome
 
     @property
@@ -179,17 +167,22 @@ class ChatClient:
     async def chat(self, messages: Sequence[Mapping[str, Any]], **params: Any) -> ClientAnswer:
         """Start an answer; `params` are further fields of an OpenAI chat request (`temperature`, `max_tokens` ...).
 
+        Waits while the connection may come back.
+
         Raises:
             ConnectionLost: the connection has ended.
         """
+        with self.reading():
+            await self._is_open.wait()
         self._num_started += 1
         request = {"messages": list(messages), **params}
-        answer = ClientAnswer(self, f"c{self._num_started}", request, self._protocol.window)
-        await self.send(self._protocol.start(answer, request))
+        key = uuid.uuid4().hex if self._backoff is not None else None
+        answer = ClientAnswer(self, f"c{self._num_started}", request, self._protocol.window, key)
+        await self.send(self._protocol.start(answer))
         return answer
 
     async def send(self, frame: Mapping[str, Any]) -> None:
-        """Send one frame.
+        """Send one frame. While the connection may come back it is dropped: what matters of it is sent then.
 
         Raises:
             ConnectionLost: the connection has ended.
@@ -197,41 +190,98 @@ class ChatClient:
         try:
             await self._websocket.send(orjson.dumps(frame).decode())
         except ConnectionClosed as closed:
-            raise _loss(closed) from None
+            if self._backoff is None or self._has_ended:
+                raise loss_of(closed) from None
 
-    async def greet(self, key: str | None) -> None:
-        """Send `hello` and wait for `welcome`. Called by `connect`.
-
-        Raises:
-            ConnectionLost: the server closed the connection instead (4401: wrong key).
-        """
-        await self.send(self._protocol.hello(key))
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Note that somebody waits for the server for the time of the block. For answers."""
+        self._num_readers += 1
+        self._has_reader.set()
         try:
-            while not self.welcome:
-                await self._receive(await self._websocket.recv())
-        except ConnectionClosed as closed:
-            raise _loss(closed) from None
+            yield
+        finally:
+            self._num_readers -= 1
+            if not self._num_readers:
+                self._has_reader.clear()
 
-    async def read(self) -> None:
-        """Pass frames to their streams until the connection ends; the reader task of `connect`."""
+    async def open(self) -> None:
+        """Open the connection. Called by `connect`. Raises as `open_connection`."""
+        self._websocket = await open_connection(self._address, self._key, self._protocol)
+        for frame in self._protocol.resume():
+            await self.send(frame)
+        self._is_open.set()
+
+    async def run(self) -> None:
+        """Pass frames to their streams until the connection has ended for good; the reader task of `connect`."""
+        try:
+            await self._read()
+            while self._backoff is not None and await self._comes_back(self._backoff):
+                await self._read()
+        finally:
+            self._has_ended = True
+            self._protocol.close()
+            self._is_open.set()
+
+    async def cancel_kept(self) -> None:
+        """Cancel the open answers that the server would keep. Called by `connect`."""
+        for stream in [*self._protocol.streams.values()]:
+            frame = stream.cancel_frame() if stream.key is not None else None
+            if frame is not None:
+                with contextlib.suppress(ConnectionLost):
+                    await self.send(frame)
+
+    async def close(self) -> None:
+        """Close the connection. Called by `connect`."""
+        await self._websocket.close()
+
+    async def _read(self) -> None:
+        """Pass frames to their streams until the connection is lost, and note the loss."""
         try:
             async for message in self._websocket:
-                await self._receive(message)
+                self._num_attempts = 0
+                for answer in self._protocol.receive(orjson.loads(message)):
+                    with contextlib.suppress(ConnectionLost):
+                        await self.send(answer)
             self.loss = ConnectionLost(self._websocket.close_code or 1006, self._websocket.close_reason or "")
         except ConnectionClosed as closed:
-            self.loss = _loss(closed)
-        finally:
-            self._protocol.close()
+            self.loss = loss_of(closed)
 
-    async def _receive(self, message: str | bytes) -> None:
-        for answer in self._protocol.receive(orjson.loads(message)):
-            with contextlib.suppress(ConnectionLost):
-                await self.send(answer)
+    async def _comes_back(self, backoff: Backoff) -> bool:
+        """Connect again, and let the answers go on; return whether that was possible."""
+        comeback = comeback_after(self.loss.close_code)
+        if comeback is Comeback.NEVER:
+            return False
+        self._is_open.clear()
+        self._protocol.suspend()
+        if comeback is Comeback.WHEN_READ:
+            await self._has_reader.wait()
+        lost = self.loss
+        then = f"There was no other one for {backoff.give_up_s:.0f} s."
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(backoff.give_up_s):
+                while comeback is not Comeback.NEVER:
+                    await asyncio.sleep(backoff.delay(self._num_attempts, comeback))
+                    self._num_attempts += 1
+                    try:
+                        await self.open()
+                        return True
+                    except ServerRefused as refused:
+                        comeback, then = comeback_after_status(refused.http_status), str(refused)
+                    except ConnectionLost as again:
+                        comeback, then = comeback_after(again.close_code), str(again)
+                    except OSError:
+                        comeback = Comeback.SOON
+        self.loss = ConnectionLost(lost.close_code, lost.reason, then)
+        return False
 
 
 @contextlib.asynccontextmanager
-async def connect(url: str, key: str | None = None) -> AsyncIterator[ChatClient]:
+async def connect(url: str, key: str | None = None, *, reconnect: bool | Backoff = False) -> AsyncIterator[ChatClient]:
     """Connect to a server (`http://host:port`, or the `ws://` URL of its WebSocket) for the duration of a block.
+
+    With `reconnect` a connection that is lost later is opened again, and its answers go on; it is given up when there
+    was none for 60 s, or a `Backoff` says otherwise.
 
     Raises:
         ConfigurationError: `url` is no URL of a server.
@@ -240,40 +290,15 @@ async def connect(url: str, key: str | None = None) -> AsyncIterator[ChatClient]
         OSError: the server cannot be reached.
     """
     address = str(read_base_url(url, "url")).replace("http", "ws", 1) + "/ws"
-    opening = open_websocket(
-        address,
-        subprotocols=[Subprotocol(PROTOCOL)],
-        compression=None,
-        proxy=None,  # a proxy of the environment would be used even for loopback addresses
-        max_size=None,
-        open_timeout=WELCOME_TIMEOUT_S,
-    )
+    usual = Backoff() if reconnect else None
+    client = ChatClient(address, key, reconnect if isinstance(reconnect, Backoff) else usual)
+    await client.open()
+    reader = asyncio.create_task(client.run(), name="quire-client-reader")
     try:
-        websocket = await opening
-    except InvalidStatus as rejected:
-        raise _denial(rejected) from None
-    async with websocket:
-        client = ChatClient(websocket)
-        async with asyncio.timeout(WELCOME_TIMEOUT_S):
-            await client.greet(key)
-        reader = asyncio.create_task(client.read(), name="quire-client-reader")
-        try:
-            yield client
-        finally:
-            reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await reader
-
-
-def _loss(closed: ConnectionClosed) -> ConnectionLost:
-    return ConnectionLost(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else ConnectionLost(1006, "")
-
-
-def _denial(rejected: InvalidStatus) -> ServerRefused:
-    status = rejected.response.status_code
-    try:
-        body = orjson.loads(rejected.response.body or b"")["error"]
-        return ServerRefused(body["message"], code=body["code"], status=status, param=body["param"])
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        message = f"The server rejected the connection with status {status}."
-        return ServerRefused(message, code="engine_error", status=status)
+        yield client
+    finally:
+        await client.cancel_kept()
+        reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await reader
+        await client.close()

@@ -5,6 +5,8 @@ Rules of this file (the frames: docs/reference/websocket.md):
   second for each stream, and not for a stream that is not read or was cancelled.
 - Therefore at most a window of unread tokens of each choice is buffered here.
 - Deltas that were received before (`n` is not above the last number) and frames with unknown or ended ids are ignored.
+- A stream with a key outlives its connection: it is resumed behind the last received number, or, if the server had not
+  accepted it, sent again with the same key.
 
 The chat page's `stream.js` and `protocol.js` follow the same rules; `tests/vectors/quire_v1.json` tests both.
 """
@@ -21,6 +23,7 @@ from app.contract.events import ChoiceEnd
 PROTOCOL = "quire.v1"
 WINDOW = 256  # tokens that the protocol allows without credit; used if the server's welcome has no window
 CREDIT_EVERY_S = 0.1
+TTL_S = 300  # how long the server keeps an answer that nobody reads
 
 Frame = dict[str, Any]
 
@@ -54,10 +57,13 @@ class ChatEvent(NamedTuple):
 class ClientStream:
     """One answer: received deltas, and how far they have been read.
 
-    `window` is the number of tokens of each choice that may be unread.
+    `window` is the number of tokens of each choice that may be unread. `key` makes the server keep the answer, if it
+    does so: it outlives the connection.
 
     Attributes:
         id: the client's id of the stream.
+        request: the body of the request.
+        key: names the request if it is sent again.
         state: the state of the stream.
         stream_id, model: the server's id and the model's name, once the request is accepted.
         progress: the last `progress` frame; None while the answer is generating tokens.
@@ -66,10 +72,12 @@ class ClientStream:
         failure: the `error` frame that ended the stream.
     """
 
-    def __init__(self, client_id: str, request: Mapping[str, Any], window: int) -> None:
+    def __init__(self, client_id: str, request: Mapping[str, Any], window: int, key: str | None = None) -> None:
         count = request.get("n")
         num_choices = count if isinstance(count, int) and count >= 1 else 1  # the server rejects other values
         self.id = client_id
+        self.request = request
+        self.key = key
         self.state = ClientState.WAITING
         self.stream_id: str | None = None
         self.model: str | None = None
@@ -78,6 +86,7 @@ class ClientStream:
         self.usage: dict[str, Any] | None = None
         self.timings: dict[str, float] | None = None
         self.failure: Frame | None = None
+        self._is_kept = False
         self._window = window
         self._unread: deque[ChatEvent] = deque()
         self._received = [0] * num_choices  # number of the last received token of each choice
@@ -99,6 +108,7 @@ class ClientStream:
             self._add(frame)
         elif kind == "accepted":
             self.stream_id, self.model = frame["stream"], frame["model"]
+            self._is_kept = frame.get("ttl_s", 0) > 0
         elif kind == "progress":
             self.progress = None if frame["phase"] == "decode" else frame
         elif kind == "paused":
@@ -119,7 +129,7 @@ class ClientStream:
         if not self._unread:
             return None
         event = self._unread.popleft()
-        self._taken[event.choice] = event.first + event.num_tokens - 1
+        self._taken[event.choice] = _last_of(event.first, event.num_tokens)
         return event
 
     def credit_frame(self, now: float) -> Frame | None:
@@ -149,6 +159,30 @@ class ClientStream:
         self._is_cancelled = True
         return {"t": "cancel", "id": self.id}
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the stream goes on with another connection: the server keeps it, or has not accepted it yet."""
+        if self.stream_id is None:
+            return self.key is not None and not self._is_cancelled
+        return self._is_kept
+
+    def start_frame(self, max_ttl_s: float) -> Frame:
+        """Return the `start` frame; the server keeps streams for at most `max_ttl_s` seconds."""
+        frame = {"t": "start", "id": self.id, "request": self.request}
+        keeping = {"ttl_s": min(TTL_S, max_ttl_s), "idempotency_key": self.key}
+        return frame | keeping if self.key is not None and max_ttl_s > 0 else frame
+
+    def resume_frames(self, window: int) -> list[Frame]:
+        """Return the frames that let the stream go on, where a server sends `window` tokens without credit."""
+        self.state = ClientState.STREAMING if any(self._received) else ClientState.WAITING
+        self.progress = None
+        self._window = window
+        credit = max(0, min(read + window - last for read, last in zip(self._read, self._received, strict=True)))
+        self._allowed = [last + credit for last in self._received]
+        less = {"credit": credit} if credit < window else {}
+        frame = {"t": "resume", "id": self.id, "stream": self.stream_id, "after": self._received.copy(), **less}
+        return [frame, {"t": "cancel", "id": self.id}] if self._is_cancelled else [frame]
+
     def disconnect(self) -> None:
         """End the stream, because the connection has ended."""
         self._end(ClientState.DISCONNECTED)
@@ -157,7 +191,7 @@ class ClientStream:
         choice, first, count = frame["i"], frame["n"], frame["k"]
         if first <= self._received[choice]:
             return
-        self._received[choice] = first + count - 1
+        self._received[choice] = _last_of(first, count)
         if self.state is ClientState.WAITING:
             self.state = ClientState.STREAMING
         if self.progress is not None and self.progress["phase"] in ("queued", "prefill"):
@@ -169,6 +203,11 @@ class ClientStream:
     def _end(self, state: ClientState) -> None:
         self.state = state
         self.progress = None
+
+
+def _last_of(first: int, num_tokens: int) -> int:
+    """Return the number of the last token of a delta; text behind the last token has a number of its own."""
+    return max(first, first + num_tokens - 1)
 
 
 class ClientProtocol:
@@ -194,10 +233,14 @@ class ClientProtocol:
         """The number of tokens that the server sends without credit."""
         return int(self.welcome.get("limits", {}).get("window", WINDOW))
 
-    def start(self, stream: ClientStream, request: Mapping[str, Any]) -> Frame:
+    def start(self, stream: ClientStream) -> Frame:
         """Open a stream, after the welcome; return its `start` frame."""
         self.streams[stream.id] = stream
-        return {"t": "start", "id": stream.id, "request": request}
+        return stream.start_frame(self._max_ttl_s)
+
+    @property
+    def _max_ttl_s(self) -> float:
+        return float(self.welcome.get("limits", {}).get("ttl_s", 0))
 
     def receive(self, frame: Frame) -> list[Frame]:
         """Process one frame of the server; return the frames to send."""
@@ -213,6 +256,21 @@ class ClientProtocol:
             if stream.is_over:
                 del self.streams[stream.id]
         return []
+
+    def suspend(self) -> None:
+        """Prepare for another connection: streams that do not go on with it end."""
+        self.welcome, self.is_draining = {}, False
+        for stream in [each for each in self.streams.values() if not each.goes_on]:
+            stream.disconnect()
+            del self.streams[stream.id]
+
+    def resume(self) -> list[Frame]:
+        """Return the frames that let the open streams go on, after the welcome of another connection."""
+        frames: list[Frame] = []
+        for stream in self.streams.values():
+            is_accepted = stream.stream_id is not None
+            frames += stream.resume_frames(self.window) if is_accepted else [stream.start_frame(self._max_ttl_s)]
+        return frames
 
     def close(self) -> None:
         """End all open streams, because the connection has ended."""

@@ -26,6 +26,7 @@ from app.config.setting import KIB, MIB
 from app.config.settings import Config
 from app.contract.errors import CannotStart, ConfigurationError
 from app.engine.execute.memory_plan import plan_num_blocks, plan_num_host_blocks
+from app.engine.schedule.limits import max_logit_rows
 from app.kernels.cpu.compiling import supported_sets
 
 PROCESS_BYTES = 400 * MIB  # of RAM: Python, torch and other libraries, the tokenizer, the stacks of threads
@@ -256,7 +257,7 @@ def quantized_as(config: Config, spec: ModelSpec, stored_type: StoredType) -> tu
 def activation_bytes(config: Config, spec: ModelSpec, *, has_kernels: bool) -> int:
     """Return the bytes of one step's activations and logits; a test compares the value with the engine's arena."""
     scheduler, dtype = config.scheduler, spec.dtype
-    num_rows, num_logit_rows = _padded(scheduler.max_num_batched_tokens), _padded(scheduler.max_logit_rows)
+    num_rows, num_logit_rows = _padded(scheduler.max_num_batched_tokens), _padded(max_logit_rows(scheduler))
     narrow = wide = queries = item_bytes(spec)
     if has_kernels:
         wide = FLOAT_BYTES
@@ -271,20 +272,20 @@ def activation_bytes(config: Config, spec: ModelSpec, *, has_kernels: bool) -> i
 def quantized_activation_bytes(config: Config, spec: ModelSpec, stored_type: StoredType) -> int:
     """Return the bytes of the copies of activations that quantized weights are multiplied with on a CPU."""
     scheduler = config.scheduler
-    num_rows, num_logit_rows = _padded(scheduler.max_num_batched_tokens), _padded(scheduler.max_logit_rows)
+    num_rows, num_logit_rows = _padded(scheduler.max_num_batched_tokens), _padded(max_logit_rows(scheduler))
     return quantized_bytes(spec, *quantized_as(config, spec, stored_type), num_rows, num_logit_rows)
 
 
 def sampling_bytes(config: Config, spec: ModelSpec) -> int:
     """Return the bytes that sampling needs on a GPU: adjusted logits, and a count for each sequence and token."""
-    num_rows, num_logit_rows = config.scheduler.max_num_seqs + 1, _padded(config.scheduler.max_logit_rows)
+    num_rows, num_logit_rows = config.scheduler.max_num_seqs + 1, _padded(max_logit_rows(config.scheduler))
     return spec.vocab_size * (num_rows * COUNT_BYTES + num_logit_rows * FLOAT_BYTES)
 
 
 def mask_bytes(config: Config, spec: ModelSpec) -> int:
     """Return the bytes of one step's masks of grammars: a bit for each token and logit row."""
     num_words = spec.vocab_size // 32 + 1
-    return _padded(config.scheduler.max_logit_rows) * (num_words + 1) * WORD_BYTES
+    return _padded(max_logit_rows(config.scheduler)) * (num_words + 1) * WORD_BYTES
 
 
 def _comparable(name: str) -> str:

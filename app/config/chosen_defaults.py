@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from app.config.recommendations import recommendation
@@ -37,11 +38,22 @@ def sampling_defaults(settings: SamplingConfig, model: SampledModel) -> Sampling
     """Return the defaults of requests to a model. Any thread.
 
     Settings replace single values. Of the others each source adds what is not said yet, up to the first that says a
-    temperature: the filters that it does not name were off when its temperature was chosen.
+    temperature: the filters that it does not name were off when its temperature was chosen. Files that repeat what
+    their publisher recommends, which are values for thinking, say nothing of answers without.
     """
+    row = recommendation(model.architecture, model.names) if model.can_chat else None
+    defaults = _chosen(settings, model, row and row.values)
+    if row is None or row.without_thinking is None:
+        return defaults
+    unsaid = model._replace(own={}) if model.own.items() <= row.values.items() else model
+    other = _chosen(settings, unsaid, row.without_thinking)
+    return defaults if other == defaults else replace(defaults, without_thinking=other)
+
+
+def _chosen(settings: SamplingConfig, model: SampledModel, recommended: Mapping[str, float] | None) -> SamplingDefaults:
     values: dict[str, Any] = {}
     sources: dict[str, DefaultSource] = {}
-    for source, said in _sources(settings, model):
+    for source, said in _sources(settings, model, recommended):
         new = {name: value for name, value in said.items() if name not in values}
         values |= new
         sources |= dict.fromkeys(new, source)
@@ -51,11 +63,13 @@ def sampling_defaults(settings: SamplingConfig, model: SampledModel) -> Sampling
     return SamplingDefaults(**(values | given), sources=sources | dict.fromkeys(given, DefaultSource.SETTING))
 
 
-def _sources(settings: SamplingConfig, model: SampledModel) -> Iterator[tuple[DefaultSource, Mapping[str, float]]]:
+def _sources(
+    settings: SamplingConfig, model: SampledModel, recommended: Mapping[str, float] | None
+) -> Iterator[tuple[DefaultSource, Mapping[str, float]]]:
     if settings.generation_config == "auto":
         yield DefaultSource.FILE, model.own
-        if model.can_chat and (row := recommendation(model.architecture, model.names)) is not None:
-            yield DefaultSource.PUBLISHER, row.values
+        if recommended is not None:
+            yield DefaultSource.PUBLISHER, recommended
         if model.is_gguf:
             yield DefaultSource.LLAMA_CPP, LLAMA_CPP
     yield DefaultSource.OPENAI, OPENAI

@@ -16,13 +16,17 @@ _MAX_NAME_CHARS = 200
 
 
 class Recommendation(NamedTuple):
-    """One row: names in small letters that begin with the words of one of `beginnings`; SIZE is any size, as 0.6b."""
+    """One row: names in small letters that begin with the words of one of `beginnings`; SIZE is any size, as 0.6b.
+
+    `without_thinking` are the values of answers before which the model is told not to think; None: the same.
+    """
 
     family: str
     architectures: tuple[str, ...]
     beginnings: tuple[str, ...]
     values: Mapping[str, float]
     url: str
+    without_thinking: Mapping[str, float] | None = None
 
 
 _LLAMA, _MISTRAL = "LlamaForCausalLM", ("MistralForCausalLM", "LlamaForCausalLM")  # in GGUF files Mistral's are llamas
@@ -55,9 +59,15 @@ RECOMMENDATIONS = (
         "https://huggingface.co/Qwen/Qwen3-4B-Instruct-2507#best-practices",
     ),
     Recommendation(
-        "Qwen3, as it reasons", ("Qwen3ForCausalLM",), ("qwen3 SIZE",),
+        "Qwen3-Thinking-2507", ("Qwen3ForCausalLM",), ("qwen3 SIZE thinking 2507",),
+        {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.0},
+        "https://huggingface.co/Qwen/Qwen3-4B-Thinking-2507#best-practices",
+    ),
+    Recommendation(
+        "Qwen3", ("Qwen3ForCausalLM",), ("qwen3 SIZE",),
         {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.0},
         "https://huggingface.co/Qwen/Qwen3-0.6B#best-practices",
+        without_thinking={"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.0},
     ),
     Recommendation(
         "Llama 3, 3.1, 3.2, 3.3", (_LLAMA,),

@@ -199,11 +199,6 @@ class SchedulerConfig:
         minimum=0,
     )
 
-    @property
-    def max_logit_rows(self) -> int:
-        """The most tokens that a step samples: one for each running sequence, and the draft tokens of one sequence."""
-        return min(self.max_num_seqs + self.speculative_ngram, self.max_num_batched_tokens)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:

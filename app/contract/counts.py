@@ -17,7 +17,7 @@ Values = float | Mapping[Any, float]
 """A number or, of a family with labels of its own, the numbers by the value of its label, or the tuple of several."""
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """A metric family: its name without `_total`, its help, and the labels that it has besides those of the server.
 
     One that is not `of_engine` has no label `engine`, as in vLLM.
@@ -30,7 +30,7 @@ class Family(NamedTuple):
     of_engine: bool = True
 
 
-MEMORY = Family(
+MEMORY = MetricFamily(
     "quire_memory_bytes",
     "gauge",
     "Bytes by what they are for: those that the engine has allocated, compiled grammars, and the processes that try "
@@ -61,15 +61,15 @@ def _reader(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
 
 def counter(name: str, help: str, *, by: tuple[str, ...] = (), start: Values = 0) -> Any:
     """Declare a field that counts upwards from `start`; `/metrics` adds `_total` to its name."""
-    return shown_as(Family(name, "counter", help, by), start)
+    return shown_as(MetricFamily(name, "counter", help, by), start)
 
 
 def gauge(name: str, help: str, *, by: tuple[str, ...] = (), start: Values = 0) -> Any:
     """Declare a field that rises and falls."""
-    return shown_as(Family(name, "gauge", help, by), start)
+    return shown_as(MetricFamily(name, "gauge", help, by), start)
 
 
-def shown_as(family: Family, start: Values = 0) -> Any:
+def shown_as(family: MetricFamily, start: Values = 0) -> Any:
     """Declare a field that is shown as `family`, which fields of other parts may be shown as, too."""
     about: dict[str, Any] = {"metadata": {_FAMILY: family}}
     if isinstance(start, Mapping):
@@ -80,10 +80,10 @@ def shown_as(family: Family, start: Values = 0) -> Any:
 class _Derived(property):
     """A property that is shown as a family."""
 
-    family: Family
+    family: MetricFamily
 
 
-def derived(family: Family) -> Callable[[Callable[[Any], Values]], Any]:
+def derived(family: MetricFamily) -> Callable[[Callable[[Any], Values]], Any]:
     """Make a method a property that is shown as `family`, computed from the fields when the metrics are read."""
 
     def declare(compute: Callable[[Any], Values]) -> _Derived:
@@ -94,7 +94,7 @@ def derived(family: Family) -> Callable[[Callable[[Any], Values]], Any]:
     return declare
 
 
-def values_of(counts: Any) -> Iterator[tuple[Family, Values]]:
+def values_of(counts: Any) -> Iterator[tuple[MetricFamily, Values]]:
     """Yield what the fields and properties of `counts` are shown as, and those of the counts in them."""
     for name, family in _members(counts.__class__):
         value = getattr(counts, name)
@@ -105,7 +105,7 @@ def values_of(counts: Any) -> Iterator[tuple[Family, Values]]:
 
 
 @cache
-def _members(kind: type[Any]) -> tuple[tuple[str, Family | None], ...]:
+def _members(kind: type[Any]) -> tuple[tuple[str, MetricFamily | None], ...]:
     fields = [(field.name, field.metadata.get(_FAMILY)) for field in dataclasses.fields(kind)]
     computed = [(name, member.family) for name, member in vars(kind).items() if isinstance(member, _Derived)]
     return (*fields, *computed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.contract.counts import MEMORY, Counts, Family, counter, derived, gauge
+from app.contract.counts import MEMORY, Counts, MetricFamily, counter, derived, gauge
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class QueueCounts(Counts):
     num_paused: int = gauge("quire_sequences_paused", "Requests paused because their client reads slowly.")
 
     @derived(
-        Family(
+        MetricFamily(
             "vllm:num_requests_waiting_by_reason",
             "gauge",
             "Requests in the queue by the reason for waiting.",
@@ -54,12 +54,12 @@ class BlockCounts(Counts):
         """Blocks that requests or pins hold."""
         return self.num_blocks - self.num_free - self.num_fenced
 
-    @derived(Family("vllm:kv_cache_usage_perc", "gauge", "Share of KV blocks in use, 0 to 1."))
+    @derived(MetricFamily("vllm:kv_cache_usage_perc", "gauge", "Share of KV blocks in use, 0 to 1."))
     def usage(self) -> float:
         """Return the share of blocks in use."""
         return self.num_used / max(self.num_blocks, 1)
 
-    @derived(Family("quire_kv_blocks", "gauge", "KV blocks by state: free, cached, used, fenced.", ("state",)))
+    @derived(MetricFamily("quire_kv_blocks", "gauge", "KV blocks by state: free, cached, used, fenced.", ("state",)))
     def by_state(self) -> Mapping[str, float]:
         """Each block once: fenced ones are released, but a step in flight may still access them."""
         return {
@@ -91,7 +91,7 @@ class PromptCounts(Counts):
     )
 
     @derived(
-        Family(
+        MetricFamily(
             "vllm:prompt_tokens_by_source",
             "counter",
             "Those of `vllm:prompt_tokens` that were computed, and those that were found in the prefix cache.",
@@ -168,7 +168,7 @@ class GraphCounts(Counts):
     num_eager_steps: int = 0
 
     @derived(
-        Family(
+        MetricFamily(
             "quire_graph_steps",
             "counter",
             "Steps by mode: graph (a recording, on a GPU a CUDA graph, in one call) or eager (each operation called).",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from app.contract.counts import Counts, Family, counter, derived, gauge
+from app.contract.counts import Counts, MetricFamily, counter, derived, gauge
 from app.contract.engine_counts import (
     BlockCounts,
     BudgetCounts,
@@ -72,7 +72,7 @@ class EngineStats(Counts):
     memory: MemoryCounts = field(default_factory=MemoryCounts)
 
     @derived(
-        Family(
+        MetricFamily(
             "vllm:corrupted_requests",
             "counter",
             "The same as `quire_requests_nan`, under vLLM's name.",
@@ -125,6 +125,10 @@ class ModelInfo:
     memory: tuple[str, ...] = ()
     hidden_size: int = 0
     pooling: PoolingKind = PoolingKind.MEAN
+
+    def without_thinking(self) -> ModelInfo:
+        """Return the same with the sampling defaults of answers before which the model is told not to think."""
+        return replace(self, defaults=self.defaults.without_thinking or self.defaults)
 
     @property
     def reads_prompts(self) -> bool:

@@ -185,6 +185,13 @@ class StreamCancelled(RequestError):
     http_status = 409
 
 
+class IdempotencyConflict(RequestError):
+    """An idempotency key was used before, for another request."""
+
+    code = "idempotency_conflict"
+    http_status = 409
+
+
 class MethodNotAllowed(RequestError):
     """The path does not support this method."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -59,6 +60,18 @@ class Usage:
     cached_tokens: int = 0
     preemptions: int = 0
     lost_tokens: int = 0
+
+
+def total_usage(usages: Iterable[Usage]) -> Usage:
+    """Return the sums of the token counts of several requests; zeros without any."""
+    found = tuple(usages)
+    return Usage(
+        sum(usage.prompt_tokens for usage in found),
+        sum(usage.completion_tokens for usage in found),
+        sum(usage.cached_tokens for usage in found),
+        sum(usage.preemptions for usage in found),
+        sum(usage.lost_tokens for usage in found),
+    )
 
 
 @dataclass(frozen=True, slots=True)

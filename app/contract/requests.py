@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from app.contract.grammar import Constraint, Grammar, ReasoningMarks
@@ -65,6 +65,11 @@ class EngineRequest:
         if self.grammar is None and budget is None:
             return None
         return Constraint(self.grammar, self.reasoning, budget)
+
+    def for_readers(self) -> EngineRequest:
+        """Return the request for those who read its answer: without what only generating needs, which can be large."""
+        params = replace(self.params, structured_outputs=None, logit_bias=None, stop=None, stop_token_ids=None)
+        return replace(self, params=params, grammar=None)
 
 
 @dataclass(frozen=True, slots=True)

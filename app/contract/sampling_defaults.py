@@ -26,7 +26,8 @@ class DefaultSource(StrEnum):
 class SamplingDefaults:
     """A model's values for parameters that are `None`; what nobody says is neutral, and `max_tokens` what fits.
 
-    `sources` has who says each of the others.
+    `sources` has who says each of the others. `without_thinking` are the values of answers before which the model is
+    told not to think; None: the same.
     """
 
     temperature: float = 1.0
@@ -36,6 +37,7 @@ class SamplingDefaults:
     repetition_penalty: float = 1.0
     max_tokens: int | None = None
     sources: Mapping[str, DefaultSource] = field(default_factory=dict, compare=False)
+    without_thinking: SamplingDefaults | None = None
 
     def values(self) -> dict[str, float]:
         """Return the values by their names, without a `max_tokens` that nobody says."""
@@ -44,6 +46,10 @@ class SamplingDefaults:
 
     def __str__(self) -> str:
         """Return those that somebody says, for people: `temperature 0.2, top-p 0.9 (recommended by its publisher)`."""
+        own = self._own_words()
+        return own if self.without_thinking is None else f"{own}; without thinking: {self.without_thinking}"
+
+    def _own_words(self) -> str:
         said: dict[DefaultSource, list[str]] = {}
         for name, value in self.values().items():
             if name in self.sources:

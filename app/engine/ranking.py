@@ -29,11 +29,10 @@ class Candidate(Choice):
 
     @property
     def mean_logprob(self) -> float:
-        """Log-probability per token; without tokens the lowest."""
+        """The log-probability per token; without tokens the lowest."""
         return self._total_logprob / self._num_generated if self._num_generated else -inf
 
     def append(self, sample: Sample) -> None:
-        """Take the next token."""
         assert sample.logprobs is not None, "the sampler returns the logprobs for the ranking"
         self._total_logprob += sample.logprobs.logprob
         super().append(sample)

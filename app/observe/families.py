@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from app.contract.counts import Family, Values, values_of
+from app.contract.counts import MetricFamily, Values, values_of
 
 ENGINE = "engine"
 """The label that a family has only if it is `of_engine`."""
@@ -26,7 +26,7 @@ class Families:
 
     def of(self, parts: Iterable[object]) -> Iterator[Metric]:
         """Yield the families of the counts of all parts; one that several parts share has the values of all."""
-        found: dict[Family, Values] = {}
+        found: dict[MetricFamily, Values] = {}
         for part in parts:
             for family, values in values_of(part):
                 others = found.get(family)
@@ -36,7 +36,7 @@ class Families:
         for family, values in found.items():
             yield self.family(family, values)
 
-    def family(self, family: Family, values: Values) -> Metric:
+    def family(self, family: MetricFamily, values: Values) -> Metric:
         """Return one family: a sample, or one for each value of the labels that it has of its own."""
         labels = {name: value for name, value in self._labels.items() if family.of_engine or name != ENGINE}
         made: GaugeMetricFamily | CounterMetricFamily = _KINDS[family.kind](

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import Metric
 
 from app.config.settings import CacheConfig
-from app.contract.counts import Counts, Family, counter
+from app.contract.counts import Counts, MetricFamily, counter
 from app.contract.engine_status import EngineStats, StepReport
 from app.contract.errors import DeadlineExceeded, EngineFailed, QueueTimeout
 from app.contract.events import Embedded, Finished, FinishReason, RequestFailed, TokenDelta
@@ -158,7 +158,7 @@ class Metrics:
             "swap_space": cache.swap_space,
         }
         families = Families({name: str(value) for name, value in values.items()})
-        return families.family(Family("vllm:cache_config_info", "gauge", "The KV cache's settings."), 1)
+        return families.family(MetricFamily("vllm:cache_config_info", "gauge", "The KV cache's settings."), 1)
 
     def _count_generated(self, request_id: str, choice: int, num_generated: int) -> None:
         """Count new tokens: deltas are held back where a stop string may begin, and do not contain an EOS token."""

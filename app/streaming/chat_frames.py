@@ -29,6 +29,12 @@ def make(kind: str, **fields: object) -> str:
     return orjson.dumps({"t": kind, **fields}, default=msgspec.to_builtins).decode()
 
 
+def accepted(client_id: str, stream: str, model: str, after: Sequence[int], ttl_s: float) -> str:
+    """Return the frame that says which stream is read, and from where."""
+    kept = {"ttl_s": ttl_s, "n": len(after), "after": after, "durable": False}
+    return make("accepted", id=client_id, stream=stream, model=model, **kept)
+
+
 ToolPieces = Sequence[Mapping[str, object]]
 """The field `tool`: `{"k", "id", "name"}` begins call k, `{"k", "a"}` is a piece of its arguments."""
 
@@ -82,6 +88,10 @@ class _Fields(msgspec.Struct):
     request: msgspec.Raw = msgspec.Raw()
     credit: msgspec.Raw = msgspec.Raw()
     upto: msgspec.Raw = msgspec.Raw()
+    ttl_s: msgspec.Raw = msgspec.Raw()
+    idempotency_key: msgspec.Raw = msgspec.Raw()
+    stream: msgspec.Raw = msgspec.Raw()
+    after: msgspec.Raw = msgspec.Raw()
     ts: msgspec.Raw = msgspec.Raw()
 
 

@@ -2,7 +2,8 @@
 
 Rules of this file (the frames allowed in each state are in `chat_table`):
 - `hello` comes first, once, and contains the key; any other frame before it closes the socket.
-- The client's id names a stream from its `start` until its one `done` or `error`; then the id may be used again.
+- The client's id names a stream from its `start` or `resume` until its one `done` or `error`, or until `detach`; then
+  the id may be used again.
 - Tokens are numbered per choice, 1, 2, 3 ... without gaps: the engine's numbers are sent unchanged.
 - Errors of one stream are `error` frames; only errors of the connection close it.
 - Frames about unknown or ended ids are ignored: the client may not have received the end yet.
@@ -15,82 +16,35 @@ Rules of this file (the frames allowed in each state are in `chat_table`):
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 
 from app.contract.errors import ErrorInfo, InvalidValue, RateLimitExceeded, RequestError
 from app.contract.events import Finished, Progress, TokenDelta, Usage
 from app.runtime.clock import Clock, monotonic
 from app.runtime.token_bucket import TokenBucket
 from app.streaming import chat_frames, chat_table
+from app.streaming.chat_actions import (
+    Action,
+    Cancel,
+    ChatLimits,
+    Close,
+    Detach,
+    GrantCredit,
+    Resume,
+    Send,
+    Start,
+)
 from app.streaming.chat_frames import Entries, ToolPieces, read_frame
 from app.streaming.chat_table import IGNORED, NO_HELLO, REJECTIONS, TRANSITIONS, Rejection, State
+from app.streaming.kept.idempotency_keys import KEY_RULE, is_idempotency_key
+from app.streaming.kept.kept_streams import MAX_TTL_S
 from app.streaming.stream_timings import StreamTimings
 
 MAX_ID_LENGTH = 64
 MAX_CREDIT = 2**53 - 1  # the largest integer that is exact in every JSON reader
 MAX_CHOICES = 128
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatLimits:
-    """The limits of one connection, and its timers."""
-
-    max_frame_bytes: int = 4 * 2**20
-    max_hello_bytes: int = 8 * 2**10
-    max_streams: int = 32
-    max_paused: int = 32  # streams that are paused for the client
-    max_bad_frames: int = 10
-    window: int = 256
-    messages_per_s: float = 100
-    messages_burst: float = 200
-    credits_per_s: float = 10  # for each open stream
-    credits_burst: float = 20
-    pings_per_s: float = 50
-    hello_timeout_s: float = 5.0
-    stall_timeout_s: float = 30.0  # 0: disabled
-    heartbeat_ms: int = 15_000
-
-
-class Send(NamedTuple):
-    """Send a control frame."""
-
-    frame: str
-
-
-class Start(NamedTuple):
-    """Check and submit `request`, a JSON object; then call `accept`, or `fail` if the request is rejected.
-
-    Each choice may be sent up to its token number `credit`.
-    """
-
-    client_id: str
-    request: bytes
-    credit: int
-
-
-class GrantCredit(NamedTuple):
-    """Choice i of a stream may be sent up to its token `upto[i]`; before `accept` the list may have any length."""
-
-    client_id: str
-    upto: tuple[int, ...]
-
-
-class Cancel(NamedTuple):
-    """Cancel the request of a stream; the stream continues until its `done`."""
-
-    client_id: str
-
-
-class Close(NamedTuple):
-    """Close the connection, after the frames of earlier actions."""
-
-    code: int
-    reason: str
-
-
-Action = Send | Start | GrantCredit | Cancel | Close
 
 
 @dataclass(slots=True)
@@ -125,8 +79,10 @@ class ChatProtocol:
         self._handlers: dict[str, Callable[[dict[str, Any]], list[Action]]] = {
             "hello": self._hello,
             "start": self._start,
+            "resume": self._resume,
             "credit": self._credit,
             "cancel": lambda frame: [Cancel(frame["id"])],
+            "detach": self._detach,
             "ping": self._ping,
             "pong": lambda frame: [],
         }
@@ -199,7 +155,7 @@ class ChatProtocol:
         self.state = TRANSITIONS[self.state, "hello"]
         own, max_bytes = self._limits, self._limits.max_frame_bytes
         sizes = {"max_streams": own.max_streams, "max_frame": max_bytes, "max_request_bytes": max_bytes}
-        limits = {**sizes, "window": own.window, "ttl_s": 0}
+        limits = {**sizes, "window": own.window, "ttl_s": own.max_ttl_s}
         return [Send(chat_frames.make("welcome", server="quire", limits=limits, heartbeat_ms=own.heartbeat_ms))]
 
     def _count_bad_frame(self, frame: dict[str, Any], error: RequestError) -> list[Action]:
@@ -211,33 +167,62 @@ class ChatProtocol:
         return [reply, *(self._close(chat_table.CLOSE_BAD_FRAMES, "too many bad frames in a row") if is_last else [])]
 
     def _start(self, frame: dict[str, Any]) -> list[Action]:
-        client_id, request, credit = frame["id"], frame.get("request"), frame.get("credit")
+        client_id, request, credit = frame["id"], frame.get("request"), self._first_credit(frame)
         if request is None or not request.startswith(b"{"):
             raise InvalidValue("start.request must be an object: the body of a chat completion.", param="request")
-        if not (credit is None or _is_token_number(credit)):
-            raise InvalidValue("start.credit must be a number of tokens: an integer, at least 0.", param="credit")
+        ttl_s, key = frame.get("ttl_s"), frame.get("idempotency_key")
+        if not (ttl_s is None or (_is_number(ttl_s) and 0 <= ttl_s <= MAX_TTL_S)):
+            raise InvalidValue(f"start.ttl_s must be a number of seconds from 0 to {MAX_TTL_S}.", param="ttl_s")
+        if not (key is None or (isinstance(key, str) and is_idempotency_key(key))):
+            raise InvalidValue(f"start.idempotency_key must be {KEY_RULE}.", param="idempotency_key")
+        return self._open(client_id, Start(client_id, request, credit, ttl_s or 0, key))
+
+    def _resume(self, frame: dict[str, Any]) -> list[Action]:
+        client_id, stream, credit = frame["id"], frame.get("stream"), self._first_credit(frame)
+        if not isinstance(stream, str):
+            raise InvalidValue("resume.stream must be a text: the `stream` of an `accepted` frame.", param="stream")
+        if not (after := _token_numbers(frame.get("after"))):
+            raise InvalidValue(
+                "resume.after must be a list of positions: an integer, at least 0, for each choice.", param="after"
+            )
+        return self._open(client_id, Resume(client_id, stream, after, credit))
+
+    def _first_credit(self, frame: dict[str, Any]) -> int:
+        credit = frame.get("credit")
+        if credit is None:
+            return self._limits.window
+        if not _is_token_number(credit):
+            raise InvalidValue(
+                f"{frame['t']}.credit must be a number of tokens: an integer, at least 0.", param="credit"
+            )
+        return int(credit)
+
+    def _open(self, client_id: str, action: Start | Resume) -> list[Action]:
         if len(self._streams) >= self._limits.max_streams:
             full = RateLimitExceeded(f"{len(self._streams)} streams are open, no more are allowed; end one first.")
             return [Send(chat_frames.error(client_id, full.info()))]
         bucket = TokenBucket(self._limits.credits_per_s, self._limits.credits_burst, self._clock)
         self._streams[client_id] = _Stream(bucket)
-        return [Start(client_id, request, self._limits.window if credit is None else credit)]
+        return [action]
+
+    def _detach(self, frame: dict[str, Any]) -> list[Action]:
+        self._transition(frame["id"], "detach")
+        return [Detach(frame["id"])]
 
     def _credit(self, frame: dict[str, Any]) -> list[Action]:
-        client_id, upto = frame["id"], frame.get("upto")
+        client_id, numbers = frame["id"], _token_numbers(frame.get("upto"))
         num_choices = self._streams[client_id].num_choices
-        numbers = upto if isinstance(upto, list) and all(map(_is_token_number, upto)) else []
-        if not 1 <= len(numbers) <= MAX_CHOICES or num_choices not in (None, len(numbers)):
+        if not numbers or num_choices not in (None, len(numbers)):
             raise InvalidValue(
                 "credit.upto must be a list of token numbers: an integer, at least 0, for each choice.", param="upto"
             )
-        return [GrantCredit(client_id, tuple(numbers))]
+        return [GrantCredit(client_id, numbers)]
 
     def _ping(self, frame: dict[str, Any]) -> list[Action]:
         if not self._pings.take():
             return self._close(chat_table.CLOSE_RATE, "too many pings per second")
         ts = frame.get("ts")
-        if not (ts is None or (isinstance(ts, (int, float)) and not isinstance(ts, bool))):
+        if not (ts is None or _is_number(ts)):
             raise InvalidValue("ping.ts must be a number.", param="ts")
         return [Send(chat_frames.make("pong", ts=ts))]
 
@@ -250,10 +235,24 @@ class ChatProtocol:
 
     # --- The server's frames ---------------------------------------------------------------------------------
 
-    def accept(self, client_id: str, stream: str, model: str, num_choices: int) -> str:
-        """Note that the request of a `Start` was submitted; return its `accepted`."""
-        self._transition(client_id, "accepted").num_choices = num_choices
-        return chat_frames.make("accepted", id=client_id, stream=stream, model=model)
+    def accept(
+        self,
+        client_id: str,
+        stream: str,
+        model: str,
+        after: Sequence[int],
+        *,
+        ttl_s: float = 0,
+        last_numbers: Sequence[int] = (),
+    ) -> str:
+        """Note that a stream is read behind the positions `after`, one for each choice; return its `accepted`.
+
+        `last_numbers` are those of the last tokens before `after`, for a reader that has some.
+        """
+        opened = self._transition(client_id, "accepted")
+        opened.num_choices = len(after)
+        opened.last_numbers = dict(enumerate(last_numbers))
+        return chat_frames.accepted(client_id, stream, model, after, ttl_s)
 
     def send(
         self,
@@ -281,10 +280,6 @@ class ChatProtocol:
         if event.ahead is not None:
             fields["ahead"] = event.ahead
         return chat_frames.make("progress", id=client_id, **fields)
-
-    def last_number(self, client_id: str, choice: int) -> int:
-        """Return the number of the last token of a choice that was sent on an open stream; 0 before the first."""
-        return self._streams[client_id].last_numbers.get(choice, 0)
 
     def pause(self, client_id: str) -> str | None:
         """Note that generation is paused for the client; return `paused`, or None if the stream is over."""
@@ -336,6 +331,17 @@ class ChatProtocol:
 
 def _is_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and 1 <= len(value) <= MAX_ID_LENGTH
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _token_numbers(value: object) -> tuple[int, ...]:
+    """Return the numbers of a list with one for each choice; none if it is anything else."""
+    if isinstance(value, list) and len(value) <= MAX_CHOICES and all(map(_is_token_number, value)):
+        return tuple(value)
+    return ()
 
 
 def _is_token_number(value: object) -> bool:

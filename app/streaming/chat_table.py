@@ -26,7 +26,7 @@ class State(StrEnum):
 
 CONNECTION_STATES = (State.GREETING, State.READY, State.DRAINING)
 STREAM_STATES = (State.UNKNOWN, State.STARTING, State.STREAMING, State.PAUSED)
-OF_STREAMS = ("start", "credit", "cancel")
+OF_STREAMS = ("start", "resume", "credit", "cancel", "detach")
 """The client's frames of one stream; the states of the connection and of the stream must both allow them."""
 
 _OPEN = (State.STREAMING, State.PAUSED)
@@ -38,12 +38,14 @@ TRANSITIONS: dict[tuple[State, str], State] = {
     **{(state, "close"): State.CLOSED for state in CONNECTION_STATES},
     # Of a stream:
     (State.UNKNOWN, "start"): State.STARTING,
+    (State.UNKNOWN, "resume"): State.STARTING,
     (State.STARTING, "credit"): State.STARTING,
     (State.STARTING, "cancel"): State.STARTING,
     (State.STARTING, "accepted"): State.STREAMING,
     (State.STARTING, "error"): State.UNKNOWN,
     **{(state, event): state for state in _OPEN for event in ("credit", "cancel", "progress", "delta", "finish")},
     **{(state, event): State.UNKNOWN for state in _OPEN for event in ("done", "error")},
+    **{(state, "detach"): State.UNKNOWN for state in (State.STARTING, *_OPEN)},
     (State.STREAMING, "paused"): State.PAUSED,
     (State.PAUSED, "resumed"): State.STREAMING,
 }
@@ -77,8 +79,10 @@ REJECTIONS: dict[tuple[State, str], Rejection] = {
     **{(state, "hello"): Rejection(0, "hello was sent before") for state in (State.READY, State.DRAINING)},
     (State.UNKNOWN, "credit"): IGNORED,
     (State.UNKNOWN, "cancel"): IGNORED,
+    (State.UNKNOWN, "detach"): IGNORED,
     **{
-        (state, "start"): Rejection(CLOSE_DUPLICATE_ID, "start: the id is in use")
+        (state, frame): Rejection(CLOSE_DUPLICATE_ID, f"{frame}: the id is in use")
         for state in (State.STARTING, *_OPEN)
+        for frame in ("start", "resume")
     },
 }  # fmt: skip

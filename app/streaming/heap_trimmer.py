@@ -26,7 +26,7 @@ class HeapTrimmer:
         self._task: asyncio.Task[None] | None = None
 
     def note_large(self) -> None:
-        """Note that a large request was parsed."""
+        """Note that a large request was parsed, or that much else was or will be freed."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._delay_s, self._begin)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.contract.counts import Counts, Family, shown_as
+from app.contract.counts import Counts, MetricFamily, shown_as
 from app.contract.engine_status import EngineStats
 from app.contract.errors import Overloaded, RateLimitExceeded
 from app.contract.ports import EventSink
@@ -29,7 +29,7 @@ class AdmissionCounts(Counts):
     """Bodies that were rejected before the engine got their requests."""
 
     rejections: dict[str, float] = shown_as(
-        Family(
+        MetricFamily(
             "vllm:admission_rejections",
             "counter",
             "Bodies rejected because of load, by reason: max_num_queued_reqs (`--max-queue`, under vLLM's name), "

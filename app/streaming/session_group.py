@@ -21,6 +21,7 @@ from app.contract.events import (
     Timings,
     TokenDelta,
     Usage,
+    total_usage,
 )
 from app.contract.ports import EngineClient
 from app.contract.requests import EngineRequest
@@ -137,15 +138,7 @@ class SessionGroup(EventReader):
     def usage(self) -> Usage | None:
         """The sums of the requests' token counts, once the end of a choice was read."""
         found = [session.usage for session in self._sessions if session.usage is not None]
-        if not found:
-            return None
-        return Usage(
-            sum(usage.prompt_tokens for usage in found),
-            sum(usage.completion_tokens for usage in found),
-            sum(usage.cached_tokens for usage in found),
-            sum(usage.preemptions for usage in found),
-            sum(usage.lost_tokens for usage in found),
-        )
+        return total_usage(found) if found else None
 
     @property
     def error(self) -> ErrorInfo | None:

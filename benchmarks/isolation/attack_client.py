@@ -10,7 +10,7 @@ import json
 import random
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
@@ -112,13 +112,27 @@ class Client:
 
     async def get(self, path: str, count: int, headers: str = "") -> None:
         """Send `count` GETs over one connection, one after the other; each of `headers` ends with CRLF."""
+        await self.send_all("GET", [path] * count, headers)
+
+    async def send_all(self, method: str, paths: Sequence[str], headers: str = "") -> None:
+        """Send requests without a body over one connection, one after the other, and read their complete responses."""
         async with self.connected() as (reader, writer):
-            for _ in range(count):
-                writer.write(f"{self.head('GET', path)}{headers}\r\n".encode("latin-1"))
+            for path in paths:
+                writer.write(f"{self.head(method, path)}{headers}\r\n".encode("latin-1"))
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 self.note(head.split()[1].decode())
                 length = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
-                await reader.readexactly(length)
+                await reader.readexactly(0 if method == "HEAD" else length)
+
+    async def peek(self, method: str, path: str, payload: bytes = b"", headers: str = "") -> dict[str, str]:
+        """Send one request, and hang up when its response has begun; count its status, and return its headers."""
+        async with self.connected() as (reader, writer):
+            head = f"{self.head(method, path)}{headers}content-length: {len(payload)}\r\n\r\n"
+            writer.write(head.encode() + payload)
+            status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        self.note(status.split()[1])
+        pairs = (line.partition(": ") for line in lines if line)
+        return {name.lower(): value for name, _, value in pairs}
 
     async def socket(self, *, greet: bool = True) -> ClientConnection:
         """Open a WebSocket, with the greeting of quire.v1."""

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from ipaddress import ip_address
 
-from benchmarks.isolation import answers, bodies, connections, grammars
+from benchmarks.isolation import answers, bodies, connections, grammars, kept_answers
 from benchmarks.isolation.attack import COMPLETIONS, DETOKENIZE, LARGEST, TOKENIZE, Attack, chat, posted
-from benchmarks.isolation.setups import ADDRESSES, IPV6, KEYS, NO_KEY, PLAIN, UNREAD_LOG
+from benchmarks.isolation.setups import ADDRESSES, IPV6, KEPT, KEYS, NO_KEY, PLAIN, UNREAD_LOG
 
 QUIET = "idle"
 """The row that the others are compared with."""
@@ -140,6 +140,12 @@ _SETUPS: Mapping[str, Attack] = {
     "two_keys": Attack("64 answers at once, another key on the same address", answers.many_answers, 64, KEYS),
     "wide_answers": Attack("n = 16 eight times, each from another address", answers.wide_answers, 8, ADDRESSES),
     "ipv6_64": Attack("64 answers at once, each from another address of an IPv6 /64", answers.many_answers, 64, IPV6),
+    "kept_streams": Attack("answers that go on when they are left, and are kept", kept_answers.kept_streams, 16, KEPT),
+    "unread_streams": Attack(
+        "kept answers, each with eight readers that never read", kept_answers.unread_streams, 8, KEPT
+    ),
+    "resumes": Attack("the end of a large answer, read again and again", kept_answers.resumes, 4, KEPT),
+    "guessed_ids": Attack("guessed ids of kept answers, looked at and cancelled", kept_answers.guessed_ids, 8, KEPT),
     "unread_log": Attack(
         "rejected requests, and nobody reads the server's log", connections.wrong_paths, 4, UNREAD_LOG
     ),
@@ -157,4 +163,5 @@ def source_of(name: str) -> str:
     sent within a minute, and show nothing.
     """
     setup = ATTACKS[name].setup
-    return str(ip_address(setup.source) + [*ATTACKS].index(name)) if setup == PLAIN else setup.source
+    is_own = setup.source == PLAIN.source
+    return str(ip_address(setup.source) + [*ATTACKS].index(name)) if is_own else setup.source

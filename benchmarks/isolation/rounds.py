@@ -78,10 +78,9 @@ def one_row(servers: Servers, context: int, name: str, seconds: float, is_last: 
     try:
         server = servers.of(ATTACKS[name].setup)
         row, growth = asyncio.run(measure(server, context, name, seconds))
-        if is_last:
-            return row._replace(**end(server, growth)._asdict())
+        # Answers that their clients can come back to go on, and a server ends when they have.
         asyncio.run(until_idle(server.client(METRICS_S, ATTACKS[name].setup.good_key)))
-        return row
+        return row._replace(**end(server, growth)._asdict()) if is_last else row
     except FAILURES as error:
         notes = [*getattr(error, "__notes__", []), *([] if row is None else [str(row)])]
         return "; ".join([why(server, error), *notes])

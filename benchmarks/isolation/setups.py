@@ -36,6 +36,8 @@ class Setup(NamedTuple):
 
 PLAIN = Setup()
 KEYS = Setup(("--api-key", GOOD_KEY, "--api-key", ATTACKER_KEY), GOOD_KEY, ATTACKER_KEY, "127.0.0.1")
+# Less than what an answer may hold, so that what is kept must go again within the row.
+KEPT = Setup(("--resume-memory", "4MiB"))
 NO_KEY = KEYS._replace(attacker_key=None)
 ADDRESSES = Setup(source="127.0.9.0/24")
 IPV6 = Setup(("--host", "::1"), source=PREFIX)

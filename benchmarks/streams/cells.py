@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from benchmarks.streams.client_group import NDJSON, SSE, WEBSOCKET
+from benchmarks.streams.client_group import NDJSON, RESUMABLE, SSE, WEBSOCKET
 
 QUIRE, BARE, MODEL = "quire", "bare", "guide"  # the kinds of server
 SATURATED_CONNECTIONS = 64
 # The bare protocol would be faster than any client, and its events would go out many at a time.
 BARE_FULL_RATE = 1000.0
 MAX_PER_SOCKET = 32  # streams on one WebSocket; the server allows no more
+MAX_RESUMABLE = 500  # of one account; the server keeps no more than 512
 MODEL_STREAMS = 16
 SLOW_CLIENTS = 200
 SLOW_RATE_FACTOR = 4
@@ -62,11 +63,13 @@ def make_cells(num_streams: int, rate: float) -> tuple[Cell, ...]:
             parts=(Part(SSE, num_streams), Part(WEBSOCKET, num_streams)), rate=rate,
         ),
         one("sse", "SSE", Part(SSE, alone)),
+        one("resumable", "SSE, resumable", Part(RESUMABLE, min(alone, MAX_RESUMABLE))),
         one("ws", "WebSocket, a stream each", Part(WEBSOCKET, alone)),
         one("ws-many", many, Part(WEBSOCKET, alone, MAX_PER_SOCKET)),
         one("ndjson", "NDJSON", Part(NDJSON, alone)),
         one("bare", "bare protocol", Part(SSE, alone), serve=BARE),
         one("sse-saturated", "SSE", Part(SSE, full), None),
+        one("resumable-saturated", "SSE, resumable", Part(RESUMABLE, full), None),
         one("ws-saturated", "WebSocket, a stream each", Part(WEBSOCKET, full), None),
         one("ws-many-saturated", many, Part(WEBSOCKET, full, MAX_PER_SOCKET), None),
         one("ndjson-saturated", "NDJSON", Part(NDJSON, full), None),

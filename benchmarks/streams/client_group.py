@@ -18,6 +18,7 @@ from benchmarks.streams.script import seed_of
 from benchmarks.streams.stream_check import Recorder, StreamCheck, TextStreamCheck
 
 SSE, NDJSON, WEBSOCKET = "sse", "ndjson", "ws"
+RESUMABLE = "sse-resumable"
 PROMPT, STALL, SLOW, VANISH = "prompt", "stall", "slow", "vanish"
 SMALL_BUFFER = 4096  # of slow readers, so that unread bytes wait in the server
 STAYS_S = (0.3, 1.5)  # how long a vanishing client is connected
@@ -27,7 +28,10 @@ MAX_OPENING = 32
 
 
 class ClientSettings(NamedTuple):
-    """The settings of all clients of a group; the seed of a `scripted` stream contains its number."""
+    """The settings of all clients of a group; the seed of a `scripted` stream contains its number.
+
+    `source` is the address that they come from: on a server without keys each address is an account.
+    """
 
     kind: str
     mode: str
@@ -35,6 +39,7 @@ class ClientSettings(NamedTuple):
     speed: int
     scripted: bool
     body: dict[str, Any]
+    source: str = "127.0.0.1"
 
 
 class ClientGroup:
@@ -132,6 +137,7 @@ class ClientGroup:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
         reader = make(self._client(num_streams), self._errors.append)
         try:
+            connection.bind((settings.source, 0))
             await loop.sock_connect(connection, ("127.0.0.1", self._port))
             await loop.create_connection(_giving(reader), sock=connection)
         except BaseException:  # also if the task is cancelled, perhaps after the transport was made
@@ -150,7 +156,13 @@ class ClientGroup:
         ]
         if settings.kind == WEBSOCKET:
             return ChatClient(checks, bodies, self._port)
-        return HttpClient(checks[0], bodies[0], self._port, is_ndjson=settings.kind == NDJSON)
+        return HttpClient(
+            checks[0],
+            bodies[0],
+            self._port,
+            is_ndjson=settings.kind == NDJSON,
+            is_resumable=settings.kind == RESUMABLE,
+        )
 
     async def _reconnect_repeatedly(self, number: int) -> None:
         """Connect, stay for a random time, reset the connection, and connect again."""

@@ -14,6 +14,8 @@ from benchmarks.streams.histogram import Histogram
 
 Run = dict[str, float]
 FAULTS = ("lost", "doubled", "wrong")
+PLAIN = {"resumable": "sse", "resumable-saturated": "sse-saturated"}
+"""The cells of resumable streams, and those that they are compared with."""
 # With fewer, the cost per event or stream is mostly that of the server itself, and percentiles are random.
 LEAST_EVENTS, LEAST_STREAMS = 5000, 32
 TOO_SMALL = f"too small to judge (fewer than {LEAST_EVENTS:,} events or {LEAST_STREAMS} streams)"
@@ -143,7 +145,18 @@ class Figures:
 
     def verdicts(self) -> list[Verdict]:
         """Return the verdicts on all measured cells."""
-        return [verdict for found in self.cells for verdict in found.verdicts()]
+        return [*(verdict for found in self.cells for verdict in found.verdicts()), *self._compared()]
+
+    def _compared(self) -> Iterator[Verdict]:
+        """Yield the verdicts on what resumable streams cost beside plain ones of the same rounds."""
+        for name, plain in PLAIN.items():
+            found, other = self.cell(name), self.cell(plain)
+            if found is None or other is None:
+                continue
+            pairs = zip(found.values("us_per_event"), other.values("us_per_event"), strict=False)
+            excuse = TOO_SMALL if found.is_too_small or other.is_too_small else ""
+            limit = limits("streams")[f"{name} times_plain"]
+            yield Verdict(limit, statistics.median(cost / plain_cost for cost, plain_cost in pairs), excuse=excuse)
 
     def to_json(self) -> dict[str, object]:
         """Return everything as JSON."""

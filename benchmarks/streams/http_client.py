@@ -16,6 +16,7 @@ from benchmarks.streams.stream_check import StreamCheck
 HEAD_END, LINE_END = b"\r\n\r\n", b"\r\n"
 DATA, DONE = b"data: ", b"[DONE]"
 PATH = "/v1/chat/completions"
+RESUME, RESUMABLE = "x-quire-resume: 1\r\n", b"\r\nx-quire-stream-id: "
 
 
 class HttpClient:
@@ -26,11 +27,14 @@ class HttpClient:
         is_over: whether the answer has ended, or the connection has.
     """
 
-    def __init__(self, check: StreamCheck, body: dict[str, Any], port: int, *, is_ndjson: bool) -> None:
+    def __init__(
+        self, check: StreamCheck, body: dict[str, Any], port: int, *, is_ndjson: bool, is_resumable: bool = False
+    ) -> None:
         self.checks = [check]
         self.is_over = False
         self._check = check
         self._separator = b"\n" if is_ndjson else b"\n\n"
+        self._is_resumable = is_resumable
         self._has_head = False
         self._has_finished = False
         self._rest = self._body = b""
@@ -38,7 +42,7 @@ class HttpClient:
         accept = "application/x-ndjson" if is_ndjson else "text/event-stream"
         head = (
             f"POST {PATH} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\naccept: {accept}\r\ncontent-type: application/json\r\n"
-            f"connection: close\r\ncontent-length: {len(payload)}\r\n\r\n"
+            f"connection: close\r\ncontent-length: {len(payload)}\r\n{RESUME if is_resumable else ''}\r\n"
         )
         self.opening = head.encode() + payload
 
@@ -51,7 +55,7 @@ class HttpClient:
         """Parse the next bytes, split anywhere; return the bytes to send: none.
 
         Raises:
-            Rejected: the response is an error or not HTTP.
+            Rejected: the response is an error or not HTTP, or it is not resumable but should be.
         """
         data = self._rest + data if self._rest else data
         if not self._has_head:
@@ -61,6 +65,8 @@ class HttpClient:
                 return b""
             if head.split(b" ", 2)[1] != b"200":
                 raise Rejected(f"an answer is {head[:100].decode('latin-1')!r} {data[:300].decode('utf-8', 'replace')}")
+            if self._is_resumable and RESUMABLE not in head:
+                raise Rejected("an answer is not resumable; the server has no room for it")
             self._has_head = True
         position = 0
         while (end_of_size := data.find(LINE_END, position)) >= 0:

@@ -60,11 +60,20 @@ class Processes:
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
-    def open(self, group: str, part: Part, mode: str = PROMPT, speed: int = 1, *, wait: bool = True) -> None:
+    def open(
+        self,
+        group: str,
+        part: Part,
+        mode: str = PROMPT,
+        speed: int = 1,
+        *,
+        wait: bool = True,
+        source: str = "127.0.0.1",
+    ) -> None:
         """Open streams in batches; with `wait` each batch is in the engine before the next one is opened."""
         is_scripted = self._serve != MODEL
         body = SCRIPTED_BODY if is_scripted else MODEL_BODY
-        settings = ClientSettings(part.kind, mode, part.per_socket, speed, is_scripted, body)
+        settings = ClientSettings(part.kind, mode, part.per_socket, speed, is_scripted, body, source)
         for begin in range(0, part.num_streams, BATCH):
             size = min(BATCH, part.num_streams - begin)
             self.ask_clients("open", self.shares(size, part.per_socket), group=group, settings=settings._asdict())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import math
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import uvloop
 
 from app.runtime.clock import monotonic
-from app.runtime.gc_tuning import paused_gc
+from app.runtime.gc_tuning import paused_gc, trim_heap
 from app.runtime.process_limits import raise_file_limit
 from benchmarks.streams.cells import BARE, QUIRE
 from benchmarks.streams.control import Rejected, serve_requests, take_output
@@ -66,6 +67,12 @@ class ServerControl:
         """Return the number of generated tokens of each stream."""
         return {"tokens": self._served.source.tokens() if self._served.source is not None else {}}
 
+    async def trim(self) -> dict[str, Any]:
+        """Return freed memory to the system, so that the resident memory is what is in use."""
+        gc.collect()
+        trim_heap()
+        return {}
+
     async def finish(self) -> dict[str, Any]:
         """End all open streams."""
         if self._served.source is not None:
@@ -80,7 +87,7 @@ async def serve(settings: dict[str, Any], answers: int) -> None:
     else:
         served = await serve_quire(is_scripted=settings["serve"] == QUIRE, stall_timeout_s=settings["stall_timeout_s"])
     control = ServerControl(served, Gauges(served.source_cpu_s))
-    names = ("ready", "gauges", "watch", "pace", "wait_open", "tokens", "finish")
+    names = ("ready", "gauges", "watch", "pace", "wait_open", "tokens", "trim", "finish")
     await serve_requests({name: getattr(control, name) for name in names}, answers)
 
 

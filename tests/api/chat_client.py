@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from app.api.routes.websocket import ChatSocket, websocket_endpoint
-from app.streaming.chat_protocol import ChatLimits
+from app.streaming.chat_actions import ChatLimits
 from tests.api.serving import HANG_S, make_app, serving
 from tests.fakes import FakeEngine
 
@@ -37,6 +37,7 @@ class ChatClient:
     def __init__(self, socket: ClientConnection, app: Starlette | None = None) -> None:
         self.socket = socket
         self.app = app
+        self.welcome: dict[str, Any] = {}
 
     async def send(self, **frame: Any) -> None:
         await self.socket.send(json.dumps(frame))
@@ -110,10 +111,16 @@ def text(frames: list[dict[str, Any]], client_id: str = "a", choice: int = 0) ->
 
 @asynccontextmanager
 async def open_chat(
-    engine: FakeEngine, *, greet: bool = True, limits: ChatLimits | None = None, **settings: Any
+    engine: FakeEngine | None = None,
+    *,
+    app: Starlette | None = None,
+    greet: bool = True,
+    key: str | None = None,
+    limits: ChatLimits | None = None,
+    **settings: Any,
 ) -> AsyncIterator[ChatClient]:
-    """A client connected to a real server over `engine`; its receive buffer is small and does not grow."""
-    app = await make_app(engine, **settings)
+    """A client connected to a real server of `app`, or over `engine`; its receive buffer is small and does not grow."""
+    app = app or await make_app(engine, **settings)
     app.router.routes.insert(0, WebSocketRoute("/ws", partial(websocket_endpoint, limits=limits)))
     async with serving(app) as url:
         host, _, port = url.removeprefix("http://").partition(":")
@@ -124,8 +131,9 @@ async def open_chat(
         async with connect_socket(url, sock=buffer) as websocket:
             chat = ChatClient(websocket, app)
             if greet:
-                await chat.send(**HELLO)
-                assert (await chat.receive())["t"] == "welcome"
+                await chat.send(**HELLO, key=key)
+                chat.welcome = await chat.receive()
+                assert chat.welcome["t"] == "welcome"
             yield chat
 
 

@@ -142,6 +142,36 @@ test("errors are the client's own, with code and parameter", async () => {
   await assert.rejects(stranger.models.list(), AuthenticationError);
 });
 
+test("an answer that is left goes on behind the last chunk", async () => {
+  const headers = { "X-Quire-Resume": "1" };
+  let text = "";
+  let path = "";
+  for await (const chunk of await client.chat.completions.create({ model, messages, stream: true }, { headers })) {
+    text += chunk.choices[0].delta.content ?? "";
+    path = `/streams/${chunk.id}?after=${chunk.after}`;
+    if (text.length > 8) break;
+  }
+  assert.notEqual(text, expected.answer);
+  for await (const chunk of await client.get(path, { stream: true })) {
+    text += chunk.choices[0].delta.content ?? "";
+  }
+  assert.equal(text, expected.answer);
+});
+
+test("a client that begins again, as the AI SDK does, reads the stream as if it had posted", async () => {
+  const request = { model, messages, tools, stream: true };
+  const begun = await client.chat.completions.create(request, { headers: { "X-Quire-Resume": "1" } }).withResponse();
+  const stream = `${client.baseURL}/streams/${begun.response.headers.get("X-Quire-Stream-Id")}`;
+  begun.data.controller.abort();
+  const headers = { Authorization: "Bearer right" };
+  const again = client.withOptions({ fetch: (_, { signal }) => fetch(stream, { headers, signal }) });
+  const { choices } = await again.chat.completions.stream(request).finalChatCompletion();
+  checkCalls(choices[0].message);
+  assert.equal(choices[0].finish_reason, "tool_calls");
+  const nothing = await fetch(`${stream}?after=end`, { headers });
+  assert.deepEqual([nothing.status, await nothing.text()], [204, ""]);
+});
+
 test("a stream that is left aborts its request", async () => {
   const stream = await held.chat.completions.create({ model, messages, stream: true });
   for await (const chunk of stream) {

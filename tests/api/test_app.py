@@ -8,6 +8,7 @@ import pytest
 from starlette.routing import WebSocketRoute
 
 from app import __version__
+from app.contract.sampling_defaults import DefaultSource, SamplingDefaults
 from tests.api.serving import client_of, make_app
 from tests.fakes import MODEL_INFO, FakeEngine
 
@@ -85,6 +86,19 @@ async def test_the_model_object_has_the_context_length():
             "chat": True, "tools": True, "reasoning": False, "structured_output": False, "embeddings": True,
         },
     }  # fmt: skip
+
+
+async def test_the_model_object_has_the_defaults_of_answers_without_thinking():
+    engine = FakeEngine()
+    other = SamplingDefaults(temperature=0.7, sources={"temperature": DefaultSource.PUBLISHER})
+    info = dataclasses.replace(MODEL_INFO, defaults=SamplingDefaults(temperature=0.6, without_thinking=other))
+    engine.model_info = lambda: info  # type: ignore[method-assign]
+    async with client_of(await make_app(engine)) as client:
+        (model,) = (await client.get("/v1/models")).json()["data"]
+    assert model["default_sampling_params"]["temperature"] == 0.6
+    found = model["default_sampling_without_thinking"]
+    assert found["params"] == model["default_sampling_params"] | {"temperature": 0.7}
+    assert found["sources"] == {"temperature": "recommended by its publisher"}
 
 
 async def test_the_version_is_that_of_the_package():

@@ -9,13 +9,11 @@ import pytest
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from app.api.body.new_answer import answer_post
 from app.api.body.parse_chat import parse_chat
-from app.api.body.parse_request import parse_answer_post
 from app.api.body.schemas import ChatBody
-from app.api.http.context import context_of
 from app.api.http.error_shape import ErrorShape
 from app.api.routes.operations import OPERATIONS, Operation
-from app.api.wire.stream_response import make_response
 from app.api.wire.wire import JsonBody
 from app.contract.errors import ErrorInfo
 
@@ -36,6 +34,9 @@ class ToyWire:
 
     def delta(self, delta):
         return f"{delta.choice}{delta.text} ".encode()
+
+    def skip(self, delta):
+        pass
 
     def finish(self, finished):
         return f"{finished.choice}={finished.reason} ".encode()
@@ -68,9 +69,7 @@ class ToyError(msgspec.Struct):
 
 async def toy_chat(request: Request) -> ASGIApp:
     """Answer a chat with the toy's wire."""
-    chat = await parse_answer_post(request, parse_chat)
-    with chat.released_on_error():
-        return make_response(context_of(request), chat, ToyWire())
+    return await answer_post(request, parse_chat, lambda chat, framing: ToyWire())
 
 
 TOY = Operation("POST", PATH, toy_chat, "A toy", None, (ChatBody,), errors=ErrorShape(ToyError, ToyError.of))

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from app.client.client import ConnectionLost, ServerRefused, connect
+from app.client.client import connect
+from app.client.opening import ConnectionLost, ServerRefused
 from app.contract.engine_status import EngineState
 from app.contract.events import ChoiceEnd, FinishReason
 from app.contract.requests import Pause, Resume

@@ -34,14 +34,19 @@ class ScenarioPlayer:
             case "hello":
                 return [self.protocol.hello(step["key"])]
             case "start":
-                stream = ClientStream(step["id"], step["request"], self.protocol.window)
-                frame = self.protocol.start(stream, step["request"])
+                stream = ClientStream(step["id"], step["request"], self.protocol.window, step.get("key"))
+                frame = self.protocol.start(stream)
                 self.streams[step["id"]] = stream
                 self.texts[step["id"]] = [""] * step["request"].get("n", 1)
                 return [frame]
             case "cancel":
                 stream = self.streams.get(step["id"])
                 frames = [stream.cancel_frame()] if stream else []
+            case "lose":
+                self.protocol.suspend()
+                frames = []
+            case "resume":
+                return self.protocol.resume()
             case "read":
                 for client_id in self.streams:
                     self.take_all(client_id)
@@ -132,4 +137,4 @@ def test_the_window_is_the_protocols_if_the_welcome_has_none():
 @pytest.mark.parametrize("n", [None, 0, "many"])
 def test_an_invalid_number_of_choices_is_left_to_the_server(n: object):
     stream = ClientStream("a", {"n": n}, 2)
-    assert ClientProtocol().start(stream, {"n": n})["request"] == {"n": n}
+    assert ClientProtocol().start(stream)["request"] == {"n": n}

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from app.checkpoint.names import resolve
-from app.client.client import ServerRefused
+from app.client.opening import ServerRefused
 from app.commands.answers.local import LocalModel, LocalModels
 from app.commands.answers.remote import sse_answer, websocket_answer
 from app.config.base_url import read_base_url

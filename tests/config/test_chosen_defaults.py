@@ -1,5 +1,7 @@
 """The sampling defaults of a model: who says them, in which order, and what settings replace."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.config.chosen_defaults import SampledModel, read_settings, sampling_defaults
@@ -51,6 +53,30 @@ def test_a_model_that_cannot_chat_is_not_the_one_that_is_recommended_for():
 
 
 @pytest.mark.parametrize(
+    ("own", "settings", "thinking", "without"),
+    [
+        ({}, {}, SamplingDefaults(0.6, 0.95, 20), SamplingDefaults(0.7, 0.8, 20)),
+        (
+            {"temperature": 0.6, "top_p": 0.95, "top_k": 20}, {},
+            SamplingDefaults(0.6, 0.95, 20), SamplingDefaults(0.7, 0.8, 20),
+        ),
+        ({"temperature": 0.3, "top_p": 0.95}, {}, SamplingDefaults(0.3, 0.95), None),
+        (
+            {}, {"default_temperature": 0.5, "default_max_tokens": 9},
+            SamplingDefaults(0.5, 0.95, 20, max_tokens=9), SamplingDefaults(0.5, 0.8, 20, max_tokens=9),
+        ),
+        ({}, {"generation_config": "vllm"}, SamplingDefaults(), None),
+    ],
+    ids=["publisher", "the file repeats the publisher", "the file says others", "settings", "vllm"],
+)  # fmt: skip
+def test_answers_without_thinking_have_the_values_that_are_recommended_for_them(own, settings, thinking, without):
+    model = SampledModel("Qwen3ForCausalLM", ("Qwen3 0.6B",), own, is_gguf=True, can_chat=True)
+    found = sampling_defaults(make_config(settings).sampling, model)
+    assert replace(found, without_thinking=None) == thinking
+    assert found.without_thinking == without
+
+
+@pytest.mark.parametrize(
     ("settings", "expected"),
     [
         ({"generation_config": "vllm"}, SamplingDefaults()),
@@ -80,6 +106,11 @@ def test_each_value_names_its_source_for_people():
     defaults = sampling_defaults(SamplingConfig(default_temperature=0.5, default_max_tokens=99), SMOLLM2)
     assert str(defaults) == "temperature 0.5, max tokens 99 (a setting); top-p 0.9 (recommended by its publisher)"
     assert str(SamplingDefaults()) == ""
+    qwen = SampledModel("Qwen3ForCausalLM", ("Qwen3 0.6B",), {"temperature": 0.6}, is_gguf=False, can_chat=True)
+    assert str(sampling_defaults(SamplingConfig(), qwen)) == (
+        "temperature 0.6 (from the model's files); without thinking: temperature 0.7, top-p 0.8, top-k 20, min-p 0 "
+        "(recommended by its publisher)"
+    )
 
 
 @pytest.mark.parametrize(

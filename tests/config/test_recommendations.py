@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.checkpoint.gguf.gguf_spec import GGUF_SPECS
+from app.checkpoint.gguf.gguf_spec import GGUF_FAMILIES
 from app.checkpoint.specs.registry import FAMILIES
 from app.config.recommendations import RECOMMENDATIONS, recommendation
 from app.contract.sampling_params import SamplingParams
@@ -23,10 +23,10 @@ LLAMA, QWEN2, QWEN3, MISTRAL = "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3For
         (QWEN2, "QwQ-32B", "QwQ-32B"),
         (QWEN2, "Qwen2.5 0.5B Instruct", "Qwen2.5"),
         (QWEN2, "qwen2.5-7b-instruct-q4_k_m-00001-of-00002.gguf", "Qwen2.5"),
-        (QWEN3, "Qwen3-0.6B", "Qwen3, as it reasons"),
-        (QWEN3, "Qwen3-1.7B-GGUF", "Qwen3, as it reasons"),
+        (QWEN3, "Qwen3-0.6B", "Qwen3"),
+        (QWEN3, "Qwen3-1.7B-GGUF", "Qwen3"),
         (QWEN3, "Qwen3 4B Instruct 2507", "Qwen3-Instruct-2507"),
-        (QWEN3, "Qwen3-4B-Thinking-2507", "Qwen3, as it reasons"),
+        (QWEN3, "Qwen3-4B-Thinking-2507", "Qwen3-Thinking-2507"),
         (LLAMA, "Meta-Llama-3.1-8B-Instruct", "Llama 3, 3.1, 3.2, 3.3"),
         (LLAMA, "Llama 3.2 1B Instruct", "Llama 3, 3.1, 3.2, 3.3"),
         (LLAMA, "Magistral-Small-2506", "Magistral Small"),
@@ -68,8 +68,9 @@ def test_base_models_and_models_of_others_have_no_recommendation(architecture, n
 
 @pytest.mark.parametrize("row", RECOMMENDATIONS, ids=lambda row: row.family)
 def test_each_row_is_for_served_models_and_names_its_source(row):
-    served = set(FAMILIES) | {family.architecture for family in GGUF_SPECS.values()}
+    served = set(FAMILIES) | {family.architecture for family in GGUF_FAMILIES.values()}
     assert set(row.architectures) <= served
-    assert "temperature" in row.values
-    SamplingParams(**row.values)
+    for values in (row.values, row.without_thinking or row.values):
+        assert "temperature" in values
+        SamplingParams(**values)
     assert urlsplit(row.url).scheme == "https"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from app.contract.counts import Counts, Family, counter, derived, gauge, values_of
+from app.contract.counts import Counts, MetricFamily, counter, derived, gauge, values_of
 
 
 @dataclass(slots=True)
@@ -13,7 +13,7 @@ class Inner(Counts):
     level: int = gauge("level", "help")
     ends: dict = counter("ends", "help", by=("kind",), start={"a": 0})
 
-    @derived(Family("double", "gauge", "help"))
+    @derived(MetricFamily("double", "gauge", "help"))
     def double(self) -> int:
         """Twice the level."""
         return 2 * self.level

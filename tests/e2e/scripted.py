@@ -47,9 +47,10 @@ class Stream:
     def __init__(self, websocket: WebSocket, frame: dict[str, Any]) -> None:
         self.websocket = websocket
         self.id = frame["id"]
-        self.request = frame["request"]
+        self.frame = frame
+        self.request = frame.get("request", {})
         self.cancelled = asyncio.Event()
-        self.sent = 0
+        (self.sent,) = frame.get("after", [0])
         self.credits: list[int] = []  # the last token that each credit frame allows
 
     async def send(self, kind: str, **fields: Any) -> None:
@@ -99,6 +100,10 @@ class ScriptedServer:
         self.model = "guide"
         self.details: dict[str, Any] = {}  # further fields of the model in /v1/models
         self.key: str | None = None
+        self.keeps = False  # answers, for pages that come back
+        self.accepts = True
+        self.is_silent = False  # answers no ping
+        self.deleted: list[str] = []  # the streams that were cancelled without a connection
         self.hellos: list[dict[str, Any]] = []
         self.streams: asyncio.Queue[Stream] = asyncio.Queue()
         self._sockets: list[WebSocket] = []
@@ -113,7 +118,7 @@ class ScriptedServer:
         await asyncio.wait_for(self._ponged.wait(), HANG_S)
 
     async def next_stream(self) -> Stream:
-        """Wait for the next stream that the page starts."""
+        """Wait for the next stream that the page starts or resumes."""
         return await asyncio.wait_for(self.streams.get(), HANG_S)
 
     def app(self) -> Starlette:
@@ -124,6 +129,7 @@ class ScriptedServer:
                 Route("/preview", Preview().show),
                 Route("/readyz", self._readyz),
                 Route("/v1/models", self._models),
+                Route("/v1/streams/{id}", self._delete, methods=["DELETE"]),
                 WebSocketRoute("/ws", self._ws),
                 Mount("/static", StaticFiles(directory=STATIC)),
             ]
@@ -181,6 +187,10 @@ class ScriptedServer:
             return JSONResponse({"error": error}, 401)
         return JSONResponse({"object": "list", "data": [{"id": self.model, "object": "model", **self.details}]})
 
+    async def _delete(self, request: Request) -> Response:
+        self.deleted.append(request.path_params["id"])
+        return Response(status_code=204)
+
     async def _ws(self, websocket: WebSocket) -> None:
         assert websocket.scope["subprotocols"] == ["quire.v1"]
         await websocket.accept("quire.v1")
@@ -198,19 +208,22 @@ class ScriptedServer:
                             {
                                 "t": "welcome",
                                 "server": "scripted",
-                                "limits": {"window": WINDOW},
+                                "limits": {"window": WINDOW, "ttl_s": 3600 if self.keeps else 0},
                                 "heartbeat_ms": 15000,
                             }
                         )
-                    case "start":
+                    case "start" | "resume":
                         stream = streams[frame["id"]] = Stream(websocket, frame)
-                        accepted = {"t": "accepted", "id": stream.id, "stream": "s" + stream.id, "model": self.model}
-                        await websocket.send_json(accepted)
+                        if self.accepts:
+                            ttl_s = 300 if self.keeps else 0
+                            await stream.send("accepted", stream="s" + stream.id, model=self.model, ttl_s=ttl_s)
                         await self.streams.put(stream)
                     case "credit":
                         streams[frame["id"]].credits += frame["upto"]
                     case "cancel":
                         streams[frame["id"]].cancelled.set()
+                    case "ping" if self.is_silent:
+                        pass
                     case "ping":
                         await websocket.send_json({"t": "pong", "ts": frame["ts"]})
                     case "pong":

@@ -29,6 +29,7 @@ async def test_settings_are_sent_and_belong_to_their_conversation(page: Page, se
     server.details = {
         "default_sampling_params": {"temperature": 0.6, "top_p": 0.95},
         "default_sampling_sources": {"temperature": "recommended by its publisher"},
+        "default_sampling_without_thinking": {"params": {"temperature": 0.7}, "sources": {}},
     }
     await page.goto(server.url)
     await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
@@ -42,6 +43,7 @@ async def test_settings_are_sent_and_belong_to_their_conversation(page: Page, se
     await page.get_by_label("Temperature").fill("0.2")
     await page.get_by_label("Stop strings").fill("END\nSTOP")
     await page.get_by_label("Thinking", exact=True).select_option("off")
+    await expect(page.get_by_label("Temperature")).to_have_attribute("placeholder", "0.7")
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("button", name="Settings", exact=True)).to_be_focused()
     await ask(page, "Why?")

@@ -1,5 +1,6 @@
 """What is typed while no field has the focus is written into the composer, and a phone's keyboard stays away."""
 
+import re
 from typing import Any
 
 import pytest
@@ -97,3 +98,42 @@ async def test_on_a_phone_the_composer_gets_the_focus_from_a_finger_alone(
     await field.tap()
     await expect(field).to_be_focused()
     await context.close()
+
+
+async def test_on_a_phone_enter_makes_a_new_line_and_the_button_sends(browser: Browser, server: ScriptedServer) -> None:
+    context, page = await new_page(browser, **PHONE)
+    await page.goto(server.url)
+    field = page.get_by_label("Your question")
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+    await expect(field).to_have_attribute("enterkeyhint", "enter")
+    await field.tap()
+    await page.keyboard.type("first line")
+    await page.keyboard.press("Enter")
+    await page.keyboard.type("second line")
+    await expect(field).to_have_value("first line\nsecond line")
+    await page.get_by_role("button", name="Send").tap()
+    stream = await server.next_stream()
+    assert stream.request["messages"][0]["content"] == "first line\nsecond line"
+    await stream.delta("First")
+    await field.tap()
+    await page.keyboard.type("And?")
+    await page.get_by_role("button", name="Send").tap()
+    await expect(page.locator(".queued-text")).to_have_text("Next: And?")
+    await expect(page.get_by_role("button", name="Send")).to_have_count(0)
+    await stream.answer(" answer.")
+    await (second := await server.next_stream()).answer("Second answer.")
+    assert second.request["messages"][-1]["content"] == "And?"
+    await page.keyboard.press("Control+/")
+    rows = page.get_by_role("dialog").get_by_role("row")
+    await expect(rows.first).to_have_text(re.compile(r"^Enter\s*New line$"))
+    await context.close()
+
+
+async def test_with_a_keyboard_enter_sends(page: Page, server: ScriptedServer) -> None:
+    await page.goto(server.url)
+    field = page.get_by_label("Your question")
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+    await expect(field).to_have_attribute("enterkeyhint", "send")
+    await field.fill("One?")
+    await field.press("Enter")
+    assert (await server.next_stream()).request["messages"][0]["content"] == "One?"

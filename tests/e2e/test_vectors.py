@@ -22,8 +22,10 @@ PLAY = """async (steps) => {
   const { Protocol } = await import("/static/stream/protocol.js");
   let sent = [];
   let now = 0;
-  const protocol = new Protocol((frame) => sent.push(structuredClone(frame)));
+  const connect = () => new Protocol((frame) => sent.push(structuredClone(frame)));
+  let protocol = connect();
   const streams = {};
+  const asked = {};
   const heard = {};  // the text of each choice, its stop reason, and the error, by stream
   const hear = (stream, frame) => {
     if (frame.t === "delta") heard[stream.id].texts[frame.i] += frame.x;
@@ -33,9 +35,22 @@ PLAY = """async (steps) => {
     }
     if (frame.t === "error") heard[stream.id].error = frame.code;
   };
-  const start = ({ id, request }) => {
-    streams[id] = protocol.start(id, request);
+  const start = ({ id, request, key }) => {
+    asked[id] = { request, key };
+    streams[id] = protocol.start(id, request, key);
     heard[id] = { texts: Array(request.n ?? 1).fill("") };
+  };
+  const lose = () => {
+    protocol.close();
+    protocol = connect();
+  };
+  // As writer.js does.
+  const resume = () => {
+    for (const [id, { state, position, isAccepted }] of Object.entries(streams)) {
+      if (state !== "disconnected") continue;
+      if (position) streams[id] = protocol.resume(id, position);
+      else if (!isAccepted && asked[id].key) start({ id, ...asked[id] });
+    }
   };
   const receive = (frame) => {
     const stream = protocol.receive(frame);
@@ -47,6 +62,8 @@ PLAY = """async (steps) => {
     else if (step.client === "hello") protocol.hello(step.key);
     else if (step.client === "start") start(step);
     else if (step.client === "cancel") protocol.cancel(step.id);
+    else if (step.client === "lose") lose();
+    else if (step.client === "resume") resume();
     else if (step.client === "read") protocol.show(now);
     else if (step.client === "wait") now += step.ms;
     else throw new Error(`no such step: ${step.client}`);

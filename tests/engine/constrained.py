@@ -11,7 +11,7 @@ from app.contract.grammar import ReasoningMarks, StructuredOutputs
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
-from app.text.grammar.cache import Lease
+from app.text.grammar.grammar_entries import Lease
 from app.text.grammar.grammar_sources import grammar_of
 from tests.engine.driving import Run
 

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from app.contract.counts import Counts, Family, counter, gauge, shown_as
+from app.contract.counts import Counts, MetricFamily, counter, gauge, shown_as
 from app.observe.families import Families
 
 SERVER = {"model_name": "guide", "engine": "0"}
-BYTES = Family("bytes", "gauge", "Bytes by kind.", ("kind",))
+BYTES = MetricFamily("bytes", "gauge", "Bytes by kind.", ("kind",))
 
 
 @dataclass(slots=True)

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from app.api.body.parse_embeddings import EmbeddingsBody
 from app.api.body.schemas import ChatBody, CompletionBody
-from app.api.routes.embeddings import EmbeddingsBody
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.socket_stream import SocketStream
 from app.contract.requests import EngineRequest

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from app.runtime.process_limits import memory_bytes, raise_file_limit
+from app.runtime.process_limits import raise_file_limit
+from app.runtime.process_memory import memory_bytes
 
 LIMITED = """
 import resource

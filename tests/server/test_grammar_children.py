@@ -9,7 +9,7 @@ import httpx
 
 from app.checkpoint.names import resolve
 from app.commands.budget import grammar_process_bytes
-from app.runtime.process_limits import family_bytes
+from app.runtime.process_memory import family_bytes
 from tests.server.processes import HANG_S, serving
 from tests.text.grammar.children.trials import has_ended, wait_for
 

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.limits import max_logit_rows
 from app.engine.schedule.sequence import (
     FINISHED,
     PAUSED,
@@ -230,7 +231,7 @@ def s2_budgets_are_kept(simulation: Simulation, plan: StepPlan | None) -> None:
 def drafts_use_only_spare_budget(simulation: Simulation, plan: StepPlan) -> None:
     """A step with draft tokens has no prompts, no draft goes beyond the end, and there are enough logit rows."""
     limits = simulation.scenario.limits
-    assert len(plan.logit_rows) <= limits.max_logit_rows
+    assert len(plan.logit_rows) <= max_logit_rows(limits)
     if not plan.num_draft_tokens:
         return
     assert plan.num_prompt_tokens == 0

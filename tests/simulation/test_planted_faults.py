@@ -16,7 +16,7 @@ from app.engine.schedule.planner import Planner
 from app.engine.schedule.preemption import Preemption
 from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.scheduler import Scheduler
-from app.engine.schedule.shares import Rests
+from app.engine.schedule.shares import Rests, SeatShares
 from app.engine.schedule.speculation import speculation
 from app.engine.schedule.speculation.proposer import Proposer
 from app.engine.schedule.speculation.speculation import Speculation
@@ -123,7 +123,7 @@ def test_overtaking_is_detected(monkeypatch):
 
 
 def test_an_account_that_keeps_all_seats_is_detected(monkeypatch):
-    monkeypatch.setattr(GroupStarts, "_take_from_accounts", lambda self: 0)
+    monkeypatch.setattr(SeatShares, "losers", lambda self, group, num_seats, running: [])
     with pytest.raises(SimulationFailed, match="has had too few seats"):
         for seed in range(FIRST_SHORT_OF_SEATS, FIRST_SHORT_OF_SEATS + MAX_SEEDS):
             run_scenario(make_crowded_scenario(seed))
@@ -144,7 +144,7 @@ def test_prompts_without_progress_beside_rests_are_detected(monkeypatch):
 
 
 def test_too_many_running_sequences_are_detected(monkeypatch):
-    monkeypatch.setattr(GroupStarts, "_has_seats_for", lambda self, group, num_kept=0: True)
+    monkeypatch.setattr(GroupStarts, "_has_seats_for", lambda self, group: True)
     assert_detected("IndexError")
 
 

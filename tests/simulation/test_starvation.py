@@ -3,7 +3,7 @@
 from itertools import chain
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.engine.schedule.group import SequenceGroup
@@ -151,12 +151,14 @@ def test_a_group_that_gave_way_to_a_long_answer_takes_turns_with_the_others(run_
     driver.run(max_steps=300)
 
 
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(
     widths=st.lists(st.integers(2, 8), min_size=2, max_size=6),
     num_seats=st.integers(8, 16),
     run_ahead=st.integers(0, 2),
 )
+@example(widths=[6, 5, 5], num_seats=8, run_ahead=0)  # by tokens the first waited for four turns of the others
+@example(widths=[8, 4, 4], num_seats=8, run_ahead=1)  # and for their ends, since it wants the seats of both
 def test_each_of_any_number_of_groups_has_its_turn(widths, num_seats, run_ahead):
     driver = Driver(policy=FairShare(), max_num_seqs=num_seats, num_blocks=4000, run_ahead=run_ahead)
     groups = [driver.add(account=f"{number}", n=n, max_tokens=70).group for number, n in enumerate(widths)]
@@ -166,8 +168,7 @@ def test_each_of_any_number_of_groups_has_its_turn(widths, num_seats, run_ahead)
         turns.note()
     assert not num_open(driver.scheduler)
     assert min(chain.from_iterable(turns.ended), default=TURN_STEPS) >= TURN_STEPS
-    # Two rounds, not one: with widths 6, 5 and 5 and 8 seats a group waits four turns, 128 steps.
-    assert turns.longest_pause <= 2 * (TURN_STEPS + 4) * len(groups)
+    assert turns.longest_pause <= TURN_STEPS * (len(groups) - 1), "a turn of each other group"
 
 
 def test_an_account_with_all_blocks_gives_up_only_as_many_as_needed():

@@ -9,7 +9,7 @@ import pytest
 from app.contract.errors import ErrorInfo, Overloaded
 from app.contract.events import ChoiceEnd, FinishReason, Phase, Progress
 from app.streaming import chat_protocol
-from app.streaming.chat_protocol import Cancel, Start
+from app.streaming.chat_actions import Cancel, Start
 from app.streaming.chat_table import (
     State,
 )
@@ -39,7 +39,7 @@ def test_hello_is_answered_by_welcome():
     assert welcome == {
         "t": "welcome",
         "server": "quire",
-        "limits": {"max_streams": 32, "max_frame": 4194304, "max_request_bytes": 4194304, "window": 256, "ttl_s": 0},
+        "limits": {"max_streams": 32, "max_frame": 4194304, "max_request_bytes": 4194304, "window": 256, "ttl_s": 3600},
         "heartbeat_ms": 15000,
     }
 
@@ -99,7 +99,7 @@ def test_a_closed_connection_replies_to_nothing():
     )
 
 
-@pytest.mark.parametrize("kind", ["resume", "detach", "close", "accepted", "hello", "nonsense", ""])
+@pytest.mark.parametrize("kind", ["snapshot", "close", "accepted", "hello", "nonsense", ""])
 def test_an_unknown_type_is_an_error_and_the_connection_stays(kind: str):
     protocol = greeted()
     error = only_error(feed(protocol, {"t": kind, "id": "a", "protocol": "quire.v1"}))
@@ -109,12 +109,12 @@ def test_an_unknown_type_is_an_error_and_the_connection_stays(kind: str):
 
 def test_unknown_fields_are_ignored():
     protocol = greeted()
-    frame = {"t": "start", "id": "a", "request": BODY, "ttl_s": 300, "else": []}
+    frame = {"t": "start", "id": "a", "request": BODY, "snapshot": 300, "else": []}
     assert feed(protocol, frame) == [Start("a", RAW_BODY, 256)]
 
 
 @pytest.mark.parametrize("client_id", [None, 7, "", "x" * 65, ["a"], {}])
-@pytest.mark.parametrize("kind", ["start", "credit", "cancel"])
+@pytest.mark.parametrize("kind", ["start", "resume", "credit", "cancel", "detach"])
 def test_an_invalid_id_is_an_error_without_id(kind: str, client_id: Any):
     error = only_error(feed(greeted(), {"t": kind, "id": client_id, "request": BODY}))
     assert "id" not in error
@@ -197,7 +197,7 @@ def test_pings_above_the_rate_close_the_connection():
 def test_an_end_has_its_stop_reason():
     protocol = greeted()
     start(protocol)
-    protocol.accept("a", "chatcmpl-1", "guide", 1)
+    protocol.accept("a", "chatcmpl-1", "guide", [0])
     assert json.loads(protocol.send("a", replace(finished(), end=ChoiceEnd(FinishReason.STOP, "\n")))) == {
         "t": "finish", "id": "a", "i": 0, "n": 0, "finish_reason": "stop", "stop_reason": "\n",
     }  # fmt: skip
@@ -206,8 +206,9 @@ def test_an_end_has_its_stop_reason():
 def test_a_stream_has_its_frames_from_start_to_done():
     protocol = greeted()
     start(protocol)
-    assert json.loads(protocol.accept("a", "chatcmpl-1", "guide", 1)) == {
-        "t": "accepted", "id": "a", "stream": "chatcmpl-1", "model": "guide",
+    assert json.loads(protocol.accept("a", "chatcmpl-1", "guide", [0])) == {
+        "t": "accepted", "id": "a", "stream": "chatcmpl-1", "model": "guide", "ttl_s": 0, "n": 1, "after": [0],
+        "durable": False,
     }  # fmt: skip
     queued, waiting = Progress("r", Phase.QUEUED, 0, 5, ahead=2), Progress("r", Phase.PREFILL, 3, 5)
     events = [queued, waiting, delta(1, 2, "He"), delta(3, 1, ""), finished()]
@@ -255,7 +256,7 @@ def test_a_stream_can_fail_before_and_after_it_is_accepted():
         "fatal": False,
     }  # fmt: skip
     start(protocol)
-    protocol.accept("a", "s", "guide", 1)
+    protocol.accept("a", "s", "guide", [0])
     protocol.send("a", delta(1))
     assert json.loads(protocol.fail("a", info))["code"] == "overloaded"
     start(protocol)
@@ -266,7 +267,7 @@ def test_cancel_acts_on_open_streams_and_is_ignored_otherwise():
     assert feed(protocol, {"t": "cancel", "id": "a"}) == []
     start(protocol)
     assert feed(protocol, {"t": "cancel", "id": "a"}) == [Cancel("a")]
-    protocol.accept("a", "s", "guide", 1)
+    protocol.accept("a", "s", "guide", [0])
     assert feed(protocol, {"t": "cancel", "id": "a"}) == [Cancel("a")]
     protocol.send("a", finished(FinishReason.CANCELLED))
     protocol.finish("a", USAGE, TIMINGS)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.streaming.chat_protocol import Action, ChatProtocol, Close, GrantCredit, Start
+from app.streaming.chat_actions import Action, Close, GrantCredit, Start
+from app.streaming.chat_protocol import ChatProtocol
 from tests.fakes import FakeClock
 from tests.streaming.frames import (
     BODY,

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent
-from app.streaming.chat_protocol import Cancel, Close, GrantCredit, Send
+from app.streaming.chat_actions import Cancel, Close, GrantCredit, Send
 from app.streaming.chat_table import State
 from tests.fakes import FakeClock
 from tests.streaming.frames import TIMINGS, USAGE, delta, feed, finished, greeted, make_protocol, start
@@ -102,7 +102,7 @@ class StreamMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def accept(self, data: st.DataObject):
         client_id = data.draw(st.sampled_from(sorted(set(self.open) - self.accepted)))
-        self.protocol.accept(client_id, "s", "guide", len(CHOICES))
+        self.protocol.accept(client_id, "s", "guide", [0] * len(CHOICES))
         self.accepted.add(client_id)
 
     @precondition(lambda self: self.accepted)

@@ -7,7 +7,8 @@ import pytest
 
 from app.contract.errors import ErrorInfo
 from app.contract.events import Phase, Progress
-from app.streaming.chat_protocol import Action, ChatProtocol, Close, Send
+from app.streaming.chat_actions import Action, Close, Send
+from app.streaming.chat_protocol import ChatProtocol
 from app.streaming.chat_table import (
     CONNECTION_STATES,
     OF_STREAMS,
@@ -49,8 +50,10 @@ def with_stream(state: State) -> ChatProtocol:
 FIELDS = {
     "hello": {"protocol": "quire.v1"},
     "start": {"id": "a", "request": BODY},
+    "resume": {"id": "a", "stream": "chatcmpl-1", "after": [0]},
     "credit": {"id": "a", "upto": [500]},
     "cancel": {"id": "a"},
+    "detach": {"id": "a"},
     "ping": {},
     "pong": {},
 }
@@ -70,8 +73,8 @@ def outcome(actions: list[Action]) -> str:
 def expected(state: State, kind: str) -> str:
     """The reply that the table requires."""
     if (state, kind) in TRANSITIONS:
-        replies = {"hello": "welcome", "start": "start", "credit": "grantcredit", "cancel": "cancel", "ping": "pong"}
-        return replies.get(kind, "nothing")
+        replies = {"hello": "welcome", "credit": "grantcredit", "ping": "pong", "pong": "nothing"}
+        return replies.get(kind, kind)
     code = REJECTIONS[state, kind].code
     return {None: "nothing", 0: "error"}.get(code, f"close {code}")
 
@@ -89,6 +92,7 @@ def expected(state: State, kind: str) -> str:
         (paused, "start", "close 4409"),
         (paused, "cancel", "cancel"),
         (draining, "start", "start"),
+        (draining, "resume", "resume"),
         (draining, "ping", "pong"),
     ],
 )
@@ -96,11 +100,40 @@ def test_replies_that_clients_rely_on_are_fixed(protocol: Any, kind: str, does: 
     assert outcome(feed(protocol(), {"t": kind} | FIELDS[kind])) == does
 
 
+STREAM_TABLE = {
+    #           unknown     starting      streaming      paused
+    "start": ("starting", "close 4409", "close 4409", "close 4409"),
+    "resume": ("starting", "close 4409", "close 4409", "close 4409"),
+    "detach": ("ignored", "unknown", "unknown", "unknown"),
+    "credit": ("ignored", "starting", "streaming", "paused"),
+    "cancel": ("ignored", "starting", "streaming", "paused"),
+}
+
+
+@pytest.mark.parametrize(("kind", "row"), STREAM_TABLE.items())
+def test_frames_of_streams_lead_exactly_there(kind: str, row: tuple[str, ...]):
+    """Each frame in the greeting, while a stream is as the row's columns say, and the same while draining."""
+    assert outcome(feed(make_protocol(), {"t": kind} | FIELDS[kind])) == "close 4401"
+    for state, leads_to in zip(STREAM_STATES, row, strict=True):
+        for is_draining in (False, True):
+            protocol = with_stream(state)
+            if is_draining:
+                protocol.drain(1000)
+            found = outcome(feed(protocol, {"t": kind} | FIELDS[kind]))
+            if leads_to == "ignored":
+                assert (found, protocol._state_of("a")) == ("nothing", state)
+            elif leads_to.startswith("close"):
+                assert (found, protocol.state) == (leads_to, State.CLOSED)
+            else:
+                assert found == {"credit": "grantcredit"}.get(kind, kind)
+                assert protocol._state_of("a") == leads_to
+
+
 @pytest.mark.parametrize("state", CONNECTION_STATES)
 @pytest.mark.parametrize("kind", FIELDS)
 def test_replies_to_frames_in_every_state_of_a_connection_are_those_of_the_table(state: State, kind: str):
     protocol = connection(state)
-    has_unknown_stream = kind in ("credit", "cancel") and state is not State.GREETING
+    has_unknown_stream = kind in ("credit", "cancel", "detach") and state is not State.GREETING
     assert outcome(feed(protocol, {"t": kind} | FIELDS[kind])) == (
         expected(State.UNKNOWN, kind) if has_unknown_stream else expected(state, kind)
     )
@@ -124,7 +157,7 @@ def test_every_frame_has_a_reply_in_every_state():
 
 
 SENDERS = {
-    "accepted": lambda protocol: protocol.accept("a", "s", "guide", 1),
+    "accepted": lambda protocol: protocol.accept("a", "s", "guide", [0]),
     "progress": lambda protocol: protocol.send("a", Progress("r", Phase.PAUSED, 1, 2)),
     "delta": lambda protocol: protocol.send("a", delta(1)),
     "finish": lambda protocol: protocol.send("a", finished()),

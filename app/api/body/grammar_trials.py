@@ -13,9 +13,10 @@ from math import ceil
 from app.contract.errors import CannotStart, Draining, EngineFailed, RateLimitExceeded
 from app.contract.grammar import Grammar
 from app.streaming.background import Background, FairSemaphore
-from app.text.grammar.cache import EXPENSIVE_A_MINUTE, GrammarCache, Lease, Rejection
+from app.text.grammar.cache import TOO_COSTLY_A_MINUTE, GrammarCache
 from app.text.grammar.children.shortage import Shortage
 from app.text.grammar.children.trial import Ended, Verdict, encode_grammar, read_trial
+from app.text.grammar.grammar_entries import Lease, Rejection
 
 MAX_WAITING = 256
 # Trials that take this long, in seconds of processor time, count against the account's allowance.
@@ -62,7 +63,7 @@ class GrammarTrials:
         """
         if wait_s := self._cache.costly.seconds_left(account):
             raise RateLimitExceeded(
-                f"{EXPENSIVE_A_MINUTE} of your answers with grammars cost too much within a minute: their next tokens "
+                f"{TOO_COSTLY_A_MINUTE} of your answers with grammars cost too much within a minute: their next tokens "
                 "took too much processor time or memory to find. Others are accepted again in "
                 f"{ceil(wait_s)} s. Send simpler grammars.",
                 retry_after_s=ceil(wait_s),
@@ -94,7 +95,7 @@ class GrammarTrials:
     def _check_allowance(self, account: str) -> None:
         if wait_s := self._cache.expensive.seconds_left(account):
             raise RateLimitExceeded(
-                f"{EXPENSIVE_A_MINUTE} of your grammars took too much processor time within a minute, "
+                f"{TOO_COSTLY_A_MINUTE} of your grammars took too much processor time within a minute, "
                 f"{EXPENSIVE_S:g} s or more to compile each; new ones are accepted again in {ceil(wait_s)} s. Until "
                 "then send grammars that were accepted before, and simpler ones afterwards.",
                 retry_after_s=ceil(wait_s),

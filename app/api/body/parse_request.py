@@ -32,6 +32,7 @@ from app.text.entry.request_builder import PlannedRequest, RequestBuilder, Terms
 _OTHER_LIMIT = "max_completion_tokens"  # means the same as max_tokens, wherever that stands in a message
 MAX_SMALL_BYTES = 64 * 2**10  # of a body: about 20 ms of work
 Body = TypeVar("Body", bound=AnyBody)
+Given = TypeVar("Given")
 Result = TypeVar("Result")
 
 
@@ -145,13 +146,6 @@ async def parse_post(request: Request, parser: Parser[Result]) -> Result:
     return await parse(body, context, parser, context.keys.sender_of(request))
 
 
-async def parse_answer_post(request: Request, parser: Parser[ApiRequest]) -> ApiRequest:
-    """Read and parse the body of a POST that is answered (see `read_body` and `parse_answer`). Cancel-safe."""
-    context = context_of(request)
-    body = await read_body(request, context.config.server.max_request_bytes)
-    return await parse_answer(body, context, parser, context.keys.sender_of(request))
-
-
 async def parse(
     body: bytes, context: ApiContext, parser: Parser[Result], sender: Sender, *, always_streams: bool = False
 ) -> Result:
@@ -165,10 +159,21 @@ async def parse(
     engine = context.engine
     max_tokens = effects(engine.stats().brownout_level).default_max_tokens
     request = RequestContext(body, sender, always_streams, context, engine.model_info(), monotonic(), max_tokens)
-    if len(body) <= MAX_SMALL_BYTES:
-        return await context.threads.run(parser, request, account=sender.account)
+    return await on_thread(context, len(body), sender.account, parser, request)
+
+
+async def on_thread(
+    context: ApiContext, num_bytes: int, account: str, function: Callable[[Given], Result], given: Given
+) -> Result:
+    """Call a function of a body of `num_bytes` on a thread; short bodies do not wait for long ones. Cancel-safe.
+
+    Raises:
+        Overloaded: too many requests are being parsed.
+    """
+    if num_bytes <= MAX_SMALL_BYTES:
+        return await context.threads.run(function, given, account=account)
     try:
-        return await context.long_thread.run(parser, request, account=sender.account)
+        return await context.long_thread.run(function, given, account=account)
     finally:
         context.heap.note_large()
 

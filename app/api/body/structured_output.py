@@ -23,7 +23,8 @@ from app.api.http.context import ApiContext
 from app.contract.errors import GrammarTooCostly, InvalidValue, QuireError, RateLimitExceeded, RequestError
 from app.contract.grammar import Grammar, StructuredOutputs
 from app.text.answer.answer_demand import AnswerDemand, Requested
-from app.text.grammar.cache import GrammarCache, Lease
+from app.text.grammar.cache import GrammarCache
+from app.text.grammar.grammar_entries import Lease
 from app.text.grammar.grammar_sources import ANY_OBJECT
 
 # Fields with one value, and what they are in vLLM's `structured_outputs`.

@@ -53,12 +53,18 @@ def access_record(scope: Scope) -> AccessRecord:
 
 
 def log_stream(
-    scope: Scope, session: Session | None, failure: ErrorInfo | None, *, end_reason: str, duration_s: float
+    scope: Scope,
+    session: Session | StreamReader | None,
+    failure: ErrorInfo | None,
+    *,
+    method: str,
+    end_reason: str,
+    duration_s: float,
 ) -> None:
     """Write the line of a stream that has ended; without a session its request was rejected.
 
-    `request_id` is the connection's, `stream` the server's id for the stream. `end_reason` is the reason if the stream
-    neither finished nor failed.
+    `request_id` is the connection's, `stream` the server's id for the stream, shortened if the answer is kept. `method`
+    is the frame that has opened it, `end_reason` the reason if the stream neither finished nor failed.
     """
     if failure is not None:
         end_reason = failure.code
@@ -66,8 +72,8 @@ def log_stream(
         end_reason = session.end_reason
     status = 200 if failure is None else failure.http_status
     figures = {"prompt_tokens": 0, "completion_tokens": 0} if session is None else figures_of(session)
-    fields = _fields(scope, "START", status, end_reason, duration_s)
-    stream = None if session is None else session.request.id
+    fields = _fields(scope, method, status, end_reason, duration_s)
+    stream = session.request.id if isinstance(session, Session) else session and session.stream.id[:_SHOWN_ID_CHARS]
     record = access_record(scope)
     record.log.write(request_id=record.request_id, stream=stream, **fields, **figures)
 

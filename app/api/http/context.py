@@ -21,7 +21,8 @@ from app.streaming.heap_trimmer import HeapTrimmer
 from app.streaming.kept.kept_streams import KeptStreams
 from app.streaming.streams import Streams
 from app.text.entry.frontend import TextFrontend
-from app.text.grammar.cache import GrammarCache, Lease
+from app.text.grammar.cache import GrammarCache
+from app.text.grammar.grammar_entries import Lease
 
 MAX_LONG_WAITING = 16  # long bodies: each holds up to --max-request-bytes
 
@@ -61,7 +62,7 @@ class ApiContext:
         grammar_trials: tries grammars in processes of their own, and leases them.
         threads: the threads that parse and tokenize request bodies.
         long_thread: the thread for long bodies, so that short ones do not wait for them.
-        heap: returns to the system what these have freed.
+        heap: returns to the system what these, and streams that are kept no longer, have freed.
         timers: heartbeat intervals of streams.
         streams: the open streams.
         kept: the resumable ones, also those that have ended.
@@ -90,7 +91,7 @@ class ApiContext:
         self.heap = HeapTrimmer(self.long_thread)
         self.timers = timers
         self.streams = Streams(config.server.max_pending_bytes)
-        self.kept = KeptStreams(config.server.resume_memory)
+        self.kept = KeptStreams(config.server.resume_memory, on_freed=self.heap.note_large)
         self.piece_lock = asyncio.Lock()
         self.drain = Drain(engine, self.streams)
 

@@ -64,12 +64,15 @@ async def handle_http_exception(request: Request, error: Exception) -> Response:
     if error.status_code == 404 and path != given and (path in API_PATHS or path.startswith("/v1/models/")):
         query = f"?{request.url.query}" if request.url.query else ""
         return Response(status_code=307, headers={"location": quote(path) + query})
+    headers = dict(error.headers or {})
+    if "Allow" in headers:  # of a set, whose order is another one in each process
+        headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
     kind = _FROM_STATUS.get(error.status_code, HttpInvalid)
     message = {
         404: advice(given),
-        405: f"{request.method} is not allowed here; use {(error.headers or {}).get('Allow', 'another method')}.",
+        405: f"{request.method} is not allowed here; use {headers.get('Allow', 'another method')}.",
     }.get(error.status_code, str(error.detail))
     access_record(request.scope).reason = kind.code
     response = error_response(kind(message).info(), request.scope)
-    response.headers.update(error.headers or {})
+    response.headers.update(headers)
     return response

@@ -6,72 +6,26 @@ import base64
 import sys
 from array import array
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple
 
-import msgspec
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.api.body.any_body import AnyBody
-from app.api.body.parse_request import RequestContext, new_id, parse_post, renaming
-from app.api.body.prompts import read_prompts
-from app.api.body.schemas import PROMPT_SCHEMA
+from app.api.body.parse_embeddings import EmbeddingsRequest, parse_embeddings
+from app.api.body.parse_request import parse_post
 from app.api.http.access_log import access_record
 from app.api.http.connection import run_until_disconnect
 from app.api.http.context import ApiContext, context_of
 from app.api.http.error_response import error_response
 from app.api.wire.response_head import ignored_header
-from app.contract.errors import ErrorInfo, InvalidValue
-from app.contract.requests import EngineRequest
+from app.contract.errors import ErrorInfo
 from app.streaming.vector_sink import embed
-
-MAX_INPUTS = 256
-_ONE, _SEVERAL = PROMPT_SCHEMA["anyOf"][:2], PROMPT_SCHEMA["anyOf"][2:]
-INPUT_SCHEMA = {"anyOf": [*_ONE, *({**kind, "maxItems": MAX_INPUTS} for kind in _SEVERAL)]}
-
-
-class EmbeddingsBody(AnyBody, kw_only=True):
-    """The body of `POST /v1/embeddings`, with at most `MAX_INPUTS` inputs; `pooling` and `normalize` are ours."""
-
-    input: Annotated[Any, msgspec.Meta(extra_json_schema=INPUT_SCHEMA)]
-    encoding_format: Literal["float", "base64"] | None = None
-    dimensions: int | None = None
-    add_special_tokens: bool | None = None
-    pooling: Literal["mean", "last"] | None = None
-    normalize: bool | None = None
-
-
-class EmbeddingsRequest(NamedTuple):
-    """A checked body: a request for each input."""
-
-    requests: list[EngineRequest]
-    is_base64: bool
-    ignored: tuple[str, ...]
 
 
 async def embeddings(request: Request) -> EmbeddingsResponse:
     """Answer with the vectors of the inputs."""
     return EmbeddingsResponse(context_of(request), await parse_post(request, parse_embeddings))
-
-
-def parse_embeddings(request: RequestContext) -> EmbeddingsRequest:
-    """Check a body and tokenize its inputs (see `Parser`)."""
-    body, ignored = request.read(EmbeddingsBody)
-    request.context.check_model(body.model)
-    builder, terms = request.builder, request.terms()
-    pooling = builder.pooling(body.pooling, body.dimensions, is_normalized=body.normalize is not False)
-    inputs = read_prompts(body.input, "input")
-    if len(inputs) > MAX_INPUTS:
-        raise InvalidValue(f"input has {len(inputs)} items; at most {MAX_INPUTS} are allowed.", param="input")
-    answer_id = new_id("embd")
-    requests = []
-    for index, item in enumerate(inputs):
-        with renaming({"prompt": f"input[{index}]" if len(inputs) > 1 else "input", "max_tokens": "input"}):
-            prompt = builder.encode(item, adds_special_tokens=body.add_special_tokens is not False)
-            requests.append(builder.pooled(f"{answer_id}-{index}", prompt, pooling, terms))
-    return EmbeddingsRequest(requests, body.encoding_format == "base64", ignored)
 
 
 class EmbeddingsResponse:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.http.context import ApiContext, context_of
-from app.api.wire.answers import ModelAnswer, ModelsAnswer
+from app.api.wire.answers import DefaultsAnswer, ModelAnswer, ModelsAnswer
 from app.contract.engine_status import ModelInfo
 
 
@@ -35,6 +36,8 @@ def _model(context: ApiContext) -> ModelAnswer:
         ModelLoading, EngineFailed: the engine has no model.
     """
     model_info = context.engine.model_info()
+    other = model_info.defaults.without_thinking
+    without_thinking = UNSET if other is None else DefaultsAnswer(other.values(), dict(other.sources))
     return ModelAnswer(
         id=context.model_name,
         object="model",
@@ -49,6 +52,7 @@ def _model(context: ApiContext) -> ModelAnswer:
         default_sampling_params=model_info.defaults.values(),
         default_sampling_sources=dict(model_info.defaults.sources),
         capabilities=_capabilities(context, model_info),
+        default_sampling_without_thinking=without_thinking,
     )
 
 

@@ -109,7 +109,8 @@ def _operation(operation: Operation, path: str, *, has_keys: bool) -> dict[str, 
             **{status: _error(status, operation) for status in ("4XX", "5XX")},
         },
     }
-    places = [*((name, "path") for name in _IN_PATH.findall(path)), *((name, "query") for name in operation.query)]
+    names = {"path": _IN_PATH.findall(path), "query": operation.query, "header": operation.headers}
+    places = [(name, place) for place, found in names.items() for name in found]
     if places:
         fields["parameters"] = [
             {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}}

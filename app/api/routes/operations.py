@@ -10,27 +10,33 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from app.api.body.any_body import AnyBody
+from app.api.body.parse_embeddings import EmbeddingsBody
 from app.api.body.schemas import ChatBody, CompletionBody
+from app.api.body.tokenize_bodies import KINDS, DetokenizeBody
 from app.api.http.access_log import STREAM_PATH
 from app.api.http.error_shape import OPENAI_ERRORS, ErrorShape
 from app.api.routes.chat import chat_completions
 from app.api.routes.completions import completions
-from app.api.routes.embeddings import EmbeddingsBody, embeddings
+from app.api.routes.embeddings import embeddings
 from app.api.routes.health import livez, readyz
 from app.api.routes.kept_stream import cancel_stream, resume_stream
 from app.api.routes.models import get_model, list_models
-from app.api.routes.tokenize import KINDS, DetokenizeBody, apply_template, count_input_tokens, detokenize, tokenize
+from app.api.routes.tokenize import apply_template, count_input_tokens, detokenize, tokenize
 from app.api.routes.version import version
 from app.api.wire import answers
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 
 
+OF_ANSWERS = ("X-Quire-Resume", "Idempotency-Key")
+"""The headers of requests whose answers can be kept."""
+
+
 class Operation(NamedTuple):
     """One route. `bodies` are the alternatives of a POST's body, `answer` is the JSON of a 200, None is text.
 
     With `has_streams` the answer can also be a stream, with `can_be_empty` a 204, and without `needs_key` the route is
-    open. `query` names the parameters of its query, `errors` is the shape of errors at the path and below it.
+    open. `query` and `headers` name its parameters there, `errors` is the shape of errors at the path and below it.
     """
 
     method: str
@@ -42,6 +48,7 @@ class Operation(NamedTuple):
     has_streams: bool = False
     can_be_empty: bool = False
     query: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
     needs_key: bool = True
     errors: ErrorShape = OPENAI_ERRORS
 
@@ -61,6 +68,7 @@ OPERATIONS = (
         answers.ChatAnswer,
         (ChatBody,),
         has_streams=True,
+        headers=OF_ANSWERS,
     ),
     Operation(
         "POST",
@@ -78,6 +86,7 @@ OPERATIONS = (
         answers.CompletionAnswer,
         (CompletionBody,),
         has_streams=True,
+        headers=OF_ANSWERS,
     ),
     Operation(
         "GET",
@@ -88,6 +97,7 @@ OPERATIONS = (
         has_streams=True,
         can_be_empty=True,
         query=("after",),
+        headers=("Last-Event-ID",),
     ),
     Operation("DELETE", STREAM_PATH + "{id}", cancel_stream, "Cancels a resumable answer", None, can_be_empty=True),
     Operation("POST", "/v1/embeddings", embeddings, "Texts as vectors", answers.EmbeddingsAnswer, (EmbeddingsBody,)),

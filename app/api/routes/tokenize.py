@@ -14,11 +14,16 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.body.any_body import AnyBody
-from app.api.body.json_body import parse_object
 from app.api.body.parse_chat import AS_MESSAGES, chat_prompt
 from app.api.body.parse_request import Parser, RequestContext, parse_post, renaming
 from app.api.body.schemas import ChatBody
+from app.api.body.tokenize_bodies import (
+    DetokenizeBody,
+    TokenizeContent,
+    TokenizeMessages,
+    TokenizePrompt,
+    read_tokenize,
+)
 from app.api.wire.response_head import ignored_header
 from app.contract.admission import too_long
 from app.contract.errors import InvalidValue, UnsupportedParameter
@@ -28,44 +33,11 @@ from app.text.tokens.tokenizer import Tokenizer
 ITEMS_AT_ONCE = 1024  # of a list that is written as JSON
 
 
-class TokenizePrompt(AnyBody, kw_only=True):
-    """The body of `POST /tokenize` with a text, as vLLM's."""
-
-    prompt: str
-    add_special_tokens: bool | None = None
-    return_token_strs: bool | None = None
-
-
-class TokenizeMessages(ChatBody, kw_only=True):
-    """The body of `POST /tokenize` with messages: that of a chat, and two fields of vLLM's."""
-
-    add_special_tokens: bool | None = None
-    return_token_strs: bool | None = None
-
-
-class TokenizeContent(AnyBody, kw_only=True):
-    """The body of `POST /tokenize` with a text, as llama.cpp's."""
-
-    content: str
-    add_special: bool | None = None
-    parse_special: bool | None = None
-    with_pieces: bool | None = None
-
-
-class DetokenizeBody(AnyBody, kw_only=True):
-    """The body of `POST /detokenize`."""
-
-    tokens: list[int]
-
-
 class Answer(NamedTuple):
     """The fields of a response, as JSON, and the names of the ignored fields of its request."""
 
     body: bytes
     ignored: tuple[str, ...]
-
-
-KINDS: dict[str, type[AnyBody]] = {"prompt": TokenizePrompt, "messages": TokenizeMessages, "content": TokenizeContent}
 
 
 async def tokenize(request: Request) -> Response:
@@ -95,12 +67,7 @@ async def _answer(request: Request, parser: Parser[Answer]) -> Response:
 
 def tokenized(request: RequestContext) -> Answer:
     """Return the answer to a body of `/tokenize` (see `Parser`)."""
-    fields = parse_object(request.body)
-    given = [name for name in KINDS if fields.get(name) is not None]
-    if len(given) != 1:
-        problem = f"{' and '.join(given)} are given" if given else "The text is missing"
-        raise InvalidValue(f"{problem}; send one of {', '.join(KINDS)}.", param=(given or ["prompt"])[-1])
-    body, ignored = request.check(fields, KINDS[given[0]])
+    body, ignored = read_tokenize(request)
     request.context.check_model(body.model)
     tokenizer, limit = request.context.text.tokenizer, request.model_info.max_model_len
     if isinstance(body, TokenizeContent):

@@ -5,35 +5,38 @@
 
 The receiver is the endpoint's own task and never waits for anything else, so the socket is always read: a server that
 queued messages would stop reading, miss pongs and lose the connection. When the receiver ends, for any reason, it
-closes the streams, and each stream aborts its request. A stream has no task: the writer makes its frames.
+closes the streams, and each stream aborts its request unless its answer is kept. A stream has no task: the writer makes
+its frames.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
+from app.api.body.new_answer import NewAnswer
 from app.api.body.parse_chat import parse_chat
-from app.api.body.parse_request import parse_answer
 from app.api.http.access_log import access_record
-from app.api.http.accounts import Sender
 from app.api.http.connection import connection_of, direct_send
 from app.api.http.context import ApiContext, context_of
 from app.api.http.cors import allowed_origins, is_allowed
 from app.api.http.middleware import reject
-from app.api.wire.api_request import ApiRequest
+from app.api.routes.chat import chat_wire
 from app.api.wire.socket_stream import SocketStream
 from app.contract.engine_status import EngineState
 from app.contract.errors import Draining, PermissionDenied, QuireError, RateLimitExceeded
 from app.runtime.clock import monotonic
 from app.runtime.stall_detector import StallDetector, observation_interval
-from app.streaming.chat_protocol import Action, Cancel, ChatLimits, ChatProtocol, Close, Send, Start
+from app.streaming.chat_actions import Action, Cancel, ChatLimits, Close, Detach, Resume, Send, Start
+from app.streaming.chat_protocol import ChatProtocol
 from app.streaming.chat_table import CLOSE_RATE, CLOSE_RESTART, CLOSE_SLOW, CLOSE_SUBPROTOCOL, PROTOCOL, State
 from app.streaming.flow.ack_monitor import AckMonitor
 from app.streaming.flow.flow_window import Credit
 from app.streaming.flow.outbox import Outbox
+from app.streaming.kept.kept_streams import MAX_TTL_S
 
 MAX_UNREAD_REPLIES = 1024  # control frames that may be pending for a client that does not read
 CLOSE_TIMEOUT_S = 5.0
@@ -70,6 +73,7 @@ class ChatSocket:
             max_frame_bytes=server.max_request_bytes,
             max_paused=server.max_paused_per_connection,
             stall_timeout_s=server.stall_timeout,
+            max_ttl_s=MAX_TTL_S if server.resume_memory else 0,
         )
         self._has_key = context.keys.check_headers(websocket.headers)
         self._sender = context.keys.sender_of(websocket)
@@ -79,7 +83,7 @@ class ChatSocket:
         self._ack_monitor = AckMonitor(self._connection, self._limits.stall_timeout_s, self._interval_s)
         self._outbox = Outbox()
         self._streams: dict[str, SocketStream] = {}
-        self._starts: set[asyncio.Task[None]] = set()
+        self._starts: dict[SocketStream, asyncio.Task[None]] = {}
         self._timer: asyncio.Timeout | None = None  # ends the receiver
         self._close: Close | None = None  # a close that no received frame has caused
         self._is_sending = False
@@ -106,7 +110,7 @@ class ChatSocket:
                 self._end_streams(end_reason)
 
     def _end_streams(self, end_reason: str) -> None:
-        for task in self._starts:
+        for task in self._starts.values():
             task.cancel()
         for stream in tuple(self._streams.values()):
             stream.close(end_reason)
@@ -145,13 +149,18 @@ class ChatSocket:
                 return action
             if isinstance(action, Send):
                 self._outbox.put_control(action.frame)
-            elif isinstance(action, Start):
-                self._start(action, group)
+            elif isinstance(action, Start | Resume):
+                self._open(action, group)
             elif stream := self._streams.get(action.client_id):
-                stream.cancel() if isinstance(action, Cancel) else stream.grant_credit(action.upto)
+                if isinstance(action, Cancel):
+                    stream.cancel()
+                elif isinstance(action, Detach):
+                    self._detach(stream)
+                else:
+                    stream.grant_credit(action.upto)
         return None
 
-    def _start(self, action: Start, group: asyncio.TaskGroup) -> None:
+    def _open(self, action: Start | Resume, group: asyncio.TaskGroup) -> None:
         num_paused = sum(stream.is_paused for stream in self._streams.values())
         if num_paused >= self._limits.max_paused:
             full = RateLimitExceeded(
@@ -159,23 +168,45 @@ class ChatSocket:
             )
             self._outbox.put_control(self._protocol.fail(action.client_id, full.info()))
             return
+        after = action.after if isinstance(action, Resume) else ()
+        credit = Credit(action.credit)
+        credit.grant([position + action.credit for position in after])
         stream = self._streams[action.client_id] = SocketStream(
             action.client_id,
             self._context,
             self._protocol,
             self._outbox,
             self._websocket.scope,
-            Credit(action.credit),
+            credit,
             StallDetector(self._limits.stall_timeout_s, self._interval_s),
-            self._parse,
             self._forget,
+            outlives_detach=isinstance(action, Start) and bool(action.ttl_s or action.idempotency_key),
         )
-        task = group.create_task(stream.start(action.request, self._sender), name="quire-ws-start")
-        self._starts.add(task)
-        task.add_done_callback(self._starts.discard)
+        if isinstance(action, Resume):
+            opening = stream.resume(action.stream, after, self._sender.tenant)
+        else:
+            opening = stream.start(partial(self._new_answer(action).begin, action.request))
+        self._starts[stream] = task = group.create_task(opening, name="quire-ws-start")
+        task.add_done_callback(lambda _: self._starts.pop(stream, None))
 
-    async def _parse(self, body: bytes, sender: Sender) -> ApiRequest:
-        return await parse_answer(body, self._context, parse_chat, sender, always_streams=True)
+    def _new_answer(self, start: Start) -> NewAnswer:
+        return NewAnswer(
+            self._context,
+            parse_chat,
+            chat_wire,
+            route=self._websocket.scope["path"],
+            sender=self._sender,
+            ttl_s=start.ttl_s,
+            key=start.idempotency_key,
+            always_streams=True,
+        )
+
+    def _detach(self, stream: SocketStream) -> None:
+        """Let a stream go on without this socket, also one that is being started; one that is not kept is aborted."""
+        task = self._starts.pop(stream, None)
+        if task is not None and not stream.outlives_detach:
+            task.cancel()
+        stream.close("detached")
 
     def _forget(self, client_id: str) -> None:
         del self._streams[client_id]

@@ -161,6 +161,13 @@ class Chunk(msgspec.Struct, kw_only=True):
     timings: TimingsAnswer | UnsetType = UNSET
 
 
+class DefaultsAnswer(msgspec.Struct):
+    """Sampling defaults, and who says each of them."""
+
+    params: dict[str, float]
+    sources: dict[str, str]
+
+
 class ModelAnswer(msgspec.Struct):
     """The served model."""
 
@@ -177,6 +184,7 @@ class ModelAnswer(msgspec.Struct):
     default_sampling_params: dict[str, float]
     default_sampling_sources: dict[str, str]
     capabilities: dict[str, bool]
+    default_sampling_without_thinking: DefaultsAnswer | UnsetType = UNSET
 
 
 class ModelsAnswer(msgspec.Struct):

@@ -13,7 +13,7 @@ from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.openai_shapes import TokenBytes
 from app.text.answer.answer_demand import AnswerDemand
 from app.text.answer.answer_plan import AnswerPlan
-from app.text.grammar.cache import Lease
+from app.text.grammar.grammar_entries import Lease
 
 
 @dataclass(frozen=True, slots=True)

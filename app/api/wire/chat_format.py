@@ -32,7 +32,7 @@ Part = str | MessageDelta
 
 
 class ChatFormat:
-    """The choices of `chat.completion.chunk` and `chat.completion`; what is shown of the prompt is beside them."""
+    """Implements `ChoiceFormat` for chats: what is shown of the prompt is beside the choices."""
 
     chunk_object: Final = "chat.completion.chunk"
     has_prompt_in_choice = False
@@ -49,41 +49,38 @@ class ChatFormat:
         return ChunkChoice(index=choice, delta=MessageDelta(role="assistant", content=None if has_tools else ""))
 
     def choice(self, choice: int, part: Part) -> ChunkChoice:
-        """Return a choice with a part of its message."""
         return ChunkChoice(index=choice, delta=part if isinstance(part, MessageDelta) else MessageDelta(content=part))
 
     def part(self, delta: TokenDelta) -> Part:
-        """Return the part of a message that new tokens complete."""
         return delta.text if self._parsers is None else self._part(delta.choice, self._parsers.feed(delta))
 
+    def skip(self, delta: TokenDelta) -> None:
+        """Take new tokens whose part nobody needs."""
+        if self._parsers is not None:
+            self._parsers.feed(delta)
+
     def rest(self, choice: int) -> Part:
-        """Return the part of a message that the parsers of a choice held back until its end."""
         return "" if self._parsers is None else self._part(choice, self._parsers.finish(choice))
 
     def end(self, choice: int, end: ChoiceEnd) -> ChunkChoice:
-        """Return a choice with its end."""
         return ChunkChoice(index=choice, delta=MessageDelta(), **self._end_fields(choice, end))
 
     def logprobs(self, choice: int, logprobs: Logprobs) -> dict[str, Any]:
-        """Return the log-probabilities of the next tokens of a choice, for a chunk."""
         return {"content": logprobs_entries(logprobs, self._request.token_bytes), "refusal": None}
 
     def logprobs_pieces(self, choice: int, logprobs: Logprobs) -> Iterator[bytes]:
-        """Yield the log-probabilities of all tokens of a choice as JSON, in pieces that take a millisecond each."""
         yield b'{"content":['
         for number, piece in enumerate(logprobs.pieces()):
             yield (b"," if number else b"") + dump_line(logprobs_entries(piece, self._request.token_bytes))[1:-1]
         yield b'],"refusal":null}'
 
     def keep(self, delta: TokenDelta) -> None:
-        """Keep new tokens for the JSON body."""
         if self._parsers is not None:
             self._parsers.keep(delta)
         else:
             self._texts[delta.choice].append(delta.text)
 
     def whole(self, choice: int, end: ChoiceEnd, **fields: Any) -> ChatChoice:
-        """Return a choice whose tokens were kept."""
         if self._parsers is not None:
             message = self._message(choice, self._parsers.whole(choice))
         else:
@@ -91,12 +88,10 @@ class ChatFormat:
         return ChatChoice(index=choice, message=message, **fields, **self._end_fields(choice, end))
 
     def body(self, choices: list[Any], **fields: Any) -> ChatAnswer:
-        """Return the JSON body."""
         return ChatAnswer(object="chat.completion", choices=choices, **fields)
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """The number of tokens of reasoning; None if they are not counted."""
         return None if self._parsers is None else self._parsers.reasoning_tokens
 
     def _end_fields(self, choice: int, end: ChoiceEnd) -> dict[str, Any]:

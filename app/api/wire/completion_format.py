@@ -19,7 +19,7 @@ from app.text.tokens.detokenizer import incomplete_end
 
 
 class CompletionFormat:
-    """The choices of `text_completion`, each with what is shown of its prompt.
+    """Implements `ChoiceFormat` for completions: each choice has what is shown of its prompt.
 
     Counts each choice's characters for the `text_offset` of log-probabilities. With an echo these have the tokens of
     the prompt first; without, an answer begins with the characters that its prompt leaves incomplete.
@@ -52,27 +52,28 @@ class CompletionFormat:
         return None if echo is None else self.choice(choice, echo.text)
 
     def choice(self, choice: int, part: str) -> ChunkChoice:
-        """Return a choice with a part of its text."""
         return ChunkChoice(index=choice, text=part)
 
     def part(self, delta: TokenDelta) -> str:
-        """Return the text of new tokens."""
         return delta.text
+
+    def skip(self, delta: TokenDelta) -> None:
+        """Take new tokens whose part nobody needs."""
+        if delta.logprobs is not None:
+            for token in delta.logprobs:
+                self._offset(delta.choice, token.token_id)
 
     def rest(self, choice: int) -> str:
         """Return an empty text: nothing is held back until the end."""
         return ""
 
     def end(self, choice: int, end: ChoiceEnd) -> ChunkChoice:
-        """Return a choice with its end."""
         return ChunkChoice(index=choice, text="", **end_fields(end))
 
     def logprobs(self, choice: int, logprobs: Logprobs) -> dict[str, Any]:
-        """Return the log-probabilities of the next tokens of a choice, for a chunk."""
         return {name: [value_of(token) for token in logprobs] for name, value_of in self._columns(choice).items()}
 
     def logprobs_pieces(self, choice: int, logprobs: Logprobs) -> Iterator[bytes]:
-        """Yield the log-probabilities of all tokens of a choice as JSON, in pieces that take a millisecond each."""
         echo = self._echoes.pop(choice, None)
         for index, (name, value_of) in enumerate(self._columns(choice).items()):
             yield (b"," if index else b"{") + b'"%b":[' % name.encode()
@@ -84,17 +85,14 @@ class CompletionFormat:
         yield b"}"
 
     def keep(self, delta: TokenDelta) -> None:
-        """Keep new tokens for the JSON body."""
         self._texts[delta.choice].append(delta.text)
 
     def whole(self, choice: int, end: ChoiceEnd, **fields: Any) -> CompletionChoice:
-        """Return a choice whose tokens were kept."""
         echo = self._request.echo_of(choice)
         text = ("" if echo is None else echo.text) + "".join(self._texts[choice])
         return CompletionChoice(index=choice, text=text, **fields, **end_fields(end))
 
     def body(self, choices: list[Any], **fields: Any) -> CompletionAnswer:
-        """Return the JSON body."""
         return CompletionAnswer(object="text_completion", choices=choices, **fields)
 
     def _first_value(self, name: str, choice: int, token_id: int) -> str | int | None:

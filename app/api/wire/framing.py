@@ -28,18 +28,21 @@ class Framing:
         """Return the events of which `events` are joined; their payloads are JSON, so no end of an event is in one."""
         return [event + self.after for event in events.split(self.after)[:-1]]
 
-    def numbered(self, event: bytes, position: str) -> bytes:
-        """Return an event whose payload is an object with a reader's position: in a field, and in the id of SSE."""
-        payload = event[len(self.before) + 1 :]
-        return self._id_line(position) + self.before + b'{"after":"%b",' % position.encode() + payload
+    def numbered(self, events: bytes, position: bytes) -> bytes:
+        """Return events, one or more, whose payloads are objects, with a reader's position: in the first field of each
+        payload, and in the id of SSE.
+        """
+        head = self.before + b'{"after":"%b",' % position
+        if self.has_ids:
+            head = b"id: %b\n" % position + head
+        # What ends an event is in no payload, so this is where the others begin.
+        others = events[len(self.before) + 1 :].replace(self.after + self.before + b"{", self.after + head)
+        return head + others
 
     @property
     def numbered_end(self) -> bytes:
         """The end of a stream whose events are numbered."""
-        return self._id_line("end") + self.end
-
-    def _id_line(self, position: str) -> bytes:
-        return b"id: %b\n" % position.encode() if self.has_ids else b""
+        return b"id: end\n" + self.end if self.has_ids else self.end
 
 
 SSE = Framing(

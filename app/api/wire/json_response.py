@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from starlette.types import Receive, Scope, Send
 
@@ -15,6 +16,7 @@ from app.api.wire.json_line import next_piece
 from app.api.wire.response_head import start_message
 from app.api.wire.wire import Wire
 from app.contract.events import PromptScored, TokenDelta
+from app.streaming.kept.stream_reader import StreamReader
 from app.streaming.session import Session
 from app.streaming.session_group import SessionGroup
 
@@ -25,12 +27,22 @@ class JsonResponse:
     Log-probabilities can make the body tens of megabytes. It is sent as the client reads it, in pieces that take a
     millisecond each; the server encodes one piece per iteration of the loop, however many responses end at once. The
     unsent data counts as pending bytes: of log-probabilities the packed rows, a seventh of their JSON.
+
+    `headers` are those of this answer beside those of all bodies.
     """
 
-    def __init__(self, context: ApiContext, request: ApiRequest, session: Session | SessionGroup, wire: Wire) -> None:
+    def __init__(
+        self,
+        context: ApiContext,
+        request: ApiRequest,
+        session: Session | SessionGroup | StreamReader,
+        wire: Wire,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._session = session
         self._wire = wire
         self._ignored = request.ignored
+        self._headers = headers
         self._piece_lock = context.piece_lock
         self._pending = context.streams.pending_of(request.request.account)
 
@@ -38,7 +50,7 @@ class JsonResponse:
         """Serve the response.
 
         Raises:
-            ClientDisconnect: the client disconnected; the request is aborted.
+            ClientDisconnect: the client disconnected; the request is aborted, unless its answer is kept.
         """
         body = None
         try:
@@ -68,14 +80,14 @@ class JsonResponse:
                     self._wire.keep(event)
 
     async def _send(self, body: bytes, send: Send) -> None:
-        headers = {"content-type": "application/json", "content-length": str(len(body))}
+        headers = {"content-type": "application/json", "content-length": str(len(body)), **self._headers}
         with self._pending.counted(len(body)):
             await send(start_message(self._ignored, headers))
             await send({"type": "http.response.body", "body": body})
 
     async def _send_in_pieces(self, pieces: Iterator[bytes], num_bytes: int, send: Send) -> None:
         with self._pending.counted(num_bytes):
-            await send(start_message(self._ignored, {"content-type": "application/json"}))
+            await send(start_message(self._ignored, {"content-type": "application/json", **self._headers}))
             is_complete = False
             while not is_complete:
                 piece = await next_piece(pieces, self._piece_lock)

@@ -8,16 +8,15 @@ one dump of its text, any other change of a choice one dump of the choice.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from app.api.http.error_shape import error_body
-from app.api.wire.answers import Chunk, ChunkChoice, UsageSoFar
+from app.api.wire.answers import ChatChoice, Chunk, ChunkChoice, CompletionChoice, UsageSoFar
 from app.api.wire.api_request import ApiRequest
-from app.api.wire.chat_format import ChatFormat
-from app.api.wire.completion_format import CompletionFormat
+from app.api.wire.choice_format import ChoiceFormat, Part
 from app.api.wire.framing import Framing
 from app.api.wire.json_line import dump_line, dump_pieces, later, one_line, text_line, written
 from app.api.wire.kept_details import KeptDetails
@@ -30,14 +29,11 @@ from app.streaming.openai_shapes import TimingsAnswer, UsageAnswer
 
 PIECE_TOKENS = 2**13  # token ids in one piece of JSON
 
-ChoiceFormat = ChatFormat | CompletionFormat
-"""The choices of one response, in chunks and in a JSON body. Both kinds have the same members."""
 
-
-class OpenAiWire:
+class OpenAiWire(Generic[Part]):
     """Implements `Wire` for the answer to one request."""
 
-    def __init__(self, request: ApiRequest, format: ChoiceFormat, framing: Framing) -> None:
+    def __init__(self, request: ApiRequest, format: ChoiceFormat[Part], framing: Framing) -> None:
         self.media_type = framing.media_type
         self.heartbeat = framing.heartbeat
         self._request = request
@@ -89,7 +85,7 @@ class OpenAiWire:
     def delta(self, delta: TokenDelta) -> bytes:
         """Return the chunk of new tokens; nothing if they complete no text, and nothing else of them is requested."""
         # Nearly all tokens of answers that nothing parses end here, so the format is not asked for their text.
-        part: Any = self._format.part(delta) if self._is_parsed else delta.text
+        part = self._format.part(delta) if self._is_parsed else delta.text
         if self._is_text_alone and delta.logprobs is None and isinstance(part, str):
             return self._before_texts[delta.choice] + text_line(part) + self._after_text if part else b""
         token_ids = delta.token_ids if self._request.has_token_ids else ()
@@ -101,11 +97,15 @@ class OpenAiWire:
         choice.token_ids = token_ids or UNSET
         return self._dump(choice, delta.first - 1 + len(delta.token_ids))
 
+    def skip(self, delta: TokenDelta) -> None:
+        """Take new tokens that the reader of a stream has already."""
+        self._format.skip(delta)
+
     def finish(self, finished: Finished) -> bytes:
         """Return the chunk that ends a choice, and before it one with what was held back, if anything."""
         num_tokens = finished.usage.completion_tokens
         end = self._dump(self._format.end(finished.choice, finished.end), num_tokens)
-        rest: Any = self._format.rest(finished.choice)
+        rest = self._format.rest(finished.choice)
         return self._dump(self._format.choice(finished.choice, rest), num_tokens) + end if rest else end
 
     def last(self, usage: Usage, span: Timings) -> bytes:
@@ -140,7 +140,7 @@ class OpenAiWire:
         body = format.body(choices, usage=counts, timings=timings, **shown, **self._head)
         return JsonBody(dump_pieces(body), self._kept.num_bytes)
 
-    def _whole_choice(self, choice: int, end: ChoiceEnd) -> Struct:
+    def _whole_choice(self, choice: int, end: ChoiceEnd) -> ChatChoice | CompletionChoice:
         kept, has_prompt = self._kept, self._format.has_prompt_in_choice
         fields = self._shown_prompt(choice, kept.scores(choice)) if has_prompt else {}
         if self._request.has_token_ids:

@@ -1,22 +1,23 @@
-"""Answers a request, and lets its readers come back if they ask for it: `X-Quire-Resume: 1`."""
+"""Answers that are kept, so that readers can come back to them: how they begin, and how they are read over HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
-from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.api.http.context import ApiContext, context_of
+from app.api.http.context import ApiContext
 from app.api.wire.api_request import ApiRequest
-from app.api.wire.framing import Framing, choose_framing
+from app.api.wire.framing import Framing
+from app.api.wire.json_response import JsonResponse
 from app.api.wire.numbered_wire import NumberedWire
-from app.api.wire.stream_response import StreamResponse, make_response
+from app.api.wire.stream_response import StreamResponse
 from app.api.wire.wire import Wire
 from app.contract.errors import InvalidValue
-from app.streaming.kept.live_stream import LiveStream
+from app.streaming.kept.live_stream import TTL_S, LiveStream
 from app.streaming.kept.stream_reader import StreamReader
 
 MakeWire = Callable[[ApiRequest, Framing], Wire]
@@ -38,36 +39,60 @@ class Resumable(NamedTuple):
         return stream.answer
 
 
-def answer(http: Request, request: ApiRequest, make_wire: MakeWire) -> ASGIApp:
-    """Return the app that answers; one whose stream is kept says so with its headers.
+def keep_answer(
+    context: ApiContext,
+    request: ApiRequest,
+    make_wire: MakeWire,
+    *,
+    num_body_bytes: int,
+    key_bytes: int = 0,
+    ttl_s: float = TTL_S,
+) -> LiveStream | None:
+    """Return the new stream of a request's answer, which is kept for its readers; None if it cannot be.
 
-    When called, the app raises what `EngineClient.submit` raises, before anything is sent.
+    `num_body_bytes` is the length of the request's body, `key_bytes` the memory of its idempotency key.
     """
-    context, framing = context_of(http), choose_framing(http.headers)
-    if http.headers.get("x-quire-resume") == "1" and request.stream and not _shows_prompt(request):
-        stream = LiveStream(
-            context.engine,
-            request.requests,
-            request.id,
-            answer=Resumable(_for_readers(request), make_wire),
-            answer_bytes=_plan_bytes(context, http, request),
-            slow_reader=request.slow_reader,
-            streams=context.streams,
-            release=request.release,
-        )
-        if context.kept.keep(stream):
-            return resumed(context, stream, framing, [0] * request.num_choices)
-    return make_response(context, request, make_wire(request, framing))
+    if _shows_prompt(request):
+        return None
+    stream = LiveStream(
+        context.engine,
+        request.requests,
+        request.id,
+        answer=Resumable(_for_readers(request), make_wire),
+        answer_bytes=_plan_bytes(request, num_body_bytes) + key_bytes,
+        ttl_s=ttl_s,
+        slow_reader=request.slow_reader,
+        streams=context.streams,
+        release=request.release,
+    )
+    return stream if context.kept.keep(stream) else None
 
 
-def resumed(context: ApiContext, stream: LiveStream, framing: Framing, after: Sequence[int]) -> ASGIApp:
-    """Return the app that sends what a stream tells behind the positions `after`.
+def resumed(
+    context: ApiContext,
+    stream: LiveStream,
+    framing: Framing,
+    after: Sequence[int] | None = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> ASGIApp:
+    """Return the app that sends what a stream tells behind the positions `after`, or its whole answer as one body.
 
-    When called, the app raises what `LiveStream.attach` raises, before anything is sent.
+    `headers` are sent beside those of all resumable streams. When called, the app raises what `LiveStream.attach`
+    raises, before anything is sent.
+
+    Raises:
+        Overloaded: the answer is one body, and too much is pending for clients that do not read.
     """
     request, make_wire = Resumable.of(stream)
-    wire = NumberedWire(make_wire(request, framing), framing, after)
-    return StreamResponse(context, request, StreamReader(stream, after), wire, stream_headers(stream))
+    reader, wire, headers = (
+        StreamReader(stream, after),
+        make_wire(request, framing),
+        {**stream_headers(stream), **headers},
+    )
+    if not request.stream and after is None:
+        context.streams.check_pending(stream.account)  # unlike a stream, each body is a copy
+        return JsonResponse(context, request, reader, wire, headers)
+    return StreamResponse(context, request, reader, NumberedWire(wire, framing, reader.after), headers)
 
 
 def stream_headers(stream: LiveStream) -> dict[str, str]:
@@ -76,7 +101,7 @@ def stream_headers(stream: LiveStream) -> dict[str, str]:
 
 
 def read_position(text: str, stream: LiveStream) -> list[int]:
-    """Return a reader's positions, as the stream has told it.
+    """Return a reader's positions, joined by dots, as the stream has told it.
 
     Raises:
         InvalidValue: they are none, of another number of choices, or were not told yet.
@@ -88,17 +113,30 @@ def read_position(text: str, stream: LiveStream) -> list[int]:
             f"the {num_choices} choices, joined by dots, or `end`.",
             param="after",
         )
-    positions = [*map(int, parts)]
+    return check_positions([*map(int, parts)], stream)
+
+
+def check_positions(positions: Sequence[int], stream: LiveStream) -> list[int]:
+    """Return a reader's positions, as the stream has told it.
+
+    Raises:
+        InvalidValue: they are of another number of choices, or were not told yet.
+    """
+    if len(positions) != len(stream.transcripts):
+        raise InvalidValue(
+            f"after has {len(positions)} positions; send one for each of the {len(stream.transcripts)} choices.",
+            param="after",
+        )
     has_rest = Resumable.of(stream).request.answer is not None  # see NumberedWire
     for choice, (position, transcript) in enumerate(zip(positions, stream.transcripts, strict=True)):
         last = transcript.last + (has_rest and choice in stream.ends)
         if position > last:
             raise InvalidValue(
-                f"after is {text[:100]!r}, but choice {choice} has been told up to {last}; send the position that you "
-                "have.",
+                f"after is {position} for choice {choice}, which has been told up to {last}; send the position that "
+                "you have.",
                 param="after",
             )
-    return positions
+    return [*positions]
 
 
 def _is_position(text: str) -> bool:
@@ -107,17 +145,14 @@ def _is_position(text: str) -> bool:
 
 def _for_readers(request: ApiRequest) -> ApiRequest:
     """Return a request without what only generating needs."""
-    first, *others = (replace(each, grammar=None) for each in request.requests)
-    return replace(request, request=first, others=tuple(others), demand=None, lease=None)
+    first, *others = (each.for_readers() for each in request.requests)
+    return replace(request, request=first, others=tuple(others), demand=None, lease=None, ignored=())
 
 
-def _plan_bytes(context: ApiContext, http: Request, request: ApiRequest) -> int:
+def _plan_bytes(request: ApiRequest, num_body_bytes: int) -> int:
     """Return about the memory of the tools that parsers know, at most the body's; that of text alone is nothing."""
-    if request.answer is None or request.answer.schemas is None:
-        return 0
-    length = http.headers.get("content-length", "")
-    num_bytes = int(length) if length.isdecimal() else context.config.server.max_request_bytes
-    return _BYTES_OF_JSON * num_bytes
+    has_tools = request.answer is not None and request.answer.schemas is not None
+    return _BYTES_OF_JSON * num_body_bytes if has_tools else 0
 
 
 def _shows_prompt(request: ApiRequest) -> bool:

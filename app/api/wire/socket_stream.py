@@ -1,19 +1,21 @@
-"""One stream of a WebSocket: from `start` to `done` or `error`, and its line in the access log."""
+"""One stream of a WebSocket: from `start` or `resume` to its `done`, `error` or `detach`, and its line in the log."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from starlette.types import Scope
 
 from app.api.http.access_log import log_stream
-from app.api.http.accounts import Sender
 from app.api.http.context import ApiContext
 from app.api.http.error_response import FROM_OUTSIDE
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.parsed_answer import ParsedAnswer, tool_pieces
+from app.api.wire.resumable_answer import Resumable, check_positions
 from app.contract.errors import EngineFailed, ErrorInfo, QuireError
 from app.contract.events import Embedded, Finished, FinishReason, PromptScored, RequestFailed, TokenDelta
 from app.runtime.clock import monotonic
@@ -23,16 +25,35 @@ from app.streaming.chat_frames import Entries
 from app.streaming.chat_protocol import ChatProtocol
 from app.streaming.flow.flow_window import Credit
 from app.streaming.flow.outbox import Outbox
+from app.streaming.kept.live_stream import LiveStream
+from app.streaming.kept.stream_reader import StreamReader
 from app.streaming.openai_shapes import TokenBytes, logprobs_entries
 from app.streaming.session import Session
 from app.text.answer.parsed import Parsed
+
+
+class Begun(Protocol):
+    """A checked request, and its stream if the answer is kept: `body.new_answer.BegunAnswer`."""
+
+    @property
+    def request(self) -> ApiRequest:
+        """The request."""
+
+    @property
+    def stream(self) -> LiveStream | None:
+        """The stream, which was started."""
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether the stream is that of an earlier request."""
 
 
 @dataclass(slots=True, eq=False)
 class SocketStream:
     """One stream, a source of frames for the outbox. Loop only.
 
-    `parse` reads a body. `on_end` is called once, when the stream's last frame is in the outbox or it was closed.
+    `on_end` is called once, when the stream's last frame is in the outbox, or when it was detached or closed. With
+    `outlives_detach` a stream that is detached while it starts is started nevertheless.
     """
 
     client_id: str
@@ -42,47 +63,117 @@ class SocketStream:
     scope: Scope
     credit: Credit
     stall_detector: StallDetector
-    parse: Callable[[bytes, Sender], Awaitable[ApiRequest]]
     on_end: Callable[[str], None]
+    outlives_detach: bool = False
     _began: float = field(default_factory=monotonic)
-    _session: Session | None = None
+    _method: str = "START"  # in the log
+    _session: Session | StreamReader | None = None
+    _is_accepted: bool = False
     _token_bytes: TokenBytes = field(init=False)  # set with the session
     _answer: ParsedAnswer | None = None
+    _positions: list[int] = field(default_factory=list)  # of the client, in each choice
     _waiting: Finished | None = None  # the end of a choice, behind a delta with what its parsers held back
     _is_cancelled: bool = False
     _has_ended: bool = False
 
-    async def start(self, body: bytes, sender: Sender) -> None:
-        """Check the request and submit it; an error ends the stream. Cancel-safe."""
-        client_id, context, outbox, protocol = self.client_id, self.context, self.outbox, self.protocol
+    async def start(self, begin: Callable[[], Awaitable[Begun]]) -> None:
+        """Let the request be checked and submitted; an error ends the stream. Cancel-safe.
+
+        A stream that was detached meanwhile is only begun.
+        """
         with contain(self._fail_with, FROM_OUTSIDE):
-            parsed = await self.parse(body, sender)
-            if self._has_ended:
-                parsed.release()
-                return
-            request = parsed.request
-            session = Session(
-                context.engine,
-                request,
-                streams=context.streams,
-                slow_reader=parsed.slow_reader,
-                credit=self.credit,
-                on_ready=lambda: outbox.mark_ready(self),
-                on_pause=lambda: outbox.put_control(protocol.pause(client_id)),
-                on_resume=lambda: outbox.put_control(protocol.resume(client_id)),
-                release=parsed.release,
-            )
-            session.open()
-            self._session = session
-            self._token_bytes = parsed.token_bytes
-            self._answer = parsed.new_parsers()
-            outbox.put_control(protocol.accept(client_id, request.id, parsed.model, request.params.n))
-            if self._is_cancelled:
-                session.cancel()
+            begun = await begin()
+            if begun.stream is None:
+                self._read_alone(begun.request)
+            elif self._is_cancelled and self._has_ended:
+                begun.stream.cancel()
+            elif not self._has_ended:
+                self.context.kept.resumed["websocket"] += begun.is_replayed
+                await self._read_kept(begun.stream, [0] * len(begun.stream.transcripts))
+
+    async def resume(self, stream_id: str, after: Sequence[int], tenant: str | None) -> None:
+        """Read a kept stream behind the positions `after`; an error ends this view of it alone. Cancel-safe."""
+        self._method = "RESUME"
+        with contain(self._fail_with, FROM_OUTSIDE):
+            stream = self.context.kept.find(stream_id, tenant)
+            positions = check_positions(after, stream)
+            self.context.kept.resumed["websocket"] += 1
+            await self._read_kept(stream, positions)
+
+    def _read_alone(self, request: ApiRequest) -> None:
+        """Submit a request whose answer ends with this stream."""
+        if self._has_ended:
+            request.release()
+            return
+        session = Session(
+            self.context.engine,
+            request.request,
+            streams=self.context.streams,
+            slow_reader=request.slow_reader,
+            credit=self.credit,
+            on_ready=self._mark_ready,
+            on_pause=self._tell_pause,
+            on_resume=self._tell_resume,
+            release=request.release,
+        )
+        session.open()
+        self._session = session
+        self._accept(request, request.new_parsers(), [0] * request.num_choices)
+
+    async def _read_kept(self, stream: LiveStream, after: list[int]) -> None:
+        """Attach to a stream; what the client has of it, the parsers read again, in pieces of a millisecond each."""
+        request = Resumable.of(stream).request
+        reader = self._session = StreamReader(
+            stream,
+            after,
+            credit=self.credit,
+            on_ready=self._mark_ready,
+            on_pause=self._tell_pause,
+            on_resume=self._tell_resume,
+        )
+        reader.open()
+        answer = request.new_parsers()
+        if answer is not None:
+            for delta in reader.retold():
+                answer.feed(delta)
+                await asyncio.sleep(0)
+        if not self._has_ended:
+            told = zip(after, stream.transcripts, strict=True)
+            numbers = [min(position, transcript.num_tokens) for position, transcript in told]
+            self._accept(request, answer, after, numbers, stream.ttl_s)
+            if reader.is_paused:
+                self._tell_pause()
+
+    def _accept(
+        self,
+        request: ApiRequest,
+        answer: ParsedAnswer | None,
+        after: list[int],
+        last_numbers: Sequence[int] = (),
+        ttl_s: float = 0,
+    ) -> None:
+        self._answer, self._token_bytes, self._positions = answer, request.token_bytes, [*after]
+        self._is_accepted = True
+        accepted = self.protocol.accept(
+            self.client_id, request.id, request.model, after, ttl_s=ttl_s, last_numbers=last_numbers
+        )
+        self.outbox.put_control(accepted)
+        self.outbox.mark_ready(self)
+        if self._is_cancelled:
+            self.cancel()
+
+    def _mark_ready(self) -> None:
+        self.outbox.mark_ready(self)
+
+    def _tell_pause(self) -> None:
+        self.outbox.put_control(self.protocol.pause(self.client_id))
+
+    def _tell_resume(self) -> None:
+        self.outbox.put_control(self.protocol.resume(self.client_id))
 
     def next_frame(self) -> str | None:
         """Return the stream's next frame, if there is one; put the last one into the outbox. The outbox only."""
-        if self._session is None or self._has_ended:
+        if self._session is None or not self._is_accepted or self._has_ended:
             return None
         with contain(self._fail_with, FROM_OUTSIDE):
             return self._next_frame(self._session)
@@ -124,15 +215,19 @@ class SocketStream:
             self._session.note_disconnect()
 
     def close(self, end_reason: str) -> None:
-        """End the stream because its socket ends, for the reason `end_reason` in the log. Idempotent."""
+        """End the stream because it is detached or its socket ends, `end_reason` in the log. Idempotent.
+
+        A kept stream goes on without this reader; a request that nothing keeps is aborted.
+        """
         if not self._has_ended:
             self._end(None, end_reason)
 
-    def _next_frame(self, session: Session) -> str | None:
+    def _next_frame(self, session: Session | StreamReader) -> str | None:
         answer, event = self._answer, self._waiting or session.poll()
         if event is None:
             return None
         if isinstance(event, TokenDelta):
+            self._positions[event.choice] = event.first - 1 + (len(event.token_ids) or 1)
             entries = None if event.logprobs is None else logprobs_entries(event.logprobs, self._token_bytes)
             if answer is None:
                 return self.protocol.send(self.client_id, event, entries)
@@ -140,9 +235,10 @@ class SocketStream:
         if answer is not None and isinstance(event, Finished):
             is_over = event is self._waiting or event.reason is FinishReason.CANCELLED
             rest = None if is_over else answer.finish(event.choice)
-            if rest is not None and (rest.text or rest.reasoning or rest.calls):
+            if rest is not None and (rest.text or rest.reasoning or rest.calls) and not self._has_rest(event.choice):
                 self._waiting = event
-                number = self.protocol.last_number(self.client_id, event.choice) + 1
+                self._positions[event.choice] += 1
+                number = self._positions[event.choice]
                 return self._send_parsed(TokenDelta(event.request_id, event.choice, number, (), ""), rest)
             self._waiting = None
             event = replace(event, end=answer.end_of(event.choice, event.end))
@@ -160,6 +256,11 @@ class SocketStream:
             self.outbox.put_control(self.protocol.finish(self.client_id, session.usage, timings, num_reasoning))
             self._end(None, session.end_reason)
         return frame
+
+    def _has_rest(self, choice: int) -> bool:
+        """Return whether the client was told before what parsers hold back until the end (see `NumberedWire`)."""
+        reader = self._session
+        return isinstance(reader, StreamReader) and reader.after[choice] > reader.stream.transcripts[choice].last
 
     def _send_parsed(self, delta: TokenDelta, parsed: Parsed, entries: Entries | None = None) -> str:
         return self.protocol.send(
@@ -185,7 +286,14 @@ class SocketStream:
         self._has_ended = True
         if self._session is not None:
             self._session.close()
-        log_stream(self.scope, self._session, failure, end_reason=end_reason, duration_s=monotonic() - self._began)
+        log_stream(
+            self.scope,
+            self._session,
+            failure,
+            method=self._method,
+            end_reason=end_reason,
+            duration_s=monotonic() - self._began,
+        )
         # The session refers to this stream: without this both would stay until cycles are collected.
         self._session = self._answer = None
         self.on_end(self.client_id)

@@ -60,6 +60,9 @@ class StreamWire(Protocol):
 class Wire(StreamWire, Protocol):
     """Writes one response, either as a stream or as one JSON body. One owner, on the loop."""
 
+    def skip(self, delta: TokenDelta) -> None:
+        """Take new tokens that the reader of a stream has already; the bytes of later ones may depend on them."""
+
     def keep(self, event: TokenDelta | PromptScored) -> None:
         """Take what a JSON body is made of."""
 

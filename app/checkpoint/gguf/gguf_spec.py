@@ -28,7 +28,7 @@ MAX_VOCABULARY = 2**20
 _ROTATED = ("q_proj", "k_proj")
 
 
-class Family(NamedTuple):
+class GgufFamily(NamedTuple):
     """One value of `general.architecture`.
 
     With `has_neighbour_pairs` rows of queries and keys are stored so that neighbours are rotated together, instead of
@@ -47,15 +47,15 @@ class Family(NamedTuple):
     names: TensorNames = TensorNames()
 
 
-GGUF_SPECS = {
-    "llama": Family("LlamaForCausalLM", has_neighbour_pairs=True, has_window=True),  # Mistral too
-    "qwen2": Family("Qwen2ForCausalLM", has_neighbour_pairs=False, qkv_bias=True),
-    "qwen3": Family("Qwen3ForCausalLM", has_neighbour_pairs=False, qk_norm=True),
-    "phi3": Family(
+GGUF_FAMILIES = {
+    "llama": GgufFamily("LlamaForCausalLM", has_neighbour_pairs=True, has_window=True),  # Mistral too
+    "qwen2": GgufFamily("Qwen2ForCausalLM", has_neighbour_pairs=False, qkv_bias=True),
+    "qwen3": GgufFamily("Qwen3ForCausalLM", has_neighbour_pairs=False, qk_norm=True),
+    "phi3": GgufFamily(
         "Phi3ForCausalLM", has_neighbour_pairs=False, has_window=True, has_longrope=True, names=PHI3_NAMES
     ),  # Phi 4 too
-    "smollm3": Family("SmolLM3ForCausalLM", has_neighbour_pairs=True, rope_period=4),
-    "granite": Family("GraniteForCausalLM", has_neighbour_pairs=True, has_multipliers=True),
+    "smollm3": GgufFamily("SmolLM3ForCausalLM", has_neighbour_pairs=True, rope_period=4),
+    "granite": GgufFamily("GraniteForCausalLM", has_neighbour_pairs=True, has_multipliers=True),
 }
 
 # By the numbers of llama.cpp; 0 is none, 2 the first token, 4 a ranker's score.
@@ -133,22 +133,22 @@ def find_gguf_tensors(spec: ModelSpec, files: GgufFiles) -> dict[str, StoredTens
     return found
 
 
-def _family_of(metadata: GgufMetadata) -> Family:
-    """Return the entry of `GGUF_SPECS`.
+def _family_of(metadata: GgufMetadata) -> GgufFamily:
+    """Return the entry of `GGUF_FAMILIES`.
 
     Raises:
         ModelRefused: the architecture is not supported.
     """
     name = metadata.fields.get("general.architecture")
-    if not isinstance(name, str) or name not in GGUF_SPECS:
+    if not isinstance(name, str) or name not in GGUF_FAMILIES:
         raise rejected(
             f"{metadata.file}: general.architecture is {name!r:.80}, which is not supported; supported are "
-            f"{', '.join(GGUF_SPECS)}."
+            f"{', '.join(GGUF_FAMILIES)}."
         )
-    return GGUF_SPECS[name]
+    return GGUF_FAMILIES[name]
 
 
-def _read_metadata(files: GgufFiles, family: Family, dtype: str, max_model_len: int | None) -> ModelSpec:
+def _read_metadata(files: GgufFiles, family: GgufFamily, dtype: str, max_model_len: int | None) -> ModelSpec:
     metadata, tensors = files.metadata, files.tensors
     fields = _model_fields(metadata, family)
     hidden, heads = fields.integer("embedding_length"), fields.integer("attention.head_count")
@@ -213,7 +213,7 @@ def _with_multipliers(spec: ModelSpec, fields: Fields) -> ModelSpec:
     )
 
 
-def _model_fields(metadata: GgufMetadata, family: Family) -> Fields:
+def _model_fields(metadata: GgufMetadata, family: GgufFamily) -> Fields:
     """Return the keys of the model's architecture, without that prefix; equal values for all layers are one value."""
     prefix = f"{metadata.fields['general.architecture']}."
     found: dict[str, object] = {}
@@ -230,7 +230,7 @@ def _model_fields(metadata: GgufMetadata, family: Family) -> Fields:
     return fields
 
 
-def _window(fields: Fields, family: Family) -> int | None:
+def _window(fields: Fields, family: GgufFamily) -> int | None:
     """Return the sliding window of all layers; Qwen's files name one that the models do not use."""
     if not family.has_window:
         return None

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from app.client.client import ServerRefused
+from app.client.opening import ServerRefused
 from app.commands.answers.server_errors import refusal
 from app.commands.answers.streamed_text import AnswerEnd, TextStream
 from app.contract.events import ChoiceEnd

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from app.client.client import ServerRefused
+from app.client.opening import ServerRefused
 
 MAX_WORDS = 1000
 _REDIRECTS = range(300, 400)

@@ -23,11 +23,12 @@ from app.engine.execute.remote_sequence import RemoteSequence
 from app.engine.schedule.row_sampling import RowSampling
 from app.runtime.clock import Clock, monotonic
 from app.text.grammar.cache import GrammarCache
-from app.text.grammar.children.mask_messages import LIMIT_S, Draft, Ready, Reply, Start, Take, Took, Turn
+from app.text.grammar.children.mask_messages import Draft, Ready, Reply, Start, Take, Took, Turn
 from app.text.grammar.children.mask_workers import MaskWorkers, WorkerLink
+from app.text.grammar.children.trial import GrammarLimits
 
 RETRY_S, NO_PROCESS_S = 1.0, 0.005
-TOO_COSTLY = f"Its next tokens take more than {LIMIT_S:g} s of processor time to find"
+TOO_COSTLY = f"Its next tokens take more than {GrammarLimits().mask_s:g} s of processor time to find"
 TOO_LARGE = "Its next tokens take more memory or time to find than is allowed"
 TOO_MANY = "Other grammars of the same client have cost too much"
 NO_PROCESS = "The process that applies grammars ends again and again"

@@ -38,7 +38,7 @@ def _gpu_backend(config: Config, files: ModelFiles) -> Backend:
         config = replace(config, model=replace(config.model, dependent_launches=False))
     device = Device(dependent_launches=config.model.dependent_launches)
     compilation = Precompilation(config, files, device.capability, [device.num_processors])
-    backend = GpuBackend(config, files.spec, device, finish_kernels=compilation.finish)
+    backend = GpuBackend(config, files.spec, device, compilation.finish)
     compilation.start()  # beside the loading of the weights
     return backend
 

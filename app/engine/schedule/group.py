@@ -48,7 +48,7 @@ class SequenceGroup:
     is_protected: bool = False  # lost its blocks, and has gained no token since
     last_step: int = 0  # the newest step that any of its sequences was part of
     turn_since: int = 0  # the step in which it took its seats, or gained a token after it had lost its blocks
-    place: float = 0.0  # the virtual time of its account, at least, when it last gave way to others (see shares)
+    place: float = 0.0  # in virtual time, behind those that it waits for since it last gave way (see shares)
     next_since: int = 0  # the step in which it became the next to start, among prompts (0: none since it ran)
     first_scheduled_time: float | None = None
     num_cached_tokens: int = 0  # of the prompt, found in the prefix cache when it first started

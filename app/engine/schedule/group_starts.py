@@ -22,7 +22,7 @@ from app.engine.schedule.late_sequences import LateSequences
 from app.engine.schedule.preemption import Preemption
 from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import PAUSED, RUNNING, SWAPPED
-from app.engine.schedule.shares import SeatShares
+from app.engine.schedule.shares import Passing, SeatShares
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
 
@@ -71,11 +71,14 @@ class GroupStarts:
         if allowed is not None:
             group = next((group for group in queues if group.request.id in allowed), None)
             return group if group is not None and self._has_masks(group) else None
-        group = self._queues.next_to_start if shares is None else self._next_by_seats(shares)
-        if group is None or group.status is PAUSED:
-            return None
-        if self._has_masks(group):
-            return group
+        if shares is not None:
+            group, _ = self._next_by_seats(shares)
+            if group is not None:
+                return None if group.status is PAUSED else group
+        else:
+            group = self._queues.next_to_start
+            if group is None or self._has_masks(group):
+                return group
         others = (other for other in queues if self._has_masks(other, is_next=False))
         return min(others, key=_sort_key if shares is None else shares.rank, default=None)
 
@@ -96,20 +99,40 @@ class GroupStarts:
             self._preemption.preempt(self._preemption.last_running)
 
     def resume(self, step: int) -> bool:
-        """Run resumed groups again; False if one of them waits for seats, which no other group may take then."""
+        """Run resumed groups again; False if no group may start: one that waits for seats comes before all others."""
         self._step = step
-        shares, num_kept = self._queues.shares, self._take_from_accounts()
-        resuming = self._queues.resuming
-        for group in tuple(resuming) if shares is None else sorted(resuming, key=shares.rank):
-            if not self._preemption.may_run(group) or self._tables.is_in_flight(group):
+        shares = self._queues.shares
+        if shares is not None and self._preemption.allowed is None:
+            return self._resume_by_seats(shares)
+        for group in tuple(self._queues.resuming):
+            if not self._preemption.may_run(group) or self._tables.is_in_flight(group) or not self._has_masks(group):
                 continue  # its new rows need the tokens in flight
-            if not self._has_masks(group):
-                continue
-            if not self._has_seats_for(group, num_kept):
-                return num_kept > 0
-            self._queues.move(group, RUNNING)
-            group.turn_since = step
+            if not self._has_seats_for(group):
+                return False
+            self._run_again(group)
         return True
+
+    def _resume_by_seats(self, shares: SeatShares) -> bool:
+        """Do what `resume` does under `fair`: keep seats for the next group to start, and run others beside it."""
+        num_kept: int | None = None
+        while True:
+            group, has_seats = self._next_by_seats(shares, num_kept)
+            if group is None or not has_seats:
+                return group is None or num_kept is not None
+            if group.status is PAUSED:
+                self._take_seats(group, num_kept or 0, shares)
+                self._run_again(group)
+            elif self._may_have_blocks(group):
+                self._take_seats(group, 0, shares)
+                num_kept = group.num_seats
+            else:
+                num_kept = 0
+            if not self._queues.resuming:
+                return True
+
+    def _run_again(self, group: SequenceGroup) -> None:
+        self._queues.move(group, RUNNING)
+        group.turn_since = self._step
 
     def admit(self, group: SequenceGroup, builder: StepPlanBuilder) -> bool:
         """Give a group its seats and blocks; False if the group cannot start in this step."""
@@ -159,69 +182,82 @@ class GroupStarts:
         self._tables.swap_in(group)
         return True
 
-    def _take_from_accounts(self) -> int:
-        """Take seats and blocks from accounts with more for the next group, under `fair`.
+    def _may_have_blocks(self, group: SequenceGroup) -> bool:
+        """Return whether `group` may find blocks to start with.
 
-        Returns:
-            The seats that are kept for that group, if it is to start.
+        If it found none last time, an account with more loses some.
         """
-        queues, shares = self._queues, self._queues.shares
-        if shares is None or self._preemption.allowed is not None or not queues.running:
-            return 0
-        group = self._next_by_seats(shares)
-        if group is None or self._tables.is_in_flight(group) or not self._has_masks(group):
-            return 0
-        if group.status is not PAUSED and self._was_rejected(group):
+        if not self._queues.running:
+            return self._has_blocks_for(group)  # else PAUSED groups, which hold the others, are to run
+        if self._was_rejected(group):
             self._preemption.for_account(group, self._rejection.needed)
-            if self._was_rejected(group):
-                return 0
-        num_missing = queues.num_seats + group.num_seats - self._num_seats
-        if num_missing > 0:
-            losers = shares.losers(group, num_missing, queues.running)
-            if not losers:
-                loser = self._next_to_give_way(group, num_missing, shares)
-                if loser is None:
-                    return 0
-                shares.give_way(loser, group)
-                losers = [loser]
-            for loser in losers:
-                queues.move(loser, PAUSED)
-        return 0 if group.status is PAUSED else group.num_seats
+        return not self._was_rejected(group)
 
-    def _next_to_give_way(self, group: SequenceGroup, num_seats: int, shares: SeatShares) -> SequenceGroup | None:
-        """Return the group that gives way to `group`; None also if it lacks blocks, since that would be in vain."""
-        loser = shares.next_to_give_way(group, num_seats, self._queues.running, self._step)
-        if loser is None or group.status is PAUSED:
-            return loser
+    def _take_seats(self, group: SequenceGroup, num_kept: int, shares: SeatShares) -> None:
+        """Take the seats that `group` lacks, beside `num_kept` free ones, from accounts with more or by turns."""
+        num_missing = self._queues.num_seats + group.num_seats + num_kept - self._num_seats
+        if num_missing <= 0:
+            return
+        losers = shares.losers(group, num_missing, self._queues.running)
+        if not losers:
+            losers = self._turns_to_end(group, num_missing, shares)
+            shares.give_way(losers, group)
+        for loser in losers:
+            self._queues.move(loser, PAUSED)
+
+    def _turns_to_end(self, group: SequenceGroup, num_seats: int, shares: SeatShares) -> list[SequenceGroup]:
+        """Return the groups that give way to `group`; none also if it lacks blocks, since that would be in vain."""
+        losers = shares.turns_to_end(group, num_seats, self._queues.running, self._step)
+        return losers if losers and self._has_blocks_for(group) else []
+
+    def _has_blocks_for(self, group: SequenceGroup) -> bool:
+        """Return whether `group` has its blocks, or all that it needs to start are free."""
+        if group.status is PAUSED:
+            return True
         tables = self._tables
         needed = tables.num_to_swap_in(group) if group.status is SWAPPED else tables.num_to_start(group, [])
-        return loser if tables.pool.can_allocate(needed + self._watermark_now) else None
+        return tables.pool.can_allocate(needed + self._watermark_now)
 
-    def _next_by_seats(self, shares: SeatShares) -> SequenceGroup | None:
-        """Return the group that gets seats next under `fair`; None if none waits.
+    def _next_by_seats(self, shares: SeatShares, num_kept: int | None = None) -> tuple[SequenceGroup | None, bool]:
+        """Return the group that gets seats next under `fair`, and whether it can have them now.
 
-        One that can have as many as it needs from nobody is passed by others, into seats that it will not need when the
-        largest running group ends: else these stay free until then.
+        None if no group waits that could run in this step. If none can have its seats, it is the first of them. With
+        `num_kept` only PAUSED ones count, beside so many seats that are kept for another one.
         """
         groups, running = shares.next_groups, self._queues.running
         if not groups:
-            return None
-        first, num_free = groups[0], self._num_seats - self._queues.num_seats
-        if first.num_seats <= num_free or num_free <= 0 or not running:  # alone it may have more than a step has tokens
-            return first
-        num_missing = first.num_seats - num_free
-        if shares.losers(first, num_missing, running):
-            return first
-        if self._next_to_give_way(first, num_missing, shares) is not None:
-            return first
-        num_spare = min(num_free, num_free + max(group.num_seats for group in running) - first.num_seats)
-        return next((group for group in groups[1:] if group.num_seats <= num_spare), first)
+            return None, False
+        num_free = self._num_seats - self._queues.num_seats - (num_kept or 0)
+        first: SequenceGroup | None = None
+        passing: Passing | None = None
+        has_all_masks = True
+        for group in groups:
+            if passing is not None and not passing.allows(group):
+                continue
+            if (num_kept is not None and group.status is not PAUSED) or self._tables.is_in_flight(group):
+                continue
+            if not self._has_masks(group, is_next=has_all_masks):
+                has_all_masks = False
+                continue
+            num_missing = group.num_seats - num_free
+            if num_missing <= 0 or not (running or num_kept):  # alone it may have more than a step has tokens
+                return group, True
+            if passing is None and shares.losers(group, num_missing, running):
+                return group, True
+            if self._turns_to_end(group, num_missing, shares):
+                return group, True
+            if passing is None:
+                first, passing = group, Passing(shares, running, num_free)
+            passing.add(group, has_blocks=self._has_blocks_for(group))
+            if passing.is_over:
+                break
+        return first, False
 
-    def _has_seats_for(self, group: SequenceGroup, num_kept: int = 0) -> bool:
-        """Preempt groups not allowed; return whether `group` can run beside `num_kept` free seats (alone always)."""
-        queues, num_seats = self._queues, self._num_seats - num_kept
-        while (queues.running or num_kept) and queues.num_seats + group.num_seats > num_seats:
-            if not queues.running or self._preemption.may_run(self._preemption.last_running):
+    def _has_seats_for(self, group: SequenceGroup) -> bool:
+        """Preempt groups not allowed; return whether `group` has seats beside the RUNNING ones (alone always)."""
+        queues = self._queues
+        while queues.running and queues.num_seats + group.num_seats > self._num_seats:
+            if self._preemption.may_run(self._preemption.last_running):
                 return False
             self._preemption.preempt(self._preemption.last_running)
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from app.config.settings import SchedulerConfig
 from app.contract.errors import ConfigurationError
 
 _MAY_BE_OFF = ("run_ahead", "num_host_blocks", "itl_target", "enable_prefix_caching", "speculative_ngram")
@@ -38,13 +39,13 @@ class SchedulerLimits:
         """The most sequences that run at once."""
         return min(self.max_num_seqs, self.max_num_batched_tokens)
 
-    @property
-    def max_logit_rows(self) -> int:
-        """The most tokens that a step samples: one for each running sequence, and a whole draft."""
-        return min(self.max_num_seqs + self.speculative_ngram, self.max_num_batched_tokens)
-
     def __post_init__(self) -> None:
         for limit in fields(self):
             value, lowest = getattr(self, limit.name), int(limit.name not in _MAY_BE_OFF)
             if value < lowest:
                 raise ConfigurationError(f"{limit.name} is {value}; it must be at least {lowest}.", param=limit.name)
+
+
+def max_logit_rows(limits: SchedulerConfig | SchedulerLimits) -> int:
+    """Return the most tokens that a step samples: one for each running sequence, and a whole draft. Any thread."""
+    return min(limits.max_num_seqs + limits.speculative_ngram, limits.max_num_batched_tokens)

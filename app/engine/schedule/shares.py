@@ -7,13 +7,15 @@ work, and wait for a seat like all others. An account that loses a seat never ho
 so a seat does not move back and forth.
 
 Groups of several choices may hold all seats, each the only one of its account: none can lose a part of them. Then an
-account without a seat takes turns with them. The group that has had its seats for the longest time, and for at least
-`TURN_STEPS` steps, gives way as a whole. It waits behind the others that have had fewer tokens, and nobody gives way to
-it for `TURN_STEPS` steps, so seats go round and not back and forth. An answer of one choice never gives way: an account
-cannot have less than a seat.
+account without a seat takes turns with them. The groups that have had their seats for the longest time, and for at
+least `TURN_STEPS` steps, give way as a whole, as many as it takes. They wait behind all that gave way before, and
+behind accounts that have had fewer tokens, and nobody gives way to them for `TURN_STEPS` steps. So seats go round and
+not back and forth, and a group waits for at most one turn of each other group. An answer of one choice never gives way:
+an account cannot have less than a seat.
 
-A group of many choices that can have its seats from nobody does not stop those behind it: they take free seats as long
-as there will be enough for it when the largest running group ends.
+So a group that wants more seats than answers of one choice leave has no turn until some of these end. Groups of several
+choices take turns past it. New answers of one choice wait behind it, or it might never start; they pass a group only
+into seats that it will not need (see `Passing`).
 
 Beside another account's full batch a single answer would get its tokens at that batch's pace. So after a step with the
 account that holds the most seats, that account rests: the others take steps without that account until these have taken
@@ -28,7 +30,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from app.engine.schedule.group import SequenceGroup
@@ -67,6 +69,10 @@ class SeatShares:
         """The account that holds the most seats; None while fewer than two hold any."""
         return max(self._held, key=self._held.__getitem__) if len(self._held) > 1 else None
 
+    def holds_seats(self, account: str) -> bool:
+        """Return whether a group of `account` has seats."""
+        return account in self._held
+
     def rank(self, group: SequenceGroup) -> tuple[int, float, int]:
         """Return the present sort key of a group that waits for a seat."""
         first = self._waiting[group.account][0]  # no group comes before those of its account that were added earlier
@@ -93,26 +99,35 @@ class SeatShares:
             losers.append(loser)
         return losers
 
-    def next_to_give_way(
+    def turns_to_end(
         self, group: SequenceGroup, num_seats: int, running: Iterable[SequenceGroup], step: int
-    ) -> SequenceGroup | None:
-        """Return the group of several choices whose turn ends, so that `group` gets `num_seats` from it.
+    ) -> list[SequenceGroup]:
+        """Return the groups of several choices whose turns end, so that `group` gets `num_seats` from them.
 
-        None if the account of `group` holds a seat, or if it is too early for a turn of either.
+        They are those that have had their seats the longest. [] if the account of `group` holds a seat, or if it is too
+        early for a turn of `group` or of enough others.
         """
         has_just_run = group.last_step > 0 and step - group.last_step < TURN_STEPS
         if has_just_run or group.account in self._held:
-            return None
-        others = (
+            return []
+        ended = [
             other
             for other in running
-            if other.num_seats >= max(2, num_seats) and step - other.turn_since >= TURN_STEPS and not other.is_protected
-        )
-        return min(others, key=_turn_since, default=None)
+            if other.num_seats > 1 and step - other.turn_since >= TURN_STEPS and not other.is_protected
+        ]
+        losers: list[SequenceGroup] = []
+        for other in sorted(ended, key=_turn_since):
+            losers.append(other)
+            num_seats -= other.num_seats
+            if num_seats <= 0:
+                return losers
+        return []
 
-    def give_way(self, loser: SequenceGroup, group: SequenceGroup) -> None:
-        """Put `loser`, which is to wait, behind `group` and behind all accounts that have had fewer tokens."""
-        loser.place = max(loser.sort_key[0] + loser.num_scheduled, self.rank(group)[1] + 1.0)
+    def give_way(self, losers: Iterable[SequenceGroup], group: SequenceGroup) -> None:
+        """Put `losers`, which are to wait, behind `group`, all that gave way before, and accounts with fewer tokens."""
+        last = max(self.rank(group)[1], *(queue[0].place for queue in self._waiting.values()))
+        for loser in losers:
+            last = loser.place = max(loser.sort_key[0] + loser.num_scheduled, last + 1.0)
 
     def add_waiting(self, group: SequenceGroup) -> None:
         """Note that `group` waits for a seat."""
@@ -141,6 +156,42 @@ class SeatShares:
         for group in sorted(waiting, key=_sort_key):
             queues[group.account].append(group)
         assert self._waiting == queues, "a group waits in another queue than its account's"
+
+
+class Passing:
+    """Which groups may pass those that wait for seats; for one step. Engine thread only; pure.
+
+    A group that takes turns waits for those of others, so no group of several choices passes it; but one passes a group
+    that wants more seats than the answers of one choice leave, since that one has no turn until some of these end. An
+    answer of one choice keeps its seat, so it passes only if those that wait will have theirs nevertheless.
+    """
+
+    def __init__(self, shares: SeatShares, running: Sequence[SequenceGroup], num_free: int) -> None:
+        sizes = [group.num_seats for group in running]
+        self._shares = shares
+        self._num_of_turns = num_free + sum(size for size in sizes if size > 1)
+        self._num_soon = num_free + max(sizes, default=0)  # when the largest group ends
+        self._max_one, self._max_several = num_free, self._num_of_turns
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no group may."""
+        return self._max_one < 1 and self._max_several < 2
+
+    def allows(self, group: SequenceGroup) -> bool:
+        """Return whether `group` may have seats before those that wait for theirs."""
+        num_seats = group.num_seats
+        return num_seats <= (self._max_one if num_seats == 1 else self._max_several)
+
+    def add(self, group: SequenceGroup, *, has_blocks: bool) -> None:
+        """Note that `group` waits for seats; `has_blocks` if it waits for nothing else."""
+        if self._shares.holds_seats(group.account):  # it takes no turns
+            self._max_one = min(self._max_one, self._num_soon - group.num_seats)
+            self._max_several = min(self._max_several, self._num_soon - group.num_seats)
+            return
+        self._max_one = min(self._max_one, self._num_of_turns - group.num_seats)
+        if has_blocks and group.num_seats <= self._num_of_turns:
+            self._max_several = 0
 
 
 class Rests:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -82,19 +82,17 @@ def find_compiler() -> str:
     raise CannotCompile("There is no C++ compiler (looked for CXX, " + ", ".join(_COMPILERS) + "); install g++.")
 
 
-def source_key(extra: Sequence[str] = ()) -> str:
+def source_key() -> str:
     """Return a hash of the sources and of how they are compiled."""
     state = hashlib.blake2b(digest_size=8)
     for file in sorted(SOURCES.glob("*.[ch]*")):
         state.update(file.name.encode() + b"\0" + file.read_bytes())
-    flags = [*FLAGS, *(flag for _, own in INSTRUCTION_SETS.values() for flag in own), *extra]
+    flags = [*FLAGS, *(flag for _, own in INSTRUCTION_SETS.values() for flag in own)]
     state.update(" ".join(flags).encode())
     return state.hexdigest()
 
 
-def compile_library(
-    name: str, target: Path, extra: Sequence[str] = (), watch: Watch = lambda done, total: None
-) -> None:
+def compile_library(name: str, target: Path, watch: Watch = lambda done, total: None) -> None:
     """Compile the sources for instruction set `name` into `target`; it appears only when it is whole.
 
     An interrupt ends it at once and leaves nothing behind, and so does whatever `watch` raises.
@@ -103,7 +101,7 @@ def compile_library(
         CannotCompile: there is no compiler, it failed, or the folder cannot be written.
     """
     compiler = find_compiler()
-    flags = [*FLAGS, *INSTRUCTION_SETS[name][1], *extra]
+    flags = [*FLAGS, *INSTRUCTION_SETS[name][1]]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(target.parent)

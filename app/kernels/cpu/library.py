@@ -160,7 +160,7 @@ def library_file(name: str, watch: Watch = lambda done, total: None) -> Path:
         file = cache_folder() / _file_name(name)
         # A warning, because that is what is seen where nobody has set up a log.
         _log.warning("Compiling the CPU kernels for %s, once; they are kept in %s.", name, file.parent)
-        compile_library(name, file, watch=watch)
+        compile_library(name, file, watch)
     return file
 
 

@@ -1,7 +1,7 @@
 // One conversation: its messages as a tree, the branch that is shown, and at most one answer that this page writes.
 // A question whose answer fails before its first token goes back into the draft, where it can be edited.
 
-import { append, end, endOf, isBlank, isOpen, newAnswer, newMessage } from "../tree/answer.js";
+import { hasFailed, isBlank, isOpen, newAnswer, newMessage } from "../tree/answer.js";
 import { isSummary, isTyped } from "../tree/cut.js";
 import { mergeInto } from "../tree/merging.js";
 import { kindOf, makeRequest, restOf } from "../tree/request.js";
@@ -11,9 +11,8 @@ import { removeVain } from "../tree/vain.js";
 import { Draft } from "./draft.js";
 import { Entry } from "./entry.js";
 import { Keeper } from "./keeper.js";
-import { INTERRUPTION, lossOf } from "./losses.js";
-
-const CONTINUE_FIELDS = ["continue_final_message", "add_generation_prompt"];
+import { INTERRUPTION } from "./losses.js";
+import { Writer } from "./writer.js";
 
 export class Conversation {
   draft;
@@ -24,8 +23,7 @@ export class Conversation {
   #entry;
   #tree;
   #head;
-  /** @type {any} the answer that this page writes */
-  #open = null;
+  #writer;
   #services;
   #keeper;
   /** Ids of the messages that this page has written. */
@@ -41,7 +39,16 @@ export class Conversation {
     this.#services = services;
     this.#tree = new Tree(messages.map((message) => ({ ...message, version: 0 })));
     this.#head = this.#tree.get(record.head) ? record.head : (this.#tree.newestLeaf()?.id ?? null);
-    this.#keeper = new Keeper((changed, removed) => this.#store(changed, removed), () => this.#open);
+    this.#keeper = new Keeper((changed, removed) => this.#store(changed, removed), () => this.#measured());
+    this.#writer = new Writer(services.link, {
+      onChange: services.onChange,
+      onGrowth: () => {
+        this.#keeper.soon();
+        services.onGrowth();
+      },
+      onEnd: (answer) => this.#onEnd(answer),
+      askForRest: (begun) => this.#requestFor(this.#tree.path(begun), restOf),
+    });
     this.draft = new Draft(record, () => {
       this.#keeper.soon();
       services.onChange();
@@ -82,9 +89,9 @@ export class Conversation {
     return this.#tree.all;
   }
 
-  /** Whether its question or its answer is under way, so that it goes on while another conversation is shown. */
+  /** Whether its question or an answer is under way, so that it goes on while another conversation is shown. */
   get isBusy() {
-    return Boolean(this.#open || this.draft.queued);
+    return Boolean(this.#open || this.draft.queued) || this.all.some(isOpen);
   }
 
   /** Whether it has no message, so that it is not stored. */
@@ -95,6 +102,10 @@ export class Conversation {
   /** The answer that this page is writing, or undefined. */
   get open() {
     return this.#open ?? undefined;
+  }
+
+  get #open() {
+    return this.#writer.answer;
   }
 
   /** The branches beside a message: `{number, count}`, from 1. */
@@ -219,37 +230,28 @@ export class Conversation {
 
   /** Stop the open answer; its text so far is kept. */
   stop() {
-    if (!this.#open) return;
-    this.#services.link.cancel(this.#open.id);
-    this.#end("stopped");
+    this.#writer.stop();
   }
 
   /** End an open answer and store nothing any more, because the conversation was deleted. */
   discard() {
     this.#keeper.end();
-    if (this.#open) this.#services.link.cancel(this.#open.id);
-    this.#open = null;
+    this.#writer.discard();
   }
 
-  /** Start a waiting answer, because the link is ready. */
+  /** Ask for a waiting answer, or for the rest of one, because the link is ready. */
   resume() {
-    if (this.#open && !this.#open.stream) this.#start();
+    this.#writer.connect();
   }
 
   /** Apply one frame that has changed the stream of the open answer; others are ignored. */
   receive(stream, frame) {
-    const answer = this.#open;
-    if (answer?.stream !== stream) return;
-    if (frame.t === "delta") this.#append(frame);
-    else if (frame.t === "finish") answer.finish = endOf(frame);
-    else if (frame.t === "done") this.#end("done", frame);
-    else if (frame.t === "error") this.#reject(frame);
-    else this.#services.onGrowth();
+    this.#writer.receive(stream, frame);
   }
 
-  /** End the open answer, because the connection was closed with `code`. */
+  /** The connection was closed with `code`: the open answer waits for the next one, or ends. */
   lose(code) {
-    if (this.#open?.stream) this.#fail("disconnected", lossOf(code));
+    this.#writer.lose(code);
   }
 
   /** Store the open answer and the draft now. */
@@ -258,13 +260,16 @@ export class Conversation {
   }
 
   /**
-   * Mark answers as interrupted that nobody writes any more, and take over the question that waits in no page any more.
+   * Go on with an answer that nobody writes any more, mark those as interrupted that the server does not keep, and take over
+   * the question that waits in no page any more.
    * @param {(id: string) => Promise<boolean>} isAbandoned
    */
   async settle(isAbandoned) {
     for (const answer of this.#tree.all.filter((message) => isOpen(message) && message !== this.#open)) {
       if (!(await isAbandoned(answer.id)) || !isOpen(answer)) continue;
-      this.update(answer, { state: "interrupted", error: INTERRUPTION });
+      if (!answer.position) this.update(answer, { state: "interrupted", error: INTERRUPTION });
+      // Of several, the next one is its turn when this one has ended.
+      else if (!this.#open) this.#writer.takeOver(answer);
     }
     const stray = this.#stray;
     if (stray && (await isAbandoned(stray.id)) && this.#stray?.id === stray.id) this.draft.adopt(stray);
@@ -314,14 +319,17 @@ export class Conversation {
   /** Request an answer to the question at the head, or a continuation of the answer `begun` there. */
   #answer(messages, removed, begun = null) {
     const path = this.messages;
-    const request = makeRequest(path, this.settings, begun ? restOf(path, this.#services.link) : kindOf(path));
+    const request = this.#requestFor(path, begun ? restOf : kindOf);
     const parent = begun ? begun.parent : this.#head;
-    this.#open = newAnswer(this.id, parent, request, begun, Date.now());
-    this.#open.begun = begun?.id;
-    this.#add(this.#open);
-    if (this.#services.link.isReady) this.#start();
+    const answer = newAnswer(this.id, parent, request, begun, Date.now());
+    this.#add(answer);
+    this.#writer.begin(answer);
     this.#entry.touch(Date.now());
-    this.#save([...messages, this.#open], removed);
+    this.#save([...messages, answer], removed);
+  }
+
+  #requestFor(path, kind) {
+    return makeRequest(path, this.settings, kind(path, this.#services.link));
   }
 
   #add(message) {
@@ -330,49 +338,19 @@ export class Conversation {
     this.#head = message.id;
   }
 
-  #start() {
+  /** The open answer as it is now, to store it, or null. */
+  #measured() {
     const answer = this.#open;
-    answer.model = this.#services.link.model;
-    answer.stream = this.#services.link.start(answer.id, answer.request);
+    if (answer) answer.figures = answer.watch.read(performance.now());
+    return answer;
   }
 
-  #append(frame) {
-    append(this.#open, frame, performance.now());
-    this.#keeper.soon();
-    this.#services.onGrowth();
-  }
-
-  /** Fail the answer; if the server rejected it because it is shutting down, send it on the next connection instead. */
-  #reject({ code, message, param }) {
-    if (code === "unsupported_parameter" && CONTINUE_FIELDS.includes(param)) return this.#continueByQuestion();
-    if (code !== "draining" || this.#open.state !== "waiting") return this.#fail("failed", message, code);
-    this.#open.stream = null;
-    this.#services.onChange();
-  }
-
-  /** The server cannot continue an answer: ask the model for the rest. */
-  #continueByQuestion() {
-    this.#services.link.canContinue = false;
-    const path = this.#tree.path(this.#open.begun);
-    this.#open.request = makeRequest(path, this.settings, restOf(path, { canContinue: false }));
-    this.#start();
-    this.#services.onChange();
-  }
-
-  #fail(state, error, code = undefined) {
-    const answer = this.#open;
-    Object.assign(answer, { error, code });
-    this.#end(state);
-    // Only into an empty draft: text that the user has typed meanwhile is not changed.
-    if (isBlank(answer) && !this.draft.text && isTyped(this.#tree.get(answer.parent))) this.takeBack(answer);
-  }
-
-  #end(state, frame = undefined) {
-    const answer = this.#open;
-    this.#open = null;
-    end(answer, state, frame, performance.now());
+  #onEnd(answer) {
     this.#save([answer]);
     this.#sendQueued(answer);
+    if (!hasFailed(answer) || !isBlank(answer)) return;
+    // Only into an empty draft: text that the user has typed meanwhile is not changed.
+    if (!this.draft.text && isTyped(this.#tree.get(answer.parent))) this.takeBack(answer);
   }
 
   /** The stored question that waits, unless it is this page's: that of another tab, or of a page that has ended. */

@@ -6,6 +6,7 @@ import { retrying } from "../parts/lazy.js";
 import { tabStorage } from "../store/web_storage.js";
 import { isOpen } from "../tree/answer.js";
 import { newConversation } from "../tree/records.js";
+import { begunAnswers, noteEnded } from "./begun.js";
 import { Conversation } from "./conversation.js";
 
 // In the tab's sessionStorage: the draft of a new conversation, and what a page that has ended had not stored yet.
@@ -144,8 +145,9 @@ export class Desk {
     this.#tidy();
   }
 
-  /** Mark open answers that nobody writes any more as interrupted, and take over questions that wait in no page. */
-  settle() {
+  /** Go on with answers that nobody writes any more, or mark them as interrupted; take over questions that wait in no page. */
+  async settle() {
+    await this.#adopt();
     for (const conversation of this.#all) conversation.settle((id) => this.#isAbandoned(conversation.id, id));
   }
 
@@ -188,6 +190,22 @@ export class Desk {
       conversation.discard();
       this.#busy.delete(conversation.id);
       if (conversation === this.current) this.startNew();
+    }
+  }
+
+  /** Go on with what pages have begun whose conversations are not shown here. */
+  async #adopt() {
+    // What a page has not stored may be further than what is stored.
+    if (!this.#hasRecovered) return;
+    const { library } = this.#services;
+    for (const answer of begunAnswers()) {
+      const { conversation: id } = answer;
+      if (this.#find(id)) continue;
+      const messages = library.get(id) ? await library.messages(id) : [];
+      // They cannot be read now.
+      if (!messages) continue;
+      if (!library.get(id) || !messages.some((each) => each.id === answer.id && isOpen(each))) noteEnded(answer);
+      else if (!this.#find(id)) this.#busy.set(id, new Conversation(library.get(id), messages, this.#services));
     }
   }
 

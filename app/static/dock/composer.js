@@ -1,16 +1,17 @@
-// The input field, and the line below it. Enter sends, Shift + Enter starts a new line. While an answer is open, a question
-// waits for its end.
+// The input field, and the line below it. Enter sends, Shift + Enter starts a new line; on a phone Enter does that, and the
+// button sends. While an answer is open, a question waits for its end.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { html } from "../parts/html.js";
 import { AttachIcon, SendIcon, StopIcon } from "../parts/icons.js";
+import { hasKeyboard, isSending } from "../parts/keyboard.js";
 import { lazy } from "../parts/lazy.js";
 
 const ContextMeter = lazy((again) => import("./context_meter.js" + again), "ContextMeter", "turns/context.css");
 const FileList = lazy((again) => import("../turns/file_list.js" + again), "FileList", "parts/parts.css");
 const Queued = lazy((again) => import("./queued.js" + again), "Queued", "parts/parts.css");
 
-/** The field grows with its text; the button sends, or stops the open answer. */
+/** The field grows with its text; one button sends, the other stops the open answer. */
 export function Composer({ fieldRef, conversation, canAsk, actions }) {
   const { text: draft, files, queued } = conversation.draft;
   const isOpen = Boolean(conversation.open);
@@ -28,7 +29,7 @@ export function Composer({ fieldRef, conversation, canAsk, actions }) {
   const onKeyDown = (event) => {
     if (event.key === "ArrowUp" && !event.target.value && !files.length) {
       if (actions.editLast()) event.preventDefault();
-    } else if (event.key === "Enter" && !event.shiftKey) {
+    } else if (isSending(event)) {
       event.preventDefault();
       send();
     }
@@ -61,13 +62,12 @@ export function Composer({ fieldRef, conversation, canAsk, actions }) {
           onClick=${() => picker.current.click()}><${AttachIcon} /></button>
         <label class="unseen" for="question">Your question</label>
         <textarea id="question" ref=${fieldRef} rows="1" placeholder=${isOpen ? "Ask the next question" : "Ask a question"}
-          enterkeyhint="send" autocomplete="off" dir="auto" value=${draft} onPaste=${onPaste}
+          enterkeyhint=${hasKeyboard() ? "send" : "enter"} autocomplete="off" dir="auto" value=${draft} onPaste=${onPaste}
           onInput=${(event) => actions.write(event.target.value)} onKeyDown=${onKeyDown}></textarea>
-        ${isOpen
-          ? html`<button key="stop" type="button" class="round stop" aria-label="Stop" title="Stop (Esc)"
-              onClick=${actions.stop}><${StopIcon} /></button>`
-          : html`<button key="send" type="submit" class="round send" aria-label="Send" title="Send (Enter)"
-              disabled=${!canSend(draft)}><${SendIcon} /></button>`}
+        ${isOpen && html`<button key="stop" type="button" class="round stop" aria-label="Stop" title="Stop (Esc)"
+          onClick=${actions.stop}><${StopIcon} /></button>`}
+        ${(!isOpen || canSend(draft)) && html`<button key="send" type="submit" class="round send" aria-label="Send"
+          title=${hasKeyboard() ? "Send (Enter)" : "Send"} disabled=${!canSend(draft)}><${SendIcon} /></button>`}
       </div>
     </form>
   `;

@@ -9,12 +9,9 @@ import { PageSettings } from "./page_settings.js";
 import { PresetRow } from "./preset_row.js";
 import { forgetWrong, keepWrong, textsOf } from "./texts.js";
 
-/**
- * @param {{conversation: any, defaults: Record<string, any>, sources: Record<string, string>,
- *   capabilities: Record<string, boolean>, presets: any, onClose: () => void}} props
- *   `sources` says who says each of the defaults
- */
-export function SettingsPanel({ conversation, defaults, sources, capabilities, presets, onClose }) {
+/** @param {{conversation: any, details: any, presets: any, onClose: () => void}} props `details`: what is known of the model */
+export function SettingsPanel({ conversation, details, presets, onClose }) {
+  const { capabilities = {} } = details;
   // What the user sees is text, which may be wrong; only right values become settings.
   const [texts, setTexts] = useState(() => textsOf(conversation));
   useEffect(() => void presets.read(), []);
@@ -26,6 +23,7 @@ export function SettingsPanel({ conversation, defaults, sources, capabilities, p
     const { [field.name]: _, ...others } = conversation.settings;
     conversation.configure(value === undefined ? others : { ...others, [field.name]: value });
   };
+  const { params, sources } = defaultsOf(details, texts.thinking);
   const use = (values) => {
     forgetWrong(conversation.id);
     conversation.configure(values);
@@ -38,11 +36,17 @@ export function SettingsPanel({ conversation, defaults, sources, capabilities, p
       <form onSubmit=${(event) => event.preventDefault()}>
         ${FIELDS.filter(({ name, needs }) => !needs || capabilities[needs] || texts[name]).map((field) => html`
           <${FieldRow} key=${field.name} field=${field} text=${texts[field.name]} source=${sources[field.name]}
-            fallback=${defaults[field.name] ?? UNSET[field.name] ?? "the model's default"} onText=${(text) => set(field, text)} />`)}
+            fallback=${params[field.name] ?? UNSET[field.name] ?? "the model's default"} onText=${(text) => set(field, text)} />`)}
       </form>
       <${PageSettings} />
     <//>
   `;
+}
+
+/** The defaults that act, and who says each. */
+function defaultsOf(details, thinking) {
+  const { default_sampling_params: params = {}, default_sampling_sources: sources = {} } = details;
+  return (thinking === "off" && details.default_sampling_without_thinking) || { params, sources };
 }
 
 function FieldRow({ field, text, fallback, source, onText }) {

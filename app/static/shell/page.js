@@ -128,9 +128,7 @@ export function Page({ desk, library, link, presets }) {
         <${ModelSheet} link=${link} conversation=${conversation} ...${closing} />`}
       ${sheet?.name === "settings" && html`
         <${SettingsPanel} key=${conversation.id} conversation=${conversation} presets=${presets}
-          defaults=${link.details.default_sampling_params ?? {}}
-          sources=${link.details.default_sampling_sources ?? {}}
-          capabilities=${link.details.capabilities ?? {}} ...${closing} />`}
+          details=${link.details} ...${closing} />`}
     <//>
   `;
 }

@@ -2,10 +2,17 @@
 
 import { Dialog } from "../parts/dialog.js";
 import { html } from "../parts/html.js";
+import { hasKeyboard } from "../parts/keyboard.js";
 
-const SHORTCUTS = [
+const WITH_KEYBOARD = [
   ["Enter", "Send"],
   ["Shift + Enter", "New line"],
+];
+const ON_A_PHONE = [
+  ["Enter", "New line"],
+  ["Ctrl + Enter", "Send, as the button does"],
+];
+const SHORTCUTS = [
   ["Any letter", "Write in the field, wherever the focus is"],
   ["↑", "Edit the last question, in an empty field"],
   ["Esc", "Stop the answer"],
@@ -20,7 +27,7 @@ export function ShortcutSheet({ onClose }) {
     <${Dialog} title="Keyboard shortcuts" onClose=${onClose}>
       <table class="shortcuts">
         <tbody>
-          ${SHORTCUTS.map(([keys, text]) => html`
+          ${[...(hasKeyboard() ? WITH_KEYBOARD : ON_A_PHONE), ...SHORTCUTS].map(([keys, text]) => html`
             <tr><th scope="row">${keys.split(" + ").map((key, index) => html`${index > 0 && " + "}<kbd>${key}</kbd>`)}</th>
               <td>${text}</td></tr>`)}
         </tbody>

@@ -3,13 +3,15 @@
 /**
  * The data of each event, as the stream arrives.
  * @param {ReadableStream<Uint8Array>} body
+ * @param {() => void} onBytes called when anything arrives, heartbeats too
  * @returns {AsyncGenerator<string>}
  */
-export async function* readEvents(body) {
+export async function* readEvents(body, onBytes = () => {}) {
   const decoder = new TextDecoder();
   let rest = "";
   let data = [];
   for await (const bytes of chunksOf(body)) {
+    onBytes();
     rest += decoder.decode(bytes, { stream: true });
     const lines = rest.split(/\r\n|\n|\r(?!$)/);
     rest = lines.pop();

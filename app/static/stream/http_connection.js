@@ -1,25 +1,31 @@
-// What a Socket does, by HTTP requests: for networks that block WebSockets. One request for each stream, whose
-// server-sent events become frames of quire.v1.
+// What a Socket does, by HTTP requests: for networks that block WebSockets. One request for each stream, or for the rest of
+// one, whose server-sent events become frames of quire.v1.
 
 import { readEvents } from "./event_source.js";
-import { readHealth } from "./server.js";
+import { authorization, cancelKept, readHealth } from "./server.js";
 import { Stream } from "./stream.js";
 
 const CLOSE_LOST = 1006;
 const CLOSE_RESTART = 1012;
 const CLOSE_UNAUTHENTICATED = 4401;
-// While nothing is asked, nothing else would tell that the server is gone.
+// While nothing is asked, nothing else would tell that the server is gone. Beside answers it sends heartbeats as often.
 const HEARTBEAT_MS = 15_000;
+// How long the server keeps an answer that nobody reads; of HTTP this cannot be asked for.
+const TTL_S = 300;
 
 export class HttpConnection {
-  /** @type {Map<string, {stream: Stream, abort: AbortController}>} */
+  /**
+   * The open streams; `kept` is the server's id of one that it keeps, undefined as long as that is not known.
+   * @type {Map<string, {stream: Stream, abort: AbortController, kept: string | null | undefined}>}
+   */
   #open = new Map();
   #key;
   #isDraining = false;
   #onDraining;
   #onFrame;
   #closed;
-  #timer = setInterval(() => this.#open.size || readHealth().catch(() => this.#end(CLOSE_LOST)), HEARTBEAT_MS);
+  #heardAt = Date.now();
+  #timer = setInterval(() => this.#beat(), HEARTBEAT_MS);
 
   /**
    * @param {string | null} key
@@ -36,18 +42,28 @@ export class HttpConnection {
     queueMicrotask(onWelcome);
   }
 
-  /** Open a stream. */
-  start(id, request) {
-    const stream = new Stream(id, request.n ?? 1, Infinity);
-    const abort = new AbortController();
-    this.#open.set(id, { stream, abort });
-    this.#run(stream, request, abort.signal).catch(() => !abort.signal.aborted && this.#end(CLOSE_LOST));
-    return stream;
+  /** Open a stream, which the server keeps if it has a `key`. */
+  start(id, request, key = null) {
+    const stream = new Stream(id, Array(request.n ?? 1).fill(0), Infinity);
+    const headers = { "Content-Type": "application/json", ...(key && { "X-Quire-Resume": "1", "Idempotency-Key": key }) };
+    const stream_options = { include_usage: true, continuous_usage_stats: true };
+    const body = JSON.stringify({ ...request, stream: true, stream_options });
+    return this.#read(stream, "/v1/chat/completions", { method: "POST", headers, body }, key ? undefined : null);
   }
 
-  /** End a stream. */
+  /** Open the rest of a stream that the server keeps. */
+  resume(id, { stream, after }) {
+    const address = `/v1/streams/${encodeURIComponent(stream)}?after=${after.join(".")}`;
+    return this.#read(new Stream(id, after, Infinity), address, { headers: { Accept: "text/event-stream" } }, stream);
+  }
+
+  /** End a stream; one that the server keeps does not end with its request. */
   cancel(id) {
-    this.#open.get(id)?.abort.abort();
+    const { abort, kept } = this.#open.get(id) ?? {};
+    if (!abort) return;
+    if (kept) cancelKept(kept, this.#key);
+    // As long as it has no name it goes on, and is cancelled then.
+    if (kept !== undefined) abort.abort();
     this.#open.delete(id);
     this.#endIfDrained();
   }
@@ -55,20 +71,43 @@ export class HttpConnection {
   /** The network itself slows the server down. */
   show() {}
 
-  async #run(stream, request, signal) {
-    const response = await fetch("/v1/chat/completions", {
-      method: "POST",
-      headers: { "Content-Type": "application/json", ...(this.#key && { Authorization: `Bearer ${this.#key}` }) },
-      body: JSON.stringify({
-        ...request,
-        stream: true,
-        stream_options: { include_usage: true, continuous_usage_stats: true },
-      }),
-      signal,
-    });
+  /** End the connection if the server was not heard for long. Time is that of the clock, which a sleep does not stop. */
+  check() {
+    if (this.#open.size && Date.now() - this.#heardAt > 2 * HEARTBEAT_MS) this.#end(CLOSE_LOST);
+  }
+
+  #beat() {
+    if (this.#open.size) this.check();
+    else readHealth().catch(() => this.#end(CLOSE_LOST));
+  }
+
+  #read(stream, address, request, kept) {
+    const abort = new AbortController();
+    if (!this.#open.size) this.#heardAt = Date.now();
+    this.#open.set(stream.id, { stream, abort, kept });
+    const headers = { ...request.headers, ...authorization(this.#key) };
+    const run = this.#run(stream, address, { ...request, headers, signal: abort.signal });
+    run.catch(() => this.#open.get(stream.id)?.stream === stream && this.#end(CLOSE_LOST));
+    return stream;
+  }
+
+  async #run(stream, address, request) {
+    const response = await fetch(address, request);
+    const kept = response.headers.get("X-Quire-Stream-Id");
+    const open = this.#open.get(stream.id);
+    if (open?.stream !== stream) {
+      // It was cancelled meanwhile.
+      if (kept) cancelKept(kept, this.#key);
+      return response.body?.cancel();
+    }
+    open.kept = kept;
     if (!response.ok) return this.#refuse(stream, (await response.json()).error, response.status);
-    const reader = new ChunkReader();
-    for await (const data of readEvents(response.body)) {
+    this.#receive(stream, { t: "accepted", stream: kept, ttl_s: kept ? TTL_S : 0 });
+    const reader = new ChunkReader(stream.received);
+    const hear = () => {
+      this.#heardAt = Date.now();
+    };
+    for await (const data of readEvents(response.body, hear)) {
       if (data === "[DONE]") return this.#receive(stream, { t: "done", usage: reader.usage });
       const chunk = JSON.parse(data);
       if (chunk.error) return this.#refuse(stream, chunk.error, 500);
@@ -116,26 +155,32 @@ export class HttpConnection {
 export class ChunkReader {
   /** The last `usage`. @type {any} */
   usage = undefined;
-  /** Number of the last token of each choice. */
-  #last = new Map();
+  /** Number of the last token of each choice. @type {number[]} */
+  #last;
+
+  /** `after` are the numbers of the last tokens that were received before. */
+  constructor(after = []) {
+    this.#last = [...after];
+  }
 
   /** @returns {object[]} */
-  read({ choices, usage }) {
-    const before = this.usage?.completion_tokens ?? 0;
+  read({ choices, usage, after }) {
+    const before = this.usage?.completion_tokens ?? this.#last.reduce((sum, number) => sum + number, 0);
     if (usage) this.usage = usage;
+    const positions = after?.split(".").map(Number);
     return (choices ?? []).flatMap(({ index: i, delta, finish_reason: reason, stop_reason: why }) => {
       const frames = [];
-      const n = (this.#last.get(i) ?? 0) + 1;
       const r = delta?.reasoning_content;
       const tool = delta?.tool_calls?.flatMap(toPieces);
       if (delta?.content || r || tool?.length) {
-        // Without counts each chunk is taken for one token.
-        const k = Math.max(1, usage ? usage.completion_tokens - before : 1);
-        this.#last.set(i, n + k - 1);
+        // Without counts each chunk is taken for one token. Only in a stream that is kept text behind the last one has none.
+        const k = Math.max(positions ? 0 : 1, usage ? usage.completion_tokens - before : 1);
+        this.#last[i] = positions?.[i] ?? (this.#last[i] ?? 0) + k;
+        const n = this.#last[i] - Math.max(k, 1) + 1;
         frames.push({ t: "delta", i, n, k, x: delta.content ?? "", ...(r && { r }), ...(tool && { tool }) });
       }
       const ended = { finish_reason: reason, ...(why !== undefined && { stop_reason: why }) };
-      if (reason) frames.push({ t: "finish", i, n: this.#last.get(i) ?? 0, ...ended });
+      if (reason) frames.push({ t: "finish", i, n: this.#last[i] ?? 0, ...ended });
       return frames;
     });
   }

@@ -6,7 +6,7 @@
 // failed and stale need an operator. While draining, the server finishes open answers and rejects new ones.
 
 import { tabStorage } from "../store/web_storage.js";
-import { readHealth, readModel } from "./server.js";
+import { cancelKept, readHealth, readModel } from "./server.js";
 import { CLOSE_LOST, Socket } from "./socket.js";
 
 // The API key is stored in this tab's sessionStorage only: not in a URL, not on disk.
@@ -26,6 +26,8 @@ const BLOCKED_AFTER = 2;
 // Close codes after which another attempt would fail too.
 const CLOSE_UNAUTHENTICATED = 4401;
 const CLOSE_PROTOCOL_ERRORS = [4400, 4406];
+// The server has got too many messages: it is left alone for the longest delay.
+const CLOSE_TOO_MANY = 4429;
 
 export class Link {
   /** @type {import("./handler_types.js").Phase} */
@@ -41,11 +43,19 @@ export class Link {
   #numBlocked = 0;
   #wake = null;
   #unlock = null;
+  /** The server's ids of streams that were cancelled while there was no connection. @type {string[]} */
+  #cancelled = [];
 
   /** @param {import("./handler_types.js").LinkHandlers} handlers */
   constructor(handlers) {
     this.#handlers = handlers;
-    addEventListener("online", () => this.#wake?.());
+    // After a sleep or a change of network a connection may be there no more, and nobody tells.
+    const look = () => {
+      this.#wake?.();
+      this.#socket?.check();
+    };
+    addEventListener("online", look);
+    addEventListener("visibilitychange", () => document.hidden || look());
   }
 
   /** Connect, and reconnect until the page is closed. */
@@ -74,14 +84,29 @@ export class Link {
     return this.model !== EMBEDDED_MODEL;
   }
 
-  /** Open a stream, while ready; its frames are passed to `onFrame`. */
-  start(id, request) {
-    return this.#socket.start(id, request);
+  /**
+   * Open a stream, while ready; its frames are passed to `onFrame`.
+   * @param {string} id
+   * @param {object} request
+   * @param {string | null} key of an answer that outlives the connection, see protocol.js
+   */
+  start(id, request, key = null) {
+    return this.#socket.start(id, request, key);
   }
 
-  /** Ask the server to end a stream. */
-  cancel(id) {
-    this.#socket?.cancel(id);
+  /** Open the rest of a stream that the server keeps, while ready. @param {import("./stream.js").Position} position */
+  resume(id, position) {
+    return this.#socket.resume(id, position);
+  }
+
+  /**
+   * Ask the server to end a stream; without a connection, as soon as there is one.
+   * @param {string} id
+   * @param {import("./stream.js").Position} [position] of one that the server keeps
+   */
+  cancel(id, position) {
+    if (this.#socket && (this.isReady || this.isDraining)) this.#socket.cancel(id);
+    else if (position) this.#cancelled.push(position.stream);
   }
 
   /** All received text is shown: grant the server credit for more. */
@@ -148,6 +173,7 @@ export class Link {
 
   #welcomed() {
     this.#retries = 0;
+    for (const stream of this.#cancelled.splice(0)) cancelKept(stream, tabStorage.get(KEY));
     this.#enter({ name: "ready" });
   }
 
@@ -161,7 +187,7 @@ export class Link {
       return 0;
     }
     this.#enter({ name: "offline" });
-    return this.#retryDelay();
+    return code === CLOSE_TOO_MANY ? LAST_RETRY_MS : this.#retryDelay();
   }
 
   /** Full jitter: pages that lost the same server do not reconnect at the same time. */

@@ -6,6 +6,8 @@ import { Stream } from "./stream.js";
 export const PROTOCOL = "quire.v1";
 // Tokens that the protocol allows without credit; used if the server's welcome has no window.
 const WINDOW = 256;
+// How long the server keeps an answer that nobody reads.
+const TTL_S = 300;
 
 export class Protocol {
   /** The server's first frame. */
@@ -26,12 +28,27 @@ export class Protocol {
     this.#send({ t: "hello", protocol: PROTOCOL, ...(key && { key }) });
   }
 
-  /** Open a stream, after the welcome. */
-  start(id, request) {
-    const stream = new Stream(id, request.n ?? 1, this.welcome.limits.window ?? WINDOW);
-    this.streams.set(id, stream);
-    this.#send({ t: "start", id, request });
-    return stream;
+  /**
+   * Open a stream, after the welcome.
+   * @param {string} id
+   * @param {Record<string, any>} request
+   * @param {string | null} key makes the server keep the answer: it outlives the connection, and a request that is sent
+   *   again with the same key is the same answer
+   */
+  start(id, request, key = null) {
+    const ttl_s = Math.min(TTL_S, this.welcome.limits.ttl_s ?? 0);
+    const keeping = key && ttl_s ? { ttl_s, idempotency_key: key } : {};
+    return this.#open(id, Array(request.n ?? 1).fill(0), { t: "start", id, request, ...keeping });
+  }
+
+  /**
+   * Open the rest of a stream that the server keeps, after the welcome.
+   * @param {string} id
+   * @param {import("./stream.js").Position} position
+   */
+  resume(id, position) {
+    const { stream, after } = position;
+    return this.#open(id, after, { t: "resume", id, stream, after });
   }
 
   /** End a stream; without effect if it is not open. */
@@ -68,5 +85,12 @@ export class Protocol {
   close() {
     for (const stream of this.streams.values()) stream.disconnect();
     this.streams.clear();
+  }
+
+  #open(id, after, frame) {
+    const stream = new Stream(id, after, this.welcome.limits.window ?? WINDOW);
+    this.streams.set(id, stream);
+    this.#send(frame);
+    return stream;
   }
 }

@@ -1,7 +1,11 @@
-// The two HTTP requests of the page before it opens its socket.
+// The HTTP requests of the page beside its connection: two before it is opened, and one that ends a stream without it.
 
 // A network that is gone may leave a request without an answer for minutes.
-const get = (path, headers) => fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(10_000) });
+const LIMIT_MS = 10_000;
+const get = (path, headers) => fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(LIMIT_MS) });
+
+/** The header with the key, if there is one. @param {string | null} key */
+export const authorization = (key) => (key ? { Authorization: `Bearer ${key}` } : undefined);
 
 /**
  * The server's state: `{status: "loading" | "ready" | "draining" | "failed", progress, message?}`.
@@ -20,9 +24,15 @@ export async function readHealth() {
 export async function readModel(key) {
   // Other characters are not allowed in a header.
   if (key && !/^[\x21-\x7e]+$/.test(key)) return { rejected: true };
-  const response = await get("/v1/models", key ? { Authorization: `Bearer ${key}` } : undefined);
+  const response = await get("/v1/models", authorization(key));
   if (response.status === 401) return { rejected: true };
   if (!response.ok) throw new Error(`/v1/models answered ${response.status}`);
   const { data } = await response.json();
   return { model: data[0].id, details: data[0] };
+}
+
+/** End a stream that the server keeps, also while the page ends; one that is gone has ended. */
+export function cancelKept(stream, key) {
+  const address = `/v1/streams/${encodeURIComponent(stream)}`;
+  return fetch(address, { method: "DELETE", headers: authorization(key), keepalive: true }).catch(() => {});
 }

@@ -7,6 +7,8 @@ import { PROTOCOL, Protocol } from "./protocol.js";
 export const CLOSE_LOST = 1006;
 // A proxy may swallow the upgrade, or all frames after it.
 const WELCOME_MS = 10_000;
+// How long a ping may take after a sleep or a change of network, which leave connections that nobody ends.
+const CHECK_MS = 5000;
 
 export class Socket {
   #socket;
@@ -33,14 +35,27 @@ export class Socket {
     this.#socket.onclose = (event) => this.#end(event.code);
   }
 
-  /** Open a stream. */
-  start(id, request) {
-    return this.#protocol.start(id, request);
+  /** Open a stream, which the server keeps if it has a `key`. */
+  start(id, request, key) {
+    return this.#protocol.start(id, request, key);
+  }
+
+  /** Open the rest of a stream that the server keeps. */
+  resume(id, position) {
+    return this.#protocol.resume(id, position);
   }
 
   /** End a stream. */
   cancel(id) {
     this.#protocol.cancel(id);
+  }
+
+  /** End the connection unless the server answers soon. */
+  check() {
+    if (!this.#protocol.welcome) return;
+    const askedAt = performance.now();
+    this.#send({ t: "ping", ts: Date.now() });
+    setTimeout(() => this.#heardAt < askedAt && this.#abandon(CLOSE_LOST), CHECK_MS);
   }
 
   /** All received text is shown. */

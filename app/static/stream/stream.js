@@ -2,6 +2,10 @@
 // Without a page and a socket: takes frames, and returns frames to send.
 //
 //   waiting -> streaming <-> paused -> done | error | disconnected
+//
+// A stream that the server keeps goes on after `disconnected`: another one begins at its `position`.
+
+/** @typedef {import("../tree/record_types.js").Position} Position */
 
 // Minimum time between two `credit` frames.
 const CREDIT_EVERY_MS = 100;
@@ -12,6 +16,10 @@ export class Stream {
   finishReasons = {};
   /** The last `progress` frame; null while the stream is generating tokens. */
   progress = null;
+  /** Whether the server has accepted the request. */
+  isAccepted = false;
+  /** The server's id, if it keeps the stream. @type {string | null} */
+  #kept = null;
   #window;
   #received;
   #shown;
@@ -19,13 +27,27 @@ export class Stream {
   #creditAt = -Infinity;
   #isCancelled = false;
 
-  /** `window` is the number of tokens of each choice that may be received before they are shown. */
-  constructor(id, numChoices, window) {
+  /**
+   * @param {string} id
+   * @param {number[]} after number of the last token of each choice that was received before
+   * @param {number} window tokens of each choice that may be received before they are shown
+   */
+  constructor(id, after, window) {
     this.id = id;
     this.#window = window;
-    this.#received = Array(numChoices).fill(0);
-    this.#shown = Array(numChoices).fill(0);
-    this.#allowed = Array(numChoices).fill(window);
+    this.#received = [...after];
+    this.#shown = [...after];
+    this.#allowed = after.map((number) => number + window);
+  }
+
+  /** Number of the last token of each choice that was received. */
+  get received() {
+    return [...this.#received];
+  }
+
+  /** Where the rest of the answer begins, if the server keeps it. @returns {Position | null} */
+  get position() {
+    return this.#kept === null ? null : { stream: this.#kept, after: this.received };
   }
 
   get isOver() {
@@ -35,6 +57,10 @@ export class Stream {
   /** Process a frame of this stream. Returns whether it changed anything. */
   receive(frame) {
     switch (frame.t) {
+      case "accepted":
+        this.isAccepted = true;
+        this.#kept = frame.ttl_s ? frame.stream : null;
+        return true;
       case "delta":
         return this.#add(frame);
       case "progress":
@@ -85,7 +111,8 @@ export class Stream {
   #add({ i, n, k }) {
     // Tokens up to the last number were received before.
     if (n <= this.#received[i]) return false;
-    this.#received[i] = n + k - 1;
+    // Text behind the last token, in a delta without tokens, has a number of its own.
+    this.#received[i] = Math.max(n, n + k - 1);
     if (this.state === "waiting") this.state = "streaming";
     if (["queued", "prefill"].includes(this.progress?.phase)) this.progress = null;
     return true;

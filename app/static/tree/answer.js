@@ -1,7 +1,8 @@
 // An answer: waiting -> streaming -> done | stopped | failed | disconnected | interrupted; the last five are final.
-// While the server is shutting down, a waiting answer has no stream: its request is sent on the next connection.
+// Without a connection an open answer has no stream: its request is sent on the next connection, or the server is asked for
+// what follows its `position`.
 // `version` grows with each change. Besides the stored fields, an answer that this page writes has a watch, a stream
-// and a request.
+// and, if this page has begun it, a request.
 
 import { Stopwatch } from "./figures.js";
 import { newId, toMessage } from "./records.js";
@@ -22,9 +23,16 @@ export function newMessage(conversation, role, parent, text, now) {
 export function newAnswer(conversation, parent, request, begun, now) {
   const message = newMessage(conversation, "assistant", parent, begun?.text ?? "", now);
   const { reasoning, reasoningMs, tools, figures, usage } = begun ?? /** @type {any} */ ({});
-  const kept = begun && { reasoning, reasoningMs, tools, begunUsage: usage };
+  const kept = begun && { reasoning, reasoningMs, tools, begunUsage: usage, begun: begun.id };
   const watch = new Stopwatch(performance.now(), figures?.tokens);
   return { ...message, ...kept, state: "waiting", request, stream: null, watch };
+}
+
+/** Make an answer that another page has begun one that this page writes. */
+export function takeOver(answer, now) {
+  answer.watch = Stopwatch.goingOn(now, answer.figures);
+  answer.stream = null;
+  answer.version += 1;
 }
 
 /** Why an answer has ended: of one that repeated itself this says more than the finish reason. */
@@ -54,6 +62,7 @@ export function end(answer, state, { timings, usage } = /** @type {any} */ ({}),
   answer.state = state;
   // They hold the text a second time, piece by piece, and the whole conversation.
   answer.stream = answer.request = null;
+  answer.position = undefined;
   answer.watch.stop(now, timings?.decode_tok_s);
   answer.figures = answer.watch.read(now);
   if (usage) answer.usage = { prompt_tokens: usage.prompt_tokens, completion_tokens: usage.completion_tokens };

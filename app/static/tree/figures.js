@@ -14,6 +14,13 @@ export class Stopwatch {
     this.serverRate = null;
   }
 
+  /** Goes on where the page that has begun the answer had ended, with what it has measured. */
+  static goingOn(now, { tokens, firstTokenMs, waitedMs } = { tokens: 0, firstTokenMs: null, waitedMs: 0 }) {
+    const watch = new Stopwatch(now - waitedMs, tokens);
+    if (firstTokenMs !== null) watch.firstAt = now;
+    return watch;
+  }
+
   /** Count tokens that have just arrived. */
   add(count, now) {
     if (this.firstAt === null) {

@@ -32,6 +32,7 @@
  * @property {{id: string, name: string, text: string}[]} [results] of the calls of the answer before, instead of a text
  * @property {{tokens: number, firstTokenMs: number | null, waitedMs: number, rate: number | null}} [figures]
  * @property {{prompt_tokens: number, completion_tokens: number}} [usage]
+ * @property {Position} [position] of an open answer that the server keeps: where its rest begins
  * @property {string} [model]
  * @property {boolean} [isEdited] whether the user has written this answer
  * @property {number} [keeps] of a cut: how many messages up to this one are still sent, see tree/cut.js
@@ -39,6 +40,8 @@
  * @property {boolean} [isReturned] whether the question of this failed answer is back in the draft
  *
  * @typedef {{conversations: ConversationRecord[], messages: MessageRecord[]}} Records
+ * @typedef {{stream: string, after: number[]}} Position the server's id of a stream, and the number of the last token of
+ *   each choice that was received
  * @typedef {{name: string, text: string}} TextFile
  * @typedef {Pick<ConversationRecord, "draft" | "files" | "queued">} DraftFields
  * @typedef {{id: string, name: string, arguments: string}} ToolCall

@@ -68,6 +68,7 @@ export const isMessage = isRecordOf({
   reasoning: isAbsentOr(isText),
   reasoningMs: isAbsentOr(isNumber),
   model: isAbsentOr(isText),
+  position: isAbsentOr(isRecordOf({ stream: isText, after: isListOf(isNumber) })),
   tools: isAbsentOr(isListOf(isRecordOf({ id: isText, name: isText, arguments: isText }))),
   files: isAbsentOr(areFiles),
   results: isAbsentOr(isListOf(isRecordOf({ id: isText, name: isText, text: isText }))),
@@ -83,7 +84,7 @@ export const isPreset = isRecordOf({ id: isId, name: isText, settings: isObject 
 const CONVERSATION_FIELDS = "id title titleFrom isPinned createdAt updatedAt head settings draft files queued".split(" ");
 const MESSAGE_FIELDS = (
   "id conversation parent role text createdAt state finish error code reasoning reasoningMs tools files results figures usage " +
-  "model isEdited isReturned keeps isUndone"
+  "model position isEdited isReturned keeps isUndone"
 ).split(" ");
 
 const pick = (fields, value) =>

@@ -48,8 +48,9 @@ export function Answer({ message, conversation, ...props }) {
         <${Failure} fallback=${html`<p class="failure" role="alert">${message.error}</p>`} message=${message}
           canRetry=${isLast && canAsk} canContinue=${!obstacle} canTakeBack=${canTakeBack} actions=${actions} />`}
       <footer class="figures" aria-live="off">
-        <${Figures} figures=${message.figures ?? message.watch?.read(performance.now())} isOpen=${isBeingWritten} />
-        ${isBeingWritten && html`<${Standing} stream=${message.stream} isElsewhere=${!message.watch} />`}
+        <${Figures} figures=${figuresOf(message)} isOpen=${isBeingWritten} />
+        ${isBeingWritten && html`
+          <${Standing} stream=${message.stream} position=${message.position} isElsewhere=${!message.watch} />`}
         ${!isBeingWritten && html`<${Ending} message=${message} obstacle=${obstacle} hasResults=${hasResults} />`}
         ${!isBeingWritten && html`<${Actions} message=${message} ...${props} />`}
       </footer>
@@ -92,6 +93,9 @@ function Actions({ message, branch, deletes, obstacle, canAsk, actions }) {
     </span>
   `;
 }
+
+/** Those of an open answer that this page writes are of now. */
+const figuresOf = ({ watch, figures, state }) => (watch && isOpen({ state }) ? watch.read(performance.now()) : figures);
 
 function Figures({ figures, isOpen: isBeingWritten }) {
   if (!figures) return null;

@@ -1,7 +1,9 @@
-// The field that replaces a message while it is edited. Escape cancels; Enter saves a question, Ctrl + Enter an answer.
+// The field that replaces a message while it is edited. Escape cancels; what sends a question saves one, Ctrl + Enter an
+// answer.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "../parts/html.js";
+import { isSending } from "../parts/keyboard.js";
 import { editName } from "../store/edits.js";
 import { tabStorage } from "../store/web_storage.js";
 import { FileList } from "./file_list.js";
@@ -30,7 +32,7 @@ export function Editor({ message, kind, label, save, isShort, onSave, onCancel }
     if (event.key === "Escape") {
       event.stopPropagation();
       cancel();
-    } else if (event.key === "Enter" && (event.ctrlKey || event.metaKey || (isShort && !event.shiftKey))) {
+    } else if (isSending(event) && (isShort || event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       submit();
     }

@@ -5,13 +5,14 @@ import { html } from "../parts/html.js";
 const WORDS = {
   elsewhere: "being written in another tab",
   held: "until the server is back",
+  lost: "waiting to go on when the server is back",
   preempted: "preempted, waiting for memory",
   paused: "paused until this page catches up",
 };
 
-/** Nothing while tokens arrive; `stream` is null while there is no connection. */
-export function Standing({ stream, isElsewhere }) {
-  const phase = isElsewhere ? "elsewhere" : phaseOf(stream);
+/** Nothing while tokens arrive; `stream` is null while there is no connection, `position` is where its rest begins. */
+export function Standing({ stream, position, isElsewhere }) {
+  const phase = isElsewhere ? "elsewhere" : phaseOf(stream, position);
   const words = wordsOf(phase, stream);
   return words && html`<span class="standing" data-phase=${phase}>${words}</span>`;
 }
@@ -27,8 +28,8 @@ function placeOf({ ahead }) {
   return ahead ? `in the queue after ${ahead} ${ahead === 1 ? "other" : "others"}` : "next in the queue";
 }
 
-function phaseOf(stream) {
-  if (!stream) return "held";
+function phaseOf(stream, position) {
+  if (!stream) return position ? "lost" : "held";
   return stream.state === "paused" ? "paused" : stream.progress?.phase;
 }
 

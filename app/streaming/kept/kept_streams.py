@@ -1,7 +1,7 @@
 """The live streams of one server, for readers that come back: whose they are, how many, how much and for how long.
 
-A stream is kept from its beginning until nobody has read it for `ttl_s`; one that still runs then is cancelled. Over
-the bound of memory the ended streams that nobody reads go first, the oldest before the others; what runs is never
+A stream is kept from its beginning until nobody has read it for its `ttl_s`; one that still runs then is cancelled.
+Over the bound of memory the ended streams that nobody reads go first, the oldest before the others; what runs is never
 ended for it. Where no room can be made, a new stream is not kept: it is answered as if nobody had asked for more.
 """
 
@@ -15,10 +15,14 @@ from typing import Protocol
 
 from app.contract.counts import Counts, counter, gauge
 from app.contract.errors import StreamNotFound
+from app.streaming.kept.idempotency_keys import IdempotencyKeys
 from app.streaming.kept.live_stream import LiveStream, State
 
-TTL_S = 300.0
 MAX_PER_ACCOUNT = 512
+FREED_BYTES = 4 * 2**20
+"""So much is worth a trim of the heap, which takes milliseconds; less stays with the allocator."""
+MAX_TTL_S = 3600
+TRANSPORTS = ("http", "websocket")
 
 
 class Timer(Protocol):
@@ -46,7 +50,7 @@ class KeptCounts(Counts):
         "quire_streams_resumed",
         "Readers that came to a resumable answer after its first one, by transport.",
         by=("transport",),
-        start={"http": 0},
+        start=dict.fromkeys(TRANSPORTS, 0),
     )
 
 
@@ -59,21 +63,27 @@ class _Account:
 
 
 class KeptStreams:
-    """Streams by their ids. Loop only.
+    """Streams by their ids; `on_freed` is called when a few megabytes of them have been let go. Loop only.
 
     Attributes:
         num_bytes: the memory of all of them.
         resumed: how often a reader came after the first one, by transport.
+        keys: the idempotency keys, whose answers are among the streams.
     """
 
-    def __init__(self, max_bytes: int, ttl_s: float = TTL_S, call_later: CallLater | None = None) -> None:
+    def __init__(
+        self, max_bytes: int, call_later: CallLater | None = None, *, on_freed: Callable[[], None] | None = None
+    ) -> None:
         self.num_bytes = 0
-        self.resumed: dict[str, float] = {"http": 0}
+        self.resumed: dict[str, float] = dict.fromkeys(TRANSPORTS, 0)
+        self.keys = IdempotencyKeys()
         self._max_bytes = max_bytes
-        self._ttl_s = ttl_s
         self._call_later = call_later or _call_later
-        self._streams: dict[str, LiveStream] = {}
+        # By key and id: to look up a stream of another key is to look up none, with the same work.
+        self._streams: dict[tuple[str | None, str], LiveStream] = {}
         self._accounts: dict[str, _Account] = {}
+        self._on_freed = on_freed
+        self._freed_bytes = 0  # since it was last called
         self._timers: dict[str, Timer] = {}  # of the streams that nobody reads
         self._idle: dict[str, LiveStream] = {}  # the ended ones that nobody reads, the oldest first
 
@@ -95,7 +105,7 @@ class KeptStreams:
         account.count += 1
         account.num_bytes += num_bytes
         self.num_bytes += num_bytes
-        self._streams[stream.id] = stream
+        self._streams[stream.tenant, stream.id] = stream
         stream.keeper = self
         self.settle(stream)
         return True
@@ -106,67 +116,89 @@ class KeptStreams:
         Raises:
             StreamNotFound: there is none, or it is of another key.
         """
-        stream = self._streams.get(stream_id)
-        if stream is None or stream.tenant != tenant:
+        stream = self._streams.get((tenant, stream_id))
+        if stream is None:
             raise StreamNotFound(
                 "There is no such stream: its id is wrong, it is of another API key, or it is not kept any longer."
             )
         return stream
 
     def grow(self, stream: LiveStream, num_bytes: int) -> None:
-        """Count what was told in a stream, and let an ended one go if there is too much."""
+        """Count what was told in a stream, and let ended ones go if there is too much."""
         self._accounts[stream.account].num_bytes += num_bytes
         self.num_bytes += num_bytes
-        if self.num_bytes > self._max_bytes and self._idle:
-            self.forget(next(iter(self._idle.values())))
+        if self.num_bytes > self._max_bytes:
+            self._shrink()
 
     def settle(self, stream: LiveStream) -> None:
-        """Note that a stream has ended, or that a reader has come or gone."""
+        """Note that a stream has ended, or that a reader has come or gone; it may be let go if there is too much."""
         if stream.readers:
             self._idle.pop(stream.id, None)
             if timer := self._timers.pop(stream.id, None):
                 timer.cancel()
             return
+        if stream.id not in self._timers:
+            self._timers[stream.id] = self._call_later(stream.ttl_s, lambda: self._expire(stream))
         if stream.is_over:
             self._idle[stream.id] = stream
-        if stream.id not in self._timers:
-            self._timers[stream.id] = self._call_later(self._ttl_s, lambda: self._expire(stream))
+            self._shrink()
+
+    def _shrink(self) -> None:
+        while self.num_bytes > self._max_bytes and self._idle:
+            self.forget(next(iter(self._idle.values())))
 
     def _expire(self, stream: LiveStream) -> None:
         stream.cancel()
-        self.forget(stream)
+        if stream.keeper is not None:  # it may have been let go when it ended
+            self.forget(stream)
 
     def forget(self, stream: LiveStream) -> None:
         """Keep a stream without readers no longer."""
-        del self._streams[stream.id]
+        del self._streams[stream.tenant, stream.id]
         stream.keeper = None
+        self.keys.forget(stream)
         self._idle.pop(stream.id, None)
         self._timers.pop(stream.id).cancel()
         account = self._accounts[stream.account]
+        num_bytes = stream.num_bytes
         account.count -= 1
-        account.num_bytes -= stream.num_bytes
-        self.num_bytes -= stream.num_bytes
+        account.num_bytes -= num_bytes
+        self.num_bytes -= num_bytes
         if not account.count:
             del self._accounts[stream.account]
+        self._freed_bytes += num_bytes
+        if self._freed_bytes >= FREED_BYTES and self._on_freed is not None:
+            self._freed_bytes = 0
+            self._on_freed()
 
     def _make_room(self, name: str, num_bytes: int) -> bool:
         """Forget ended streams until there is room for one more of an account; return whether there is.
 
         An account has at most `MAX_PER_ACCOUNT` streams, and half of the memory while others have streams, too.
         """
-        while True:
-            own = self._accounts.get(name) or _Account()
-            has_others = len(self._streams) > own.count
-            has_enough = own.count >= MAX_PER_ACCOUNT or (
-                has_others and own.num_bytes + num_bytes > self._max_bytes // 2
-            )
-            if not has_enough and self.num_bytes + num_bytes <= self._max_bytes:
-                return True
-            candidates = (stream for stream in self._idle.values() if not has_enough or stream.account == name)
-            oldest = next(candidates, None)
-            if oldest is None:
-                return False
-            self.forget(oldest)
+        # One pass each: an account may have hundreds of streams behind thousands of others.
+        return self._forget_until(
+            lambda: not self._has_enough(name, num_bytes), lambda stream: stream.account == name
+        ) and self._forget_until(lambda: self.num_bytes + num_bytes <= self._max_bytes, lambda _: True)
+
+    def _has_enough(self, name: str, num_bytes: int) -> bool:
+        account = self._accounts.get(name)
+        if account is None:
+            return False
+        has_others = len(self._streams) > account.count
+        is_too_large = has_others and account.num_bytes + num_bytes > self._max_bytes // 2
+        return account.count >= MAX_PER_ACCOUNT or is_too_large
+
+    def _forget_until(self, is_enough: Callable[[], bool], may_go: Callable[[LiveStream], bool]) -> bool:
+        """Forget ended streams, the oldest first, until there is enough room; return whether there is."""
+        if is_enough():
+            return True
+        for stream in [*self._idle.values()]:
+            if may_go(stream):
+                self.forget(stream)
+                if is_enough():
+                    return True
+        return False
 
 
 def _call_later(seconds: float, function: Callable[[], None]) -> Timer:

@@ -15,16 +15,27 @@ from enum import StrEnum
 from typing import Protocol
 
 from app.contract.errors import Draining, ErrorInfo, RateLimitExceeded, StreamCancelled
-from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, TokenDelta
+from app.contract.events import (
+    ChoiceEnd,
+    EngineEvent,
+    Finished,
+    FinishReason,
+    Progress,
+    RequestFailed,
+    TokenDelta,
+)
 from app.contract.ports import EngineClient
 from app.contract.requests import EngineRequest
+from app.streaming.flow.flow_window import Lag
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.transcript import Transcript
 from app.streaming.streams import Streams
 
 MAX_READERS = 8
-# What is kept besides the transcripts: about 2 KiB of objects, and the prompt's ids (a pointer and an int for each).
-STREAM_BYTES, PROMPT_TOKEN_BYTES = 2048, 36
+TTL_S = 300.0
+# What is kept besides what was told: the objects of a stream and of each choice, and the prompt's ids (a pointer and an
+# int for each). `python -m benchmarks kept_memory` compares them with the memory of a process.
+STREAM_BYTES, CHOICE_BYTES, PROMPT_TOKEN_BYTES = 4096, 1024, 36
 
 
 class State(StrEnum):
@@ -39,11 +50,14 @@ class State(StrEnum):
 class LiveReader(Protocol):
     """A reader as its stream sees it."""
 
-    def check(self) -> bool:
-        """Return whether the reader lags; called before a step's events are added and whenever that may change."""
+    def check(self) -> Lag:
+        """Return how far the reader lags; called before a step's events are added and whenever that may change."""
 
     def on_put(self) -> None:
         """Note that there may be something to read."""
+
+    def note_pause(self, is_paused: bool) -> None:
+        """Note that generation has stopped for the readers, or goes on."""
 
     def drop(self) -> None:
         """End with the error of a reader that is too slow."""
@@ -71,12 +85,17 @@ class LiveStream:
 
     Attributes:
         id: the id of the answer, 128 random bits.
-        requests: the requests, without their grammars when they have ended.
+        requests: the requests; when they have ended, as readers need them.
+        account: the account that the stream counts for.
+        tenant: the name of the key whose stream it is; None on a server without keys.
         answer: see above.
+        ttl_s: the seconds that it is kept without a reader.
         slow_reader: what happens while its readers lag.
         streams: counts the readers.
         transcripts: what was told of each choice.
         ends: the ends of the choices that have ended.
+        cancelled_ends: those of the choices that were open when it was cancelled, as the engine reports them.
+        progress: the last progress of its requests.
         failure: why the answer is incomplete, if it is.
         state: the state.
         readers: the attached readers.
@@ -93,18 +112,23 @@ class LiveStream:
         *,
         answer: object = None,
         answer_bytes: int = 0,
+        ttl_s: float = TTL_S,
         slow_reader: SlowReader = SlowReader.PAUSE,
         streams: Streams | None = None,
         release: Callable[[], None] | None = None,
     ) -> None:
         self.id = answer_id
         self.requests = tuple(requests)
+        self.account, self.tenant = self.requests[0].account, self.requests[0].tenant
         self.answer = answer
+        self.ttl_s = ttl_s
         self.slow_reader = slow_reader
         self.streams = streams or Streams()
         per_prompt = self.requests[0].params.n
         self.transcripts = [Transcript(answer_id, choice) for choice in range(per_prompt * len(self.requests))]
         self.ends: dict[int, Finished] = {}
+        self.cancelled_ends: dict[int, Finished] = {}
+        self.progress: Progress | None = None
         self.failure: ErrorInfo | None = None
         self.state = State.RUNNING
         self.readers: dict[LiveReader, None] = {}  # in the order of their coming
@@ -120,45 +144,43 @@ class LiveStream:
     # --- Its life ------------------------------------------------------------------------------------------------
 
     @property
-    def account(self) -> str:
-        """The account that the stream counts for."""
-        return self.requests[0].account
-
-    @property
-    def tenant(self) -> str | None:
-        """The name of the key whose stream it is; None on a server without keys."""
-        return self.requests[0].tenant
-
-    @property
     def num_bytes(self) -> int:
         """The memory that the stream takes."""
         num_prompt = sum(len(request.prompt_token_ids) for request in self.requests)
-        return STREAM_BYTES + num_prompt * PROMPT_TOKEN_BYTES + self._answer_bytes + self.told_bytes
+        objects = STREAM_BYTES + len(self.transcripts) * CHOICE_BYTES
+        return objects + num_prompt * PROMPT_TOKEN_BYTES + self._answer_bytes + self.told_bytes
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more will be told."""
         return self.state is not State.RUNNING
 
-    def attach(self, reader: LiveReader) -> None:
-        """Add a reader; the first one of all submits the requests. If that fails, the stream is kept no longer.
+    def start(self) -> None:
+        """Submit the requests. If that fails, the stream is kept no longer. Idempotent.
 
         Raises:
-            ModelLoading, EngineFailed, Draining, Overloaded: see `Session.open`.
-            RateLimitExceeded: the same, or the stream has as many readers as it may have.
+            ModelLoading, EngineFailed, Draining, RateLimitExceeded, Overloaded: see `Session.open`.
+        """
+        if self._is_submitted:
+            return
+        try:
+            self.streams.check_pending(self.account)
+            self._engine.submit_all([*zip(self.requests, self._parts, strict=True)])
+        except BaseException:
+            self._end(State.FAILED)
+            if self.keeper is not None:
+                self.keeper.forget(self)
+            raise
+        self._is_submitted = True
+
+    def attach(self, reader: LiveReader) -> None:
+        """Add a reader, of a stream that was started.
+
+        Raises:
+            RateLimitExceeded: the stream has as many readers as it may have.
         """
         if len(self.readers) >= MAX_READERS:
             raise RateLimitExceeded(f"{MAX_READERS} readers read this stream; a further one may when one has gone.")
-        if not self._is_submitted:
-            try:
-                self.streams.check_pending(self.account)
-                self._engine.submit_all([*zip(self.requests, self._parts, strict=True)])
-            except BaseException:
-                self._end(State.FAILED)
-                if self.keeper is not None:
-                    self.keeper.forget(self)
-                raise
-            self._is_submitted = True
         self.readers[reader] = None
         self._settle()
         self.judge()
@@ -171,8 +193,20 @@ class LiveStream:
             self.judge()
 
     def cancel(self) -> None:
-        """End the stream for all its readers, which get what was told and then an error. Idempotent."""
-        self._fail(State.CANCELLED, StreamCancelled("The stream was cancelled.").info())
+        """End the stream for all its readers, which get what was told. Idempotent."""
+        if self.is_over:
+            return
+        self.failure = StreamCancelled("The stream was cancelled.").info()
+        for part, request in zip(self._parts, self.requests, strict=True):
+            if not part.is_complete:
+                self._engine.abort(request.id)
+        self._end(State.CANCELLED)
+        self._notify()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the engine has reported the ends of all requests, also of those that were aborted."""
+        return all(part.is_complete for part in self._parts)
 
     def is_told(self, positions: Sequence[int]) -> bool:
         """Return whether a reader at `positions` has been told everything so far."""
@@ -186,9 +220,14 @@ class LiveStream:
             self._last_report = report
             self.judge()
 
-    def add(self, choice: int, event: TokenDelta | Finished) -> None:
-        """Add an event of an open choice of the answer."""
-        if isinstance(event, TokenDelta):
+    def add(self, choice: int, event: TokenDelta | Finished | Progress) -> None:
+        """Add an event of an open choice of the answer; of a cancelled one only the end."""
+        if isinstance(event, Progress):
+            self.progress = event
+        elif self.is_over:
+            if isinstance(event, Finished):
+                self.cancelled_ends[choice] = replace(event, choice=choice, end=ChoiceEnd(FinishReason.CANCELLED))
+        elif isinstance(event, TokenDelta):
             num_bytes = self.transcripts[choice].append(event)
             self.told_bytes += num_bytes
             self.num_tokens += len(event.token_ids)
@@ -203,39 +242,39 @@ class LiveStream:
         self._notify()
 
     def fail(self, error: ErrorInfo) -> None:
-        """End the stream: one of its requests has failed, so the answer has."""
-        self._fail(State.FAILED, error)
+        """End the stream: one of its requests has failed, so the answer has; the others are aborted."""
+        if not self.is_over:
+            self.failure = error
+            for part, request in zip(self._parts, self.requests, strict=True):
+                if not part.is_complete:
+                    part.close()
+                    self._engine.abort(request.id)
+            self._end(State.FAILED)
+        self._notify()
 
     def judge(self) -> None:
         """Let the requests pause or go on, as the lags of the readers ask for. The one place that decides it."""
-        lagging = [reader for reader in self.readers if reader.check()]
-        if lagging and self.slow_reader is SlowReader.DROP:
-            for reader in lagging:
+        lags = [reader.check() for reader in self.readers]
+        if not self._is_paused and not any(lags):
+            return
+        if self.slow_reader is SlowReader.DROP:
+            for reader in [reader for reader, lag in zip(self.readers, lags, strict=True) if lag]:
                 reader.drop()
-            lagging = []
-        is_lagging = bool(lagging) and len(lagging) == len(self.readers)
-        is_paused = is_lagging and self.slow_reader is SlowReader.PAUSE and not self.is_over
+        # With `coalesce` generation stops where nothing more may become pending, as for the mailbox of a session.
+        least = Lag.FULL if self.slow_reader is SlowReader.COALESCE else Lag.SLOW
+        is_paused = bool(self.readers) and not self.is_over and all(lag >= least for lag in lags)
         if is_paused == self._is_paused:
             return
         self._is_paused = is_paused
         for request in self.requests:
             (self._engine.pause if is_paused else self._engine.resume)(request.id)
+        for reader in self.readers:
+            reader.note_pause(is_paused)
 
     @property
     def is_paused(self) -> bool:
         """Whether generation is paused for the readers."""
-        return self._is_paused
-
-    def _fail(self, state: State, error: ErrorInfo) -> None:
-        if self.is_over:
-            return
-        self.failure = error
-        for part, request in zip(self._parts, self.requests, strict=True):
-            if not part.is_complete:
-                part.close()
-                self._engine.abort(request.id)
-        self._end(state)
-        self._notify()
+        return self._is_paused and not self.is_over
 
     def _end(self, state: State) -> None:
         self.state = state
@@ -243,7 +282,9 @@ class LiveStream:
             self._release()
         # What generating needed and reading does not can be large, and is not counted.
         self._release = None
-        self.requests = tuple(replace(request, grammar=None) for request in self.requests)
+        self.requests = tuple(request.for_readers() for request in self.requests)
+        for transcript in self.transcripts:
+            transcript.trim()
         self._settle()
 
     def _settle(self) -> None:
@@ -286,7 +327,9 @@ class _Part:
         if isinstance(event, RequestFailed):
             self.close()
             self._stream.fail(event.error)
-        elif isinstance(event, TokenDelta | Finished) and event.choice in self._open_choices:
+        elif isinstance(event, Progress):
+            self._stream.add(self._first, event)
+        elif isinstance(event, (TokenDelta, Finished)) and event.choice in self._open_choices:
             self.has_begun = True
             if isinstance(event, Finished):
                 self._open_choices.remove(event.choice)

@@ -26,7 +26,9 @@ class Transcript:
         has_tail: whether a delta without tokens has come; it is the last one.
     """
 
-    __slots__ = ("_choice", "_ends", "_id", "_num_top", "_rows", "_text", "_text_ends", "_token_ids", "has_tail")
+    __slots__ = (
+        "_choice", "_ends", "_id", "_newest", "_num_top", "_rows", "_text", "_text_ends", "_token_ids", "has_tail"
+    )  # fmt: skip
 
     def __init__(self, answer_id: str, choice: int) -> None:
         self._id = answer_id
@@ -37,6 +39,7 @@ class Transcript:
         self._text = bytearray()
         self._num_top: int | None = None
         self._rows = bytearray()
+        self._newest: TokenDelta | None = None  # which is what nearly all readers want next
         self.has_tail = False
 
     @property
@@ -51,18 +54,27 @@ class Transcript:
 
     def append(self, delta: TokenDelta) -> int:
         """Add the choice's next delta; return its size in bytes."""
-        assert not self.has_tail and delta.first == len(self._token_ids) + 1, delta.first
-        self._text += delta.text.encode()
+        request_id, choice, first, token_ids, text, logprobs = delta  # for each token of each stream: twice as fast
+        assert not self.has_tail and first == len(self._token_ids) + 1, first
+        self._newest = delta if request_id == self._id and choice == self._choice else None
+        self._text += text.encode()
         self._text_ends.append(len(self._text))
-        if delta.token_ids:
-            self._token_ids.extend(delta.token_ids)
+        if token_ids:
+            self._token_ids.extend(token_ids)
             self._ends.append(len(self._token_ids))
         else:
             self.has_tail = True
-        if delta.logprobs is not None:
-            self._num_top = delta.logprobs.num_top
-            self._rows += delta.logprobs.rows
+        if logprobs is not None:
+            self._num_top = logprobs.num_top
+            self._rows += logprobs.rows
         return delta_bytes(delta)
+
+    def trim(self) -> None:
+        """Give back the memory that was taken in advance, about an eighth: no delta comes any more."""
+        self._newest = None
+        self._token_ids, self._ends = array("i", self._token_ids), array("I", self._ends)
+        self._text_ends = array("I", self._text_ends)
+        self._text, self._rows = bytearray(self._text), bytearray(self._rows)
 
     def cut(self, after: int, upto: int) -> TokenDelta:
         """Return the delta between two positions, `after` < `upto` <= `last`. A tail is never part of more."""
@@ -76,6 +88,9 @@ class Transcript:
 
     def piece(self, after: int, upto: int) -> TokenDelta:
         """Return the beginning of `cut`, about as long as a piece; the text of one delta may be longer."""
+        newest = self._newest
+        if newest is not None and newest.first == after + 1 and upto == self.last:
+            return newest
         num_rows = PIECE_BYTES // (TOKEN_BYTES + self._row_bytes)
         num_deltas = bisect_right(self._text_ends, self._text_end(after) + PIECE_BYTES)
         if num_deltas < len(self._ends):

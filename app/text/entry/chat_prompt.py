@@ -14,10 +14,14 @@ from app.text.template.chat_template import ChatTemplate, RenderOptions
 
 
 class EncodedPrompt(NamedTuple):
-    """The token ids of a prompt, and how its answers begin their reasoning; None if they have none."""
+    """The token ids of a prompt, and how its answers begin their reasoning; None if they have none.
+
+    `asks_for_thinking` is False where a chat's template was told to let the model not think.
+    """
 
     token_ids: Sequence[int]
     start: ReasoningStart | None = None
+    asks_for_thinking: bool = True
 
 
 class ChatPrompt:
@@ -55,14 +59,15 @@ class ChatPrompt:
     def encode(self) -> EncodedPrompt:
         """Return the token ids (see `ChatTemplate.render`), and how an answer begins its reasoning."""
         token_ids = self._template.render(self._messages, self._options, max_tokens=self._max_tokens)
+        asks_for_thinking = self._template.findings.asks_for_reasoning(self._options.variables)
         start = reasoning_start(
             self._text.answers.reasoning,
             token_ids,
             self._text.tokenizer,
             _text_of(self._messages[-1]) if self._options.continue_final else None,
-            is_asked_for=self._template.findings.asks_for_reasoning(self._options.variables),
+            is_asked_for=asks_for_thinking,
         )
-        return EncodedPrompt(token_ids, start)
+        return EncodedPrompt(token_ids, start, asks_for_thinking)
 
     def text(self) -> str:
         """Return the prompt's text (see `ChatTemplate.render_text`)."""

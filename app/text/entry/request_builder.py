@@ -110,8 +110,9 @@ class RequestBuilder:
         Raises:
             InvalidValue, UnsupportedParameter, ContextLengthExceeded, KVCapacityExceeded: it cannot.
         """
+        model = self.model if prompt.asks_for_thinking else self.model.without_thinking()
         length = replace(length, most=self.most_tokens)
-        return admit(prompt.token_ids, params, self.model, output, is_clamped=self.is_clamped, length=length)
+        return admit(prompt.token_ids, params, model, output, is_clamped=self.is_clamped, length=length)
 
     def answer(
         self,

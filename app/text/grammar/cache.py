@@ -4,30 +4,27 @@ The API compiles before it submits a request, so that the engine thread never do
 has ended, and a leased grammar is never dropped. Rejections are kept too, so that a grammar that is sent again and
 again is compiled once, whatever comes of it. A server has each grammar tried by another process first (see
 `children/trial.py`), and notes here what became of that.
-
-A single account may lease all that there is room for. If nothing can be dropped for a further grammar, an account may
-still lease an equal share of the room. So at most the room times the harmonic number of the accounts is leased.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from app.contract.errors import GrammarTooCostly, InvalidValue, Overloaded, UnsupportedParameter
+from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.grammar import Grammar
 from app.runtime.clock import Clock, monotonic
-from app.runtime.process_limits import family_bytes
+from app.runtime.process_memory import family_bytes
 from app.runtime.token_bucket import TokenBuckets
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_workers import MaskWorkers
 from app.text.grammar.compiled import MAX_AGAIN, CompiledGrammar
 from app.text.grammar.grammar_counts import GrammarCounts
-from app.text.grammar.grammar_sizes import MAX_BYTES, compiled_bytes, rejected_bytes
+from app.text.grammar.grammar_entries import Entry, GrammarEntries, Lease, Rejection
+from app.text.grammar.grammar_sizes import MAX_BYTES, compiled_bytes
 from app.text.grammar.number_digits import NumberDigits
 from app.text.grammar.vocabulary import GrammarVocabulary, check_supported
 from app.text.tokens.tokenizer import Tokenizer
@@ -36,81 +33,36 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 
-EXPENSIVE_A_MINUTE = 4
-"""How many of an account's grammars may cost too much within a minute."""
-
-
-class Rejection(NamedTuple):
-    """Why a grammar is rejected, and the field that the reason names; None if it names none.
-
-    With `is_too_costly` its trial has come to a limit.
-    """
-
-    message: str
-    param: str | None = None
-    is_too_costly: bool = False
-
-    def error(self) -> InvalidValue:
-        """Return the error that says so."""
-        kind = GrammarTooCostly if self.is_too_costly else InvalidValue
-        return kind(self.message, param=self.param)
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    """A compiled grammar, or one that was tried, or why it was rejected; none of them while it is compiled."""
-
-    num_bytes: int
-    lock: threading.Lock
-    compiled: CompiledGrammar | None = None
-    plain: Grammar | None = None  # of a grammar whose trial was good
-    compile_s: float = 0.0  # what that took
-    rejection: Rejection | None = None
-    leases: Counter[str] = field(default_factory=Counter)  # by account
-
-    @property
-    def is_decided(self) -> bool:
-        """Whether it is compiled, tried or rejected."""
-        return self.compiled is not None or self.plain is not None or self.rejection is not None
-
-
-class Lease:
-    """Keeps one compiled grammar in the cache until it is released. Any thread."""
-
-    def __init__(self, grammar: Grammar, release: Callable[[Grammar], None]) -> None:
-        self.grammar = grammar
-        self._release: Callable[[Grammar], None] | None = release
-
-    def release(self) -> None:
-        """Let the grammar be dropped from the cache. Idempotent."""
-        release, self._release = self._release, None
-        if release is not None:
-            release(self.grammar)
+TOO_COSTLY_A_MINUTE = 4
+"""How many of an account's trials, and how many of its answers, may cost too much within a minute."""
 
 
 class GrammarCache:
     """The compiled grammars of one model. Any thread, but for `matcher` and `compiled`.
 
-    `num_bytes` estimates the memory of the grammars. `failures` counts requests that failed because of a grammar, by
-    reason: `refused` before they began, `limit` and `no_token` while they were answered. With `is_served` the grammars
-    come from clients: `children`, from `load` on, then forks the processes that try them, and `workers` keeps the one
-    that compiles them and finds their masks. `expensive` counts those of each account that took long to
-    compile, `costly` those that cost too much while an answer was made.
+    With `is_served` the grammars come from clients, and other processes try them, compile them and find their masks.
+
+    Attributes:
+        entries: the grammars that are kept.
+        failures: how many requests failed because of a grammar, by reason: `refused` before they began, `limit` and
+            `no_token` while they were answered.
+        children: forks those processes, from `load` on; None if not `is_served`.
+        workers: keeps the one that finds masks; set when the engine is built.
+        expensive: counts the grammars of each account that took long to compile.
+        costly: counts those that cost too much while an answer was made.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES, *, is_served: bool = False, clock: Clock = monotonic) -> None:
-        self.num_bytes = 0
+        self.entries = GrammarEntries(max_bytes)
         self.failures: Counter[str] = Counter({"refused": 0, "limit": 0, "no_token": 0})
         self.children: ForkClient | None = None
-        self._max_bytes = max_bytes
         self.is_served = is_served
         self.workers: MaskWorkers | None = None
-        self.expensive = TokenBuckets(EXPENSIVE_A_MINUTE / 60, EXPENSIVE_A_MINUTE, clock)
-        self.costly = TokenBuckets(EXPENSIVE_A_MINUTE / 60, EXPENSIVE_A_MINUTE, clock)
+        self.expensive = TokenBuckets(TOO_COSTLY_A_MINUTE / 60, TOO_COSTLY_A_MINUTE, clock)
+        self.costly = TokenBuckets(TOO_COSTLY_A_MINUTE / 60, TOO_COSTLY_A_MINUTE, clock)
         self._vocabulary: GrammarVocabulary | UnsupportedParameter | None = None
-        self._entries: OrderedDict[Grammar, _Entry] = OrderedDict()  # the one used longest ago first
         self._compile_s: list[float] = []
-        self._lock = threading.RLock()  # methods that hold it call others that take it
+        self._counting = threading.Lock()
 
     def load(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: tuple[int, ...]) -> str | None:
         """Read a model's vocabulary; return why grammars are not supported for it, if they are not. Blocks."""
@@ -143,14 +95,14 @@ class GrammarCache:
             raise UnsupportedParameter("No model is loaded that grammars could be compiled for.")
         if isinstance(vocabulary, UnsupportedParameter):
             raise UnsupportedParameter(vocabulary.message)
-        entry = self._enter(grammar, account)
+        entry = self.entries.enter(grammar, account)
         return self._lease_of(grammar, entry, account, vocabulary)
 
     def _lease_of(
-        self, grammar: Grammar, entry: _Entry, account: str, vocabulary: GrammarVocabulary | None = None
+        self, grammar: Grammar, entry: Entry, account: str, vocabulary: GrammarVocabulary | None = None
     ) -> Lease:
         """Return the lease of an entry that was made for it; compile the grammar with a `vocabulary`."""
-        lease = Lease(grammar, partial(self._leave, account))
+        lease = Lease(grammar, partial(self.entries.leave, account))
         try:
             if vocabulary is not None:
                 with entry.lock:
@@ -169,11 +121,11 @@ class GrammarCache:
         Raises:
             InvalidValue: the grammar is rejected.
         """
-        with self._lock:
-            entry = self._entries.get(grammar)
+        with self.entries.lock:
+            entry = self.entries.find(grammar)
             if entry is None or not entry.is_decided:
                 return None
-            return self._lease_of(grammar, self._enter(grammar, account), account)
+            return self._lease_of(grammar, self.entries.enter(grammar, account), account)
 
     def reject(self, grammar: Grammar, rejection: Rejection, account: str = "") -> None:
         """Note that a grammar which `account` has sent is rejected.
@@ -181,11 +133,11 @@ class GrammarCache:
         Raises:
             Overloaded: see `lease`.
         """
-        entry = self._enter(grammar, account)
-        with self._lock:
+        entry = self.entries.enter(grammar, account)
+        with self.entries.lock:
             if not entry.is_decided:
-                self._reject(grammar, entry, rejection)
-            self._leave(account, grammar)
+                self.entries.reject(grammar, rejection)
+            self.entries.leave(account, grammar)
 
     def accept(
         self, grammar: Grammar, plain: Grammar, account: str = "", num_bytes: int = 0, compile_s: float = 0.0
@@ -197,23 +149,23 @@ class GrammarCache:
         Raises:
             InvalidValue, Overloaded: see `lease`.
         """
-        entry = self._enter(grammar, account, num_bytes)
-        with self._lock:
+        entry = self.entries.enter(grammar, account, num_bytes)
+        with self.entries.lock:
             if not entry.is_decided:
                 entry.plain, entry.compile_s = plain, compile_s
         return self._lease_of(grammar, entry, account)
 
     def plain(self, grammar: Grammar) -> Grammar:
         """Return a leased grammar as other processes get it: without GBNF, and without the client's field."""
-        entry = self._entries.get(grammar)
+        entry = self.entries.find(grammar)
         return replace(grammar if entry is None or entry.plain is None else entry.plain, param=None)
 
     def condemn(self, grammar: Grammar, reason: str, account: str) -> None:
         """Reject from now on a grammar that has cost too much while an answer of `account` was made."""
-        with self._lock:
-            entry = self._entries.get(grammar)
+        with self.entries.lock:
+            entry = self.entries.find(grammar)
             if entry is not None and entry.rejection is None:
-                self._reject(grammar, entry, Rejection(f"{reason}.", is_too_costly=True))
+                self.entries.reject(grammar, Rejection(f"{reason}.", is_too_costly=True))
                 entry.plain = None
         self.costly.take(account)
 
@@ -223,12 +175,12 @@ class GrammarCache:
 
     def cost_of(self, grammar: Grammar) -> tuple[int, float]:
         """Return about how much memory a grammar takes where it is compiled, and what its trial took, in seconds."""
-        entry = self._entries.get(grammar)
+        entry = self.entries.find(grammar)
         return (compiled_bytes(grammar), 0.0) if entry is None else (entry.num_bytes, entry.compile_s)
 
     def why_condemned(self, grammar: Grammar) -> str | None:
         """Return why a leased grammar was rejected after its trial; None if it was not."""
-        entry = self._entries.get(grammar)
+        entry = self.entries.find(grammar)
         return None if entry is None or entry.rejection is None else entry.rejection.message.rstrip(".")
 
     def matcher(self, grammar: Grammar) -> LLMatcher | None:
@@ -241,7 +193,7 @@ class GrammarCache:
 
         It is compiled again where it is spent, or many have begun again with it. Engine thread only.
         """
-        entry = self._entries.get(grammar)
+        entry = self.entries.find(grammar)
         if entry is None or entry.compiled is None:
             return None
         if entry.compiled.is_spent or (is_again and entry.compiled.num_again >= MAX_AGAIN):
@@ -264,12 +216,12 @@ class GrammarCache:
 
     def note_compiled(self, seconds: float) -> None:
         """Note how long another process took to compile a grammar."""
-        with self._lock:
+        with self._counting:
             self._compile_s.append(seconds)
 
     def take_compile_seconds(self) -> list[float]:
         """Return the seconds that each grammar took to compile since the last call."""
-        with self._lock:
+        with self._counting:
             seconds, self._compile_s = self._compile_s, []
         return seconds
 
@@ -278,7 +230,7 @@ class GrammarCache:
         """The counts that the metrics show."""
         pid = None if self.children is None else self.children.pid
         return GrammarCounts(
-            self.num_bytes,
+            self.entries.num_bytes,
             0 if pid is None else family_bytes(pid),
             self.num_processes,
             self.failures,
@@ -291,61 +243,14 @@ class GrammarCache:
 
     def count_failure(self, reason: str) -> None:
         """Count a request that failed because of its grammar."""
-        with self._lock:
+        with self._counting:
             self.failures[reason] += 1
 
-    def _compile(self, grammar: Grammar, vocabulary: GrammarVocabulary, entry: _Entry) -> None:
+    def _compile(self, grammar: Grammar, vocabulary: GrammarVocabulary, entry: Entry) -> None:
         began = monotonic()
         try:
             entry.compiled = CompiledGrammar.compile(grammar, vocabulary)
         except InvalidValue as error:
-            with self._lock:
-                self._reject(grammar, entry, Rejection(error.message, error.param))
+            self.entries.reject(grammar, Rejection(error.message, error.param))
         finally:
-            with self._lock:
-                self._compile_s.append(monotonic() - began)
-
-    def _reject(self, grammar: Grammar, entry: _Entry, rejection: Rejection) -> None:
-        """Keep why a grammar is rejected. Under the lock."""
-        num_bytes = rejected_bytes(grammar)
-        self.num_bytes += num_bytes - entry.num_bytes
-        entry.rejection, entry.num_bytes = rejection, num_bytes
-
-    def _enter(self, grammar: Grammar, account: str, at_least: int = 0) -> _Entry:
-        """Return the entry of a grammar, with one more lease; drop others that no request needs."""
-        with self._lock:
-            entry = self._entries.get(grammar)
-            if entry is None:
-                num_bytes = max(compiled_bytes(grammar), at_least)
-                self._make_room(num_bytes, account)
-                entry = self._entries[grammar] = _Entry(num_bytes, threading.Lock())
-                self.num_bytes += num_bytes
-            self._entries.move_to_end(grammar)
-            entry.leases[account] += 1
-            return entry
-
-    def _make_room(self, num_bytes: int, account: str) -> None:
-        for grammar, entry in list(self._entries.items()):
-            if self.num_bytes + num_bytes <= self._max_bytes:
-                return
-            if not entry.leases:
-                self._drop(grammar)
-        if self.num_bytes + num_bytes <= self._max_bytes:
-            return
-        leased = Counter({account: 0})  # bytes by account; a grammar counts for each account that leases it
-        for entry in self._entries.values():
-            leased.update(dict.fromkeys(entry.leases, entry.num_bytes))
-        if leased[account] + num_bytes > self._max_bytes // len(leased):
-            raise Overloaded("Too many different grammars are in use; try again later.")
-
-    def _leave(self, account: str, grammar: Grammar) -> None:
-        with self._lock:
-            entry = self._entries[grammar]
-            entry.leases[account] -= 1
-            if not entry.leases[account]:
-                del entry.leases[account]
-            if not entry.leases and not entry.is_decided:  # an error in the compiler
-                self._drop(grammar)
-
-    def _drop(self, grammar: Grammar) -> None:
-        self.num_bytes -= self._entries.pop(grammar).num_bytes
+            self.note_compiled(monotonic() - began)

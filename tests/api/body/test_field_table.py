@@ -7,11 +7,11 @@ import pytest
 
 from app.api.body.field_table import FIELDS, OFF, Fate, is_one_of, rule_of
 from app.api.body.parse_chat import parse_chat
+from app.api.body.parse_completion import parse_completion
+from app.api.body.parse_embeddings import EmbeddingsBody, parse_embeddings
 from app.api.body.parse_request import parse
 from app.api.body.schemas import ChatBody, CompletionBody, StreamOptions, read_fields
 from app.api.http.accounts import Sender
-from app.api.routes.completions import parse_completion
-from app.api.routes.embeddings import EmbeddingsBody, parse_embeddings
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from tests.api.known_fields import HUGGING_FACE, KNOWN, OPENAI, STREAM_OPTIONS
 from tests.api.serving import make_app, raw

@@ -12,8 +12,8 @@ import pytest_asyncio
 from starlette.applications import Starlette
 
 from app.api.body.parse_chat import parse_chat
+from app.api.body.parse_completion import parse_completion
 from app.api.http.accounts import Sender
-from app.api.routes.completions import parse_completion
 from app.contract.errors import InvalidValue, Overloaded
 from tests.api.chat_client import open_chat
 from tests.api.serving import client_of, make_app, parse, raw, with_grammars
@@ -31,7 +31,7 @@ async def app() -> Starlette:
 
 def leases(app: Starlette) -> list[dict[str, int]]:
     """The leases of the grammars that are kept, by account."""
-    return [dict(entry.leases) for entry in app.state.context.grammars._entries.values()]
+    return [dict(entry.leases) for entry in app.state.context.grammars.entries.by_grammar.values()]
 
 
 @pytest.fixture
@@ -93,5 +93,5 @@ async def test_a_rejected_grammar_is_not_leased(app: Starlette):
 async def test_a_grammar_is_leased_by_the_account_of_its_request(app: Starlette):
     body = raw({"prompt": "hi", "regex": "a+"})
     parsed = await parse(body, app.state.context, parse_completion, Sender(account="one"))
-    (entry,) = app.state.context.grammars._entries.values()
+    (entry,) = app.state.context.grammars.entries.by_grammar.values()
     assert parsed.lease is not None and entry.leases == {"one": 1}

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from app.api.body.grammar_trials import EXPENSIVE_A_MINUTE, GrammarTrials
+from app.api.body.grammar_trials import TOO_COSTLY_A_MINUTE, GrammarTrials
 from app.contract.errors import (
     Draining,
     EngineFailed,
@@ -24,11 +24,12 @@ from app.contract.errors import (
 from app.contract.grammar import Grammar, GrammarKind
 from app.streaming.background import Background
 from app.text.grammar import gbnf
-from app.text.grammar.cache import GrammarCache, Lease
+from app.text.grammar.cache import GrammarCache
 from app.text.grammar.children import fork_client
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.shortage import Shortage
-from app.text.grammar.children.trial import TrialLimits
+from app.text.grammar.children.trial import GrammarLimits
+from app.text.grammar.grammar_entries import Lease
 from app.text.grammar.grammar_sources import lark
 from tests.api.serving import until
 from tests.fakes import FakeClock
@@ -36,7 +37,7 @@ from tests.text import toys
 from tests.text.grammar.children.trials import ENDLESS, NO_FORK, PLENTY, forked_by, has_ended
 from tests.text.grammar.processes import no_descriptors
 
-SHORT = TrialLimits(cpu_s=0.1, wall_s=600)
+SHORT = GrammarLimits(cpu_s=0.1, wall_s=600)
 REJECTED = Grammar(GrammarKind.REGEX, "(?=a)")
 
 
@@ -68,11 +69,11 @@ class Trials(GrammarTrials):
         self.cache = GrammarCache(is_served=True, clock=self.clock)
         self.text, _ = toys.toy("byte_level")
         assert self.cache.load(self.text, self.text.vocab_size, (1,)) is None
-        self.limit(TrialLimits(cpu_s=60, wall_s=600))
+        self.limit(GrammarLimits(cpu_s=60, wall_s=600))
         self.threads = Background("text")
         super().__init__(self.cache, self.threads)
 
-    def limit(self, limits: TrialLimits) -> None:
+    def limit(self, limits: GrammarLimits) -> None:
         self.children = self.cache.children = Counted(self.text, self.text.vocab_size, (1,), limits)
 
     async def error(self, grammar: Grammar, account: str = "") -> Exception | None:
@@ -135,7 +136,7 @@ async def killing(trials: Trials, times: int) -> None:
 
 
 async def test_a_trial_that_somebody_has_ended_is_repeated(trials: Trials):
-    trials.limit(TrialLimits(cpu_s=2, wall_s=600))
+    trials.limit(GrammarLimits(cpu_s=2, wall_s=600))
     error, _ = await asyncio.gather(trials.error(ENDLESS), killing(trials, 1))
     assert isinstance(error, GrammarTooCostly) and trials.children.num_forks == 3, "two short ones, and a whole one"
 
@@ -144,7 +145,7 @@ async def test_a_grammar_whose_trials_were_ended_is_not_rejected_for_good(trials
     for num_forks in (2, 4):
         error, _ = await asyncio.gather(trials.error(ENDLESS), killing(trials, 2))
         assert isinstance(error, EngineFailed) and trials.children.num_forks == num_forks
-    assert trials.cache.num_bytes == 0
+    assert trials.cache.entries.num_bytes == 0
 
 
 async def test_the_next_grammar_starts_a_process_that_was_killed(trials: Trials):
@@ -183,7 +184,7 @@ async def test_a_grammar_of_two_accounts_waits_for_the_turn_of_each(trials: Tria
 
 
 async def test_one_trial_of_each_kind_runs_at_a_time(trials: Trials):
-    trials.limit(TrialLimits(cpu_s=0.5, wall_s=600))
+    trials.limit(GrammarLimits(cpu_s=0.5, wall_s=600))
     tasks = [asyncio.create_task(trials.error(endless(number), str(number))) for number in range(3)]
     most = 0
     while not all(task.done() for task in tasks):
@@ -194,7 +195,7 @@ async def test_one_trial_of_each_kind_runs_at_a_time(trials: Trials):
 
 async def test_no_ordinary_grammar_waits_for_those_that_take_long(trials: Trials):
     """Of always new accounts: these have their turns before it, but short ones."""
-    trials.limit(TrialLimits(cpu_s=5, wall_s=600))
+    trials.limit(GrammarLimits(cpu_s=5, wall_s=600))
     long = [asyncio.create_task(trials.error(endless(number), f"new {number}")) for number in range(3)]
     await until(lambda: trials.children.num_forks == 3 + 1)
     for number in range(10):
@@ -205,7 +206,7 @@ async def test_no_ordinary_grammar_waits_for_those_that_take_long(trials: Trials
 
 
 async def test_a_grammar_that_takes_long_is_accepted_while_short_ones_come_without_end(trials: Trials):
-    trials.limit(TrialLimits(cpu_s=60, wall_s=600, short_s=0.01))
+    trials.limit(GrammarLimits(cpu_s=60, wall_s=600, short_s=0.01))
     slow = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"integer","multipleOf":99991}')
     task, number = asyncio.create_task(trials.error(slow, "slow")), 0
     while not task.done():
@@ -221,7 +222,7 @@ async def test_requests_share_a_trial_and_one_that_leaves_does_not_end_it(trials
     leases = [await task for task in tasks[1:]]
     assert tasks.pop(0).cancelled() and [type(lease) for lease in leases] == [Lease] * 2
     assert trials.children.num_forks == 1 and len(trials.cache.take_compile_seconds()) == 1
-    (entry,) = trials.cache._entries.values()
+    (entry,) = trials.cache.entries.by_grammar.values()
     assert entry.leases == {"": 2}
 
 
@@ -236,7 +237,7 @@ async def test_a_grammar_that_nobody_waits_for_any_more_is_tried_and_kept(trials
 async def test_an_account_that_has_sent_expensive_grammars_must_wait_before_new_ones(trials: Trials):
     trials.limit(SHORT)
     await trials.error(regex(1), "one")
-    for number in range(EXPENSIVE_A_MINUTE):
+    for number in range(TOO_COSTLY_A_MINUTE):
         assert isinstance(await trials.error(endless(number), "one"), GrammarTooCostly)
     refused = await trials.error(regex(2), "one")
     assert isinstance(refused, RateLimitExceeded) and refused.retry_after_s == 15 and "15 s" in refused.message
@@ -251,7 +252,7 @@ async def test_grammars_that_wait_are_refused_once_the_allowance_is_used(trials:
     trials.limit(SHORT)
     errors = await asyncio.gather(*(trials.error(endless(number), "one") for number in range(6)))
     kinds = [type(error) for error in errors]
-    assert kinds == [GrammarTooCostly] * EXPENSIVE_A_MINUTE + [RateLimitExceeded] * 2
+    assert kinds == [GrammarTooCostly] * TOO_COSTLY_A_MINUTE + [RateLimitExceeded] * 2
 
 
 @pytest.mark.parametrize("is_started", [True, False])
@@ -278,7 +279,7 @@ async def test_a_fork_that_fails_is_an_overload_and_costs_nothing(trials: Trials
     monkeypatch.setattr(fork_client, "_CHILD", NO_FORK)
     error = await trials.error(regex(1), "one")
     assert isinstance(error, Shortage) and error.reason == "Resource temporarily unavailable"
-    assert not trials.cache.expensive.seconds_left("one") and trials.cache.num_bytes == 0
+    assert not trials.cache.expensive.seconds_left("one") and trials.cache.entries.num_bytes == 0
 
 
 async def test_close_ends_trials_and_processes(trials: Trials):

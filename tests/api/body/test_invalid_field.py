@@ -7,8 +7,8 @@ import pytest
 
 from app.api.body.any_body import AnyBody
 from app.api.body.invalid_field import MAX_VALUE_CHARS, allowed_values, invalid_field
+from app.api.body.parse_embeddings import EmbeddingsBody
 from app.api.body.schemas import ChatBody, CompletionBody, read_fields
-from app.api.routes.embeddings import EmbeddingsBody
 from app.contract.errors import InvalidValue
 
 CHAT: dict[str, object] = {"messages": [{"role": "user", "content": "Hi"}]}

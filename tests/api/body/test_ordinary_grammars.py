@@ -64,7 +64,9 @@ async def test_no_ordinary_grammar_is_rejected_at_the_limits_of_a_trial():
     app.state.context.close()
     assert [answer.text for answer in answers if answer.status_code != 200] == []
     assert len(answers) == 100 + 10 + 4
-    assert [entry.plain is not None for entry in grammars._entries.values()] == [True] * len(answers), "each was tried"
+    assert [entry.plain is not None for entry in grammars.entries.by_grammar.values()] == [True] * len(answers), (
+        "each was tried"
+    )
 
 
 def test_the_schema_of_the_javascript_client_is_the_one_in_its_tests():

@@ -12,7 +12,7 @@ from app.api.http.context import MAX_LONG_WAITING
 from app.contract.errors import ContextLengthExceeded, Overloaded
 from app.contract.sampling_defaults import SamplingDefaults
 from app.text.template.chat_template import ChatTemplate
-from tests.api.serving import HANG_S, make_app, parse, raw, until
+from tests.api.serving import HANG_S, client_of, make_app, parse, raw, until
 from tests.fakes import MODEL_INFO, FakeEngine
 
 BODY = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -90,3 +90,13 @@ async def test_the_heap_is_trimmed_after_long_bodies_alone(context, monkeypatch)
         with pytest.raises(ContextLengthExceeded):
             await parse(long, context, parse_chat)
         await until(lambda: len(trims) == count)  # noqa: B023
+
+
+async def test_the_tenant_of_a_request_is_its_key():
+    engine = FakeEngine()
+    async with client_of(await make_app(engine, api_key=("one", "two"))) as client:
+        for path, body in (("completions", {"prompt": [5]}), ("chat/completions", BODY)):
+            for headers in ({"x-api-key": "two"}, {"authorization": "Bearer one"}):
+                answer = await client.post(f"/v1/{path}", json=body | {"max_tokens": 1}, headers=headers)
+                assert answer.status_code == 200
+    assert [request.tenant for request in engine.requests] == ["key-2", "key-1"] * 2

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from app.api.body.parse_completion import parse_completion
 from app.api.body.prompts import MAX_PROMPT_SEQUENCES
-from app.api.routes.completions import parse_completion
 from app.config.settings import make_config
 from app.contract.errors import InvalidValue
 from app.contract.requests import Abort, Submit

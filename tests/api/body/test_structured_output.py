@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 
 from app.api.app import create_app
 from app.api.body.parse_chat import parse_chat
-from app.api.routes.completions import parse_completion
+from app.api.body.parse_completion import parse_completion
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState
 from app.contract.errors import InvalidValue, RequestError
@@ -276,7 +276,7 @@ async def test_no_grammar_is_compiled_before_its_trial(
             response = await client.post(route, json={"messages": MESSAGES, "prompt": "hi", **fields})
             assert response.status_code == 200, response.text
             assert len(tried) == number + 1
-    assert tried == set(context.grammars._entries)
+    assert tried == set(context.grammars.entries.by_grammar)
     context.close()
 
 

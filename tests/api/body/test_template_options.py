@@ -1,5 +1,7 @@
 """How the fields of a body become options of the template; what is rejected is in test_rejections."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.api.body.chat_fields import Message
@@ -7,9 +9,12 @@ from app.api.body.parse_chat import parse_chat
 from app.api.body.schemas import ChatBody
 from app.api.body.template_options import MAX_KWARGS_BYTES, MAX_KWARGS_KEYS, render_options
 from app.contract.errors import InvalidValue, UnsupportedParameter
+from app.contract.sampling_defaults import SamplingDefaults
 from app.text.template.chat_template import RenderOptions
 from app.text.template.template_sandbox import TEMPLATE_NAMES, compile_template
 from tests.api.serving import make_app, parse, raw
+from tests.fakes import MODEL_INFO, FakeEngine
+from tests.text.templates import CHATML
 
 USER, ASSISTANT = Message(role="user", content="Hi"), Message(role="assistant", content="Well,")
 TEMPLATE = (
@@ -69,6 +74,30 @@ async def test_variables_reach_the_prompt(tmp_path):
     ):
         request = (await parse(raw({"messages": messages} | fields), context, parse_chat)).request
         assert context.text.tokenizer.decode(request.prompt_token_ids) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "temperature"),
+    [
+        ({}, 0.6),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, 0.6),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, 0.7),
+        ({"reasoning_effort": "none"}, 0.7),
+        ({"reasoning_effort": "none", "temperature": 0.1}, 0.1),
+        ({"reasoning_effort": "low"}, 0.6),
+    ],
+    ids=str,
+)
+async def test_a_chat_without_thinking_has_the_sampling_defaults_for_it(tmp_path, fields, temperature):
+    file = tmp_path / "template.jinja"
+    file.write_text(CHATML)
+    engine = FakeEngine()
+    defaults = SamplingDefaults(temperature=0.6, without_thinking=SamplingDefaults(temperature=0.7))
+    info = replace(MODEL_INFO, defaults=defaults)
+    engine.model_info = lambda: info  # type: ignore[method-assign]
+    context = (await make_app(engine, chat_template=str(file))).state.context
+    body = {"messages": [{"role": "user", "content": "Hi"}]}
+    assert (await parse(raw(body | fields), context, parse_chat)).request.params.temperature == temperature
 
 
 ODD_NAMES = [

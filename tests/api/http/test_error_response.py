@@ -1,8 +1,10 @@
 """Errors on the wire."""
 
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
-from app.api.http.error_response import error_response
+from app.api.http.error_response import error_response, handle_http_exception
 from app.contract.errors import (
     DeadlineExceeded,
     EngineFailed,
@@ -51,3 +53,10 @@ def test_an_engine_error_keeps_its_status_and_retry_after():
         ErrorInfo("overloaded", "Full.", http_status=503, type="overloaded_error", retry_after_s=9), SCOPE
     )
     assert (response.status_code, response.headers["retry-after"]) == (503, "9")
+
+
+async def test_a_wrong_method_is_told_all_others_in_order():
+    request = Request({**SCOPE, "method": "PUT", "headers": [], "query_string": b""})
+    response = await handle_http_exception(request, HTTPException(405, headers={"Allow": "POST, GET, DELETE"}))
+    assert response.headers["allow"] == "DELETE, GET, POST"
+    assert b"PUT is not allowed here; use DELETE, GET, POST." in response.body

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from app.api.routes.embeddings import MAX_INPUTS
+from app.api.body.parse_embeddings import MAX_INPUTS
 from app.config.settings import make_config
 from app.contract.requests import Pooling, PoolingKind, Submit
 from tests.api.body.test_rejections import check_error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from types import FrameType
 from typing import Any
 from unittest.mock import Mock
 
@@ -18,6 +20,7 @@ from app.streaming.kept.stream_reader import StreamReader
 from tests.api.resuming import RESUME, events_of, post, told
 from tests.api.serving import client_of, make_app, until
 from tests.fakes import FakeEngine, Script, turn_loop
+from tests.house.source import ROOT
 
 TEXT = "/v1/completions"
 BODY = {"prompt": [300, 301], "max_tokens": 4}
@@ -38,7 +41,7 @@ async def test_the_header_wins_over_the_query():
         at_query = await client.get(path, params={"after": "3"})
     assert [event.id for event in events_of(at_header.text)] == ["4", "4", "4", "end"]
     assert at_query.text == at_header.text
-    assert app.state.context.kept.counts.resumed == {"http": 2}
+    assert app.state.context.kept.counts.resumed == {"http": 2, "websocket": 0}
 
 
 async def test_the_end_is_no_content():
@@ -115,6 +118,45 @@ async def test_another_keys_stream_is_as_unknown_as_any():
             assert (await client.request(method, path, params={"after": "x"}, headers=two)).status_code == 404
         assert foreign.json()["error"]["code"] == "stream_not_found"
         assert (await client.get(path, headers=one)).status_code == 200
+
+
+@contextmanager
+def calls_of_app() -> Iterator[list[tuple[str, str]]]:
+    """The functions that the application calls in the block, its own and others, in their order."""
+    root, found = str(ROOT / "app"), []
+
+    def note(frame: FrameType, event: str, called: Any) -> None:
+        if event in ("call", "c_call") and frame.f_code.co_filename.startswith(root):
+            found.append((frame.f_code.co_qualname, called.__name__ if event == "c_call" else ""))
+
+    sys.setprofile(note)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE"])
+async def test_unknown_expired_and_foreign_ids_cost_the_same_work(method: str):
+    """The time that a guess takes says nothing of what there is: the same calls are made for all, in the same order."""
+    application = await make_app(FakeEngine(), api_key=("one", "two"))
+    kept = application.state.context.kept
+    async with client_of(application) as client:
+        one, two = ({"authorization": f"Bearer {key}"} for key in ("one", "two"))
+        foreign, expired, unknown = [
+            (await post(client, TEXT, BODY, **RESUME, **key)).headers["x-quire-stream-id"] for key in (one, two, two)
+        ]
+        for stream_id in (expired, unknown):
+            kept.forget(kept.find(stream_id, "key-2"))
+        unknown = f"{unknown[:-1]}{'1' if unknown[-1] == '0' else '0'}"
+        for with_query in ({}, {"after": "3"}, {"after": "x"}):
+            work = []
+            for stream_id in (unknown, foreign, expired):
+                with calls_of_app() as calls:
+                    response = await client.request(method, f"/v1/streams/{stream_id}", headers=two, params=with_query)
+                work.append((response.status_code, response.content, calls))
+            assert work[0] == work[1] == work[2]
+            assert work[0][0] == 404 and any(name == "KeptStreams.find" for name, _ in work[0][2])
 
 
 async def test_a_ninth_reader_gets_a_status():

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from app.api.body.parse_chat import parse_chat
-from app.api.routes.completions import parse_completion
+from app.api.body.parse_completion import parse_completion
 from app.api.routes.tokenize import _json_list
 from app.checkpoint.checkpoint_folder import EMBEDDED
 from app.checkpoint.names import resolve

@@ -9,13 +9,14 @@ import pytest
 from starlette.websockets import WebSocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from app.api.body import new_answer
 from app.api.routes import websocket as websocket_module
 from app.api.routes.websocket import ChatSocket
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState
 from app.contract.events import Usage
 from app.contract.requests import Pause
-from app.streaming.chat_protocol import ChatLimits
+from app.streaming.chat_actions import ChatLimits
 from tests.api.chat_client import HELLO, ChatClient, StuckTransport, body, connect_socket, open_chat, socket_tasks, text
 from tests.api.serving import HANG_S, make_app, serving, until
 from tests.fakes import FakeEngine, Script, text_of, turn_loop
@@ -29,7 +30,8 @@ async def test_a_stream_has_its_frames_from_accepted_to_done():
         await chat.start(max_tokens=40)
         frames = await chat.receive_until("done")
     (request,) = engine.requests
-    assert frames[0] == {"t": "accepted", "id": "a", "stream": request.id, "model": "guide"}
+    accepted = {"t": "accepted", "id": "a", "stream": request.id, "model": "guide", "ttl_s": 0, "n": 1, "after": [0]}
+    assert frames[0] == {**accepted, "durable": False}
     assert text(frames) == text_of(request.prompt_token_ids, 40)
     assert frames[-2] == {"t": "finish", "id": "a", "i": 0, "n": 40, "finish_reason": "length"}
     assert frames[-1]["usage"]["completion_tokens"] == 40
@@ -190,7 +192,7 @@ async def test_an_internal_error_ends_only_its_stream(
         raise kind("secret")
 
     async with open_chat(FakeEngine()) as chat:
-        monkeypatch.setattr(websocket_module, "parse_answer", broken)
+        monkeypatch.setattr(new_answer, "parse_answer", broken)
         await chat.start()
         error = await chat.receive()
         assert (error["id"], error["code"]) == ("a", "engine_error")

@@ -14,7 +14,7 @@ from app.config.settings import make_config
 from app.contract.requests import Pause, Resume
 from app.observe.log import JsonFormatter
 from app.runtime.stall_detector import MIN_OBSERVATIONS
-from app.streaming.chat_protocol import ChatLimits
+from app.streaming.chat_actions import ChatLimits
 from app.streaming.flow.ack_monitor import AckMonitor
 from tests.api.chat_client import ChatClient, StuckTransport, body, open_chat, text
 from tests.api.serving import HANG_S, SLOW, Connection, connected, looks, make_app, serving, until

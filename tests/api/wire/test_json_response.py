@@ -8,7 +8,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from app.api.body.parse_chat import parse_chat
-from app.api.routes.completions import parse_completion
+from app.api.body.parse_completion import parse_completion
 from app.api.wire.chat_format import ChatFormat
 from app.api.wire.completion_format import CompletionFormat
 from app.api.wire.framing import SSE

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from app.config.settings import Config, make_config
-from app.streaming.chat_protocol import ChatLimits
+from app.streaming.chat_actions import ChatLimits
 from tests.api.chat_client import HELLO, ChatClient, body, connect_socket, open_chat
 from tests.api.serving import SLOW, connected, make_app, serving, until
 from tests.fakes import FakeEngine

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from app.api.http.context import ApiContext
+from app.api.wire.chat_format import ChatFormat
+from app.api.wire.resumable_answer import Resumable
+from app.contract.packed_logprobs import Logprobs
 from tests.api.resuming import RESUME, Event, events_of, post, told
 from tests.api.routes.test_tools import ANSWERS, TOOLS, USER, app_with
 from tests.api.serving import client_of, connected, make_app, serving, until
@@ -76,8 +79,7 @@ async def test_every_token_comes_once_at_every_seam(path, body, headers):
         await check_every_seam(client, path, body, **headers)
 
 
-@pytest.mark.parametrize("size", [1, 5])
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize(("name", "size"), [*((name, 5) for name in ANSWERS), ("reasoning and a call", 1)])
 async def test_calls_and_reasoning_go_on_at_every_seam(name, size):
     app, _ = await app_with(ANSWERS[name], ANSWERS["text and calls"], size=size)
     async with client_of(app) as client:
@@ -143,6 +145,33 @@ async def test_an_answer_goes_on_without_its_reader(stream_ends_detached: bool):
     assert told(events_of(whole.text))["choices"][0]["finish_reason"] == "length"
 
 
+async def test_a_reader_a_thousand_tokens_behind_another_gets_every_token_once():
+    engine, num_tokens = FakeEngine(held=True), 1500
+    app = await make_app(engine)
+    async with serving(app) as url, connected(url, receive_buffer=4096) as slow, connected(url) as quick:
+        body = {"prompt": [300], "max_tokens": num_tokens, "logprobs": 5, "stream": True}
+        await slow.post(TEXT, body, x_quire_resume="1")
+        await until(lambda: engine.requests)
+        engine.step()
+        await slow.head()
+        stream = context_of(app).kept.find(engine.requests[0].id, None)
+        quick.writer.write(f"GET /v1/streams/{stream.id} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        await quick.head()
+        had = await quick.chunk()
+        while engine.port.has_work:
+            engine.step(10)
+            while (told_so_far := f'"after":"{stream.transcripts[0].last}"'.encode()) not in had:
+                had += await quick.chunk()
+        had += b"".join(await quick.chunks())
+        behind, *_ = stream.readers
+        assert stream.num_tokens - behind._num_delivered > 1000
+        rest = b"".join(await slow.chunks())
+    assert told_so_far in had
+    assert told(events_of(rest.decode())) == told(events_of(had.decode()))
+    assert told(events_of(had.decode()))["choices"][0]["finish_reason"] == "length"
+    assert len(stream.transcripts[0]._token_ids) == num_tokens
+
+
 @pytest.mark.parametrize(
     ("path", "fields"),
     [
@@ -161,38 +190,44 @@ async def test_an_answer_that_cannot_be_resumed_is_an_ordinary_one(path, fields)
     assert len(context_of(app).kept) == 0
 
 
+async def test_what_a_reader_has_is_not_written_again(monkeypatch: pytest.MonkeyPatch):
+    """It takes a client nothing to ask for the end of an answer whose log-probabilities are megabytes of JSON."""
+    async with client_of(await make_app(FakeEngine())) as client:
+        body = {"messages": [USER], "max_tokens": 12, "logprobs": True, "top_logprobs": 2}
+        response = await post(client, CHAT, body, **RESUME)
+        num_written = []
+        logprobs = ChatFormat.logprobs
+
+        def counted(format: ChatFormat, choice: int, rows: Logprobs) -> Any:
+            num_written.append(len(rows))
+            return logprobs(format, choice, rows)
+
+        monkeypatch.setattr(ChatFormat, "logprobs", counted)
+        url = f"/v1/streams/{response.headers['x-quire-stream-id']}"
+        for after in (12, 10, 0):
+            await client.get(url, params={"after": after})
+    assert num_written == [2, 12]
+
+
+async def test_what_only_the_first_response_says_is_not_kept():
+    app = await make_app(FakeEngine())
+    async with client_of(app) as client:
+        body = {"messages": [USER], "max_tokens": 2, "stop": ["x" * 200], "loudness" * 400: 1}
+        response = await post(client, CHAT, body, **RESUME)
+        again = await client.get(f"/v1/streams/{response.headers['x-quire-stream-id']}")
+    stream = context_of(app).kept.find(response.headers["x-quire-stream-id"], None)
+    assert response.headers["x-quire-ignored"].startswith("loudness")
+    assert "x-quire-ignored" not in again.headers
+    assert Resumable.of(stream).request.ignored == ()
+    assert Resumable.of(stream).request.request.params.stop is None
+
+
 async def test_without_memory_an_answer_is_an_ordinary_one():
     app = await make_app(FakeEngine(), resume_memory=0)
     async with client_of(app) as client:
         response = await post(client, CHAT, {"messages": [USER]}, **RESUME)
     assert "x-quire-stream-id" not in response.headers
     assert "\nid: " not in response.text
-
-
-async def test_the_stock_openai_client_resumes_with_the_documented_glue():
-    openai = pytest.importorskip("openai")
-    async with serving(await make_app(FakeEngine())) as url:
-        client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none")
-        stream = await client.chat.completions.create(
-            model="guide", messages=[USER], max_tokens=12, stream=True, extra_headers={"X-Quire-Resume": "1"}
-        )
-        text, after, stream_id = "", "", ""
-        async for chunk in stream:
-            text += chunk.choices[0].delta.content or ""
-            stream_id, after = chunk.id, chunk.after
-            if int(after) >= 3:
-                break
-        await stream.close()
-        rest = await client.get(
-            f"/streams/{stream_id}?after={after}",
-            cast_to=openai.types.chat.ChatCompletionChunk,
-            stream=True,
-            stream_cls=openai.AsyncStream[openai.types.chat.ChatCompletionChunk],
-        )
-        text += "".join([chunk.choices[0].delta.content or "" async for chunk in rest])
-        whole = await client.chat.completions.create(model="guide", messages=[USER], max_tokens=12)
-        await client.close()
-    assert text == whole.choices[0].message.content
 
 
 def context_of(app: Any) -> ApiContext:

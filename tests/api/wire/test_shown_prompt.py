@@ -8,7 +8,7 @@ from dataclasses import replace
 import openai
 import pytest
 
-from app.api.routes.completions import parse_completion
+from app.api.body.parse_completion import parse_completion
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.completion_format import CompletionFormat
 from app.api.wire.shown_prompt import Echo, ShownPrompt, prompt_logprobs_pieces

@@ -6,7 +6,7 @@ import contextlib
 from websockets.exceptions import ConnectionClosed
 
 from app.api.wire.socket_stream import SocketStream
-from app.streaming.chat_protocol import ChatLimits
+from app.streaming.chat_actions import ChatLimits
 from tests.api.chat_client import StuckTransport, body, open_chat
 from tests.api.serving import make_app, until
 from tests.fakes import FakeEngine, Script

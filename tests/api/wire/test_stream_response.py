@@ -6,8 +6,8 @@ import json
 import pytest
 
 from app.api.body.parse_chat import parse_chat
+from app.api.body.parse_completion import parse_completion
 from app.api.http.context import StreamTimers
-from app.api.routes.completions import parse_completion
 from app.api.wire.chat_format import ChatFormat
 from app.api.wire.completion_format import CompletionFormat
 from app.api.wire.framing import SSE

@@ -80,6 +80,7 @@ def test_a_failure_after_the_attack_keeps_the_figures_of_the_row(started, monkey
         raise RuntimeError("SIGTERM did not end the server within 34 s")
 
     monkeypatch.setattr(rounds, "measure", _row)
+    monkeypatch.setattr(rounds, "until_idle", _nothing)
     monkeypatch.setattr(rounds, "end", fail)
     monkeypatch.setattr(rounds, "why", lambda server, error: str(error))
     row = one_row(Servers(MODEL), 4096, "idle", 1.0, is_last=True)

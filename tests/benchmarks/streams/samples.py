@@ -32,7 +32,7 @@ SLOW = {
     "tokens_while_stalled": 0,
     "returns": 12,
 }
-COSTS = {"bare": 7.0, "bare-saturated": 3.2, "sse-saturated": 11.0, "ws-saturated": 14.0}
+COSTS = {"bare": 7.0, "bare-saturated": 3.2, "sse-saturated": 11.0, "resumable-saturated": 12.0, "ws-saturated": 14.0}
 
 
 def sample_figures(**changes: float) -> Figures:

@@ -108,6 +108,16 @@ def test_a_missed_limit_says_by_how_much(changes, says):
     assert [str(verdict) for verdict in missed(sample_figures(**changes))] == [says]
 
 
+def test_resumable_streams_are_compared_with_plain_ones_of_the_same_round():
+    figures = sample_figures()
+    plain, resumable = figures.cell("sse"), figures.cell("resumable")
+    for runs, costs in ((plain.runs, (10.0, 20.0, 40.0)), (resumable.runs, (12.0, 23.0, 60.0))):
+        runs[:] = [{**runs[0], "us_per_event": cost} for cost in costs]
+    assert [str(verdict) for verdict in missed(figures) if "times_plain" in verdict.limit.name] == [
+        "resumable times_plain is 1.2 times, at most 1.15 times: MISSED by 0.05 times"
+    ]
+
+
 @pytest.mark.parametrize("small", [{"events": 300}, {"num_streams": 10}])
 def test_in_a_run_too_small_to_judge_only_faults_count(small):
     figures = sample_figures(kib_per_active_stream=75.0, lost=1, **({"events": 300} if "events" in small else {}))

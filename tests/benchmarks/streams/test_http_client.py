@@ -80,3 +80,16 @@ def test_the_request_has_accept_header_length_and_body():
     assert b"accept: application/x-ndjson" in head
     assert b"content-length: %d" % len(body) in head
     assert json.loads(body) == {"seed": STREAM, "stream": True}
+
+
+def test_a_resumable_stream_is_asked_for_and_checked():
+    check = StreamCheck(STREAM, Recorder())
+    reader = HttpClient(check, {"seed": STREAM}, 80, is_ndjson=False, is_resumable=True)
+    head, _, body = reader.opening.partition(b"\r\n\r\n")
+    assert b"\r\nx-quire-resume: 1" in head
+    assert json.loads(body)["stream"]
+    numbered = HEAD.replace(b"\r\n\r\n", b"\r\nx-quire-stream-id: r\r\n\r\n")
+    assert reader.feed(numbered + chunk(b"id: 1\ndata: " + payload(token(1)) + b"\n\n"), 200.0) == b""
+    assert check.number == 1
+    with pytest.raises(Rejected, match="not resumable"):
+        HttpClient(check, {"seed": STREAM}, 80, is_ndjson=False, is_resumable=True).feed(HEAD, 200.0)

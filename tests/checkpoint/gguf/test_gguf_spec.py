@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.checkpoint.gguf.gguf_model import read_gguf
-from app.checkpoint.gguf.gguf_spec import GGUF_SPECS
+from app.checkpoint.gguf.gguf_spec import GGUF_FAMILIES
 from app.checkpoint.inspection import inspect
 from app.checkpoint.spec import NO_ROPE, LayerSpec, ModelSpec, RopeSpec
 from app.checkpoint.tensor_types import TENSOR_TYPES
@@ -224,6 +224,6 @@ def test_fused_tensors_are_named_as_they_are_stored(tmp_path: Path):
 
 
 def test_the_table_has_the_order_of_pairs_of_each_architecture():
-    assert {name: family.has_neighbour_pairs for name, family in GGUF_SPECS.items()} == {
+    assert {name: family.has_neighbour_pairs for name, family in GGUF_FAMILIES.items()} == {
         "llama": True, "qwen2": False, "qwen3": False, "phi3": False, "smollm3": True, "granite": True,
     }  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.client.client import ServerRefused
+from app.client.opening import ServerRefused
 from app.commands.answers.remote import sse_answer
 from app.commands.answers.streamed_text import AnswerEnd, read_stream
 from app.config.base_url import read_base_url

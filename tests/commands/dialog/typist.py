@@ -13,6 +13,7 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from tests.server.processes import HANG_S
 
@@ -24,7 +25,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from app.__main__ import run
 sys.exit(run())
 """
-LOST_S = 5.0
 CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
 
 
@@ -48,19 +48,15 @@ class Typist:
             assert time.monotonic() < deadline and self._read(), f"{text!r} is not shown: {self.seen!r}"
         self._read_to = at + len(text)
 
-    def interrupt_prompt(self, until: str | None) -> None:
-        """Press Ctrl-C at a prompt, until a text is shown, or (None) until the process ends.
+    def interrupt_prompt(self) -> None:
+        """Press Ctrl-C at the next prompt, once it waits for keys.
 
-        Python's `input` shows the prompt a moment before it waits for keys, and misses a signal in between until the
-        next key comes; two signals are one then.
+        Python's `input` shows the prompt a moment before, and misses a signal in between until the next key comes.
         """
+        self.wait_for("> ")
+        while not self._is_asleep():
+            time.sleep(0.005)
         self.type(CTRL_C)
-        while until is None or until not in self.seen[self._read_to :]:
-            if not self._shows_more(LOST_S):
-                self.type(CTRL_C)
-            elif not self._read():
-                return
-        self.wait_for(until)
 
     def leave(self) -> int:
         """Press Ctrl-D at the next prompt, and return the exit code: before it, the key would be lost."""
@@ -76,15 +72,16 @@ class Typist:
 
     def _read(self) -> bool:
         """Read more; False once the process has closed the terminal."""
-        if self._shows_more(HANG_S):
+        if select.select([self._terminal], [], [], HANG_S)[0]:
             try:
                 self.seen += os.read(self._terminal, 65536).decode(errors="replace")
             except OSError:
                 return False
         return True
 
-    def _shows_more(self, seconds: float) -> bool:
-        return bool(select.select([self._terminal], [], [], seconds)[0])
+    def _is_asleep(self) -> bool:
+        """Return whether the main thread waits, or has ended. At a prompt it waits for nothing but keys."""
+        return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] not in "RD"
 
 
 @contextmanager

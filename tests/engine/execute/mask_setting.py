@@ -14,10 +14,11 @@ from app.engine.execute.masks import Accepted, MaskBuffers, SampleMasks
 from app.engine.execute.worker_masks import WorkerMasks
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan
-from app.text.grammar.cache import GrammarCache, Rejection
+from app.text.grammar.cache import GrammarCache
 from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_messages import MAX_AHEAD, Setup, Turn
 from app.text.grammar.children.mask_workers import MaskWorkers
+from app.text.grammar.grammar_entries import Rejection
 from app.text.grammar.vocabulary import mask_words
 from tests.text.grammar.children.scripted_process import ScriptedChildren, ScriptedProcess
 
@@ -115,7 +116,9 @@ class Setting:
         self.cache.accept(text, text).release()
 
     def rejection(self, sequence_id: int) -> Rejection | None:
-        return self.cache._entries[grammar(f"g{sequence_id}")].rejection
+        entry = self.cache.entries.find(grammar(f"g{sequence_id}"))
+        assert entry is not None
+        return entry.rejection
 
     def close(self) -> None:
         """End the process."""

@@ -25,7 +25,8 @@ from app.engine.schedule.step_plan import (
     SampleRow,
     StepPlan,
 )
-from app.text.grammar.cache import GrammarCache, Lease
+from app.text.grammar.cache import GrammarCache
+from app.text.grammar.grammar_entries import Lease
 from tests.engine.served import ignore_time
 from tests.text import toys
 from tests.text.grammar.served_cache import ServedCache

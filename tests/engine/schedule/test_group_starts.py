@@ -3,7 +3,7 @@
 import pytest
 
 from app.engine.schedule.policy import make_policy
-from app.engine.schedule.sequence import FINISHED, PAUSED, RUNNING
+from app.engine.schedule.sequence import FINISHED, PAUSED, RUNNING, WAITING
 from app.engine.schedule.shares import TURN_STEPS
 from tests.engine.schedule.fake_groups import add_prompt, new_tokens
 from tests.engine.schedule.fake_model import Driver
@@ -59,6 +59,35 @@ def test_a_group_that_gave_way_does_not_pass_the_one_it_gave_way_to():
         assert wide.status is PAUSED
         driver.step()
     driver.run_until(lambda: wide.status is RUNNING)
+
+
+def test_groups_take_turns_past_one_that_wants_more_seats_than_an_answer_of_one_choice_leaves():
+    """It has its turn when that answer ends; until then other answers of one choice wait behind it."""
+    driver = Driver(policy=make_policy("fair"), max_num_seqs=4, max_num_batched_tokens=64, num_blocks=2_000)
+    chat = driver.add(account="a", max_tokens=150)
+    driver.step()
+    wide, *others = [driver.add(account=name, n=n, max_tokens=400).group for name, n in (("b", 4), ("c", 3), ("d", 3))]
+    late = driver.add(account="e", max_tokens=8)
+    driver.steps(2)
+    for number in range(4):
+        assert [group.status is RUNNING for group in others] == [number % 2 == 0, number % 2 == 1]
+        driver.steps(TURN_STEPS)
+    assert wide.status is WAITING and late.status is WAITING
+    driver.run_until(lambda: chat.is_finished)
+    driver.run_until(lambda: wide.status is RUNNING, max_steps=TURN_STEPS + 1)
+    driver.run_until(lambda: late.is_finished)
+
+
+def test_paused_groups_that_hold_the_blocks_of_the_next_one_run_when_nothing_else_does():
+    driver = Driver(policy=make_policy("fair"), max_num_seqs=4, max_num_batched_tokens=256, num_blocks=100)
+    wide = driver.add(account="a", n=4, num_prompt=40, max_tokens=60).group
+    driver.steps(TURN_STEPS)
+    driver.add(account="b", n=2, max_tokens=2)
+    driver.steps(2)
+    late = driver.add(account="c", num_prompt=240, max_tokens=4)
+    assert wide.status is PAUSED
+    driver.run(max_steps=80)
+    assert late.is_finished
 
 
 def test_a_group_with_more_choices_than_a_step_has_tokens_runs_alone():

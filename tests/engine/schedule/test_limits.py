@@ -4,6 +4,7 @@ import pytest
 
 from app.config.settings import make_config
 from app.contract.errors import ConfigurationError, ContextLengthExceeded, InvalidValue, KVCapacityExceeded
+from app.engine.schedule.limits import max_logit_rows
 from app.engine.schedule.scheduler import Scheduler
 from tests.engine.schedule.fake_groups import make_prompt_request
 from tests.engine.schedule.fake_model import Driver, make_limits, make_request
@@ -27,11 +28,11 @@ def test_no_more_sequences_run_than_a_step_has_tokens():
 
 
 def test_logit_rows_suffice_for_all_sequences_and_one_draft():
-    assert make_limits(max_num_seqs=8).max_logit_rows == 8
-    assert make_limits(max_num_seqs=8, speculative_ngram=5).max_logit_rows == 13
-    assert make_limits(max_num_seqs=8, speculative_ngram=5, max_num_batched_tokens=10).max_logit_rows == 10
+    assert max_logit_rows(make_limits(max_num_seqs=8)) == 8
+    assert max_logit_rows(make_limits(max_num_seqs=8, speculative_ngram=5)) == 13
+    assert max_logit_rows(make_limits(max_num_seqs=8, speculative_ngram=5, max_num_batched_tokens=10)) == 10
     given = {"max_num_seqs": 9, "speculative_ngram": 4, "max_num_batched_tokens": 512}
-    assert make_config(given).scheduler.max_logit_rows == make_limits(**given).max_logit_rows == 13
+    assert max_logit_rows(make_config(given).scheduler) == max_logit_rows(make_limits(**given)) == 13
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.shares import MAX_LONG_STEPS, MAX_RESTS, RETRY_STEPS, TURN_STEPS, Rests, SeatShares
+from app.engine.schedule.shares import MAX_LONG_STEPS, MAX_RESTS, RETRY_STEPS, TURN_STEPS, Passing, Rests, SeatShares
 from tests.engine.schedule.fake_groups import make_group, make_running_group
 
 
@@ -62,33 +62,37 @@ def test_a_protected_group_does_not_lose_its_seat():
     assert shares.losers(make_group(11, account="c"), 1, running) == [running[1]]
 
 
-def test_the_group_that_has_had_its_seats_the_longest_gives_way():
+def test_the_groups_that_have_had_their_seats_the_longest_give_way():
     shares, running = make_shares(a=[4], b=[4], c=[4], d=[1])
     for group, since in zip(running, (7, 5, 6, 1), strict=True):
         group.turn_since = since
-    chat, wide, wider = (make_group(11, account="e", n=number) for number in (1, 4, 5))
+    a, b, c, _ = running
+    chat, wide, wider, widest = (make_group(11, account="e", n=number) for number in (1, 4, 5, 13))
     ends = 5 + TURN_STEPS
-    assert shares.next_to_give_way(chat, 1, running, ends - 1) is None
-    assert shares.next_to_give_way(chat, 1, running, ends) is running[1]
-    assert shares.next_to_give_way(wide, 4, running, ends) is running[1]
-    assert shares.next_to_give_way(wider, 5, running, ends) is None
-    running[1].is_protected = True
-    assert shares.next_to_give_way(chat, 1, running, ends) is None
-    assert shares.next_to_give_way(chat, 1, running, ends + 1) is running[2]
+    assert shares.turns_to_end(chat, 1, running, ends - 1) == []
+    assert shares.turns_to_end(chat, 1, running, ends) == [b]
+    assert shares.turns_to_end(wide, 4, running, ends) == [b]
+    assert shares.turns_to_end(wider, 5, running, ends) == []
+    assert shares.turns_to_end(wider, 5, running, ends + 1) == [b, c]
+    assert shares.turns_to_end(widest, 12, running, ends + 2) == [b, c, a]
+    assert shares.turns_to_end(widest, 13, running, ends + 2) == []
+    b.is_protected = True
+    assert shares.turns_to_end(chat, 1, running, ends) == []
+    assert shares.turns_to_end(chat, 1, running, ends + 1) == [c]
 
 
 def test_nobody_gives_way_to_an_account_with_a_seat_or_a_group_that_has_just_run():
     shares, running = make_shares(a=[4], b=[1])
-    assert shares.next_to_give_way(make_group(11, account="b"), 1, running, 100) is None
+    assert shares.turns_to_end(make_group(11, account="b"), 1, running, 100) == []
     group = make_group(12, account="c", n=4)
     group.last_step = 101 - TURN_STEPS
-    assert shares.next_to_give_way(group, 4, running, 100) is None
-    assert shares.next_to_give_way(group, 4, running, 101) is running[0]
+    assert shares.turns_to_end(group, 4, running, 100) == []
+    assert shares.turns_to_end(group, 4, running, 101) == [running[0]]
 
 
 def test_an_answer_of_one_choice_never_gives_way():
     shares, running = make_shares(**{f"a{number}": [1] for number in range(8)})
-    assert shares.next_to_give_way(make_group(11, account="b"), 1, running, 100) is None
+    assert shares.turns_to_end(make_group(11, account="b"), 1, running, 100) == []
 
 
 def test_a_group_that_gave_way_waits_behind_accounts_that_have_had_less():
@@ -100,11 +104,62 @@ def test_a_group_that_gave_way_waits_behind_accounts_that_have_had_less():
         shares.add_waiting(group)
     for sequence in loser.open:
         sequence.start_at(6)  # four tokens of the prompt, and two of each answer: behind 1 + 8
-    shares.give_way(loser, gainer)
+    shares.give_way([loser], gainer)
     shares.add_waiting(loser)
     shares.add_seats("a", -2)
     assert loser.place == 9.0
     assert shares.next_groups == [gainer, other, loser] and shares.rank(later) > shares.rank(loser)
+
+
+def test_groups_wait_in_the_order_in_which_they_gave_way():
+    """However many tokens each has had: groups with few choices would else have several turns for one of a wide one."""
+    shares, running = make_shares(a=[2], b=[2], c=[2])
+    first, second, third = running
+    gainer = make_group(5, account="d")
+    shares.add_waiting(gainer)
+    first.open[0].start_at(100)
+    shares.give_way([first], gainer)
+    shares.add_waiting(first)
+    shares.give_way([third, second], gainer)
+    assert first.place < third.place < second.place
+
+
+def waiting_behind(shares: SeatShares, running: list[SequenceGroup], num_free: int, *sizes: int) -> Passing:
+    """What may pass groups of new accounts that want so many seats and lack them."""
+    passing = Passing(shares, running, num_free)
+    for number, size in enumerate(sizes):
+        passing.add(make_group(11 + number, account=f"new{number}", n=size), has_blocks=True)
+    return passing
+
+
+def test_no_group_of_several_choices_passes_one_that_waits_for_turns_to_end():
+    shares, running = make_shares(a=[4], b=[1])
+    assert not waiting_behind(shares, running, 3, 5).allows(make_group(21, account="d", n=2))
+    lacks_blocks = Passing(shares, running, 3)
+    lacks_blocks.add(make_group(11, account="c", n=5), has_blocks=False)
+    assert lacks_blocks.allows(make_group(21, account="d", n=2))
+
+
+def test_a_group_of_several_choices_passes_one_that_wants_more_seats_than_answers_of_one_choice_leave():
+    shares, running = make_shares(a=[4], b=[1])
+    passing = waiting_behind(shares, running, 3, 8)
+    assert passing.allows(make_group(21, account="d", n=2)) and not passing.allows(make_group(21, account="d"))
+    assert not waiting_behind(shares, running, 3, 8, 7).allows(make_group(21, account="d", n=2))
+
+
+def test_an_answer_of_one_choice_passes_groups_that_will_have_their_seats_nevertheless():
+    shares, running = make_shares(a=[4], b=[1])
+    chat = make_group(21, account="d")
+    assert waiting_behind(shares, running, 3, 6).allows(chat)
+    assert not waiting_behind(shares, running, 3, 7).allows(chat)
+    assert not waiting_behind(shares, running, 0, 6).allows(chat), "no seat is free"
+
+
+def test_groups_pass_that_of_an_account_with_seats_if_it_will_have_enough_when_the_largest_ends():
+    shares, running = make_shares(a=[4], b=[1])
+    passing = Passing(shares, running, 3)
+    passing.add(make_group(11, account="b", n=5), has_blocks=True)
+    assert passing.allows(make_group(21, account="d", n=2)) and not passing.allows(make_group(21, account="d", n=3))
 
 
 def test_an_account_without_seats_and_waiting_groups_is_forgotten():

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from app.engine.schedule.limits import max_logit_rows
 from app.engine.schedule.sequence import Sequence
 from app.engine.schedule.speculation.speculation import LOGITS_SHARE, TRY_INTERVAL, _Rate
 from app.engine.schedule.step_cost import StepCost
@@ -35,7 +36,7 @@ def test_drafts_stay_within_the_tokens_of_a_step():
 
 def test_drafts_stay_within_the_logit_rows():
     driver = make_drafting_driver(longest=3, max_num_seqs=2)
-    assert driver.scheduler.limits.max_logit_rows == 5
+    assert max_logit_rows(driver.scheduler.limits) == 5
     for _ in range(2):
         driver.add(max_tokens=60, top_k=1)
     most = 0

@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
+from app.kernels.cpu import compiling
 from app.kernels.cpu.compiling import CannotCompile, compile_library, find_compiler, source_key, supported_sets
 from app.kernels.cpu.library import NativeLibrary, cache_folder, is_whole
 from tests.kernels.cpu.sets import one_compiler
@@ -24,13 +26,14 @@ def load_emulated_amx() -> NativeLibrary | None:
     if _BASE not in supported_sets():
         return None
     flag = f'-DQUIRE_EMULATED_AMX="{_HEADER}"'
-    key = source_key([hashlib.blake2b(_HEADER.read_bytes(), digest_size=8).hexdigest()])
-    file = cache_folder() / f"{EMULATED_AMX}-{key}.so"
+    key = hashlib.blake2b(_HEADER.read_bytes(), digest_size=8).hexdigest()
+    file = cache_folder() / f"{EMULATED_AMX}-{source_key()}-{key}.so"
     try:
         with one_compiler():
             if not is_whole(file):
                 find_compiler()
-                compile_library(_BASE, file, [flag])
+                with patch.object(compiling, "FLAGS", (*compiling.FLAGS, flag)):
+                    compile_library(_BASE, file)
     except CannotCompile:
         return None
     return NativeLibrary(file, EMULATED_AMX)

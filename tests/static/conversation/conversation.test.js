@@ -67,7 +67,7 @@ test("a refused repetition in the middle of a conversation leaves all later turn
   const conversation = begin();
   for (const number of ["1", "2", "3"]) ask(conversation, `${number}?`, `${number}.`);
   conversation.regenerate(conversation.messages[1]);
-  conversation.lose(1006);
+  refuse(conversation);
   askDraft(conversation);
   reply(conversation, "Again.");
   const later = reopened(conversation);

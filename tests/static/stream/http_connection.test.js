@@ -22,6 +22,15 @@ test("events are the same for every cut of the bytes, with comments and all ends
   }
 });
 
+test("chunks of a stream that is kept become frames with its numbers, behind those that were received before", () => {
+  const reader = new ChunkReader([3]);
+  const chunk = (content, after, count) => ({
+    choices: [{ index: 0, delta: { content } }], after, usage: { completion_tokens: count },
+  });
+  assert.deepEqual(reader.read(chunk("a", "5", 5)), [{ t: "delta", i: 0, n: 4, k: 2, x: "a" }]);
+  assert.deepEqual(reader.read(chunk("held back", "6", 5)), [{ t: "delta", i: 0, n: 6, k: 0, x: "held back" }]);
+});
+
 test("chunks become frames whose tokens are those of the usage", () => {
   const reader = new ChunkReader();
   const chunk = (delta, count, finish_reason = null) => ({
@@ -75,7 +84,7 @@ test("an answer goes on when a later one is refused, because the server is shutt
   assert.ok(!requests[0].signal.aborted);
   requests[0].answer(200, { choices: [{ index: 0, delta: { content: "Yes." }, finish_reason: "stop" }] });
   assert.equal(await connection.closed, 1012);
-  assert.deepEqual(told.slice(2), ["first delta", "first finish", "first done", 1012]);
+  assert.deepEqual(told.slice(2), ["first accepted", "first delta", "first finish", "first done", 1012]);
 });
 
 test("while nothing is asked, a server that is gone ends the connection", async (t) => {
@@ -102,6 +111,68 @@ test("while nothing is asked, a server that is gone ends the connection", async 
   assert.deepEqual(codes, [1006]);
   await pass();
   assert.equal(numAsked, 4, "and is not asked any more");
+});
+
+test("an answer is started again with its key, and its rest is asked for by its position", async (t) => {
+  const requests = [];
+  t.mock.method(globalThis, "setInterval", () => 0);
+  t.mock.method(globalThis, "fetch", (address, { method, headers, signal }) => {
+    requests.push({ address, method, headers });
+    const data = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: "Hi" } }], after: "1" })}\n\n`;
+    const body = new ReadableStream({
+      start(controller) {
+        controller.enqueue(new TextEncoder().encode(data));
+        signal?.addEventListener("abort", () => controller.error(signal.reason));
+      },
+    });
+    return Promise.resolve(new Response(method === "DELETE" ? null : body, { headers: { "X-Quire-Stream-Id": "s/1" } }));
+  });
+  const connection = new HttpConnection("key", { onWelcome: () => {}, onDraining: () => {}, onFrame: () => {} });
+  const stream = connection.start("a", { messages: [] }, "k1");
+  while (!stream.position?.after[0]) await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(stream.position, { stream: "s/1", after: [1] });
+  assert.deepEqual([requests[0].headers["X-Quire-Resume"], requests[0].headers["Idempotency-Key"]], ["1", "k1"]);
+  connection.cancel("a");
+  const rest = connection.resume("b", { stream: "s/1", after: [1] });
+  while (!rest.isAccepted) await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(requests.slice(1).map(({ address, method = "GET" }) => `${method} ${address}`), [
+    "DELETE /v1/streams/s%2F1", "GET /v1/streams/s%2F1?after=1",
+  ]);
+  assert.ok(requests.every(({ headers }) => headers.Authorization === "Bearer key"));
+});
+
+test("an answer that is stopped before its first byte is ended when it has a name", async (t) => {
+  let answer;
+  const deleted = [];
+  t.mock.method(globalThis, "setInterval", () => 0);
+  t.mock.method(globalThis, "fetch", (address, { method }) => {
+    if (method === "DELETE") deleted.push(address);
+    return method === "DELETE" ? Promise.resolve(new Response(null)) : new Promise((resolve) => (answer = resolve));
+  });
+  const connection = new HttpConnection(null, { onWelcome: () => {}, onDraining: () => {}, onFrame: () => {} });
+  connection.start("a", { messages: [] }, "k1");
+  connection.cancel("a");
+  assert.deepEqual(deleted, []);
+  answer(new Response("", { headers: { "X-Quire-Stream-Id": "s1" } }));
+  while (!deleted.length) await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(deleted, ["/v1/streams/s1"]);
+});
+
+test("a connection that a sleep has left behind is given up, also if the browser does not tell", async (t) => {
+  let now = 0;
+  t.mock.method(Date, "now", () => now);
+  t.mock.method(globalThis, "setInterval", () => 0);
+  const { requests, fetch } = makeServer();
+  t.mock.method(globalThis, "fetch", fetch);
+  const connection = new HttpConnection(null, { onWelcome: () => {}, onDraining: () => {}, onFrame: () => {} });
+  connection.start("a", { messages: [] }, "k1");
+  now = 20_000;
+  connection.check();
+  assert.ok(!requests[0].signal.aborted);
+  now = 60_000;
+  connection.check();
+  assert.equal(await connection.closed, 1006);
+  assert.ok(requests[0].signal.aborted);
 });
 
 test("an open answer needs no heartbeats", async (t) => {

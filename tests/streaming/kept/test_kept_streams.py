@@ -3,12 +3,13 @@
 import pytest
 
 from app.contract.errors import StreamNotFound
-from app.streaming.kept.kept_streams import MAX_PER_ACCOUNT, TTL_S, KeptStreams
-from app.streaming.kept.live_stream import STREAM_BYTES, LiveStream, State
+from app.streaming.kept.kept_streams import FREED_BYTES, MAX_PER_ACCOUNT, KeptStreams
+from app.streaming.kept.live_stream import CHOICE_BYTES, STREAM_BYTES, TTL_S, LiveStream, State
 from app.streaming.kept.stream_reader import StreamReader
+from tests.fakes import make_request
 from tests.streaming.kept.live_engine import LateCalls, LiveEngine, delta, finished, live_stream
 
-ROOM = STREAM_BYTES + 200  # of one short stream
+ROOM = STREAM_BYTES + CHOICE_BYTES + 200  # of one short stream
 
 
 class Kept:
@@ -22,6 +23,7 @@ class Kept:
         stream = live_stream(self.engine, stream_id, tenant=tenant)
         if not self.kept.keep(stream):
             return None
+        stream.start()
         reader = StreamReader(stream)
         reader.open()
         return stream, reader
@@ -95,12 +97,30 @@ def test_over_the_bound_the_oldest_ended_stream_goes_and_what_runs_stays():
     kept.ended("newer")
     assert kept.ended("newest") is not None
     assert [kept.has(name) for name in ("running", "older", "newer", "newest")] == [True, False, True, True]
-    kept.engine.put("running", delta("running", 1, "x" * 2 * ROOM))
+    kept.engine.put("running", delta("running", 1, "x" * 3 * ROOM))
     assert kept.kept.num_bytes > 3 * ROOM
-    kept.engine.put("running", delta("running", 2, "x"))
     assert not kept.has("newer")
     assert not kept.has("newest")
     assert running.keeper is kept.kept
+
+
+def test_what_was_read_goes_when_its_last_reader_leaves_if_there_is_too_much():
+    kept = Kept(ROOM)
+    _, reader = kept.start("r")
+    kept.engine.put("r", delta("r", 1, "x" * ROOM), finished("r"))
+    assert kept.kept.num_bytes > ROOM
+    assert kept.has("r")
+    reader.close()
+    assert (len(kept.kept), kept.kept.num_bytes, kept.timers.due) == (0, 0, [])
+
+
+def test_a_stream_whose_time_is_over_while_there_is_too_much_is_forgotten_once():
+    kept = Kept(ROOM)
+    _, reader = kept.start("r")
+    reader.close()
+    kept.engine.put("r", delta("r", 1, "x" * ROOM))
+    kept.timers.fire()
+    assert (len(kept.kept), kept.kept.num_bytes, kept.engine.aborted) == (0, 0, ["r"])
 
 
 def test_a_stream_that_is_read_is_not_let_go():
@@ -137,3 +157,50 @@ def test_an_account_has_at_most_512_streams():
         assert kept.start(f"r{number}", "a") is not None
     assert kept.start("more", "a") is None
     assert kept.start("other", "b") is not None
+
+
+def test_room_for_one_account_is_made_with_two_looks_at_the_streams_of_the_others():
+    class Looked(dict[str, LiveStream]):
+        num_looks = 0
+
+        def values(self):
+            self.num_looks += 1
+            return super().values()
+
+    kept = Kept(2**30)
+    for account, count in (("b", 40), ("a", 10)):
+        for number in range(count):
+            kept.ended(f"{account}{number}", account)
+    kept.kept._idle = looked = Looked(kept.kept._idle)
+    kept.kept._max_bytes = 2 * ROOM
+    assert kept.ended("large", "a") is not None
+    assert looked.num_looks <= 2
+    assert kept.has("large", "a")
+
+
+def test_the_heap_is_trimmed_for_each_few_megabytes_that_are_let_go():
+    kept, freed = Kept(2**30), []
+    kept.kept._on_freed = lambda: freed.append(kept.kept.num_bytes)
+    for number in range(9):
+        _, reader = kept.start(f"r{number}")
+        kept.engine.put(f"r{number}", delta(f"r{number}", 1, "x" * (FREED_BYTES // 4)), finished(f"r{number}"))
+        reader.close()
+    kept.timers.fire()
+    assert len(freed) == 2
+
+
+def test_the_choices_of_a_stream_count():
+    one, two = (live_stream(LiveEngine(), "r", n=n).num_bytes for n in (1, 2))
+    assert two - one == CHOICE_BYTES
+
+
+def test_an_ended_stream_holds_nothing_that_only_generating_needs():
+    kept = Kept()
+    request = make_request("r", stop=["stop"] * 16, logit_bias={1: 1.0}, stop_token_ids=[7])
+    stream = LiveStream(kept.engine, [request], "r")
+    stream.start()
+    StreamReader(stream).open()
+    kept.engine.put("r", finished("r"))
+    (params,) = [one.params for one in stream.requests]
+    assert (params.stop, params.logit_bias, params.stop_token_ids, params.structured_outputs) == (None,) * 4
+    assert (params.n, len(stream.requests[0].prompt_token_ids)) == (1, 3)

@@ -7,7 +7,8 @@ from app.contract.events import Finished, FinishReason, TokenDelta, Usage
 from app.contract.grammar import Grammar, GrammarKind
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
-from app.streaming.flow.delta_buffer import PIECE_BYTES
+from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES
+from app.streaming.flow.flow_window import Watermarks
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.kept_streams import KeptStreams
 from app.streaming.kept.live_stream import MAX_READERS, LiveStream, State
@@ -25,6 +26,7 @@ from tests.streaming.kept.live_engine import (
 
 
 def opened(stream: LiveStream, after: list[int] | None = None) -> StreamReader:
+    stream.start()
     reader = StreamReader(stream, after)
     reader.open()
     return reader
@@ -156,6 +158,22 @@ def test_a_stream_pauses_while_all_its_readers_lag_and_goes_on_without_them():
     assert engine.paused == {"r"}
     slow.close()
     assert (engine.paused, engine.aborted, streams.slow_readers["pause"]) == (set(), [], 1)
+
+
+async def test_with_coalesce_a_stream_pauses_only_where_nothing_more_may_be_pending():
+    engine = LiveEngine()
+    reader = opened(stream := live_stream(engine, slow_reader=SlowReader.COALESCE))
+    marks, size = Watermarks(), 1000 - TOKEN_BYTES
+    for number in range(1, marks.full_bytes // 1000 + 1):
+        engine.put("r", delta("r", number, "x" * size))
+    assert stream.num_tokens * 1000 > marks.high_bytes
+    assert engine.paused == set()
+    engine.put("r", delta("r", number + 1, "x" * 1000), delta("r", number + 2, "x" * 1000))
+    engine.put("r", delta("r", number + 3, "x"))
+    assert engine.paused == {"r"}
+    while engine.paused:
+        assert stream.told_bytes - reader._delivered_bytes > marks.full_bytes // 2
+        await reader.receive()
 
 
 def test_a_reader_that_lags_is_dropped_alone_where_the_request_says_so():

@@ -1,5 +1,6 @@
 """A transcript, cut anywhere, has each token, each byte of text and each row once, and joins to the same bytes."""
 
+import sys
 from itertools import pairwise
 
 import pytest
@@ -73,6 +74,29 @@ def test_the_text_behind_a_position_does_not_depend_on_what_comes_later(deltas):
         sofar = transcript_of(deltas[:count])
         for position in range(1, sofar.last + 1):
             assert sofar.cut(0, position) == whole.cut(0, position)
+
+
+def memory_of(transcript: Transcript) -> int:
+    parts = (transcript._token_ids, transcript._ends, transcript._text_ends, transcript._text, transcript._rows)
+    return sum(map(sys.getsizeof, parts))
+
+
+def test_a_token_of_an_ended_choice_takes_12_bytes_and_its_text():
+    deltas = [TokenDelta("r", 1, number, (number,), "text") for number in range(1, 1001)]
+    transcript, empty = transcript_of(deltas), Transcript("r", 1)
+    transcript.trim()
+    assert memory_of(transcript) - memory_of(empty) == 1000 * 16 + 1  # a byte behind the text
+    assert joined([transcript.cut(0, 400), transcript.cut(400, 1000)]) == joined(deltas)
+
+
+def test_the_newest_delta_is_read_as_it_came():
+    transcript = Transcript("r", 1)
+    for number in range(1, 4):
+        transcript.append(newest := TokenDelta("r", 1, number, (number,), "x"))
+        assert transcript.piece(number - 1, number) is newest
+    assert transcript.piece(0, 3).text == "xxx"
+    transcript.append(TokenDelta("r-0", 0, 4, (4,), "x"))  # of a request that is a part of the answer
+    assert transcript.piece(3, 4) == TokenDelta("r", 1, 4, (4,), "x")
 
 
 @given(delta_lists())

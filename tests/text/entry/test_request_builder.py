@@ -9,9 +9,9 @@ import pytest
 
 from app.api.body import parse_request
 from app.api.body.parse_chat import parse_chat
+from app.api.body.parse_completion import parse_completion
+from app.api.body.parse_embeddings import parse_embeddings
 from app.api.http.accounts import Sender
-from app.api.routes.completions import parse_completion
-from app.api.routes.embeddings import parse_embeddings
 from app.config.settings import ModelConfig
 from app.contract.admission import DefaultLength
 from app.contract.errors import ContextLengthExceeded, InvalidValue, UnsupportedParameter
@@ -55,7 +55,7 @@ def test_terms_say_when_a_request_ends_and_whose_it_is():
 
 def test_a_prompt_is_a_text_or_its_ids():
     ids = TEXT.tokenizer.encode("Hi")
-    assert BUILDER.encode("Hi") == BUILDER.encode(ids) == (ids, None)
+    assert BUILDER.encode("Hi") == BUILDER.encode(ids) == EncodedPrompt(ids)
     assert BUILDER.encode_for_completion("Hi").token_ids == [*TEXT.chat_prefix("Hi"), *ids]
     assert BUILDER.encode_for_completion(ids).token_ids == ids
     with pytest.raises(ContextLengthExceeded, match="characters, more than fit"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from app.contract.grammar import Grammar
-from app.text.grammar.cache import GrammarCache, Lease
+from app.text.grammar.cache import GrammarCache
 from app.text.grammar.children.fork_client import ForkClient
+from app.text.grammar.grammar_entries import Lease
 from app.text.tokens.tokenizer import Tokenizer
 
 _children: dict[bytes, ForkClient] = {}

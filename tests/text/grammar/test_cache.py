@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,8 +15,9 @@ from app.contract.errors import GrammarTooCostly, InvalidValue, Overloaded, Unsu
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.grammar import compiled as compiled_module
 from app.text.grammar import gbnf
-from app.text.grammar.cache import GrammarCache, Rejection
+from app.text.grammar.cache import GrammarCache
 from app.text.grammar.compiled import MAX_AGAIN
+from app.text.grammar.grammar_entries import Rejection
 from app.text.grammar.grammar_sizes import BYTES_PER_REJECTED_BYTE, BYTES_PER_SOURCE_BYTE, ENTRY_BYTES
 from app.text.grammar.grammar_sources import lark
 from tests.text import toys
@@ -38,12 +40,19 @@ def cache_of(num_entries: float = 100, kind: str = "byte_level") -> GrammarCache
     return made
 
 
+def leases_of(cache: GrammarCache, grammar: Grammar) -> Counter[str]:
+    """The leases of a grammar that is kept, by account."""
+    entry = cache.entries.find(grammar)
+    assert entry is not None
+    return entry.leases
+
+
 def test_a_grammar_is_compiled_once_and_stays_after_its_lease():
     cache = cache_of()
     cache.lease(regex(1)).release()
     cache.lease(regex(1))
     assert len(cache.take_compile_seconds()) == 1 and cache.take_compile_seconds() == []
-    assert cache.num_bytes == SIZE and cache.matcher(regex(1)) is not None
+    assert cache.entries.num_bytes == SIZE and cache.matcher(regex(1)) is not None
 
 
 class HeldCompiler:
@@ -67,7 +76,7 @@ def test_threads_compile_a_grammar_once(monkeypatch: pytest.MonkeyPatch, grammar
     with ThreadPoolExecutor(3) as threads:
         leases = [threads.submit(cache.lease, grammar) for _ in range(3)]
         try:
-            while sum(sum(entry.leases.values()) for entry in cache._entries.values()) < 3:
+            while (entry := cache.entries.find(grammar)) is None or entry.leases.total() < 3:
                 time.sleep(0.001)
         finally:
             compiler.go_on.set()
@@ -89,7 +98,7 @@ def test_an_account_may_lease_all_that_there_is_room_for_and_its_share_of_it_whi
     with pytest.raises(Overloaded):
         cache.lease(regex(4), "many")
     leases += [cache.lease(regex(number), "few") for number in (0, 5)]
-    assert cache.num_bytes == 5 * SIZE, "a grammar that both lease is there once"
+    assert cache.entries.num_bytes == 5 * SIZE, "a grammar that both lease is there once"
     with pytest.raises(Overloaded):
         cache.lease(regex(7), "few")
     leases.append(cache.lease(regex(7), "one"))
@@ -99,7 +108,7 @@ def test_an_account_may_lease_all_that_there_is_room_for_and_its_share_of_it_whi
         cache.lease(regex(8), "many")
     for lease in leases:
         lease.release()
-    assert cache.lease(regex(8), "many") and cache.num_bytes <= 4.5 * SIZE
+    assert cache.lease(regex(8), "many") and cache.entries.num_bytes <= 4.5 * SIZE
 
 
 def test_leased_grammars_are_not_dropped():
@@ -126,9 +135,9 @@ def test_releasing_twice_changes_nothing():
     first, second = cache.lease(regex(1)), cache.lease(regex(1))
     first.release()
     first.release()
-    assert cache._entries[regex(1)].leases == {"": 1}
+    assert leases_of(cache, regex(1)) == {"": 1}
     second.release()
-    assert not cache._entries[regex(1)].leases
+    assert not leases_of(cache, regex(1))
 
 
 def test_a_rejection_is_remembered():
@@ -148,9 +157,9 @@ def test_rejections_make_room():
     for number in range(50):
         with pytest.raises(InvalidValue):
             cache.lease(Grammar(GrammarKind.REGEX, f"(?=a{number})"))
-        assert cache.num_bytes <= 2 * SIZE
+        assert cache.entries.num_bytes <= 2 * SIZE
     leases = [cache.lease(regex(number)) for number in (1, 2)]
-    assert leases and cache.num_bytes == 2 * SIZE
+    assert leases and cache.entries.num_bytes == 2 * SIZE
 
 
 def test_an_error_of_the_compiler_leaves_nothing(monkeypatch: pytest.MonkeyPatch):
@@ -158,7 +167,7 @@ def test_an_error_of_the_compiler_leaves_nothing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(compiled_module, "compile_grammar", None)
     with pytest.raises(TypeError):
         cache.lease(regex(1))
-    assert not cache._entries and cache.num_bytes == 0
+    assert cache.entries.find(regex(1)) is None and cache.entries.num_bytes == 0
 
 
 def test_without_a_vocabulary_grammars_are_unsupported():
@@ -196,7 +205,7 @@ def test_matchers_are_copies():
 
 def test_only_what_is_decided_is_leased_without_compiling(monkeypatch: pytest.MonkeyPatch):
     cache, compiler = cache_of(), HeldCompiler(monkeypatch)
-    assert cache.lease_decided(regex(1)) is None and not cache._entries
+    assert cache.lease_decided(regex(1)) is None and cache.entries.find(regex(1)) is None
     with ThreadPoolExecutor(1) as threads:
         compiled = threads.submit(cache.lease, regex(1))
         try:
@@ -207,7 +216,7 @@ def test_only_what_is_decided_is_leased_without_compiling(monkeypatch: pytest.Mo
             compiler.go_on.set()
         compiled.result().release()
     lease = cache.lease_decided(regex(1), "one")
-    assert lease is not None and cache._entries[regex(1)].leases == {"one": 1} and compiler.num_calls == 1
+    assert lease is not None and leases_of(cache, regex(1)) == {"one": 1} and compiler.num_calls == 1
 
 
 def test_a_rejection_that_another_process_found_is_kept():
@@ -217,8 +226,8 @@ def test_a_rejection_that_another_process_found_is_kept():
         with pytest.raises(GrammarTooCostly, match="Too slow") as caught:
             lease(regex(1))
         assert caught.value.param == "grammar"
-    assert cache.take_compile_seconds() == [] and not cache._entries[regex(1)].leases
-    assert cache.num_bytes == ENTRY_BYTES + 2 * BYTES_PER_REJECTED_BYTE
+    assert cache.take_compile_seconds() == [] and not leases_of(cache, regex(1))
+    assert cache.entries.num_bytes == ENTRY_BYTES + 2 * BYTES_PER_REJECTED_BYTE
 
 
 def test_a_grammar_with_gbnf_is_known_as_lark_after_its_trial(monkeypatch: pytest.MonkeyPatch):
@@ -232,9 +241,9 @@ def test_a_grammar_with_gbnf_is_known_as_lark_after_its_trial(monkeypatch: pytes
 def test_a_grammar_that_was_tried_takes_what_its_trial_took():
     cache = GrammarCache(is_served=True)
     lease = cache.accept(regex(1), regex(1), num_bytes=10 * SIZE)
-    assert cache.num_bytes == 10 * SIZE
+    assert cache.entries.num_bytes == 10 * SIZE
     cache.condemn(regex(1), "Too slow", "somebody")
-    assert cache.num_bytes == ENTRY_BYTES + 2 * BYTES_PER_REJECTED_BYTE
+    assert cache.entries.num_bytes == ENTRY_BYTES + 2 * BYTES_PER_REJECTED_BYTE
     with pytest.raises(GrammarTooCostly, match="Too slow"):
         cache.lease_decided(regex(1))
     lease.release()

@@ -1,4 +1,4 @@
-"""Reading a schema takes time in proportion to its size, whatever it is made of."""
+"""Reading what an answer must be takes time in proportion to its size, whatever it is made of."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.contract.grammar import StructuredOutputs
 from app.text.answer.answer_format import AnswerFormat
 from app.text.answer.tool_use import choose_tools
 from app.text.calls.formats import FORMATS
-from app.text.grammar.grammar_sources import MAX_SCHEMA_BYTES, grammar_of
+from app.text.grammar.grammar_sources import MAX_SCHEMA_BYTES, MAX_SOURCE_BYTES, grammar_of
 from app.text.grammar.schema_keywords import effective
 from tests.text.grammar.test_schema_keywords import FREE, JUDGED
 
@@ -32,6 +32,7 @@ HOLDING: dict[str, Callable[[Any], Any]] = {
 CONDITIONS = (None, True, False, {"type": "string"})
 NUM_LEVELS = 7
 MOST_S = 0.3  # for 256 KB; an exponential cost would be minutes, and a quadratic one seconds
+MOST_TEXT_S = 0.6  # for 64 KB; Lark takes the most, 0.16 s
 
 
 class Counted(dict[str, Any]):
@@ -111,3 +112,21 @@ def test_a_tool_with_a_costly_schema_is_read_at_once(name: str):
     hermes = FORMATS["hermes"]
     use = choose_tools([tool], "required", None, hermes)
     assert seconds(lambda: use.grammar(AnswerFormat(hermes))) < MOST_S
+
+
+LARGEST: dict[str, StructuredOutputs] = {
+    "regex: brackets": StructuredOutputs(regex="(" * MAX_SOURCE_BYTES),
+    "regex: what Lark escapes": StructuredOutputs(regex="/" * MAX_SOURCE_BYTES),
+    "GBNF: open sets": StructuredOutputs(grammar='root ::= "a" ' + "[" * 65_000),
+    "GBNF: rules": StructuredOutputs(grammar="root ::= x\n" + 'x ::= "a"\n' * 6_500),
+    "Lark: brackets": StructuredOutputs(grammar="start: " + "(" * 65_000),
+    "Lark: schemas": StructuredOutputs(grammar="start: " + "%json {} " * 7_000),
+}
+
+
+@pytest.mark.parametrize("name", LARGEST)
+def test_the_largest_text_beside_tools_is_read_at_once(name: str):
+    """Alone only its size is looked at; beside tools it becomes a rule, on a thread for texts too."""
+    hermes, outputs = FORMATS["hermes"], LARGEST[name]
+    use = choose_tools([{"type": "function", "function": {"name": "f"}}], "auto", None, hermes)
+    assert seconds(lambda: use.grammar(AnswerFormat(hermes), outputs)) < MOST_TEXT_S

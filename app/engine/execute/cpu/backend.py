@@ -20,7 +20,7 @@ from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.masks import MaskBuffers
 from app.engine.execute.worker_masks import make_masks
-from app.engine.schedule.limits import SchedulerLimits
+from app.engine.schedule.limits import SchedulerLimits, max_logit_rows
 from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.native_ops import NativeOps, Recorder
 from app.kernels.cpu.packers import PanelPacker, RoundedPacker, activation_dtype, query_dtype
@@ -69,7 +69,7 @@ class HostBackend:
 
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
         self._arena, self._eos_token_ids = self.make_arena(), eos_token_ids
-        max_samples = pad_rows(self._config.scheduler.max_logit_rows)
+        max_samples = pad_rows(max_logit_rows(self._config.scheduler))
         self._mask_buffers = MaskBuffers.allocate(max_samples, self._spec.vocab_size)
         return self._arena.num_bytes + self._mask_buffers.num_bytes
 
@@ -83,7 +83,7 @@ class HostBackend:
             max_blocks,
             limits.max_num_batched_tokens,
             limits.block_size,
-            limits.max_logit_rows,
+            max_logit_rows(limits),
             self._eos_token_ids,
             self._mask_buffers,
         )
@@ -139,7 +139,7 @@ class EagerBackend(HostBackend):
 
     def make_arena(self) -> Arena:
         limits = self._config.scheduler
-        return Arena.allocate(self._spec, limits.max_num_batched_tokens, limits.max_logit_rows, self._dtype)
+        return Arena.allocate(self._spec, limits.max_num_batched_tokens, max_logit_rows(limits), self._dtype)
 
     def make_graph(self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena) -> HostGraph:
         return EagerGraph(self._decoder(weights, batch.buffers, self.ops, self._dtype), caches, arena)
@@ -172,7 +172,7 @@ class NativeBackend(HostBackend):
         return Arena.allocate(
             self._spec,
             limits.max_num_batched_tokens,
-            limits.max_logit_rows,
+            max_logit_rows(limits),
             dtype,
             wide=torch.float32,
             queries=query_dtype(dtype, self.kv_layout().dtype),

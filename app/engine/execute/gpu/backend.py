@@ -26,7 +26,7 @@ from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.masks import MaskBuffers
 from app.engine.execute.worker_masks import make_masks
-from app.engine.schedule.limits import SchedulerLimits
+from app.engine.schedule.limits import SchedulerLimits, max_logit_rows
 from app.kernels.triton.attention.paged_attention import PagedAttention
 from app.kernels.triton.fusing_ops import FusingOps
 from app.kernels.triton.layers.matvec import MAX_ROWS
@@ -48,7 +48,7 @@ RUN_AHEADS = ((2 * GIB, 3), (10 * GIB, 2))
 
 
 class GpuBackend:
-    """Implements `Backend`. Steps of up to `fused_rows` sequences that decode take fewer and larger kernels.
+    """Implements `Backend`. Steps of up to `MAX_ROWS` sequences that decode take fewer and larger kernels.
 
     `finish_kernels` waits until the kernels are compiled; idempotent.
 
@@ -65,7 +65,6 @@ class GpuBackend:
         config: Config,
         spec: ModelSpec,
         device: Device,
-        fused_rows: int = MAX_ROWS,
         finish_kernels: Callable[[], None] = lambda: None,
     ) -> None:
         _check(config, spec, device.capability)
@@ -94,7 +93,7 @@ class GpuBackend:
             is_deterministic=is_deterministic,
         )
         self._shapes = StepShapes(
-            limits.max_num_seqs, limits.max_num_batched_tokens, limits.max_logit_rows, max_context, attention.grids
+            limits.max_num_seqs, limits.max_num_batched_tokens, max_logit_rows(limits), max_context, attention.grids
         )
         self._graph_shapes = [] if config.model.enforce_eager else self._shapes.all()
         self.graph_memory = GRAPH_BYTES * len(self._graph_shapes)
@@ -103,7 +102,7 @@ class GpuBackend:
         self.ops: TritonOps = (
             TritonOps(InvariantProducts(self.device), attention)
             if is_deterministic  # fused kernels sum in another order
-            else FusingOps(CublasProducts(), attention, fused_rows)
+            else FusingOps(CublasProducts(), attention, MAX_ROWS)
         )
 
     def finish_kernels(self) -> None:
@@ -127,7 +126,7 @@ class GpuBackend:
         spec, device, limits = self._spec, self.device, self._config.scheduler
         block_size = self._config.cache.block_size
         max_seqs, max_tokens = limits.max_num_seqs, limits.max_num_batched_tokens
-        self._arena = Arena.allocate(spec, max_tokens, limits.max_logit_rows, self._dtype, device=device)
+        self._arena = Arena.allocate(spec, max_tokens, max_logit_rows(limits), self._dtype, device=device)
         num_logit_rows = len(self._arena.logits_RV)
         max_blocks = -(-max_model_len // block_size)
         work_length = self._mixed_work.sizes.length

@@ -87,7 +87,7 @@ class NoWeights(TensorSource):
         """Leave `out` as it is."""
 
 
-def dry_run(config: Config, spec: ModelSpec, device: DryDevice, num_blocks: int = _NUM_BLOCKS) -> Runner:
+def dry_run(config: Config, spec: ModelSpec, device: DryDevice) -> Runner:
     """Do what a server does before it is ready, up to and with the steps over padding; return the runner.
 
     Raises:
@@ -97,10 +97,10 @@ def dry_run(config: Config, spec: ModelSpec, device: DryDevice, num_blocks: int 
     max_model_len = config.model.max_model_len or spec.max_position
     backend.prepare(max_model_len, spec.eos_token_ids)
     num_host_blocks = int(config.cache.swap_space > 0)
-    cache = KVCache(backend.kv_layout(), num_blocks, num_host_blocks, backend.ops, backend.device)
+    cache = KVCache(backend.kv_layout(), _NUM_BLOCKS, num_host_blocks, backend.ops, backend.device)
     scheduler = config.scheduler
     limits = SchedulerLimits(
-        num_blocks=num_blocks,
+        num_blocks=_NUM_BLOCKS,
         block_size=config.cache.block_size,
         max_num_seqs=scheduler.max_num_seqs,
         max_num_batched_tokens=scheduler.max_num_batched_tokens,

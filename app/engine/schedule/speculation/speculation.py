@@ -30,7 +30,7 @@ from collections.abc import Sequence as Many
 from app.contract.engine_counts import SpeculationCounts
 from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.late_sequences import LateSequences
-from app.engine.schedule.limits import SchedulerLimits
+from app.engine.schedule.limits import SchedulerLimits, max_logit_rows
 from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import Sequence
 from app.engine.schedule.speculation.forced_tokens import MAX_FORCED, ForcedTokens
@@ -120,7 +120,7 @@ class Speculation:
 
     def _num_left(self, sequence: Sequence, builder: StepPlanBuilder) -> int:
         """Return the most draft tokens that the step has rows for and the sequence needs."""
-        num_rows = self._limits.max_logit_rows - len(builder.sampling) - builder.num_draft_tokens
+        num_rows = max_logit_rows(self._limits) - len(builder.sampling) - builder.num_draft_tokens
         return min(num_rows, builder.num_left, sequence.max_slots - sequence.num_scheduled)
 
     def _add(

@@ -17,7 +17,7 @@ from app.contract.errors import CannotStart, UnsupportedParameter
 from app.runtime.lazy_property import lazy_property
 from app.text.grammar.children.fork_server import MASKS, READY, SHORT_TRIAL, TRIAL, greeting
 from app.text.grammar.children.shortage import Shortage, telling_shortages
-from app.text.grammar.children.trial import TrialLimits
+from app.text.grammar.children.trial import GrammarLimits
 from app.text.tokens.tokenizer import Tokenizer
 
 _PACKAGE = Path(__file__).resolve().parents[3]
@@ -37,10 +37,10 @@ class ForkClient:
         tokenizer: Tokenizer,
         vocab_size: int,
         eos_token_ids: Sequence[int],
-        limits: TrialLimits | None = None,
+        limits: GrammarLimits | None = None,
     ) -> None:
         tokenizer.read_source()  # now, while the model is loaded: the interpreter's lock may be held for long
-        self._make_greeting = partial(greeting, tokenizer, vocab_size, eos_token_ids, limits or TrialLimits())
+        self._make_greeting = partial(greeting, tokenizer, vocab_size, eos_token_ids, limits or GrammarLimits())
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._is_closed = False

@@ -29,7 +29,7 @@ from app.contract.grammar import Grammar, GrammarKind
 from app.runtime.clock import monotonic
 from app.runtime.process_limits import limit_process
 from app.text.grammar.children.mask_worker import MaskWorker
-from app.text.grammar.children.trial import FAULT, NO_MEMORY, Ended, TrialLimits, encode_grammar, run_trial
+from app.text.grammar.children.trial import FAULT, NO_MEMORY, Ended, GrammarLimits, encode_grammar, run_trial
 from app.text.grammar.vocabulary import GrammarVocabulary, all_tokens
 from app.text.tokens.tokenizer import Tokenizer, TokenizerSource
 
@@ -59,7 +59,7 @@ class _Child(NamedTuple):
 class ForkServer:
     """Forks a process for each order, and tells the ends of those. One thread, the only one of its process."""
 
-    def __init__(self, control: socket.socket, vocabulary: GrammarVocabulary, limits: TrialLimits) -> None:
+    def __init__(self, control: socket.socket, vocabulary: GrammarVocabulary, limits: GrammarLimits) -> None:
         self._control = control
         self._vocabulary = vocabulary
         self._limits = limits
@@ -127,7 +127,7 @@ class ForkServer:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             connection = socket.socket(fileno=descriptors[0])
             if order == MASKS:
-                MaskWorker(connection, descriptors[1], self._vocabulary).run()
+                MaskWorker(connection, descriptors[1], self._vocabulary, self._limits.mask_s).run()
             else:
                 self._try(connection, is_short=order == SHORT_TRIAL)
             status = 0
@@ -176,7 +176,7 @@ class ForkServer:
 
 
 def greeting(
-    tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int], limits: TrialLimits
+    tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int], limits: GrammarLimits
 ) -> tuple[bytes, ...]:
     """Return the bytes that `main` reads, to be sent one after the other: the lengths of three parts, and the parts.
 
@@ -210,7 +210,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # so that no collection in a forked process copies what all share
     control.sendall(READY)
-    ForkServer(control, vocabulary, TrialLimits(*limits)).run()
+    ForkServer(control, vocabulary, GrammarLimits(*limits)).run()
 
 
 def _silence() -> None:

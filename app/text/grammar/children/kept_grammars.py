@@ -11,7 +11,7 @@ from weakref import WeakSet
 from app.contract.grammar import Grammar
 from app.runtime.clock import Clock, monotonic
 from app.runtime.gc_tuning import trim_heap
-from app.runtime.process_limits import resident_bytes
+from app.runtime.process_memory import resident_bytes
 from app.text.grammar.children.shared_lexer import SharedLexer
 from app.text.grammar.compiled import MAX_AGAIN
 from app.text.grammar.grammar_sizes import MAX_BYTES

@@ -10,8 +10,6 @@ import msgspec
 from app.contract.grammar import Constraint
 
 Message = TypeVar("Message")
-LIMIT_S = 0.1
-"""The most processor time of a thread of the process for one sequence in a step."""
 MAX_AHEAD = 16
 """The most tokens that must follow a sequence's that masks are made behind ahead."""
 LENGTH_BYTES = 4

@@ -8,7 +8,7 @@ server starts another process, which begins with the tokens that the other seque
     mask threads    begin sequences, let the others take tokens, and make masks: first for accounts that have cost least
     compile threads compile the grammars of sequences that begin, in the same order, one of them those that take long;
                     that counts for no sequence
-    watching thread ends the process when a thread works on one sequence for more than LIMIT_S of its processor time
+    watching thread ends the process when a thread works on one sequence for too much of its processor time
 """
 
 from __future__ import annotations
@@ -60,9 +60,12 @@ MAIN, COMPILERS = 1, {2: False, 3: True}  # notes, and which thread compiles wha
 
 
 class MaskWorker:
-    """Runs the process. `steps` is the engine's socket, `memory` the descriptor of what is shared with it."""
+    """Runs the process. `steps` is the engine's socket, `memory` the descriptor of what is shared with it.
 
-    def __init__(self, steps: socket.socket, memory: int, vocabulary: GrammarVocabulary) -> None:
+    `limit_s` is the most processor time of a thread for one sequence in a step.
+    """
+
+    def __init__(self, steps: socket.socket, memory: int, vocabulary: GrammarVocabulary, limit_s: float) -> None:
         setup = read_message(steps, Setup)
         if setup is None:
             os._exit(0)
@@ -77,7 +80,7 @@ class MaskWorker:
         self._began = 0.0  # when the oldest result that is not told was found
         self._sending = threading.Lock()
         self._grammars = KeptGrammars()
-        self._times = WorkTimes(self._memory.notes)
+        self._times = WorkTimes(self._memory.notes, limit_s)
         self._times.add(MAIN, threading.current_thread())
 
     def run(self) -> None:

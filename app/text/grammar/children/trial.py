@@ -28,17 +28,19 @@ FAULT, NO_MEMORY = 1, 3
 _OUT_OF_MEMORY = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)  # the library does not expect it
 
 
-class TrialLimits(NamedTuple):
+class GrammarLimits(NamedTuple):
     """The limits of a trial: processor time, memory beyond what it begins with (on Linux), and time on the clock.
 
     The clock ends it on a machine that gives it hardly any processor time. A short trial may take `short_s` of it, and
-    says nothing about a grammar that takes longer.
+    says nothing about a grammar that takes longer. Behind the trial, a thread may take `mask_s` of processor time for
+    one sequence in a step.
     """
 
     cpu_s: float = 1.0
     memory_bytes: int = 512 * 2**20
     wall_s: float = 20.0
     short_s: float = SHORT_S
+    mask_s: float = 0.1
 
     def has_time_left(self, status: int, *, is_short: bool) -> bool:
         """Return whether a trial has ended only because it was a short one."""

@@ -12,7 +12,6 @@ import threading
 import time
 
 from app.text.grammar.children.mask_memory import NUM_NOTES
-from app.text.grammar.children.mask_messages import LIMIT_S
 
 TICK_S = 0.01
 """How often one looks."""
@@ -21,10 +20,14 @@ STUCK_S = 0.5
 
 
 class WorkTimes:
-    """Notes of threads, each by its index, in `notes`. Any thread; `check` and `forget` by the one that watches."""
+    """Notes of threads, each by its index, in `notes`. Any thread; `check` and `forget` by the one that watches.
 
-    def __init__(self, notes: memoryview) -> None:
+    `limit_s` is the most processor time of a thread for one sequence in a step.
+    """
+
+    def __init__(self, notes: memoryview, limit_s: float) -> None:
         self._notes = notes
+        self._limit_s = limit_s
         self._calls = [0] * NUM_NOTES  # of each thread: counts what it has worked on
         self._threads: dict[int, threading.Thread] = {}
         self._seen: dict[int, tuple[int, float]] = {}  # of each thread: what it worked on, and its processor time then
@@ -52,13 +55,13 @@ class WorkTimes:
         self._seen.clear()
 
     def check(self) -> None:
-        """End the process if a thread has worked on one sequence for more than LIMIT_S. Called every TICK_S."""
+        """End the process if a thread has worked on one sequence for too long. Called every TICK_S."""
         for index, thread in self._threads.items():
             sequence_id = self._notes[index]
             calls, spent_s = self._calls[index], _processor_time(thread)
             if not sequence_id or index not in self._seen or self._seen[index][0] != calls:
                 self._seen[index] = (calls, spent_s)
-            elif spent_s - self._seen[index][1] > LIMIT_S - TICK_S:  # it had begun before
+            elif spent_s - self._seen[index][1] > self._limit_s - TICK_S:  # it had begun before
                 self._notes[0] = sequence_id
                 os.kill(os.getpid(), signal.SIGKILL)
 

@@ -45,11 +45,12 @@ def build(
     fake = device or FakeDevice()
 
     def select_backend(config: Config, files: ModelFiles) -> GpuBackend:
-        return GpuBackend(config, files.spec, fake, fused_rows, finish_kernels)
+        return GpuBackend(config, files.spec, fake, finish_kernels)
 
     with (
         patch("app.text.entry.opened_model.check_wanted_gpu"),  # there may be none
         patch("app.engine.build.select_backend", select_backend),
+        patch("app.engine.execute.gpu.backend.MAX_ROWS", fused_rows),
     ):
         config = make_config({"model": str(folder), **SMALL, **settings})
         engine = build_engine(config, grammars=driving.make_grammars())

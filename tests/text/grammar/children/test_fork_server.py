@@ -17,7 +17,7 @@ from app.contract.grammar import Grammar, GrammarKind
 from app.text.entry.frontend import placeholder_tokenizer
 from app.text.grammar.children import fork_client
 from app.text.grammar.children.fork_server import greeting
-from app.text.grammar.children.trial import TrialLimits, Verdict, encode_grammar
+from app.text.grammar.children.trial import GrammarLimits, Verdict, encode_grammar
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.grammar_sources import lark
 from app.text.grammar.vocabulary import GrammarVocabulary
@@ -64,13 +64,13 @@ def test_trials_answer_as_they_would_in_the_server():
 @pytest.mark.parametrize(
     ("grammar", "limits", "words"),
     [
-        (ENDLESS, TrialLimits(cpu_s=0.1, wall_s=600), "more than 0.1 s of processor time"),
-        (LARGE, TrialLimits(cpu_s=600, memory_bytes=16 * 2**20, wall_s=600), "more than 16 MiB of memory"),
-        (ENDLESS, TrialLimits(cpu_s=600, wall_s=0.1), "within 0.1 s"),
+        (ENDLESS, GrammarLimits(cpu_s=0.1, wall_s=600), "more than 0.1 s of processor time"),
+        (LARGE, GrammarLimits(cpu_s=600, memory_bytes=16 * 2**20, wall_s=600), "more than 16 MiB of memory"),
+        (ENDLESS, GrammarLimits(cpu_s=600, wall_s=0.1), "within 0.1 s"),
     ],
     ids=["time", "memory", "clock"],
 )
-def test_a_limit_ends_a_trial(grammar: Grammar, limits: TrialLimits, words: str):
+def test_a_limit_ends_a_trial(grammar: Grammar, limits: GrammarLimits, words: str):
     with forking(limits) as client:
         verdict, ended = tried(client, grammar)
         assert verdict is None and words in (ended.limit or "")
@@ -80,7 +80,7 @@ def test_a_limit_ends_a_trial(grammar: Grammar, limits: TrialLimits, words: str)
 def test_a_short_trial_says_nothing_about_a_grammar_that_takes_longer():
     """Where a whole one may take no longer it is one."""
     for cpu_s, limit in ((600.0, None), (0.1, "It takes more than 0.1 s of processor time to compile.")):
-        with forking(TrialLimits(cpu_s=cpu_s, wall_s=600)) as client:
+        with forking(GrammarLimits(cpu_s=cpu_s, wall_s=600)) as client:
             verdict, ended = tried(client, ENDLESS, is_short=True)
             assert verdict is None and ended.limit == limit and ended.needs_longer == (limit is None)
             verdict, ended = tried(client, SCHEMA, is_short=True)
@@ -88,7 +88,7 @@ def test_a_short_trial_says_nothing_about_a_grammar_that_takes_longer():
 
 
 def test_a_short_trial_has_the_other_limits():
-    with forking(TrialLimits(cpu_s=600, wall_s=0.1, short_s=60)) as client:
+    with forking(GrammarLimits(cpu_s=600, wall_s=0.1, short_s=60)) as client:
         _, ended = tried(client, ENDLESS, is_short=True)
         assert "within 0.1 s" in (ended.limit or "") and not ended.needs_longer
 

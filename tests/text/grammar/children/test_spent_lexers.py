@@ -97,7 +97,7 @@ def idle() -> Iterator[MaskWorker]:
     memory = new_memory_file(NOTES_BYTES + 4 * WORDS * REGIONS)
     ours.sendall(encode(Setup(0, WORDS, REGIONS, (EOS,))))
     with ours, theirs:
-        yield MaskWorker(theirs, memory, GrammarVocabulary(TEXT, TEXT.vocab_size, (EOS,)))
+        yield MaskWorker(theirs, memory, GrammarVocabulary(TEXT, TEXT.vocab_size, (EOS,)), limit_s=60)
     with suppress(OSError):
         os.close(memory)
 

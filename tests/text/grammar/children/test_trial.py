@@ -13,7 +13,7 @@ from app.text.grammar.children.trial import (
     FAULT,
     NO_MEMORY,
     Ended,
-    TrialLimits,
+    GrammarLimits,
     Verdict,
     encode_grammar,
     read_trial,
@@ -69,7 +69,7 @@ def test_wrong_gbnf_is_rejected_by_its_field(source: str, words: str):
     assert found is not None and words in (found.rejection or "") and found.param == "grammar"
 
 
-LIMITS = TrialLimits(cpu_s=2, memory_bytes=3 * 2**20, wall_s=4)
+LIMITS = GrammarLimits(cpu_s=2, memory_bytes=3 * 2**20, wall_s=4)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 
 from app.text.grammar.children import work_times
 from app.text.grammar.children.mask_memory import NUM_NOTES
-from app.text.grammar.children.mask_messages import LIMIT_S
 from app.text.grammar.children.work_times import WorkTimes
+
+LIMIT_S = 0.1
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_who_works_on_one_sequence_for_too_long_is_noted(notes: memoryview, spent: list[float], ends: list[int]):
-    times = WorkTimes(notes)
+    times = WorkTimes(notes, LIMIT_S)
     times.add(1, threading.current_thread())
     assert times.index() == 1
     times.note(1, 7)
@@ -49,7 +50,7 @@ def test_who_works_on_one_sequence_for_too_long_is_noted(notes: memoryview, spen
 
 
 def test_each_note_begins_anew_and_so_does_a_time_without_work(notes: memoryview, spent: list[float], ends: list[int]):
-    times = WorkTimes(notes)
+    times = WorkTimes(notes, LIMIT_S)
     times.add(1, threading.current_thread())
     for _ in range(5):
         times.note(1, 7)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from app.contract.grammar import Grammar, GrammarKind
 from app.text.grammar.children.fork_client import ForkClient
-from app.text.grammar.children.trial import Ended, TrialLimits, Verdict, encode_grammar, read_trial
+from app.text.grammar.children.trial import Ended, GrammarLimits, Verdict, encode_grammar, read_trial
 from tests.text import toys
 
 HANG_S = 240
-PLENTY = TrialLimits(cpu_s=600, memory_bytes=2**40, wall_s=600)
+PLENTY = GrammarLimits(cpu_s=600, memory_bytes=2**40, wall_s=600)
 SCHEMA = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}')
 # Each takes minutes, and more memory each second.
 ENDLESS = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"integer","multipleOf":49999991}')
@@ -32,7 +32,7 @@ from app.text.grammar.children.fork_server import main; main()
 
 
 @contextmanager
-def forking(limits: TrialLimits | None = None, *, is_started: bool = True) -> Iterator[ForkClient]:
+def forking(limits: GrammarLimits | None = None, *, is_started: bool = True) -> Iterator[ForkClient]:
     """A process that forks, with a byte-level vocabulary, for the time of the block."""
     text, _ = toys.toy("byte_level")
     client = ForkClient(text, text.vocab_size, (1,), limits)

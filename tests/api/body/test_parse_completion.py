@@ -4,16 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from app.api.routes.completions import DEFAULT_MAX_TOKENS, parse_completion
+from app.api.body.parse_completion import DEFAULT_MAX_TOKENS, parse_completion
 from app.contract.brownout_effects import MAX_LEVEL
 from app.contract.engine_status import EngineStats
 from app.contract.errors import ContextLengthExceeded
 from app.contract.sampling_defaults import SamplingDefaults
 from app.text.tokens.tokenizer import Tokenizer
-from tests.api.serving import client_of, make_app, parse, raw
+from tests.api.serving import make_app, parse, raw
 from tests.fakes import MODEL_INFO, FakeEngine
-
-MESSAGES = [{"role": "user", "content": "Hi"}]
 
 
 @pytest.fixture
@@ -82,16 +80,6 @@ async def test_min_tokens_raises_the_default_max_tokens_and_overload_changes_not
         for fields, max_tokens in (({}, 16), ({"min_tokens": 20}, 20), ({"max_tokens": 400}, 400)):
             request = (await parse(raw({"prompt": [5]} | fields), context, parse_completion)).request
             assert request.params.max_tokens == max_tokens
-
-
-async def test_the_tenant_of_a_request_is_its_key():
-    engine = FakeEngine()
-    async with client_of(await make_app(engine, api_key=("one", "two"))) as client:
-        for path, body in (("completions", {"prompt": [5]}), ("chat/completions", {"messages": MESSAGES})):
-            for headers in ({"x-api-key": "two"}, {"authorization": "Bearer one"}):
-                answer = await client.post(f"/v1/{path}", json=body | {"max_tokens": 1}, headers=headers)
-                assert answer.status_code == 200
-    assert [request.tenant for request in engine.requests] == ["key-2", "key-1"] * 2
 
 
 async def test_logprobs_of_completions_is_a_number(context):

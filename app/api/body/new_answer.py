@@ -1,0 +1,150 @@
+"""How an answer begins, on all transports: as a new one, or as that of an equal request with the same key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+import orjson
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from app.api.body.json_body import parse_object, read_body
+from app.api.body.parse_request import Parser, on_thread, parse_answer
+from app.api.http.accounts import Sender
+from app.api.http.context import ApiContext, context_of
+from app.api.wire.api_request import ApiRequest
+from app.api.wire.framing import choose_framing
+from app.api.wire.response_head import ignored_header
+from app.api.wire.resumable_answer import MakeWire, Resumable, keep_answer, resumed
+from app.api.wire.stream_response import make_response
+from app.contract.errors import InvalidValue
+from app.streaming.kept.idempotency_keys import KEY_BYTES, KEY_RULE, KeyName, is_idempotency_key
+from app.streaming.kept.live_stream import TTL_S, LiveStream
+
+KEY_HEADER = "idempotency-key"
+REPLAYED = {"idempotent-replayed": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class BegunAnswer:
+    """A checked request; with a stream it is submitted, and the answer is kept there.
+
+    `is_replayed` says that the stream was that of an earlier request.
+    """
+
+    request: ApiRequest
+    stream: LiveStream | None = None
+    is_replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewAnswer:
+    """A request whose body is not read yet, as its transport knows it.
+
+    Attributes:
+        context: the server's.
+        parser: checks the body.
+        make_wire: returns the wire of the answer.
+        route: where the body came to: the scope of its idempotency key.
+        sender: who has sent it.
+        ttl_s: the seconds that the answer is kept without a reader, 0 if it is only kept under a key.
+        key: the idempotency key, if there is one.
+        always_streams: see `RequestContext`.
+    """
+
+    context: ApiContext
+    parser: Parser[ApiRequest]
+    make_wire: MakeWire
+    route: str
+    sender: Sender
+    ttl_s: float = 0
+    key: str | None = None
+    always_streams: bool = False
+
+    async def begin(self, body: bytes) -> BegunAnswer:
+        """Check a body, and submit its requests if the answer is kept. Cancel-safe.
+
+        The caller lets the session of an answer that is not kept release the request's lease, or releases it.
+
+        Raises:
+            QuireError: see `parse_answer`, `IdempotencyKeys.claimed` and `LiveStream.start`.
+        """
+        if self.key is None:
+            return await self._begin_new(body)
+        keys, name = self.context.kept.keys, KeyName(self.sender.account, self.route, self.key)
+        # Parsed on a thread, as for a request that is answered.
+        fingerprint = await on_thread(self.context, len(body), self.sender.account, fingerprint_of, body)
+        async with keys.claimed(name, fingerprint) as known:
+            if known.stream is not None:
+                return BegunAnswer(Resumable.of(known.stream).request, known.stream, is_replayed=True)
+            begun = await self._begin_new(body)
+            if begun.stream is not None:
+                keys.keep(name, begun.stream)
+            return begun
+
+    async def _begin_new(self, body: bytes) -> BegunAnswer:
+        request = await parse_answer(body, self.context, self.parser, self.sender, always_streams=self.always_streams)
+        with request.released_on_error():
+            stream = self._keep(request, len(body))
+            if stream is not None:
+                stream.start()
+            return BegunAnswer(request, stream)
+
+    def _keep(self, request: ApiRequest, num_body_bytes: int) -> LiveStream | None:
+        if self.key is None and not (self.ttl_s and request.stream):
+            return None
+        return keep_answer(
+            self.context,
+            request,
+            self.make_wire,
+            num_body_bytes=num_body_bytes,
+            key_bytes=0 if self.key is None else KEY_BYTES,
+            ttl_s=self.ttl_s or TTL_S,
+        )
+
+
+async def answer_post(http: Request, parser: Parser[ApiRequest], make_wire: MakeWire) -> ASGIApp:
+    """Return the app that answers a POST; one whose answer is kept says so with its headers."""
+    context = context_of(http)
+    new = NewAnswer(
+        context,
+        parser,
+        make_wire,
+        route=http.scope["path"],
+        sender=context.keys.sender_of(http),
+        ttl_s=TTL_S if http.headers.get("x-quire-resume") == "1" else 0,
+        key=_key_in(http),
+    )
+    begun = await new.begin(await read_body(http, context.config.server.max_request_bytes))
+    framing = choose_framing(http.headers)
+    if begun.stream is None:
+        with begun.request.released_on_error():
+            return make_response(context, begun.request, make_wire(begun.request, framing))
+    if begun.is_replayed:
+        context.kept.resumed["http"] += 1
+    headers = {**ignored_header(begun.request.ignored), **(REPLAYED if begun.is_replayed else {})}
+    return resumed(context, begun.stream, framing, headers=headers)
+
+
+def _key_in(http: Request) -> str | None:
+    """Return the idempotency key of a request.
+
+    Raises:
+        InvalidValue: there are several, or it is no key.
+    """
+    keys = http.headers.getlist(KEY_HEADER)
+    if not keys:
+        return None
+    if len(keys) > 1 or not is_idempotency_key(keys[0]):
+        raise InvalidValue(f"The header Idempotency-Key must be sent once, and be {KEY_RULE}.", param="Idempotency-Key")
+    return keys[0]
+
+
+def fingerprint_of(body: bytes) -> bytes:
+    """Return a digest that is the same for bodies of the same JSON, however they are written. Any thread.
+
+    Raises:
+        JsonInvalid: see `parse_object`.
+    """
+    return sha256(orjson.dumps(parse_object(body), option=orjson.OPT_SORT_KEYS)).digest()

@@ -1,0 +1,24 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { Channel } from "../../../app/static/store/channel.js";
+
+/** Tabs that write what `held` says. */
+function open(t, ...held) {
+  const tabs = held.map((ids) => new Channel({
+    onSaved: () => {}, onRemoved: () => {}, onImported: () => {}, holds: (id) => ids.includes(id),
+  }));
+  t.after(() => tabs.forEach((tab) => tab.close()));
+  return tabs;
+}
+
+test("a tab that writes an answer says so", async (t) => {
+  const [asking] = open(t, [], ["a"]);
+  assert.deepEqual(await Promise.all([asking.isHeldElsewhere("a"), asking.isHeldElsewhere("b")]), [true, false]);
+});
+
+test("of tabs that ask at the same time one takes over, and the others hear that it does", async (t) => {
+  const tabs = open(t, [], [], []);
+  const asked = await Promise.all(tabs.map((tab) => tab.isHeldElsewhere("a")));
+  assert.deepEqual(asked, [false, true, true]);
+  assert.equal(await tabs[2].isHeldElsewhere("a"), true, "it has just been taken over");
+});
