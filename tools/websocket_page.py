@@ -310,6 +310,7 @@ the last reader left. While the server drains, `resume` and `detach` are accepte
 ```python
 from app.client.client import connect
 
+
 async def main() -> None:
     async with connect("http://127.0.0.1:8000", reconnect=True) as client:
         answer = await client.chat([{{"role": "user", "content": "Tell me a story."}}])
