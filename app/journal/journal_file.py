@@ -63,7 +63,7 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.execute("COMMIT")
     except sqlite3.OperationalError as error:
         connection.close()
-        if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise JournalLocked(
                 f"The journal {path} is in use by another process. Give --journal another path."
             ) from None
@@ -72,6 +72,11 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """Return SQLite's code of an error, without the byte that says more of it."""
+    return error.sqlite_errorcode & 0xFF
 
 
 def move_aside(path: Path) -> Path:

@@ -14,12 +14,23 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from pathlib import Path
 
+from app.contract.errors import CannotStart
 from app.journal.entries import Head, JournalDamaged, Told, pack, unpack
-from app.journal.journal_file import APPLICATION_ID, VERSION, connect, move_aside, num_bytes, prepare
+from app.journal.journal_file import (
+    APPLICATION_ID,
+    VERSION,
+    connect,
+    move_aside,
+    num_bytes,
+    prepare,
+    primary_code,
+)
 
 MAX_BATCH_BYTES = 8 * 2**20  # of all batches that an answer still needs
 _MAX_DELETED = 64  # batches a commit: more would hold it up
+# In one transaction: a process that is killed meanwhile leaves none of it.
 _TABLES = f"""
+BEGIN IMMEDIATE;
 CREATE TABLE streams(
     no INTEGER PRIMARY KEY, head BLOB NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, upto INTEGER NOT NULL DEFAULT 0,
     log BLOB
@@ -29,6 +40,7 @@ CREATE TABLE meta(name TEXT PRIMARY KEY, value BLOB NOT NULL);
 INSERT INTO meta(name, value) VALUES ('salt', randomblob(16));
 PRAGMA application_id={APPLICATION_ID};
 PRAGMA user_version={VERSION};
+COMMIT;
 """
 
 
@@ -209,6 +221,17 @@ class JournalStore:
         self._connection.close()
 
     def _open(self) -> sqlite3.Connection:
+        try:
+            return self._open_file()
+        except sqlite3.OperationalError as error:
+            if primary_code(error) == sqlite3.SQLITE_ERROR:  # its tables are others
+                raise
+            raise CannotStart(  # the disk is full, or fails, or may not be written: nothing is damaged
+                f"The journal {self._path} cannot be opened: {error}. Let it be written, or give --journal another "
+                "path."
+            ) from None
+
+    def _open_file(self) -> sqlite3.Connection:
         connection = connect(self._path)
         try:
             if not connection.execute("PRAGMA user_version").fetchone()[0]:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from app.contract.errors import CannotStart, ConfigurationError, ErrorInfo
 from app.contract.events import Timings, Usage
 from app.journal.entries import Delta, End, Head, Told
-from app.journal.journal_file import VERSION
-from app.journal.store import MAX_BATCH_BYTES, Changes, JournalStore
+from app.journal.journal_file import VERSION, connect, prepare
+from app.journal.store import _TABLES, MAX_BATCH_BYTES, Changes, JournalStore
 
 USAGE, TIMINGS = Usage(3, 5, 1), Timings(0.1, 0.2, 0.3)
 
@@ -299,3 +299,31 @@ def test_any_order_of_changes_is_read_as_it_was_made(tmp_path_factory: pytest.Te
             store.commit(Changes(forgotten={no}))
     store.close()
     assert {no: one[1] for no, one in stored(path).items()} == expected
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR_READ])
+def test_a_disk_that_cannot_be_written_damages_nothing(path: Path, monkeypatch: pytest.MonkeyPatch, code: int):
+    store = JournalStore(path)
+    store.commit(Changes(begun={1: head(1)}))
+    store.close()
+
+    def fail(_: Path) -> sqlite3.Connection:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = code
+        raise error
+
+    with monkeypatch.context() as patched, pytest.raises(CannotStart, match="cannot be opened: database or disk"):
+        patched.setattr("app.journal.store.connect", fail)
+        JournalStore(path)
+    assert [*stored(path)] == [1]
+
+
+def test_tables_are_made_together(path: Path):
+    """A process may be killed meanwhile: an unfinished journal would be taken for another program's database."""
+    prepare(path)
+    connection = connect(path)
+    for statement in _TABLES.split(";")[:4]:
+        connection.execute(statement)
+    assert connection.in_transaction
+    connection.close()
+    assert stored(path) == {}

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -24,7 +25,7 @@ from app.api.http.context import ApiContext
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.resumable_answer import MakeWire, keep_answer
 from app.contract.engine_status import ModelInfo
-from app.contract.errors import EngineFailed, ModelLoading, Overloaded, QuireError
+from app.contract.errors import Draining, EngineFailed, ModelLoading, Overloaded, QuireError, RateLimitExceeded
 from app.contract.requests import EngineRequest
 from app.journal.entries import Head
 from app.journal.store import JournalStore, StoredStream
@@ -37,6 +38,7 @@ from app.streaming.kept.told_entries import facts_of
 MAX_ATTEMPTS = 3  # to begin an answer again, without a new token: it may be what ends the process
 _POLL_S = 0.05
 _log = logging.getLogger("quire.journal")
+Result = TypeVar("Result")
 
 
 class Route(NamedTuple):
@@ -60,6 +62,7 @@ class AnswerJournal:
         self._stored = store.take_stored()
         self._routes = routes
         self._are_restored = asyncio.Event()
+        self._has_failed = False  # the process ends before they can be read
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -83,8 +86,14 @@ class AnswerJournal:
         await self.journaling.flush()
 
     async def restored(self) -> None:
-        """Wait until the answers of an earlier process can be read. Cancel-safe."""
+        """Wait until the answers of an earlier process can be read. Cancel-safe.
+
+        Raises:
+            Draining: this process ends before; the next one has them.
+        """
         await self._are_restored.wait()
+        if self._has_failed:
+            raise Draining("The server ends before it has read the answers of an earlier process; try again later.")
 
     def begin(self, stream: LiveStream, request: ApiRequest, asked: NewAnswer, body: bytes) -> None:
         """Record a new answer, and all that it tells from now on."""
@@ -112,15 +121,17 @@ class AnswerJournal:
         except QuireError as error:  # the engine has failed: the next process restores them
             _log.warning("the answers of the last process cannot go on: %s", error.message)
         finally:
+            self._has_failed = not self._are_restored.is_set()
             self._are_restored.set()
 
     async def _restore_all(self) -> None:
         if not self._stored:
+            self._are_restored.set()
             return
         model = self._model_print(await self._model_info())
         unfinished: list[tuple[LiveStream, int]] = []
         for stored in self._stored:
-            stream = await self._restore_one(stored, model)
+            stream = await self._restore_if_possible(stored, model)
             if stream is None:
                 self.journaling.drop(stored.no)
                 self.journaling.counts.restored["dropped"] += 1
@@ -129,26 +140,42 @@ class AnswerJournal:
             else:
                 unfinished.append((stream, stored.attempts))
         self._stored = []
+        self.journaling.are_taken.set()
         self._are_restored.set()
         # What may have ended the process runs when all others have ended, one after the other.
+        begun: list[LiveStream] = []
         for stream, attempts in sorted(unfinished, key=lambda pair: pair[1] + 1 >= MAX_ATTEMPTS):
             if attempts + 1 >= MAX_ATTEMPTS:
-                await self._until_over([other for other, _ in unfinished if other is not stream])
+                await self._until_over(begun)
             await self._go_on(stream, attempts + 1)
+            begun.append(stream)
+
+    async def _restore_if_possible(self, stored: StoredStream, model: bytes) -> LiveStream | None:
+        """Return the stream of an answer as far as it was told; None if it cannot be kept any longer. One that cannot
+        be read holds up no others.
+
+        Raises:
+            EngineFailed, ModelLoading, Draining: the process ends.
+        """
+        try:
+            return await self._restore_one(stored, model)
+        except (EngineFailed, ModelLoading, Draining):
+            raise
+        except QuireError as error:
+            _log.warning("answer %s cannot go on after the restart: %s", stored.head.id[:20], error.message)
+        except Exception:
+            _log.exception("answer %s cannot go on after the restart", stored.head.id[:20])
+        return None
 
     async def _restore_one(self, stored: StoredStream, model: bytes) -> LiveStream | None:
-        """Return the stream of an answer as far as it was told; None if it cannot be kept any longer."""
         head, route, sender = stored.head, self._routes.get(stored.head.path), self._sender(stored.head.owner)
         is_over = stored.told.state != State.RUNNING
         if route is None or sender is None or (head.model != model and not is_over):
             return None
-        try:
-            request = await parse_answer(
-                head.body, self._context, route.parser, sender, always_streams=head.always_streams
-            )
-        except QuireError as error:
-            _log.warning("answer %s cannot go on after the restart: %s", head.id[:20], error.message)
-            return None
+        parsing = partial(
+            parse_answer, head.body, self._context, route.parser, sender, always_streams=head.always_streams
+        )
+        request = await _when_free(parsing)
         with request.released_on_error():
             request = _as_before(request, head)
             if not is_over and tuple(map(_prompt_print, request.requests)) != head.prompts:
@@ -167,18 +194,29 @@ class AnswerJournal:
         if stream is None:
             request.release()
             return None
-        if head.key is not None:
-            keys, name = self._context.kept.keys, KeyName(sender.account, head.path, head.key)
-            fingerprint = await on_thread(self._context, len(head.body), sender.account, fingerprint_of, head.body)
-            async with keys.claimed(name, fingerprint):
-                keys.keep(name, stream)
-        stream.restore(facts_of(stored.told, stream))
+        try:
+            stream.restore(facts_of(stored.told, stream))
+            if stream.keeper is not None and head.key is not None:
+                await self._keep_key(stream, KeyName(sender.account, head.path, head.key), head.body)
+        except BaseException:
+            request.release()
+            if stream.keeper is not None:
+                stream.keeper.forget(stream)
+            raise
+        if stream.keeper is None:  # there was no room for what it has told
+            return None
         self.journaling.go_on(stream, stored.no, head)
         return stream
 
+    async def _keep_key(self, stream: LiveStream, name: KeyName, body: bytes) -> None:
+        keys = self._context.kept.keys
+        fingerprint = await _when_free(partial(on_thread, self._context, len(body), name.account, fingerprint_of, body))
+        async with keys.claimed(name, fingerprint):
+            keys.keep(name, stream)
+
     async def _go_on(self, stream: LiveStream, attempt: int) -> None:
         """Submit the requests of an answer again; one that was tried too often without a new token fails."""
-        if stream.is_over:
+        if stream.is_over or stream.keeper is None:
             return
         self.journaling.note_attempt(stream, attempt)
         if attempt > MAX_ATTEMPTS:
@@ -189,7 +227,7 @@ class AnswerJournal:
         while not stream.is_over:
             try:
                 stream.submit_again()
-            except Overloaded:
+            except (Overloaded, RateLimitExceeded):
                 await asyncio.sleep(_POLL_S)
             except QuireError:  # the engine ends; the next process goes on
                 return
@@ -235,6 +273,15 @@ class AnswerJournal:
             (model.dtype, model.device, self._context.config.cache.kv_cache_dtype),
         )
         return blake2b(repr(what).encode(), digest_size=16).digest()
+
+
+async def _when_free(call: Callable[[], Awaitable[Result]]) -> Result:
+    """Return what `call` returns, as soon as it is not rejected because of load. Cancel-safe if `call` is."""
+    while True:
+        try:
+            return await call()
+        except Overloaded:
+            await asyncio.sleep(_POLL_S)
 
 
 def _as_before(request: ApiRequest, head: Head) -> ApiRequest:

@@ -71,8 +71,11 @@ class NewAnswer:
             QuireError: see `parse_answer`, `IdempotencyKeys.claimed` and `LiveStream.start`.
         """
         if self.key is None:
-            return await self._begin_new(body)
+            return await self._recorded(await self._begin_new(body))
         keys, name = self.context.kept.keys, KeyName(self.sender.account, self.route, self.key)
+        if self.context.journal is not None:
+            self.context.engine.model_info()  # while it loads, the request is rejected as every other one
+            await self.context.journal.restored()  # an answer of the earlier process may have this key
         # Parsed on a thread, as for a request that is answered.
         fingerprint = await on_thread(self.context, len(body), self.sender.account, fingerprint_of, body)
         async with keys.claimed(name, fingerprint) as known:
@@ -81,19 +84,25 @@ class NewAnswer:
             begun = await self._begin_new(body)
             if begun.stream is not None:
                 keys.keep(name, begun.stream)
-            return begun
+            return await self._recorded(begun)
 
     async def _begin_new(self, body: bytes) -> BegunAnswer:
         request = await parse_answer(body, self.context, self.parser, self.sender, always_streams=self.always_streams)
         with request.released_on_error():
-            stream, journal = self._keep(request, len(body)), self.context.journal
+            stream = self._keep(request, len(body))
             if stream is not None:
-                if journal is not None:
-                    journal.begin(stream, request, self, body)
+                if self.context.journal is not None:
+                    self.context.journal.begin(stream, request, self, body)
                 stream.start()
-                if journal is not None:
-                    await journal.flush()  # before anybody is told that it is there; its prompt is computed meanwhile
             return BegunAnswer(request, stream)
+
+    async def _recorded(self, begun: BegunAnswer) -> BegunAnswer:
+        """Return a begun answer when it is recorded, before anybody is told that it is there. Cancel-safe: a kept
+        stream goes on, under its key and with its lease. Its prompt is computed meanwhile.
+        """
+        if begun.stream is not None and self.context.journal is not None:
+            await self.context.journal.flush()
+        return begun
 
     def _keep(self, request: ApiRequest, num_body_bytes: int) -> LiveStream | None:
         if self.key is None and not (self.ttl_s and request.stream):

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from app.contract.errors import Draining
+from app.contract.errors import Draining, EngineFailed
 from app.contract.events import TokenDelta
 from app.journal.entries import Head, Told
 from app.journal.store import Changes, JournalStore
@@ -55,11 +55,16 @@ class Journaling:
     Attributes:
         counts: those that the metrics show.
         is_degraded: whether streams are in memory alone.
+        are_taken: set once `go_on` or `drop` was called for all streams of an earlier process; until then the journal
+            is not written anew, without them.
     """
 
     def __init__(self, store: JournalStore) -> None:
         self.counts = JournalCounts()
         self.is_degraded = False
+        self.are_taken = asyncio.Event()
+        if not store.num_stored:
+            self.are_taken.set()
         self._store = store
         self._thread = Background("journal", num_threads=1)
         self._next_number = store.next_number
@@ -105,10 +110,10 @@ class Journaling:
 
     def put(self, stream: LiveStream, fact: Fact) -> None:
         """Record a fact, and then let the stream take it. Never blocks."""
-        if self._is_closed:
-            return
-        if self.is_degraded:
+        if self.is_degraded:  # also when closed: a stream that is in memory alone ends with the process
             stream.take(fact)
+            return
+        if self._is_closed:
             return
         if stream in self._attempted:  # it has a new token, or an end
             self._attempted.discard(stream)
@@ -131,12 +136,11 @@ class Journaling:
         return stream in self._numbers and not self.is_degraded
 
     def forget(self, stream: LiveStream) -> None:
-        """Delete a stream that is not kept any longer."""
+        """Delete a stream that is not kept any longer. It takes what waits, such as its end, with the next commit."""
         number = self._numbers.pop(stream, None)
         if number is None or self._is_closed:
             return
         del self._heads[stream]
-        self._work.facts.pop(stream, None)
         self._num_waiting.pop(stream, None)
         self._behind.discard(stream)
         self._attempted.discard(stream)
@@ -162,7 +166,7 @@ class Journaling:
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
-        with suppress(TimeoutError, Draining):
+        with suppress(TimeoutError, Draining, sqlite3.Error):
             async with asyncio.timeout(CLOSE_S):
                 await self._thread.run(self._store.close)
         self._thread.close()
@@ -183,6 +187,7 @@ class Journaling:
         while True:
             if self.is_degraded:
                 await asyncio.sleep(retry_s)
+                await self.are_taken.wait()
                 retry_s = RETRY_S if await self._rewrite() else min(2 * retry_s, MAX_RETRY_S)
             elif self._is_idle:
                 await self._waker.wait()
@@ -199,15 +204,14 @@ class Journaling:
         except Exception as error:  # also one that nobody thought of: readers get their answers
             if not isinstance(error, OSError | sqlite3.Error):
                 _log.exception("the journal has failed")
-            self._degrade(str(error))
-        for stream, facts in work.facts.items():
-            self._tell(stream, facts)
+            self._degrade(str(error), work)
+        else:
+            self._tell_all(work)
         if self._next_cleaning is not None and self._cleaning is None:
             self._cleaning = asyncio.get_running_loop().call_later(FORGET_S, self._wake)
         if self.is_degraded or (self._work == _Work() and not has_more):
             self._is_idle = True
         self._writing = None
-        work.done.set()
 
     async def _write(self, work: _Work) -> bool:
         """Write work on the thread, once more if that fails; return whether the journal has more to delete."""
@@ -223,25 +227,23 @@ class Journaling:
         finally:
             self.counts.num_commits += 1
             self.counts.commit_s += monotonic() - began
-        self.counts.num_bytes = self._store.num_bytes
         return found
 
     async def _in_time(self, work: _Work, numbers: Mapping[LiveStream, int]) -> bool:
-        writing = asyncio.ensure_future(self._thread.run(self._write_now, work, numbers))
-        done, _ = await asyncio.wait([writing], timeout=BLOCKED_S)
-        if not done:
-            writing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-            raise OSError(f"a commit takes longer than {BLOCKED_S:g} s")
-        return await writing
+        try:
+            async with asyncio.timeout(BLOCKED_S):  # a call that waits is dropped then; one that runs ends by itself
+                return await self._thread.run(self._write_now, work, numbers)
+        except TimeoutError:
+            self.counts.num_errors += 1
+            raise OSError(f"a commit takes longer than {BLOCKED_S:g} s") from None
 
     def _write_now(self, work: _Work, numbers: Mapping[LiveStream, int]) -> bool:
         """Write work. Journal thread: streams do not change what they have told until it is written."""
-        streams = {number: stream for stream, number in numbers.items()}
         begun = {numbers[stream]: head for stream, head in work.begun.items() if stream in numbers}
         if work.is_whole:
             written = {numbers[stream]: whole(stream, Told()) for stream in work.begun if stream in numbers}
             self._store.rewrite(Changes(begun=begun, written=written))
-            return False
+            return self._clean(has_forgotten=True)
         changes = Changes(begun=begun, forgotten=work.forgotten, attempts=work.attempts)
         for stream, facts in work.facts.items():
             if stream not in numbers:
@@ -251,47 +253,59 @@ class Journaling:
                 changes.told[numbers[stream]] = told
             else:
                 changes.written[numbers[stream]] = whole(stream, told)
-        for number in self._store.holders(work.forgotten):
-            if number in streams and number not in changes.written:
-                stream = streams[number]
-                changes.written[number] = whole(stream, changes.told.pop(number, Told()))
-                if not work.forgotten:
-                    break  # the next one with the next commit: all at once would hold this one up
+        if holders := self._store.holders(work.forgotten):
+            streams = {number: stream for stream, number in numbers.items()}
+            for number in holders:
+                if number in streams and number not in changes.written:
+                    changes.written[number] = whole(streams[number], changes.told.pop(number, Told()))
+                    if not work.forgotten:
+                        break  # the next one with the next commit: all at once would hold this one up
         self._store.commit(changes)
         return self._clean(bool(work.forgotten))
 
     def _clean(self, has_forgotten: bool) -> bool:
         """Clean the file of what was deleted, not too often; return whether there is more to delete. Journal thread."""
         now = monotonic()
+        self.counts.num_bytes = self._store.num_bytes
         if has_forgotten and self._next_cleaning is None:
             self._next_cleaning = now + FORGET_S
         if self._store.has_unneeded:
             return True
         if self._next_cleaning is not None and now >= self._next_cleaning:
             self._next_cleaning = self._cleaning = None
-            self._store.truncate()
+            try:
+                self._store.truncate()
+            except sqlite3.Error:  # what was committed stays so: to commit it again would tell it twice
+                self._next_cleaning = now + FORGET_S
         return False
 
-    def _tell(self, stream: LiveStream, facts: list[Fact]) -> None:
-        if stream in self._num_waiting:
-            self._num_waiting[stream] -= sum(map(_num_tokens, facts))
-        for fact in facts:
-            stream.take(fact)
-        stream.judge()
+    def _tell_all(self, work: _Work) -> None:
+        """Let streams take their facts; one that cannot fails alone, and the others go on."""
+        for stream, facts in work.facts.items():
+            if stream in self._num_waiting:
+                self._num_waiting[stream] -= sum(map(_num_tokens, facts))
+            try:
+                for fact in facts:
+                    stream.take(fact)
+                stream.judge()
+            except Exception:
+                _log.exception("a stream has failed")
+                with suppress(Exception):
+                    stream.fail(EngineFailed("Internal error on this stream; see the server log.").info())
+        work.done.set()
 
     # --- A disk that cannot be written ---------------------------------------------------------------------------
 
-    def _degrade(self, why: str) -> None:
-        """Let streams go on in memory alone."""
+    def _degrade(self, why: str, failed: _Work) -> None:
+        """Let streams go on in memory alone: they take the facts of the failed commit, and then those behind it."""
         self.is_degraded = True
         self.counts.state = 1
         _log.error("The journal cannot be written (%s): streams are in memory alone until it can.", why)
         self._num_waiting.clear()
         self._behind.clear()
-        work, self._work = self._work, _Work()
-        for stream, facts in work.facts.items():
-            self._tell(stream, facts)
-        work.done.set()
+        later, self._work = self._work, _Work()
+        self._tell_all(failed)
+        self._tell_all(later)
 
     async def _rewrite(self) -> bool:
         """Write all streams anew; return whether that is possible again."""

@@ -181,29 +181,32 @@ class LiveStream:
         self._is_submitted = True
         for fact in facts:
             self.take(fact)
-        if self.is_over:
-            for part in self._parts:
-                part.close()
+        for part in self._parts:
+            part.close()
 
     def submit_again(self) -> None:
-        """Submit the requests of a restored stream again; what was told is generated again, and checked.
+        """Submit the requests of a restored stream again; what was told is generated again, and checked. A stream that
+        ends meanwhile is left alone.
 
         Raises:
             QuireError: see `EngineClient.submit_all`.
         """
+        if self.is_over or self._is_failing:
+            return
         per_prompt = self.requests[0].params.n
         self._regenerations = {
             choice: Regeneration(transcript.cut(0, transcript.num_tokens))
             for choice, transcript in enumerate(self.transcripts)
             if transcript.num_tokens and choice not in self.ends
         }
-        pairs = zip(self.requests, self._parts, strict=True)
-        unfinished = [
-            pair
-            for index, pair in enumerate(pairs)
+        again = {
+            index: RequestSink(self, index * per_prompt, per_prompt)
+            for index in range(len(self.requests))
             if not all(choice in self.ends for choice in range(index * per_prompt, (index + 1) * per_prompt))
-        ]
-        self._engine.submit_all(unfinished)
+        }
+        self._engine.submit_all([(self.requests[index], part) for index, part in again.items()])
+        for index, part in again.items():
+            self._parts[index] = part
 
     def detach(self, reader: LiveReader) -> None:
         """Remove a reader; the answer goes on. Idempotent."""

@@ -21,7 +21,7 @@ class Regeneration:
         self._told = told
         self._num_tokens = 0
         self._text = ""
-        self._rows = b""
+        self._rows = bytearray()
         self._is_done = False
 
     def rest(self, event: TokenDelta | Finished) -> TokenDelta | Finished | None:
@@ -51,8 +51,8 @@ class Regeneration:
         logprobs = None
         if event.logprobs is not None:
             num_told = 0 if told.logprobs is None else len(told.logprobs.rows)
-            logprobs = Logprobs(event.logprobs.num_top, self._rows[num_told:])
-        self._text, self._rows = "", b""
+            logprobs = Logprobs(event.logprobs.num_top, bytes(self._rows[num_told:]))
+        self._text, self._rows = "", bytearray()
         if not token_ids:
             if text:
                 raise Diverged

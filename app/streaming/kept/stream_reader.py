@@ -360,7 +360,7 @@ class StreamReader(EventReader):
     def _end_of(self, choice: int) -> Finished | None:
         """Return the end of a choice, if it was not read and the reader has all that it gets of the choice."""
         end = self.stream.ends.get(choice)
-        if end is None and self._polls:
+        if end is None and self._polls and self.stream.is_over:  # a cancel is told once it is recorded
             end = self.stream.cancelled_ends.get(choice)
         if end is None or choice in self._finished:
             return None

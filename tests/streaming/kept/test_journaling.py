@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.contract.errors import Draining, EngineFailed
-from app.contract.events import Finished, RequestFailed, TokenDelta
+from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta
 from app.journal.entries import Head
 from app.journal.store import Changes, JournalStore, StoredStream
 from app.streaming.kept import journaling
@@ -254,3 +254,140 @@ async def test_attempts_are_recorded_before_the_request_is_submitted(path: Path,
         journal.note_attempt(stream, 2)
         await journal.flush()
     assert stored(path)["r"].attempts == 2
+
+
+async def test_a_commit_that_hangs_tells_first_what_waits_longest(
+    path: Path, engine: LiveEngine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(journaling, "BLOCKED_S", 0.05)
+    async with recording(path) as (disk, journal):
+        _, reader = begun(engine, journal)
+        await journal.flush()
+        disk.may_commit.clear()
+        engine.put("r", delta("r", 1, "a"))
+        await asyncio.sleep(0)  # its commit begins
+        await asyncio.sleep(0)
+        engine.put("r", delta("r", 2, "b"))
+        await until(lambda: journal.is_degraded)
+        await until(lambda: text_of(read_now(reader)) == "ab")
+        engine.put("r", delta("r", 3, "c"))
+        assert text_of(read_now(reader)) == "c"
+
+
+async def test_a_stream_that_cannot_take_a_fact_fails_alone(path: Path, engine: LiveEngine):
+    async with recording(path) as (_, journal):
+        bad, _ = begun(engine, journal)
+        _, reader = begun(engine, journal, "other")
+        engine.put("r", delta("r", 7, "not the first"))
+        engine.put("other", delta("other", 1, "a"))
+        await journal.flush()
+        assert text_of(read_now(reader)) == "a"
+        await until(lambda: bad.state is State.FAILED)
+
+
+async def test_what_was_committed_is_not_committed_again_when_the_file_cannot_be_cleaned(
+    path: Path, engine: LiveEngine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(journaling, "FORGET_S", 0.0)
+    async with recording(path) as (disk, journal):
+        begun(engine, journal)
+        old, _ = begun(engine, journal, "old")
+        await journal.flush()
+        is_full = True
+
+        def truncate() -> None:
+            nonlocal is_full
+            if is_full:
+                is_full = False
+                raise sqlite3.OperationalError("database or disk is full")
+            JournalStore.truncate(disk)
+
+        monkeypatch.setattr(disk, "truncate", truncate)
+        journal.forget(old)
+        engine.put("r", delta("r", 1, "a"))
+        await until(lambda: not is_full)
+        await journal.flush()
+        assert not journal.is_degraded
+    assert [one.text for one in stored(path)["r"].told.deltas] == ["a"]
+
+
+async def test_a_stream_that_is_forgotten_ends_nevertheless(path: Path, engine: LiveEngine):
+    """Its time is over while it runs: it is cancelled and forgotten, and lets go of its grammar."""
+    async with recording(path) as (_, journal):
+        released: list[bool] = []
+        stream = live_stream(engine, release=lambda: released.append(True))
+        journal.begin(stream, head(stream))
+        stream.start()
+        stream.cancel()
+        journal.forget(stream)
+        await until(lambda: stream.is_over)
+        assert released == [True]
+    assert stored(path) == {}
+
+
+async def test_a_stream_in_memory_alone_hears_of_the_end_of_the_process(
+    path: Path, engine: LiveEngine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(journaling, "AGAIN_S", 0.0)
+    async with recording(path) as (disk, journal):
+        disk.is_full = True
+        stream, _ = begun(engine, journal)
+        await until(lambda: journal.is_degraded)
+        await journal.close()
+        engine.put("r", RequestFailed("r", Draining("It ends.").info(), is_stopped=True))
+        assert stream.state is State.FAILED
+
+
+async def test_a_cancel_is_told_when_it_is_recorded(path: Path, engine: LiveEngine):
+    async with recording(path) as (disk, journal):
+        stream, _ = begun(engine, journal)
+        reader = StreamReader(stream, on_ready=lambda: None)
+        reader.open()
+        await journal.flush()
+        disk.may_commit.clear()
+        reader.cancel()
+        engine.put("r", finished("r", reason=FinishReason.CANCELLED))
+        assert reader.poll() is None
+        disk.may_commit.set()
+        await journal.flush()
+        assert isinstance(reader.poll(), Finished)
+
+
+async def test_a_journal_is_not_written_anew_without_the_answers_of_an_earlier_process(
+    path: Path, engine: LiveEngine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(journaling, "AGAIN_S", 0.0)
+    monkeypatch.setattr(journaling, "RETRY_S", 0.0)
+    async with recording(path) as (_, journal):
+        begun(engine, journal, "old")
+        await journal.flush()
+    async with recording(path) as (disk, journal):
+        disk.is_full = True
+        begun(engine, journal, "new")
+        await until(lambda: journal.is_degraded)
+        disk.is_full = False
+        (old,) = disk.take_stored()
+        again = live_stream(engine, "old")
+        await asyncio.sleep(0.05)
+        journal.go_on(again, old.no, old.head)
+        journal.are_taken.set()
+        await until(lambda: not journal.is_degraded and journal.counts.state == 0)
+    assert sorted(stored(path)) == ["new", "old"]
+
+
+async def test_a_journal_that_is_written_anew_is_cleaned(
+    path: Path, engine: LiveEngine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(journaling, "AGAIN_S", 0.0)
+    monkeypatch.setattr(journaling, "RETRY_S", 0.0)
+    monkeypatch.setattr(journaling, "FORGET_S", 0.0)
+    async with recording(path) as (disk, journal):
+        stream, _ = begun(engine, journal)
+        engine.put("r", delta("r", 1, "a-secret"))
+        await journal.flush()
+        disk.is_full = True
+        engine.put("r", delta("r", 2, "b"))
+        await until(lambda: journal.is_degraded)
+        journal.forget(stream)
+        disk.is_full = False
+        await until(lambda: not any(b"a-secret" in each.read_bytes() for each in path.parent.iterdir()))

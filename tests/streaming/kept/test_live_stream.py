@@ -227,3 +227,13 @@ def test_a_closed_reader_is_no_open_stream_any_longer():
     reader.close()
     reader.close()
     assert (streams.num_open, streams.slow_readers["cut"]) == (0, 1)
+
+
+def test_an_answer_that_waits_to_be_begun_again_can_be_cancelled():
+    engine = LiveEngine()
+    stream = live_stream(engine)
+    stream.restore([(0, delta("r", 1, "a"))])
+    stream.cancel()
+    assert stream.is_settled
+    stream.submit_again()
+    assert not engine.sinks
