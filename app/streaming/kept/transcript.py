@@ -87,10 +87,16 @@ class Transcript:
 
     def deltas(self) -> Iterator[TokenDelta]:
         """Yield the deltas as they came. Any thread, while none is added."""
-        after = 0
-        for end in self._ends:
-            yield self.cut(after, end)
-            after = end
+        after = text_after = 0
+        row_bytes, num_top = self._row_bytes, self._num_top
+        for end, text_end in zip(self._ends, self._text_ends, strict=False):  # a third of the time of `cut`
+            logprobs = None
+            if num_top is not None:
+                rows_end = end * row_bytes if end < self.last else self._rows_end(end)
+                logprobs = Logprobs(num_top, bytes(self._rows[after * row_bytes : rows_end]))
+            text = self._text[text_after:text_end].decode()
+            yield TokenDelta(self._id, self._choice, after + 1, tuple(self._token_ids[after:end]), text, logprobs)
+            after, text_after = end, text_end
         if self.has_tail:
             yield self.cut(after, self.last)
 

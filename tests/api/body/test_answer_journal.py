@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from app.api.body import answer_journal
+from app.api.body.answer_journal import AnswerJournal
+from app.contract.engine_status import ModelInfo
 from app.journal.store import Changes, JournalStore
 from tests.api.resuming import RESUME, events_of, told
 from tests.api.serving import until
@@ -161,3 +165,61 @@ async def test_a_cancel_is_recorded_before_it_is_answered(journal: str):
         left = killed(journal)
     async with run_server(journal=left) as server:
         assert await state_of(server, path) == "cancelled"
+
+
+async def test_two_answers_that_may_end_the_process_run_one_after_the_other(journal: str):
+    gate = StepGate()
+    async with run_server(gate, journal=journal) as server:
+        paths = [await unfinished(server, gate) for _ in range(2)]
+        left = killed(journal)
+    store = JournalStore(Path(left))
+    store.commit(Changes(attempts={one.no: 2 for one in store.take_stored()}))
+    store.close()
+    async with run_server(journal=left) as server:
+        for path in paths:
+            await until_over(server, path)
+            assert await state_of(server, path) == "finished"
+
+
+async def test_an_answer_that_cannot_be_read_holds_up_no_others(journal: str, caplog: pytest.LogCaptureFixture):
+    async with run_server(journal=journal) as server:
+        paths = [await finished(server) for _ in range(2)]
+    store = JournalStore(Path(journal))
+    bad, _ = store.take_stored()
+    store.commit(Changes(forgotten={bad.no}))
+    head = msgspec.structs.replace(bad.head, seeds=(1, 2, 3))
+    store.commit(Changes(begun={bad.no: head}, written={bad.no: bad.told}))
+    store.close()
+    async with run_server(journal=journal) as server:
+        assert [await state_of(server, path) for path in paths] == ["404", "finished"]
+        assert await server_count(server, "dropped") == 1
+    assert "cannot go on after the restart" in caplog.text
+
+
+async def test_an_answer_for_which_there_is_no_room_any_more_is_dropped_from_the_file(journal: str):
+    async with run_server(journal=journal) as server:
+        path = await finished(server)
+    async with run_server(journal=journal, resume_memory=6_060) as server:
+        assert await state_of(server, path) == "404"
+        assert await server_count(server, "dropped") == 1
+    store = JournalStore(Path(journal))
+    assert store.num_stored == 0
+    store.close()
+
+
+async def test_a_reader_that_waits_is_not_told_that_its_answer_is_gone_when_the_server_ends(
+    journal: str, monkeypatch: pytest.MonkeyPatch
+):
+    async with run_server(journal=journal) as server:
+        path = await finished(server)
+    restoring: asyncio.Queue[AnswerJournal] = asyncio.Queue()
+
+    async def wait(journal: AnswerJournal) -> ModelInfo:
+        restoring.put_nowait(journal)
+        return await asyncio.Event().wait()
+
+    monkeypatch.setattr(AnswerJournal, "_model_info", wait)
+    async with run_server(journal=journal) as server:
+        reading = asyncio.create_task(server.client.get(path))
+        await (await restoring.get()).close()
+        assert (await reading).status_code == 503

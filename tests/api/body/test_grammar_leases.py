@@ -78,7 +78,7 @@ async def test_a_lease_ends_with_its_stream_on_a_socket(is_full: bool):
 
 @pytest.mark.usefixtures("no_collector")
 async def test_a_lease_ends_where_no_response_can_be_made(app: Starlette, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.api.routes.chat.answer", None)
+    monkeypatch.setattr("app.api.body.new_answer.make_response", None)
     async with client_of(app) as client:
         assert (await client.post(CHAT, json={"messages": MESSAGES, "regex": "a+"})).status_code == 500
     assert leases(app) == [{}]

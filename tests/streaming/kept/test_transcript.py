@@ -51,6 +51,11 @@ def joined(deltas: list[TokenDelta]) -> tuple[list[int], str, bytes]:
     return ids, "".join(delta.text for delta in deltas), rows
 
 
+@given(delta_lists())
+def test_the_deltas_are_given_back_as_they_came(deltas):
+    assert [*transcript_of(deltas).deltas()] == deltas
+
+
 @given(delta_lists(), st.data())
 def test_the_pieces_between_any_positions_join_to_what_was_told(deltas, data):
     transcript = transcript_of(deltas)
