@@ -12,6 +12,9 @@ import pytest
 
 # Few tests that take more than 20 s of a quiet machine, as `tests.slowest_files` prints it.
 LONGEST = (
+    "tests/e2e/test_views.py",
+    "tests/kernels/cpu/test_linear.py",  # compiles kernels for all processes
+    "tests/commands/test_chat.py",
     "tests/server/test_serve.py",
     "tests/server/test_exit.py",
     "tests/engine/execute/gpu/test_gpu_grammars.py",

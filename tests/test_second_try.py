@@ -83,11 +83,15 @@ def test_a_green_run_says_nothing_more(run):
 
 
 @pytest.mark.parametrize(
-    "files",
-    [{"many": MANY}, {"broken": "import no_such_module\n", "once": TRIED.format("assert is_second")}, {}],
-    ids=["many failures", "a file that cannot be collected", "no tests"],
+    ("arguments", "files"),
+    [
+        (TWO_PROCESSES, {"many": MANY}),
+        ((), {"broken": "import no_such_module\n", "once": TRIED.format("assert is_second")}),
+        (TWO_PROCESSES, {"broken": "import no_such_module\n", "once": TRIED.format("assert is_second")}),
+        ((), {}),
+    ],
+    ids=["many failures", "a file that cannot be collected", "such a file, in two", "no tests"],
 )
-@pytest.mark.parametrize("arguments", [(), TWO_PROCESSES], ids=["one", "two"])
 def test_a_broken_tree_is_red_at_once(run, arguments, files):
     code, lines = run(*arguments, **files)
     assert code != pytest.ExitCode.OK

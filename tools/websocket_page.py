@@ -310,6 +310,7 @@ the last reader left. While the server drains, `resume` and `detach` are accepte
 ```python
 from app.client.client import connect
 
+
 async def main() -> None:
     async with connect("http://127.0.0.1:8000", reconnect=True) as client:
         answer = await client.chat([{{"role": "user", "content": "Tell me a story."}}])
@@ -318,8 +319,8 @@ async def main() -> None:
 ```
 
 It tries again after 0.25 s on average, then after up to 8 s, and gives up when there was no `welcome` for 60 s. It does
-not come back after a close that it has caused (1000, 1003, 1007 to 1009, 4400, 4401, 4406, 4409), after 4429 not for 8 s,
-and after 4499 when somebody reads.
+not come back after a close that it has caused (1000, 1003, 1007 to 1009, 4400, 4401, 4406, 4409), after 4429 not for
+8 s, and after 4499 when somebody reads.
 """
 
 _MATRIX = """Frames of the client by the state of the connection, then those of a stream by the state of the stream. An

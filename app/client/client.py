@@ -11,9 +11,9 @@ stream is not read, the server pauses it, and after its `--stall-timeout` closes
 that are no longer needed, with `cancel()` or by leaving their `async with` block.
 
 `connect(url, reconnect=True)` connects again when the connection was lost (`comeback`). The server keeps the answers
-meanwhile; their readers wait, and get every token once. A server that was started again has forgotten them: their
-readers get `ServerRefused` with the code `stream_not_found`. Answers that are open at the end of the block are
-cancelled.
+meanwhile; their readers wait, and get every token once. A server without a journal has forgotten them when it is
+started again: their readers get `ServerRefused` with the code `stream_not_found`. Answers that are open at the end of
+the block are cancelled.
 """
 
 from __future__ import annotations

@@ -49,9 +49,11 @@ class Streams:
 
     Attributes:
         slow_readers: how often a reader lagged, by the action that followed.
+        piece_turn: held for a turn of the loop by a reader that is far behind, before its next piece.
     """
 
     def __init__(self, max_pending_bytes: int | None = None) -> None:
+        self.piece_turn = asyncio.Lock()
         self.slow_readers = dict.fromkeys((*map(str, SlowReader), DISCONNECT), 0)
         self._max_pending_bytes = max_pending_bytes
         self._accounts: WeakValueDictionary[str, AccountBytes] = WeakValueDictionary()

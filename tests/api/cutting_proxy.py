@@ -12,6 +12,7 @@ class CuttingProxy:
     """Passes bytes on; of the requests for `/v1/`, the n-th loses its connection `cuts[n]` events into its response.
 
     Attributes:
+        may_cut: clear it to keep connections open, without further events, until it is set.
         heads: how those requests begin.
         num_cut: the number of connections that were cut.
     """
@@ -20,6 +21,8 @@ class CuttingProxy:
         parts = urlsplit(target)
         self._address = parts.hostname, parts.port
         self._cuts = list(cuts)
+        self.may_cut = asyncio.Event()
+        self.may_cut.set()
         self.heads: list[str] = []
         self.num_cut = 0
 
@@ -47,6 +50,7 @@ class CuttingProxy:
             if num_left is not None and len(events) >= num_left:
                 writer.write(b"".join(event + b"\n\n" for event in events[:num_left]))
                 await writer.drain()
+                await self.may_cut.wait()
                 self.num_cut += 1
                 break
             if num_left is not None:

@@ -28,6 +28,7 @@ def own_state(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def server():
+    """A server for what is the same wherever the model is: a chat with it starts in a quarter of the time."""
     with serving() as running:
         running.wait_until_ready()
         yield running
@@ -39,9 +40,9 @@ def test_a_conversation_with_the_embedded_model_needs_no_server(capsys, monkeypa
     assert "Quire" in capsys.readouterr().out
 
 
-def seen_at(columns: int) -> list[str]:
+def seen_at(columns: int, url: str) -> list[str]:
     """The lines of an answer on a terminal of so many columns."""
-    with typing("chat", "guide", "--temperature", "0", columns=columns) as user:
+    with typing("chat", "--url", url, "--temperature", "0", columns=columns) as user:
         user.wait_for("guide, context 2,048 tokens")
         user.wait_for("> ")
         user.type("What is Quire?\n")
@@ -55,15 +56,15 @@ def seen_at(columns: int) -> list[str]:
     return emulator.shown.split("What is Quire?\n")[1].split("\n> ")[0].splitlines()
 
 
-def test_an_answer_wraps_between_words():
-    narrow, wide = seen_at(50), seen_at(2000)
+def test_an_answer_wraps_between_words(server):
+    narrow, wide = seen_at(50, server.url), seen_at(2000, server.url)
     assert len(wide) < len(narrow) > 3
     assert " ".join(narrow) == " ".join(wide)
 
 
-def test_an_answer_can_be_saved(tmp_path):
+def test_an_answer_can_be_saved(tmp_path, server):
     file = tmp_path / "talk.json"
-    with typing("chat", "--temperature", "0", columns=500) as user:
+    with typing("chat", "--url", server.url, "--temperature", "0", columns=500) as user:
         user.wait_for("> ")
         user.type("What is Quire?\n")
         user.wait_for("Quire is a streaming chat server")
@@ -99,8 +100,8 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(ways, server):
         assert "Traceback" not in user.seen
 
 
-def test_the_arrow_key_brings_back_a_line_of_the_last_chat(tmp_path):
-    with typing("chat") as user:
+def test_the_arrow_key_brings_back_a_line_of_the_last_chat(tmp_path, server):
+    with typing("chat", "--url", server.url) as user:
         user.wait_for("> ")
         user.type("/system Be kind.\n")
         user.wait_for("(the system message is set")
@@ -109,7 +110,7 @@ def test_the_arrow_key_brings_back_a_line_of_the_last_chat(tmp_path):
         assert user.end() == 0
     history = tmp_path / "state/quire/chat_history"
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
-    with typing("chat") as user:
+    with typing("chat", "--url", server.url) as user:
         user.wait_for("> ")
         user.type(UP + UP + "\n")
         user.wait_for("(the system message is set")
@@ -135,8 +136,8 @@ def test_a_server_that_ends_loses_no_conversation(tmp_path):
 
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_without_colours_nothing_but_text_is_sent(environment):
-    with typing("chat", "--temperature", "0", **environment) as user:
+def test_without_colours_nothing_but_text_is_sent(environment, server):
+    with typing("chat", "--url", server.url, "--temperature", "0", **environment) as user:
         user.wait_for("> ")
         user.type("What is Quire?\n")
         user.wait_for("Quire is")

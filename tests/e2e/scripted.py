@@ -8,6 +8,8 @@ import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Mount, Route, WebSocketRoute
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 import app
@@ -25,6 +26,8 @@ from tests.api.serving import HANG_S
 
 STATIC = Path(app.__file__).parent / "static"
 WINDOW = 256
+KEPT = {"cache-control": "public, max-age=31536000, immutable"}
+"""Of the page's files, as Quire's server sends them: what was loaded before is there without the server."""
 LIMITS = {"context_share": 0.25, "repetition_stop": True}
 """Of an answer, as the page sends them."""
 
@@ -39,6 +42,13 @@ def content_security_policy(page: str) -> str:
         "font-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types dompurify"
     )
+
+
+@cache
+def static_file(name: str) -> bytes | None:
+    """The content of a file of the page, read once for all servers: a page asks for 170; None if there is none."""
+    file = STATIC / name
+    return file.read_bytes() if file.is_file() else None
 
 
 class Stream:
@@ -131,7 +141,7 @@ class ScriptedServer:
                 Route("/v1/models", self._models),
                 Route("/v1/streams/{id}", self._delete, methods=["DELETE"]),
                 WebSocketRoute("/ws", self._ws),
-                Mount("/static", StaticFiles(directory=STATIC)),
+                Route("/static/{name:path}", self._static),
             ]
         )
 
@@ -177,6 +187,11 @@ class ScriptedServer:
     async def _page(self, _request: Request) -> Response:
         page = (STATIC / "index.html").read_text()
         return HTMLResponse(page, headers={"Content-Security-Policy": content_security_policy(page)})
+
+    async def _static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        content = static_file(name)
+        return Response(content, 404 if content is None else 200, KEPT, guess_type(name)[0])
 
     async def _readyz(self, _request: Request) -> Response:
         return JSONResponse(self.health, 200 if self.health["status"] == "ready" else 503)

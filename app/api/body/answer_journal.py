@@ -277,7 +277,7 @@ class AnswerJournal:
 
 
 async def _when_free(call: Callable[[], Awaitable[Result]]) -> Result:
-    """Return what `call` returns, as soon as it is not rejected because of load. Cancel-safe if `call` is."""
+    """Return the result of `call`, as soon as it is not rejected because of load. Cancel-safe if `call` is."""
     while True:
         try:
             return await call()

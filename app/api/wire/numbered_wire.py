@@ -38,11 +38,11 @@ class NumberedWire:
     def delta(self, delta: TokenDelta) -> bytes:
         """Return the events of new tokens; none if the reader was told them before."""
         choice = delta.choice
-        self._told[choice] = delta.first - 1 + (len(delta.token_ids) or 1)
-        if self._told[choice] <= self._after[choice]:
+        self._told[choice] = told = delta.first - 1 + (len(delta.token_ids) or 1)
+        if told <= self._after[choice]:
             self._wire.skip(delta)
             return b""
-        self._positions[choice] = self._told[choice]
+        self._positions[choice] = told
         return self._numbered(self._wire.delta(delta))
 
     def finish(self, finished: Finished) -> bytes:

@@ -86,8 +86,9 @@ class StreamReader(EventReader):
         self._num_delivered = sum(min(position, one.num_tokens) for position, one in told)
         self._delivered_bytes = sum(one.num_bytes(position) for position, one in told)
         self._num_read = self._handed_tokens = self._handed_bytes = 0
-        self._last_bytes = 0  # of the last events, also of those before `after`
+        self._last_bytes = stream.told_bytes  # of the last events, also of those before `after`; at first of all
         self._num_positions = sum(min(position, one.last) for position, one in told) if self._polls else 0
+        self._choices = range(len(stream.transcripts))
         self._turn = 0  # the choice that is asked first
         self._waker = Waker()
         self._notify = on_ready or self._waker.wake
@@ -178,15 +179,15 @@ class StreamReader(EventReader):
             StreamStopped: the stream goes on in the next process.
         """
         if self._last_bytes >= PIECE_BYTES:
-            await asyncio.sleep(0)  # let other tasks run between two large pieces
+            # Written as JSON a piece can take a millisecond, and hundreds of readers may come back at once.
+            async with self.stream.streams.piece_turn:
+                await asyncio.sleep(0)
         self._deliver()
         while True:
-            if self._has_news and (events := self._read()):
+            events = self._read() if self._has_news else []
+            if events or self._is_woken or self._is_closed or self.is_finished:
                 self._is_woken = False
                 return events
-            if self._is_woken or self._is_closed or self.is_finished:
-                self._is_woken = False
-                return []
             await self._waker.wait()
 
     def wake(self) -> None:
@@ -312,15 +313,14 @@ class StreamReader(EventReader):
             self.error = self._dropped
             return []
         events: list[EngineEvent] = []
-        num_choices, failure = len(self._positions), self.stream.failure
+        failure = self.stream.failure
         self._last_bytes = 0
         self._has_news = failure is not None or self.stream.is_stopped
-        order = range(num_choices) if not self._turn else (*range(self._turn, num_choices), *range(self._turn))
-        for choice in order:
+        for choice in self._choices if not self._turn else (*self._choices[self._turn :], *self._choices[: self._turn]):
             while self._last_bytes < PIECE_BYTES and (event := self._next(choice)) is not None:
                 events.append(event)
             if self._last_bytes >= PIECE_BYTES:
-                self._turn = (choice + 1) % num_choices
+                self._turn = (choice + 1) % len(self._choices)
                 self._has_news = True
                 break
         if not events and failure is not None:

@@ -232,3 +232,27 @@ async def test_a_start_with_a_key_reads_the_answer_of_the_first():
     assert first[0]["ttl_s"] == 300
     assert "".join(one.get("x", "") for one in first) == "".join(one.get("x", "") for one in again)
     assert len(engine.requests) == 1
+
+
+async def test_a_start_whose_socket_is_lost_before_its_acceptance_is_begun_by_the_next(monkeypatch: pytest.MonkeyPatch):
+    engine, is_parsing = FakeEngine(), asyncio.Event()
+    parse_answer = new_answer.parse_answer
+
+    async def held(*args: Any, **options: Any) -> ApiRequest:
+        is_first = not is_parsing.is_set()
+        is_parsing.set()
+        if is_first:
+            await asyncio.Event().wait()
+        return await parse_answer(*args, **options)
+
+    monkeypatch.setattr(new_answer, "parse_answer", held)
+    start = {"t": "start", "id": "a", "request": chat_body(max_tokens=2), "ttl_s": 60, "idempotency_key": "key-1"}
+    async with open_chat(engine) as chat:
+        await chat.send(**start)
+        await is_parsing.wait()
+        async with open_chat(app=chat.app) as other:
+            await other.send(**start)
+            await until(lambda: chat.app.state.context.kept.keys.num_requests == 2)
+            chat.socket.transport.abort()
+            assert (await other.receive_until("done", "error"))[-1]["t"] == "done"
+    assert len(engine.requests) == 1

@@ -146,7 +146,7 @@ async def test_an_answer_goes_on_without_its_reader(stream_ends_detached: bool):
 
 
 async def test_a_reader_a_thousand_tokens_behind_another_gets_every_token_once():
-    engine, num_tokens = FakeEngine(held=True), 1500
+    engine, num_tokens = FakeEngine(held=True), 1900
     app = await make_app(engine)
     async with serving(app) as url, connected(url, receive_buffer=4096) as slow, connected(url) as quick:
         body = {"prompt": [300], "max_tokens": num_tokens, "logprobs": 5, "stream": True}

@@ -13,6 +13,7 @@ from unittest.mock import patch
 from app.kernels.cpu import compiling
 from app.kernels.cpu.compiling import CannotCompile, compile_library, find_compiler, source_key, supported_sets
 from app.kernels.cpu.library import NativeLibrary, cache_folder, is_whole
+from tests.kernels.cpu.sets import one_compiler
 
 EMULATED_AMX = "emulated_amx"
 _HEADER = Path(__file__).parent / "native" / "emulated_amx.h"
@@ -28,10 +29,11 @@ def load_emulated_amx() -> NativeLibrary | None:
     key = hashlib.blake2b(_HEADER.read_bytes(), digest_size=8).hexdigest()
     file = cache_folder() / f"{EMULATED_AMX}-{source_key()}-{key}.so"
     try:
-        if not is_whole(file):
-            find_compiler()
-            with patch.object(compiling, "FLAGS", (*compiling.FLAGS, flag)):
-                compile_library(_BASE, file)
+        with one_compiler():
+            if not is_whole(file):
+                find_compiler()
+                with patch.object(compiling, "FLAGS", (*compiling.FLAGS, flag)):
+                    compile_library(_BASE, file)
     except CannotCompile:
         return None
     return NativeLibrary(file, EMULATED_AMX)

@@ -7,6 +7,7 @@ values; bytes are summed exactly. The result is rounded once more: 2**-24, or 2*
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import pytest
 import torch
@@ -14,13 +15,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from app.kernels.cpu import records
-from app.kernels.cpu.compiling import supported_sets
 from app.kernels.cpu.groups import GROUP, KINDS, PANEL_WIDTH, Groups, write_groups
-from app.kernels.cpu.library import NativeLibrary, load_library
+from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.native_ops import QuantizedRows
 from app.kernels.cpu.packing import PackedLinear, pack
 from app.kernels.cpu.records import Code, Epilogue, Matrix, Type
 from app.kernels.ops import LinearWeight
+from tests.cases import grid
 from tests.kernels.cpu.emulated_amx import EMULATED_AMX, load_emulated_amx
 from tests.kernels.cpu.linear import (
     Activations,
@@ -30,16 +31,19 @@ from tests.kernels.cpu.linear import (
     make_packed,
     multiply,
 )
+from tests.kernels.cpu.sets import load_set, sets_of_this_machine
 
 POISON = 7.0
+OUTPUT_TYPES = (torch.float32, torch.bfloat16)
 SHAPES = [(1, 1), (31, 3), (33, 37), (64, 96), (100, 130), (160, 576)]
 NUM_ROWS = [1, 2, 3, 5, 12, 25]
 HALVES = [(1, 5), (16, 64), (50, 130)]
+BIAS_AND_TYPE = grid(lambda has_bias, dtype: has_bias == (dtype is torch.bfloat16), (False, True), OUTPUT_TYPES)
 
 
-@pytest.fixture(params=[*supported_sets(), EMULATED_AMX], scope="module")
+@pytest.fixture(params=[*sets_of_this_machine(), EMULATED_AMX], scope="module")
 def library(request: pytest.FixtureRequest) -> NativeLibrary:
-    loaded = load_emulated_amx() if request.param == EMULATED_AMX else load_library(request.param)
+    loaded = load_emulated_amx() if request.param == EMULATED_AMX else load_set(request.param)
     if loaded is None:
         pytest.skip("no compiler found")
     return loaded
@@ -86,6 +90,16 @@ def expected_sums(packed: PackedLinear, bias: Tensor | None, activations: Activa
     return sums, size * (packed.k + 8) * 2**-24
 
 
+@cache
+def product_of(
+    type: Type, n: int, k: int, *, has_bias: bool, interleaved: bool = False, num_planes: int = 1
+) -> tuple[PackedLinear, Activations, Tensor, Tensor]:
+    """A matrix, rows, their product and the error that it may have; every library multiplies the same ones."""
+    packed, bias = make_packed(type, n, k, has_bias=has_bias, interleaved=interleaved, num_planes=num_planes)
+    activations = make_activations(type, NUM_ROWS[-1], k, num_planes)
+    return packed, activations, *expected_sums(packed, bias, activations)
+
+
 def magnitudes(type: Type, matrix: Tensor) -> Tensor:
     """How large the parts are that each weight is added up from: a multiple of the scale, and perhaps the minimum.
 
@@ -106,15 +120,12 @@ def assert_within(got: Tensor, expected: Tensor, bound: Tensor, dtype: torch.dty
     assert (excess <= 0).all(), f"off by {excess.max()} more than allowed"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("has_bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize(("has_bias", "dtype"), BIAS_AND_TYPE, ids=str)
 def test_products_of_any_shape_are_correct_and_write_nothing_else(
     library: NativeLibrary, type: Type, num_planes: int, has_bias: bool, dtype: torch.dtype
 ):
     for n, k in shapes_for(type, SHAPES):
-        packed, bias = make_packed(type, n, k, has_bias=has_bias, num_planes=num_planes)
-        activations = make_activations(type, NUM_ROWS[-1], k, num_planes)
-        expected = expected_sums(packed, bias, activations)
+        packed, activations, *expected = product_of(type, n, k, has_bias=has_bias, num_planes=num_planes)
         for num_rows in NUM_ROWS:
             out = poisoned(num_rows, n, dtype)
             multiply(library, packed, activations, out, num_rows=num_rows, num_threads=1 + num_rows % 2)
@@ -170,9 +181,7 @@ def test_small_integers_are_multiplied_exactly(library: NativeLibrary):
 
 def test_accumulating_adds_to_the_output(library: NativeLibrary, type: Type):
     for n, k in shapes_for(type, SHAPES):
-        packed, bias = make_packed(type, n, k, has_bias=True)
-        activations = make_activations(type, NUM_ROWS[-1], k)
-        sums, bound = expected_sums(packed, bias, activations)
+        packed, activations, sums, bound = product_of(type, n, k, has_bias=True)
         before = torch.randn(NUM_ROWS[-1], n)
         for num_rows in NUM_ROWS:
             out = poisoned(num_rows, n)
@@ -184,9 +193,7 @@ def test_accumulating_adds_to_the_output(library: NativeLibrary, type: Type):
 @pytest.mark.parametrize("epilogue", [Epilogue.STORE, Epilogue.ACCUMULATE], ids=lambda epilogue: epilogue.name)
 def test_interleaved_panels_store_gates_first_and_then_ups(library: NativeLibrary, type: Type, epilogue: Epilogue):
     for half, k in shapes_for(type, HALVES):
-        packed, bias = make_packed(type, 2 * half, k, has_bias=True, interleaved=True)
-        activations = make_activations(type, NUM_ROWS[-1], k)
-        expected = expected_sums(packed, bias, activations)
+        packed, activations, *expected = product_of(type, 2 * half, k, has_bias=True, interleaved=True)
         for num_rows in NUM_ROWS:
             out = poisoned(num_rows, 2 * half)
             out[:num_rows, : 2 * half] = 0
@@ -194,15 +201,12 @@ def test_interleaved_panels_store_gates_first_and_then_ups(library: NativeLibrar
             assert_within(results(out, num_rows, 2 * half), *expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("has_bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize(("has_bias", "dtype"), BIAS_AND_TYPE, ids=str)
 def test_gated_products_are_silu_of_the_gate_times_up(
     library: NativeLibrary, type: Type, has_bias: bool, dtype: torch.dtype
 ):
     for half, k in shapes_for(type, HALVES):
-        packed, bias = make_packed(type, 2 * half, k, has_bias=has_bias, interleaved=True)
-        activations = make_activations(type, NUM_ROWS[-1], k)
-        sums, bounds = expected_sums(packed, bias, activations)
+        packed, activations, sums, bounds = product_of(type, 2 * half, k, has_bias=has_bias, interleaved=True)
         (gate, up), (gate_bound, up_bound) = sums.split(half, 1), bounds.split(half, 1)
         expected = torch.nn.functional.silu(gate) * up
         # The slope of silu is at most 1.1; the error of its exponential is 1e-6.
@@ -214,14 +218,18 @@ def test_gated_products_are_silu_of_the_gate_times_up(
 
 
 # With AMX the longer rows are split into blocks.
+BATCH_SIZES = {150: (*range(1, 25), 31, 32, 33, 48, 63, 64, 100), 704: (16, 17, 40, 64, 70, 129, 260, 400)}
+
+
 @pytest.mark.parametrize(
-    ("k", "batch_sizes"),
-    [(150, (*range(1, 25), 31, 32, 33, 48, 63, 64, 100)), (704, (16, 17, 40, 64, 70, 129, 260, 400))],
+    ("epilogue", "k"),
+    grid(lambda epilogue, k: k == 150 or epilogue is Epilogue.GATED, Epilogue, BATCH_SIZES),
+    ids=lambda value: getattr(value, "name", value),
 )
-@pytest.mark.parametrize("epilogue", list(Epilogue), ids=lambda epilogue: epilogue.name)
 def test_a_row_has_the_same_bits_in_any_batch(
-    library: NativeLibrary, type: Type, num_planes: int, epilogue: Epilogue, k: int, batch_sizes: Sequence[int]
+    library: NativeLibrary, type: Type, num_planes: int, epilogue: Epilogue, k: int
 ):
+    batch_sizes = BATCH_SIZES[k]
     n, max_rows = 200, max(batch_sizes)
     k = columns_for(type, k)
     packed, _ = make_packed(type, n, k, has_bias=True, interleaved=epilogue is Epilogue.GATED, num_planes=num_planes)
@@ -241,7 +249,7 @@ def test_a_row_has_the_same_bits_in_any_batch(
 @pytest.mark.parametrize(("n", "k"), [(33, 1), (70, 37), (200, 352)])
 def test_amx_has_the_bits_of_vector_instructions(type: Type, num_planes: int, epilogue: Epilogue, n: int, k: int):
     """Of quantized panels; rows of several tiles, and numbers of groups that are no multiple of those taken at once."""
-    amx, vectors = load_emulated_amx(), load_library("avx512_bf16")
+    amx, vectors = load_emulated_amx(), load_set("avx512_bf16")
     if type not in KINDS or amx is None or vectors is None:
         pytest.skip("no quantized panels, or no AVX-512 with bf16")
     n, k = n + n % 2, columns_for(type, k)

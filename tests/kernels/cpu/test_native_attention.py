@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from app.kernels.cpu.attention_scratch import scratch_floats
-from app.kernels.cpu.compiling import SOURCES, CannotCompile, find_compiler, supported_sets
-from app.kernels.cpu.library import NativeLibrary, load_library
+from app.kernels.cpu.compiling import SOURCES, CannotCompile, find_compiler
+from app.kernels.cpu.library import NativeLibrary
 from tests.kernels.batches import Heads, noise
 from tests.kernels.cpu import native_attention
 from tests.kernels.cpu.native_attention import CACHES, HEADS, LONGEST, attend, exact, make_layer
@@ -33,15 +33,6 @@ STEPS = {
     "chunks": [(77, 61), (250, 12), (500, 33)],
     "mixed": [(40, 1), (0, 20), (600, 1), (5, 11), (129, 1), (255, 3)],
 }
-
-
-@pytest.fixture(params=supported_sets(), scope="module")
-def library(request: pytest.FixtureRequest) -> NativeLibrary:
-    """The kernels for each instruction set of this machine."""
-    loaded = load_library(request.param)
-    if loaded is None:
-        pytest.skip("no native kernels on this machine")
-    return loaded
 
 
 @cache

@@ -24,7 +24,6 @@ from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.cpu.graph import EagerGraph, HostGraph, RecordedGraph
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.schedule.step_plan import Chunk, Chunks, StepPlan, TableWrite
-from app.kernels.cpu.compiling import supported_sets
 from app.kernels.cpu.library import NativeLibrary, load_library
 from app.kernels.cpu.native_ops import NativeOps, QuantizedRows, Recorder
 from app.kernels.cpu.packers import PanelPacker
@@ -80,15 +79,6 @@ STEPS: tuple[tuple[Part, ...], ...] = (
 
 def name_of(number_format: tuple) -> str:
     return "-".join(map(str, number_format))
-
-
-@pytest.fixture(params=supported_sets(), scope="module")
-def library(request: pytest.FixtureRequest) -> NativeLibrary:
-    """The kernels for each instruction set of this machine."""
-    loaded = load_library(request.param)
-    if loaded is None:
-        pytest.skip("no compiler found")
-    return loaded
 
 
 class UnpackedPacker:

@@ -9,12 +9,13 @@ from torch import Tensor
 from app.checkpoint.tensor_types import TensorType
 from app.kernels.cpu import packing
 from app.kernels.cpu.groups import KINDS, write_groups
-from app.kernels.cpu.library import NativeLibrary, load_library
+from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.packing import BLOCK_TYPES, PackedLinear, allocate_aligned, pack, pack_groups
 from app.kernels.cpu.records import Type
 from app.kernels.ops import GroupedWeight, LinearWeight
 from app.models.gguf.gguf_blocks import decode
 from tests.gguf_blocks import GROUPED, random_blocks
+from tests.kernels.cpu.sets import load_set
 from tests.kernels.cpu.split_blocks import split_blocks
 
 DTYPES = {Type.FLOAT32: torch.float32, Type.FLOAT16: torch.float16, Type.BFLOAT16: torch.bfloat16}
@@ -28,7 +29,7 @@ def type(request: pytest.FixtureRequest) -> Type:
 
 @pytest.fixture(params=["avx512_bf16", "avx512", "avx2"])
 def library(request: pytest.FixtureRequest) -> NativeLibrary:
-    found = load_library(request.param)
+    found = load_set(request.param)
     if found is None:
         pytest.skip(f"this machine has no {request.param}")
     return found

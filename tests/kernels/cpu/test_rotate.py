@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from app.kernels.cpu import records
-from app.kernels.cpu.compiling import supported_sets
-from app.kernels.cpu.library import NativeLibrary, load_library
+from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.records import Cache, Code, Matrix, PagedRows
 from tests.kernels.batches import Heads, make_step, noise
 
@@ -32,15 +31,6 @@ CHUNKS = [(0, 1), (7, 1), (8, 1), (63, 2), (0, 37), (300, 20), (1000, 1)]
 EPS = 1e-6
 
 Chunks = Sequence[tuple[int, int]]
-
-
-@pytest.fixture(params=supported_sets(), scope="module")
-def library(request: pytest.FixtureRequest) -> NativeLibrary:
-    """The kernels for each instruction set of this machine."""
-    loaded = load_library(request.param)
-    if loaded is None:
-        pytest.skip("no native kernels on this machine")
-    return loaded
 
 
 @dataclass

@@ -1,5 +1,8 @@
 """An answer belongs to its stream: readers come and go, and what leaving means is told here."""
 
+import asyncio
+from itertools import pairwise
+
 import pytest
 
 from app.contract.errors import Draining, EngineFailed, Overloaded, RateLimitExceeded
@@ -187,6 +190,21 @@ def test_a_reader_that_lags_is_dropped_alone_where_the_request_says_so():
     assert read_now(slow) == []
     assert slow.failure is not None
     assert (slow.failure.code, quick.failure, engine.aborted) == ("overloaded", None, [])
+
+
+async def test_readers_that_are_far_behind_get_one_piece_in_a_turn_of_the_loop():
+    engine = LiveEngine()
+    stream = live_stream(engine)
+    opened(stream).close()
+    for number in range(1, 41):
+        engine.put("r", delta("r", number, "x" * 1000))
+    readers, num_pieces = [opened(stream) for _ in range(MAX_READERS)], [0]
+    tasks = [asyncio.create_task(reader.receive()) for reader in readers]
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)
+        num_pieces.append(sum(task.done() for task in tasks))
+    assert all(after - before <= 1 for before, after in pairwise(num_pieces))
+    assert all(len(text_of(task.result())) >= PIECE_BYTES - 1000 for task in tasks)
 
 
 async def test_a_long_answer_is_read_in_pieces_between_which_other_tasks_run():
