@@ -110,7 +110,7 @@ def _times_of(session: Session | SessionGroup | StreamReader) -> dict[str, float
 
 
 def shown_id(stream_id: str) -> str:
-    """Return what logs show of the id of a kept answer."""
+    """Return the part of a kept answer's id that logs show."""
     return stream_id[:_SHOWN_ID_CHARS]
 
 
