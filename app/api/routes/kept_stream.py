@@ -10,6 +10,7 @@ from app.api.http.context import context_of
 from app.api.wire.framing import choose_framing
 from app.api.wire.numbered_wire import position_text
 from app.api.wire.resumable_answer import read_position, resumed, stream_headers
+from app.contract.errors import Draining
 from app.streaming.kept.live_stream import LiveStream
 
 END = "end"
@@ -36,10 +37,17 @@ async def resume_stream(request: Request) -> ASGIApp:
 
 
 async def cancel_stream(request: Request) -> Response:
-    """End a stream for all its readers; one that has ended stays as it is."""
-    (await _stream_of(request)).cancel()
+    """End a stream for all its readers; one that has ended stays as it is.
+
+    Raises:
+        Draining: the server ends before it has recorded that.
+    """
+    stream = await _stream_of(request)
+    stream.cancel()
     if journal := context_of(request).journal:
         await journal.flush()
+        if not stream.is_over:
+            raise Draining("The server ends before the cancel is recorded; send it again.")
     return Response(status_code=204)
 
 

@@ -149,9 +149,9 @@ class Journaling:
         self._wake()
 
     async def flush(self) -> None:
-        """Wait until all that was put so far is recorded, or the journal is degraded. Cancel-safe."""
+        """Wait until all that was put so far is recorded, or the journal is degraded or closed. Cancel-safe."""
         work = self._writing if self._work == _Work() else self._work
-        if work is not None and not self.is_degraded:
+        if work is not None and not self.is_degraded and not self._is_closed:
             await work.done.wait()
 
     async def close(self) -> None:
@@ -166,6 +166,9 @@ class Journaling:
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
+        for work in (self._writing, self._work):
+            if work is not None:
+                work.done.set()
         with suppress(TimeoutError, Draining, sqlite3.Error):
             async with asyncio.timeout(CLOSE_S):
                 await self._thread.run(self._store.close)

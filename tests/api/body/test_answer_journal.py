@@ -15,6 +15,7 @@ from app.api.body import answer_journal
 from app.api.body.answer_journal import AnswerJournal
 from app.contract.engine_status import ModelInfo
 from app.journal.store import Changes, JournalStore
+from app.streaming.kept.journaling import Journaling
 from tests.api.resuming import RESUME, events_of, told
 from tests.api.serving import until
 from tests.regressions.running_server import RunningServer, StepGate, completion, run_server
@@ -165,6 +166,23 @@ async def test_a_cancel_is_recorded_before_it_is_answered(journal: str):
         left = killed(journal)
     async with run_server(journal=left) as server:
         assert await state_of(server, path) == "cancelled"
+
+
+async def test_a_cancel_that_cannot_be_recorded_any_more_is_not_answered_as_one(
+    journal: str, monkeypatch: pytest.MonkeyPatch
+):
+    journals: list[Journaling] = []
+    start = Journaling.start
+    monkeypatch.setattr(Journaling, "start", lambda self: (journals.append(self), start(self)))
+    gate = StepGate()
+    async with run_server(gate, journal=journal) as server:
+        path = await unfinished(server, gate)
+        await journals[0].close()
+        assert (await server.client.delete(path)).status_code == 503
+        gate.allow()
+    async with run_server(journal=journal) as server:
+        await until_over(server, path)
+        assert await state_of(server, path) == "finished"
 
 
 async def test_two_answers_that_may_end_the_process_run_one_after_the_other(journal: str):

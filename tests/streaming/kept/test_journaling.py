@@ -4,49 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from app.contract.errors import Draining, EngineFailed
 from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta
-from app.journal.entries import Head
-from app.journal.store import Changes, JournalStore, StoredStream
+from app.journal.store import JournalStore
 from app.streaming.kept import journaling
-from app.streaming.kept.journaling import HIGH_TOKENS, Journaling
-from app.streaming.kept.live_stream import LiveStream, State
+from app.streaming.kept.journaling import HIGH_TOKENS
+from app.streaming.kept.live_stream import State
 from app.streaming.kept.stream_reader import StreamReader, StreamStopped
 from app.streaming.kept.told_entries import facts_of
 from tests.api.serving import until
 from tests.streaming.kept.live_engine import LiveEngine, delta, failed, finished, live_stream, read_now
-
-
-class Disk(JournalStore):
-    """A journal whose commits wait while it is closed, and fail while it is full."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.may_commit = threading.Event()
-        self.may_commit.set()
-        self.is_full = False
-        self.num_commits = 0
-
-    def commit(self, changes: Changes) -> None:
-        self._check()
-        super().commit(changes)
-
-    def rewrite(self, changes: Changes) -> None:
-        self._check()
-        super().rewrite(changes)
-
-    def _check(self) -> None:
-        assert self.may_commit.wait(60)
-        if self.is_full:
-            raise sqlite3.OperationalError("database or disk is full")
-        self.num_commits += 1
+from tests.streaming.kept.recorded_streams import begun, head, recording, stored, text_of
 
 
 @pytest.fixture
@@ -57,44 +29,6 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def engine() -> LiveEngine:
     return LiveEngine()
-
-
-@asynccontextmanager
-async def recording(path: Path) -> AsyncIterator[tuple[Disk, Journaling]]:
-    disk = Disk(path)
-    journal = Journaling(disk)
-    journal.start()
-    try:
-        yield disk, journal
-    finally:
-        disk.may_commit.set()
-        await journal.close()
-
-
-def head(stream: LiveStream) -> Head:
-    return Head(stream.id, b"", "/v1/completions", b"{}", False, None, 1.0, (1,), (2,), 300.0, b"model")
-
-
-def begun(engine: LiveEngine, journal: Journaling, stream_id: str = "r", n: int = 1) -> tuple[LiveStream, StreamReader]:
-    """A stream that is recorded, and its first reader."""
-    stream = live_stream(engine, stream_id, n=n)
-    journal.begin(stream, head(stream))
-    stream.start()
-    reader = StreamReader(stream)
-    reader.open()
-    return stream, reader
-
-
-def text_of(events: list[object]) -> str:
-    return "".join(event.text for event in events if isinstance(event, TokenDelta))
-
-
-def stored(path: Path) -> dict[str, StoredStream]:
-    store = JournalStore(path)
-    try:
-        return {one.head.id: one for one in store.take_stored()}
-    finally:
-        store.close()
 
 
 async def test_nothing_is_told_before_it_is_recorded(path: Path, engine: LiveEngine):
@@ -336,6 +270,23 @@ async def test_a_stream_in_memory_alone_hears_of_the_end_of_the_process(
         await journal.close()
         engine.put("r", RequestFailed("r", Draining("It ends.").info(), is_stopped=True))
         assert stream.state is State.FAILED
+
+
+async def test_nobody_waits_for_a_journal_that_was_closed(
+    path: Path, engine: LiveEngine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(journaling, "CLOSE_S", 0.01)
+    async with recording(path) as (disk, journal):
+        disk.may_commit.clear()
+        stream, _ = begun(engine, journal)
+        waiting = asyncio.create_task(journal.flush())
+        await asyncio.sleep(0)
+        await journal.close()
+        stream.cancel()
+        async with asyncio.timeout(60):
+            await waiting
+            await journal.flush()
+        assert not stream.is_over
 
 
 async def test_a_cancel_is_told_when_it_is_recorded(path: Path, engine: LiveEngine):
