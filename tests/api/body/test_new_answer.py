@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import httpx
 import pytest
 from starlette.applications import Starlette
 
 from app.api.body import new_answer
+from app.api.body.new_answer import NewAnswer
+from app.api.body.parse_chat import parse_chat
+from app.api.http.accounts import Sender
+from app.api.routes.chat import chat_wire
 from app.api.wire.api_request import ApiRequest
 from app.contract.engine_status import EngineState
 from tests.api.chat_client import body as chat_body
 from tests.api.chat_client import open_chat
 from tests.api.resuming import events_of, told
-from tests.api.serving import client_of, connected, make_app, serving, until
+from tests.api.serving import client_of, connected, make_app, serving, until, with_grammars
 from tests.fakes import FakeEngine, Script
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -256,3 +261,19 @@ async def test_a_start_whose_socket_is_lost_before_its_acceptance_is_begun_by_th
             chat.socket.transport.abort()
             assert (await other.receive_until("done", "error"))[-1]["t"] == "done"
     assert len(engine.requests) == 1
+
+
+async def test_an_answer_whose_sender_goes_while_it_is_recorded_keeps_its_key_and_its_grammar():
+    app = with_grammars(await make_app(FakeEngine(held=True)))
+    context = app.state.context
+    journal = context.journal = Mock(restored=AsyncMock(), flush=Mock(side_effect=asyncio.Event().wait))
+    asked = NewAnswer(context, parse_chat, chat_wire, CHAT, Sender(), key="key-1")
+    body = json.dumps(BODIES[CHAT] | {"regex": "a+"}).encode()
+    begin = asyncio.create_task(asked.begin(body))
+    await until(lambda: journal.flush.called)
+    begin.cancel()
+    await asyncio.wait([begin])
+    (entry,) = context.grammars.entries.by_grammar.values()
+    assert entry.leases
+    journal.flush = AsyncMock()
+    assert (await asked.begin(body)).is_replayed
