@@ -163,6 +163,7 @@ async def run_server(
     app = create_app(engine, config, load_text(config), metrics, grammars=grammars, journal=journal)
     engine.start()
     log, logger = AccessLog(), logging.getLogger(ACCESS_LOGGER)
+    level = logger.level
     logger.addHandler(log)
     logger.setLevel(logging.INFO)
     try:
@@ -173,6 +174,7 @@ async def run_server(
                 faults.allow()
     finally:
         logger.removeHandler(log)
+        logger.setLevel(level)  # of other tests of this process
         await engine.close()
         assert thread.join(0.0)
 
