@@ -2,16 +2,15 @@
 // one, whose server-sent events become frames of quire.v1.
 
 import { readEvents } from "./event_source.js";
+import { TTL_S } from "./protocol.js";
 import { authorization, cancelKept, readHealth } from "./server.js";
+import { CLOSE_LOST } from "./socket.js";
 import { Stream } from "./stream.js";
 
-const CLOSE_LOST = 1006;
 const CLOSE_RESTART = 1012;
 const CLOSE_UNAUTHENTICATED = 4401;
 // While nothing is asked, nothing else would tell that the server is gone. Beside answers it sends heartbeats as often.
 const HEARTBEAT_MS = 15_000;
-// How long the server keeps an answer that nobody reads; of HTTP this cannot be asked for.
-const TTL_S = 300;
 
 export class HttpConnection {
   /**

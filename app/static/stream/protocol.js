@@ -6,8 +6,8 @@ import { Stream } from "./stream.js";
 export const PROTOCOL = "quire.v1";
 // Tokens that the protocol allows without credit; used if the server's welcome has no window.
 const WINDOW = 256;
-// How long the server keeps an answer that nobody reads.
-const TTL_S = 300;
+/** How long the server keeps an answer that nobody reads. Over HTTP it is always that long. */
+export const TTL_S = 300;
 
 export class Protocol {
   /** The server's first frame. */

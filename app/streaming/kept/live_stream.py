@@ -224,10 +224,6 @@ class LiveStream:
         """Whether the engine has reported the ends of all requests, also of those that were aborted."""
         return all(part.is_complete for part in self._parts)
 
-    def is_told(self, positions: Sequence[int]) -> bool:
-        """Return whether a reader at `positions` has been told everything so far."""
-        return all(position >= one.last for position, one in zip(positions, self.transcripts, strict=True))
-
     # --- Its requests --------------------------------------------------------------------------------------------
 
     def note_report(self, report: int | None) -> None:
