@@ -16,7 +16,7 @@ class EventReader(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Submit what is read. If that fails, it is closed."""
+        """Begin to read: submit the requests, or attach to a stream that has them. If that fails, it is closed."""
 
     @contextmanager
     def closed_on_error(self) -> Iterator[None]:
@@ -29,7 +29,7 @@ class EventReader(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Stop reading; what has not ended is aborted. Idempotent, never blocks."""
+        """Stop reading; requests that only this reader has are aborted. Idempotent, never blocks."""
 
     @abstractmethod
     async def receive(self) -> list[EngineEvent]:

@@ -89,8 +89,8 @@ class StreamResponse:
         """Serve the stream.
 
         Raises:
-            ClientDisconnect: the client disconnected; the request is aborted.
-            ClientStalled: the client read nothing for the stall timeout; its connection is reset, the request aborted.
+            ClientDisconnect: the client disconnected; the session is closed.
+            ClientStalled: the client read nothing for the stall timeout; its connection is reset, the session closed.
         """
         connection = connection_of(scope)
         interval_s = observation_interval(self._stall_timeout_s, self._timers.waiting_s, self._timers.generating_s)
