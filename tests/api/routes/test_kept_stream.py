@@ -94,6 +94,15 @@ async def test_a_delete_ends_a_stream_for_its_readers_and_those_that_come_later(
     assert engine.aborted == [engine.requests[0].id]
 
 
+async def test_an_answer_that_was_not_streamed_is_read_as_a_stream():
+    async with client_of(await make_app(FakeEngine())) as client:
+        whole = await client.post(TEXT, json=BODY, headers={"idempotency-key": "key"})
+        rest = await client.get(f"/v1/streams/{whole.headers['x-quire-stream-id']}")
+    events = events_of(rest.text)
+    assert events[-1] == ("end", "[DONE]")
+    assert told(events)["choices"][0]["text"] == whole.json()["choices"][0]["text"]
+
+
 async def test_a_failed_answer_is_told_again_with_its_error():
     async with ended(FakeEngine(Script(fail_after=2))) as (client, path, _):
         response = await client.get(path)
