@@ -8,25 +8,29 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent
-from app.streaming.chat_actions import Cancel, Close, GrantCredit, Send
+from app.streaming.chat_actions import Cancel, Close, Detach, GrantCredit, Resume, Send
 from app.streaming.chat_table import State
 from tests.fakes import FakeClock
 from tests.streaming.frames import TIMINGS, USAGE, delta, feed, finished, greeted, make_protocol, start
 
-KINDS = st.sampled_from(["hello", "start", "cancel", "ping", "pong", "credit", "resume", "t"])
+KINDS = st.sampled_from(["hello", "start", "resume", "detach", "cancel", "ping", "pong", "credit", "t"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=6,
 )
-IDS = st.sampled_from(["a", "b", "x" * 65])
+NUMBERS = st.lists(st.integers(-2, 300), max_size=3)
 FRAMES = st.fixed_dictionaries(
     {"t": KINDS | JSON},
     optional={
         "id": st.sampled_from(["a", "b", "x" * 65]) | JSON,
         "request": JSON,
         "credit": JSON,
-        "upto": st.lists(st.integers(-2, 300), max_size=3) | JSON,
+        "upto": NUMBERS | JSON,
+        "stream": st.just("s") | JSON,
+        "after": NUMBERS | JSON,
+        "ttl_s": st.sampled_from([0, 300, 3601, -1]) | JSON,
+        "idempotency_key": st.just("key") | JSON,
         "ts": JSON,
         "key": JSON,
         "protocol": JSON,
@@ -56,7 +60,8 @@ CHOICES = range(3)
 
 
 class StreamMachine(RuleBasedStateMachine):
-    """Streams are started, cancelled and ended in any order; each has one end, and no choice's numbers have gaps.
+    """Streams are started, resumed, detached, cancelled and ended in any order; each has at most one end, and no choice's
+    numbers have gaps.
 
     `open` holds the number of the last token of every open choice of each stream, and `texts` the text that a reader
     has received, by id and choice.
@@ -80,6 +85,21 @@ class StreamMachine(RuleBasedStateMachine):
             self.open[client_id] = dict.fromkeys(CHOICES, 0)
             self.texts[client_id] = dict.fromkeys(CHOICES, "")
 
+    @rule(client_id=ids, after=st.lists(st.integers(0, 400), min_size=3, max_size=3))
+    def resume(self, client_id: str, after: list[int]):
+        if client_id not in self.open:
+            frame = {"t": "resume", "id": client_id, "stream": "s", "after": after, "credit": 7}
+            assert feed(self.protocol, frame) == [Resume(client_id, "s", tuple(after), 7)]
+            self.open[client_id] = dict(enumerate(after))
+            self.texts[client_id] = dict.fromkeys(CHOICES, "")
+
+    @rule(client_id=ids)
+    def detach(self, client_id: str):
+        expected = [Detach(client_id)] if client_id in self.open else []
+        assert feed(self.protocol, {"t": "detach", "id": client_id}) == expected
+        self.open.pop(client_id, None)
+        self._forget(client_id)
+
     @rule(client_id=ids)
     def cancel(self, client_id: str):
         expected = [Cancel(client_id)] if client_id in self.open else []
@@ -102,7 +122,9 @@ class StreamMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def accept(self, data: st.DataObject):
         client_id = data.draw(st.sampled_from(sorted(set(self.open) - self.accepted)))
-        self.protocol.accept(client_id, "s", "guide", [0] * len(CHOICES))
+        after = [self.open[client_id][choice] for choice in CHOICES]
+        accepted = json.loads(self.protocol.accept(client_id, "s", "guide", after, last_numbers=after))
+        assert (accepted["after"], accepted["n"]) == (after, len(CHOICES))
         self.accepted.add(client_id)
 
     @precondition(lambda self: self.accepted)
