@@ -20,9 +20,11 @@ from app.api.wire.api_request import ApiRequest
 from app.api.wire.socket_stream import SocketStream
 from app.contract.requests import EngineRequest
 from app.streaming.flow.mailbox import Mailbox
+from app.streaming.kept.stream_reader import StreamReader
 from app.streaming.session import Session
 from tests.api.chat_client import HELLO, ChatClient, body, connect_socket
-from tests.api.serving import until
+from tests.api.serving import connected, make_app, serving, until
+from tests.fakes import FakeEngine
 from tests.regressions.running_server import RunningServer, StepGate, run_server
 from tests.regressions.test_abort_leaks import connect_to, hang_up
 
@@ -132,6 +134,31 @@ async def test_requests_over_a_websocket_are_freed(kept: Callable[[], list[str]]
         await client.send(t="cancel", id="cancelled")
         await client.receive_until("done")
         await until_freed(server, kept)
+
+
+async def test_readers_that_have_left_a_kept_answer_are_freed():
+    def readers() -> list[object]:
+        return [each for each in gc.get_objects() if type(each) in (StreamReader, SocketStream)]
+
+    engine = FakeEngine(held=True)
+    app = await make_app(engine)
+    async with serving(app) as url, connect_socket(url) as websocket:
+        client = ChatClient(websocket)
+        await client.send(**HELLO)
+        await client.send(t="start", id="first", request=body(max_tokens=9), ttl_s=300)
+        (accepted,) = (await client.receive_until("accepted"))[-1:]
+        engine.step(2)
+        await client.send(t="detach", id="first")
+        for number in range(9):
+            await client.send(t="resume", id=f"r{number}", stream=accepted["stream"], after=[number % 2])
+            await client.receive_until("accepted")
+            async with connected(url) as connection:
+                connection.writer.write(f"GET /v1/streams/{accepted['stream']} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+                await connection.head()
+            await client.send(t="detach", id=f"r{number}")
+        await until(lambda: not readers())
+        assert app.state.context.kept.find(accepted["stream"], None).readers == {}
+        engine.release()
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -60,8 +60,7 @@ CHOICES = range(3)
 
 
 class StreamMachine(RuleBasedStateMachine):
-    """Streams are started, resumed, detached, cancelled and ended in any order; each has at most one end, and no choice's
-    numbers have gaps.
+    """Streams are started, resumed, left, cancelled and ended in any order; each has one end at most, and no gaps.
 
     `open` holds the number of the last token of every open choice of each stream, and `texts` the text that a reader
     has received, by id and choice.
