@@ -14,7 +14,7 @@ from app.api.wire.resumable_answer import Resumable
 from app.contract.packed_logprobs import Logprobs
 from tests.api.resuming import RESUME, Event, events_of, post, told
 from tests.api.routes.test_tools import ANSWERS, TOOLS, USER, app_with
-from tests.api.serving import client_of, connected, make_app, serving, until
+from tests.api.serving import SLOW, client_of, connected, make_app, serving, until
 from tests.fakes import FakeEngine, Script
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -170,6 +170,23 @@ async def test_a_reader_a_thousand_tokens_behind_another_gets_every_token_once()
     assert told(events_of(rest.decode())) == told(events_of(had.decode()))
     assert told(events_of(had.decode()))["choices"][0]["finish_reason"] == "length"
     assert len(stream.transcripts[0]._token_ids) == num_tokens
+
+
+async def test_a_reader_that_stalls_is_disconnected_and_can_come_back():
+    engine, num_tokens = FakeEngine(), 1900
+    app = await make_app(engine, None, SLOW, stall_timeout=0.2)
+    async with serving(app) as url, connected(url, receive_buffer=4096) as connection:
+        body = {"prompt": [300], "max_tokens": num_tokens, "stream": True}
+        await connection.post(TEXT, body, x_quire_resume="1")
+        await until(lambda: engine.requests)
+        stream = context_of(app).kept.find(engine.requests[0].id, None)
+        await until(lambda: app.state.context.streams.slow_readers["cut"])
+        await until(lambda: stream.is_over)  # without a reader it is not paused
+        async with client_of(app) as client:
+            whole = await client.get(f"/v1/streams/{stream.id}", params={"after": "0"})
+    assert engine.aborted == []
+    assert (stream.num_tokens, stream.readers) == (num_tokens, {})
+    assert events_of(whole.text)[-1].id == "end"
 
 
 @pytest.mark.parametrize(
