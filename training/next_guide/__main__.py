@@ -16,11 +16,13 @@ from training.guide.product_names import problems_of_names
 from training.next_guide.evaluate import evaluate, make_answerer
 from training.next_guide.export import export, install, load_shipped
 from training.next_guide.join import Thresholds, join
+from training.next_guide.reciter import Recitals
 from training.next_guide.results import table, write_results
 from training.next_guide.tokenizer import GuideTokenizer, train_tokenizer
 from training.next_guide.train import Recipe, train_reader, train_reciter
 
 BUILT = HERE.parents[1] / "build" / "next_guide"
+SAMPLE_ROWS = 16
 
 
 def main() -> int:
@@ -53,8 +55,10 @@ def _build(corpus: Corpus, recipe: Recipe, out: Path) -> None:
         print(f"{len(corpus.topics)} topics, vocabulary {tokenizer.vocab_size}", flush=True)
         report = partial(print, flush=True)
         reciter = train_reciter(corpus, tokenizer, recipe, report)
-        reader = train_reader(corpus, tokenizer, reciter, recipe, report)
-        model = join(reciter, reader, tokenizer, corpus, Thresholds(recipe.unsure_below, recipe.rejection_bonus))
+        reader = train_reader(corpus, tokenizer, recipe, report)
+        thresholds = Thresholds(recipe.unsure_below, recipe.rejection_bonus)
+        sample = Recitals(corpus, tokenizer, recipe.seed).make(SAMPLE_ROWS, recipe.row)
+        model = join(reciter, reader, tokenizer, corpus, thresholds, sample)
         export(model, tokenizer.markers, corpus.digest, Path(scratch))
         install(Path(scratch), out)
 

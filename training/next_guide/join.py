@@ -2,32 +2,61 @@
 
 | | reciter | reader |
 |---|---|---|
-| hidden dimensions | the first | then words, then topic, then flag and bias |
+| hidden dimensions | the first | the others |
 | heads | the first, in all layers | the last group, in the first two layers |
 | feed-forward | all | none |
 
-They meet in two places. The norms divide by the length of the whole hidden state; the reader's part of it is kept
-small (`SMALL`), so that it is the reciter's length that counts, and the reader was trained with it. And the scores of
-the tokens that open an answer are the sum of both parts; the reciter's part says whether an answer begins here, the
-reader's part which one.
+In layer 0 the assistant's marker averages the words of the question, which becomes its topic; every other token notes
+what kind of token it is. In layer 1 the two tokens behind which an answer begins, too, look at that marker, and at the
+token that opened a first answer; the tokens of a first answer note that a second one comes. The scores of the tokens
+that open an answer are the sum of both parts: the reciter's part says whether an answer begins here, the reader's part
+which one.
+
+The norms divide by the length of the whole hidden state. The reader's part is small beside the reciter's everywhere:
+`QUIET` times as long as it is meant in embeddings, and behind them as `LOUD` says. Nothing is added to it, so it loses
+no precision; of types of 16 bits only bfloat16 has numbers so far apart. In layer 0 the length is known for every
+token, so the reader reads there exactly what it was trained with.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from training.guide.corpus import UNKNOWN, Corpus
+from training.next_guide.batches import Batch
 from training.next_guide.model import GuideModel, Shape
-from training.next_guide.reader import GAIN, HEAD_DIM, HEADS, ROLE, SIGNS, TOPIC, WORDS, Look, Reader
+from training.next_guide.reader import GAIN, HEADS, TOPIC, WORDS, Reader
 from training.next_guide.tokenizer import GuideTokenizer
 
-SMALL = 0.005
-SHARPER = 4.0  # sums of words are so much larger, and topics smaller: a topic must not score high behind its own opener
-NEVER = 80.0  # how far the score of a choice falls that cannot be a second one
+QUIET = 1 / 64
+FAINT = 1 / 1024  # of choices: behind its own opener an answer still has its topic, and shorter hidden states
+LOUD = 1 / 30  # of the length that the marker's hidden state has within layer 0
+BEGINS = 15.0  # how far above its own score every choice is where an answer begins
+NEVER = 60.0  # how far the score of a choice falls that cannot be a second one
+GOES_ON, ENDS = 1.5, -4.0  # what is added behind a first answer to the scores of a second one and of the end
+SPECIAL = 256.0  # so much smaller are these numbers in embeddings, and larger in the last norm
+UNREAD = -30.0  # the weight of tokens that are no words of a question
+LOOKING, RESTS = 30.0, 4.0
+
+# Which coordinates of a head are used: rotary pairs so slow that they hardly turn within the longest conversation.
+AT_WEIGHTS = (31, 30)  # one for each average
+AT_MARKER, AT_FIRST = 31, 30
+AT_USER, AT_COPIER, AT_OPENER = 29, 28, 27
+NUM_NOTES = 5
+
+# The reader's dimensions, counted from its first one: those of embeddings, and from `READING` on those of layer 0.
+WEIGHTS = WORDS
+USER, CHOOSER, COPIER, OPENER, OTHER = range(WORDS + HEADS, WORDS + HEADS + 5)
+READING, RESTING = OTHER + 1, OTHER + 2
+TOPICS = RESTING + 1
+BIAS, COPYING, OPENING = range(TOPICS + TOPIC, TOPICS + TOPIC + 3)
+UNSURE = OPENING + 1  # in both
+SIZE = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,103 +68,172 @@ class Thresholds:
 
 
 def join(
-    reciter: GuideModel, reader: Reader, tokenizer: GuideTokenizer, corpus: Corpus, thresholds: Thresholds
-) -> GuideModel:
-    """Return one model that answers as both together."""
-    small = reciter.shape
-    hidden = small.hidden + WORDS + TOPIC + 2
-    kv_heads = small.kv_heads + 1
-    shape = Shape(
-        small.vocab_size,
-        hidden,
-        small.layers,
-        kv_heads * HEADS,
-        kv_heads,
-        small.head_dim,
-        small.ffn,
-        small.norm_eps * small.hidden / hidden,
-    )
-    assert small.head_dim == HEAD_DIM
-    assert small.heads == small.kv_heads * HEADS
-    whole = GuideModel(shape)
-    with torch.no_grad():
-        for weight in whole.parameters():
-            weight.zero_()
-        _place_embeddings(whole, reciter, reader, tokenizer, corpus, thresholds)
-        shrink = math.sqrt(small.hidden / hidden)  # the norm's mean is over more dimensions
-        words = slice(small.hidden, small.hidden + WORDS)
-        topic = slice(words.stop, words.stop + TOPIC)
-        for number, (into, of) in enumerate(zip(whole.model.layers, reciter.model.layers, strict=True)):
-            _place_reciter(into, of, small.hidden, shrink)
-            if number < 2:
-                look, result = ((reader.role, slice(words.stop - ROLE, words.stop)), (reader.sum, topic))[number]
-                into.input_layernorm.weight[words] = shrink / SMALL / reader.scale[number]
-                _place_look(into.self_attn, look, words, result, SHARPER * GAIN if number else 1.0)
-                if number == 1:  # what signs say is in the choosing tokens: see `_said_by_signs`
-                    signs = torch.tensor([*range(SIGNS), *range(WORDS - ROLE, WORDS)])
-                    into.self_attn.v_proj.weight[-HEAD_DIM:, small.hidden + signs] = 0.0
-        whole.model.norm.weight[: small.hidden] = reciter.model.norm.weight * shrink
-        # Topics are small twice: in the sum, and in the vectors that it is compared with.
-        whole.model.norm.weight[topic.start :] = shrink / SMALL**2 / reader.scale[2]
-        whole.model.norm.weight[topic.stop] *= -1  # the flag
-    return whole.eval()
-
-
-def _place_embeddings(
-    whole: GuideModel,
     reciter: GuideModel,
     reader: Reader,
     tokenizer: GuideTokenizer,
     corpus: Corpus,
     thresholds: Thresholds,
-) -> None:
-    """Tokens of both parts; flag and bias belong to the few tokens that choose and to the two special choices.
-
-    The score of a choice gets bias times bias, minus flag times flag, of the token that chooses and of the choice.
-    """
-    table, width = whole.model.embed_tokens.weight, reciter.shape.hidden
-    table[:, :width] = reciter.model.embed_tokens.weight
-    table[:, width : width + WORDS] = SMALL * reader.words.weight[reader.alias]
-    # The second look rests on the user's marker where no answer begins: it must say nothing there.
-    table[tokenizer.markers.user, width + SIGNS : width + WORDS - ROLE] = 0.0
-    choosers = [tokenizer.markers.assistant, tokenizer.unsure, tokenizer.or_else]
-    table[choosers, width + WORDS : width + WORDS + TOPIC] = SMALL * SHARPER * GAIN * _said_by_signs(reader, tokenizer)
-    openers = [tokenizer.opening(answer) for answer in corpus.answers.values()]
-    table[openers, width + WORDS : width + WORDS + TOPIC] = SMALL / SHARPER * reader.topics.weight
-    flag, bias = width + WORDS + TOPIC, width + WORDS + TOPIC + 1
-    unknown = tokenizer.opening(corpus.answers[UNKNOWN])
-    table[[tokenizer.unsure, tokenizer.or_else, unknown], flag] = SMALL * math.sqrt(NEVER)
-    table[tokenizer.markers.assistant, bias] = SMALL
-    table[tokenizer.unsure, bias] = SMALL * thresholds.unsure
-    table[unknown, bias] = SMALL * thresholds.unknown
-
-
-def _said_by_signs(reader: Reader, tokenizer: GuideTokenizer) -> Tensor:
-    """Return what the second look reads in every token of a question alike; the tokens that choose get it at once."""
-    user = reader.words.weight[tokenizer.markers.user]
-    role = reader.role.o_proj(reader.role.v_proj(user).repeat(HEADS))
-    same = torch.zeros(WORDS)
-    same[0], same[-ROLE:] = 1.0, role
-    said: Tensor = reader.sum.o_proj(reader.sum.v_proj(same).repeat(HEADS))
-    return said
-
-
-def _place_reciter(into: torch.nn.Module, of: torch.nn.Module, width: int, shrink: float) -> None:
-    for name in ("q_proj", "k_proj", "v_proj"):
-        weight: Tensor = getattr(of.self_attn, name).weight
-        getattr(into.self_attn, name).weight[: len(weight), :width] = weight
-    weight = of.self_attn.o_proj.weight
-    into.self_attn.o_proj.weight[:width, : weight.shape[1]] = weight
-    into.mlp.gate_proj.weight[:, :width] = of.mlp.gate_proj.weight
-    into.mlp.up_proj.weight[:, :width] = of.mlp.up_proj.weight
-    into.mlp.down_proj.weight[:width] = of.mlp.down_proj.weight
-    for name in ("input_layernorm", "post_attention_layernorm"):
-        getattr(into, name).weight[:width] = getattr(of, name).weight * shrink
+    sample: Batch,
+) -> GuideModel:
+    """Return one model that answers as both together; `sample` shows how long the reciter's hidden states are."""
+    small = reciter.shape
+    hidden, kv_heads = small.hidden + SIZE, small.kv_heads + 1
+    shape = Shape(
+        vocab_size=small.vocab_size,
+        hidden=hidden,
+        layers=small.layers,
+        heads=kv_heads * HEADS,
+        kv_heads=kv_heads,
+        head_dim=small.head_dim,
+        ffn=small.ffn,
+        norm_eps=small.norm_eps * small.hidden / hidden,
+    )
+    assert small.heads == small.kv_heads * HEADS
+    assert small.head_dim >= max(WORDS + NUM_NOTES, TOPIC + 2)
+    assert UNSURE < SIZE
+    whole = GuideModel(shape)
+    with torch.no_grad():
+        for weight in whole.parameters():
+            weight.zero_()
+        _place_reciter(whole, reciter)
+        joint = _Joint(whole, reciter, tokenizer, [tokenizer.opening(text) for text in corpus.answers.values()], sample)
+        joint.place_words(reader)
+        joint.place_topics(reader, tokenizer.opening(corpus.answers[UNKNOWN]), thresholds)
+        joint.place_average(reader)
+        joint.place_copy(reader)
+    return whole.eval()
 
 
-def _place_look(into: torch.nn.Module, look: Look, words: slice, result: slice, gain: float) -> None:
-    """The look's heads become the last ones; its keys and values the last pair."""
-    into.q_proj.weight[-HEADS * HEAD_DIM :, words] = look.q_proj.weight
-    into.k_proj.weight[-HEAD_DIM:, words] = look.k_proj.weight
-    into.v_proj.weight[-HEAD_DIM:, words] = look.v_proj.weight
-    into.o_proj.weight[result, -HEADS * HEAD_DIM :] = SMALL * gain * look.o_proj.weight
+def _place_reciter(whole: GuideModel, reciter: GuideModel) -> None:
+    width = reciter.shape.hidden
+    shrink = math.sqrt(width / whole.shape.hidden)  # the norm's mean is over more dimensions
+    whole.model.embed_tokens.weight[:, :width] = reciter.model.embed_tokens.weight
+    whole.model.norm.weight[:width] = reciter.model.norm.weight * shrink
+    for into, of in zip(whole.model.layers, reciter.model.layers, strict=True):
+        for name in ("q_proj", "k_proj", "v_proj"):
+            weight: Tensor = getattr(of.self_attn, name).weight
+            getattr(into.self_attn, name).weight[: len(weight), :width] = weight
+        weight = of.self_attn.o_proj.weight
+        into.self_attn.o_proj.weight[:width, : weight.shape[1]] = weight
+        into.mlp.gate_proj.weight[:, :width] = of.mlp.gate_proj.weight
+        into.mlp.up_proj.weight[:, :width] = of.mlp.up_proj.weight
+        into.mlp.down_proj.weight[:width] = of.mlp.down_proj.weight
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            getattr(into, name).weight[:width] = getattr(of, name).weight * shrink
+
+
+class _Joint:
+    """Places the reader beside the reciter that is there already."""
+
+    def __init__(
+        self,
+        whole: GuideModel,
+        reciter: GuideModel,
+        tokenizer: GuideTokenizer,
+        openers: Sequence[int],
+        sample: Batch,
+    ) -> None:
+        self._whole, self._markers, self._openers = whole, tokenizer.markers, list(openers)
+        self._copiers = [tokenizer.unsure, tokenizer.or_else]
+        self._first, self._head = reciter.shape.hidden, whole.shape.head_dim
+        # What the norms divide by: in layer 0 for each token, elsewhere the mean where it matters.
+        per_token, eps = reciter.model.embed_tokens.weight.square().sum(-1), whole.shape.norm_eps
+        self._lengths_V = (per_token / whole.shape.hidden + eps).sqrt()
+        shrink = math.sqrt(reciter.shape.hidden / whole.shape.hidden)
+        _, within, second, *_, last = reciter.scales(sample.ids_RT, sample.positions_RT, sample.mask_R1TT)
+        is_marker = sample.ids_RT == self._markers.assistant
+        is_opener = torch.isin(sample.ids_RT, torch.tensor(self._openers))
+        is_word = sample.learnt_RT & ~is_opener & ~torch.isin(sample.ids_RT, torch.tensor(self._copiers))
+        self._at_marker, self._at_opener, self._at_word = (
+            float(shrink / second[at].mean()) for at in (is_marker, is_opener, is_word)
+        )
+        self._at_end, self._at_word_end = (float(shrink / last[at].mean()) for at in (is_marker, is_word))
+        self._loud = LOUD * float(shrink / within[is_marker].mean())
+
+    def _dims(self, start: int, count: int) -> slice:
+        return slice(self._first + start, self._first + start + count)
+
+    def place_words(self, reader: Reader) -> None:
+        """Words, weights and kinds of tokens, as long as the norm of layer 0 will divide them by."""
+        table = torch.zeros(len(self._lengths_V), READING)
+        table[:, :WORDS] = reader.words.weight
+        table[:, WEIGHTS:USER] = reader.weights.weight
+        kinds = {USER: [self._markers.user], COPIER: self._copiers, OPENER: self._openers}
+        unread = [*self._markers, *self._copiers, *self._openers]
+        table[unread, :WORDS], table[unread, WEIGHTS:USER] = 0.0, UNREAD
+        table[:, OTHER] = 1.0
+        for kind, tokens in kinds.items():
+            table[tokens, kind], table[tokens, OTHER] = 1.0, 0.0
+        table[self._markers.assistant, CHOOSER] = 1.0
+        embeddings, unsure = self._whole.model.embed_tokens.weight, self._copiers[0]
+        embeddings[:, self._dims(0, READING)] = QUIET * self._lengths_V[:, None] * table
+        embeddings[unsure, self._first + UNSURE] = QUIET * self._lengths_V[unsure]
+
+    def place_topics(self, reader: Reader, unknown: int, thresholds: Thresholds) -> None:
+        """The topics of the choices, and what the scores of special choices are."""
+        table, norm = self._whole.model.embed_tokens.weight, self._whole.model.norm.weight
+        (unsure, or_else), bias = self._copiers, torch.full((len(table),), BEGINS)
+        bias[unsure] += thresholds.unsure
+        bias[unknown] += thresholds.unknown
+        choices = [*self._openers, unsure]
+        table[self._openers, self._dims(TOPICS, TOPIC)] = FAINT * reader.topics.weight
+        table[choices, self._first + BIAS] = FAINT / SPECIAL * bias[choices]
+        falls = {unsure: NEVER, unknown: NEVER, or_else: -GOES_ON, self._markers.end: -ENDS}
+        table[list(falls), self._first + COPYING] = FAINT / SPECIAL * torch.tensor(list(falls.values()))
+        gain = self._at_end / (self._loud * FAINT)
+        norm[self._dims(TOPICS, TOPIC)] = gain
+        norm[self._first + BIAS], norm[self._first + COPYING] = SPECIAL * gain, -SPECIAL * gain
+
+    def place_average(self, reader: Reader) -> None:
+        """Layer 0: the assistant's marker averages the words, the others look at the user's marker or at themselves."""
+        layer, query, key, value = self._look(0)
+        layer.input_layernorm.weight[self._dims(0, READING)] = 1 / QUIET
+        layer.input_layernorm.weight[self._first + UNSURE] = 1 / QUIET
+        for head, at in enumerate(AT_WEIGHTS):
+            query[head, at, CHOOSER] = math.sqrt(self._head)  # what attention divides by
+            query[head, AT_USER, [OTHER, USER]], query[head, AT_USER, CHOOSER] = LOOKING, -LOOKING
+            key[at, WEIGHTS + head] = 1.0
+            said = reader.sum.weight[:, head * WORDS : (head + 1) * WORDS]
+            self._output(layer, head)[TOPICS : TOPICS + TOPIC, :WORDS] = self._loud * GAIN * said
+        query[:, AT_COPIER, COPIER] = query[:, AT_OPENER, OPENER] = LOOKING
+        for at, kind in ((AT_USER, USER), (AT_COPIER, COPIER), (AT_OPENER, OPENER)):
+            key[at, kind] = LOOKING
+        key[AT_COPIER, UNSURE] = -LOOKING / 2  # the other one looks at itself
+        value[:WORDS, :WORDS] = torch.eye(WORDS)
+        written = self._output(layer, 0)
+        notes = {OTHER: (READING, BIAS), USER: (RESTING,), COPIER: (COPYING,), OPENER: (OPENING,), UNSURE: (UNSURE,)}
+        for at, (kind, dims) in enumerate(notes.items(), start=WORDS):
+            value[at, kind] = 1.0
+            written[list(dims), at] = self._loud
+        written[TOPICS : TOPICS + TOPIC, WORDS] = self._loud * reader.start
+
+    def place_copy(self, reader: Reader) -> None:
+        """Layer 1: a further choice gets a copy of the marker's topic, and what `again` makes of the first answer's."""
+        layer, query, key, value = self._look(1)
+        layer.input_layernorm.weight[self._dims(READING, SIZE - READING)] = self._at_marker / self._loud
+        opened, rested = self._at_opener / self._at_marker, self._at_word / self._at_marker
+        query[0, AT_MARKER, COPYING] = key[AT_MARKER, READING] = LOOKING
+        query[1, AT_FIRST, COPYING], key[AT_FIRST, OPENING] = LOOKING, LOOKING * opened
+        # Tokens of answers look at the last copier before them, and note whether it is the first one.
+        query[:, AT_COPIER, [RESTING, OPENING]], key[AT_COPIER, COPYING] = LOOKING, 2 * LOOKING
+        key[AT_COPIER, UNSURE] = -LOOKING
+        # Whatever finds nothing looks at ordinary tokens, which have no topic.
+        query[:, AT_USER, [READING, RESTING, OPENING, COPYING]], key[AT_USER, RESTING] = LOOKING, RESTS * rested
+        value[: TOPIC + 1, TOPICS : BIAS + 1] = torch.eye(TOPIC + 1)
+        self._output(layer, 0)[TOPICS : BIAS + 1, : TOPIC + 1] = self._loud * torch.eye(TOPIC + 1)
+        value[TOPIC + 1, UNSURE] = 1.0
+        self._output(layer, 0)[COPYING, TOPIC + 1] = self._loud * self._at_word_end / self._at_end
+        said = opened * self._loud / FAINT * reader.again.weight
+        self._output(layer, 1)[TOPICS : TOPICS + TOPIC, :TOPIC] = self._loud * said
+
+    def _look(self, number: int) -> tuple[torch.nn.Module, Tensor, Tensor, Tensor]:
+        """Return a layer, and of its attention what the last heads read: queries (heads first), keys and values."""
+        layer, size = self._whole.model.layers[number], self._head
+        query = layer.self_attn.q_proj.weight[-HEADS * size :].unflatten(0, (HEADS, size))
+        key, value = layer.self_attn.k_proj.weight[-size:], layer.self_attn.v_proj.weight[-size:]
+        return layer, query[..., self._first :], key[:, self._first :], value[:, self._first :]
+
+    def _output(self, layer: torch.nn.Module, head: int) -> Tensor:
+        """Return what a head of the last group writes into the reader's dimensions."""
+        weight: Tensor = layer.self_attn.o_proj.weight[self._first :]
+        return weight[:, (head - HEADS) * self._head :][:, : self._head]

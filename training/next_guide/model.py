@@ -151,12 +151,14 @@ class GuideModel(nn.Module):
         return self.cos[positions_RT][:, None], self.sin[positions_RT][:, None]
 
     @torch.no_grad()
-    def scales(self, ids_RT: Tensor, positions_RT: Tensor, mask: Tensor, layers: int | None = None) -> list[Tensor]:
-        """What the norms multiply the residual by before each of the first `layers` and behind them, each RT."""
+    def scales(self, ids_RT: Tensor, positions_RT: Tensor, mask: Tensor) -> list[Tensor]:
+        """What the norms multiply the hidden state by: two in each layer, and the last one; each RT."""
         rotary, x, found = self.rotary(positions_RT), self.model.embed_tokens(ids_RT), []
-        for layer in self.model.layers[:layers]:
+        for layer in self.model.layers:
             found.append(self._scale(x))
-            x, _ = layer(x, rotary, mask, None)
+            x = x + layer.self_attn(layer.input_layernorm(x), rotary, mask, None)[0]
+            found.append(self._scale(x))
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
         return [*found, self._scale(x)]
 
     def _scale(self, x: Tensor) -> Tensor:

@@ -30,14 +30,15 @@ def write_results(
     shape = model.shape
     parts = [
         "# Results of the last training",
-        "Made by `python -m training.next_guide`. One wording of every topic, chosen by its hash, is left out of the "
+        "Made by `make guide`; do not edit. One wording of every topic, chosen by its hash, is left out of the "
         "tokenizer and of the training. Right: the text, or one of two that the model gives where it is not sure, is "
         "exactly the topic's answer; byte-clean: it consists of topics' answers.",
         table(scores),
         f"{len(corpus.topics) - 1} topics and the rejection, {num_wordings} trained wordings, "
         f"{num_parameters / 1e6:.2f} M parameters (hidden {shape.hidden}, {shape.layers} layers, "
         f"{shape.heads}/{shape.kv_heads} heads of {shape.head_dim}, ffn {shape.ffn}, vocabulary {shape.vocab_size}), "
-        f"{recipe.reciting.steps} steps of {recipe.reciting.size} rows of {recipe.row} tokens to recite, "
+        f"{sum(phase.steps for phase in (recipe.reciting, *recipe.settling))} steps of {recipe.reciting.size} rows of "
+        f"{recipe.row} tokens to recite, "
         f"{recipe.reading.steps} of {recipe.reading.size} questions to read, seed {recipe.seed}, "
         f"{recipe.threads} threads, {seconds / 60:.0f} minutes.",
         "## What went wrong",

@@ -1,6 +1,6 @@
 """The tokenizer of `guide` and its chat template.
 
-Byte-level BPE with five special tokens, and a token for the opening of each answer: its first three words, which no
+Byte-level BPE with four special tokens, and a token for the opening of each answer: its first three words, which no
 other answer begins with. So the first token of an answer is the decision for a topic, and all that follows is known by
 heart.
 """
@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from training.guide.corpus import Corpus
 from training.guide.questions import Questions
 
-SPECIAL_TOKENS = ("<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
+SPECIAL_TOKENS = ("<|pad|>", "<|user|>", "<|assistant|>", "<|end|>")
 
 UNSURE = "This may be what you mean:\n\n"
 """How an answer begins that gives two topics, because the question fits none well."""
@@ -27,21 +27,20 @@ OPENING_WORDS = 3
 ANSWER_WEIGHT = 20  # what takes time to learn are the answers, so their words get tokens first
 
 # Questions are read in lower case, each word behind a space: so a word is the same tokens wherever it stands.
-# A model this small is exact over one earlier turn and not over six, so the template shows it no more: the system
-# message, and of the last three messages those from the first user message on.
+# The reader weighs every word in front of the answer, so the template shows nothing but the last question, and what has
+# been answered to it where an answer is continued.
 CHAT_TEMPLATE = (
-    "{%- for message in messages if message.role in ['system', 'developer'] -%}"
-    "<|system|>{{ message.content }}<|end|>"
-    "{%- endfor -%}"
-    "{%- set turns = messages | selectattr('role', 'in', ['user', 'assistant']) | list -%}"
-    "{%- set state = namespace(started=false) -%}"
-    "{%- for message in turns[-3:] -%}"
-    "{%- if message.role == 'user' %}{% set state.started = true %}{% endif -%}"
-    "{%- if state.started -%}"
-    "<|{{ message.role }}|>{{ ' ' ~ (message.content | lower) if message.role == 'user' else message.content }}<|end|>"
+    "{%- set last = namespace(question='', answer='') -%}"
+    "{%- for message in messages -%}"
+    "{%- if message.role == 'user' -%}"
+    "{%- set last.question = message.content -%}{%- set last.answer = '' -%}"
+    "{%- elif message.role == 'assistant' -%}"
+    "{%- set last.answer = message.content or '' -%}"
     "{%- endif -%}"
     "{%- endfor -%}"
-    "{%- if add_generation_prompt %}<|assistant|>{% endif -%}"
+    "<|user|>{{ ' ' ~ (last.question | lower) }}<|end|>"
+    "{%- if add_generation_prompt -%}<|assistant|>"
+    "{%- elif last.answer -%}<|assistant|>{{ last.answer }}<|end|>{%- endif -%}"
 )
 
 _WORDS = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -51,7 +50,6 @@ class Markers(NamedTuple):
     """Ids of the special tokens."""
 
     pad: int
-    system: int
     user: int
     assistant: int
     end: int
@@ -85,9 +83,9 @@ class GuideTokenizer:
         assert number is not None, token
         return number
 
-    def message(self, role: int, text: str) -> list[int]:
-        """One whole message, as the chat template writes it; `role` is one of `markers`."""
-        return [role, *self.encode(as_read(text) if role == self.markers.user else text), self.markers.end]
+    def question(self, text: str) -> list[int]:
+        """Return what stands in front of an answer, as the chat template writes it."""
+        return [self.markers.user, *self.encode(as_read(text)), self.markers.end, self.markers.assistant]
 
 
 def as_read(question: str) -> str:
