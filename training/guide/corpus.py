@@ -7,6 +7,7 @@ A corpus file is a list of topics:
     ! social           a mark: `social` topics have no keywords
     ! denies NAME      a mark: a sentence of the answer denies something about this name (product_names.py)
     - wording          one question that this topic answers
+    * wording          one that README or the page itself asks: the answer must be sure, so it is never held out
     >>                 the answer is everything from here to the next topic
 
 `{default:port}` and `{param:max_tokens}` in an answer stand for defaults of app/config/settings.py and
@@ -51,6 +52,7 @@ class Topic:
     answer: str
     wordings: tuple[str, ...]
     keywords: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()  # the wordings that README or the page asks
     is_social: bool = False
     denies: frozenset[str] = frozenset()
 
@@ -93,6 +95,7 @@ class _Draft:
     """A topic, or a list of foreign questions, while its file is being read."""
 
     wordings: list[str] = dataclasses.field(default_factory=list)
+    shown: list[str] = dataclasses.field(default_factory=list)
     keywords: list[str] = dataclasses.field(default_factory=list)
     answer: list[str] = dataclasses.field(default_factory=list)
     marks: set[str] = dataclasses.field(default_factory=set)
@@ -120,11 +123,19 @@ def load_corpus(folder: Path = CORPUS) -> Corpus:
         else:
             chosen = [min(wordings, key=hash_key)]
             held_out += [HeldOut(name, "known", question) for question in chosen]
-            wordings = [question for question in wordings if question not in chosen]
+            wordings = [*draft.shown, *(question for question in wordings if question not in chosen)]
         answer = fill_placeholders("\n".join(draft.answer).strip())
         denies = frozenset(mark.removeprefix("denies ").lower() for mark in draft.marks if mark.startswith("denies "))
         topics.append(
-            Topic(name, answer, tuple(wordings), tuple(draft.keywords), bool(draft.marks & {"social", UNKNOWN}), denies)
+            Topic(
+                name,
+                answer,
+                tuple(wordings),
+                tuple(draft.keywords),
+                tuple(draft.shown),
+                bool(draft.marks & {"social", UNKNOWN}),
+                denies,
+            )
         )
     return Corpus(tuple(topics), tuple(held_out))
 
@@ -189,6 +200,7 @@ def _read(file: Path, drafts: dict[str, _Draft]) -> None:
             drafts[name] = draft
             adders = {
                 "- ": draft.wordings.append,
+                "* ": draft.shown.append,
                 "+ ": lambda text, into=draft: into.keywords.extend(part.strip() for part in text.split(",")),  # type: ignore[misc]
                 "! ": draft.marks.add,
             }

@@ -27,6 +27,7 @@ GAIN = 6.0
 SECOND = 0.3  # share of the examples that ask for a second answer
 AUGMENTED = 0.25  # share of the questions that are said in other words; the others are as they were written
 DROPPED_WORDS = 0.2
+SHOWN = 0.3  # share of those that README or the page asks, where a topic has some
 DROPOUT = 0.2
 
 
@@ -80,6 +81,7 @@ class Readings:
         self._written = [
             [tokenizer.encode(as_read(text)) for text in (*topic.wordings, *topic.keywords)] for topic in corpus.topics
         ]
+        self._shown = [[tokenizer.encode(as_read(text)) for text in topic.shown] for topic in corpus.topics]
         self._unknown = corpus.names.index(UNKNOWN)
         # What each topic was last taken for: a second answer is asked for mostly after one of these.
         self._rivals = [(number + 1) % len(corpus.topics) for number in range(len(corpus.topics))]
@@ -107,6 +109,8 @@ class Readings:
 
     def _question(self, topic: int) -> list[int]:
         rng = self._rng
+        if self._shown[topic] and rng.random() < SHOWN:
+            return rng.choice(self._shown[topic])
         if rng.random() < AUGMENTED:
             ids = self._tokenizer.encode(as_read(self._questions.ask(topic)))
         else:

@@ -8,6 +8,7 @@ of two.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -25,13 +26,15 @@ BEGIN_MARGIN = 12.0
 INSIDE_MARGIN = 24.0
 GAP_WEIGHT, SPREAD_WEIGHT = 0.1, 0.1
 TWO_ANSWERS = 0.2  # share of the examples
+NUM_RIVALS = 6  # answers most like one, itself among them
 
 
 class Recitals:
     """Makes the reciter's batches: every answer equally often, behind a context that is drawn at random.
 
-    `related` is the share of the examples whose question is one of its answer's topic: its words are those of the
-    answer, which the reciter must not go on from.
+    `related` is the share of the examples whose question, and first answer of two, are of the topics whose answers are
+    most like the one to be recited, its own among them: their words are those of the answer, which the reciter must
+    not go on from.
     """
 
     def __init__(self, corpus: Corpus, tokenizer: GuideTokenizer, seed: int, related: float = 0.0) -> None:
@@ -40,6 +43,7 @@ class Recitals:
         self._tokenizer = tokenizer
         self._questions = Questions(corpus, self._rng)
         self._answers = [tokenizer.encode(topic.answer) for topic in corpus.topics]
+        self._rivals = rivals(self._answers, tokenizer.vocab_size)
         self._bag: list[int] = []
 
     def make(self, rows: int, width: int) -> Batch:
@@ -53,19 +57,28 @@ class Recitals:
 
     def _example(self) -> Example:
         rng, tokenizer, example = self._rng, self._tokenizer, Example()
-        topic = self._next_answer() if self._related and rng.random() < self._related else None
-        asked = self._questions.next_topic() if topic is None else topic
+        number = self._next_answer()
+        is_related = rng.random() < self._related
+        asked = rng.choice(self._rivals[number]) if is_related else self._questions.next_topic()
         example.add(tokenizer.question(self._questions.ask(asked)))
         if rng.random() < TWO_ANSWERS:
-            first = self._answers[self._next_answer()]
+            first = self._answers[rng.choice(self._rivals[number][1:]) if is_related else self._next_answer()]
             # Of the first answer a part is enough at times: where the second one begins must not matter.
             start = 1 if rng.random() < 0.5 else rng.randrange(1, len(first))
             example.add([tokenizer.unsure], learnt=True)
             example.add([first[0], *first[start:]], learnt=start == 1)
             example.add([tokenizer.or_else], learnt=True)
-        answer = self._answers[self._next_answer() if topic is None else topic]
-        example.add([*answer, tokenizer.markers.end], learnt=True)
+        example.add([*self._answers[number], tokenizer.markers.end], learnt=True)
         return example
+
+
+def rivals(answers: Sequence[Sequence[int]], vocab_size: int) -> list[list[int]]:
+    """List for each answer those with the most of its tokens, rare ones counting more; the first one is itself."""
+    counts = torch.stack([torch.bincount(torch.tensor(answer), minlength=vocab_size) for answer in answers])
+    rarity = (len(answers) / (counts > 0).sum(0).clamp(min=1)).log()
+    tokens = functional.normalize(counts.sqrt() * rarity, dim=1)
+    found: list[list[int]] = (tokens @ tokens.T).topk(NUM_RIVALS).indices.tolist()
+    return found
 
 
 def recital_loss(model: GuideModel, batch: Batch, openers: Tensor) -> Tensor:

@@ -41,9 +41,9 @@ class Recipe:
     seed: int = 0
     threads: int = 2
     vocab_size: int = 3584
-    reciting: Phase = Phase(steps=1000, size=4, learning_rate=4e-3)
-    settling: tuple[Phase, ...] = (Phase(steps=600, size=4, learning_rate=1.2e-3), Phase(600, 4, 6e-4))
-    related: float = 0.5  # share of the settling's questions that are about their answer
+    reciting: Phase = Phase(steps=800, size=4, learning_rate=4e-3)
+    settling: tuple[Phase, ...] = (Phase(steps=700, size=4, learning_rate=1.2e-3), Phase(1100, 4, 6e-4))
+    related: float = 0.5  # share of the settling's answers behind a question, or an answer, much like them
     reading: Phase = Phase(steps=2000, size=384, learning_rate=1.5e-2)
     row: int = 512
     label_smoothing: float = 0.1
@@ -60,7 +60,6 @@ def train_reciter(corpus: Corpus, tokenizer: GuideTokenizer, recipe: Recipe, rep
     recitals = Recitals(corpus, tokenizer, recipe.seed)
     for _, step in _steps(model, recipe.reciting, "reciting", report):
         step(recital_loss(model, recitals.make(recipe.reciting.size, recipe.row), openers))
-    # Questions about its answers have their words, which the reciter must not go on from.
     for number, phase in enumerate(recipe.settling):
         recitals = Recitals(corpus, tokenizer, recipe.seed + number, recipe.related)
         for _, step in _steps(model, phase, "settling", report):
