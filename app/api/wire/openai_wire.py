@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from app.api.http.error_shape import error_body
 from app.api.wire.answers import ChatChoice, Chunk, ChunkChoice, CompletionChoice, UsageSoFar
 from app.api.wire.api_request import ApiRequest
+from app.api.wire.body_details import BodyDetails
 from app.api.wire.choice_format import ChoiceFormat, Part
 from app.api.wire.framing import Framing
 from app.api.wire.json_line import dump_line, dump_pieces, later, one_line, text_line, written
-from app.api.wire.kept_details import KeptDetails
 from app.api.wire.shown_prompt import prompt_logprobs_pieces
 from app.api.wire.wire import JsonBody
 from app.contract.errors import ErrorInfo
@@ -44,7 +44,7 @@ class OpenAiWire(Generic[Part]):
         self._no_choice = Chunk(object=format.chunk_object, choices=[], usage=usage, **self._head)
         self._is_text_alone = not request.has_token_ids and not request.has_usage_in_chunks
         self._is_parsed = request.answer is not None
-        self._kept = KeptDetails(request)
+        self._details = BodyDetails(request)
         before, opening, after = text_line(self._no_choice).partition(b'"choices":[')
         self._before, self._after = framing.before + before + opening, after + framing.after
         if self._is_text_alone:
@@ -128,29 +128,29 @@ class OpenAiWire(Generic[Part]):
         """Keep tokens, or the scores of a prompt, for the JSON body."""
         if isinstance(event, TokenDelta):
             self._format.keep(event)
-        self._kept.add(event)
+        self._details.add(event)
 
     def whole(self, ends: Mapping[int, ChoiceEnd], usage: Usage, span: Timings) -> JsonBody:
         """Return the JSON body. Of log-probabilities the packed rows count, a seventh of their JSON."""
         format = self._format
         choices = [self._whole_choice(choice, end) for choice, end in sorted(ends.items())]
-        shown = {} if format.has_prompt_in_choice else self._shown_prompt(0, self._kept.scores(0))
+        shown = {} if format.has_prompt_in_choice else self._shown_prompt(0, self._details.scores(0))
         timings = TimingsAnswer.of(usage, span) if self._request.has_timings else UNSET
         counts = UsageAnswer.of(usage, format.reasoning_tokens)
         body = format.body(choices, usage=counts, timings=timings, **shown, **self._head)
-        return JsonBody(dump_pieces(body), self._kept.num_bytes)
+        return JsonBody(dump_pieces(body), self._details.num_bytes)
 
     def _whole_choice(self, choice: int, end: ChoiceEnd) -> ChatChoice | CompletionChoice:
-        kept, has_prompt = self._kept, self._format.has_prompt_in_choice
-        fields = self._shown_prompt(choice, kept.scores(choice)) if has_prompt else {}
+        details, has_prompt = self._details, self._format.has_prompt_in_choice
+        fields = self._shown_prompt(choice, details.scores(choice)) if has_prompt else {}
         if self._request.has_token_ids:
-            fields["token_ids"] = later(_list_pieces(kept.token_ids(choice)))
+            fields["token_ids"] = later(_list_pieces(details.token_ids(choice)))
         has_logprobs = self._request.request.params.logprobs is not None
-        logprobs = later(self._kept_logprobs(choice)) if has_logprobs else None
+        logprobs = later(self._all_logprobs(choice)) if has_logprobs else None
         return self._format.whole(choice, end, logprobs=logprobs, **fields)
 
-    def _kept_logprobs(self, choice: int) -> Iterator[bytes]:
-        yield from self._format.logprobs_pieces(choice, self._kept.logprobs(choice))  # joined when it is their turn
+    def _all_logprobs(self, choice: int) -> Iterator[bytes]:
+        yield from self._format.logprobs_pieces(choice, self._details.logprobs(choice))  # joined when it is their turn
 
     def _chunk(self, choice: ChunkChoice, num_tokens: int = 0) -> Chunk:
         """Return a chunk; `num_tokens` is how many its choice has so far.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from app.contract.events import ChoiceEnd, TokenDelta
 from app.streaming.openai_shapes import TokenBytes
 from app.text.answer.answer_plan import AnswerPlan
-from app.text.answer.parsed import CallPiece, KeptEvents, Parsed, call_id, client_reason
+from app.text.answer.parsed import CallPiece, MergedEvents, Parsed, call_id, client_reason
 from app.text.reading.answer_events import Event, Reasoning, Text
 
 
@@ -28,7 +28,7 @@ class ParsedAnswer:
     ) -> None:
         self._has_reasoning = has_reasoning
         self._parsers = [plan.new_parser() for _ in range(num_choices)]
-        self._kept = [KeptEvents() for _ in range(num_choices)]
+        self._merged = [MergedEvents() for _ in range(num_choices)]
         self._counts = [ReasoningCount(plan, token_bytes) for _ in range(num_choices)]
 
     def feed(self, delta: TokenDelta) -> Parsed:
@@ -44,7 +44,7 @@ class ParsedAnswer:
 
     def keep(self, delta: TokenDelta) -> None:
         """Take the next part of a choice of which only the `whole` is needed."""
-        self._kept[delta.choice].add(self.feed(delta).events)
+        self._merged[delta.choice].add(self.feed(delta).events)
 
     def end_of(self, choice: int, end: ChoiceEnd) -> ChoiceEnd:
         """Return why a choice has ended, for clients."""
@@ -58,8 +58,8 @@ class ParsedAnswer:
 
     def whole(self, choice: int) -> Parsed:
         """Take the end of a choice whose parts were kept; return all of it."""
-        self._kept[choice].add(self.finish(choice).events)
-        return self._kept[choice].take()
+        self._merged[choice].add(self.finish(choice).events)
+        return self._merged[choice].take()
 
     def _parsed(self, events: Iterable[Event]) -> Parsed:
         if not self._has_reasoning:

@@ -53,8 +53,8 @@ class Parsed(NamedTuple):
         return tuple(pieces.values())
 
 
-class KeptEvents:
-    """Keeps the events of an answer; those of one kind that follow each other become one. One owner."""
+class MergedEvents:
+    """Collects the events of an answer; those of one kind that follow each other become one. One owner."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
@@ -62,7 +62,7 @@ class KeptEvents:
         self._texts: list[str] = []  # those of the open event
 
     def add(self, events: Iterable[Event]) -> None:
-        """Keep the next events."""
+        """Add the next events."""
         for event in events:
             if isinstance(event, CallBegin | CallEnd):
                 self._close()
@@ -74,7 +74,7 @@ class KeptEvents:
             self._texts.append(event.text)
 
     def take(self) -> Parsed:
-        """Return the kept events and forget them."""
+        """Return the events and forget them."""
         self._close()
         parsed, self._events = Parsed(tuple(self._events)), []
         return parsed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.text.answer.parsed import CallPiece, KeptEvents, Parsed, call_id
+from app.text.answer.parsed import CallPiece, MergedEvents, Parsed, call_id
 from app.text.reading.answer_events import Arguments, CallBegin, CallEnd, Reasoning, Text
 
 EVENTS = (
@@ -39,7 +39,7 @@ def kinds(events):
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
 def test_events_are_kept_in_order_and_those_that_follow_each_other_become_one(size):
-    kept = KeptEvents()
+    kept = MergedEvents()
     for start in range(0, len(EVENTS), size):
         kept.add(EVENTS[start : start + size])
     assert kinds(kept.take().events) == kinds(JOINED)
@@ -47,7 +47,7 @@ def test_events_are_kept_in_order_and_those_that_follow_each_other_become_one(si
 
 
 def test_arguments_of_two_calls_are_kept_apart():
-    kept = KeptEvents()
+    kept = MergedEvents()
     kept.add([Arguments(0, "1"), Arguments(1, "2"), Text("3"), Reasoning("4")])
     assert kinds(kept.take().events) == [(Arguments, 0, "1"), (Arguments, 1, "2"), (Text, "3"), (Reasoning, "4")]
 

@@ -10,7 +10,7 @@ from app.contract.events import PromptScored, TokenDelta
 from app.contract.packed_logprobs import Logprobs
 
 
-class KeptDetails:
+class BodyDetails:
     """The packed log-probabilities, the token ids and the scores of prompts that an answer has. One owner."""
 
     def __init__(self, request: ApiRequest) -> None:
