@@ -58,7 +58,7 @@ async def dropped(client: Client) -> None:
     request = {"messages": STORY, "n": 16, "ignore_eos": True, "max_tokens": 1900, "temperature": 1}
     request |= {"stream_options": {"slow_reader": "drop"}}
     await opened.send(json.dumps({"t": "start", "id": "1", "request": request, "credit": 1}))
-    await client.hear(opened, only="error")
+    await client.hear(opened, "error")
     await opened.close()
 
 

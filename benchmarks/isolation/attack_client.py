@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address, ip_network
+from typing import Any
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -145,13 +146,15 @@ class Client:
             await opened.recv()
         return opened
 
-    async def hear(self, opened: ClientConnection, *, only: str | None = None) -> None:
-        """Read frames until the socket ends, or up to one of type `only`; note what they are."""
+    async def hear(self, opened: ClientConnection, *upto: str) -> dict[str, Any]:
+        """Read frames until the socket ends, or up to one of the types `upto`; note them, and return the last."""
+        frame: dict[str, Any] = {}
         async for text in opened:
             frame = json.loads(text)
             self.note(str(frame.get("code") or frame["t"]))
-            if frame["t"] == only:
-                return
+            if frame["t"] in upto:
+                break
+        return frame
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[str, bytes]:

@@ -145,6 +145,10 @@ _SETUPS: Mapping[str, Attack] = {
         "kept answers, each with eight readers that never read", kept_answers.unread_streams, 8, KEPT
     ),
     "resumes": Attack("the end of a large answer, read again and again", kept_answers.resumes, 4, KEPT),
+    "socket_resumes": Attack(
+        "the end of a large answer, read again and again over a WebSocket", kept_answers.socket_resumes, 4, KEPT
+    ),
+    "endless_keys": Attack("idempotency keys without end, each with an answer", kept_answers.endless_keys, 8, KEPT),
     "guessed_ids": Attack("guessed ids of kept answers, looked at and cancelled", kept_answers.guessed_ids, 8, KEPT),
     "unread_log": Attack(
         "rejected requests, and nobody reads the server's log", connections.wrong_paths, 4, UNREAD_LOG

@@ -103,7 +103,7 @@ async def before_hello(client: Client) -> None:
     """Send a large frame as the first one of a socket."""
     opened = await client.socket(greet=False)
     await opened.send('{"t":"hello","protocol":"quire.v1","x":[' + "[]," * (LARGEST // 3 - 40) + "[]]}")
-    await client.hear(opened, only="welcome")
+    await client.hear(opened, "welcome")
     await opened.close()
 
 
@@ -114,7 +114,7 @@ async def large_starts(client: Client) -> None:
     request = {"messages": [{"role": "user", "content": content}]}
     for number in range(20):
         await opened.send(json.dumps({"t": "start", "id": str(number), "request": request}))
-        await client.hear(opened, only="error")
+        await client.hear(opened, "error")
 
 
 async def frames(client: Client) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from contextlib import AsyncExitStack
 
-from benchmarks.isolation.answers import SCORED
+from benchmarks.isolation.answers import SCORED, STORY
 from benchmarks.isolation.attack import CHAT, chat
 from benchmarks.isolation.attack_client import Client
 
@@ -15,6 +16,7 @@ NUM_RESUMES = 500  # of one answer
 NUM_GUESSES = 100
 READ_S = 5.0
 POLL_S = 0.05
+FRAMES_S = 0.02  # between two frames and the next two: a socket may send 100 a second
 
 
 async def kept_streams(client: Client) -> None:
@@ -43,6 +45,32 @@ async def resumes(client: Client) -> None:
         await asyncio.sleep(POLL_S)
     for _ in range(NUM_RESUMES if stream else 0):
         await client.peek("GET", f"{stream}?after={last}")
+
+
+async def socket_resumes(client: Client) -> None:
+    """Read the same over a WebSocket, and detach, as often as the protocol allows."""
+    opened = await client.socket()
+    request = {"messages": STORY, "ignore_eos": True, **SCORED, "n": 8, "max_tokens": 100}
+    await opened.send(json.dumps({"t": "start", "id": "a", "request": request, "ttl_s": 60, "credit": 100}))
+    stream = (await client.hear(opened, "accepted", "error")).get("stream")
+    if stream:
+        await client.hear(opened, "done", "error")
+    hearing = asyncio.create_task(client.hear(opened))
+    try:
+        for number in range(NUM_RESUMES if stream else 0):
+            resume = {"t": "resume", "id": str(number), "stream": stream, "after": [100] * 8}
+            await opened.send(json.dumps(resume))
+            await opened.send(json.dumps({"t": "detach", "id": str(number)}))
+            await asyncio.sleep(FRAMES_S)
+    finally:
+        hearing.cancel()
+    await opened.close()
+
+
+async def endless_keys(client: Client) -> None:
+    """Ask for one token under a key that nobody has sent, and hang up when the answer begins."""
+    key = f"idempotency-key: {random.randbytes(120).hex()}\r\n"
+    await client.peek("POST", CHAT, chat(max_tokens=1), key)
 
 
 async def guessed_ids(client: Client) -> None:
