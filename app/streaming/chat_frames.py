@@ -7,7 +7,7 @@ ones make no objects. `request`, which may have megabytes, stays JSON; it is par
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import orjson
@@ -29,10 +29,26 @@ def make(kind: str, **fields: object) -> str:
     return orjson.dumps({"t": kind, **fields}, default=msgspec.to_builtins).decode()
 
 
-def accepted(client_id: str, stream: str, model: str, after: Sequence[int], ttl_s: float, is_durable: bool) -> str:
+class Accepted(NamedTuple):
+    """A stream that a client reads behind the positions `after`, one for each choice.
+
+    Attributes:
+        last_numbers: those of the last tokens before `after`, for a client that has some.
+        ttl_s: the seconds that it is kept without a reader, 0 if it is not kept.
+    """
+
+    stream: str
+    model: str
+    after: Sequence[int]
+    last_numbers: Sequence[int] = ()
+    ttl_s: float = 0
+    is_durable: bool = False
+
+
+def accepted(client_id: str, what: Accepted) -> str:
     """Return the frame that says which stream is read, and from where."""
-    kept = {"ttl_s": ttl_s, "n": len(after), "after": after, "durable": is_durable}
-    return make("accepted", id=client_id, stream=stream, model=model, **kept)
+    kept = {"ttl_s": what.ttl_s, "n": len(what.after), "after": what.after, "durable": what.is_durable}
+    return make("accepted", id=client_id, stream=what.stream, model=what.model, **kept)
 
 
 ToolPieces = Sequence[Mapping[str, object]]

@@ -16,7 +16,7 @@ Rules of this file (the frames allowed in each state are in `chat_table`):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
@@ -36,7 +36,7 @@ from app.streaming.chat_actions import (
     Send,
     Start,
 )
-from app.streaming.chat_frames import Entries, ToolPieces, read_frame
+from app.streaming.chat_frames import Accepted, Entries, ToolPieces, read_frame
 from app.streaming.chat_table import IGNORED, NO_HELLO, REJECTIONS, TRANSITIONS, Rejection, State
 from app.streaming.kept.idempotency_keys import KEY_RULE, is_idempotency_key
 from app.streaming.kept.kept_streams import MAX_TTL_S
@@ -235,25 +235,12 @@ class ChatProtocol:
 
     # --- The server's frames ---------------------------------------------------------------------------------
 
-    def accept(
-        self,
-        client_id: str,
-        stream: str,
-        model: str,
-        after: Sequence[int],
-        *,
-        ttl_s: float = 0,
-        is_durable: bool = False,
-        last_numbers: Sequence[int] = (),
-    ) -> str:
-        """Note that a stream is read behind the positions `after`, one for each choice; return its `accepted`.
-
-        `last_numbers` are those of the last tokens before `after`, for a reader that has some.
-        """
+    def accept(self, client_id: str, accepted: Accepted) -> str:
+        """Note that a stream is read; return its `accepted`."""
         opened = self._transition(client_id, "accepted")
-        opened.num_choices = len(after)
-        opened.last_numbers = dict(enumerate(last_numbers))
-        return chat_frames.accepted(client_id, stream, model, after, ttl_s, is_durable)
+        opened.num_choices = len(accepted.after)
+        opened.last_numbers = dict(enumerate(accepted.last_numbers))
+        return chat_frames.accepted(client_id, accepted)
 
     def send(
         self,

@@ -20,7 +20,8 @@ from app.api.wire.api_request import ApiRequest
 from app.api.wire.socket_stream import SocketStream
 from app.contract.requests import EngineRequest
 from app.streaming.flow.mailbox import Mailbox
-from app.streaming.kept.stream_reader import StreamReader
+from app.streaming.kept.polling_reader import PollingReader
+from app.streaming.kept.waiting_reader import WaitingReader
 from app.streaming.session import Session
 from tests.api.chat_client import HELLO, ChatClient, body, connect_socket
 from tests.api.serving import connected, make_app, serving, until
@@ -138,7 +139,7 @@ async def test_requests_over_a_websocket_are_freed(kept: Callable[[], list[str]]
 
 async def test_readers_that_have_left_a_kept_answer_are_freed():
     def readers() -> list[object]:
-        return [each for each in gc.get_objects() if type(each) in (StreamReader, SocketStream)]
+        return [each for each in gc.get_objects() if type(each) in (PollingReader, SocketStream, WaitingReader)]
 
     engine = FakeEngine(held=True)
     app = await make_app(engine)

@@ -5,6 +5,7 @@ from typing import Any
 
 from app.contract.events import ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage
 from app.streaming.chat_actions import Action, ChatLimits, Send, Start
+from app.streaming.chat_frames import Accepted
 from app.streaming.chat_protocol import ChatProtocol
 from app.streaming.stream_timings import StreamTimings
 from tests.fakes import FakeClock
@@ -37,7 +38,7 @@ def start(protocol: ChatProtocol, client_id: str = "a") -> None:
 def started(client_id: str = "a", *, num_choices: int = 1, **options: Any) -> ChatProtocol:
     protocol = greeted(**options)
     start(protocol, client_id)
-    protocol.accept(client_id, "chatcmpl-1", "guide", [0] * num_choices)
+    protocol.accept(client_id, Accepted("chatcmpl-1", "guide", [0] * num_choices))
     return protocol
 
 

@@ -10,6 +10,7 @@ from app.contract.errors import ErrorInfo, Overloaded
 from app.contract.events import ChoiceEnd, FinishReason, Phase, Progress
 from app.streaming import chat_protocol
 from app.streaming.chat_actions import Cancel, Start
+from app.streaming.chat_frames import Accepted
 from app.streaming.chat_table import (
     State,
 )
@@ -197,7 +198,7 @@ def test_pings_above_the_rate_close_the_connection():
 def test_an_end_has_its_stop_reason():
     protocol = greeted()
     start(protocol)
-    protocol.accept("a", "chatcmpl-1", "guide", [0])
+    protocol.accept("a", Accepted("chatcmpl-1", "guide", [0]))
     assert json.loads(protocol.send("a", replace(finished(), end=ChoiceEnd(FinishReason.STOP, "\n")))) == {
         "t": "finish", "id": "a", "i": 0, "n": 0, "finish_reason": "stop", "stop_reason": "\n",
     }  # fmt: skip
@@ -206,7 +207,7 @@ def test_an_end_has_its_stop_reason():
 def test_a_stream_has_its_frames_from_start_to_done():
     protocol = greeted()
     start(protocol)
-    assert json.loads(protocol.accept("a", "chatcmpl-1", "guide", [0])) == {
+    assert json.loads(protocol.accept("a", Accepted("chatcmpl-1", "guide", [0]))) == {
         "t": "accepted", "id": "a", "stream": "chatcmpl-1", "model": "guide", "ttl_s": 0, "n": 1, "after": [0],
         "durable": False,
     }  # fmt: skip
@@ -256,7 +257,7 @@ def test_a_stream_can_fail_before_and_after_it_is_accepted():
         "fatal": False,
     }  # fmt: skip
     start(protocol)
-    protocol.accept("a", "s", "guide", [0])
+    protocol.accept("a", Accepted("s", "guide", [0]))
     protocol.send("a", delta(1))
     assert json.loads(protocol.fail("a", info))["code"] == "overloaded"
     start(protocol)
@@ -267,7 +268,7 @@ def test_cancel_acts_on_open_streams_and_is_ignored_otherwise():
     assert feed(protocol, {"t": "cancel", "id": "a"}) == []
     start(protocol)
     assert feed(protocol, {"t": "cancel", "id": "a"}) == [Cancel("a")]
-    protocol.accept("a", "s", "guide", [0])
+    protocol.accept("a", Accepted("s", "guide", [0]))
     assert feed(protocol, {"t": "cancel", "id": "a"}) == [Cancel("a")]
     protocol.send("a", finished(FinishReason.CANCELLED))
     protocol.finish("a", USAGE, TIMINGS)

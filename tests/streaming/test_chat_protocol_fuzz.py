@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent
 from app.streaming.chat_actions import Cancel, Close, Detach, GrantCredit, Resume, Send
+from app.streaming.chat_frames import Accepted
 from app.streaming.chat_table import State
 from tests.fakes import FakeClock
 from tests.streaming.frames import TIMINGS, USAGE, delta, feed, finished, greeted, make_protocol, start
@@ -122,7 +123,7 @@ class StreamMachine(RuleBasedStateMachine):
     def accept(self, data: st.DataObject):
         client_id = data.draw(st.sampled_from(sorted(set(self.open) - self.accepted)))
         after = [self.open[client_id][choice] for choice in CHOICES]
-        accepted = json.loads(self.protocol.accept(client_id, "s", "guide", after, last_numbers=after))
+        accepted = json.loads(self.protocol.accept(client_id, Accepted("s", "guide", after, last_numbers=after)))
         assert (accepted["after"], accepted["n"]) == (after, len(CHOICES))
         self.accepted.add(client_id)
 

@@ -8,6 +8,7 @@ import pytest
 from app.contract.errors import ErrorInfo
 from app.contract.events import Phase, Progress
 from app.streaming.chat_actions import Action, Close, Send
+from app.streaming.chat_frames import Accepted
 from app.streaming.chat_protocol import ChatProtocol
 from app.streaming.chat_table import (
     CONNECTION_STATES,
@@ -157,7 +158,7 @@ def test_every_frame_has_a_reply_in_every_state():
 
 
 SENDERS = {
-    "accepted": lambda protocol: protocol.accept("a", "s", "guide", [0]),
+    "accepted": lambda protocol: protocol.accept("a", Accepted("s", "guide", [0])),
     "progress": lambda protocol: protocol.send("a", Progress("r", Phase.PAUSED, 1, 2)),
     "delta": lambda protocol: protocol.send("a", delta(1)),
     "finish": lambda protocol: protocol.send("a", finished()),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.streaming.chat_actions import Close
+from app.streaming.chat_frames import Accepted
 from app.streaming.chat_protocol import ChatProtocol
 from tests.streaming.frames import HELLO, feed, frames_of, make_protocol
 
@@ -41,4 +42,4 @@ def test_the_server_takes_the_frames_of_clients_that_come_back(name: str):
 
 
 def accepted(protocol: ChatProtocol, frame: dict[str, Any]) -> str:
-    return protocol.accept(frame["id"], frame["stream"], frame["model"], frame["after"], ttl_s=frame["ttl_s"])
+    return protocol.accept(frame["id"], Accepted(frame["stream"], frame["model"], frame["after"], ttl_s=frame["ttl_s"]))

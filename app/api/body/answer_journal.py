@@ -18,13 +18,13 @@ from zlib import crc32
 import numpy as np
 
 from app import __version__
-from app.api.body.new_answer import NewAnswer, fingerprint_of
+from app.api.body.new_answer import fingerprint_of
 from app.api.body.parse_request import Parser, on_thread, parse_answer
 from app.api.http.access_log import shown_id
 from app.api.http.accounts import Sender
-from app.api.http.context import ApiContext
+from app.api.http.context import ApiContext, Asked
 from app.api.wire.api_request import ApiRequest
-from app.api.wire.resumable_answer import MakeWire, keep_answer
+from app.api.wire.resumable_answer import MakeWire, Resumable, keep_answer
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import Draining, EngineFailed, ModelLoading, Overloaded, QuireError, RateLimitExceeded
 from app.contract.requests import EngineRequest
@@ -96,7 +96,7 @@ class AnswerJournal:
         if self._has_failed:
             raise Draining("The server ends before it has read the answers of an earlier process; try again later.")
 
-    def begin(self, stream: LiveStream, request: ApiRequest, asked: NewAnswer, body: bytes) -> None:
+    def begin(self, stream: LiveStream, asked: Asked, body: bytes) -> None:
         """Record a new answer, and all that it tells from now on."""
         seeds = tuple(each.params.seed or 0 for each in stream.requests)
         head = Head(
@@ -106,7 +106,7 @@ class AnswerJournal:
             body=body,
             always_streams=asked.always_streams,
             key=asked.key,
-            created=request.created,
+            created=Resumable.of(stream).request.created,
             seeds=seeds,
             prompts=tuple(map(_prompt_print, stream.requests)),
             ttl_s=stream.ttl_s,

@@ -16,8 +16,8 @@ from app.api.http.context import ApiContext, context_of
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.framing import choose_framing
 from app.api.wire.response_head import ignored_header
-from app.api.wire.resumable_answer import MakeWire, Resumable, keep_answer, resumed
-from app.api.wire.stream_response import make_response
+from app.api.wire.resumable_answer import MakeWire, Resumable, keep_answer
+from app.api.wire.stream_response import make_response, resumed
 from app.contract.errors import InvalidValue
 from app.streaming.kept.idempotency_keys import KEY_BYTES, KEY_RULE, KeyName, is_idempotency_key
 from app.streaming.kept.live_stream import TTL_S, LiveStream
@@ -92,7 +92,7 @@ class NewAnswer:
             stream = self._keep(request, len(body))
             if stream is not None:
                 if self.context.journal is not None:
-                    self.context.journal.begin(stream, request, self, body)
+                    self.context.journal.begin(stream, self, body)
                 stream.start()
             return BegunAnswer(request, stream)
 
@@ -134,8 +134,6 @@ async def answer_post(http: Request, parser: Parser[ApiRequest], make_wire: Make
     if begun.stream is None:
         with begun.request.released_on_error():
             return make_response(context, begun.request, make_wire(begun.request, framing))
-    if begun.is_replayed:
-        context.kept.resumed["http"] += 1
     headers = {**ignored_header(begun.request.ignored), **(REPLAYED if begun.is_replayed else {})}
     return resumed(context, begun.stream, framing, headers=headers)
 

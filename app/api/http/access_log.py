@@ -10,7 +10,8 @@ from starlette.types import Scope
 from app.contract.errors import ErrorInfo
 from app.contract.events import Usage
 from app.observe.request_log import RequestLog
-from app.streaming.kept.stream_reader import StreamReader
+from app.streaming.kept.polling_reader import PollingReader
+from app.streaming.kept.stream_cursor import StreamCursor
 from app.streaming.session import Session
 from app.streaming.session_group import SessionGroup
 
@@ -54,7 +55,7 @@ def access_record(scope: Scope) -> AccessRecord:
 
 def log_stream(
     scope: Scope,
-    session: Session | StreamReader | None,
+    session: Session | PollingReader | None,
     failure: ErrorInfo | None,
     *,
     method: str,
@@ -78,7 +79,7 @@ def log_stream(
     record.log.write(request_id=record.request_id, stream=stream, **fields, **figures)
 
 
-def figures_of(session: Session | SessionGroup | StreamReader) -> dict[str, Any]:
+def figures_of(session: Session | SessionGroup | StreamCursor) -> dict[str, Any]:
     """Return the number of choices, token counts, times, and counts of cache hits and preemptions that are not 0.
 
     Of a session that did not end, the generated tokens that were read count. The times are the engine's, of the choices
@@ -99,7 +100,7 @@ def figures_of(session: Session | SessionGroup | StreamReader) -> dict[str, Any]
     }
 
 
-def _times_of(session: Session | SessionGroup | StreamReader) -> dict[str, float]:
+def _times_of(session: Session | SessionGroup | StreamCursor) -> dict[str, float]:
     if session.usage is None:
         return {}
     span = session.span()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from starlette.requests import HTTPConnection
 
-from app.api.http.accounts import ApiKeys
+from app.api.http.accounts import ApiKeys, Sender
 from app.checkpoint.names import served_name
 from app.config.settings import Config
 from app.contract.errors import ModelNotFound
@@ -51,6 +51,26 @@ class GrammarLeases(Protocol):
         """Lease no more grammars. Idempotent."""
 
 
+class Asked(Protocol):
+    """A request for a new answer, as far as a journal records it beside its body: `body.new_answer.NewAnswer`."""
+
+    @property
+    def sender(self) -> Sender:
+        """The client that has sent it."""
+
+    @property
+    def route(self) -> str:
+        """The path that it came to."""
+
+    @property
+    def key(self) -> str | None:
+        """The idempotency key, if there is one."""
+
+    @property
+    def always_streams(self) -> bool:
+        """Whether its answer is a stream, whatever the body says."""
+
+
 class Journal(Protocol):
     """Keeps answers beyond the end of the process: `body.answer_journal`."""
 
@@ -61,7 +81,7 @@ class Journal(Protocol):
     def start(self) -> None:
         """Begin to record, and to restore what an earlier process has left. Call it once, on the loop."""
 
-    def begin(self, stream: LiveStream, request: Any, asked: Any, body: bytes) -> None:
+    def begin(self, stream: LiveStream, asked: Asked, body: bytes) -> None:
         """Record a new answer, and all that it tells from now on."""
 
     async def restored(self) -> None:

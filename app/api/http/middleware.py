@@ -25,7 +25,7 @@ from app.contract.engine_status import EngineState
 from app.contract.errors import Draining, EngineFailed, HostNotAllowed, HttpInvalid, InvalidApiKey, QuireError
 from app.observe.request_log import RequestLog
 from app.runtime.clock import Clock
-from app.streaming.kept.stream_reader import StreamStopped
+from app.streaming.kept.waiting_reader import StreamStopped
 
 OPEN_PATHS = frozenset({"/", "/preview", "/livez", "/readyz", "/health"})
 OPEN_PREFIX = "/static/"

@@ -8,8 +8,8 @@ from starlette.types import ASGIApp
 
 from app.api.http.context import context_of
 from app.api.wire.framing import choose_framing
-from app.api.wire.numbered_wire import position_text
-from app.api.wire.resumable_answer import read_position, resumed, stream_headers
+from app.api.wire.positions import position_text, read_position
+from app.api.wire.stream_response import resumed, stream_headers
 from app.contract.errors import Draining
 from app.streaming.kept.live_stream import LiveStream
 
@@ -26,9 +26,7 @@ async def resume_stream(request: Request) -> ASGIApp:
     positions = [0] * len(stream.transcripts) if after is None else read_position(after, stream)
     framing = choose_framing(request.headers)
     if request.method != "HEAD":
-        context = context_of(request)
-        context.kept.resumed["http"] += 1
-        return resumed(context, stream, framing, positions)
+        return resumed(context_of(request), stream, framing, positions)
     told = position_text([transcript.last for transcript in stream.transcripts])
     state = {"x-quire-position": told, "x-quire-state": stream.state}
     head = Response(headers={**stream_headers(stream), **state, "content-type": framing.media_type})

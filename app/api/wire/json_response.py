@@ -16,7 +16,7 @@ from app.api.wire.json_line import next_piece
 from app.api.wire.response_head import start_message
 from app.api.wire.wire import Wire
 from app.contract.events import PromptScored, TokenDelta
-from app.streaming.kept.stream_reader import StreamReader
+from app.streaming.kept.waiting_reader import WaitingReader
 from app.streaming.session import Session
 from app.streaming.session_group import SessionGroup
 
@@ -35,7 +35,7 @@ class JsonResponse:
         self,
         context: ApiContext,
         request: ApiRequest,
-        session: Session | SessionGroup | StreamReader,
+        session: Session | SessionGroup | WaitingReader,
         wire: Wire,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:

@@ -15,18 +15,19 @@ from app.api.http.context import ApiContext
 from app.api.http.error_response import FROM_OUTSIDE
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.parsed_answer import ParsedAnswer, tool_pieces
-from app.api.wire.resumable_answer import Resumable, check_positions
+from app.api.wire.positions import Positions, check_positions
+from app.api.wire.resumable_answer import Resumable
 from app.contract.errors import EngineFailed, ErrorInfo, QuireError
 from app.contract.events import Embedded, Finished, FinishReason, PromptScored, RequestFailed, TokenDelta
 from app.runtime.clock import monotonic
 from app.runtime.contain import contain
 from app.runtime.stall_detector import StallDetector
-from app.streaming.chat_frames import Entries
+from app.streaming.chat_frames import Accepted, Entries
 from app.streaming.chat_protocol import ChatProtocol
 from app.streaming.flow.flow_window import Credit
 from app.streaming.flow.outbox import Outbox
 from app.streaming.kept.live_stream import LiveStream
-from app.streaming.kept.stream_reader import StreamReader
+from app.streaming.kept.polling_reader import PollingReader
 from app.streaming.openai_shapes import TokenBytes, logprobs_entries
 from app.streaming.session import Session
 from app.text.answer.parsed import Parsed
@@ -67,11 +68,11 @@ class SocketStream:
     outlives_detach: bool = False
     _began: float = field(default_factory=monotonic)
     _method: str = "START"  # in the log
-    _session: Session | StreamReader | None = None
+    _session: Session | PollingReader | None = None
     _is_accepted: bool = False
     _token_bytes: TokenBytes = field(init=False)  # set with the session
     _answer: ParsedAnswer | None = None
-    _positions: list[int] = field(default_factory=list)  # of the client, in each choice
+    _positions: Positions = field(init=False)  # of the client; set with the session
     _waiting: Finished | None = None  # the end of a choice, behind a delta with what its parsers held back
     _is_cancelled: bool = False
     _has_ended: bool = False
@@ -88,7 +89,6 @@ class SocketStream:
             elif self._is_cancelled and self._has_ended:
                 begun.stream.cancel()
             elif not self._has_ended:
-                self.context.kept.resumed["websocket"] += begun.is_replayed
                 await self._read_kept(begun.stream, [0] * len(begun.stream.transcripts))
 
     async def resume(self, stream_id: str, after: Sequence[int], tenant: str | None) -> None:
@@ -98,9 +98,7 @@ class SocketStream:
             if self.context.journal is not None:
                 await self.context.journal.restored()
             stream = self.context.kept.find(stream_id, tenant)
-            positions = check_positions(after, stream)
-            self.context.kept.resumed["websocket"] += 1
-            await self._read_kept(stream, positions)
+            await self._read_kept(stream, check_positions(after, stream))
 
     def _read_alone(self, request: ApiRequest) -> None:
         """Submit a request whose answer ends with this stream."""
@@ -120,12 +118,14 @@ class SocketStream:
         )
         session.open()
         self._session = session
-        self._accept(request, request.new_parsers(), [0] * request.num_choices)
+        self._positions = Positions([0] * request.num_choices)
+        self._accept(request, request.new_parsers(), Accepted(request.id, request.model, self._positions.after))
 
     async def _read_kept(self, stream: LiveStream, after: list[int]) -> None:
         """Attach to a stream; what the client has of it, the parsers read again, in pieces of a millisecond each."""
         request = Resumable.of(stream).request
-        reader = self._session = StreamReader(
+        self._positions = Positions(after)
+        reader = self._session = PollingReader(
             stream,
             after,
             credit=self.credit,
@@ -137,35 +137,21 @@ class SocketStream:
         answer = request.new_parsers()
         if answer is not None:
             for delta in reader.retold():
+                self._positions.take(delta)
                 answer.feed(delta)
                 await asyncio.sleep(0)
         if not self._has_ended:
             told = zip(after, stream.transcripts, strict=True)
             numbers = [min(position, transcript.num_tokens) for position, transcript in told]
-            self._accept(request, answer, after, numbers, stream)
+            accepted = Accepted(request.id, request.model, after, numbers, stream.ttl_s, stream.is_durable)
+            self._accept(request, answer, accepted)
             if reader.is_paused:
                 self._tell_pause()
 
-    def _accept(
-        self,
-        request: ApiRequest,
-        answer: ParsedAnswer | None,
-        after: list[int],
-        last_numbers: Sequence[int] = (),
-        stream: LiveStream | None = None,
-    ) -> None:
-        self._answer, self._token_bytes, self._positions = answer, request.token_bytes, [*after]
+    def _accept(self, request: ApiRequest, answer: ParsedAnswer | None, accepted: Accepted) -> None:
+        self._answer, self._token_bytes = answer, request.token_bytes
         self._is_accepted = True
-        accepted = self.protocol.accept(
-            self.client_id,
-            request.id,
-            request.model,
-            after,
-            last_numbers=last_numbers,
-            ttl_s=0 if stream is None else stream.ttl_s,
-            is_durable=stream is not None and stream.is_durable,
-        )
-        self.outbox.put_control(accepted)
+        self.outbox.put_control(self.protocol.accept(self.client_id, accepted))
         self.outbox.mark_ready(self)
         if self._is_cancelled:
             self.cancel()
@@ -230,23 +216,22 @@ class SocketStream:
         if not self._has_ended:
             self._end(None, end_reason)
 
-    def _next_frame(self, session: Session | StreamReader) -> str | None:
+    def _next_frame(self, session: Session | PollingReader) -> str | None:
         answer, event = self._answer, self._waiting or session.poll()
         if event is None:
             return None
         if isinstance(event, TokenDelta):
-            self._positions[event.choice] = event.first - 1 + (len(event.token_ids) or 1)
+            self._positions.take(event)
             entries = None if event.logprobs is None else logprobs_entries(event.logprobs, self._token_bytes)
             if answer is None:
                 return self.protocol.send(self.client_id, event, entries)
             return self._send_parsed(event, answer.feed(event), entries)
         if answer is not None and isinstance(event, Finished):
             is_over = event is self._waiting or event.reason is FinishReason.CANCELLED
-            rest = None if is_over else answer.finish(event.choice)
-            if rest is not None and (rest.text or rest.reasoning or rest.calls) and not self._has_rest(event.choice):
+            rest = Parsed() if is_over else answer.finish(event.choice)
+            if (rest.text or rest.reasoning or rest.calls) and self._positions.take_rest(event.choice):
                 self._waiting = event
-                self._positions[event.choice] += 1
-                number = self._positions[event.choice]
+                number = self._positions.of(event.choice)
                 return self._send_parsed(TokenDelta(event.request_id, event.choice, number, (), ""), rest)
             self._waiting = None
             event = replace(event, end=answer.end_of(event.choice, event.end))
@@ -264,11 +249,6 @@ class SocketStream:
             self.outbox.put_control(self.protocol.finish(self.client_id, session.usage, timings, num_reasoning))
             self._end(None, session.end_reason)
         return frame
-
-    def _has_rest(self, choice: int) -> bool:
-        """Return whether the client was told before what parsers hold back until the end (see `NumberedWire`)."""
-        reader = self._session
-        return isinstance(reader, StreamReader) and reader.after[choice] > reader.stream.transcripts[choice].last
 
     def _send_parsed(self, delta: TokenDelta, parsed: Parsed, entries: Entries | None = None) -> str:
         return self.protocol.send(

@@ -11,7 +11,7 @@ event comes for long, the stream begins with a heartbeat instead.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -21,16 +21,20 @@ from app.api.http.connection import ClientStalled, connection_of, direct_send, r
 from app.api.http.context import ApiContext
 from app.api.http.error_response import error_response
 from app.api.wire.api_request import ApiRequest
+from app.api.wire.framing import Framing
 from app.api.wire.json_line import next_piece
 from app.api.wire.json_response import JsonResponse
+from app.api.wire.numbered_wire import NumberedWire
 from app.api.wire.response_head import start_message
+from app.api.wire.resumable_answer import Resumable
 from app.api.wire.wire import StreamWire, Wire
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, PromptScored, TokenDelta
 from app.runtime.clock import monotonic
 from app.runtime.stall_detector import observation_interval
 from app.streaming.flow.ack_monitor import AckMonitor
-from app.streaming.kept.stream_reader import StreamReader
+from app.streaming.kept.live_stream import LiveStream
+from app.streaming.kept.waiting_reader import WaitingReader
 from app.streaming.session import Session
 from app.streaming.session_group import SessionGroup
 
@@ -51,6 +55,38 @@ def make_response(context: ApiContext, request: ApiRequest, wire: Wire) -> ASGIA
     return (StreamResponse if request.stream else JsonResponse)(context, request, session, wire)
 
 
+def resumed(
+    context: ApiContext,
+    stream: LiveStream,
+    framing: Framing,
+    after: Sequence[int] | None = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> ASGIApp:
+    """Return the app that sends what a stream tells behind the positions `after`, or its whole answer as one body.
+
+    `headers` are sent beside those of all resumable streams. When called, the app raises what `LiveStream.attach`
+    raises, before anything is sent.
+
+    Raises:
+        Overloaded: the answer is one body, and too much is pending for clients that do not read.
+    """
+    request, make_wire = Resumable.of(stream)
+    reader, wire, headers = (
+        WaitingReader(stream, after),
+        make_wire(request, framing),
+        {**stream_headers(stream), **headers},
+    )
+    if not request.stream and after is None:
+        context.streams.check_pending(stream.account)  # unlike a stream, each body is a copy
+        return JsonResponse(context, request, reader, wire, headers)
+    return StreamResponse(context, request, reader, NumberedWire(wire, framing, reader.after), headers)
+
+
+def stream_headers(stream: LiveStream) -> dict[str, str]:
+    """Return the headers of a response of a resumable stream, which the end of the process ends."""
+    return {"x-quire-stream-id": stream.id, "x-quire-durable": str(int(stream.is_durable))}
+
+
 class StreamResponse:
     """Sends what a wire makes of the session's events, and heartbeats while there are none.
 
@@ -61,7 +97,7 @@ class StreamResponse:
         self,
         context: ApiContext,
         request: ApiRequest,
-        session: Session | SessionGroup | StreamReader,
+        session: Session | SessionGroup | WaitingReader,
         wire: StreamWire,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:

@@ -30,12 +30,13 @@ from app.contract.events import (
 )
 from app.streaming.flow.delta_buffer import PIECE_BYTES, DeltaBuffer
 from app.streaming.flow.flow_window import AccountBytes, Credit, FlowWindow, Lag, Watermarks
+from app.streaming.flow.open_choices import OpenChoices
 from app.streaming.waker import Waker
 
 _CANCELLED = ChoiceEnd(FinishReason.CANCELLED)
 
 
-class Mailbox:
+class Mailbox(OpenChoices):
     """Implements `EventSink` for a request of `num_choices` choices. Loop only; one reader at a time.
 
     The stream is complete after one `Finished` per choice or one `RequestFailed`; later events are dropped. `credit`
@@ -45,7 +46,6 @@ class Mailbox:
 
     Attributes:
         num_merged: the number of deltas that were merged into an earlier one.
-        has_begun: whether a token or a final event was received.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Mailbox:
         on_lag: Callable[[Lag], None] | None = None,
         on_ready: Callable[[], None] | None = None,
     ) -> None:
-        self._open_choices = set(range(num_choices))
+        super().__init__(num_choices)
         self._window = FlowWindow(marks or Watermarks(), pending or AccountBytes())
         self._credit = credit
         self._on_lag = on_lag
@@ -74,15 +74,6 @@ class Mailbox:
         self._truncated: set[int] | None = None  # after `discard_text`: the choices that lost text
         self._is_closed = self._is_woken = False
         self.num_merged = 0
-        self.has_begun = False
-
-    @property
-    def is_complete(self) -> bool:
-        return not self._open_choices
-
-    @property
-    def num_open_choices(self) -> int:
-        return len(self._open_choices)
 
     def put(self, event: EngineEvent, report: int | None = None) -> None:
         """Add an event and wake the reader. Never blocks.
@@ -90,22 +81,20 @@ class Mailbox:
         `report` numbers the step report that the event is part of: its events have come at once. Without a number the
         event has come alone.
         """
-        if not self._open_choices:
+        if not self._open:
             return
         if report is None or report != self._last_report:
             self._last_report = report
             if self._window.check() and self._on_lag is not None:
                 self._on_lag(self._window.lag)
         if isinstance(event, TokenDelta):
-            if event.choice in self._open_choices:
-                self.has_begun = True
+            if self._begin(event.choice):
                 self._add_delta(event)
         elif isinstance(event, Finished):
-            if event.choice in self._open_choices:
-                self.has_begun = True
+            if self._begin(event.choice):
                 self._add_end(event)
         elif isinstance(event, RequestFailed):
-            self._open_choices.clear()
+            self._end_all()
             self._failure = None if self._is_closed else event
         elif isinstance(event, PromptScored):
             self._add_scores(event)
@@ -211,7 +200,7 @@ class Mailbox:
         before.append(delta)
 
     def _add_end(self, end: Finished) -> None:
-        self._open_choices.remove(end.choice)
+        self._end(end.choice)
         if self._is_closed:
             return
         if self._truncated is not None and end.choice in self._truncated:

@@ -67,9 +67,9 @@ class IdempotencyKeys:
         return len(self._answers)
 
     @property
-    def num_requests(self) -> int:
-        """The number of requests that are prepared or wait."""
-        return sum(answer.num_users for answer in self._answers.values())
+    def num_waiting(self) -> int:
+        """The number of requests that wait for their turn."""
+        return self._num_waiting.total()
 
     @asynccontextmanager
     async def claimed(self, name: KeyName, fingerprint: bytes) -> AsyncIterator[KeyedAnswer]:
@@ -119,9 +119,9 @@ class IdempotencyKeys:
     def _check_waiting(self, name: KeyName, answer: KeyedAnswer) -> None:
         if answer.num_users > MAX_READERS:
             raise RateLimitExceeded(f"{MAX_READERS} requests wait for this idempotency key; try again later.")
-        num_own, num_all = self._num_waiting[name.account], self._num_waiting.total()
+        num_own = self._num_waiting[name.account]
         num_accounts = len(self._num_waiting) + (not num_own)
-        if num_all >= MAX_WAITING and num_own >= MAX_WAITING // num_accounts:
+        if self.num_waiting >= MAX_WAITING and num_own >= MAX_WAITING // num_accounts:
             raise Overloaded("Too many requests wait for the first one with their idempotency key; try again later.")
 
     def keep(self, name: KeyName, stream: LiveStream) -> None:

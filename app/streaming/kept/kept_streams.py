@@ -67,7 +67,6 @@ class KeptStreams:
 
     Attributes:
         num_bytes: the memory of all of them.
-        resumed: how often a reader came after the first one, by transport.
         keys: the idempotency keys, whose answers are among the streams.
     """
 
@@ -75,7 +74,7 @@ class KeptStreams:
         self, max_bytes: int, call_later: CallLater | None = None, *, on_freed: Callable[[], None] | None = None
     ) -> None:
         self.num_bytes = 0
-        self.resumed: dict[str, float] = dict.fromkeys(TRANSPORTS, 0)
+        self._resumed: dict[str, float] = dict.fromkeys(TRANSPORTS, 0)
         self.keys = IdempotencyKeys()
         self._max_bytes = max_bytes
         self._call_later = call_later or _call_later
@@ -94,7 +93,7 @@ class KeptStreams:
     def counts(self) -> KeptCounts:
         """The counts that the metrics show."""
         states = Counter(stream.state for stream in self._streams.values())
-        return KeptCounts({str(state): states[state] for state in State}, self.resumed)
+        return KeptCounts({str(state): states[state] for state in State}, self._resumed)
 
     def keep(self, stream: LiveStream) -> bool:
         """Keep a new stream if there is room for it; return whether it is kept."""
@@ -129,6 +128,10 @@ class KeptStreams:
         self.num_bytes += num_bytes
         if self.num_bytes > self._max_bytes:
             self._shrink()
+
+    def note_return(self, transport: str) -> None:
+        """Count a reader that has come after the first one."""
+        self._resumed[transport] += 1
 
     def settle(self, stream: LiveStream) -> None:
         """Note that a stream has ended, or that a reader has come or gone; it may be let go if there is too much."""

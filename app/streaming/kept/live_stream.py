@@ -84,7 +84,6 @@ class LiveStream:
         is_stopped: whether the process ends before the stream does, which goes on in the next process.
         num_bytes: the memory that it takes.
         num_tokens, told_bytes: the tokens that were told, of all choices, and their bytes.
-        num_told: the sum of the positions of a reader that was told everything.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class LiveStream:
         self.keeper: Keeper | None = None
         self.recorder: Recorder | None = None
         self.is_stopped = False
-        self.num_tokens = self.told_bytes = self.num_told = 0
+        self.num_tokens = self.told_bytes = 0
         self._regenerations: dict[int, Regeneration] = {}
         self._parts = [RequestSink(self, index * per_prompt, per_prompt) for index in range(len(self.requests))]
         self._engine = engine
@@ -126,6 +125,7 @@ class LiveStream:
         self._release = release
         self._last_report: int | None = None
         self._is_submitted = self._is_paused = self._is_failing = False
+        self._was_read = False  # also in an earlier process
 
     # --- Its life ------------------------------------------------------------------------------------------------
 
@@ -173,12 +173,15 @@ class LiveStream:
         if len(self.readers) >= MAX_READERS:
             raise RateLimitExceeded(f"{MAX_READERS} readers read this stream; a further one may when one has gone.")
         self.readers[reader] = None
+        if self._was_read and self.keeper is not None:
+            self.keeper.note_return(reader.transport)
+        self._was_read = True
         self._settle()
         self.judge()
 
     def restore(self, facts: Iterable[Fact]) -> None:
         """Take what an earlier process has told. `submit_again` then generates the rest."""
-        self._is_submitted = True
+        self._is_submitted = self._was_read = True
         for fact in facts:
             self.take(fact)
         for part in self._parts:
@@ -330,9 +333,7 @@ class LiveStream:
             return
         num_bytes = self.transcripts[choice].append(delta)
         self.told_bytes += num_bytes
-        num_tokens = len(delta.token_ids)
-        self.num_tokens += num_tokens
-        self.num_told += num_tokens or 1
+        self.num_tokens += len(delta.token_ids)
         if self.keeper is not None:
             self.keeper.grow(self, num_bytes)
         for reader in self.readers:

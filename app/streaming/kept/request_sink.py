@@ -5,47 +5,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from app.contract.events import EngineEvent, Finished, Progress, RequestFailed, TokenDelta
+from app.streaming.flow.open_choices import OpenChoices
 
 if TYPE_CHECKING:
     from app.streaming.kept.live_stream import LiveStream
 
 
-class RequestSink:
+class RequestSink(OpenChoices):
     """Implements `EventSink` for one request: passes its events to the stream, whose choices begin at `first` for it.
 
-    Attributes:
-        has_begun: whether a token or a final event was received.
+    Loop only.
     """
 
+    __slots__ = ("_first", "_stream")
+
     def __init__(self, stream: LiveStream, first: int, num_choices: int) -> None:
+        super().__init__(num_choices)
         self._stream = stream
         self._first = first
-        self._open_choices = set(range(num_choices))
-        self.has_begun = False
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the request has ended."""
-        return not self._open_choices
-
-    @property
-    def num_open_choices(self) -> int:
-        """The number of choices that have not ended."""
-        return len(self._open_choices)
 
     def put(self, event: EngineEvent, report: int | None = None) -> None:
         """Add an event. Never blocks."""
-        if not self._open_choices:
+        if not self._open:
             return
         self._stream.note_report(report)
         if isinstance(event, TokenDelta):
-            if event.choice in self._open_choices:
-                self.has_begun = True
+            if self._begin(event.choice):
                 self._stream.add(self._first + event.choice, event)
         elif isinstance(event, Finished):
-            if event.choice in self._open_choices:
-                self.has_begun = True
-                self._open_choices.remove(event.choice)
+            if self._begin(event.choice):
+                self._end(event.choice)
                 self._stream.end_choice(self._first + event.choice, event)
         elif isinstance(event, RequestFailed):
             self.close()
@@ -55,4 +44,4 @@ class RequestSink:
 
     def close(self) -> None:
         """Take no more events: the request has ended, or its answer has."""
-        self._open_choices.clear()
+        self._end_all()

@@ -11,7 +11,13 @@ if TYPE_CHECKING:
 
 
 class LiveReader(Protocol):
-    """A reader as its stream sees it."""
+    """A reader as its stream sees it.
+
+    Attributes:
+        transport: one of `kept_streams.TRANSPORTS`.
+    """
+
+    transport: str
 
     def check(self) -> Lag:
         """Return how far the reader lags; called before a step's events are added and whenever that may change."""
@@ -34,6 +40,9 @@ class Keeper(Protocol):
 
     def settle(self, stream: LiveStream) -> None:
         """Note that the stream has ended, or that a reader has come or gone."""
+
+    def note_return(self, transport: str) -> None:
+        """Count a reader that has come after the first one."""
 
     def forget(self, stream: LiveStream) -> None:
         """Keep a stream without readers no longer."""

@@ -167,7 +167,7 @@ async def test_the_second_request_waits_while_the_first_is_prepared(monkeypatch:
     app = await make_app(engine)
     async with client_of(app) as client:
         requests = [asyncio.create_task(post(client)) for _ in range(3)]
-        await until(lambda: app.state.context.kept.keys.num_requests == 3)
+        await until(lambda: app.state.context.kept.keys.num_waiting == 2)
         may_parse.set()
         responses = await asyncio.gather(*requests)
     assert len({response.content for response in responses}) == len(num_parsed) == len(engine.requests) == 1
@@ -257,7 +257,7 @@ async def test_a_start_whose_socket_is_lost_before_its_acceptance_is_begun_by_th
         await is_parsing.wait()
         async with open_chat(app=chat.app) as other:
             await other.send(**start)
-            await until(lambda: chat.app.state.context.kept.keys.num_requests == 2)
+            await until(lambda: chat.app.state.context.kept.keys.num_waiting == 1)
             chat.socket.transport.abort()
             assert (await other.receive_until("done", "error"))[-1]["t"] == "done"
     assert len(engine.requests) == 1

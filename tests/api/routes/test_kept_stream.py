@@ -16,7 +16,7 @@ import pytest
 from app.contract.engine_status import EngineState
 from app.contract.errors import Overloaded
 from app.streaming.kept.live_stream import MAX_READERS
-from app.streaming.kept.stream_reader import StreamReader
+from app.streaming.kept.waiting_reader import WaitingReader
 from tests.api.resuming import RESUME, events_of, post, told
 from tests.api.serving import client_of, make_app, until
 from tests.fakes import FakeEngine, Script, turn_loop
@@ -172,7 +172,7 @@ async def test_a_ninth_reader_gets_a_status():
     async with ended() as (client, path, app):
         stream = app.state.context.kept.find(path.rpartition("/")[2], None)
         for _ in range(MAX_READERS):
-            StreamReader(stream).open()
+            WaitingReader(stream).open()
         response = await client.get(path)
     assert (response.status_code, response.json()["error"]["code"]) == (429, "rate_limit_exceeded")
 

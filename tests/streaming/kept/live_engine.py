@@ -22,7 +22,7 @@ from app.contract.events import (
 from app.contract.ports import EventSink
 from app.contract.requests import EngineRequest
 from app.streaming.kept.live_stream import LiveStream
-from app.streaming.kept.stream_reader import StreamReader
+from app.streaming.kept.waiting_reader import WaitingReader
 from tests.fakes import make_request
 
 
@@ -106,7 +106,7 @@ def failed(request_id: str, error: QuireError) -> RequestFailed:
     return RequestFailed(request_id, error.info())
 
 
-def read_now(reader: StreamReader) -> list[EngineEvent]:
+def read_now(reader: WaitingReader) -> list[EngineEvent]:
     """What a reader can read without waiting, less than a piece."""
     reader.wake()
     receiving = reader.receive()

@@ -13,7 +13,7 @@ from app.journal.entries import Head
 from app.journal.store import Changes, JournalStore, StoredStream
 from app.streaming.kept.journaling import Journaling
 from app.streaming.kept.live_stream import LiveStream
-from app.streaming.kept.stream_reader import StreamReader
+from app.streaming.kept.waiting_reader import WaitingReader
 from tests.streaming.kept.live_engine import LiveEngine, live_stream
 
 
@@ -58,12 +58,14 @@ def head(stream: LiveStream) -> Head:
     return Head(stream.id, b"", "/v1/completions", b"{}", False, None, 1.0, (1,), (2,), 300.0, b"model")
 
 
-def begun(engine: LiveEngine, journal: Journaling, stream_id: str = "r", n: int = 1) -> tuple[LiveStream, StreamReader]:
+def begun(
+    engine: LiveEngine, journal: Journaling, stream_id: str = "r", n: int = 1
+) -> tuple[LiveStream, WaitingReader]:
     """A stream that is recorded, and its first reader."""
     stream = live_stream(engine, stream_id, n=n)
     journal.begin(stream, head(stream))
     stream.start()
-    reader = StreamReader(stream)
+    reader = WaitingReader(stream)
     reader.open()
     return stream, reader
 

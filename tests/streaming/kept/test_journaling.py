@@ -14,8 +14,9 @@ from app.journal.store import JournalStore
 from app.streaming.kept import journaling
 from app.streaming.kept.journaling import HIGH_TOKENS
 from app.streaming.kept.live_stream import State
-from app.streaming.kept.stream_reader import StreamReader, StreamStopped
+from app.streaming.kept.polling_reader import PollingReader
 from app.streaming.kept.told_entries import facts_of
+from app.streaming.kept.waiting_reader import StreamStopped, WaitingReader
 from tests.api.serving import until
 from tests.streaming.kept.live_engine import LiveEngine, delta, failed, finished, live_stream, read_now
 from tests.streaming.kept.recorded_streams import begun, head, recording, stored, text_of
@@ -55,7 +56,7 @@ async def test_what_was_told_is_taken_again_by_the_next_process(path: Path, engi
     again = live_stream(LiveEngine(), "r", n=2)
     again.restore(facts_of(stored(path)["r"].told, again))
     assert again.state is State.RUNNING
-    reader = StreamReader(again)
+    reader = WaitingReader(again)
     reader.open()
     key = lambda event: (event.choice, isinstance(event, Finished))  # noqa: E731
     restored = sorted((event for event in read_now(reader) if isinstance(event, TokenDelta | Finished)), key=key)
@@ -292,7 +293,7 @@ async def test_nobody_waits_for_a_journal_that_was_closed(
 async def test_a_cancel_is_told_when_it_is_recorded(path: Path, engine: LiveEngine):
     async with recording(path) as (disk, journal):
         stream, _ = begun(engine, journal)
-        reader = StreamReader(stream, on_ready=lambda: None)
+        reader = PollingReader(stream, on_ready=lambda: None)
         reader.open()
         await journal.flush()
         disk.may_commit.clear()

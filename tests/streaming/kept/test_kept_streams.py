@@ -2,10 +2,11 @@
 
 import pytest
 
-from app.contract.errors import StreamNotFound
+from app.contract.errors import RateLimitExceeded, StreamNotFound
 from app.streaming.kept.kept_streams import FREED_BYTES, MAX_PER_ACCOUNT, KeptStreams
-from app.streaming.kept.live_stream import CHOICE_BYTES, STREAM_BYTES, TTL_S, LiveStream, State
-from app.streaming.kept.stream_reader import StreamReader
+from app.streaming.kept.live_stream import CHOICE_BYTES, MAX_READERS, STREAM_BYTES, TTL_S, LiveStream, State
+from app.streaming.kept.polling_reader import PollingReader
+from app.streaming.kept.waiting_reader import WaitingReader
 from tests.fakes import make_request
 from tests.streaming.kept.live_engine import LateCalls, LiveEngine, delta, finished, live_stream
 
@@ -19,12 +20,12 @@ class Kept:
         self.engine, self.timers = LiveEngine(), LateCalls()
         self.kept = KeptStreams(max_bytes, call_later=self.timers)
 
-    def start(self, stream_id: str, tenant: str | None = None) -> tuple[LiveStream, StreamReader] | None:
+    def start(self, stream_id: str, tenant: str | None = None) -> tuple[LiveStream, WaitingReader] | None:
         stream = live_stream(self.engine, stream_id, tenant=tenant)
         if not self.kept.keep(stream):
             return None
         stream.start()
-        reader = StreamReader(stream)
+        reader = WaitingReader(stream)
         reader.open()
         return stream, reader
 
@@ -50,7 +51,7 @@ def test_the_time_begins_when_the_last_reader_has_left_and_stops_when_one_comes(
     assert kept.timers.due == []
     reader.close()
     assert [call.seconds for call in kept.timers.due] == [TTL_S]
-    again = StreamReader(stream)
+    again = WaitingReader(stream)
     again.open()
     assert kept.timers.due == []
     again.close()
@@ -199,8 +200,20 @@ def test_an_ended_stream_holds_nothing_that_only_generating_needs():
     request = make_request("r", stop=["stop"] * 16, logit_bias={1: 1.0}, stop_token_ids=[7])
     stream = LiveStream(kept.engine, [request], "r")
     stream.start()
-    StreamReader(stream).open()
+    WaitingReader(stream).open()
     kept.engine.put("r", finished("r"))
     (params,) = [one.params for one in stream.requests]
     assert (params.stop, params.logit_bias, params.stop_token_ids, params.structured_outputs) == (None,) * 4
     assert (params.n, len(stream.requests[0].prompt_token_ids)) == (1, 3)
+
+
+def test_readers_that_come_after_the_first_one_are_counted_when_they_have_come():
+    kept = Kept()
+    stream, _ = kept.start("r")
+    assert kept.kept.counts.resumed == {"http": 0, "websocket": 0}
+    PollingReader(stream, on_ready=lambda: None).open()
+    for _ in range(MAX_READERS - 2):
+        WaitingReader(stream).open()
+    with pytest.raises(RateLimitExceeded):
+        WaitingReader(stream).open()
+    assert kept.kept.counts.resumed == {"http": MAX_READERS - 2, "websocket": 1}

@@ -15,7 +15,7 @@ from app.streaming.flow.flow_window import Watermarks
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.kept_streams import KeptStreams
 from app.streaming.kept.live_stream import MAX_READERS, LiveStream, State
-from app.streaming.kept.stream_reader import StreamReader
+from app.streaming.kept.waiting_reader import WaitingReader
 from app.streaming.streams import Streams
 from tests.streaming.kept.live_engine import (
     LateCalls,
@@ -28,9 +28,9 @@ from tests.streaming.kept.live_engine import (
 )
 
 
-def opened(stream: LiveStream, after: list[int] | None = None) -> StreamReader:
+def opened(stream: LiveStream, after: list[int] | None = None) -> WaitingReader:
     stream.start()
-    reader = StreamReader(stream, after)
+    reader = WaitingReader(stream, after)
     reader.open()
     return reader
 

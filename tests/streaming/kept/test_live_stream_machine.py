@@ -19,7 +19,8 @@ from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.idempotency_keys import KeyName
 from app.streaming.kept.kept_streams import KeptStreams
 from app.streaming.kept.live_stream import CHOICE_BYTES, MAX_READERS, STREAM_BYTES, LiveStream
-from app.streaming.kept.stream_reader import StreamReader
+from app.streaming.kept.polling_reader import PollingReader
+from app.streaming.kept.waiting_reader import WaitingReader
 from tests.streaming.kept.live_engine import LateCalls, LiveEngine, delta, failed, finished, live_stream, read_now
 
 Result = TypeVar("Result")
@@ -35,7 +36,7 @@ class ModelReader:
     One with `credit` polls, and has what was told before `after`.
     """
 
-    reader: StreamReader
+    reader: WaitingReader | PollingReader
     after: list[int]
     read: list[list[int]]
     text: list[str]
@@ -97,7 +98,7 @@ def now(work: Coroutine[Any, Any, Result]) -> Result:
     return result
 
 
-def poll_now(reader: StreamReader) -> list[EngineEvent]:
+def poll_now(reader: PollingReader) -> list[EngineEvent]:
     """What a reader that polls can read."""
     found = []
     while (event := reader.poll()) is not None and not reader.error:
@@ -119,11 +120,11 @@ class LiveStreams(RuleBasedStateMachine):
 
     def attach(self, model: ModelStream, after: list[int], credit: int | None = None) -> None:
         if credit is None:
-            reader, nothing = StreamReader(model.stream, after, MARKS), [[] for _ in after]
+            reader, nothing = WaitingReader(model.stream, after, MARKS), [[] for _ in after]
             one = ModelReader(reader, after, nothing, ["" for _ in after], [*after])
         else:
             own = Credit(credit)
-            reader = StreamReader(model.stream, after, MARKS, credit=own, on_ready=lambda: None)
+            reader = PollingReader(model.stream, after, MARKS, credit=own, on_ready=lambda: None)
             texts = ["".join(texts[:number]) for number, texts in zip(after, model.texts, strict=True)]
             read = [[*range(1, number + 1)] for number in after]
             one = ModelReader(reader, after, read, texts, [*after], credit=own)

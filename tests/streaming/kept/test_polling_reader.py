@@ -7,7 +7,7 @@ from typing import Any
 from app.contract.errors import EngineFailed
 from app.contract.events import EngineEvent, Finished, FinishReason, Phase, Progress, RequestFailed, TokenDelta
 from app.streaming.flow.flow_window import Credit
-from app.streaming.kept.stream_reader import StreamReader
+from app.streaming.kept.polling_reader import PollingReader
 from tests.streaming.kept.live_engine import LiveEngine, delta, failed, finished, live_stream
 
 
@@ -21,8 +21,8 @@ class Polling:
         self.credit = Credit(credit)
         self.reader = self.another(credit=self.credit)
 
-    def another(self, after: list[int] | None = None, credit: Credit | None = None) -> StreamReader:
-        reader = StreamReader(
+    def another(self, after: list[int] | None = None, credit: Credit | None = None) -> PollingReader:
+        reader = PollingReader(
             self.stream,
             after,
             credit=credit,
@@ -37,7 +37,7 @@ class Polling:
         self.engine.put("r", *events)
 
 
-def poll_all(reader: StreamReader) -> list[EngineEvent]:
+def poll_all(reader: PollingReader) -> list[EngineEvent]:
     found = []
     while (event := reader.poll()) is not None:
         found.append(event)
