@@ -12,6 +12,7 @@ a disk that is slow.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -33,6 +34,9 @@ TTL_S = 300.0
 # What is kept besides what was told: the objects of a stream and of each choice, and the prompt's ids (a pointer and an
 # int for each). `python -m benchmarks kept_memory` compares them with the memory of a process.
 STREAM_BYTES, CHOICE_BYTES, PROMPT_TOKEN_BYTES = 4096, 1024, 36
+
+
+_NOW, _NEVER = (0.0, 0.0), (math.inf, math.inf)
 
 
 class State(StrEnum):
@@ -86,6 +90,13 @@ class LiveStream:
         num_tokens, told_bytes: the tokens that were told, of all choices, and their bytes.
     """
 
+    __slots__ = (
+        "_answer_bytes", "_engine", "_is_failing", "_is_paused", "_is_submitted", "_lag_from", "_last_report", "_parts",
+        "_regenerations", "_release", "_was_read", "account", "answer", "cancelled_ends", "ends", "failure", "id",
+        "is_stopped", "keeper", "num_tokens", "progress", "readers", "recorder", "requests", "slow_reader", "state",
+        "streams", "tenant", "told_bytes", "transcripts", "ttl_s",
+    )  # fmt: skip
+
     def __init__(
         self,
         engine: EngineClient,
@@ -124,6 +135,7 @@ class LiveStream:
         self._answer_bytes = answer_bytes
         self._release = release
         self._last_report: int | None = None
+        self._lag_from: tuple[float, float] = _NOW  # the tokens and bytes from which on a reader may lag
         self._is_submitted = self._is_paused = self._is_failing = False
         self._was_read = False  # also in an earlier process
 
@@ -233,7 +245,9 @@ class LiveStream:
         """Judge the lags before the events of a step are added: what came at once has not been pending yet."""
         if report is None or report != self._last_report:
             self._last_report = report
-            self.judge()
+            lag_tokens, lag_bytes = self._lag_from
+            if self.num_tokens >= lag_tokens or self.told_bytes >= lag_bytes or self.recorder is not None:
+                self.judge()
 
     def add(self, choice: int, delta: TokenDelta) -> None:
         """Add new tokens of an open choice of the answer; those of a cancelled one are told to nobody."""
@@ -286,7 +300,11 @@ class LiveStream:
         lags = [reader.check() for reader in self.readers]
         is_behind = self.recorder is not None and self.recorder.is_behind(self)
         if not self._is_paused and not is_behind and not any(lags):
+            # What readers have only grows, so none of them lags before: this is far less work for each token.
+            marks = [reader.lag_from for reader in self.readers] or [_NEVER]
+            self._lag_from = min(tokens for tokens, _ in marks), min(num_bytes for _, num_bytes in marks)
             return
+        self._lag_from = _NOW
         if self.slow_reader is SlowReader.DROP:
             for reader in [reader for reader, lag in zip(self.readers, lags, strict=True) if lag]:
                 reader.drop()

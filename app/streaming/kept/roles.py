@@ -22,6 +22,10 @@ class LiveReader(Protocol):
     def check(self) -> Lag:
         """Return how far the reader lags; called before a step's events are added and whenever that may change."""
 
+    @property
+    def lag_from(self) -> tuple[float, float]:
+        """The tokens and the bytes of its stream from which on it would lag, if it reads no more."""
+
     def on_put(self) -> None:
         """Note that there may be something to read."""
 

@@ -103,6 +103,11 @@ class StreamCursor(ABC):
         self._lag = lag
         return lag
 
+    @property
+    def lag_from(self) -> tuple[float, float]:
+        """The tokens and the bytes of the stream from which on the reader would lag, if it reads no more."""
+        return self._num_delivered + self._marks.high_tokens, self._delivered_bytes + self._marks.high_bytes
+
     @abstractmethod
     def on_put(self) -> None:
         """Note that there may be something to read."""

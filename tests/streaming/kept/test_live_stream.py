@@ -11,7 +11,7 @@ from app.contract.grammar import Grammar, GrammarKind
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES
-from app.streaming.flow.flow_window import Watermarks
+from app.streaming.flow.flow_window import Lag, Watermarks
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.kept_streams import KeptStreams
 from app.streaming.kept.live_stream import MAX_READERS, LiveStream, State
@@ -237,3 +237,27 @@ def test_an_answer_that_waits_to_be_begun_again_can_be_cancelled():
     assert stream.is_settled
     stream.submit_again()
     assert not engine.sinks
+
+
+def test_the_lag_of_a_reader_that_keeps_up_is_not_judged_for_every_token():
+    class Counting(WaitingReader):
+        num_checks = 0
+
+        def check(self) -> Lag:
+            self.num_checks += 1
+            return super().check()
+
+    engine = LiveEngine()
+    stream = live_stream(engine)
+    stream.start()
+    reader = Counting(stream)
+    reader.open()
+    for number in range(1, 401):
+        engine.put("r", delta("r", number, "x"))
+        assert len(read_now(reader)) == 1
+    assert 1 < reader.num_checks < 6
+    for number in range(401, 401 + 192):
+        engine.put("r", delta("r", number, "x"))
+    assert engine.paused == set()
+    engine.put("r", delta("r", 593, "x"))
+    assert engine.paused == {"r"}
