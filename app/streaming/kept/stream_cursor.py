@@ -130,7 +130,7 @@ class StreamCursor(ABC):
     # --- What it takes -------------------------------------------------------------------------------------------
 
     def _take(self, choice: int, limit: int) -> TokenDelta:
-        """Return what comes next of a choice, at most up to the position `limit`, behind the reader's."""
+        """Return the next delta of a choice, up to the position `limit` at most, which is behind the reader's."""
         position, after = self._positions[choice], self.after[choice]
         delta = self.stream.transcripts[choice].piece(position, min(after, limit) if position < after else limit)
         num_tokens, num_bytes = len(delta.token_ids), delta_bytes(delta)
