@@ -146,7 +146,7 @@ _SETUPS: Mapping[str, Attack] = {
     ),
     "resumes": Attack("the end of a large answer, read again and again", kept_answers.resumes, 4, KEPT),
     "socket_resumes": Attack(
-        "the end of a large answer, read again and again over a WebSocket", kept_answers.socket_resumes, 4, KEPT
+        "the end of an answer, read again and again over a WebSocket", kept_answers.socket_resumes, 4, KEPT
     ),
     "endless_keys": Attack("idempotency keys without end, each with an answer", kept_answers.endless_keys, 8, KEPT),
     "guessed_ids": Attack("guessed ids of kept answers, looked at and cancelled", kept_answers.guessed_ids, 8, KEPT),

@@ -16,6 +16,7 @@ NUM_RESUMES = 500  # of one answer
 NUM_GUESSES = 100
 READ_S = 5.0
 POLL_S = 0.05
+NUM_TOKENS = 24  # of each choice over a WebSocket, where all of them are sent
 FRAMES_S = 0.02  # between two frames and the next two: a socket may send 100 a second
 
 
@@ -48,17 +49,18 @@ async def resumes(client: Client) -> None:
 
 
 async def socket_resumes(client: Client) -> None:
-    """Read the same over a WebSocket, and detach, as often as the protocol allows."""
+    """Come back behind the last token of an answer over a WebSocket, and detach, as often as the protocol allows."""
     opened = await client.socket()
-    request = {"messages": STORY, "ignore_eos": True, **SCORED, "n": 8, "max_tokens": 100}
-    await opened.send(json.dumps({"t": "start", "id": "a", "request": request, "ttl_s": 60, "credit": 100}))
+    request = {"messages": STORY, "ignore_eos": True, **SCORED, "n": 8, "max_tokens": NUM_TOKENS}
+    start = {"t": "start", "id": "a", "request": request, "ttl_s": 60, "credit": NUM_TOKENS}
+    await opened.send(json.dumps(start))
     stream = (await client.hear(opened, "accepted", "error")).get("stream")
     if stream:
         await client.hear(opened, "done", "error")
     hearing = asyncio.create_task(client.hear(opened))
     try:
         for number in range(NUM_RESUMES if stream else 0):
-            resume = {"t": "resume", "id": str(number), "stream": stream, "after": [100] * 8}
+            resume = {"t": "resume", "id": str(number), "stream": stream, "after": [NUM_TOKENS] * 8}
             await opened.send(json.dumps(resume))
             await opened.send(json.dumps({"t": "detach", "id": str(number)}))
             await asyncio.sleep(FRAMES_S)
