@@ -108,6 +108,11 @@ export class Conversation {
     return this.#writer.answer;
   }
 
+  /** The question that waits in another tab, if there is one. */
+  get queuedElsewhere() {
+    return this.#stray ?? undefined;
+  }
+
   /** The branches beside a message: `{number, count}`, from 1. */
   branches(message) {
     const siblings = this.#tree.siblings(message);

@@ -188,3 +188,16 @@ test("results that the server refuses stay, and do not go into the field", () =>
   conversation.regenerate(refused);
   assert.equal(conversation.open.request.messages.at(-1).content, "sun");
 });
+
+test("a question that waits in one tab is shown by the others, until it is asked", () => {
+  const conversation = begin();
+  conversation.ask("One?");
+  conversation.ask("Two?");
+  conversation.keep();
+  const other = reopened(conversation);
+  assert.deepEqual([other.queuedElsewhere.text, other.draft.queued], ["Two?", null]);
+  assert.equal(conversation.queuedElsewhere, undefined);
+  reply(conversation, "First.");
+  conversation.keep();
+  assert.deepEqual([other.queuedElsewhere, conversation.queuedElsewhere], [undefined, undefined]);
+});
