@@ -206,6 +206,8 @@ async def test_a_question_that_is_stopped_before_it_was_accepted_is_ended_with_t
     await expect(last_answer(page).locator(".standing")).to_have_text("until the server is back")
     await page.keyboard.press("Escape")
     await expect(last_answer(page)).to_have_attribute("data-state", "stopped")
+    await page.reload()
+    await expect(last_answer(page)).to_have_attribute("data-state", "stopped")
     server.accepts = True
     server.health = {"status": "ready", "progress": 1.0}
     again = await server.next_stream()

@@ -13,6 +13,9 @@ import { Conversation } from "./conversation.js";
 const DRAFT = "quire.new";
 const UNSTORED = "quire.unstored";
 
+// A question that two tabs let wait would be asked twice, and a busy tab answers late; an answer may have two readers.
+const QUESTION_MS = 2000;
+
 const loadTitler = retrying((again) => import("./titler.js" + again));
 
 export class Desk {
@@ -212,8 +215,9 @@ export class Desk {
   /** Whether no tab writes an open answer, or has just ended it; or lets a stored question wait. */
   async #isAbandoned(conversation, id) {
     const { library } = this.#services;
-    if (await library.isHeldElsewhere(id)) return false;
-    if (library.get(conversation)?.queued?.id === id) return true;
+    const isQuestion = () => library.get(conversation)?.queued?.id === id;
+    if (await library.isHeldElsewhere(id, isQuestion() ? QUESTION_MS : undefined)) return false;
+    if (isQuestion()) return true;
     return isOpen((await library.messages(conversation))?.find((message) => message.id === id));
   }
 

@@ -106,8 +106,8 @@ export class HttpConnection {
     const kept = response.headers.get("X-Quire-Stream-Id");
     const open = this.#open.get(stream.id);
     if (open?.stream !== stream) {
-      // It was cancelled meanwhile.
-      this.#endKept(stream, kept);
+      // Unless the connection has ended, it was cancelled meanwhile.
+      if (!request.signal.aborted) this.#endKept(stream, kept);
       return response.body?.cancel();
     }
     open.kept = kept;

@@ -1,8 +1,11 @@
 // Streams that the user has stopped, and that the server may still write: it keeps them without a connection, and one that
-// is lost takes the `cancel` with it, also when nobody has noticed yet. The server is told again by the next connection.
+// is lost takes the `cancel` with it, also when nobody has noticed yet. The server is told again by the next connection, also
+// after a reload.
 
+import { tabStorage } from "../store/web_storage.js";
 import { cancelKept } from "./server.js";
 
+const NAME = "quire.stops";
 // A request that ends every connection is not sent for ever.
 const MAX_TOLD = 3;
 
@@ -14,16 +17,24 @@ const MAX_TOLD = 3;
 
 export class Stops {
   /** By the page's ids of the streams. @type {Map<string, Stop & {numTold: number}>} */
-  #open = new Map();
+  #open;
+  #storage;
+
+  /** @param {import("../store/web_storage.js").WebStorage} storage */
+  constructor(storage = tabStorage) {
+    this.#storage = storage;
+    this.#open = new Map(JSON.parse(storage.get(NAME) ?? "[]"));
+  }
 
   /** Note that a stream was stopped. @param {string} id @param {Stop} stop */
   add(id, stop) {
     this.#open.set(id, { ...stop, numTold: 0 });
+    this.#keep();
   }
 
   /** Note that the server has ended a stream. */
   settle(id) {
-    this.#open.delete(id);
+    if (this.#open.delete(id)) this.#keep();
   }
 
   /** Tell the server, by a new connection, of all stops that it has not confirmed. */
@@ -41,6 +52,7 @@ export class Stops {
     const stop = this.#open.get(id);
     if (!stop) return;
     stop.numTold += 1;
+    this.#keep();
     if (stop.numTold > MAX_TOLD) this.settle(id);
     else if (stop.position) cancelKept(stop.position.stream, key).then((isEnded) => isEnded && this.settle(id));
     else {
@@ -48,5 +60,10 @@ export class Stops {
       connection.start(id, stop.request, id);
       connection.cancel(id);
     }
+  }
+
+  #keep() {
+    if (this.#open.size) this.#storage.set(NAME, JSON.stringify([...this.#open]));
+    else this.#storage.remove(NAME);
   }
 }

@@ -22,3 +22,18 @@ test("of tabs that ask at the same time one takes over, and the others hear that
   assert.deepEqual(asked, [false, true, true]);
   assert.equal(await tabs[2].isHeldElsewhere("a"), true, "it has just been taken over");
 });
+
+test("a busy tab may answer late where that matters", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const [asking] = open(t, []);
+  const busy = new BroadcastChannel("quire");
+  t.after(() => busy.close());
+  const asked = new Promise((resolve) => {
+    busy.onmessage = ({ data }) => resolve(data);
+  });
+  const isHeld = asking.isHeldElsewhere("a", 2000);
+  const { message, tab } = /** @type {any} */ (await asked);
+  t.mock.timers.tick(1999);
+  busy.postMessage({ kind: "mine", message, to: tab });
+  assert.equal(await isHeld, true);
+});
