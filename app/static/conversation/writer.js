@@ -96,8 +96,8 @@ export class Writer {
   #cancel() {
     const { id, position, request, stream, numSent } = this.answer;
     // Without a position the server may have begun it, too, if it was sent, and not keep it, if it was accepted.
-    const isKept = position || (numSent && !stream?.isAccepted);
-    this.#link.cancel(id, isKept ? { position, request } : null);
+    const isSent = numSent && !stream?.isAccepted;
+    this.#link.cancel(id, position ? { position } : isSent ? { request } : null);
   }
 
   /** The server takes no further reader of the answer. Those that are gone without a word leave after a while. */
