@@ -201,3 +201,25 @@ test("a question that waits in one tab is shown by the others, until it is asked
   conversation.keep();
   assert.deepEqual([other.queuedElsewhere, conversation.queuedElsewhere], [undefined, undefined]);
 });
+
+test("other tabs are given more time to answer before something is done that cannot be taken back", async () => {
+  const conversation = begin();
+  conversation.ask("One?");
+  const { id, stream } = conversation.open;
+  conversation.receive(stream, { t: "delta", k: 1, x: "Half" });
+  conversation.ask("Two?");
+  conversation.keep();
+  const other = reopened(conversation);
+  const asked = async () => {
+    const found = [];
+    await other.settle(async (held, isFinal) => {
+      found.push([held, isFinal]);
+      return false;
+    });
+    return found;
+  };
+  const question = [conversation.draft.queued.id, true];
+  assert.deepEqual(await asked(), [[id, true], question]);
+  other.messages.at(-1).position = { stream: "s", after: [1] };
+  assert.deepEqual(await asked(), [[id, false], question]);
+});
