@@ -206,9 +206,10 @@ async def test_a_cancel_behind_a_resume_counts_also_if_its_socket_ends_at_once()
             await until(lambda: restored.called)
             await other.socket.close()
             await until(lambda: socket_tasks().count("quire-ws-writer") == 1)
-        assert engine.aborted == []
-        are_restored.set()
-        await until(lambda: engine.aborted == [accepted["stream"]])
+            assert engine.aborted == []
+            are_restored.set()
+            await until(lambda: engine.aborted == [accepted["stream"]])
+            chat.app.state.context.journal = None
 
 
 async def test_a_delete_finishes_the_streams_of_sockets_as_cancelled():
