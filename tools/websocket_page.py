@@ -294,13 +294,15 @@ that lags ends with `overloaded`, and the stream goes on.
 
 **Errors.** An unknown `stream`, one that is not kept any longer and one of another key end the id with
 `stream_not_found`, all with the same frame; positions that were not told, or of another number of choices, with
-`invalid_value`; a ninth reader with `rate_limit_exceeded`. The socket stays.
+`invalid_value`; a ninth reader with `rate_limit_exceeded`. It should try again later: connections that were lost count
+until the server has noticed, with the default `--stall-timeout` for about a minute. The socket stays.
 
 **Keys.** A `start` whose `accepted` did not arrive can be sent again with its `idempotency_key`: the answer of the
 first one is read from its beginning, whether it runs or has ended. A first one that was rejected is forgotten, and the
-next one is answered. Another request under the key is rejected with `idempotency_conflict`. Keys are those of `/ws`,
-of one API key or, on a server without keys, of one client address. With a key, an answer is kept for 300 s if `ttl_s`
-is 0. A key is forgotten with its answer.
+next one is answered. To end an answer whose `accepted` did not arrive, send its `start` again, and `cancel` behind it:
+that counts also if the socket ends at once. Another request under the key is rejected with `idempotency_conflict`. Keys
+are those of `/ws`, of one API key or, on a server without keys, of one client address. With a key, an answer is kept
+for 300 s if `ttl_s` is 0. A key is forgotten with its answer.
 
 How much is kept, and how long, is that of [HTTP](http.md#resuming): up to `--resume-memory`, and for `ttl_s` from when
 the last reader left. While the server drains, `resume` and `detach` are accepted as ever; a new socket is not.
@@ -320,7 +322,8 @@ async def main() -> None:
 
 It tries again after 0.25 s on average, then after up to 8 s, and gives up when there was no `welcome` for 60 s. It does
 not come back after a close that it has caused (1000, 1003, 1007 to 1009, 4400, 4401, 4406, 4409), after 4429 not for
-8 s, and after 4499 when somebody reads.
+8 s, and after 4499 when somebody reads. An answer that has eight readers is asked for again after such times, too. At
+the end of the block open answers are cancelled; while the connection is away, that waits for up to 5 s for another one.
 """
 
 _MATRIX = """Frames of the client by the state of the connection, then those of a stream by the state of the stream. An

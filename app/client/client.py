@@ -13,7 +13,7 @@ that are no longer needed, with `cancel()` or by leaving their `async with` bloc
 `connect(url, reconnect=True)` connects again when the connection was lost (`comeback`). The server keeps the answers
 meanwhile; their readers wait, and get every token once. A server without a journal has forgotten them when it is
 started again: their readers get `ServerRefused` with the code `stream_not_found`. Answers that are open at the end of
-the block are cancelled.
+the block are cancelled; for that, it waits up to 5 s for a connection that is away.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ from typing import Any
 import orjson
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 
 from app.client.comeback import Backoff, Comeback, comeback_after, comeback_after_status
 from app.client.opening import ConnectionLost, ServerRefused, loss_of, open_connection
 from app.client.protocol import ChatEvent, ClientProtocol, ClientState, ClientStream, Frame
 from app.config.base_url import read_base_url
 from app.runtime.clock import monotonic
+
+LAST_WAIT_S = 5.0  # for a connection that is away, to cancel answers at the end of the block
 
 
 class ClientAnswer(ClientStream):
@@ -57,6 +60,8 @@ class ClientAnswer(ClientStream):
     def receive(self, frame: Frame) -> None:
         """Process a frame of this answer, and wake its reader. For the connection's reader task."""
         super().receive(frame)
+        if self.is_away:
+            self._client.resume_later(self.num_refused)
         self._changed.set()
 
     def disconnect(self) -> None:
@@ -153,6 +158,7 @@ class ChatClient:
         self._num_attempts = 0  # to connect again, since the server has sent anything
         self._num_readers = 0
         self._has_reader = asyncio.Event()
+        self._later: set[asyncio.Task[None]] = set()  # that resume answers
 
     @property
     def welcome(self) -> dict[str, Any]:
@@ -187,11 +193,14 @@ class ChatClient:
         Raises:
             ConnectionLost: the connection has ended.
         """
+        websocket = self._websocket
         try:
-            await self._websocket.send(orjson.dumps(frame).decode())
+            await websocket.send(orjson.dumps(frame).decode())
         except ConnectionClosed as closed:
             if self._backoff is None or self._has_ended:
                 raise loss_of(closed) from None
+            if websocket is self._websocket:
+                self._is_open.clear()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
@@ -205,12 +214,19 @@ class ChatClient:
             if not self._num_readers:
                 self._has_reader.clear()
 
+    def resume_later(self, num_refused: int) -> None:
+        """Ask again for an answer that cannot go on yet, later each time. For answers."""
+        delay_s = (self._backoff or Backoff()).delay(num_refused - 1, Comeback.SOON)
+        task = asyncio.create_task(self._resume_after(delay_s), name="quire-client-resume")
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
     async def open(self) -> None:
         """Open the connection. Called by `connect`. Raises as `open_connection`."""
-        self._websocket = await open_connection(self._address, self._key, self._protocol)
-        for frame in self._protocol.resume():
-            await self.send(frame)
-        self._is_open.set()
+        websocket = self._websocket = await open_connection(self._address, self._key, self._protocol)
+        await self._resume()
+        if websocket.state is State.OPEN:
+            self._is_open.set()
 
     async def run(self) -> None:
         """Pass frames to their streams until the connection has ended for good; the reader task of `connect`."""
@@ -222,18 +238,35 @@ class ChatClient:
             self._has_ended = True
             self._protocol.close()
             self._is_open.set()
+            for task in self._later:
+                task.cancel()
 
     async def cancel_kept(self) -> None:
-        """Cancel the open answers that the server would keep. Called by `connect`."""
-        for stream in [*self._protocol.streams.values()]:
-            frame = stream.cancel_frame() if stream.key is not None else None
-            if frame is not None:
-                with contextlib.suppress(ConnectionLost):
-                    await self.send(frame)
+        """Cancel the open answers that the server would keep; the next connection does, if this one is away. Called by
+        `connect`.
+        """
+        kept = [stream for stream in self._protocol.streams.values() if stream.key is not None]
+        for frame in filter(None, [stream.cancel_frame() for stream in kept]):
+            with contextlib.suppress(ConnectionLost):
+                await self.send(frame)
+        if kept:
+            with self.reading(), contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WAIT_S):
+                    await self._is_open.wait()
 
     async def close(self) -> None:
         """Close the connection. Called by `connect`."""
         await self._websocket.close()
+
+    async def _resume_after(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+        if self._is_open.is_set():  # else the next connection does
+            with contextlib.suppress(ConnectionLost):
+                await self._resume()
+
+    async def _resume(self) -> None:
+        for frame in self._protocol.resume():
+            await self.send(frame)
 
     async def _read(self) -> None:
         """Pass frames to their streams until the connection is lost, and note the loss."""

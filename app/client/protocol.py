@@ -6,7 +6,9 @@ Rules of this file (the frames: docs/reference/websocket.md):
 - Therefore at most a window of unread tokens of each choice is buffered here.
 - Deltas that were received before (`n` is not above the last number) and frames with unknown or ended ids are ignored.
 - A stream with a key outlives its connection: it is resumed behind the last received number, or, if the server had not
-  accepted it, sent again with the same key.
+  accepted it, sent again with the same key. One that was cancelled is cancelled again: the server may not know.
+- A stream that cannot go on yet waits to be resumed later: it has too many readers (those whose connections were lost
+  count until the server has noticed), or its server is being started again.
 
 The chat page's `stream.js` and `protocol.js` follow the same rules; `tests/vectors/quire_v1.json` tests both.
 """
@@ -18,12 +20,14 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from app.contract.errors import Draining, ModelLoading, RateLimitExceeded
 from app.contract.events import ChoiceEnd
 
 PROTOCOL = "quire.v1"
 WINDOW = 256  # tokens that the protocol allows without credit; used if the server's welcome has no window
 CREDIT_EVERY_S = 0.1
 TTL_S = 300  # how long the server keeps an answer that nobody reads
+_LATER = (RateLimitExceeded.code, ModelLoading.code, Draining.code)
 
 Frame = dict[str, Any]
 
@@ -67,6 +71,8 @@ class ClientStream:
         state: the state of the stream.
         stream_id, model: the server's id and the model's name, once the request is accepted.
         progress: the last `progress` frame; None while the answer is generating tokens.
+        is_away: whether the stream waits to be resumed: `ClientProtocol.resume` has its next frame.
+        num_refused: how often this connection could not let it go on.
         ends: why the choices have ended that have.
         usage, timings: the server's counts and times, once the stream is done.
         failure: the `error` frame that ended the stream.
@@ -82,11 +88,13 @@ class ClientStream:
         self.stream_id: str | None = None
         self.model: str | None = None
         self.progress: Frame | None = None
+        self.is_away = False
+        self.num_refused = 0
         self.ends: dict[int, ChoiceEnd] = {}
         self.usage: dict[str, Any] | None = None
         self.timings: dict[str, float] | None = None
         self.failure: Frame | None = None
-        self._is_kept = False
+        self._is_kept = self._is_again = False
         self._window = window
         self._unread: deque[ChatEvent] = deque()
         self._received = [0] * num_choices  # number of the last received token of each choice
@@ -109,6 +117,8 @@ class ClientStream:
         elif kind == "accepted":
             self.stream_id, self.model = frame["stream"], frame["model"]
             self._is_kept = frame.get("ttl_s", 0) > 0
+            self.num_refused = 0
+            self._is_again = False
         elif kind == "progress":
             self.progress = None if frame["phase"] == "decode" else frame
         elif kind == "paused":
@@ -120,6 +130,9 @@ class ClientStream:
         elif kind == "done":
             self.usage, self.timings = frame["usage"], frame["timings"]
             self._end(ClientState.DONE)
+        elif kind == "error" and self._is_again and frame["code"] in _LATER:
+            self.num_refused += 1
+            self.is_away = True
         elif kind == "error":
             self.failure = frame
             self._end(ClientState.ERROR)
@@ -162,9 +175,7 @@ class ClientStream:
     @property
     def goes_on(self) -> bool:
         """Whether the stream goes on with another connection: the server keeps it, or has not accepted it yet."""
-        if self.stream_id is None:
-            return self.key is not None and not self._is_cancelled
-        return self._is_kept
+        return self.key is not None if self.stream_id is None else self._is_kept
 
     def start_frame(self, max_ttl_s: float) -> Frame:
         """Return the `start` frame; the server keeps streams for at most `max_ttl_s` seconds."""
@@ -172,16 +183,20 @@ class ClientStream:
         keeping = {"ttl_s": min(TTL_S, max_ttl_s), "idempotency_key": self.key}
         return frame | keeping if self.key is not None and max_ttl_s > 0 else frame
 
-    def resume_frames(self, window: int) -> list[Frame]:
-        """Return the frames that let the stream go on, where a server sends `window` tokens without credit."""
+    def resume_frames(self, window: int, max_ttl_s: float) -> list[Frame]:
+        """Return the frames that let the stream go on, on a server with these limits."""
+        self.is_away, self._is_again = False, True
+        frame = self.start_frame(max_ttl_s) if self.stream_id is None else self._resume_frame(window)
+        return [frame, {"t": "cancel", "id": self.id}] if self._is_cancelled else [frame]
+
+    def _resume_frame(self, window: int) -> Frame:
         self.state = ClientState.STREAMING if any(self._received) else ClientState.WAITING
         self.progress = None
         self._window = window
         credit = max(0, min(read + window - last for read, last in zip(self._read, self._received, strict=True)))
         self._allowed = [last + credit for last in self._received]
         less = {"credit": credit} if credit < window else {}
-        frame = {"t": "resume", "id": self.id, "stream": self.stream_id, "after": self._received.copy(), **less}
-        return [frame, {"t": "cancel", "id": self.id}] if self._is_cancelled else [frame]
+        return {"t": "resume", "id": self.id, "stream": self.stream_id, "after": self._received.copy(), **less}
 
     def disconnect(self) -> None:
         """End the stream, because the connection has ended."""
@@ -260,17 +275,16 @@ class ClientProtocol:
     def suspend(self) -> None:
         """Prepare for another connection: streams that do not go on with it end."""
         self.welcome, self.is_draining = {}, False
-        for stream in [each for each in self.streams.values() if not each.goes_on]:
-            stream.disconnect()
-            del self.streams[stream.id]
+        for stream in [*self.streams.values()]:
+            stream.is_away, stream.num_refused = stream.goes_on, 0
+            if not stream.goes_on:
+                stream.disconnect()
+                del self.streams[stream.id]
 
     def resume(self) -> list[Frame]:
-        """Return the frames that let the open streams go on, after the welcome of another connection."""
-        frames: list[Frame] = []
-        for stream in self.streams.values():
-            is_accepted = stream.stream_id is not None
-            frames += stream.resume_frames(self.window) if is_accepted else [stream.start_frame(self._max_ttl_s)]
-        return frames
+        """Return the frames that let the streams go on that are away, after the welcome of another connection."""
+        away = [stream for stream in self.streams.values() if stream.is_away]
+        return [frame for stream in away for frame in stream.resume_frames(self.window, self._max_ttl_s)]
 
     def close(self) -> None:
         """End all open streams, because the connection has ended."""

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 
 class CuttingProxy:
-    """Passes bytes on; of the requests for `/v1/`, the n-th loses its connection `cuts[n]` events into its response.
+    """Passes bytes on; of the requests for `/v1/`, the n-th loses its connection `cuts[n]` events into its response,
+    with 0 behind the head of it.
 
     Attributes:
         may_cut: clear it to keep connections open, without further events, until it is set.
@@ -48,6 +49,8 @@ class CuttingProxy:
         while piece := await upstream.read(2**16):
             *events, _ = piece.split(b"\n\n")
             if num_left is not None and len(events) >= num_left:
+                if piece.startswith(b"HTTP/") and not num_left:
+                    writer.write(b"".join(piece.partition(b"\r\n\r\n")[:2]))
                 writer.write(b"".join(event + b"\n\n" for event in events[:num_left]))
                 await writer.drain()
                 await self.may_cut.wait()

@@ -63,13 +63,15 @@ async def test_curl_reads_on_behind_its_last_number_and_cancels():
     assert events_of(rest)[0].id != "0"
 
 
-async def test_the_stock_openai_client_goes_on_with_the_documented_lines():
+@pytest.mark.parametrize("cuts", [(5, 1), (0, 1, 1)], ids=["in the answer", "before its first chunk"])
+async def test_the_stock_openai_client_goes_on_with_the_documented_lines(cuts: tuple[int, ...]):
     program = example("python")
-    app = await make_app(FakeEngine(Script(answer=ANSWER)))
-    async with serving(app) as url, cutting(url, 5, 1) as (broken, proxy):
+    engine = FakeEngine(Script(answer=ANSWER))
+    app = await make_app(engine)
+    async with serving(app) as url, cutting(url, *cuts) as (broken, proxy):
         output = await run(sys.executable, "-c", program.replace(ADDRESS, broken))
     assert output == "".join(ANSWER)
-    assert proxy.num_cut == 2
+    assert (proxy.num_cut, len(engine.requests)) == (len(cuts), 1)
     positions = [int(found) for head in proxy.heads for found in POSITION.findall(head)]
     assert len(positions) == 2
     assert positions == sorted(positions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from urllib.parse import urlsplit
 
 PIECE_BYTES = 65536
@@ -17,12 +17,14 @@ class Relay:
         url: its address.
         num_accepted: how many connections it has had.
         is_away: whether it ends each new connection at once.
+        is_mute, is_deaf: whether it loses what the server sends, and what clients send.
     """
 
     def __init__(self, url: str) -> None:
         self.url = ""
         self.num_accepted = 0
         self.is_away = False
+        self.is_mute = self.is_deaf = False
         self._port = urlsplit(url).port
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -53,13 +55,16 @@ class Relay:
             return
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
         self._writers |= {writer, far_writer}
-        await asyncio.gather(_pass_on(reader, far_writer), _pass_on(far_reader, writer))
+        there = _pass_on(reader, far_writer, lambda: self.is_deaf)
+        back = _pass_on(far_reader, writer, lambda: self.is_mute)
+        await asyncio.gather(there, back)
         self._writers -= {writer, far_writer}
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_lost: Callable[[], bool]) -> None:
     with contextlib.suppress(ConnectionError):
         while piece := await reader.read(PIECE_BYTES):
-            writer.write(piece)
-            await writer.drain()
+            if not is_lost():
+                writer.write(piece)
+                await writer.drain()
     writer.transport.abort()

@@ -134,6 +134,32 @@ def test_the_window_is_the_protocols_if_the_welcome_has_none():
     assert stream.credit_frame(0) == {"t": "credit", "id": "a", "upto": [256, 384]}
 
 
+@pytest.mark.parametrize("code", ["model_loading", "draining", "rate_limit_exceeded"])
+def test_a_request_that_is_sent_again_waits_for_a_server_that_cannot_answer_yet(code: str):
+    protocol = ClientProtocol()
+    protocol.receive({"t": "welcome", "limits": {"ttl_s": 3600}})
+    stream = ClientStream("a", {"messages": []}, protocol.window, key="k")
+    start = protocol.start(stream)
+    protocol.suspend()
+    protocol.receive({"t": "welcome", "limits": {"ttl_s": 3600}})
+    for number in range(3):
+        assert (stream.num_refused, protocol.resume(), protocol.resume()) == (number, [start], [])
+        protocol.receive({"t": "error", "id": "a", "code": code, "status": 503, "message": "Later.", "param": None})
+        assert not stream.is_over
+    protocol.suspend()
+    assert (stream.num_refused, protocol.streams) == (0, {"a": stream})
+
+
+@pytest.mark.parametrize("code", ["model_loading", "draining", "rate_limit_exceeded"])
+def test_a_first_request_that_is_refused_has_failed(code: str):
+    protocol = ClientProtocol()
+    protocol.receive({"t": "welcome", "limits": {"ttl_s": 3600}})
+    stream = ClientStream("a", {"messages": []}, protocol.window, key="k")
+    protocol.start(stream)
+    protocol.receive({"t": "error", "id": "a", "code": code, "status": 503, "message": "No.", "param": None})
+    assert (stream.state, protocol.streams) == ("error", {})
+
+
 @pytest.mark.parametrize("n", [None, 0, "many"])
 def test_an_invalid_number_of_choices_is_left_to_the_server(n: object):
     stream = ClientStream("a", {"n": n}, 2)

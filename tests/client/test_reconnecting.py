@@ -13,6 +13,8 @@ from app.client.comeback import Backoff
 from app.client.opening import ConnectionLost, ServerRefused
 from app.client.protocol import ChatEvent
 from app.contract.events import ChoiceEnd, FinishReason
+from app.streaming.kept.live_stream import MAX_READERS
+from app.streaming.kept.stream_reader import StreamReader
 from tests.api.serving import HANG_S, make_app, serving, until
 from tests.client.relay import Relay
 from tests.fakes import FakeEngine, Script, text_of
@@ -156,6 +158,74 @@ async def test_a_cancel_that_was_lost_is_sent_again() -> None:
         relay.is_away = False
         await answer.text()
     assert answer.ends == {0: ChoiceEnd(FinishReason.CANCELLED)}
+
+
+async def test_a_cancel_before_the_request_was_accepted_ends_it_with_the_next_connection() -> None:
+    engine = FakeEngine(held=True)
+    async with relayed(engine) as (relay, client):
+        relay.is_mute = relay.is_away = True
+        answer = await client.chat(MESSAGES)
+        await until(lambda: engine.requests)
+        relay.cut()
+        await until(lambda: relay.num_accepted > 2)
+        await answer.cancel()
+        assert engine.aborted == []
+        relay.is_mute = relay.is_away = False
+        assert await answer.text() == ""
+    assert answer.ends == {0: ChoiceEnd(FinishReason.CANCELLED)}
+    assert engine.aborted == [request.id for request in engine.requests]
+    assert len(engine.requests) == 1
+
+
+async def test_an_answer_with_too_many_readers_goes_on_when_one_of_them_has_gone() -> None:
+    engine = FakeEngine(Script(answer=PIECES), held=True)
+    app = await make_app(engine)
+    async with (
+        asyncio.timeout(HANG_S),
+        serving(app) as url,
+        Relay(url).running() as relay,
+        connect(relay.url, reconnect=QUICK) as client,
+    ):
+        answer = await client.chat(MESSAGES)
+        reading = Reading(answer)
+        await accepted(answer)
+        engine.step(2)
+        await reading.until(2)
+        relay.is_away = True
+        relay.cut()
+        stream = app.state.context.kept.find(answer.stream_id, None)
+        await until(lambda: not stream.readers)
+        # Connections that were lost, as far as the server knows.
+        readers = [StreamReader(stream) for _ in range(MAX_READERS)]
+        for reader in readers:
+            reader.open()
+        relay.is_away = False
+        await until(lambda: answer.num_refused >= 3)
+        engine.release()
+        readers[0].close()
+        await reading.done
+        for reader in readers[1:]:
+            reader.close()
+    assert reading.numbers() == [*range(1, len(PIECES) + 1)]
+    assert answer.ends == {0: ChoiceEnd(FinishReason.STOP)}
+
+
+async def test_the_end_of_the_block_cancels_also_while_the_connection_is_away() -> None:
+    engine = FakeEngine(held=True)
+    async with asyncio.timeout(HANG_S), serving(await make_app(engine)) as url, Relay(url).running() as relay:
+
+        async def come_back() -> None:
+            relay.is_away = False
+
+        async with connect(relay.url, reconnect=QUICK) as client:
+            answer = await client.chat(MESSAGES)
+            await accepted(answer)
+            relay.is_away = True
+            relay.cut()
+            await until(lambda: relay.num_accepted > 2)
+            coming = asyncio.create_task(come_back())  # at the first wait of the block's end
+        await coming
+        await until(lambda: engine.aborted == [engine.requests[0].id])
 
 
 async def test_the_end_of_the_block_cancels_what_the_server_would_keep() -> None:

@@ -112,6 +112,7 @@ class ScriptedServer:
         self.key: str | None = None
         self.keeps = False  # answers, for pages that come back
         self.accepts = True
+        self.is_crowded = False  # takes no further reader of an answer
         self.is_silent = False  # answers no ping
         self.deleted: list[str] = []  # the streams that were cancelled without a connection
         self.hellos: list[dict[str, Any]] = []
@@ -229,6 +230,9 @@ class ScriptedServer:
                         )
                     case "start" | "resume":
                         stream = streams[frame["id"]] = Stream(websocket, frame)
+                        if self.is_crowded and frame["t"] == "resume":
+                            await stream.error("rate_limit_exceeded", 429, "8 readers read this stream.")
+                            continue
                         if self.accepts:
                             ttl_s = 300 if self.keeps else 0
                             await stream.send("accepted", stream="s" + stream.id, model=self.model, ttl_s=ttl_s)

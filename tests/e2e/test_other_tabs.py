@@ -64,11 +64,31 @@ async def test_a_question_that_waits_for_another_tab_waits_on_after_a_reload(
 ) -> None:
     writer, stream = await ask_meanwhile(page, server)
     await page.reload()
+    # In this tab, or in the other one, if that has asked whose it is while this one was being loaded.
     await expect(page.locator(".queued")).to_contain_text("Two?")
     await page.get_by_role("button", name="New chat").click()
     await expect(page.locator(".queued")).to_have_count(0)
     await answer_both(server, stream)
     await expect(writer.locator(".prose")).to_have_text(["Half an answer", "Second."])
+    await writer.close()
+
+
+async def test_a_question_that_waits_is_shown_in_every_tab_and_is_taken_over_by_one(
+    page: Page, server: ScriptedServer
+) -> None:
+    writer, stream = await ask_meanwhile(page, server)
+    editing = writer.get_by_role("button", name="Edit the waiting question")
+    await expect(writer.locator(".queued")).to_contain_text("Next: Two?")
+    await expect(editing).to_have_count(0)
+    url = page.url
+    await page.goto("about:blank")
+    await expect(editing).to_be_visible()
+    await page.goto(url)
+    await expect(page.locator(".queued")).to_contain_text("Next: Two?")
+    await answer_both(server, stream)
+    for tab in (page, writer):
+        await expect(tab.locator(".prose")).to_have_text(["Half an answer", "Second."])
+        await expect(tab.locator(".queued")).to_have_count(0)
     await writer.close()
 
 

@@ -196,6 +196,74 @@ async def test_an_answer_that_waits_can_be_stopped(page: Page, server: ScriptedS
     assert server.streams.empty()
 
 
+async def test_a_question_that_is_stopped_before_it_was_accepted_is_ended_with_the_next_connection(
+    page: Page, server: ScriptedServer
+) -> None:
+    server.accepts = False
+    first = await begin(page, server)
+    server.health = {"status": "loading", "progress": 0.5}
+    await first.drop(1011)
+    await expect(last_answer(page).locator(".standing")).to_have_text("until the server is back")
+    await page.keyboard.press("Escape")
+    await expect(last_answer(page)).to_have_attribute("data-state", "stopped")
+    await page.reload()
+    await expect(last_answer(page)).to_have_attribute("data-state", "stopped")
+    server.accepts = True
+    server.health = {"status": "ready", "progress": 1.0}
+    again = await server.next_stream()
+    assert again.frame == first.frame
+    await until(again.cancelled.is_set)
+    await again.done("cancelled")
+    await server.ping()
+    await again.drop(1011)
+    await until(lambda: len(server.hellos) == 3)
+    await server.ping()
+    assert server.streams.empty()
+
+
+async def test_an_answer_with_too_many_readers_waits_until_one_of_them_has_gone(
+    page: Page, server: ScriptedServer
+) -> None:
+    stream = await tell(page, server)
+    server.is_crowded = True
+    await stream.drop(1011)
+    await expect(last_answer(page).locator(".standing")).to_have_text(
+        "waiting to go on when fewer pages read this answer"
+    )
+    await expect(page.get_by_role("alert")).to_have_count(0)
+    server.is_crowded = False
+    await go_on(page, server, stream)
+
+
+@pytest.mark.parametrize("websockets", ["", BLOCKED], ids=["websockets", "http"])
+@pytest.mark.parametrize("is_accepted", [False, True], ids=["not accepted", "accepted"])
+async def test_the_server_ends_what_is_stopped_while_it_cannot_hear(
+    browser: Browser, websockets: str, is_accepted: bool
+) -> None:
+    """Nobody has noticed yet that the network is gone, or what was asked was not accepted: the stop is lost."""
+    engine = FakeEngine(Script(answer=["word "] * 90), held=True)
+    async with serving(await make_app(engine)) as url, Relay(url).running() as relay:
+        context, page = await new_page(browser)
+        await page.add_init_script(websockets)
+        await page.goto(relay.url)
+        await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+        relay.is_mute = not is_accepted
+        await ask(page, "Long?")
+        await until(lambda: engine.requests)
+        if is_accepted:
+            engine.step(5)
+            await expect(last_answer(page).locator(".prose")).to_contain_text("word")
+        relay.is_mute = relay.is_deaf = True
+        await page.keyboard.press("Escape")
+        await expect(last_answer(page)).to_have_attribute("data-state", "stopped")
+        assert engine.aborted == []
+        relay.cut()
+        relay.is_mute = relay.is_deaf = False
+        await until(lambda: engine.aborted == [engine.requests[0].id])
+        assert len(engine.requests) == 1
+        await context.close()
+
+
 async def test_a_deleted_conversation_ends_its_answer(page: Page, server: ScriptedServer) -> None:
     stream = await tell(page, server)
     await last_answer(page).locator("..").get_by_role("button", name="Delete").last.click()

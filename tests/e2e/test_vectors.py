@@ -20,12 +20,15 @@ SCENARIOS = {one["name"]: one for one in json.loads(VECTORS.read_text(encoding="
 # Plays a scenario; returns the frames sent in each step, the outcome of the streams, and whether the server drains.
 PLAY = """async (steps) => {
   const { Protocol } = await import("/static/stream/protocol.js");
+  const { Stops } = await import("/static/stream/stops.js");
   let sent = [];
   let now = 0;
   const connect = () => new Protocol((frame) => sent.push(structuredClone(frame)));
   let protocol = connect();
   const streams = {};
   const asked = {};
+  const refused = new Set();
+  const stops = new Stops();
   const heard = {};  // the text of each choice, its stop reason, and the error, by stream
   const hear = (stream, frame) => {
     if (frame.t === "delta") heard[stream.id].texts[frame.i] += frame.x;
@@ -33,7 +36,9 @@ PLAY = """async (steps) => {
       heard[stream.id].stop ??= heard[stream.id].texts.map(() => null);
       heard[stream.id].stop[frame.i] = frame.stop_reason;
     }
-    if (frame.t === "error") heard[stream.id].error = frame.code;
+    if (frame.t === "error" && frame.code === "rate_limit_exceeded" && stream.position) refused.add(stream.id);
+    else if (frame.t === "error") heard[stream.id].error = frame.code;
+    if (stream.isOver) stops.settle(stream.id);
   };
   const start = ({ id, request, key }) => {
     asked[id] = { request, key };
@@ -44,12 +49,18 @@ PLAY = """async (steps) => {
     protocol.close();
     protocol = connect();
   };
-  // As writer.js does.
+  // As writer.js and link.js do.
+  const cancel = (id) => {
+    const isOpen = protocol.cancel(id);
+    if (isOpen && asked[id].key) stops.add(id, { position: streams[id].position, request: asked[id].request });
+  };
+  const startAgain = (id) => start({ id, ...asked[id] });
   const resume = () => {
+    stops.tellAll({ start: startAgain, cancel: (id) => protocol.cancel(id) }, null);
     for (const [id, { state, position, isAccepted }] of Object.entries(streams)) {
-      if (state !== "disconnected") continue;
+      if (state !== "disconnected" && !refused.delete(id)) continue;
       if (position) streams[id] = protocol.resume(id, position);
-      else if (!isAccepted && asked[id].key) start({ id, ...asked[id] });
+      else if (!isAccepted && asked[id].key) startAgain(id);
     }
   };
   const receive = (frame) => {
@@ -61,7 +72,7 @@ PLAY = """async (steps) => {
     else if (step.closed) protocol.close();
     else if (step.client === "hello") protocol.hello(step.key);
     else if (step.client === "start") start(step);
-    else if (step.client === "cancel") protocol.cancel(step.id);
+    else if (step.client === "cancel") cancel(step.id);
     else if (step.client === "lose") lose();
     else if (step.client === "resume") resume();
     else if (step.client === "read") protocol.show(now);

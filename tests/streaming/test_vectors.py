@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.contract.errors import RateLimitExceeded
 from app.streaming.chat_actions import Close
 from app.streaming.chat_frames import Accepted
 from app.streaming.chat_protocol import ChatProtocol
@@ -38,6 +39,8 @@ def test_the_server_takes_the_frames_of_clients_that_come_back(name: str):
             opened += actions
         if (sent := step.get("server", {})).get("t") == "accepted":
             assert json.loads(accepted(protocol, sent)) == sent
+        elif sent.get("t") == "error":
+            protocol.fail(sent["id"], RateLimitExceeded(sent["message"]).info())
     assert opened
 
 

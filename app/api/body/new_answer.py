@@ -23,6 +23,8 @@ from app.streaming.kept.idempotency_keys import KEY_BYTES, KEY_RULE, KeyName, is
 from app.streaming.kept.live_stream import TTL_S, LiveStream
 
 KEY_HEADER = "idempotency-key"
+RESUME_HEADER = "x-quire-resume"
+_RESUME_VALUES = {"1": True, "true": True, "0": False, "false": False}
 REPLAYED = {"idempotent-replayed": "true"}
 
 
@@ -126,7 +128,7 @@ async def answer_post(http: Request, parser: Parser[ApiRequest], make_wire: Make
         make_wire,
         route=http.scope["path"],
         sender=context.keys.sender_of(http),
-        ttl_s=TTL_S if http.headers.get("x-quire-resume") == "1" else 0,
+        ttl_s=TTL_S if _asks_to_resume(http) else 0,
         key=_key_in(http),
     )
     begun = await new.begin(await read_body(http, context.config.server.max_request_bytes))
@@ -136,6 +138,25 @@ async def answer_post(http: Request, parser: Parser[ApiRequest], make_wire: Make
             return make_response(context, begun.request, make_wire(begun.request, framing))
     headers = {**ignored_header(begun.request.ignored), **(REPLAYED if begun.is_replayed else {})}
     return resumed(context, begun.stream, framing, headers=headers)
+
+
+def _asks_to_resume(http: Request) -> bool:
+    """Return whether the client of a request may come back to its answer.
+
+    Raises:
+        InvalidValue: the header that says so comes several times, or says neither yes nor no.
+    """
+    values = http.headers.getlist(RESUME_HEADER)
+    if not values:
+        return False
+    wanted = _RESUME_VALUES.get(values[0].strip().lower()) if len(values) == 1 else None
+    if wanted is None:
+        raise InvalidValue(
+            f"The header X-Quire-Resume is {', '.join(values)[:100]!r}; send it once, as 1 or true for an answer that "
+            "can be resumed, or as 0 or false for one that cannot.",
+            param="X-Quire-Resume",
+        )
+    return wanted
 
 
 def _key_in(http: Request) -> str | None:

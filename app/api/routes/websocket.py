@@ -110,8 +110,9 @@ class ChatSocket:
                 self._end_streams(end_reason)
 
     def _end_streams(self, end_reason: str) -> None:
-        for task in self._starts.values():
-            task.cancel()
+        for stream, task in self._starts.items():
+            if not stream.must_end_kept:
+                task.cancel()
         for stream in tuple(self._streams.values()):
             stream.close(end_reason)
 
@@ -204,7 +205,7 @@ class ChatSocket:
     def _detach(self, stream: SocketStream) -> None:
         """Let a stream go on without this socket, also one that is being started; one that is not kept is aborted."""
         task = self._starts.pop(stream, None)
-        if task is not None and not stream.outlives_detach:
+        if task is not None and not (stream.outlives_detach or stream.must_end_kept):
             task.cancel()
         stream.close("detached")
 

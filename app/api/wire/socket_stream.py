@@ -32,6 +32,8 @@ from app.streaming.openai_shapes import TokenBytes, logprobs_entries
 from app.streaming.session import Session
 from app.text.answer.parsed import Parsed
 
+START, RESUME = "START", "RESUME"  # how a stream was opened, in the log
+
 
 class Begun(Protocol):
     """A checked request, and its stream if the answer is kept: `body.new_answer.BegunAnswer`."""
@@ -67,7 +69,7 @@ class SocketStream:
     on_end: Callable[[str], None]
     outlives_detach: bool = False
     _began: float = field(default_factory=monotonic)
-    _method: str = "START"  # in the log
+    _method: str = START
     _session: Session | PollingReader | None = None
     _is_accepted: bool = False
     _token_bytes: TokenBytes = field(init=False)  # set with the session
@@ -93,11 +95,14 @@ class SocketStream:
 
     async def resume(self, stream_id: str, after: Sequence[int], tenant: str | None) -> None:
         """Read a kept stream behind the positions `after`; an error ends this view of it alone. Cancel-safe."""
-        self._method = "RESUME"
+        self._method = RESUME
         with contain(self._fail_with, FROM_OUTSIDE):
             if self.context.journal is not None:
                 await self.context.journal.restored()
             stream = self.context.kept.find(stream_id, tenant)
+            if self.must_end_kept and self._has_ended:
+                stream.cancel()
+                return
             await self._read_kept(stream, check_positions(after, stream))
 
     def _read_alone(self, request: ApiRequest) -> None:
@@ -184,6 +189,11 @@ class SocketStream:
         """Allow choice i to be sent up to its token `upto[i]`."""
         self.credit.grant(upto)
         self.outbox.mark_ready(self)
+
+    @property
+    def must_end_kept(self) -> bool:
+        """Whether the client has cancelled an answer that goes on without it, which may not be known yet."""
+        return self._is_cancelled and (self.outlives_detach or self._method == RESUME)
 
     @property
     def is_paused(self) -> bool:

@@ -108,6 +108,11 @@ export class Conversation {
     return this.#writer.answer;
   }
 
+  /** The question that waits in another tab, if there is one. */
+  get queuedElsewhere() {
+    return this.#stray ?? undefined;
+  }
+
   /** The branches beside a message: `{number, count}`, from 1. */
   branches(message) {
     const siblings = this.#tree.siblings(message);
@@ -262,17 +267,18 @@ export class Conversation {
   /**
    * Go on with an answer that nobody writes any more, mark those as interrupted that the server does not keep, and take over
    * the question that waits in no page any more.
-   * @param {(id: string) => Promise<boolean>} isAbandoned
+   * @param {(id: string, isFinal: boolean) => Promise<boolean>} isAbandoned also gets whether that cannot be taken back
    */
   async settle(isAbandoned) {
     for (const answer of this.#tree.all.filter((message) => isOpen(message) && message !== this.#open)) {
-      if (!(await isAbandoned(answer.id)) || !isOpen(answer)) continue;
+      const isFinal = !canGoOn(answer, Date.now());
+      if (!(await isAbandoned(answer.id, isFinal)) || !isOpen(answer)) continue;
       if (!canGoOn(answer, Date.now())) this.update(answer, { state: "interrupted", error: INTERRUPTION });
       // Of several, the next one has its turn when this one has ended.
       else if (!this.#open) this.#takeOver(answer);
     }
     const stray = this.#stray;
-    if (stray && (await isAbandoned(stray.id)) && this.#stray?.id === stray.id) this.draft.adopt(stray);
+    if (stray && (await isAbandoned(stray.id, true)) && this.#stray?.id === stray.id) this.draft.adopt(stray);
     this.#sendQueued();
     this.keep();
   }

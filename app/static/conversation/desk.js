@@ -13,6 +13,10 @@ import { Conversation } from "./conversation.js";
 const DRAFT = "quire.new";
 const UNSTORED = "quire.unstored";
 
+// How long a busy tab may take to say what it holds, before this one does what cannot be taken back: a question that two
+// tabs let wait would be asked twice, and an answer that the server does not keep is given up.
+const FINAL_MS = 2000;
+
 const loadTitler = retrying((again) => import("./titler.js" + again));
 
 export class Desk {
@@ -148,7 +152,9 @@ export class Desk {
   /** Go on with answers that nobody writes any more, or mark them as interrupted; take over questions that wait in no page. */
   async settle() {
     await this.#adopt();
-    for (const conversation of this.#all) conversation.settle((id) => this.#isAbandoned(conversation.id, id));
+    for (const conversation of this.#all) {
+      conversation.settle((id, isFinal) => this.#isAbandoned(conversation.id, id, isFinal));
+    }
   }
 
   /** Start waiting answers, because the link is ready. */
@@ -210,9 +216,9 @@ export class Desk {
   }
 
   /** Whether no tab writes an open answer, or has just ended it; or lets a stored question wait. */
-  async #isAbandoned(conversation, id) {
+  async #isAbandoned(conversation, id, isFinal) {
     const { library } = this.#services;
-    if (await library.isHeldElsewhere(id)) return false;
+    if (await library.isHeldElsewhere(id, isFinal ? FINAL_MS : undefined)) return false;
     if (library.get(conversation)?.queued?.id === id) return true;
     return isOpen((await library.messages(conversation))?.find((message) => message.id === id));
   }

@@ -17,9 +17,10 @@ const MAX_SENT = 3;
 /** A page was closed or reloaded, or its tab crashed, while it received an answer that the server did not keep. */
 export const INTERRUPTION = "The page was closed before the answer was complete. The rest was not received.";
 
-/** The server does not know the stream that this page comes back to. */
+/** The server does not know the stream that this page comes back to, or not so far. */
 export const FORGOTTEN =
-  "The server has the rest of this answer no longer: it was started again, or nobody read the answer for too long.";
+  "The server has the rest of this answer no longer: it was started again, nobody read the answer for too long, or the API " +
+  "key is another one.";
 
 /** The sentence for a close code of the connection. */
 export const lossOf = (code) => LOSSES[code] ?? LOSS;

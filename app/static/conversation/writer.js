@@ -3,7 +3,7 @@
 
 import { append, end, endOf, takeOver } from "../tree/answer.js";
 import { noteBegun, noteEnded } from "./begun.js";
-import { FORGOTTEN, goesOn, isLast, lossOf } from "./losses.js";
+import { FORGOTTEN, goesOn, INTERRUPTION, isLast, lossOf } from "./losses.js";
 
 const CONTINUE_FIELDS = ["continue_final_message", "add_generation_prompt"];
 
@@ -73,6 +73,7 @@ export class Writer {
     const { answer } = this;
     if (answer?.stream !== stream) return;
     answer.position = stream.position ?? undefined;
+    if (frame.t === "accepted") answer.numRefused = 0;
     if (frame.t === "accepted" && answer.position) noteBegun(answer);
     if (frame.t === "finish") answer.finish = endOf(frame);
     else if (frame.t === "done") this.#end("done", frame);
@@ -86,14 +87,25 @@ export class Writer {
   /** The connection was closed with `code`: the answer waits for the next one, or ends. */
   lose(code) {
     const { answer } = this;
+    if (answer) answer.numRefused = 0;
     if (!answer || (!answer.stream && !isLast(code))) return;
     if (goesOn(answer, code)) this.#hold();
     else this.#fail("disconnected", lossOf(code));
   }
 
   #cancel() {
-    const { id, position } = this.answer;
-    this.#link.cancel(id, position);
+    const { id, position, request, stream, numSent } = this.answer;
+    // Without a position the server may have begun it, too, if it was sent, and not keep it, if it was accepted.
+    const isSent = numSent && !stream?.isAccepted;
+    this.#link.cancel(id, position ? { position } : isSent ? { request } : null);
+  }
+
+  /** The server takes no further reader of the answer. Those that are gone without a word leave after a while. */
+  #comeLater() {
+    const { answer } = this;
+    answer.numRefused = (answer.numRefused ?? 0) + 1;
+    this.#hold();
+    setTimeout(() => this.connect(), this.#link.delayAfter(answer.numRefused));
   }
 
   #hold() {
@@ -106,7 +118,10 @@ export class Writer {
     if (code === "unsupported_parameter" && CONTINUE_FIELDS.includes(param)) return this.#askForRest();
     // In another tab.
     if (code === "stream_cancelled") return this.#end("stopped");
-    if (code === "stream_not_found") return this.#fail("interrupted", FORGOTTEN, code);
+    if (code === "rate_limit_exceeded" && answer.position) return this.#comeLater();
+    if (code === "stream_not_found" || param === "after") return this.#fail("interrupted", FORGOTTEN, code);
+    // The page that has sent it had other settings.
+    if (code === "idempotency_conflict") return this.#fail("interrupted", INTERRUPTION, code);
     if (code !== "draining" || answer.state !== "waiting") return this.#fail("failed", message, code);
     // The server that shuts down has not begun it: the next one is asked.
     answer.position = undefined;

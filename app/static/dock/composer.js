@@ -13,7 +13,8 @@ const Queued = lazy((again) => import("./queued.js" + again), "Queued", "parts/p
 
 /** The field grows with its text; one button sends, the other stops the open answer. */
 export function Composer({ fieldRef, conversation, canAsk, actions }) {
-  const { text: draft, files, queued } = conversation.draft;
+  const { text: draft, files, queued: own } = conversation.draft;
+  const queued = own ?? conversation.queuedElsewhere;
   const isOpen = Boolean(conversation.open);
   const picker = useRef(null);
   const canSend = (text) => canAsk && !queued && (text.trim() !== "" || files.length > 0);
@@ -53,7 +54,7 @@ export function Composer({ fieldRef, conversation, canAsk, actions }) {
   useLayoutEffect(() => fitToText(fieldRef.current), [draft, conversation]);
 
   return html`
-    ${queued && html`<${Queued} queued=${queued} onEdit=${actions.unqueue} />`}
+    ${queued && html`<${Queued} queued=${queued} isElsewhere=${!own} onEdit=${actions.unqueue} />`}
     <form class="composer" onSubmit=${(event) => { event.preventDefault(); send(); }}>
       ${files.length > 0 && html`<${FileList} files=${files} onRemove=${actions.detach} />`}
       <div class="composer-row">

@@ -42,9 +42,11 @@ export class Channel {
   /**
    * Whether another tab writes the answer with this id, or lets the question with it wait. Of tabs that ask at the same time
    * only the first one is told that none does, since it may take it over.
+   * @param {string} message
+   * @param {number} [ms] how long other tabs may take to answer
    * @returns {Promise<boolean>}
    */
-  isHeldElsewhere(message) {
+  isHeldElsewhere(message, ms = ANSWER_MS) {
     if (!this.#asked.has(message)) this.#asked.set(message, performance.timeOrigin + performance.now());
     return new Promise((resolve) => {
       const settle = (isHeld) => {
@@ -55,7 +57,7 @@ export class Channel {
         resolve(isHeld);
       };
       const hear = ({ data }) => data.kind === "mine" && data.message === message && data.to === this.#tab && settle(true);
-      const timer = setTimeout(() => settle(false), ANSWER_MS);
+      const timer = setTimeout(() => settle(false), ms);
       this.#channel.addEventListener("message", hear);
       this.#channel.postMessage({ kind: "who", message, tab: this.#tab, since: this.#asked.get(message) });
     });

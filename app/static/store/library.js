@@ -177,8 +177,8 @@ export class Library {
   }
 
   /** Whether another tab writes the answer with this id, or lets the question with it wait. */
-  isHeldElsewhere(id) {
-    return this.#channel.isHeldElsewhere(id);
+  isHeldElsewhere(id, ms = undefined) {
+    return this.#channel.isHeldElsewhere(id, ms);
   }
 
   /** Changes that are not stored yet; `changed` are ids of stored conversations. */

@@ -53,18 +53,29 @@ export class HttpConnection {
   /** Open the rest of a stream that the server keeps. */
   resume(id, { stream, after }) {
     const address = `/v1/streams/${encodeURIComponent(stream)}?after=${after.join(".")}`;
-    return this.#read(new Stream(id, after, Infinity), address, { headers: { Accept: "text/event-stream" } }, stream);
+    return this.#read(new Stream(id, after, Infinity, stream), address, { headers: { Accept: "text/event-stream" } }, stream);
   }
 
-  /** End a stream; one that the server keeps does not end with its request. */
+  /** End a stream; one that the server keeps does not end with its request. Returns whether it was open. */
   cancel(id) {
-    const { abort, kept } = this.#open.get(id) ?? {};
-    if (!abort) return;
-    if (kept) cancelKept(kept, this.#key);
+    const { stream, abort, kept } = this.#open.get(id) ?? {};
+    if (!stream) return false;
     // As long as it has no name it goes on, and is cancelled then.
-    if (kept !== undefined) abort.abort();
+    if (kept !== undefined) {
+      abort.abort();
+      this.#endKept(stream, kept);
+    }
     this.#open.delete(id);
     this.#endIfDrained();
+    return true;
+  }
+
+  /** End what the server keeps of a stream that was cancelled. */
+  async #endKept(stream, kept) {
+    if (kept !== null && !(await cancelKept(kept, this.#key))) return this.#end(CLOSE_LOST);
+    const frame = { t: "done" };
+    stream.receive(frame);
+    this.#onFrame(stream, frame);
   }
 
   /** The network itself slows the server down. */
@@ -86,7 +97,7 @@ export class HttpConnection {
     this.#open.set(stream.id, { stream, abort, kept });
     const headers = { ...request.headers, ...authorization(this.#key) };
     const run = this.#run(stream, address, { ...request, headers, signal: abort.signal });
-    run.catch(() => this.#open.get(stream.id)?.stream === stream && this.#end(CLOSE_LOST));
+    run.catch(() => abort.signal.aborted || this.#end(CLOSE_LOST));
     return stream;
   }
 
@@ -95,8 +106,8 @@ export class HttpConnection {
     const kept = response.headers.get("X-Quire-Stream-Id");
     const open = this.#open.get(stream.id);
     if (open?.stream !== stream) {
-      // It was cancelled meanwhile.
-      if (kept) cancelKept(kept, this.#key);
+      // Unless the connection has ended, it was cancelled meanwhile.
+      if (!request.signal.aborted) this.#endKept(stream, kept);
       return response.body?.cancel();
     }
     open.kept = kept;

@@ -6,8 +6,9 @@
 // failed and stale need an operator. While draining, the server finishes open answers and rejects new ones.
 
 import { tabStorage } from "../store/web_storage.js";
-import { cancelKept, readHealth, readModel } from "./server.js";
+import { readHealth, readModel } from "./server.js";
 import { CLOSE_LOST, Socket } from "./socket.js";
+import { Stops } from "./stops.js";
 
 // The API key is stored in this tab's sessionStorage only: not in a URL, not on disk.
 const KEY = "quire.key";
@@ -43,8 +44,7 @@ export class Link {
   #numBlocked = 0;
   #wake = null;
   #unlock = null;
-  /** The server's ids of streams that were cancelled while there was no connection. @type {string[]} */
-  #cancelled = [];
+  #stops = new Stops();
 
   /** @param {import("./handler_types.js").LinkHandlers} handlers */
   constructor(handlers) {
@@ -100,13 +100,20 @@ export class Link {
   }
 
   /**
-   * Ask the server to end a stream; without a connection, as soon as there is one.
+   * Ask the server to end a stream.
    * @param {string} id
-   * @param {import("./stream.js").Position} [position] of one that the server keeps
+   * @param {import("./stops.js").Stop | null} [stop] of one that goes on without a connection: the server is asked again by
+   *   the next one, until it has answered
    */
-  cancel(id, position) {
-    if (this.#socket && (this.isReady || this.isDraining)) this.#socket.cancel(id);
-    else if (position) this.#cancelled.push(position.stream);
+  cancel(id, stop = null) {
+    if (stop) this.#stops.add(id, stop);
+    if (!this.#socket || !(this.isReady || this.isDraining)) return;
+    if (!this.#socket.cancel(id)) this.#stops.tell(id, this.#socket, tabStorage.get(KEY));
+  }
+
+  /** The milliseconds to wait before the next attempt, after so many in vain. Full jitter: pages do not come back together. */
+  delayAfter(numAttempts) {
+    return Math.random() * Math.min(LAST_RETRY_MS, FIRST_RETRY_MS * 2 ** (numAttempts - 1));
   }
 
   /** All received text is shown: grant the server credit for more. */
@@ -155,7 +162,11 @@ export class Link {
   }
 
   async #converse(key) {
-    const { onFrame, onLost } = this.#handlers;
+    const { onLost } = this.#handlers;
+    const onFrame = (stream, frame) => {
+      if (stream.isOver) this.#stops.settle(stream.id);
+      this.#handlers.onFrame(stream, frame);
+    };
     const onDraining = () => this.#enter({ name: "draining" });
     const handlers = { onWelcome: () => this.#welcomed(), onDraining, onFrame };
     const isBlocked = this.#numBlocked >= BLOCKED_AFTER;
@@ -173,7 +184,7 @@ export class Link {
 
   #welcomed() {
     this.#retries = 0;
-    for (const stream of this.#cancelled.splice(0)) cancelKept(stream, tabStorage.get(KEY));
+    this.#stops.tellAll(this.#socket, tabStorage.get(KEY));
     this.#enter({ name: "ready" });
   }
 
@@ -190,11 +201,9 @@ export class Link {
     return code === CLOSE_TOO_MANY ? LAST_RETRY_MS : this.#retryDelay();
   }
 
-  /** Full jitter: pages that lost the same server do not reconnect at the same time. */
   #retryDelay() {
-    const ceiling = Math.min(LAST_RETRY_MS, FIRST_RETRY_MS * 2 ** this.#retries);
     this.#retries += 1;
-    return Math.random() * ceiling;
+    return this.delayAfter(this.#retries);
   }
 
   #pause(ms) {

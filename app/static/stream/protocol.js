@@ -48,13 +48,15 @@ export class Protocol {
    */
   resume(id, position) {
     const { stream, after } = position;
-    return this.#open(id, after, { t: "resume", id, stream, after });
+    return this.#open(id, after, { t: "resume", id, stream, after }, stream);
   }
 
-  /** End a stream; without effect if it is not open. */
+  /** End a stream. Returns whether it was open. */
   cancel(id) {
-    const frame = this.streams.get(id)?.cancel();
+    const stream = this.streams.get(id);
+    const frame = stream?.cancel();
     if (frame) this.#send(frame);
+    return Boolean(stream);
   }
 
   /**
@@ -87,8 +89,8 @@ export class Protocol {
     this.streams.clear();
   }
 
-  #open(id, after, frame) {
-    const stream = new Stream(id, after, this.welcome.limits.window ?? WINDOW);
+  #open(id, after, frame, kept = null) {
+    const stream = new Stream(id, after, this.welcome.limits.window ?? WINDOW, kept);
     this.streams.set(id, stream);
     this.#send(frame);
     return stream;

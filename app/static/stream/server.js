@@ -31,8 +31,12 @@ export async function readModel(key) {
   return { model: data[0].id, details: data[0] };
 }
 
-/** End a stream that the server keeps, also while the page ends; one that is gone has ended. */
+/**
+ * End a stream that the server keeps, also while the page ends.
+ * @returns {Promise<boolean>} whether it has ended, as one has that the server does not know
+ */
 export function cancelKept(stream, key) {
   const address = `/v1/streams/${encodeURIComponent(stream)}`;
-  return fetch(address, { method: "DELETE", headers: authorization(key), keepalive: true }).catch(() => {});
+  const ending = fetch(address, { method: "DELETE", headers: authorization(key), keepalive: true });
+  return ending.then(({ ok, status }) => ok || status === 404, () => false);
 }

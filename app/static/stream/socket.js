@@ -45,9 +45,9 @@ export class Socket {
     return this.#protocol.resume(id, position);
   }
 
-  /** End a stream. */
+  /** End a stream. Returns whether it was open. */
   cancel(id) {
-    this.#protocol.cancel(id);
+    return this.#protocol.cancel(id);
   }
 
   /** End the connection unless the server answers soon. */

@@ -18,8 +18,8 @@ export class Stream {
   progress = null;
   /** Whether the server has accepted the request. */
   isAccepted = false;
-  /** The server's id, if it keeps the stream. @type {string | null} */
-  #kept = null;
+  /** @type {string | null} */
+  #kept;
   #window;
   #received;
   #shown;
@@ -31,9 +31,11 @@ export class Stream {
    * @param {string} id
    * @param {number[]} after number of the last token of each choice that was received before
    * @param {number} window tokens of each choice that may be received before they are shown
+   * @param {string | null} kept the server's id, if it is known to keep the stream
    */
-  constructor(id, after, window) {
+  constructor(id, after, window, kept = null) {
     this.id = id;
+    this.#kept = kept;
     this.#window = window;
     this.#received = [...after];
     this.#shown = [...after];

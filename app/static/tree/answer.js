@@ -42,6 +42,8 @@ export function newAnswer(conversation, parent, request, begun, now) {
 export function takeOver(answer, now) {
   answer.watch = Stopwatch.goingOn(now, answer.figures);
   answer.stream = null;
+  // That page may have sent its request.
+  answer.numSent = 1;
   answer.version += 1;
 }
 

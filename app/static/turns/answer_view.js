@@ -50,7 +50,7 @@ export function Answer({ message, conversation, ...props }) {
       <footer class="figures" aria-live="off">
         <${Figures} figures=${figuresOf(message)} isOpen=${isBeingWritten} />
         ${isBeingWritten && html`
-          <${Standing} stream=${message.stream} position=${message.position} isElsewhere=${!message.watch} />`}
+          <${Standing} ...${standingOf(message)} />`}
         ${!isBeingWritten && html`<${Ending} message=${message} obstacle=${obstacle} hasResults=${hasResults} />`}
         ${!isBeingWritten && html`<${Actions} message=${message} ...${props} />`}
       </footer>
@@ -95,6 +95,7 @@ function Actions({ message, branch, deletes, obstacle, canAsk, actions }) {
 }
 
 /** Those of an open answer that this page writes are of now. */
+const standingOf = ({ stream, position, numRefused, watch }) => ({ stream, position, numRefused, isElsewhere: !watch });
 const figuresOf = ({ watch, figures, state }) => (watch && isOpen({ state }) ? watch.read(performance.now()) : figures);
 
 function Figures({ figures, isOpen: isBeingWritten }) {

@@ -4,15 +4,19 @@ import { html } from "../parts/html.js";
 
 const WORDS = {
   elsewhere: "being written in another tab",
+  crowded: "waiting to go on when fewer pages read this answer",
   held: "until the server is back",
   lost: "waiting to go on when the server is back",
   preempted: "preempted, waiting for memory",
   paused: "paused until this page catches up",
 };
 
-/** Nothing while tokens arrive; `stream` is null while there is no connection, `position` is where its rest begins. */
-export function Standing({ stream, position, isElsewhere }) {
-  const phase = isElsewhere ? "elsewhere" : phaseOf(stream, position);
+/**
+ * Nothing while tokens arrive; `stream` is null while there is no connection, `position` is where its rest begins, and
+ * `numRefused` how often the server had too many readers of it.
+ */
+export function Standing({ stream, position, numRefused, isElsewhere }) {
+  const phase = isElsewhere ? "elsewhere" : phaseOf(stream, position, numRefused);
   const words = wordsOf(phase, stream);
   return words && html`<span class="standing" data-phase=${phase}>${words}</span>`;
 }
@@ -28,7 +32,8 @@ function placeOf({ ahead }) {
   return ahead ? `in the queue after ${ahead} ${ahead === 1 ? "other" : "others"}` : "next in the queue";
 }
 
-function phaseOf(stream, position) {
+function phaseOf(stream, position, numRefused) {
+  if (!stream && numRefused) return "crowded";
   if (!stream) return position ? "lost" : "held";
   return stream.state === "paused" ? "paused" : stream.progress?.phase;
 }

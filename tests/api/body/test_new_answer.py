@@ -119,6 +119,33 @@ async def test_another_request_under_the_key_is_a_conflict(fields: dict[str, Any
     assert len(engine.requests) == 2
 
 
+@pytest.mark.parametrize(
+    ("value", "is_kept"), [("1", True), ("true", True), ("True", True), ("0", False), ("false", False), (None, False)]
+)
+async def test_the_header_says_whether_an_answer_can_be_resumed(value: str | None, is_kept: bool):
+    app = await make_app(FakeEngine())
+    async with client_of(app) as client:
+        headers = {} if value is None else {"x-quire-resume": value}
+        response = await post(client, headers=headers, stream=True)
+    assert (response.status_code, "x-quire-stream-id" in response.headers) == (200, is_kept)
+    assert num_kept(app) == is_kept
+
+
+@pytest.mark.parametrize("values", [["yes"], [""], ["2"], ["1", "1"], ["1, 1"], ["\u00e9" * 500]])
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_another_value_of_that_header_is_told_what_is_allowed(values: list[str], is_streamed: bool):
+    engine = FakeEngine()
+    app = await make_app(engine)
+    headers = [("x-quire-resume", value.encode("latin-1")) for value in values]
+    async with client_of(app) as client:
+        response = await client.post(CHAT, json=BODIES[CHAT] | {"stream": is_streamed}, headers=headers)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["param"]) == (400, "invalid_value", "X-Quire-Resume")
+    assert "1 or true" in error["message"]
+    assert len(error["message"]) < 300
+    assert not engine.requests
+
+
 @pytest.mark.parametrize("key", ["", "x" * 256, "a b", "\xe9", "a\tb"])
 async def test_a_key_is_visible_ascii(key: str):
     async with client_of(await make_app(FakeEngine())) as client:

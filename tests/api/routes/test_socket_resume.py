@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -170,6 +171,45 @@ async def test_a_cancel_ends_the_stream_for_all_its_readers():
     assert (late[1]["x"], late[2]["n"], late[2]["finish_reason"]) == ("b", 2, "cancelled")
     assert error["code"] == "stream_cancelled"
     assert engine.aborted == [accepted["stream"]]
+
+
+async def test_a_cancel_counts_also_if_its_socket_ends_before_the_answer_is_known(monkeypatch: pytest.MonkeyPatch):
+    engine, is_held, is_beginning = FakeEngine(held=True), asyncio.Event(), asyncio.Event()
+    begin_new = new_answer.NewAnswer.begin
+
+    async def held(new: new_answer.NewAnswer, request: bytes) -> new_answer.BegunAnswer:
+        begun = await begin_new(new, request)
+        is_beginning.set()
+        await is_held.wait()
+        return begun
+
+    monkeypatch.setattr(new_answer.NewAnswer, "begin", held)
+    async with open_chat(engine) as chat:
+        await chat.send(t="start", id="a", request=body(), ttl_s=300)
+        await is_beginning.wait()
+        await chat.send(t="cancel", id="a")
+        await chat.socket.close()
+        is_held.set()
+        await until(lambda: socket_tasks() == [])
+        assert engine.aborted == [engine.requests[0].id]
+
+
+async def test_a_cancel_behind_a_resume_counts_also_if_its_socket_ends_at_once():
+    engine, are_restored = FakeEngine(held=True), asyncio.Event()
+    async with open_chat(engine) as chat:
+        accepted = await begin(chat)
+        restored = Mock(side_effect=are_restored.wait)
+        chat.app.state.context.journal = Mock(restored=restored)
+        async with open_chat(app=chat.app) as other:
+            await resume(other, accepted["stream"], [0])
+            await other.send(t="cancel", id="b")
+            await until(lambda: restored.called)
+            await other.socket.close()
+            await until(lambda: socket_tasks().count("quire-ws-writer") == 1)
+            assert engine.aborted == []
+            are_restored.set()
+            await until(lambda: engine.aborted == [accepted["stream"]])
+            chat.app.state.context.journal = None
 
 
 async def test_a_delete_finishes_the_streams_of_sockets_as_cancelled():

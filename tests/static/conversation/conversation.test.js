@@ -188,3 +188,38 @@ test("results that the server refuses stay, and do not go into the field", () =>
   conversation.regenerate(refused);
   assert.equal(conversation.open.request.messages.at(-1).content, "sun");
 });
+
+test("a question that waits in one tab is shown by the others, until it is asked", () => {
+  const conversation = begin();
+  conversation.ask("One?");
+  conversation.ask("Two?");
+  conversation.keep();
+  const other = reopened(conversation);
+  assert.deepEqual([other.queuedElsewhere.text, other.draft.queued], ["Two?", null]);
+  assert.equal(conversation.queuedElsewhere, undefined);
+  reply(conversation, "First.");
+  conversation.keep();
+  assert.deepEqual([other.queuedElsewhere, conversation.queuedElsewhere], [undefined, undefined]);
+});
+
+test("other tabs are given more time to answer before something is done that cannot be taken back", async () => {
+  const conversation = begin();
+  conversation.ask("One?");
+  const { id, stream } = conversation.open;
+  conversation.receive(stream, { t: "delta", k: 1, x: "Half" });
+  conversation.ask("Two?");
+  conversation.keep();
+  const other = reopened(conversation);
+  const asked = async () => {
+    const found = [];
+    await other.settle(async (held, isFinal) => {
+      found.push([held, isFinal]);
+      return false;
+    });
+    return found;
+  };
+  const question = [conversation.draft.queued.id, true];
+  assert.deepEqual(await asked(), [[id, true], question]);
+  other.messages.at(-1).position = { stream: "s", after: [1] };
+  assert.deepEqual(await asked(), [[id, false], question]);
+});

@@ -18,7 +18,7 @@ beforeEach(() => {
   kept = [];
 });
 
-const link = { isReady: true, canContinue: true, model: "guide", start: (id) => ({ id }), cancel: () => {} };
+const link = { isReady: true, canContinue: true, model: "guide", start: (id) => ({ id }), cancel: () => {}, delayAfter: () => 0 };
 const services = () => ({ link, library, onChange: () => {}, onGrowth: () => {}, keepNew: (fields) => kept.push(fields) });
 export const begin = () => new Conversation(newConversation(1), [], services());
 /** The conversation as a page shows it that reads it now: after a reload, or in another tab. */

@@ -15,10 +15,10 @@ function makeWriter() {
   const link = {
     isReady: true, canContinue: true, model: "guide",
     start: (id, request, key) => open("start", request, key), resume: (_id, position) => open("resume", position),
-    cancel: (_id, position) => asked.push(["cancel", position]),
+    cancel: (_id, stop) => asked.push(["cancel", stop]), delayAfter: (numAttempts) => 100 * numAttempts,
   };
   const listeners = { onChange: () => {}, onGrowth: () => {}, onEnd: (answer) => ended.push(answer), askForRest: () => ({}) };
-  return { writer: new Writer(link, listeners), asked, ended };
+  return { writer: new Writer(link, listeners), link, asked, ended };
 }
 
 const makeAnswer = () => newAnswer("c", null, { messages: [] }, null, 1);
@@ -94,8 +94,68 @@ test("an answer that is stopped or deleted while it waits is ended on the server
     accept(writer, 3);
     writer.lose(1006);
     writer[end]();
-    assert.deepEqual([asked[1], writer.answer], [["cancel", { stream: "s", after: [3] }], null]);
+    const stop = { position: { stream: "s", after: [3] } };
+    assert.deepEqual([asked[1], writer.answer], [["cancel", stop], null]);
   }
+});
+
+test("an answer that is stopped before it was accepted is ended on the server by its request, also by another page", () => {
+  for (const lose of [false, true]) {
+    const { writer, asked } = makeWriter();
+    writer.begin(makeAnswer());
+    if (lose) writer.lose(1006);
+    writer.stop();
+    assert.deepEqual(asked[1], ["cancel", { request: { messages: [] } }]);
+  }
+  const { writer, link, asked } = makeWriter();
+  link.isReady = false;
+  writer.takeOver(Object.assign(makeAnswer(), { request: { messages: [] } }));
+  writer.stop();
+  assert.deepEqual(asked, [["cancel", { request: { messages: [] } }]]);
+});
+
+test("what was not sent, or ends with its connection, is ended once", () => {
+  const { writer, link, asked } = makeWriter();
+  link.isReady = false;
+  writer.begin(makeAnswer());
+  writer.stop();
+  link.isReady = true;
+  writer.begin(makeAnswer());
+  writer.answer.stream.isAccepted = true;
+  writer.receive(writer.answer.stream, { t: "accepted" });
+  writer.stop();
+  assert.deepEqual(asked.filter(([what]) => what === "cancel"), [["cancel", null], ["cancel", null]]);
+});
+
+test("an answer with too many readers is asked for again, later each time, until one of them has gone", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { writer, asked, ended } = makeWriter();
+  const refuse = () => {
+    const { stream, position } = writer.answer;
+    stream.position = position;
+    writer.receive(stream, { t: "error", code: "rate_limit_exceeded", message: "8 readers read this stream." });
+  };
+  writer.begin(makeAnswer());
+  accept(writer, 3);
+  writer.lose(1006);
+  writer.connect();
+  for (const [number, ms] of [100, 200, 300].entries()) {
+    refuse();
+    assert.deepEqual([writer.answer.stream, writer.answer.numRefused], [null, number + 1]);
+    t.mock.timers.tick(ms - 1);
+    assert.equal(asked.length, number + 2);
+    t.mock.timers.tick(1);
+    assert.deepEqual(asked[number + 2], ["resume", { stream: "s", after: [3] }]);
+  }
+  accept(writer, 3);
+  assert.deepEqual([writer.answer.numRefused, ended], [0, []]);
+});
+
+test("a question that is refused for a limit has failed", () => {
+  const { writer, asked, ended } = makeWriter();
+  writer.begin(makeAnswer());
+  writer.receive(writer.answer.stream, { t: "error", code: "rate_limit_exceeded", message: "32 streams are open." });
+  assert.deepEqual([asked.length, ended.map(({ state, error }) => [state, error])], [1, [["failed", "32 streams are open."]]]);
 });
 
 test("an answer that another page has begun goes on with its figures", () => {
@@ -113,4 +173,17 @@ test("an answer that another tab has stopped is shown as stopped", () => {
   writer.begin(makeAnswer());
   writer.receive(writer.answer.stream, { t: "error", code: "stream_cancelled", message: "It was cancelled." });
   assert.deepEqual(ended.map(({ state, error }) => [state, error]), [["stopped", undefined]]);
+});
+
+test("what the server cannot give the rest of is interrupted, whatever the reason", () => {
+  const refusals = [
+    { code: "stream_not_found" }, { code: "invalid_value", param: "after" }, { code: "idempotency_conflict" },
+  ];
+  for (const refusal of refusals) {
+    const { writer, ended } = makeWriter();
+    writer.begin(makeAnswer());
+    writer.receive(writer.answer.stream, { t: "error", message: "For a program.", ...refusal });
+    assert.deepEqual(ended.map(({ state }) => state), ["interrupted"]);
+    assert.doesNotMatch(ended[0].error, /program/);
+  }
 });

@@ -12,13 +12,35 @@ function open(t, ...held) {
 }
 
 test("a tab that writes an answer says so", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
   const [asking] = open(t, [], ["a"]);
-  assert.deepEqual(await Promise.all([asking.isHeldElsewhere("a"), asking.isHeldElsewhere("b")]), [true, false]);
+  assert.equal(await asking.isHeldElsewhere("a"), true);
+  const isHeld = asking.isHeldElsewhere("b");
+  t.mock.timers.tick(300);
+  assert.equal(await isHeld, false);
 });
 
 test("of tabs that ask at the same time one takes over, and the others hear that it does", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
   const tabs = open(t, [], [], []);
-  const asked = await Promise.all(tabs.map((tab) => tab.isHeldElsewhere("a")));
-  assert.deepEqual(asked, [false, true, true]);
+  const [first, ...others] = tabs.map((tab) => tab.isHeldElsewhere("a"));
+  assert.deepEqual(await Promise.all(others), [true, true]);
+  t.mock.timers.tick(300);
+  assert.equal(await first, false);
   assert.equal(await tabs[2].isHeldElsewhere("a"), true, "it has just been taken over");
+});
+
+test("a busy tab may answer late where that matters", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const [asking] = open(t, []);
+  const busy = new BroadcastChannel("quire");
+  t.after(() => busy.close());
+  const asked = new Promise((resolve) => {
+    busy.onmessage = ({ data }) => resolve(data);
+  });
+  const isHeld = asking.isHeldElsewhere("a", 2000);
+  const { message, tab } = /** @type {any} */ (await asked);
+  t.mock.timers.tick(1999);
+  busy.postMessage({ kind: "mine", message, to: tab });
+  assert.equal(await isHeld, true);
 });

@@ -158,6 +158,26 @@ test("an answer that is stopped before its first byte is ended when it has a nam
   assert.deepEqual(deleted, ["/v1/streams/s1"]);
 });
 
+test("an answer that begins when its connection has just ended is not taken for one that was cancelled", async (t) => {
+  let answer;
+  let now = 0;
+  const asked = [];
+  t.mock.method(Date, "now", () => now);
+  t.mock.method(globalThis, "setInterval", () => 0);
+  t.mock.method(globalThis, "fetch", (_address, { method }) => {
+    asked.push(method);
+    return new Promise((resolve) => (answer = resolve));
+  });
+  const connection = new HttpConnection(null, { onWelcome: () => {}, onDraining: () => {}, onFrame: () => {} });
+  connection.start("a", { messages: [] }, "k1");
+  now = 60_000;
+  connection.check();
+  answer(new Response("", { headers: { "X-Quire-Stream-Id": "s1" } }));
+  assert.equal(await connection.closed, 1006);
+  for (let turn = 0; turn < 9; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(asked, ["POST"]);
+});
+
 test("a connection that a sleep has left behind is given up, also if the browser does not tell", async (t) => {
   let now = 0;
   t.mock.method(Date, "now", () => now);
