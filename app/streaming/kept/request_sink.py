@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from app.contract.events import EngineEvent, Finished, Progress, RequestFailed, TokenDelta
@@ -11,16 +12,17 @@ if TYPE_CHECKING:
 
 
 class RequestSink:
-    """Implements `EventSink` for one request: passes its events to the stream, whose choices begin at `first` for it.
+    """Implements `EventSink` for one request: passes the events of its open choices to the stream, whose choices begin
+    at `first` for it.
 
     Attributes:
         has_begun: whether a token or a final event was received.
     """
 
-    def __init__(self, stream: LiveStream, first: int, num_choices: int) -> None:
+    def __init__(self, stream: LiveStream, first: int, open_choices: Iterable[int]) -> None:
         self._stream = stream
         self._first = first
-        self._open_choices = set(range(num_choices))
+        self._open_choices = set(open_choices)
         self.has_begun = False
 
     @property

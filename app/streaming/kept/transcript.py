@@ -100,6 +100,11 @@ class Transcript:
         if self.has_tail:
             yield self.cut(after, self.last)
 
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The ids of all tokens."""
+        return tuple(self._token_ids)
+
     def piece(self, after: int, upto: int) -> TokenDelta:
         """Return the beginning of `cut`, about as long as a piece; the text of one delta may be longer."""
         newest = self._newest

@@ -8,11 +8,11 @@ different cache salts have different seeds) or never filled. `Driver` runs a sch
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from zlib import crc32
 
-from app.contract.requests import EngineRequest
+from app.contract.requests import EngineRequest, ToldChoice
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.late_sequences import LateSequences
@@ -37,16 +37,25 @@ def make_request(
     priority: int = 0,
     tenant: str | None = None,
     account: str = "",
+    told: Iterable[int | None] = (),
     **params: object,
 ) -> EngineRequest:
-    """A request whose prompt depends on its id, and its seed on salt and tenant; `params` go to `SamplingParams`."""
+    """A request whose prompt depends on its id, and its seed on salt and tenant; `params` go to `SamplingParams`.
+
+    So many tokens of each choice are `told`; None: the choice has ended.
+    """
     first = crc32(request_id.encode()) % 1000
     prompt, seed = tuple(range(first, first + num_prompt)), crc32(f"{cache_salt or ''}{tenant or ''}".encode())
+    given = SamplingParams(max_tokens=max_tokens, seed=seed, **params)
     return EngineRequest(
         request_id,
         prompt,
-        SamplingParams(max_tokens=max_tokens, seed=seed, **params),
+        given,
         arrival_time,
+        told=tuple(
+            ToldChoice(tuple(reference(prompt, count or 0, choice, seed, num_words(given))), count is None)
+            for choice, count in enumerate(told)
+        ),
         priority=priority,
         tenant=tenant,
         cache_salt=cache_salt,
