@@ -59,8 +59,11 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     is_parsed: bool = False
 
 
-class Delta(msgspec.Struct, array_like=True, frozen=True):
-    """A delta of one choice of an answer: where it ends is kept, so its tokens are not merged with others."""
+class Delta(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A delta of one choice of an answer: where it ends is kept, so its tokens are not merged with others.
+
+    The collector does not track them: a journal can have a million.
+    """
 
     choice: int
     token_ids: tuple[int, ...]

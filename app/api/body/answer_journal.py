@@ -40,11 +40,11 @@ from app.contract.errors import (
 from app.contract.requests import EngineRequest
 from app.journal.entries import Head
 from app.journal.store import JournalStore, StoredStream
+from app.streaming.kept import told_entries
 from app.streaming.kept.idempotency_keys import KEY_BYTES, KeyName
 from app.streaming.kept.journal_counts import JournalCounts
 from app.streaming.kept.journaling import Journaling
 from app.streaming.kept.live_stream import LiveStream, State
-from app.streaming.kept.told_entries import facts_of
 
 MAX_ATTEMPTS = 3  # to begin an answer again, without a new token: it may be what ends the process
 _POLL_S = 0.05
@@ -211,7 +211,7 @@ class AnswerJournal:
             request.release()
             return None
         try:
-            stream.restore(facts_of(stored.told, stream))
+            told_entries.restore(stream, stored.told)
             if stream.keeper is not None and head.key is not None:
                 await self._keep_key(stream, KeyName(sender.account, head.path, head.key), head.body)
         except BaseException:

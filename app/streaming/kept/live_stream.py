@@ -12,7 +12,7 @@ a disk that is slow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -24,7 +24,7 @@ from app.streaming.flow.flow_window import Lag
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.request_sink import RequestSink
 from app.streaming.kept.roles import Keeper, LiveReader, Recorder
-from app.streaming.kept.transcript import Transcript
+from app.streaming.kept.transcript import DeltaColumns, Transcript
 from app.streaming.streams import Streams
 
 MAX_READERS = 8
@@ -174,10 +174,16 @@ class LiveStream:
         self._settle()
         self.judge()
 
-    def restore(self, facts: Iterable[Fact]) -> None:
-        """Take what an earlier process has told. `submit_again` then generates the rest."""
+    def restore(self, deltas: Mapping[int, DeltaColumns], ends: Iterable[Fact]) -> None:
+        """Take the deltas of choices that an earlier process has told, and then the ends; `submit_again` goes on."""
         self._is_submitted = True
-        for fact in facts:
+        for choice, columns in deltas.items():
+            self.told_bytes += self.transcripts[choice].restore(columns)
+        self.num_tokens = sum(transcript.num_tokens for transcript in self.transcripts)
+        self.num_told = sum(transcript.last for transcript in self.transcripts)
+        if self.keeper is not None:
+            self.keeper.grow(self, self.told_bytes)
+        for fact in ends:
             self.take(fact)
         for part in self._parts:
             part.close()

@@ -15,7 +15,7 @@ from app.streaming.kept import journaling
 from app.streaming.kept.journaling import HIGH_TOKENS
 from app.streaming.kept.live_stream import LiveStream, State
 from app.streaming.kept.stream_reader import StreamReader, StreamStopped
-from app.streaming.kept.told_entries import facts_of
+from app.streaming.kept.told_entries import restore
 from tests.api.serving import until
 from tests.streaming.kept.live_engine import LiveEngine, delta, failed, finished, live_stream, read_now
 from tests.streaming.kept.recorded_streams import begun, head, recording, stored, text_of
@@ -53,7 +53,8 @@ async def test_what_was_told_is_taken_again_by_the_next_process(path: Path, engi
         await journal.flush()
         told = [event for event in read_now(reader) if isinstance(event, TokenDelta | Finished)]
     again = live_stream(LiveEngine(), "r", n=2)
-    again.restore(facts_of(stored(path)["r"].told, again))
+    restore(again, stored(path)["r"].told)
+    assert (again.num_tokens, again.num_told, again.told_bytes) == (4, 4, stream.told_bytes)
     assert again.state is State.RUNNING
     reader = StreamReader(again)
     reader.open()
@@ -203,7 +204,7 @@ async def test_attempts_outlive_a_full_disk_until_a_token_is_told(
         again: dict[str, LiveStream] = {}
         for one in disk.take_stored():
             again[one.head.id] = live_stream(engine, one.head.id)
-            again[one.head.id].restore([])
+            restore(again[one.head.id], one.told)
             journal.go_on(again[one.head.id], one.no, one.head, attempts=2)
         journal.are_taken.set()
         journal.note_attempt(again["old"], 3)

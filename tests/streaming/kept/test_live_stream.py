@@ -16,6 +16,7 @@ from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.kept_streams import KeptStreams
 from app.streaming.kept.live_stream import MAX_READERS, LiveStream, State
 from app.streaming.kept.stream_reader import StreamReader
+from app.streaming.kept.transcript import DeltaColumns
 from app.streaming.streams import Streams
 from tests.fakes import make_request
 from tests.streaming.kept.live_engine import (
@@ -234,13 +235,8 @@ def test_a_restored_answer_goes_on_behind_what_was_told_of_each_choice():
     engine = LiveEngine()
     stream = LiveStream(engine, [make_request("r-0", n=2), make_request("r-1", n=2), make_request("r-2", n=2)], "r")
     stream.restore(
-        [
-            (0, delta("r", 1, "abc", size=3)),
-            (0, delta("r", 4, "d")),
-            (1, finished("r", 1, num_tokens=0)),
-            (2, finished("r", 2)),
-            (3, finished("r", 3)),
-        ]
+        {0: DeltaColumns([(1, 2, 3), (4,)], ["abc", "d"])},
+        [(1, finished("r", 1, num_tokens=0)), (2, finished("r", 2)), (3, finished("r", 3))],
     )
     stream.submit_again()
     assert sorted(engine.requests) == ["r-0", "r-2"], "of the other one nothing is left"
@@ -257,7 +253,7 @@ def test_a_restored_answer_goes_on_behind_what_was_told_of_each_choice():
 def test_an_answer_that_waits_to_be_begun_again_can_be_cancelled():
     engine = LiveEngine()
     stream = live_stream(engine)
-    stream.restore([(0, delta("r", 1, "a"))])
+    stream.restore({0: DeltaColumns([(1,)], ["a"])}, [])
     stream.cancel()
     assert stream.is_settled
     stream.submit_again()
