@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from zlib import crc32
 
-from app.contract.requests import EngineRequest, ToldChoice
+from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.late_sequences import LateSequences
@@ -21,7 +21,7 @@ from app.engine.schedule.policy import Policy
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
 from app.engine.schedule.step_plan import BlockCopy, Chunk, Sample, SampleRow, StepPlan, StepResult, TableWrite
-from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID, LogitSource, TokenRow, num_words, reference
+from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID, LogitSource, TokenRow, num_words, reference, told_choice
 from tests.engine.schedule.open_requests import num_open
 
 REREAD_EVERY = 64  # steps: how often all slots of a row are read again, not only those that changed
@@ -52,10 +52,7 @@ def make_request(
         prompt,
         given,
         arrival_time,
-        told=tuple(
-            ToldChoice(tuple(reference(prompt, count or 0, choice, seed, num_words(given))), count is None)
-            for choice, count in enumerate(told)
-        ),
+        told=tuple(told_choice(prompt, count, choice, given) for choice, count in enumerate(told)),
         priority=priority,
         tenant=tenant,
         cache_salt=cache_salt,
