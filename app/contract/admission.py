@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded, UnsupportedParameter
+from app.contract.requests import ToldChoice
 from app.contract.sampling_params import MAX_SCORED_TOKENS, MAX_TOKENS, SamplingParams
 
 # Clients recognize a full context only by these words of the message: OpenAI's, and llama.cpp's for a full KV cache.
@@ -230,6 +231,30 @@ def check_fits(
         "server with a larger KV cache.",
         param=name,
     )
+
+
+def check_told(told: Sequence[ToldChoice], params: SamplingParams, vocab_size: int) -> None:
+    """Reject a request that cannot go on behind what was told of it; `params.max_tokens` is set. Any thread.
+
+    Raises:
+        InvalidValue: there is not one entry for each choice, all have ended, one is as long as it may be or has other
+            ids than the vocabulary, or the choices are found among others when all of these have ended.
+    """
+    if params.is_ranked:
+        raise InvalidValue("An answer of best_of or a beam search goes on from its prompt alone.", param="told")
+    if len(told) != params.n:
+        raise InvalidValue(f"told has {len(told)} choices; it must have one for each of n {params.n}.", param="told")
+    going_on = [choice.token_ids for choice in told if not choice.has_ended]
+    if not going_on:
+        raise InvalidValue("All choices in told have ended; at least one must go on.", param="told")
+    longest = max(map(len, going_on))
+    if params.max_tokens is not None and longest >= params.max_tokens:
+        raise InvalidValue(
+            f"told has a choice of {longest} tokens that goes on; max_tokens {params.max_tokens} must be more.",
+            param="told",
+        )
+    if any(token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocab_size for token_ids in going_on):
+        raise InvalidValue(f"Token ids in told must be between 0 and {vocab_size - 1}.", param="told")
 
 
 def _most_tokens(num_prompt: int, num_sequences: int, num_blocks: int, block_size: int) -> int:

@@ -26,6 +26,16 @@ class Pooling:
 
 
 @dataclass(frozen=True, slots=True)
+class ToldChoice:
+    """The part of a choice that was told before its request was submitted, by an earlier process: its first tokens, and
+    whether it had ended.
+    """
+
+    token_ids: tuple[int, ...] = ()
+    has_ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class EngineRequest:
     """One client call, checked and tokenized, independent of its transport.
 
@@ -40,6 +50,9 @@ class EngineRequest:
     `pooling` generates nothing: its prompt becomes a vector. With `is_prompt_only` an answer has no tokens, and ends
     with `length` when its prompt has been computed. The `max_tokens` of both is 1, since a step that computes the end
     of a prompt always samples.
+
+    A request that was interrupted goes on with `told`, one entry for each choice: told tokens are computed like those
+    of a prompt, and events tell what comes behind them. It is empty for a new request, for beams, and with `best_of`.
     """
 
     id: str
@@ -57,6 +70,7 @@ class EngineRequest:
     reasoning: ReasoningMarks | None = None
     pooling: Pooling | None = None
     is_prompt_only: bool = False
+    told: tuple[ToldChoice, ...] = ()
 
     @property
     def constraint(self) -> Constraint | None:

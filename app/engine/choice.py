@@ -11,14 +11,18 @@ What a choice's deltas hold:
   does.
 - A character that the answer leaves incomplete is not in its text: its bytes are in the tokens and log-probabilities
   alone. An answer to all these tokens begins with the whole character, as if it had never been cut.
+- A choice that goes on behind tokens that an earlier process has told sends them not again: what it would send of them
+  is dropped, since a stop string can hold one back here that was told there when the next one came.
 - The numbers of a choice's tokens have no gaps. Only the last delta can be without tokens: it has text that was held
   back, or the log-probabilities of the token that ended the choice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from app.contract.errors import EngineFailed
 from app.contract.events import (
     REPETITION,
     ChoiceEnd,
@@ -71,6 +75,7 @@ class Choice:
         "_num_logprobs",
         "_num_released",
         "_num_sent",
+        "_num_told",
         "_repetition",
         "_request_id",
         "_rows",
@@ -100,6 +105,7 @@ class Choice:
         self._num_logprobs = params.logprobs  # for each token; fewer where the vocabulary has no more
         self._num_generated = 0
         self._num_sent = 0
+        self._num_told = 0  # tokens still to come out that were told before
         self._first_token_time: float | None = None
         # The next delta.
         self._token_ids: list[int] = []
@@ -112,9 +118,23 @@ class Choice:
 
     def append(self, sample: Sample) -> None:
         """Take the next token."""
-        token_id = sample.token_id
-        self._num_generated += 1
         row = None if self._num_logprobs is None else self._pack(sample, self._num_logprobs)
+        self._take(sample.token_id, row, ends=sample.ends)
+
+    def go_on_behind(self, token_ids: Sequence[int]) -> None:
+        """Take the tokens that were told before, as if they had been sampled; for a new choice.
+
+        Raises:
+            EngineFailed: the choice ends with one of them, so it cannot go on.
+        """
+        self._num_sent = self._num_told = len(token_ids)
+        for token_id in token_ids:
+            self._take(token_id, None, ends=False)
+            if self.ended is not None:
+                raise EngineFailed("The answer cannot go on: it ends with tokens that were told before.")
+
+    def _take(self, token_id: int, row: bytes | None, *, ends: bool) -> None:
+        self._num_generated += 1
         if token_id in self._end_ids and self._num_generated > self._min_tokens:
             self.end(FinishReason.STOP, None if token_id in self._eos_ids else token_id)
             self._note(row)
@@ -125,7 +145,7 @@ class Choice:
         else:
             self._hold(_Token(token_id, self._num_chars, text, row), self._matcher)
         if self.ended is None:
-            if sample.ends:
+            if ends:
                 self.end(FinishReason.STOP)
             elif self._repetition is not None and self._repetition.append(token_id):
                 self.end(FinishReason.LENGTH, REPETITION)
@@ -162,6 +182,9 @@ class Choice:
             events.append(Finished(self._request_id, self.choice, self.ended, usage, timings, params))
 
     def _send(self, token_id: int, text: str, row: bytes | None) -> None:
+        if self._num_told:
+            self._num_told -= 1
+            return
         self._token_ids.append(token_id)
         self._text += text
         self._note(row)

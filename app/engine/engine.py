@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from math import inf
 
+from app.contract.admission import check_told
 from app.contract.engine_counts import MemoryCounts, SpeculationCounts
 from app.contract.engine_status import EngineStats, ModelInfo, StepReport
 from app.contract.errors import EngineFailed, InvalidValue, QuireError
@@ -305,6 +306,8 @@ class Engine:
             raise InvalidValue(
                 f"Prompt token ids must be between 0 and {self.model_info.vocab_size - 1}.", param="prompt"
             )
+        if request.told:
+            check_told(request.told, request.params, self.model_info.vocab_size)
 
     def _count(self, plan: StepPlan) -> None:
         self.num_steps += 1

@@ -61,7 +61,9 @@ class OutputProcessor:
         with contain(partial(self._fail_into, events, group)):
             for sequence in group.sequences:
                 assert sequence.id not in self._choices, "a sequence is added once"
-                self._choices[sequence.id] = self._new_choice(sequence)
+                choice = self._choices[sequence.id] = self._new_choice(sequence)
+                if sequence.output_token_ids and isinstance(choice, Choice):
+                    choice.go_on_behind(sequence.output_token_ids)
         return events
 
     def process(self, progress: StepProgress, now: float) -> list[EngineEvent]:

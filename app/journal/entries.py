@@ -36,6 +36,10 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
         prompts: the CRC32 of each request's prompt; other ones are another answer.
         ttl_s: how long the answer is kept when nobody reads it.
         model: identifies all that the choice of tokens depends on.
+        max_tokens: the longest answer to each request, which the body alone does not say; empty in older journals.
+        model_name: the name of the model as the answer says it; empty in older journals.
+        vocabulary: identifies all that tokens are read with; empty in older journals.
+        is_parsed: whether reasoning or calls are read from the answer.
     """
 
     id: str
@@ -49,10 +53,17 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     prompts: tuple[int, ...]
     ttl_s: float
     model: bytes
+    max_tokens: tuple[int, ...] = ()
+    model_name: str = ""
+    vocabulary: bytes = b""
+    is_parsed: bool = False
 
 
-class Delta(msgspec.Struct, array_like=True, frozen=True):
-    """A delta of one choice of an answer: where it ends is kept, so its tokens are not merged with others."""
+class Delta(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A delta of one choice of an answer: where it ends is kept, so its tokens are not merged with others.
+
+    The collector does not track them: a journal can have a million.
+    """
 
     choice: int
     token_ids: tuple[int, ...]

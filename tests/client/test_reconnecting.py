@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from app.streaming.kept.stream_reader import StreamReader
 
 from app.client.client import ChatClient, ClientAnswer, connect
 from app.client.comeback import Backoff
@@ -14,7 +15,6 @@ from app.client.opening import ConnectionLost, ServerRefused
 from app.client.protocol import ChatEvent
 from app.contract.events import ChoiceEnd, FinishReason
 from app.streaming.kept.live_stream import MAX_READERS
-from app.streaming.kept.stream_reader import StreamReader
 from tests.api.serving import HANG_S, make_app, serving, until
 from tests.client.relay import Relay
 from tests.fakes import FakeEngine, Script, text_of

@@ -16,6 +16,7 @@ import pytest
 from tests.api.resuming import RESUME, Event, events_of, told
 from tests.server.processes import HANG_S, serving
 from tests.server.resumed_reading import CHAT, body, ids_of_calls, same, without_ends
+from tests.server.resumed_sockets import frames_until, opened, send
 from tests.server.test_resuming import CASES
 from tests.server.thinking_checkpoint import write_thinking_checkpoint
 
@@ -106,6 +107,30 @@ def test_a_killed_server_goes_on_with_the_same_bytes(
             r'^quire_streams_restored_total{.*outcome="continued"} (\d+)', client.get("/metrics").text, re.M
         )
         assert continued is not None and int(continued[1]) > 0, "all answers had ended before the kill"
+
+
+def test_a_long_answer_goes_on_without_being_generated_again(tmp_path: Path):
+    """What was told is computed as a prompt: the steps of the next process are those of the rest."""
+    journal, num_tokens = ("--journal", str(tmp_path / "journal")), 700
+    fields = {**long("seeded"), "max_tokens": num_tokens, "return_token_ids": False}
+    asked = {name: value for name, value in fields.items() if name not in ("stream", "return_token_ids")}
+    with serving(*journal) as server, httpx.Client(base_url=server.url, timeout=HANG_S) as client:
+        server.wait_until_ready()
+        undisturbed = client.post(CHAT, json=fields).text
+        with opened(client) as socket:
+            send(socket, t="start", id="a", request=asked, ttl_s=60, credit=200)
+            frames = [*frames_until(socket, "paused")]
+            path = f"/v1/streams/{frames[0]['stream']}"
+            num_told = int(client.head(path).headers["x-quire-position"])
+            server.process.send_signal(signal.SIGKILL)
+        server.process.wait(HANG_S)
+    assert 200 < num_told < num_tokens - 100
+    with serving(*journal) as server, httpx.Client(base_url=server.url, timeout=HANG_S) as client:
+        server.wait_until_ready()
+        whole = told(events_of(client.get(path).text))
+        assert same(whole) == same(told(events_of(undisturbed)))
+        steps = re.search(r"^quire_step_seconds_count(?:{.*})? (\d+)", client.get("/metrics").text, re.M)
+        assert steps is not None and 0 < int(steps[1]) <= num_tokens - num_told + 20
 
 
 def test_a_planned_restart_loses_nothing(tmp_path: Path, model: str, undisturbed: dict[str, dict[str, Any]]):

@@ -16,8 +16,10 @@ from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 import numpy as np
+import orjson
 
 from app import __version__
+from app.api.body.json_body import parse_object
 from app.api.body.new_answer import fingerprint_of
 from app.api.body.parse_request import Parser, on_thread, parse_answer
 from app.api.http.access_log import shown_id
@@ -26,15 +28,23 @@ from app.api.http.context import ApiContext, Asked
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.resumable_answer import MakeWire, Resumable, keep_answer
 from app.contract.engine_status import ModelInfo
-from app.contract.errors import Draining, EngineFailed, ModelLoading, Overloaded, QuireError, RateLimitExceeded
+from app.contract.errors import (
+    Draining,
+    EngineFailed,
+    ModelLoading,
+    Overloaded,
+    QuireError,
+    RateLimitExceeded,
+    UnsupportedParameter,
+)
 from app.contract.requests import EngineRequest
 from app.journal.entries import Head
 from app.journal.store import JournalStore, StoredStream
+from app.streaming.kept import told_entries
 from app.streaming.kept.idempotency_keys import KEY_BYTES, KeyName
 from app.streaming.kept.journal_counts import JournalCounts
 from app.streaming.kept.journaling import Journaling
 from app.streaming.kept.live_stream import LiveStream, State
-from app.streaming.kept.told_entries import facts_of
 
 MAX_ATTEMPTS = 3  # to begin an answer again, without a new token: it may be what ends the process
 _POLL_S = 0.05
@@ -98,6 +108,7 @@ class AnswerJournal:
 
     def begin(self, stream: LiveStream, asked: Asked, body: bytes) -> None:
         """Record a new answer, and all that it tells from now on."""
+        request = Resumable.of(stream).request
         seeds = tuple(each.params.seed or 0 for each in stream.requests)
         head = Head(
             id=stream.id,
@@ -106,11 +117,15 @@ class AnswerJournal:
             body=body,
             always_streams=asked.always_streams,
             key=asked.key,
-            created=Resumable.of(stream).request.created,
+            created=request.created,
             seeds=seeds,
             prompts=tuple(map(_prompt_print, stream.requests)),
             ttl_s=stream.ttl_s,
             model=self._model_print(self._context.engine.model_info()),
+            max_tokens=tuple(each.params.max_tokens or 0 for each in stream.requests),
+            model_name=request.model,
+            vocabulary=_vocabulary_print(self._context.engine.model_info()),
+            is_parsed=request.answer is not None,
         )
         self.journaling.begin(stream, head)
 
@@ -173,13 +188,14 @@ class AnswerJournal:
         is_over = stored.told.state != State.RUNNING
         if route is None or sender is None or (head.model != model and not is_over):
             return None
-        parsing = partial(
-            parse_answer, head.body, self._context, route.parser, sender, always_streams=head.always_streams
-        )
+        body = await self._body_of(head, sender)
+        parsing = partial(parse_answer, body, self._context, route.parser, sender, always_streams=head.always_streams)
         request = await _when_free(parsing)
         with request.released_on_error():
             request = _as_before(request, head)
-            if not is_over and tuple(map(_prompt_print, request.requests)) != head.prompts:
+            if is_over:
+                self._check_readable(request, head)
+            elif tuple(map(_prompt_print, request.requests)) != head.prompts:
                 request.release()
                 return None
             num_bytes = len(head.body)
@@ -196,7 +212,7 @@ class AnswerJournal:
             request.release()
             return None
         try:
-            stream.restore(facts_of(stored.told, stream))
+            told_entries.restore(stream, stored.told)
             if stream.keeper is not None and head.key is not None:
                 await self._keep_key(stream, KeyName(sender.account, head.path, head.key), head.body)
         except BaseException:
@@ -206,8 +222,27 @@ class AnswerJournal:
             raise
         if stream.keeper is None:  # there was no room for what it has told
             return None
-        self.journaling.go_on(stream, stored.no, head)
+        self.journaling.go_on(stream, stored.no, head, stored.attempts)
         return stream
+
+    async def _body_of(self, head: Head, sender: Sender) -> bytes:
+        """Return the body of an answer as this server can read it: one that names another model names this one's."""
+        if head.model_name in ("", self._context.model_name):
+            return head.body
+        renaming = partial(_with_model, name=self._context.model_name)
+        return await _when_free(partial(on_thread, self._context, len(head.body), sender.account, renaming, head.body))
+
+    def _check_readable(self, request: ApiRequest, head: Head) -> None:
+        """Check that an answer of another model can be told again: its tokens cannot be read with this one's.
+
+        Raises:
+            UnsupportedParameter: the answer is more than its text.
+        """
+        if head.vocabulary in (b"", _vocabulary_print(self._context.engine.model_info())):
+            return
+        is_parsed = head.is_parsed or request.answer is not None
+        if is_parsed or request.request.params.logprobs is not None or request.has_token_ids:
+            raise UnsupportedParameter("It is of another model, and has tokens, reasoning or calls beside its text.")
 
     async def _keep_key(self, stream: LiveStream, name: KeyName, body: bytes) -> None:
         keys = self._context.kept.keys
@@ -285,13 +320,35 @@ async def _when_free(call: Callable[[], Awaitable[Result]]) -> Result:
             await asyncio.sleep(_POLL_S)
 
 
+def _with_model(body: bytes, *, name: str) -> bytes:
+    """Return a body that names the model `name`. Any thread."""
+    return orjson.dumps({**parse_object(body), "model": name})
+
+
 def _as_before(request: ApiRequest, head: Head) -> ApiRequest:
-    """Return a request that was read again with the ids, seeds and time that it had."""
+    """Return a request that was read again with the ids, seeds, lengths, time and name of its model that it had."""
+    lengths: tuple[int | None, ...] = head.max_tokens or tuple(each.params.max_tokens for each in request.requests)
     requests = [
-        replace(each, id=each.id.replace(request.id, head.id), params=replace(each.params, seed=seed))
-        for each, seed in zip(request.requests, head.seeds, strict=True)
+        replace(
+            each,
+            id=each.id.replace(request.id, head.id),
+            params=replace(each.params, seed=seed, max_tokens=max_tokens),
+        )
+        for each, seed, max_tokens in zip(request.requests, head.seeds, lengths, strict=True)
     ]
-    return replace(request, request=requests[0], others=tuple(requests[1:]), created=int(head.created))
+    return replace(
+        request,
+        request=requests[0],
+        others=tuple(requests[1:]),
+        created=int(head.created),
+        model=head.model_name or request.model,
+    )
+
+
+def _vocabulary_print(info: ModelInfo) -> bytes:
+    """Return a digest that is equal where the same tokens have the same text, reasoning and calls."""
+    what = (info.revision, info.vocab_size, info.eos_token_ids)
+    return blake2b(repr(what).encode(), digest_size=16).digest()
 
 
 def _prompt_print(request: EngineRequest) -> int:

@@ -4,8 +4,8 @@ Running sequences with one token to compute get it, in the policy's order. Where
 free, a victim loses its blocks (see `preemption`). A shared block is copied before a sequence writes to it.
 
 The n answers to one prompt fork from their leader when the leader has computed the prompt, and sample their first
-tokens from the same logits. When a group starts again after it lost its blocks, the others already have their own
-tokens and blocks; they only share those of the prompt.
+tokens from the same logits. When a group starts again after it lost its blocks, or goes on with what was told, others
+have their own tokens and blocks; they only share those of the prompt.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Decodes:
         """Add the decodes of a group; return its sequences with more than one token to compute."""
         leader = group.open[0]
         if group.is_folded and leader.output_token_ids and leader.num_scheduled >= group.num_prompt:
-            # The leader of a group that had lost its blocks has computed the prompt again.
+            # The leader has computed the prompt, of a group that had lost its blocks or was told in part.
             for sequence in group.open[1:]:
                 self._tables.copy_prompt_end(leader, sequence)
                 sequence.start_at(group.num_prompt)
@@ -78,14 +78,18 @@ class Decodes:
         return prefilling
 
     def add(self, sequence: Sequence, number: int, builder: StepPlanBuilder) -> None:
-        """Add the next `number` tokens of a sequence; where they end a prompt, all sequences of its group sample."""
+        """Add `number` more tokens of a sequence; at the end of a prompt all of its group without a token sample."""
         builder.add(sequence, number)
         group = sequence.group
         if group.is_folded and sequence.num_scheduled == group.num_prompt and not sequence.output_token_ids:
-            for fork in group.open[1:]:
-                self._tables.fork(sequence, fork)
-                fork.copy_counts(sequence)
-                builder.sample_fork(fork)
+            for other in group.open[1:]:
+                if other.output_token_ids:  # the end of the prompt is in no block yet that could be copied
+                    size = self._tables.block_size
+                    other.start_at(group.num_prompt // size * size)
+                    continue
+                self._tables.fork(sequence, other)
+                other.copy_counts(sequence)
+                builder.sample_fork(other)
             group.unfold()
 
     def _grow(self, group: SequenceGroup, sequences: list[Sequence], builder: StepPlanBuilder) -> bool:
@@ -93,7 +97,8 @@ class Decodes:
         tables = self._tables
         missing = [max(0, tables.num_missing(sequence, sequence.num_scheduled + 1)) for sequence in sequences]
         needed = sum(missing)
-        is_shared = len(group.open) > 1
+        # What the leader of a folded group computes is for all: it writes in place.
+        is_shared = len(group.open) > 1 and not group.is_folded
         if is_shared:
             needed += tables.num_copies(sequences)
         if not needed:

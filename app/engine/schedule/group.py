@@ -6,7 +6,8 @@ preempted and first has to gain the token that makes it a possible victim again,
 that cannot be taken.
 
 While a group is *folded* only its first open sequence, the leader, runs: the others wait until the leader has computed
-the prompt and then fork from it. A group starts folded, and is folded again when it loses its blocks.
+the prompt and then fork from it. A group starts folded, and is folded again when it loses its blocks. Sequences that
+have tokens of their answers by then cannot fork: they share only the blocks of the prompt.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class SequenceGroup:
     """The sequences of one request; made and changed by the scheduler alone.
 
     `sequences` are the initial ones, until the request ends, and `sequence_ids` theirs; `open` the unfinished ones, in
-    the order of their choices (beams: best first); `active` the open ones that run when the group runs: the leader
-    while the group is folded, else all.
+    the order of their choices (beams: best first), those without a token before the others; `active` the open ones that
+    run when the group runs: the leader while the group is folded, else all.
     """
 
     id: int

@@ -279,9 +279,9 @@ class GroupStarts:
 
     def _note_start(self, group: SequenceGroup, num_found: int) -> None:
         if group.first_scheduled_time is None:
-            group.num_cached_tokens = num_found
+            group.num_cached_tokens = min(num_found, group.num_prompt)  # told tokens may be found, too
             self.counts.num_prefix_queries += group.num_prompt if self._tables.is_caching else 0
-            self.counts.num_prefix_hits += num_found
+            self.counts.num_prefix_hits += group.num_cached_tokens
         else:
             num_lost = max(0, group.dropped.start - num_found)
             group.num_lost_tokens += num_lost

@@ -176,9 +176,7 @@ class Scheduler:
             context=chain_context(self._revision, request.tenant, request.cache_salt),
             search=BeamSearch(params, self._eos_token_ids) if params.use_beam_search else None,
         )
-        first = Sequence.first_of(group, next(self._sequence_ids))
-        others = range(1, params.num_sequences if group.search is None else 1)
-        group.begin([first, *(first.fork(next(self._sequence_ids), choice) for choice in others)])
+        group.begin(self._first_sequences(group))
         group.fold()
         group.sort_key = (*self._policy.key(request), group.id)
         self._groups[request.id] = group
@@ -186,8 +184,25 @@ class Scheduler:
         self.queues.add(group)
         if self._late is not None and request.grammar is not None:
             for sequence in group.open:
-                self._late.prepare(sequence.id, group.sampling, (), is_next=False)
+                self._late.prepare(sequence.id, group.sampling, sequence.output_token_ids, is_next=False)
         return group
+
+    def _first_sequences(self, group: SequenceGroup) -> list[Sequence]:
+        """Return the sequences of a new group: those of choices that have not ended, with the tokens that were told.
+
+        Those without tokens come first, for their leader is to sample their first ones.
+        """
+        request = group.request
+        first = Sequence.first_of(group, next(self._sequence_ids))
+        others = range(1, request.params.num_sequences if group.search is None else 1)
+        sequences = [first, *(first.fork(next(self._sequence_ids), choice) for choice in others)]
+        if not request.told:
+            return sequences
+        found = zip(sequences, request.told, strict=True)
+        opened = [(sequence, told) for sequence, told in found if not told.has_ended]
+        for sequence, told in opened:
+            sequence.go_on_behind(told.token_ids)
+        return sorted((sequence for sequence, _ in opened), key=lambda sequence: bool(sequence.output_token_ids))
 
     def open_sequence(self, sequence_id: int) -> Sequence | None:
         """Return an unfinished sequence; None for other ids."""

@@ -8,6 +8,7 @@ state. A sequence alone can only end.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -136,6 +137,11 @@ class Sequence:
         if first < len(self.output_token_ids):
             return tuple(self.output_token_ids[first : first + end - start])
         return (UNKNOWN_TOKEN_ID,)
+
+    def go_on_behind(self, token_ids: Iterable[int]) -> None:
+        """Take the tokens that an earlier process has generated; for a new sequence."""
+        self.output_token_ids += token_ids
+        self.num_tokens = self.num_prompt + len(self.output_token_ids)
 
     def fork(self, sequence_id: int, choice: int) -> Sequence:
         """Return a new sequence with the same tokens and counts, without blocks and row."""

@@ -58,7 +58,7 @@ class Mailbox(OpenChoices):
         on_lag: Callable[[Lag], None] | None = None,
         on_ready: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(num_choices)
+        super().__init__(range(num_choices))
         self._window = FlowWindow(marks or Watermarks(), pending or AccountBytes())
         self._credit = credit
         self._on_lag = on_lag

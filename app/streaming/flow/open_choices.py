@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class OpenChoices:
-    """Implements what an `EventSink` says of a request of `num_choices` choices. Loop only.
+    """Implements what an `EventSink` says of a request. Loop only.
 
     Attributes:
         has_begun: whether a token or a final event was received.
@@ -12,8 +14,8 @@ class OpenChoices:
 
     __slots__ = ("_open", "has_begun")
 
-    def __init__(self, num_choices: int) -> None:
-        self._open = set(range(num_choices))
+    def __init__(self, choices: Iterable[int]) -> None:
+        self._open = set(choices)
         self.has_begun = False
 
     @property

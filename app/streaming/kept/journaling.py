@@ -73,7 +73,8 @@ class Journaling:
         self._work = _Work()
         self._num_waiting: dict[LiveStream, int] = {}  # tokens that wait to be recorded
         self._behind: set[LiveStream] = set()
-        self._attempted: set[LiveStream] = set()  # those that were begun again, and have told nothing since
+        # How often streams were begun again that have told nothing since.
+        self._attempts: dict[LiveStream, int] = {}
         self._waker = Waker()
         self._writing: _Work | None = None
         self._is_idle = True
@@ -93,14 +94,15 @@ class Journaling:
         self._work.begun[stream] = head
         self._wake()
 
-    def go_on(self, stream: LiveStream, number: int, head: Head) -> None:
-        """Record further what a stream of an earlier process tells."""
+    def go_on(self, stream: LiveStream, number: int, head: Head, attempts: int = 0) -> None:
+        """Record further what a stream of an earlier process tells, which was begun again `attempts` times."""
         self._note(stream, number, head)
+        if attempts:
+            self._attempts[stream] = attempts
 
     def note_attempt(self, stream: LiveStream, count: int) -> None:
         """Record how often a stream was begun again without a new token. `flush` before its requests are submitted."""
-        self._work.attempts[self._numbers[stream]] = count
-        self._attempted.add(stream)
+        self._attempts[stream] = self._work.attempts[self._numbers[stream]] = count
         self._wake()
 
     def drop(self, number: int) -> None:
@@ -110,13 +112,13 @@ class Journaling:
 
     def put(self, stream: LiveStream, fact: Fact) -> None:
         """Record a fact, and then let the stream take it. Never blocks."""
+        was_attempted = self._attempts.pop(stream, None) is not None  # now it has a new token, or an end
         if self.is_degraded:  # also when closed: a stream that is in memory alone ends with the process
             stream.take(fact)
             return
         if self._is_closed:
             return
-        if stream in self._attempted:  # it has a new token, or an end
-            self._attempted.discard(stream)
+        if was_attempted:
             self._work.attempts[self._numbers[stream]] = 0
         self._work.facts.setdefault(stream, []).append(fact)
         self._num_waiting[stream] = self._num_waiting.get(stream, 0) + _num_tokens(fact)
@@ -143,7 +145,7 @@ class Journaling:
         del self._heads[stream]
         self._num_waiting.pop(stream, None)
         self._behind.discard(stream)
-        self._attempted.discard(stream)
+        self._attempts.pop(stream, None)
         if self._work.begun.pop(stream, None) is None:
             self._work.forgotten.add(number)
         self._wake()
@@ -245,7 +247,7 @@ class Journaling:
         begun = {numbers[stream]: head for stream, head in work.begun.items() if stream in numbers}
         if work.is_whole:
             written = {numbers[stream]: whole(stream, Told()) for stream in work.begun if stream in numbers}
-            self._store.rewrite(Changes(begun=begun, written=written))
+            self._store.rewrite(Changes(begun=begun, written=written, attempts=work.attempts))
             return self._clean(has_forgotten=True)
         changes = Changes(begun=begun, forgotten=work.forgotten, attempts=work.attempts)
         for stream, facts in work.facts.items():
@@ -313,7 +315,8 @@ class Journaling:
     async def _rewrite(self) -> bool:
         """Write all streams anew; return whether that is possible again."""
         self.is_degraded = False  # what comes meanwhile waits, so that streams do not change while they are written
-        self._work = _Work(begun=dict(self._heads), is_whole=True)
+        attempts = {self._numbers[stream]: count for stream, count in self._attempts.items()}
+        self._work = _Work(begun=dict(self._heads), attempts=attempts, is_whole=True)
         await self._commit()
         if not self.is_degraded:
             self.counts.state = 0

@@ -13,20 +13,19 @@ a disk that is slow.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from app.contract.errors import Draining, EngineFailed, ErrorInfo, RateLimitExceeded, StreamCancelled
+from app.contract.errors import Draining, ErrorInfo, RateLimitExceeded, StreamCancelled
 from app.contract.events import ChoiceEnd, Finished, FinishReason, Progress, TokenDelta
 from app.contract.ports import EngineClient
-from app.contract.requests import EngineRequest
+from app.contract.requests import EngineRequest, ToldChoice
 from app.streaming.flow.flow_window import Lag
 from app.streaming.flow.slow_reader import SlowReader
-from app.streaming.kept.regeneration import Diverged, Regeneration
 from app.streaming.kept.request_sink import RequestSink
 from app.streaming.kept.roles import Keeper, LiveReader, Recorder
-from app.streaming.kept.transcript import Transcript
+from app.streaming.kept.transcript import DeltaColumns, Transcript
 from app.streaming.streams import Streams
 
 MAX_READERS = 8
@@ -91,10 +90,10 @@ class LiveStream:
     """
 
     __slots__ = (
-        "_answer_bytes", "_engine", "_is_failing", "_is_paused", "_is_submitted", "_lag_from", "_last_report", "_parts",
-        "_regenerations", "_release", "_was_read", "account", "answer", "cancelled_ends", "ends", "failure", "id",
-        "is_stopped", "keeper", "num_tokens", "progress", "readers", "recorder", "requests", "slow_reader", "state",
-        "streams", "tenant", "told_bytes", "transcripts", "ttl_s",
+        "_answer_bytes", "_engine", "_is_failing", "_is_paused", "_is_submitted", "_lag_from", "_last_report",
+        "_parts", "_release", "_was_read", "account", "answer", "cancelled_ends", "ends", "failure", "id",
+        "is_stopped", "keeper", "num_tokens", "num_told", "progress", "readers", "recorder", "requests",
+        "slow_reader", "state", "streams", "tenant", "told_bytes", "transcripts", "ttl_s",
     )  # fmt: skip
 
     def __init__(
@@ -128,9 +127,8 @@ class LiveStream:
         self.keeper: Keeper | None = None
         self.recorder: Recorder | None = None
         self.is_stopped = False
-        self.num_tokens = self.told_bytes = 0
-        self._regenerations: dict[int, Regeneration] = {}
-        self._parts = [RequestSink(self, index * per_prompt, per_prompt) for index in range(len(self.requests))]
+        self.num_tokens = self.told_bytes = self.num_told = 0
+        self._parts = [RequestSink(self, index * per_prompt, range(per_prompt)) for index in range(len(self.requests))]
         self._engine = engine
         self._answer_bytes = answer_bytes
         self._release = release
@@ -191,36 +189,39 @@ class LiveStream:
         self._settle()
         self.judge()
 
-    def restore(self, facts: Iterable[Fact]) -> None:
-        """Take what an earlier process has told. `submit_again` then generates the rest."""
+    def restore(self, deltas: Mapping[int, DeltaColumns], ends: Iterable[Fact]) -> None:
+        """Take the deltas of choices that an earlier process has told, and then the ends; `submit_again` goes on."""
         self._is_submitted = self._was_read = True
-        for fact in facts:
+        for choice, columns in deltas.items():
+            self.told_bytes += self.transcripts[choice].restore(columns)
+        self.num_tokens = sum(transcript.num_tokens for transcript in self.transcripts)
+        self.num_told = sum(transcript.last for transcript in self.transcripts)
+        if self.keeper is not None:
+            self.keeper.grow(self, self.told_bytes)
+        for fact in ends:
             self.take(fact)
         for part in self._parts:
             part.close()
 
     def submit_again(self) -> None:
-        """Submit the requests of a restored stream again; what was told is generated again, and checked. A stream that
-        ends meanwhile is left alone.
+        """Submit the requests of a restored stream again, to go on behind what was told. A stream that ends meanwhile
+        is left alone.
 
         Raises:
             QuireError: see `EngineClient.submit_all`.
         """
         if self.is_over or self._is_failing:
             return
-        per_prompt = self.requests[0].params.n
-        self._regenerations = {
-            choice: Regeneration(transcript.cut(0, transcript.num_tokens))
-            for choice, transcript in enumerate(self.transcripts)
-            if transcript.num_tokens and choice not in self.ends
-        }
-        again = {
-            index: RequestSink(self, index * per_prompt, per_prompt)
-            for index in range(len(self.requests))
-            if not all(choice in self.ends for choice in range(index * per_prompt, (index + 1) * per_prompt))
-        }
-        self._engine.submit_all([(self.requests[index], part) for index, part in again.items()])
-        for index, part in again.items():
+        again: dict[int, tuple[EngineRequest, RequestSink]] = {}
+        for index, request in enumerate(self.requests):
+            first = index * request.params.n
+            told = tuple(self._told_of(choice) for choice in range(first, first + request.params.n))
+            if open_choices := [choice for choice, one in enumerate(told) if not one.has_ended]:
+                is_begun = any(one.token_ids or one.has_ended for one in told)
+                goes_on = replace(request, told=told) if is_begun else request
+                again[index] = goes_on, RequestSink(self, first, open_choices)
+        self._engine.submit_all([*again.values()])
+        for index, (_, part) in again.items():
             self._parts[index] = part
 
     def detach(self, reader: LiveReader) -> None:
@@ -253,8 +254,8 @@ class LiveStream:
         """Add new tokens of an open choice of the answer; those of a cancelled one are told to nobody."""
         if self.recorder is None:
             self._take_tokens(choice, delta)
-        elif choice not in self.ends and not self._is_failing and (rest := self._rest(choice, delta)) is not None:
-            self.recorder.put(self, (choice, rest))
+        elif choice not in self.ends and not self._is_failing:
+            self.recorder.put(self, (choice, delta))
 
     def note_progress(self, progress: Progress) -> None:
         """Note how far a request is that has no token yet."""
@@ -268,8 +269,8 @@ class LiveStream:
             self._notify()
         elif event.reason is FinishReason.CANCELLED:
             self.stop(Draining("The server was stopped before the answer was complete.").info())
-        elif choice not in self.ends and (rest := self._rest(choice, event)) is not None:
-            self._tell((choice, rest))
+        elif choice not in self.ends:
+            self._tell((choice, event))
 
     def fail(self, error: ErrorInfo) -> None:
         """End the stream: one of its requests has failed, so the answer has; the others are aborted."""
@@ -331,20 +332,10 @@ class LiveStream:
         else:
             self.recorder.put(self, fact)
 
-    def _rest(self, choice: int, event: TokenDelta | Finished) -> TokenDelta | Finished | None:
-        """Return the new part of an event; of a choice that is generated again, no token that was told before."""
-        regeneration = self._regenerations.get(choice)
-        if regeneration is None:
-            return event
-        try:
-            return regeneration.rest(event)
-        except Diverged:
-            self.fail(
-                EngineFailed(
-                    "The answer cannot go on: after the restart the model gives other tokens than before."
-                ).info()
-            )
-            return None
+    def _told_of(self, choice: int) -> ToldChoice:
+        if choice in self.ends:
+            return ToldChoice(has_ended=True)
+        return ToldChoice(self.transcripts[choice].token_ids)
 
     def _take_tokens(self, choice: int, delta: TokenDelta) -> None:
         if self.state is not State.RUNNING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from app.contract.events import EngineEvent, Finished, Progress, RequestFailed, TokenDelta
@@ -12,15 +13,14 @@ if TYPE_CHECKING:
 
 
 class RequestSink(OpenChoices):
-    """Implements `EventSink` for one request: passes its events to the stream, whose choices begin at `first` for it.
-
-    Loop only.
+    """Implements `EventSink` for one request: passes the events of its open choices to the stream, whose choices begin
+    at `first` for it. Loop only.
     """
 
     __slots__ = ("_first", "_stream")
 
-    def __init__(self, stream: LiveStream, first: int, num_choices: int) -> None:
-        super().__init__(num_choices)
+    def __init__(self, stream: LiveStream, first: int, open_choices: Iterable[int]) -> None:
+        super().__init__(open_choices)
         self._stream = stream
         self._first = first
 

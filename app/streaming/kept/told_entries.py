@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from app.contract.events import ChoiceEnd, Finished, FinishReason, TokenDelta
-from app.contract.packed_logprobs import Logprobs
 from app.journal.entries import Delta, End, Told
 from app.streaming.kept.live_stream import Fact, LiveStream, State, StreamEnd
+from app.streaming.kept.transcript import DeltaColumns
 
 
 def told_of(stream: LiveStream, facts: Sequence[Fact]) -> Told:
@@ -40,14 +40,24 @@ def whole(stream: LiveStream, later: Told) -> Told:
     return told
 
 
-def facts_of(told: Told, stream: LiveStream) -> Iterator[Fact]:
-    """Yield the facts of a record, for a stream that has not taken any."""
-    num_tokens = [0] * len(stream.transcripts)
+def restore(stream: LiveStream, told: Told) -> None:
+    """Let a new stream take all that an earlier process has told."""
+    by_choice: dict[int, list[Delta]] = {}
     for delta in told.deltas:
-        first = num_tokens[delta.choice] + 1
-        num_tokens[delta.choice] += len(delta.token_ids)
-        logprobs = None if delta.num_top is None else Logprobs(delta.num_top, delta.rows)
-        yield delta.choice, TokenDelta(stream.id, delta.choice, first, delta.token_ids, delta.text, logprobs)
+        by_choice.setdefault(delta.choice, []).append(delta)
+    columns = {
+        choice: DeltaColumns(
+            [delta.token_ids for delta in deltas],
+            [delta.text for delta in deltas],
+            deltas[0].num_top,
+            b"".join([delta.rows for delta in deltas]),
+        )
+        for choice, deltas in by_choice.items()
+    }
+    stream.restore(columns, _ends_of(told, stream))
+
+
+def _ends_of(told: Told, stream: LiveStream) -> Iterator[Fact]:
     per_prompt = stream.requests[0].params.n
     for end in told.ends:
         params = stream.requests[end.choice // per_prompt].params

@@ -12,11 +12,22 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
+from typing import NamedTuple
 
 from app.contract.events import TokenDelta
 from app.contract.packed_logprobs import Logprobs, row_bytes
 from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES
+
+
+class DeltaColumns(NamedTuple):
+    """Deltas of one choice as columns: the token ids and the text of each, and the log-probabilities of all."""
+
+    token_ids: Sequence[tuple[int, ...]]
+    texts: Sequence[str]
+    num_top: int | None = None
+    rows: bytes = b""
 
 
 class Transcript:
@@ -68,6 +79,22 @@ class Transcript:
             num_bytes += len(logprobs.rows)
         return num_bytes
 
+    def restore(self, deltas: DeltaColumns) -> int:
+        """Add the first deltas of a choice, as `append` does one by one; return their size in bytes."""
+        assert not self.last, "it has deltas"
+        encoded = [text.encode() for text in deltas.texts]
+        self._token_ids.extend(chain.from_iterable(deltas.token_ids))
+        self._ends.extend(accumulate(map(len, deltas.token_ids)))
+        self._text += b"".join(encoded)
+        self._text_ends.extend(accumulate(map(len, encoded)))
+        self._num_top, self._rows = deltas.num_top, bytearray(deltas.rows)
+        self.num_tokens = len(self._token_ids)
+        self.has_tail = bool(deltas.token_ids) and not deltas.token_ids[-1]
+        if self.has_tail:
+            self._ends.pop()
+        self.last = self.num_tokens + self.has_tail
+        return TOKEN_BYTES * self.num_tokens + len(self._text) + len(self._rows)
+
     def trim(self) -> None:
         """Give back the memory that was taken in advance, about an eighth: no delta comes any more."""
         self._newest = None
@@ -99,6 +126,11 @@ class Transcript:
             after, text_after = end, text_end
         if self.has_tail:
             yield self.cut(after, self.last)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The ids of all tokens."""
+        return tuple(self._token_ids)
 
     def piece(self, after: int, upto: int) -> TokenDelta:
         """Return the beginning of `cut`, about as long as a piece; the text of one delta may be longer."""

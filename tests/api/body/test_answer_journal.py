@@ -11,13 +11,15 @@ import httpx
 import msgspec
 import pytest
 
-from app.api.body import answer_journal
+from app.api.body import answer_journal, parse_request
 from app.api.body.answer_journal import AnswerJournal
+from app.contract.brownout_effects import MAX_LEVEL, effects
 from app.contract.engine_status import ModelInfo
 from app.journal.store import Changes, JournalStore
 from app.streaming.kept.journaling import Journaling
 from tests.api.resuming import RESUME, events_of, told
 from tests.api.serving import until
+from tests.checkpoints import tiny
 from tests.regressions.running_server import RunningServer, StepGate, completion, run_server
 
 PATH = "/v1/completions"
@@ -41,9 +43,10 @@ def key(name: str) -> dict[str, str]:
     return {"authorization": f"Bearer {name}"}
 
 
-async def finished(server: RunningServer, **headers: str) -> str:
+async def finished(server: RunningServer, headers: dict[str, str] | None = None, **body: Any) -> str:
     """Read a resumable answer to its end, and return its path."""
-    response = await server.client.post(PATH, json=completion(stream=True), headers={**RESUME, **headers})
+    sent = completion(stream=True, **body)
+    response = await server.client.post(PATH, json=sent, headers={**RESUME, **(headers or {})})
     assert response.status_code == 200, response.text
     return f"/v1/streams/{response.headers['x-quire-stream-id']}"
 
@@ -51,10 +54,19 @@ async def finished(server: RunningServer, **headers: str) -> str:
 async def unfinished(server: RunningServer, gate: StepGate, **body: Any) -> str:
     """Begin a resumable answer, read its first token, and leave it; return its path."""
     gate.allow(3)
-    request = completion(stream=True, max_tokens=60, **body)
+    request = completion(**{"stream": True, "max_tokens": 60, **body})
     async with server.client.stream("POST", PATH, json=request, headers=RESUME) as response:
         assert await anext(response.aiter_text())
     return f"/v1/streams/{response.headers['x-quire-stream-id']}"
+
+
+async def position_of(server: RunningServer, path: str) -> int:
+    return int((await server.client.head(path)).headers["x-quire-position"])
+
+
+async def told_upto(server: RunningServer, path: str, position: int) -> None:
+    while await position_of(server, path) < position:
+        pass
 
 
 async def state_of(server: RunningServer, path: str, **headers: str) -> str:
@@ -70,7 +82,7 @@ async def text_of(server: RunningServer, path: str) -> str:
 
 async def test_an_answer_belongs_to_its_key_wherever_that_stands_in_the_list(journal: str):
     async with run_server(journal=journal, api_key=("first", "second")) as server:
-        path = await finished(server, **key("second"))
+        path = await finished(server, key("second"))
         assert await state_of(server, path, **key("first")) == "404"
     async with run_server(journal=journal, api_key=("second", "third")) as server:
         assert await state_of(server, path, **key("second")) == "finished"
@@ -108,6 +120,23 @@ async def test_another_model_tells_finished_answers_again_and_drops_unfinished_o
         assert await state_of(server, begun) == "404"
 
 
+@pytest.mark.parametrize("folder", ["the same", "another"])
+async def test_a_finished_answer_is_told_again_by_a_model_of_another_name(
+    journal: str, caplog: pytest.LogCaptureFixture, folder: str
+):
+    """Text alone, whatever the model; tokens only by a model that reads them as the first one did."""
+    async with run_server(journal=journal, served_model_name="first") as server:
+        plain, scored = [await finished(server, model="first", **body) for body in ({}, {"logprobs": 1})]
+        before = {path: (await server.client.get(path)).text for path in (plain, scored)}
+    other = tiny("Qwen3") if folder == "another" else None
+    async with run_server(folder=other, journal=journal, served_model_name="second") as server:
+        assert (await server.client.get(plain)).text == before[plain]
+        again = await server.client.get(scored)
+        assert again.status_code == (404 if other else 200)
+        assert other or again.text == before[scored]
+    assert ("It is of another model" in caplog.text) == bool(other)
+
+
 async def test_an_idempotency_key_is_known_after_a_restart(journal: str):
     async with run_server(journal=journal, api_key=("one",)) as server:
         first = await server.client.post(PATH, json=completion(), headers={**key("one"), **KEYED})
@@ -131,6 +160,35 @@ async def test_a_restored_answer_goes_on_at_once_for_a_reader_that_waits_for_the
     async with run_server(journal=left) as server:
         assert await text_of(server, path) == whole
         assert await server_count(server, "replayed") == 1
+
+
+async def test_a_restored_answer_computes_what_was_told_as_a_prompt(journal: str):
+    gate = StepGate()
+    async with run_server(gate, journal=journal) as server:
+        path = await unfinished(server, gate, max_tokens=200)
+        gate.allow(150)
+        await until(lambda: server.engine.stats().step >= 150)
+        await told_upto(server, path, 140)
+        left = killed(journal)
+        gate.allow()
+    async with run_server(journal=left) as server:
+        text = await text_of(server, path)
+        assert server.engine.stats().step < 200 - 140 + 10
+        assert text == (await server.complete(max_tokens=200)).json()["choices"][0]["text"]
+
+
+async def test_a_restored_answer_is_as_long_as_it_was_to_be(journal: str, monkeypatch: pytest.MonkeyPatch):
+    """Without max_tokens the length is the server's, and it depends on the load."""
+    gate = StepGate()
+    with monkeypatch.context() as patched:
+        patched.setattr(parse_request, "effects", lambda _: effects(MAX_LEVEL))
+        async with run_server(gate, journal=journal) as server:
+            path = await unfinished(server, gate, max_tokens=-1)
+            left = killed(journal)
+            gate.allow()
+    async with run_server(journal=left) as server:
+        await until_over(server, path)
+        assert await position_of(server, path) == effects(MAX_LEVEL).default_max_tokens
 
 
 @pytest.mark.parametrize("attempts", [2, 3])

@@ -8,7 +8,7 @@ different cache salts have different seeds) or never filled. `Driver` runs a sch
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from zlib import crc32
 
@@ -21,7 +21,7 @@ from app.engine.schedule.policy import Policy
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
 from app.engine.schedule.step_plan import BlockCopy, Chunk, Sample, SampleRow, StepPlan, StepResult, TableWrite
-from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID, LogitSource, TokenRow, num_words, reference
+from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID, LogitSource, TokenRow, num_words, reference, told_choice
 from tests.engine.schedule.open_requests import num_open
 
 REREAD_EVERY = 64  # steps: how often all slots of a row are read again, not only those that changed
@@ -37,16 +37,22 @@ def make_request(
     priority: int = 0,
     tenant: str | None = None,
     account: str = "",
+    told: Iterable[int | None] = (),
     **params: object,
 ) -> EngineRequest:
-    """A request whose prompt depends on its id, and its seed on salt and tenant; `params` go to `SamplingParams`."""
+    """A request whose prompt depends on its id, and its seed on salt and tenant; `params` go to `SamplingParams`.
+
+    So many tokens of each choice are `told`; None: the choice has ended.
+    """
     first = crc32(request_id.encode()) % 1000
     prompt, seed = tuple(range(first, first + num_prompt)), crc32(f"{cache_salt or ''}{tenant or ''}".encode())
+    given = SamplingParams(max_tokens=max_tokens, seed=seed, **params)
     return EngineRequest(
         request_id,
         prompt,
-        SamplingParams(max_tokens=max_tokens, seed=seed, **params),
+        given,
         arrival_time,
+        told=tuple(told_choice(prompt, count, choice, given) for choice, count in enumerate(told)),
         priority=priority,
         tenant=tenant,
         cache_salt=cache_salt,

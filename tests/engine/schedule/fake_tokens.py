@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
+from app.contract.requests import ToldChoice
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart, Sample, SampleLogprobs
@@ -58,6 +59,12 @@ def reference(
         tokens.append(sample_token(content, choice, num_words))
         content = prefix_hash(tokens[-1], content)
     return tokens
+
+
+def told_choice(prompt: tuple[int, ...], count: int | None, choice: int, params: SamplingParams) -> ToldChoice:
+    """What was told of a choice: `count` tokens; None: it has ended."""
+    token_ids = reference(prompt, count or 0, choice, params.seed or 0, num_words(params))
+    return ToldChoice(tuple(token_ids), has_ended=count is None)
 
 
 @dataclass(slots=True)

@@ -43,6 +43,8 @@ KINDS = {
     "three": {"n": 1, "best_of": 3},
     "beams": {"n": 2, "use_beam_search": True, "beam_width": 3},
 }
+TOLD = [(), (), (5, 5), (0, 3), (3, 0), (1, 9), (20, 2), (2, None), (0, None)]
+"""Tokens of choices that were told before; None: the choice has ended."""
 
 
 @dataclass
@@ -94,6 +96,13 @@ def accepted_samples(plan: StepPlan, result: StepResult) -> Iterator[int]:
             yield sequence_id
 
 
+def as_told(told: tuple[int | None, ...], kind: str, max_tokens: int, n: int) -> list[int | None]:
+    """What can be told of a request: at least a token is left, and of ranked choices nothing is told."""
+    if kind not in ("one", "two"):
+        return []
+    return [None if count is None else min(count, max_tokens - 1) for count in told[:n]]
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     """Adds, launches, updates, aborts, pauses, resumes, finishes, preempts, evicts and abandons in any order."""
 
@@ -140,8 +149,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         arrival_time=st.floats(0, 9),
         salt=st.sampled_from([None, None, "a"]),
         num_words=st.sampled_from([None, 1, 2]),
+        told=st.sampled_from(TOLD),
     )
-    def add(self, sizes, arrival_time, salt, num_words):
+    def add(self, sizes, arrival_time, salt, num_words, told):
         seats = self.scheduler.limits.max_running
         for num_prompt, max_tokens, kind in sizes:
             params = KINDS[kind] if seats >= 3 else {}
@@ -151,8 +161,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             while max_tokens and not self.fits(num_prompt, max_tokens, width):
                 max_tokens -= 1
             if max_tokens:
-                leader = self.driver.add(num_prompt, max_tokens, arrival_time, cache_salt=salt, **params)
-                self.requests.append(Expected(leader.group, list(leader.group.sequences)))
+                given = {**params, "cache_salt": salt, "told": as_told(told, kind, max_tokens, params.get("n", 1))}
+                leader = self.driver.add(num_prompt, max_tokens, arrival_time, **given)
+                sequences = list(leader.group.sequences)
+                num_told = {one.id: len(one.output_token_ids) for one in sequences}
+                self.requests.append(Expected(leader.group, sequences, num_tokens=num_told))
             while self.fits(num_prompt, max_tokens, width):
                 max_tokens += 1
             with pytest.raises(KVCapacityExceeded):  # S8
@@ -359,7 +372,8 @@ def test_no_rule_is_violated_with_too_few_blocks(seed):
     for _ in range(150):
         if len(machine.live) < 8:
             size = (rng.randint(1, MAX_PROMPT), rng.randint(4, MAX_OUTPUT), rng.choice(["one", "one", *KINDS]))
-            machine.add([size], float(len(machine.requests)), rng.choice([None, "a"]), rng.choice([None, 1, 2]))
+            salt, num_words = rng.choice([None, "a"]), rng.choice([None, 1, 2])
+            machine.add([size], float(len(machine.requests)), salt, num_words, rng.choice(TOLD))
         call = rng.choices(
             [
                 machine.steps,

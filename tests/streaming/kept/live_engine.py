@@ -31,6 +31,7 @@ class LiveEngine:
 
     def __init__(self) -> None:
         self.sinks: dict[str, EventSink] = {}
+        self.requests: dict[str, EngineRequest] = {}
         self.paused: set[str] = set()
         self.aborted: list[str] = []
         self.rejection: QuireError | None = None
@@ -40,6 +41,7 @@ class LiveEngine:
         if self.rejection is not None:
             raise self.rejection
         self.sinks.update({request.id: sink for request, sink in submissions})
+        self.requests.update({request.id: request for request, _ in submissions})
 
     def pause(self, request_id: str) -> None:
         assert request_id not in self.paused

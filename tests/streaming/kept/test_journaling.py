@@ -13,9 +13,9 @@ from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelt
 from app.journal.store import JournalStore
 from app.streaming.kept import journaling
 from app.streaming.kept.journaling import HIGH_TOKENS
-from app.streaming.kept.live_stream import State
+from app.streaming.kept.live_stream import LiveStream, State
 from app.streaming.kept.polling_reader import PollingReader
-from app.streaming.kept.told_entries import facts_of
+from app.streaming.kept.told_entries import restore
 from app.streaming.kept.waiting_reader import StreamStopped, WaitingReader
 from tests.api.serving import until
 from tests.streaming.kept.live_engine import LiveEngine, delta, failed, finished, live_stream, read_now
@@ -54,7 +54,8 @@ async def test_what_was_told_is_taken_again_by_the_next_process(path: Path, engi
         await journal.flush()
         told = [event for event in read_now(reader) if isinstance(event, TokenDelta | Finished)]
     again = live_stream(LiveEngine(), "r", n=2)
-    again.restore(facts_of(stored(path)["r"].told, again))
+    restore(again, stored(path)["r"].told)
+    assert (again.num_tokens, again.num_told, again.told_bytes) == (4, 4, stream.told_bytes)
     assert again.state is State.RUNNING
     reader = WaitingReader(again)
     reader.open()
@@ -189,6 +190,39 @@ async def test_attempts_are_recorded_before_the_request_is_submitted(path: Path,
         journal.note_attempt(stream, 2)
         await journal.flush()
     assert stored(path)["r"].attempts == 2
+
+
+@pytest.mark.parametrize("told_when", ["never", "while it is full", "when it is written"])
+async def test_attempts_outlive_a_full_disk_until_a_token_is_told(
+    path: Path, engine: LiveEngine, monkeypatch: pytest.MonkeyPatch, told_when: str
+):
+    monkeypatch.setattr(journaling, "AGAIN_S", 0.0)
+    monkeypatch.setattr(journaling, "RETRY_S", 0.0)
+    async with recording(path) as (_, journal):
+        begun(engine, journal, "old")
+        begun(engine, journal, "waiting")
+    async with recording(path) as (disk, journal):
+        again: dict[str, LiveStream] = {}
+        for one in disk.take_stored():
+            again[one.head.id] = live_stream(engine, one.head.id)
+            restore(again[one.head.id], one.told)
+            journal.go_on(again[one.head.id], one.no, one.head, attempts=2)
+        journal.are_taken.set()
+        journal.note_attempt(again["old"], 3)
+        again["old"].submit_again()
+        await journal.flush()
+        disk.is_full = True
+        begun(engine, journal, "new")
+        await until(lambda: journal.is_degraded)
+        if told_when == "while it is full":
+            engine.put("old", delta("old", 1, "a"))
+        disk.is_full = False
+        await until(lambda: not journal.is_degraded and journal.counts.state == 0)
+        if told_when == "when it is written":
+            engine.put("old", delta("old", 1, "a"))
+        await journal.flush()
+    attempts = {name: one.attempts for name, one in stored(path).items()}
+    assert attempts == {"old": 3 if told_when == "never" else 0, "waiting": 2, "new": 0}
 
 
 async def test_a_commit_that_hangs_tells_first_what_waits_longest(

@@ -8,15 +8,17 @@ import pytest
 from app.contract.errors import Draining, EngineFailed, Overloaded, RateLimitExceeded
 from app.contract.events import Finished, FinishReason, TokenDelta, Usage
 from app.contract.grammar import Grammar, GrammarKind
-from app.contract.requests import EngineRequest
+from app.contract.requests import EngineRequest, ToldChoice
 from app.contract.sampling_params import SamplingParams
 from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES
 from app.streaming.flow.flow_window import Lag, Watermarks
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.kept_streams import KeptStreams
 from app.streaming.kept.live_stream import MAX_READERS, LiveStream, State
+from app.streaming.kept.transcript import DeltaColumns
 from app.streaming.kept.waiting_reader import WaitingReader
 from app.streaming.streams import Streams
+from tests.fakes import make_request
 from tests.streaming.kept.live_engine import (
     LateCalls,
     LiveEngine,
@@ -229,10 +231,29 @@ def test_a_closed_reader_is_no_open_stream_any_longer():
     assert (streams.num_open, streams.slow_readers["cut"]) == (0, 1)
 
 
+def test_a_restored_answer_goes_on_behind_what_was_told_of_each_choice():
+    engine = LiveEngine()
+    stream = LiveStream(engine, [make_request("r-0", n=2), make_request("r-1", n=2), make_request("r-2", n=2)], "r")
+    stream.restore(
+        {0: DeltaColumns([(1, 2, 3), (4,)], ["abc", "d"])},
+        [(1, finished("r", 1, num_tokens=0)), (2, finished("r", 2)), (3, finished("r", 3))],
+    )
+    stream.submit_again()
+    assert sorted(engine.requests) == ["r-0", "r-2"], "of the other one nothing is left"
+    assert engine.requests["r-0"].told == (ToldChoice((1, 2, 3, 4)), ToldChoice(has_ended=True))
+    assert engine.requests["r-2"].told == ()
+    assert (engine.sinks["r-0"].num_open_choices, engine.sinks["r-2"].num_open_choices) == (1, 2)
+    engine.put("r-0", delta("r-0", 5, "e"), finished("r-0"))
+    assert engine.sinks["r-0"].is_complete
+    engine.put("r-2", delta("r-2", 1, "x"), finished("r-2"), finished("r-2", 1))
+    assert stream.state is State.FINISHED
+    assert stream.transcripts[0].cut(0, 5).text == "abcde"
+
+
 def test_an_answer_that_waits_to_be_begun_again_can_be_cancelled():
     engine = LiveEngine()
     stream = live_stream(engine)
-    stream.restore([(0, delta("r", 1, "a"))])
+    stream.restore({0: DeltaColumns([(1,)], ["a"])}, [])
     stream.cancel()
     assert stream.is_settled
     stream.submit_again()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.contract.events import TokenDelta
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from app.streaming.flow.delta_buffer import PIECE_BYTES, delta_bytes
-from app.streaming.kept.transcript import Transcript
+from app.streaming.kept.transcript import DeltaColumns, Transcript
 
 NUM_TOP = 2
 
@@ -70,6 +70,22 @@ def test_the_pieces_between_any_positions_join_to_what_was_told(deltas, data):
             after = cut.first - 1 + max(len(cut.token_ids), 1)
             cuts.append(cut)
     assert joined(cuts) == joined(deltas)
+
+
+@given(delta_lists())
+def test_columns_are_the_same_as_deltas_one_by_one(deltas):
+    rows = [delta.logprobs for delta in deltas if delta.logprobs is not None]
+    columns = DeltaColumns(
+        [delta.token_ids for delta in deltas],
+        [delta.text for delta in deltas],
+        rows[0].num_top if rows else None,
+        b"".join(each.rows for each in rows),
+    )
+    whole, restored = Transcript("r", 1), Transcript("r", 1)
+    assert restored.restore(columns) == sum(map(whole.append, deltas))
+    assert [*restored.deltas()] == [*whole.deltas()]
+    assert (restored.num_tokens, restored.last, restored.has_tail) == (whole.num_tokens, whole.last, whole.has_tail)
+    assert restored.num_bytes(restored.last) == whole.num_bytes(whole.last)
 
 
 @given(delta_lists())

@@ -185,8 +185,8 @@ class BlockTables:
         """Return how many free blocks `start` allocates besides the `hits` that are held."""
         leader = group.open[0]
         count = self.num_missing(leader, leader.num_tokens) - sum(1 for hit in hits if hit.is_on_device)
-        if leader.output_token_ids:
-            for sequence in group.open[1:]:
+        for sequence in group.open[1:]:
+            if sequence.output_token_ids:
                 count += self.num_missing(sequence, sequence.num_tokens) - group.num_prompt // self.block_size
         return count
 
@@ -203,9 +203,9 @@ class BlockTables:
         else:
             leader.block_table += pool.allocate(total)
             leader.start_at(0)
-        if leader.output_token_ids and len(group.open) > 1:
-            shared = leader.block_table[: group.num_prompt // self.block_size]
-            for sequence in group.open[1:]:
+        for sequence in group.open[1:]:
+            if sequence.output_token_ids:
+                shared = leader.block_table[: group.num_prompt // self.block_size]
                 pool.share(shared)
                 sequence.block_table = list(shared)
                 self.append(sequence, self.num_missing(sequence, sequence.num_tokens))
