@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 
-.PHONY: setup dev serve test test-long shots ui-bench fuzz check format simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
+.PHONY: setup dev serve test test-long shots recording ui-bench fuzz check format simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
     gpu-wheels guide docs clean help
 
 # Bytecode is kept: to make it again takes every process of the tests as long as a hundred small tests.
@@ -41,6 +41,9 @@ SHOTS ?= shots
 shots: dev  ## Screenshots of every view of the page, light and dark, desktop, phone and zoomed, into SHOTS (3 min)
 	QUIRE_SHOTS=$(SHOTS) $(BIN)/python -m pytest -q tests/e2e/test_views.py tests/e2e/test_flow.py -m '' \
 	    -k "accessible or fits_the_window"
+
+recording: setup  ## Record how an answer of smollm2 goes on after kill -9, as docs/images/killed.svg (1 min)
+	$(BIN)/python -m tools.recording
 
 ui-bench: dev  ## What the page costs the browser: each frame, its list and search, its memory (12 min)
 	$(BIN)/python -m tests.e2e.ui_bench
