@@ -28,7 +28,7 @@ DESCRIPTION = (
     "that answer, and the server, which starts again; then the answer goes on where it was."
 )
 SERVER, KILLER, CLIENT = "the server", "another terminal", "a client"
-ROWS = {CLIENT: 23, KILLER: 1, SERVER: 9}
+ROWS = {CLIENT: 27, KILLER: 1, SERVER: 9}
 PROGRAM = """\
 import asyncio
 from app.client.client import connect
@@ -36,13 +36,13 @@ from app.client.client import connect
 async def ask(question):
     async with connect("http://127.0.0.1:8000", reconnect=True) as client:
         messages = [{"role": "user", "content": question}]
-        answer = await client.chat(messages, temperature=0, max_tokens=160)
+        answer = await client.chat(messages, temperature=0)
         async for text in answer:
             print(text, end="", flush=True)
 
-asyncio.run(ask("Tell me a story about a lighthouse keeper and her cat."))
+asyncio.run(ask("Why is the sky blue?"))
 """
-NUM_CHARACTERS = 250
+NUM_CHARACTERS = 400
 """How much of the answer the client has when the server is killed."""
 LEAD_S = 1.5
 """How long before the client starts the picture begins."""
