@@ -30,7 +30,9 @@ RUN --mount=from=build,source=/wheels,target=/wheels \
     extra=$([ "$DEVICE" = cuda ] && echo '[gpu]' || true); \
     pip install --constraint /tmp/constraints.txt "$(echo /wheels/*.whl)$extra"
 
-RUN useradd --create-home quire && install --directory --owner=quire /var/cache/quire
+# A new volume gets the owner of the folder that it is mounted on. The journal's holds prompts and answers.
+RUN useradd --create-home quire && install --directory --owner=quire /var/cache/quire /home/quire/.cache && \
+    install --directory --owner=quire --mode=700 /var/lib/quire
 USER quire
 WORKDIR /home/quire
 

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 
-.PHONY: setup dev serve test test-long shots ui-bench fuzz check format simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
+.PHONY: setup dev serve test test-long shots recording ui-bench fuzz check format simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
     gpu-wheels guide docs clean help
 
 # Bytecode is kept: to make it again takes every process of the tests as long as a hundred small tests.
@@ -24,10 +24,10 @@ dev: .venv/.dev  ## Add what the tests and checks need: also a browser where non
 
 # Answers that clients can come back to are recorded here, and go on after a crash or a restart; empty: they are not.
 JOURNAL ?= $(or $(XDG_STATE_HOME),$(HOME)/.local/state)/quire/journal
-serve: setup  ## Serve the embedded model on http://127.0.0.1:8000
+serve: setup  ## Serve the embedded model on http://127.0.0.1:8000, again after a crash
 	@echo 'The command is $(BIN)/quire; after `. $(BIN)/activate` it is quire.'
-	@$(if $(JOURNAL),echo 'Answers are recorded in $(JOURNAL), to go on after a restart; `make serve JOURNAL=` records none.')
-	@$(BIN)/quire serve $(if $(JOURNAL),--journal '$(JOURNAL)')
+	@$(if $(JOURNAL),echo 'Answers are recorded in $(JOURNAL) and go on after a restart; `make serve JOURNAL=` records none.')
+	@exec $(BIN)/python -m tools.supervise $(BIN)/quire serve $(if $(JOURNAL),--journal '$(JOURNAL)')
 
 SUITE = $(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
     -p tests.longest_first -p tests.second_try -p tests.slowest_files
@@ -41,6 +41,9 @@ SHOTS ?= shots
 shots: dev  ## Screenshots of every view of the page, light and dark, desktop, phone and zoomed, into SHOTS (3 min)
 	QUIRE_SHOTS=$(SHOTS) $(BIN)/python -m pytest -q tests/e2e/test_views.py tests/e2e/test_flow.py -m '' \
 	    -k "accessible or fits_the_window"
+
+recording: setup  ## Record how an answer of smollm2 goes on after kill -9, as docs/images/killed.svg (1 min)
+	$(BIN)/python -m tools.recording
 
 ui-bench: dev  ## What the page costs the browser: each frame, its list and search, its memory (12 min)
 	$(BIN)/python -m tests.e2e.ui_bench

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from app.checkpoint.names import resolve
+from app.journal.store import JournalStore
 from app.runtime.start_timings import PHASES
 from tests.house.source import ROOT
 from tests.server.processes import HANG_S, quire, serving
@@ -226,6 +227,17 @@ def test_a_port_in_use_exits_with_75():
         result = quire("serve", "--port", str(taken.getsockname()[1]))
     assert result.returncode == 75
     assert_one_line(result.stderr, "in use")
+
+
+def test_a_journal_that_another_process_has_exits_with_75(tmp_path):
+    path = tmp_path / "journal"
+    store = JournalStore(path)
+    try:
+        result = quire("serve", "--port", "0", "--quiet", "--journal", str(path))
+    finally:
+        store.close()
+    assert result.returncode == 75
+    assert_one_line(result.stderr, f"The journal {path} is in use by another process")
 
 
 def broken(tmp_path: Path, damage: str) -> Path:
