@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 
-.PHONY: setup dev serve test test-long shots recording ui-bench fuzz check format simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
+.PHONY: setup dev serve test test-long shots recording ui-bench fuzz check format chaos soak simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
     gpu-wheels guide docs clean help
 
 # Bytecode is kept: to make it again takes every process of the tests as long as a hundred small tests.
@@ -65,6 +65,15 @@ format: dev  ## Format the code
 
 STEPS ?= 2000000
 SEED ?= 0
+POINTS ?= 50
+MODEL ?= guide
+chaos: dev  ## kill -9 at POINTS points, 20 answers each, that must go on with the same bytes; MODEL=smollm2 is slower (20 min)
+	$(BIN)/python -m benchmarks chaos --points $(POINTS) --model $(MODEL)
+
+MINUTES ?= 30
+soak: dev  ## Tests all promises (1 h), then MINUTES of clients of all kinds, with kills and without
+	$(BIN)/python -m benchmarks soak --checks --minutes $(MINUTES) --out benchmarks/results/soak.json
+
 simulate: dev  ## Run the scheduler's simulator for STEPS steps from seed SEED on
 	$(BIN)/python -m tests.simulation --steps $(STEPS) --seed $(SEED)
 

@@ -25,6 +25,10 @@ class ApiClient(Client):
         """Return the response to a POST of JSON. Raises as `get`."""
         return await self._fetch(self._target.post(path, orjson.dumps(fields)))
 
+    async def delete(self, path: str) -> Body:
+        """Return the response to a DELETE. Raises as `get`."""
+        return await self._fetch(self._target.head("DELETE", path).encode() + b"\r\n")
+
     async def _fetch(self, message: bytes) -> Body:
         body = Body()
         async with asyncio.timeout(self._timeout_s):

@@ -86,6 +86,10 @@ class ServerProcess:
         self._process.send_signal(signal.SIGTERM)
         return self._process.stdout.read().splitlines()
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the process, if it runs."""
+        self._process.send_signal(number)
+
     def exit_code(self, within_s: float = 0.0) -> int | None:
         """Return the exit code, negative for a signal's number; None if the process still runs after `within_s`."""
         with suppress(subprocess.TimeoutExpired):
@@ -106,6 +110,11 @@ class ServerProcess:
         if code:
             raise RuntimeError(f"SIGTERM ended the server with exit code {code}, not 0")
         return time.monotonic() - began
+
+    def processor_s(self) -> float:
+        """Return the processor seconds that the process has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
     def resident(self) -> int:
         """Return the bytes that are in memory now."""
@@ -169,8 +178,8 @@ def listening(
 
 
 @contextmanager
-def serving(*arguments: str, is_log_read: bool = True) -> Iterator[ServerProcess]:
+def serving(*arguments: str, is_log_read: bool = True, program: str = "app") -> Iterator[ServerProcess]:
     """Run `quire serve` as `listening` does, from when its model is loaded."""
-    with listening(*arguments, is_log_read=is_log_read) as server:
+    with listening(*arguments, is_log_read=is_log_read, program=program) as server:
         asyncio.run(server.wait_until_ready())
         yield server

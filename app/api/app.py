@@ -34,7 +34,8 @@ from app.journal.store import JournalStore
 from app.observe.metrics import Metrics
 from app.observe.request_log import RequestLog
 from app.runtime.clock import monotonic
-from app.streaming.kept.journal_counts import JournalCounts
+from app.streaming.kept.journal_counts import JournalCounts, commit_times
+from app.streaming.loop_counts import loop_counts
 from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
 
@@ -60,6 +61,8 @@ def create_app(
         context.journal = kept_answers
         context.drain.before_end = kept_answers.close
     metrics.include(lambda: JournalCounts() if context.journal is None else context.journal.counts)
+    metrics.include_histogram(commit_times() if context.journal is None else context.journal.commit_s)
+    metrics.include(loop_counts)
     metrics.include(lambda: context.streams.counts)
     metrics.include(lambda: context.kept.counts)
     metrics.include_grammars(context.grammars)

@@ -4,8 +4,8 @@ Values are observed once per engine step or once per ended choice, never per tok
 Tokens are counted when they are generated, so those of requests that never finish count too.
 
 For a request with several choices, success is counted per choice, an abort or a failure once per request. What other
-parts count comes from them when the metrics are read (`Metrics.include`); the histograms of ended requests are in
-`ended_requests`, those of steps in `step_histograms`.
+parts count comes from them when the metrics are read (`Metrics.include`, `include_histogram`); the histograms of ended
+requests are in `ended_requests`, those of steps in `step_histograms`.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class Metrics:
         self._ended = EndedRequests()
         self.steps = StepHistograms()
         self._others: list[Callable[[], Counts]] = []
+        self._histograms: list[Histogram] = []
         self._grammars: _Grammars | None = None
         self._mask_s = Histogram(
             "quire_grammar_mask_seconds",
@@ -92,6 +93,10 @@ class Metrics:
     def include(self, counts: Callable[[], Counts]) -> None:
         """Include what `counts` returns when the metrics are read."""
         self._others.append(counts)
+
+    def include_histogram(self, histogram: Histogram) -> None:
+        """Include a histogram that another part observes."""
+        self._histograms.append(histogram)
 
     def include_grammars(self, grammars: _Grammars) -> None:
         """Include the counts of `grammars`, and the times that they take."""
@@ -139,6 +144,8 @@ class Metrics:
             yield self._cache_info(self._cache)
         yield from self._ended.families(self._labels)
         yield from self.steps.families(self._labels)
+        for histogram in self._histograms:
+            yield histogram.family(self._labels)
         if self._grammars is not None:
             for seconds in self._grammars.take_compile_seconds():
                 self._compile_s.observe(seconds)

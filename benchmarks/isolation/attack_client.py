@@ -84,20 +84,23 @@ class Client:
 
     @asynccontextmanager
     async def sending(
-        self, path: str, payload: bytes, receive_buffer: int | None = None
+        self, path: str, payload: bytes, receive_buffer: int | None = None, headers: str = ""
     ) -> AsyncIterator[asyncio.StreamReader]:
-        """Send one POST, with nothing of the answer read; the connection is reset at the end of the block."""
+        """Send one POST, with nothing of the answer read; the connection is reset at the end of the block.
+
+        Each of `headers` ends with CRLF.
+        """
         async with self.connected(receive_buffer=receive_buffer) as (reader, writer):
-            head = f"{self.head('POST', path)}connection: close\r\ncontent-length: {len(payload)}\r\n\r\n"
+            head = f"{self.head('POST', path)}{headers}connection: close\r\ncontent-length: {len(payload)}\r\n\r\n"
             writer.write(head.encode() + payload)
             yield reader
 
-    async def post(self, path: str, payload: bytes, within_s: float | None = None) -> bytes:
+    async def post(self, path: str, payload: bytes, within_s: float | None = None, headers: str = "") -> bytes:
         """Send one POST and read the complete response; count its status, and return the beginning of its body.
 
-        After `within_s` the client hangs up.
+        After `within_s` the client hangs up. Each of `headers` ends with CRLF.
         """
-        async with self.sending(path, payload) as reader:
+        async with self.sending(path, payload, headers=headers) as reader:
             with suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
                     status, body = await _answer(reader)

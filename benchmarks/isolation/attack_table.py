@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 from benchmarks.isolation import answers, bodies, connections, grammars, kept_answers
 from benchmarks.isolation.attack import COMPLETIONS, DETOKENIZE, LARGEST, TOKENIZE, Attack, chat, posted
-from benchmarks.isolation.setups import ADDRESSES, IPV6, KEPT, KEYS, NO_KEY, PLAIN, UNREAD_LOG
+from benchmarks.isolation.setups import ADDRESSES, IPV6, KEPT, KEYS, NO_KEY, PLAIN, SLOW_DISK, UNREAD_LOG
 
 QUIET = "idle"
 """The row that the others are compared with."""
@@ -150,6 +150,12 @@ _SETUPS: Mapping[str, Attack] = {
     ),
     "endless_keys": Attack("idempotency keys without end, each with an answer", kept_answers.endless_keys, 8, KEPT),
     "guessed_ids": Attack("guessed ids of kept answers, looked at and cancelled", kept_answers.guessed_ids, 8, KEPT),
+    "slow_disk": Attack(
+        "kept answers that are read, and a disk that takes 0.2 s for each commit",
+        kept_answers.read_streams,
+        16,
+        SLOW_DISK,
+    ),
     "unread_log": Attack(
         "rejected requests, and nobody reads the server's log", connections.wrong_paths, 4, UNREAD_LOG
     ),

@@ -26,6 +26,11 @@ async def kept_streams(client: Client) -> None:
         client.note("left")
 
 
+async def read_streams(client: Client) -> None:
+    """Ask for a long answer that is kept, and read it to its end."""
+    await client.post(CHAT, chat(stream=True, max_tokens=200), headers="x-quire-resume: 1\r\n")
+
+
 async def unread_streams(client: Client) -> None:
     """Come back to one answer with as many connections as it may have, and read nothing of it."""
     options = {"slow_reader": "coalesce"}

@@ -43,7 +43,9 @@ class Servers:
             return self._open[1]
         self.close()
         arguments = [str(self._model.path), "--load-format", "dummy", "--kv-cache-memory", str(KV_CACHE_BYTES)]
-        server = self._stack.enter_context(serving(*arguments, *setup.options, is_log_read=setup.is_log_read))
+        server = self._stack.enter_context(
+            serving(*arguments, *setup.options, is_log_read=setup.is_log_read, program=setup.program)
+        )
         self._open = setup.server, server
         return server
 

@@ -20,6 +20,7 @@ class Setup(NamedTuple):
     Attributes:
         source: the attacker's address, or the network of its addresses; each connection has another one.
         is_log_read: False if the server's stderr is a pipe that nobody reads.
+        program: the module that is run as `quire`.
     """
 
     options: tuple[str, ...] = ()
@@ -27,11 +28,12 @@ class Setup(NamedTuple):
     attacker_key: str | None = None
     source: str = "127.0.0.2"
     is_log_read: bool = True
+    program: str = "app"
 
     @property
-    def server(self) -> tuple[tuple[str, ...], bool]:
-        """The options of the server and whether its log is read; rows that share a server have the same."""
-        return self.options, self.is_log_read
+    def server(self) -> tuple[tuple[str, ...], bool, str]:
+        """The options of the server, whether its log is read, and its program, which are equal where it is shared."""
+        return self.options, self.is_log_read, self.program
 
 
 PLAIN = Setup()
@@ -42,6 +44,7 @@ NO_KEY = KEYS._replace(attacker_key=None)
 ADDRESSES = Setup(source="127.0.9.0/24")
 IPV6 = Setup(("--host", "::1"), source=PREFIX)
 UNREAD_LOG = Setup(is_log_read=False)
+SLOW_DISK = Setup(program="benchmarks.isolation.slow_disk")
 
 
 @contextmanager

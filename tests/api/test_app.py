@@ -1,6 +1,7 @@
 """The routes of the application, the keys that they need, and what importing the application loads."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 
@@ -146,3 +147,11 @@ async def test_a_redirect_stays_on_this_server():
 async def test_a_redirected_path_needs_the_key():
     async with client_of(await make_app(api_key=["secret"])) as client:
         assert (await client.get("/v1/models/")).status_code == 401
+
+
+async def test_the_metrics_have_the_tasks_of_the_loop_and_the_commits_of_a_journal():
+    app = await make_app()
+    async with client_of(app) as client:
+        page = (await client.get("/metrics")).text
+    assert re.search(r"^quire_event_loop_tasks{.*} [1-9]", page, re.M)
+    assert re.search(r"^quire_journal_commit_seconds_count{.*} 0.0$", page, re.M)

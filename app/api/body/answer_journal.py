@@ -40,6 +40,7 @@ from app.contract.errors import (
 from app.contract.requests import EngineRequest
 from app.journal.entries import Head
 from app.journal.store import JournalStore, StoredStream
+from app.observe.families import Histogram
 from app.streaming.kept import told_entries
 from app.streaming.kept.idempotency_keys import KEY_BYTES, KeyName
 from app.streaming.kept.journal_counts import JournalCounts
@@ -80,6 +81,11 @@ class AnswerJournal:
     def counts(self) -> JournalCounts:
         """The counts that the metrics show."""
         return self.journaling.counts
+
+    @property
+    def commit_s(self) -> Histogram:
+        """The times of its commits, which they show too."""
+        return self.journaling.commit_s
 
     def start(self) -> None:
         """Begin to record, and to restore what an earlier process has left. Call it once, on the loop."""

@@ -15,6 +15,7 @@ from app.config.settings import Config
 from app.contract.errors import ModelNotFound
 from app.contract.grammar import Grammar
 from app.contract.ports import EngineClient
+from app.observe.families import Histogram
 from app.streaming.background import Background
 from app.streaming.drain import Drain
 from app.streaming.heap_trimmer import HeapTrimmer
@@ -77,6 +78,10 @@ class Journal(Protocol):
     @property
     def counts(self) -> JournalCounts:
         """The counts that the metrics show."""
+
+    @property
+    def commit_s(self) -> Histogram:
+        """The times of its commits, which they show too."""
 
     def start(self) -> None:
         """Begin to record, and to restore what an earlier process has left. Call it once, on the loop."""

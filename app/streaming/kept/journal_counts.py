@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.contract.counts import Counts, counter, gauge
+from app.observe.families import Histogram
+
+COMMIT_S = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 @dataclass(slots=True)
@@ -15,8 +18,6 @@ class JournalCounts(Counts):
         "quire_journal_state", "Whether the journal cannot be written (1), and streams are in memory alone."
     )
     num_bytes: int = gauge("quire_journal_bytes", "Bytes of the journal's file, and of the log beside it.")
-    num_commits: int = counter("quire_journal_commits", "Commits of the journal.")
-    commit_s: float = counter("quire_journal_commit_seconds", "Seconds that commits of the journal took.")
     restored: dict[str, float] = counter(
         "quire_streams_restored",
         "Answers of an earlier process: replayed (they had ended), continued, failed (begun again too often), or "
@@ -25,3 +26,10 @@ class JournalCounts(Counts):
         start=dict.fromkeys(("replayed", "continued", "failed", "dropped"), 0),
     )
     num_errors: int = counter("quire_journal_errors", "Commits of the journal that failed, or took too long.")
+
+
+def commit_times() -> Histogram:
+    """Return an empty histogram of the times of commits."""
+    return Histogram(
+        "quire_journal_commit_seconds", "Seconds of a commit of the journal, as answers wait for it.", COMMIT_S
+    )

@@ -22,7 +22,7 @@ from app.journal.entries import Head, Told
 from app.journal.store import Changes, JournalStore
 from app.runtime.clock import monotonic
 from app.streaming.background import Background
-from app.streaming.kept.journal_counts import JournalCounts
+from app.streaming.kept.journal_counts import JournalCounts, commit_times
 from app.streaming.kept.live_stream import Fact, LiveStream, State
 from app.streaming.kept.told_entries import told_of, whole
 from app.streaming.waker import Waker
@@ -54,6 +54,7 @@ class Journaling:
 
     Attributes:
         counts: those that the metrics show.
+        commit_s: the seconds of the commits, which they show too.
         is_degraded: whether streams are in memory alone.
         are_taken: set once `go_on` or `drop` was called for all streams of an earlier process; until then the journal
             is not written anew, without them.
@@ -61,6 +62,7 @@ class Journaling:
 
     def __init__(self, store: JournalStore) -> None:
         self.counts = JournalCounts()
+        self.commit_s = commit_times()
         self.is_degraded = False
         self.are_taken = asyncio.Event()
         if not store.num_stored:
@@ -230,8 +232,7 @@ class Journaling:
                 await asyncio.sleep(AGAIN_S)
                 found = await self._in_time(work, numbers)
         finally:
-            self.counts.num_commits += 1
-            self.counts.commit_s += monotonic() - began
+            self.commit_s.observe(monotonic() - began)
         return found
 
     async def _in_time(self, work: _Work, numbers: Mapping[LiveStream, int]) -> bool:

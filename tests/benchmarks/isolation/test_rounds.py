@@ -13,7 +13,7 @@ from benchmarks.isolation import rounds
 from benchmarks.isolation.ending import Ending
 from benchmarks.isolation.rounds import Model, Servers, one_round, one_row, why
 from benchmarks.isolation.row import Row
-from benchmarks.isolation.setups import KEYS, NO_KEY, PLAIN, UNREAD_LOG
+from benchmarks.isolation.setups import KEYS, NO_KEY, PLAIN, SLOW_DISK, UNREAD_LOG
 from benchmarks.server_process import ServerProcess
 
 MODEL = Model(Path("model"), 4096)
@@ -28,8 +28,9 @@ class Started:
         self.num_ended = 0
 
     @contextmanager
-    def serving(self, *arguments: str, is_log_read: bool) -> Iterator[ServerProcess]:
-        self.options.append((*arguments[5:], *(() if is_log_read else ("unread",))))
+    def serving(self, *arguments: str, is_log_read: bool, program: str) -> Iterator[ServerProcess]:
+        programs = () if program == "app" else (program,)
+        self.options.append((*arguments[5:], *(() if is_log_read else ("unread",)), *programs))
         with subprocess.Popen([sys.executable, "-c", "import sys; sys.exit(70)"]) as process:
             yield ServerProcess(9, process)
         self.num_ended += 1
@@ -53,9 +54,10 @@ def test_rows_of_the_same_setup_share_a_server(started: Started):
     servers = Servers(MODEL)
     assert servers.of(KEYS) is servers.of(NO_KEY) is not servers.of(PLAIN)
     servers.of(UNREAD_LOG)
+    servers.of(SLOW_DISK)
     servers.close()
-    assert started.options == [KEYS.options, (), ("unread",)]
-    assert started.num_ended == 3
+    assert started.options == [KEYS.options, (), ("unread",), ("benchmarks.isolation.slow_disk",)]
+    assert started.num_ended == 4
 
 
 @pytest.mark.parametrize(("is_last", "num_servers"), [(False, 1), (True, 3)])

@@ -43,6 +43,8 @@ async def test_nothing_is_told_before_it_is_recorded(path: Path, engine: LiveEng
         await journal.flush()
         assert text_of(read_now(reader)) == "ab"
         assert journal.is_durable(stream)
+        [*_, count, total] = journal.commit_s.family({}).samples
+        assert count.value == disk.num_commits > 0 and total.value >= 0.05
 
 
 async def test_what_was_told_is_taken_again_by_the_next_process(path: Path, engine: LiveEngine):

@@ -1,0 +1,1 @@
+"""Servers that are killed while their answers are read, at many points."""

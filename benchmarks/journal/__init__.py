@@ -1,0 +1,1 @@
+"""The cost of the journal of answers that outlive the server."""

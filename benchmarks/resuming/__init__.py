@@ -1,0 +1,1 @@
+"""Clients whose connections break, or whose server is killed: they come back, and check every byte."""

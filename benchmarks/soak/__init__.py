@@ -1,0 +1,1 @@
+"""Half an hour of clients of all kinds, while the server is killed, and then while it is not."""
