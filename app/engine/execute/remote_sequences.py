@@ -267,6 +267,8 @@ class RemoteSequences:
         if sequence.number in self._takes or ready.num_tokens != len(sequence.tokens):
             return
         self.late.pop(sequence.number, None)
+        if ready.is_complete:
+            self.complete[sequence.number] = sequence
         sequence.is_ready, sequence.is_slow = sequence.region >= 0, ready.is_slow
         sequence.forced, sequence.failure = ready.forced, sequence.failure or ready.failure
         sequence.ahead = ready.ahead

@@ -98,7 +98,7 @@ class Ready(msgspec.Struct, array_like=True, frozen=True):
     """The mask behind the `num_tokens` tokens of a sequence is there, and the tokens that must follow.
 
     With `is_slow` it took so long that no masks behind draft tokens should be asked for. `ahead` says which masks
-    behind the tokens that must follow are there, too.
+    behind the tokens that must follow are there, too. With `is_complete` the sequence began with a whole answer.
     """
 
     sequence_id: int
@@ -107,6 +107,7 @@ class Ready(msgspec.Struct, array_like=True, frozen=True):
     failure: str | None
     forced: tuple[int, ...]
     ahead: Drafted | None = None
+    is_complete: bool = False
 
 
 class Reply(msgspec.Struct, array_like=True, frozen=True):

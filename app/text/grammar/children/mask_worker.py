@@ -257,7 +257,8 @@ class MaskWorker:
         if forced and not is_slow and row.ahead >= 0:
             self._times.note(self._times.index(), row.start.sequence_id)  # they may cost as much again
             ahead = self._behind(row, row.ahead, forced[:MAX_AHEAD])
-        return Ready(row.start.sequence_id, row.num_tokens, is_slow, mask.failure, forced, ahead)
+        is_complete = row.num_tokens > 0 and mask.is_complete
+        return Ready(row.start.sequence_id, row.num_tokens, is_slow, mask.failure, forced, ahead, is_complete)
 
     def _draft(self, draft: Draft, row: Row) -> None:
         """Make the masks behind draft tokens."""
