@@ -107,6 +107,11 @@ class ServerProcess:
             raise RuntimeError(f"SIGTERM ended the server with exit code {code}, not 0")
         return time.monotonic() - began
 
+    def kill(self) -> None:
+        """Send SIGKILL, and wait until the process has ended. Blocks."""
+        self._process.kill()
+        self._process.wait()
+
     def resident(self) -> int:
         """Return the bytes that are in memory now."""
         return self._memory("VmRSS")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from app.contract.grammar import Constraint, Grammar, ReasoningMarks
 from app.contract.sampling_params import SamplingParams
+from app.contract.stored_prefix import StoredPrefix
 
 
 class PoolingKind(StrEnum):
@@ -39,7 +40,7 @@ class EngineRequest:
     `reasoning` a block between these marks may come before the grammar, and a budget limits it. A request with
     `pooling` generates nothing: its prompt becomes a vector. With `is_prompt_only` an answer has no tokens, and ends
     with `length` when its prompt has been computed. The `max_tokens` of both is 1, since a step that computes the end
-    of a prompt always samples.
+    of a prompt always samples. `stored` has keys and values of its beginning, for the engine to take.
     """
 
     id: str
@@ -57,6 +58,7 @@ class EngineRequest:
     reasoning: ReasoningMarks | None = None
     pooling: Pooling | None = None
     is_prompt_only: bool = False
+    stored: StoredPrefix | None = field(default=None, compare=False)
 
     @property
     def constraint(self) -> Constraint | None:
@@ -69,7 +71,7 @@ class EngineRequest:
     def for_readers(self) -> EngineRequest:
         """Return the request for those who read its answer: without what only generating needs, which can be large."""
         params = replace(self.params, structured_outputs=None, logit_bias=None, stop=None, stop_token_ids=None)
-        return replace(self, params=params, grammar=None)
+        return replace(self, params=params, grammar=None, stored=None)
 
 
 @dataclass(frozen=True, slots=True)

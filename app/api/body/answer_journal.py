@@ -17,7 +17,6 @@ from zlib import crc32
 
 import numpy as np
 
-from app import __version__
 from app.api.body.new_answer import NewAnswer, fingerprint_of
 from app.api.body.parse_request import Parser, on_thread, parse_answer
 from app.api.http.access_log import shown_id
@@ -27,6 +26,7 @@ from app.api.wire.api_request import ApiRequest
 from app.api.wire.resumable_answer import MakeWire, keep_answer
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import Draining, EngineFailed, ModelLoading, Overloaded, QuireError, RateLimitExceeded
+from app.contract.model_print import model_print
 from app.contract.requests import EngineRequest
 from app.journal.entries import Head
 from app.journal.store import JournalStore, StoredStream
@@ -110,7 +110,7 @@ class AnswerJournal:
             seeds=seeds,
             prompts=tuple(map(_prompt_print, stream.requests)),
             ttl_s=stream.ttl_s,
-            model=self._model_print(self._context.engine.model_info()),
+            model=model_print(self._context.engine.model_info(), self._context.config),
         )
         self.journaling.begin(stream, head)
 
@@ -129,7 +129,7 @@ class AnswerJournal:
         if not self._stored:
             self._are_restored.set()
             return
-        model = self._model_print(await self._model_info())
+        model = model_print(await self._model_info(), self._context.config)
         unfinished: list[tuple[LiveStream, int]] = []
         for stored in self._stored:
             stream = await self._restore_if_possible(stored, model)
@@ -258,22 +258,6 @@ class AnswerJournal:
             return None if self._context.keys.names else Sender()
         names = [name for name in self._context.keys.names if self._owner(name) == owner]
         return Sender(names[0], names[0]) if names else None
-
-    def _model_print(self, info: ModelInfo) -> bytes:
-        """Return a digest that is equal where the same request gets the same tokens."""
-        model = self._context.config.model
-        what = (
-            __version__,
-            info.name,
-            info.revision,
-            info.vocab_size,
-            info.eos_token_ids,
-            info.max_model_len,
-            info.quantization,
-            info.defaults.values(),
-            (model.dtype, model.device, self._context.config.cache.kv_cache_dtype),
-        )
-        return blake2b(repr(what).encode(), digest_size=16).digest()
 
 
 async def _when_free(call: Callable[[], Awaitable[Result]]) -> Result:
