@@ -45,7 +45,6 @@ from app.engine.phases import Phases
 from app.engine.pinning import pin_prefixes
 from app.engine.prefix_file import read_prefixes
 from app.engine.recovery import is_out_of_memory
-from app.engine.schedule.kv.kv_connector import KVConnector
 from app.engine.schedule.kv.prefix_cache import ChainContexts
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.policy import make_policy
@@ -80,8 +79,7 @@ def build_engine(
 
     The thread that calls this owns the engine. `model` is the configured one, where the caller has opened it already;
     `grammars` gets its vocabulary, and later gives the engine the grammars that requests lease. With `is_serving`
-    clients wait for single answers (see Engine). `timings` get the seconds of each phase. `kv_disk` stores the prefix
-    cache.
+    clients wait for single answers (see Engine). `timings` get the seconds of each phase, `kv_disk` the prefix cache.
 
     Raises:
         ModelRefused: the model cannot be served.
@@ -99,25 +97,17 @@ def build_engine(
         backend = select_backend(config, files)
         timings.end("prepare_kernels")
         _check_memory(config, files, backend)
-        weights = _load(config, files, backend, progress)
-        if config.cache.kv_cache_dtype == "fp8":
-            _scale_kv(files, backend, weights, tokenizer)
+        weights = _load(config, files, backend, tokenizer, progress)
         timings.end("load_weights")
-        limits, runner, cache, memory, memory_lines = _make_runner(
-            config, spec, backend, weights, eos_token_ids, grammars
-        )
+        limits, runner, cache, memory, lines = _make_runner(config, spec, backend, weights, eos_token_ids, grammars)
         timings.end("allocate_cache")
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         if not (is_out_of_memory(error) or "overflow" in str(error)):
             raise
         raise CannotStart(f"Not enough memory for {config.model.model}: {error}") from None
-    model_info = replace(_model_info(config, model, limits, backend), memory=memory_lines)
-    contexts = ChainContexts(files.revision)
-    if kv_disk is not None:
-        contexts = kv_disk.contexts(_cache_print(config, model_info, backend, cache), config.server)
-    scheduler = _make_scheduler(config, limits, runner, eos_token_ids, contexts, kv_disk)
-    if kv_disk is not None:
-        kv_disk.connect(_stored_cache(scheduler, cache, contexts))
+    model_info = replace(_model_info(config, model, limits, backend), memory=lines)
+    contexts = _contexts(config, model_info, backend, cache, kv_disk)
+    scheduler = _make_scheduler(config, limits, runner, eos_token_ids, contexts, kv_disk, cache)
     # Last, while a thread clears the first pages of the cache, for which it needs no interpreter.
     _load_grammars(grammars, tokenizer, spec, eos_token_ids)
     timings.end("read_vocabulary")
@@ -144,7 +134,16 @@ def _check_memory(config: Config, files: ModelFiles, backend: Backend) -> None:
     check_weights(weight_bytes(files.spec, backend.quantization, stored_type), backend.free_memory())
 
 
-def _load(config: Config, files: ModelFiles, backend: Backend, progress: Callable[[float], None]) -> DecoderWeights:
+def _load(
+    config: Config, files: ModelFiles, backend: Backend, tokenizer: Tokenizer, progress: Callable[[float], None]
+) -> DecoderWeights:
+    weights = _read(config, files, backend, progress)
+    if config.cache.kv_cache_dtype == "fp8":
+        _scale_kv(files, backend, weights, tokenizer)
+    return weights
+
+
+def _read(config: Config, files: ModelFiles, backend: Backend, progress: Callable[[float], None]) -> DecoderWeights:
     how = (progress, backend.packer, backend.allocate)
     if config.model.load_format == "dummy":
         return load_weights(files.spec, DummySource(config.model.seed, backend.device), *how)
@@ -242,26 +241,34 @@ def _make_scheduler(
     runner: Runner,
     eos_token_ids: tuple[int, ...],
     contexts: ChainContexts,
-    connector: KVConnector | None,
+    kv_disk: KVDisk | None,
+    cache: KVCache,
 ) -> Scheduler:
     policy = make_policy(config.scheduler.scheduling_policy)
     forced = runner.masks if config.scheduler.speculative_grammar else None
     late = runner.masks if isinstance(runner.masks, WorkerMasks) else None
-    return Scheduler(
+    scheduler = Scheduler(
         limits,
         policy=policy,
         eos_token_ids=eos_token_ids,
         contexts=contexts,
-        connector=connector,
+        connector=kv_disk,
         forced=forced,
         late=late,
     )
+    if kv_disk is not None:
+        kv_disk.connect(_stored_cache(scheduler, cache, contexts))
+    return scheduler
 
 
-def _cache_print(config: Config, info: ModelInfo, backend: Backend, cache: KVCache) -> str:
-    """Return a digest that is equal where equal tokens have the same bits in the KV cache."""
+def _contexts(
+    config: Config, info: ModelInfo, backend: Backend, cache: KVCache, kv_disk: KVDisk | None
+) -> ChainContexts:
+    if kv_disk is None:
+        return ChainContexts(info.revision)
+    # Equal where equal tokens have the same bits in the KV cache, also in another process.
     what = (model_print(info, config), backend.kernels, cache.layout)
-    return blake2b(repr(what).encode(), digest_size=16).hexdigest()
+    return kv_disk.contexts(blake2b(repr(what).encode(), digest_size=16).hexdigest(), config.server)
 
 
 def _stored_cache(scheduler: Scheduler, cache: KVCache, contexts: ChainContexts) -> StoredCache:

@@ -85,7 +85,7 @@ UNFINISHED = ".part"
 
 
 def _head(content: BlockContent, num_data_bytes: int) -> bytes:
-    """Return what is before the data, with a checksum of 0."""
+    """Return header and token ids, with a checksum of 0."""
     context = blake2b(content.context, digest_size=16).digest()
     tokens = content.token_bytes
     parent = content.parent or bytes(HASH_BYTES)

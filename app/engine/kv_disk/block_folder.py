@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import secrets
 import stat
 import time
@@ -25,7 +24,6 @@ from app.engine.schedule.kv.prefix_cache import HASH_BYTES, BlockContent
 _SALT = "salt"
 _SALT_BYTES = 16
 _SUFFIX = ".kv"
-_NAME = re.compile(rf"([0-9a-f]{{{2 * HASH_BYTES}}})(\{_SUFFIX}|\{UNFINISHED})")
 
 
 class FolderLocked(CannotStart):
@@ -159,18 +157,28 @@ class BlockFolder:
         found: list[tuple[int, bytes, int]] = []
         with os.scandir(self.path) as entries:
             for entry in entries:
-                name = _NAME.fullmatch(entry.name)
-                if name is None or not entry.is_file(follow_symlinks=False):
+                block_hash, suffix = _parsed(entry.name)
+                if block_hash is None or not entry.is_file(follow_symlinks=False):
                     continue
-                if name[2] == UNFINISHED:
+                if suffix == UNFINISHED:
                     os.unlink(entry.path)
-                    continue
-                state = entry.stat(follow_symlinks=False)
-                found.append((state.st_mtime_ns, bytes.fromhex(name[1]), state.st_size))
+                elif suffix == _SUFFIX:
+                    state = entry.stat(follow_symlinks=False)
+                    found.append((state.st_mtime_ns, block_hash, state.st_size))
         for _, block_hash, size in sorted(found):
             self._sizes[block_hash] = size
         self.num_bytes = sum(self._sizes.values())
         self._make_room(0)
+
+
+def _parsed(name: str) -> tuple[bytes | None, str]:
+    """Return the hash in the name of a block's file, None in other names, and its suffix."""
+    stem, suffix = os.path.splitext(name)
+    try:
+        block_hash = bytes.fromhex(stem)
+    except ValueError:
+        return None, suffix
+    return block_hash if block_hash.hex() == stem and len(block_hash) == HASH_BYTES else None, suffix
 
 
 def _check(path: Path) -> None:

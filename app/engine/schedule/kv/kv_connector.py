@@ -25,7 +25,7 @@ class KVConnector:
         return num_computed
 
     def load(self, request: EngineRequest, first: int, block_ids: tuple[int, ...]) -> BlockLoad | None:
-        """Return what is to be written to `block_ids`, the table entries from `first` on, in the step being planned.
+        """Return the bytes for `block_ids`, the table entries from `first` on, which the step being planned will write.
 
         The load runs between the step's swap-outs, which may still read these blocks, and its copies. A connector that
         writes to the blocks by itself at that time returns None.
