@@ -36,14 +36,21 @@ def data_of(content: BlockContent, size: int = 64) -> memoryview:
 
 
 class StoredEngine:
-    """An engine with a folder for its blocks; `end` ends it as the server does."""
+    """An engine with a folder for its blocks; `end` ends it as the server does.
 
-    def __init__(self, folder: Path, model: Path | str | None = None, **settings: object) -> None:
+    No time passes for the store, and to compute a token takes `token_s` (0: unknown), so that no test depends on speed.
+    """
+
+    def __init__(
+        self, folder: Path, model: Path | str | None = None, *, token_s: float = 0.0, **settings: object
+    ) -> None:
         torch.set_num_threads(1)
         space = int(str(settings.pop("space", SPACE)))
         given = {"num_kv_blocks": 64, "model": str(model or tiny("Llama")), **settings}
-        self.disk = KVDisk(BlockFolder(folder, space))
+        self.disk = KVDisk(BlockFolder(folder, space), lambda: 0.0)
         self.engine: Engine = build_engine(make_config(given), kv_disk=self.disk)
+        assert self.disk._cache is not None
+        self.disk._cache = replace(self.disk._cache, rates=lambda: (token_s, 0.0))
         self.recorder = LogitRecorder(self.engine)
 
     def ask(
