@@ -35,6 +35,7 @@ class BlockFolder:
 
     Attributes:
         path: where it is.
+        max_bytes: of all files together.
         salt: random bytes of this folder, for what it says of keys.
     """
 
@@ -47,7 +48,7 @@ class BlockFolder:
             CannotStart: it cannot be made or read.
         """
         self.path = path
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._lock = Lock()
         self._sizes: OrderedDict[bytes, int] = OrderedDict()  # by hash, the least recently used first
         self.num_bytes = 0
@@ -89,7 +90,7 @@ class BlockFolder:
             OSError: it cannot be written.
         """
         num_bytes = num_file_bytes(content, len(data))
-        if content.hash in self._sizes or num_bytes > self._max_bytes:
+        if content.hash in self._sizes or num_bytes > self.max_bytes:
             return
         self._make_room(num_bytes)
         write_block(self._file(content.hash), content, data)
@@ -118,7 +119,7 @@ class BlockFolder:
     def _make_room(self, num_bytes: int) -> None:
         while True:
             with self._lock:
-                if not self._sizes or self.num_bytes + num_bytes <= self._max_bytes:
+                if not self._sizes or self.num_bytes + num_bytes <= self.max_bytes:
                     return
                 oldest = next(iter(self._sizes))
             self._delete(oldest)

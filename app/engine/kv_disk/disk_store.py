@@ -250,13 +250,19 @@ class KVDisk(KVConnector):
             )
 
     def _flush(self, cache: StoredCache, end: float) -> None:
-        """Write what the KV cache holds, the blocks that were used last first."""
-        newest = (
-            (content, block_id)
-            for content, block_id in cache.device.newest_first()
-            if content.hash not in self._folder and not self._writer.has(content.hash)
+        """Write what the KV cache holds, the blocks that were used last first, and as many as have room together."""
+        # A file is a little larger than its data, by far less than a fifteenth.
+        num_fitting = self._folder.max_bytes * 15 // 16 // cache.bytes_per_block
+        found = [*islice(cache.device.newest_first(), num_fitting)]
+        self._folder.touch([content.hash for content, _ in found])  # else those that are there might make room
+        missing = iter(
+            [
+                (content, block_id)
+                for content, block_id in found
+                if content.hash not in self._folder and not self._writer.has(content.hash)
+            ]
         )
-        while self._clock() < end and (some := [*islice(newest, _FLUSHED_AT_ONCE)]):
+        while self._clock() < end and (some := [*islice(missing, _FLUSHED_AT_ONCE)]):
             data = cache.export([block_id for _, block_id in some])
             for index, (content, _) in enumerate(some):
                 try:
