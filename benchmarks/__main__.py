@@ -35,6 +35,7 @@ BENCHMARKS = {
     "defaults": "whether a small real model answers forty plain questions best at its sampling defaults",
     "memory": "how much KV memory is wasted, and how many blocks sharing saves, beside the PagedAttention paper",
     "prefix": "time to the first token of a second turn, with the prefix cache and without",
+    "kv_disk": "time to the first token of a next turn after a restart, with the prefix cache on disk and without",
     "answer_memory": "memory for the largest answer, and for readers that never read",
     "kept_memory": "memory of 2,000 answers that are kept for readers that come back",
     "journal": "what recording answers costs: its thread, a token, a commit, the first token, the restart",

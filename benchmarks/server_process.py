@@ -116,6 +116,11 @@ class ServerProcess:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
+    def kill(self) -> None:
+        """Send SIGKILL, and wait until the process has ended. Blocks."""
+        self._process.kill()
+        self._process.wait()
+
     def resident(self) -> int:
         """Return the bytes that are in memory now."""
         return self._memory("VmRSS")

@@ -53,6 +53,8 @@ def check_together(config: Config) -> None:
                 "or http://localhost:5173.",
                 param="allowed_origins",
             )
+    if server.kv_disk is not None and not config.cache.enable_prefix_caching:
+        raise ConfigurationError("kv_disk needs prefix caching; leave out --no-enable-prefix-caching.", param="kv_disk")
     read_settings(config.sampling)
     check_device(config, resolve_device(config.model.device))
     if scheduler.max_num_batched_tokens < scheduler.max_num_seqs:
@@ -75,6 +77,10 @@ def check_device(config: Config, device: str) -> None:
             raise ConfigurationError(
                 f"quantization {model.quantization} is supported on a CPU only; leave it out, or use --device cpu.",
                 param="quantization",
+            )
+        if config.server.kv_disk is not None:
+            raise ConfigurationError(
+                "kv_disk is supported on a CPU only; leave it out, or use --device cpu.", param="kv_disk"
             )
         if cache.kv_cache_dtype == "int8":
             raise ConfigurationError(

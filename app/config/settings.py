@@ -278,6 +278,17 @@ class ServerConfig:
         "File in which resumable answers are recorded before they are told, so that they go on after a crash or a "
         "restart of the server. It holds prompts and answers, while answers are kept; nobody else may read it.",
     )
+    kv_disk: str | None = setting(
+        None,
+        "Folder in which the prefix cache outlives the server: prompts that begin with what is there are read instead "
+        "of computed, if that is faster. CPU only. It holds what prompts and answers say; nobody else may read it.",
+    )
+    kv_disk_space: int = setting(
+        8 * 2**30,
+        "Maximum size of that folder (for example `8GiB`); what was used last stays.",
+        kind="bytes",
+        minimum=MIB,
+    )
     drain_timeout: float = setting(
         30.0, "Time in seconds for open requests to finish after SIGTERM or SIGINT.", minimum=0
     )

@@ -87,21 +87,27 @@ class PromptCounts(Counts):
         "vllm:prompt_tokens", "Prompt tokens, cached ones included, of requests that got their first token."
     )
     num_cached: int = counter(
-        "vllm:prompt_tokens_cached", "Those of `vllm:prompt_tokens` that were found in the prefix cache."
+        "vllm:prompt_tokens_cached", "Those of `vllm:prompt_tokens` that were found in the prefix cache or on disk."
     )
+    num_loaded: int = 0
 
     @derived(
         MetricFamily(
             "vllm:prompt_tokens_by_source",
             "counter",
-            "Those of `vllm:prompt_tokens` that were computed, and those that were found in the prefix cache.",
+            "Those of `vllm:prompt_tokens` that were computed, found in the prefix cache, or read from disk "
+            "(`--kv-disk`).",
             ("source",),
         )
     )
     def by_source(self) -> Mapping[str, float]:
         """Return all prompt tokens, by vLLM's names of where their keys and values come from."""
-        cached = self.num_cached
-        return {"local_compute": self.num_tokens - cached, "local_cache_hit": cached, "external_kv_transfer": 0}
+        cached, loaded = self.num_cached, self.num_loaded
+        return {
+            "local_compute": self.num_tokens - cached,
+            "local_cache_hit": cached - loaded,
+            "external_kv_transfer": loaded,
+        }
 
 
 @dataclass(slots=True)

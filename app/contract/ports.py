@@ -11,6 +11,7 @@ from typing import Protocol
 from app.contract.engine_status import EngineHealth, EngineStats, ModelInfo, StepReport
 from app.contract.events import EngineEvent
 from app.contract.requests import EngineCommand, EngineRequest
+from app.contract.stored_prefix import StoredPrefix
 
 
 class EnginePort(Protocol):
@@ -33,6 +34,19 @@ class EnginePort(Protocol):
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread to end (blocks: call it in an executor); return whether it has ended."""
+
+
+class PrefixStore(Protocol):
+    """A store of keys and values of prompts that outlives the process. Any thread."""
+
+    def may_have(self, request: EngineRequest) -> bool:
+        """Return whether the beginning of a prompt may be there. Never blocks."""
+
+    def fetch(self, request: EngineRequest) -> StoredPrefix | None:
+        """Read the beginning of a prompt, as far as that is worth it. Blocks."""
+
+    def close(self, limit_s: float, *, has_ended: bool) -> None:
+        """Store within `limit_s` what waits and, if the engine thread `has_ended`, what its cache holds. Blocks."""
 
 
 class EventSink(Protocol):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from app.contract.grammar import Constraint, Grammar, ReasoningMarks
 from app.contract.sampling_params import SamplingParams
+from app.contract.stored_prefix import StoredPrefix
 
 
 class PoolingKind(StrEnum):
@@ -53,6 +54,7 @@ class EngineRequest:
 
     A request that was interrupted goes on with `told`, one entry for each choice: told tokens are computed like those
     of a prompt, and events tell what comes behind them. It is empty for a new request, for beams, and with `best_of`.
+    `stored` has keys and values of the beginning of a prompt, for the engine to take.
     """
 
     id: str
@@ -71,6 +73,7 @@ class EngineRequest:
     pooling: Pooling | None = None
     is_prompt_only: bool = False
     told: tuple[ToldChoice, ...] = ()
+    stored: StoredPrefix | None = field(default=None, compare=False)
 
     @property
     def constraint(self) -> Constraint | None:
@@ -83,7 +86,7 @@ class EngineRequest:
     def for_readers(self) -> EngineRequest:
         """Return the request for those who read its answer: without what only generating needs, which can be large."""
         params = replace(self.params, structured_outputs=None, logit_bias=None, stop=None, stop_token_ids=None)
-        return replace(self, params=params, grammar=None)
+        return replace(self, params=params, grammar=None, stored=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from typing import cast
 
 import torch
@@ -20,6 +21,7 @@ from app.config.settings import Config, tenants
 from app.contract.engine_counts import MemoryCounts
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import CannotStart
+from app.contract.model_print import model_print
 from app.contract.sampling_defaults import SamplingDefaults
 from app.engine.brownout import Brownout
 from app.engine.engine import Engine
@@ -37,11 +39,13 @@ from app.engine.execute.memory_plan import (
 )
 from app.engine.execute.selection import select_backend
 from app.engine.execute.worker_masks import WorkerMasks
+from app.engine.kv_disk.disk_store import KVDisk, StoredCache
 from app.engine.output_processor import OutputProcessor
 from app.engine.phases import Phases
 from app.engine.pinning import pin_prefixes
 from app.engine.prefix_file import read_prefixes
 from app.engine.recovery import is_out_of_memory
+from app.engine.schedule.kv.prefix_cache import ChainContexts
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.policy import make_policy
 from app.engine.schedule.scheduler import Scheduler
@@ -69,12 +73,13 @@ def build_engine(
     grammars: GrammarCache | None = None,
     is_serving: bool = False,
     timings: StartTimings | None = None,
+    kv_disk: KVDisk | None = None,
 ) -> Engine:
     """Load the configured model and return an engine over it; `progress` gets the loaded share, 0..1.
 
     The thread that calls this owns the engine. `model` is the configured one, where the caller has opened it already;
     `grammars` gets its vocabulary, and later gives the engine the grammars that requests lease. With `is_serving`
-    clients wait for single answers (see Engine). `timings` get the seconds of each phase.
+    clients wait for single answers (see Engine). `timings` get the seconds of each phase, `kv_disk` the prefix cache.
 
     Raises:
         ModelRefused: the model cannot be served.
@@ -92,21 +97,20 @@ def build_engine(
         backend = select_backend(config, files)
         timings.end("prepare_kernels")
         _check_memory(config, files, backend)
-        weights = _load(config, files, backend, progress)
-        if config.cache.kv_cache_dtype == "fp8":
-            _scale_kv(files, backend, weights, tokenizer)
+        weights = _load(config, files, backend, tokenizer, progress)
         timings.end("load_weights")
-        limits, runner, memory, memory_lines = _make_runner(config, spec, backend, weights, eos_token_ids, grammars)
+        limits, runner, cache, memory, lines = _make_runner(config, spec, backend, weights, eos_token_ids, grammars)
         timings.end("allocate_cache")
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         if not (is_out_of_memory(error) or "overflow" in str(error)):
             raise
         raise CannotStart(f"Not enough memory for {config.model.model}: {error}") from None
-    scheduler = _make_scheduler(config, limits, runner, eos_token_ids, files.revision)
+    model_info = replace(_model_info(config, model, limits, backend), memory=lines)
+    contexts = _contexts(config, model_info, backend, cache, kv_disk)
+    scheduler = _make_scheduler(config, limits, runner, eos_token_ids, contexts, kv_disk, cache)
     # Last, while a thread clears the first pages of the cache, for which it needs no interpreter.
     _load_grammars(grammars, tokenizer, spec, eos_token_ids)
     timings.end("read_vocabulary")
-    model_info = replace(_model_info(config, model, limits, backend), memory=memory_lines)
     engine = Engine(
         model_info,
         scheduler,
@@ -118,7 +122,7 @@ def build_engine(
     )
     engine.memory = memory
     if config.cache.pin_prefix:
-        pin_prefixes(engine, read_prefixes(config.cache, model.text), tenants(config.server))
+        pin_prefixes(engine, read_prefixes(config.cache, model.text), tenants(config.server), kv_disk)
         engine.model_info = replace(model_info, kv_capacity_tokens=scheduler.capacity * limits.block_size)
     return engine
 
@@ -130,7 +134,16 @@ def _check_memory(config: Config, files: ModelFiles, backend: Backend) -> None:
     check_weights(weight_bytes(files.spec, backend.quantization, stored_type), backend.free_memory())
 
 
-def _load(config: Config, files: ModelFiles, backend: Backend, progress: Callable[[float], None]) -> DecoderWeights:
+def _load(
+    config: Config, files: ModelFiles, backend: Backend, tokenizer: Tokenizer, progress: Callable[[float], None]
+) -> DecoderWeights:
+    weights = _read(config, files, backend, progress)
+    if config.cache.kv_cache_dtype == "fp8":
+        _scale_kv(files, backend, weights, tokenizer)
+    return weights
+
+
+def _read(config: Config, files: ModelFiles, backend: Backend, progress: Callable[[float], None]) -> DecoderWeights:
     how = (progress, backend.packer, backend.allocate)
     if config.model.load_format == "dummy":
         return load_weights(files.spec, DummySource(config.model.seed, backend.device), *how)
@@ -183,7 +196,7 @@ def _make_runner(
     weights: DecoderWeights,
     eos_token_ids: tuple[int, ...],
     grammars: GrammarCache,
-) -> tuple[SchedulerLimits, Runner, MemoryCounts, tuple[str, ...]]:
+) -> tuple[SchedulerLimits, Runner, KVCache, MemoryCounts, tuple[str, ...]]:
     """Allocate activations, then the cache, which takes its share of the memory that is free then.
 
     Returns also the use of memory, of a GPU in lines, too; a CPU's is logged in one line.
@@ -218,17 +231,57 @@ def _make_runner(
     parts = memory_parts(memory, num_tokens=cache.num_blocks * cache.layout.block_size, free=free)
     if backend.is_on_host:
         _log.info(memory_line(parts))
-        return limits, runner, memory, ()
-    return limits, runner, memory, tuple(memory_table(parts))
+        return limits, runner, cache, memory, ()
+    return limits, runner, cache, memory, tuple(memory_table(parts))
 
 
 def _make_scheduler(
-    config: Config, limits: SchedulerLimits, runner: Runner, eos_token_ids: tuple[int, ...], revision: str
+    config: Config,
+    limits: SchedulerLimits,
+    runner: Runner,
+    eos_token_ids: tuple[int, ...],
+    contexts: ChainContexts,
+    kv_disk: KVDisk | None,
+    cache: KVCache,
 ) -> Scheduler:
     policy = make_policy(config.scheduler.scheduling_policy)
     forced = runner.masks if config.scheduler.speculative_grammar else None
     late = runner.masks if isinstance(runner.masks, WorkerMasks) else None
-    return Scheduler(limits, policy=policy, eos_token_ids=eos_token_ids, revision=revision, forced=forced, late=late)
+    scheduler = Scheduler(
+        limits,
+        policy=policy,
+        eos_token_ids=eos_token_ids,
+        contexts=contexts,
+        connector=kv_disk,
+        forced=forced,
+        late=late,
+    )
+    if kv_disk is not None:
+        kv_disk.connect(_stored_cache(scheduler, cache, contexts))
+    return scheduler
+
+
+def _contexts(
+    config: Config, info: ModelInfo, backend: Backend, cache: KVCache, kv_disk: KVDisk | None
+) -> ChainContexts:
+    if kv_disk is None:
+        return ChainContexts(info.revision)
+    # Equal where equal tokens have the same bits in the KV cache, also in another process.
+    what = (model_print(info, config), backend.kernels, cache.layout)
+    return kv_disk.contexts(blake2b(repr(what).encode(), digest_size=16).hexdigest(), config.server)
+
+
+def _stored_cache(scheduler: Scheduler, cache: KVCache, contexts: ChainContexts) -> StoredCache:
+    tables = scheduler.tables
+    return StoredCache(
+        block_size=tables.block_size,
+        bytes_per_block=cache.layout.bytes_per_block,
+        contexts=contexts,
+        device=tables.cache,
+        host=tables.swap.cache,
+        export=cache.export_blocks,
+        rates=scheduler.budget.cost.rates,
+    )
 
 
 def _make_cache(config: Config, backend: Backend, max_model_len: int) -> KVCache:

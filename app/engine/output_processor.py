@@ -192,6 +192,7 @@ class OutputProcessor:
         self._without_token.remove(group.id)
         self.counts.num_tokens += len(group.request.prompt_token_ids)
         self.counts.num_cached += group.num_cached_tokens
+        self.counts.num_loaded += group.num_loaded_tokens
         if group.request.params.prompt_logprobs is not None:
             leader = group.sequences[0]
             events.append(PromptScored(group.request.id, Logprobs.of_rows(b"".join(leader.scores), leader.num_scored)))

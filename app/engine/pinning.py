@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from app.contract.admission import admit
 from app.contract.errors import EngineFailed, RequestError
 from app.contract.events import RequestFailed
+from app.contract.ports import PrefixStore
 from app.contract.requests import EngineRequest, Submit
 from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
@@ -22,8 +24,15 @@ _log = logging.getLogger("quire.engine")
 MAX_SHARE = 0.5
 
 
-def pin_prefixes(engine: Engine, prefixes: Mapping[str, Sequence[int]], tenants: Sequence[str | None]) -> None:
-    """Compute and pin `prefixes`, token ids by name. Blocks; call it before the engine serves requests.
+def pin_prefixes(
+    engine: Engine,
+    prefixes: Mapping[str, Sequence[int]],
+    tenants: Sequence[str | None],
+    store: PrefixStore | None = None,
+) -> None:
+    """Compute and pin `prefixes`, token ids by name, or read them from `store`.
+
+    Blocks; call it before the engine serves requests.
 
     Raises:
         EngineFailed: the model cannot compute them.
@@ -38,16 +47,18 @@ def pin_prefixes(engine: Engine, prefixes: Mapping[str, Sequence[int]], tenants:
         )
     for name, prefix in prefixes.items():
         for tenant in tenants:
-            num_pinned = _pin(engine, name, prefix, tenant)
+            num_pinned = _pin(engine, name, prefix, tenant, store)
             _log.info("pinned %d tokens of %s%s", num_pinned, name, f" for {tenant}" if tenant else "")
 
 
-def _pin(engine: Engine, name: str, prefix: Sequence[int], tenant: str | None) -> int:
+def _pin(engine: Engine, name: str, prefix: Sequence[int], tenant: str | None, store: PrefixStore | None) -> int:
     try:
         params = admit(prefix, SamplingParams(temperature=0.0, max_tokens=1), engine.model_info)
     except RequestError as error:
         raise prefix_rejection(f"{name} cannot be pinned: {error.message}") from None
     request = EngineRequest(f"pin:{tenant}:{name}", tuple(prefix), params, engine.clock(), tenant=tenant)
+    if store is not None:
+        request = replace(request, stored=store.fetch(request))
     events = list(engine.turn([Submit(request)], engine.clock()).events)
     while engine.has_ready_work:
         events += engine.turn((), engine.clock()).events

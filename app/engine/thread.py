@@ -21,6 +21,7 @@ from app.contract.engine_counts import QueueCounts
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import EngineFailed, QuireError
 from app.contract.requests import EngineCommand
+from app.engine.kv_disk.disk_store import KVDisk
 from app.engine.preload import preload_torch
 from app.runtime.clock import Clock, monotonic
 from app.runtime.start_timings import StartTimings
@@ -54,7 +55,7 @@ class _Stopped(Exception):
 class EngineThread:
     """Implements `EnginePort`. Every public method may be called from any thread and never blocks, but for `join`.
 
-    `model` is the configured one, where the caller has opened it already.
+    `model` is the configured one, where the caller has opened it already; `kv_disk` stores the prefix cache.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class EngineThread:
         build: Callable[[Callable[[float], None]], DrivenEngine] | None = None,
         grammars: GrammarCache | None = None,
         timings: StartTimings | None = None,
+        kv_disk: KVDisk | None = None,
         clock: Clock = monotonic,
     ) -> None:
         self.failure: QuireError | None = None
@@ -73,6 +75,7 @@ class EngineThread:
         self._build = build or self._build_engine
         self._grammars = grammars
         self._timings = timings or StartTimings()
+        self._kv_disk = kv_disk
         self._clock = clock
         self._engine: DrivenEngine | None = None
         self._deliver: Deliver | None = None
@@ -225,4 +228,5 @@ class EngineThread:
             grammars=self._grammars,
             is_serving=True,
             timings=self._timings,
+            kv_disk=self._kv_disk,
         )

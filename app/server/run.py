@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 import uvloop  # noqa: F401  # uvicorn would load it later, and wait for torch's libraries (see begin_preload)
@@ -19,10 +19,13 @@ from app import __version__
 from app.api.app import create_app
 from app.api.http.error_shape import ErrorShapes
 from app.checkpoint.names import served_name
-from app.config.settings import Config
+from app.config.settings import Config, ServerConfig
 from app.contract.engine_status import ModelInfo, StepReport
 from app.contract.errors import EngineFailed, error_line
 from app.contract.events import TokenDelta
+from app.engine.kv_disk.block_folder import BlockFolder, FolderLocked
+from app.engine.kv_disk.disk_store import KVDisk
+from app.engine.kv_disk.kv_disk_counts import KVDiskCounts
 from app.engine.prefix_file import read_prefixes
 from app.engine.preload import begin_preload
 from app.engine.thread import EngineThread
@@ -45,14 +48,16 @@ from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.server.websocket_protocol import WebSocketProtocol
 from app.streaming.async_engine import AsyncEngine
 from app.streaming.drain import Drain
+from app.streaming.fetching_port import FetchingPort
 from app.text.entry.frontend import TextFrontend
 from app.text.entry.opened_model import OpenedModel
 from app.text.grammar.cache import GrammarCache
 
+Opened = TypeVar("Opened")
 # How long the event loop or the engine thread may keep the interpreter from the other (Python's default: 5 ms).
 SWITCH_INTERVAL_S = 0.0005
-# How long a start waits for the journal of a process that ends.
-JOURNAL_WAIT_S = 5.0
+# How long a start waits for the journal, or the prefix cache, of a process that ends.
+LOCK_WAIT_S = 5.0
 # Interval of WebSocket pings.
 PING_S = 20
 
@@ -73,7 +78,7 @@ def serve(
     Raises:
         ModelRefused: the model's folder cannot be served.
         ConfigurationError: a prefix cannot be pinned.
-        CannotStart: the port or the journal is in use.
+        CannotStart: the port, the journal or the prefix cache on disk is in use.
     """
     timings = timings or StartTimings(process_age())
     quiet = Console(sys.stderr, is_quiet=config.server.quiet)
@@ -91,10 +96,11 @@ def serve(
             logging.getLogger("quire").info("answer format: %s", model.text.answers)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         grammars = GrammarCache(is_served=True)
-        thread = EngineThread(config, model=model, grammars=grammars, timings=timings)
+        kv_disk = open_kv_disk(config.server)
+        thread = EngineThread(config, model=model, grammars=grammars, timings=timings, kv_disk=kv_disk)
         urls = urls_of(listener)
         journal = open_journal(config.server.journal)
-        server = make_server(config, thread, model.text, console, writer, urls, timings, grammars, journal)
+        server = make_server(config, thread, model.text, console, writer, urls, timings, grammars, journal, kv_disk)
         del model  # its headers can be large; the engine drops them too, once it is built
         server.run(sockets=[listener])
         server.process_end.finish(_report_outcome(server, thread))
@@ -108,20 +114,39 @@ def open_journal(path: str | None) -> JournalStore | None:
     """
     if path is None:
         return None
-    limit = monotonic() + JOURNAL_WAIT_S
-    while True:
-        try:
-            store = JournalStore(Path(path).expanduser())
-            break
-        except JournalLocked:
-            if monotonic() > limit:
-                raise
-            time.sleep(0.1)
+    store = _when_unlocked(partial(JournalStore, Path(path).expanduser()))
     log = logging.getLogger("quire.journal")
     if store.damaged is not None:
         log.warning("The journal was damaged. It is now %s, and a new one was begun.", store.damaged)
     log.info("journal: %s, %d answers of earlier processes", path, store.num_stored)
     return store
+
+
+def open_kv_disk(settings: ServerConfig) -> KVDisk | None:
+    """Open the folder of the prefix cache, if there is one; wait a while for a process that ends and still has it.
+
+    Raises:
+        ConfigurationError, CannotStart: see `BlockFolder`.
+    """
+    if settings.kv_disk is None:
+        return None
+    path = Path(settings.kv_disk).expanduser()
+    folder = _when_unlocked(partial(BlockFolder, path, settings.kv_disk_space))
+    logging.getLogger("quire.kv_disk").info(
+        "KV cache on disk: %s, %.0f of %.0f MiB", path, folder.num_bytes / 2**20, settings.kv_disk_space / 2**20
+    )
+    return KVDisk(folder)
+
+
+def _when_unlocked(open_it: Callable[[], Opened]) -> Opened:
+    limit = monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return open_it()
+        except (JournalLocked, FolderLocked):
+            if monotonic() > limit:
+                raise
+            time.sleep(0.1)
 
 
 def _report_outcome(server: Server, thread: EngineThread) -> int:
@@ -145,16 +170,19 @@ def make_server(
     timings: StartTimings,
     grammars: GrammarCache | None = None,
     journal: JournalStore | None = None,
+    kv_disk: KVDisk | None = None,
 ) -> Server:
     """Return the server of `config` for an engine thread that has not started; nothing runs yet.
 
-    The engine of the thread reads the same `grammars`. Kept answers are recorded in `journal`.
+    The engine of the thread reads the same `grammars`, and has the same `kv_disk`. Kept answers are recorded in
+    `journal`.
     """
     metrics = Metrics(served_name(config.model), config.cache)
     metrics.include(lambda: writer.counts)
     metrics.include(lambda: timings.counts)
     observe = FirstToken(metrics.observe, timings, console.print_line) if config.server.timings else metrics.observe
-    engine = AsyncEngine(thread, config, observe)
+    metrics.include(KVDiskCounts if kv_disk is None else kv_disk.current_counts)
+    engine = AsyncEngine(thread if kv_disk is None else FetchingPort(thread, kv_disk), config, observe)
     metrics.include(lambda: engine.counts)
     app = create_app(engine, config, text, metrics, grammars=grammars, journal=journal)
     drain: Drain = app.state.context.drain

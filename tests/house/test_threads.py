@@ -20,6 +20,7 @@ THREAD_MODULES = (
     "app/engine/thread.py",
     "app/engine/preload.py",
     "app/engine/execute/kv_cache.py",
+    "app/engine/kv_disk/block_writer.py",
     "app/streaming/background.py",
     "app/checkpoint/hub/together.py",
     "app/server/watchdog.py",

@@ -18,7 +18,6 @@ from zlib import crc32
 import numpy as np
 import orjson
 
-from app import __version__
 from app.api.body.json_body import parse_object
 from app.api.body.new_answer import fingerprint_of
 from app.api.body.parse_request import Parser, on_thread, parse_answer
@@ -37,6 +36,7 @@ from app.contract.errors import (
     RateLimitExceeded,
     UnsupportedParameter,
 )
+from app.contract.model_print import model_print
 from app.contract.requests import EngineRequest
 from app.journal.entries import Head
 from app.journal.store import JournalStore, StoredStream
@@ -127,7 +127,7 @@ class AnswerJournal:
             seeds=seeds,
             prompts=tuple(map(_prompt_print, stream.requests)),
             ttl_s=stream.ttl_s,
-            model=self._model_print(self._context.engine.model_info()),
+            model=model_print(self._context.engine.model_info(), self._context.config),
             max_tokens=tuple(each.params.max_tokens or 0 for each in stream.requests),
             model_name=request.model,
             vocabulary=_vocabulary_print(self._context.engine.model_info()),
@@ -150,7 +150,7 @@ class AnswerJournal:
         if not self._stored:
             self._are_restored.set()
             return
-        model = self._model_print(await self._model_info())
+        model = model_print(await self._model_info(), self._context.config)
         unfinished: list[tuple[LiveStream, int]] = []
         for stored in self._stored:
             stream = await self._restore_if_possible(stored, model)
@@ -299,22 +299,6 @@ class AnswerJournal:
             return None if self._context.keys.names else Sender()
         names = [name for name in self._context.keys.names if self._owner(name) == owner]
         return Sender(names[0], names[0]) if names else None
-
-    def _model_print(self, info: ModelInfo) -> bytes:
-        """Return a digest that is equal where the same request gets the same tokens."""
-        model = self._context.config.model
-        what = (
-            __version__,
-            info.name,
-            info.revision,
-            info.vocab_size,
-            info.eos_token_ids,
-            info.max_model_len,
-            info.quantization,
-            info.defaults.values(),
-            (model.dtype, model.device, self._context.config.cache.kv_cache_dtype),
-        )
-        return blake2b(repr(what).encode(), digest_size=16).digest()
 
 
 async def _when_free(call: Callable[[], Awaitable[Result]]) -> Result:

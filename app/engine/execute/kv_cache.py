@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from threading import Thread
 
 import torch
@@ -107,13 +108,19 @@ class KVCache:
         """Copy host blocks to device blocks."""
         self._ops.swap_blocks(self._host_blocks, _pairs(copies), out=self._blocks)
 
-    def export_blocks(self, block_ids: Sequence[int]) -> bytes:
+    def export_blocks(self, block_ids: Sequence[int]) -> memoryview:
         """Return the bytes of some blocks: for each block each layer's keys, then values. The layout is stable."""
         self._synchronize()
-        chosen = self._storage[:, :, list(block_ids)].permute(2, 0, 1, 3, 4, 5).contiguous().cpu()
-        return chosen.view(torch.uint8).numpy().tobytes()
+        if self._storage.device.type == "cpu":
+            shape = self._storage.shape
+            chosen = torch.empty(len(block_ids), shape[0], 2, *shape[3:], dtype=self._storage.dtype)
+            out = chosen.view(self.layout.dtype).permute(1, 2, 0, 3, 4, 5)
+            self._ops.swap_blocks(self._blocks, _pairs([*map(BlockCopy, block_ids, count())]), out=out)
+        else:
+            chosen = self._storage[:, :, list(block_ids)].permute(2, 0, 1, 3, 4, 5).contiguous().cpu()
+        return memoryview(chosen.flatten().view(torch.uint8).numpy().data)
 
-    def import_blocks(self, block_ids: Sequence[int], data: bytes) -> None:
+    def import_blocks(self, block_ids: Sequence[int], data: bytes | memoryview) -> None:
         """Write blocks made by `export_blocks` of an equal layout.
 
         Raises:
@@ -125,10 +132,15 @@ class KVCache:
             )
         if not block_ids:
             return
-        flat = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(self._storage.dtype)
+        shared = data if isinstance(data, memoryview) and not data.readonly else bytearray(data)
+        flat = torch.frombuffer(shared, dtype=torch.uint8).view(self._storage.dtype)
         shape = self._blocks.shape
         chosen = flat.view(len(block_ids), shape[0], 2, *shape[3:]).permute(1, 2, 0, 3, 4, 5)
         self._synchronize()
+        if self._storage.device.type == "cpu":
+            pairs = _pairs([*map(BlockCopy, count(), block_ids)])
+            self._ops.swap_blocks(chosen.view(self.layout.dtype), pairs, out=self._blocks)
+            return
         self._storage[:, :, list(block_ids)] = chosen.to(self._storage.device)
         self._synchronize()
 

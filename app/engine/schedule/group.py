@@ -52,7 +52,8 @@ class SequenceGroup:
     place: float = 0.0  # in virtual time, behind those that it waits for since it last gave way (see shares)
     next_since: int = 0  # the step in which it became the next to start, among prompts (0: none since it ran)
     first_scheduled_time: float | None = None
-    num_cached_tokens: int = 0  # of the prompt, found in the prefix cache when it first started
+    num_cached_tokens: int = 0  # of the prompt, found in the prefix cache, or loaded, when it first started
+    num_loaded_tokens: int = 0  # those of `num_cached_tokens` that came from a store outside of the process
     num_preemptions: int = 0
     num_lost_tokens: int = 0  # computed, dropped, not found in the cache, and so computed again
     dropped: range = range(0)  # num_computed to num_scheduled when it last lost its blocks

@@ -161,7 +161,8 @@ class GroupStarts:
             return False
         self._queues.move(group, RUNNING)
         tables.start(group, hits)
-        self._note_start(group, len(hits) * tables.block_size)
+        num_found = len(hits) * tables.block_size
+        self._note_start(group, num_found, group.open[0].num_computed - num_found)
         return True
 
     def _swap_in(self, group: SequenceGroup, builder: StepPlanBuilder) -> bool:
@@ -277,13 +278,15 @@ class GroupStarts:
         soon_free, reclaimable = self._tables.pool.num_soon_free, self._preemption.max_reclaimable
         self._rejection = _Rejection(group, soon_free, reclaimable, num_hits, needed)
 
-    def _note_start(self, group: SequenceGroup, num_found: int) -> None:
+    def _note_start(self, group: SequenceGroup, num_found: int, num_loaded: int) -> None:
         if group.first_scheduled_time is None:
-            group.num_cached_tokens = min(num_found, group.num_prompt)  # told tokens may be found, too
+            # Told tokens may be found, too.
+            group.num_cached_tokens = min(num_found + num_loaded, group.num_prompt)
+            group.num_loaded_tokens = num_loaded
             self.counts.num_prefix_queries += group.num_prompt if self._tables.is_caching else 0
-            self.counts.num_prefix_hits += group.num_cached_tokens
+            self.counts.num_prefix_hits += min(num_found, group.num_prompt)
         else:
-            num_lost = max(0, group.dropped.start - num_found)
+            num_lost = max(0, group.dropped.start - num_found - num_loaded)
             group.num_lost_tokens += num_lost
             self.counts.num_lost_tokens += num_lost
 

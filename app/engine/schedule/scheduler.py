@@ -48,7 +48,7 @@ from app.engine.schedule.deadlines import Deadlines
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.kv.kv_connector import KVConnector
-from app.engine.schedule.kv.prefix_cache import chain_context
+from app.engine.schedule.kv.prefix_cache import ChainContexts
 from app.engine.schedule.kv.swap_space import Swaps
 from app.engine.schedule.late_sequences import LateSequences
 from app.engine.schedule.limits import SchedulerLimits
@@ -80,8 +80,8 @@ class Scheduler:
     """Plans steps over paged KV blocks. Engine thread only.
 
     Each `schedule` that returns a plan is followed by `update` or `abandon` for it, in the order of the plans.
-    `revision` names the model: blocks computed with one revision are never found for another. With `forced` the tokens
-    that grammars leave no choice about are draft tokens; `late` says which sequences sit a step out for their masks.
+    `contexts` name the model: blocks computed in one context are never found in another. With `forced` the tokens that
+    grammars leave no choice about are draft tokens; `late` says which sequences sit a step out for their masks.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Scheduler:
         *,
         policy: Policy | None = None,
         eos_token_ids: Collection[int] = (),
-        revision: str = "",
+        contexts: ChainContexts | None = None,
         connector: KVConnector | None = None,
         forced: ForcedTokens | None = None,
         late: LateSequences | None = None,
@@ -105,7 +105,7 @@ class Scheduler:
         self.queues = SequenceQueues(limits.max_running, shares)
         self.preemption = Preemption(self.queues, self.tables, self.budget)
         self._eos_token_ids = frozenset(eos_token_ids)
-        self._revision = revision
+        self._contexts = contexts or ChainContexts()
         self._sequence_ids = count(1)
         self._group_ids = count(1)
         self.deadlines = Deadlines()
@@ -173,7 +173,7 @@ class Scheduler:
         group = SequenceGroup(
             id=next(self._group_ids),
             request=request,
-            context=chain_context(self._revision, request.tenant, request.cache_salt),
+            context=self._contexts.of(request),
             search=BeamSearch(params, self._eos_token_ids) if params.use_beam_search else None,
         )
         group.begin(self._first_sequences(group))
@@ -273,7 +273,7 @@ class Scheduler:
 
     def pin(self, request: EngineRequest) -> int:
         """Pin the cached blocks at the beginning of `request`'s prompt; return how many tokens they hold."""
-        group = SequenceGroup(0, request, chain_context(self._revision, request.tenant, request.cache_salt))
+        group = SequenceGroup(0, request, self._contexts.of(request))
         hits = self.tables.find_hits(Sequence.first_of(group, 0))
         block_ids = [hit.block_id for hit in hits if hit.is_on_device]
         self.tables.pool.share(block_ids)
@@ -302,10 +302,10 @@ class Scheduler:
             self.speculation.propose(builder)
         for group in builder.started:
             self.deadlines.started(group.request.id)
-        swaps, copies = self.tables.swap.take(), self.tables.take_copies()
-        if not (builder.num_tokens or copies or swaps.outs or swaps.ins):
+        swaps, loads, copies = self.tables.swap.take(), self.tables.take_loads(), self.tables.take_copies()
+        if not (builder.num_tokens or copies or loads or swaps.outs or swaps.ins):
             return None
-        plan = builder.build(swaps, copies)
+        plan = builder.build(swaps, copies, loads)
         self._next_step = self.tables.swap.step = self._next_step + 1
         self._in_flight.append(_InFlight(plan, builder, swaps))
         return plan

@@ -11,6 +11,7 @@ from app.engine.schedule.queues import RowPool
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
 from app.engine.schedule.step_plan import (
     BlockCopy,
+    BlockLoad,
     Chunks,
     PooledChunk,
     RowStart,
@@ -178,8 +179,8 @@ class StepPlanBuilder:
         if sequence.row is not None:
             self._table_writes.append(TableWrite(sequence.row, first, tuple(block_ids)))
 
-    def build(self, swaps: Swaps, copies: tuple[BlockCopy, ...]) -> StepPlan:
-        """Return the plan, which also carries `swaps` and `copies`."""
+    def build(self, swaps: Swaps, copies: tuple[BlockCopy, ...], loads: tuple[BlockLoad, ...] = ()) -> StepPlan:
+        """Return the plan, which also carries `swaps`, `copies` and `loads`."""
         if self.drafts:
             self._sample_drafts()
         columns = (self._state_rows, self._sequence_ids, self._starts, self._counts, self._tokens)
@@ -194,6 +195,7 @@ class StepPlanBuilder:
             swap_outs=swaps.outs,
             swap_ins=swaps.ins,
             copies=copies,
+            loads=loads,
             num_prompt_tokens=self._num_prompt_tokens,
             num_draft_tokens=self.num_draft_tokens,
             pooled=tuple(self._pooled),

@@ -76,6 +76,12 @@ class StepCost:
         per_token, per_attended, constant = self._fit
         return per_token * num_tokens + per_attended * num_attended + constant
 
+    def rates(self) -> tuple[float, float]:
+        """Return the predicted seconds for a new token, and for each token that it attends to; 0 if unknown."""
+        if self._is_stale:
+            self._solve()
+        return self._fit.per_token, self._fit.per_attended
+
     def most_tokens(self, budget_s: float, num_tokens: int, num_attended: int, start: int, limit: int) -> int:
         """Return the largest n, at most `limit`, such that a step with a chunk of n more tokens stays in budget.
 

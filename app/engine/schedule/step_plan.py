@@ -44,6 +44,13 @@ class BlockCopy(NamedTuple):
     target: int
 
 
+class BlockLoad(NamedTuple):
+    """Write `data`, the bytes of `block_ids` in the layout of `KVCache.import_blocks`, to these blocks."""
+
+    block_ids: tuple[int, ...]
+    data: memoryview
+
+
 class Chunk(NamedTuple):
     """The new tokens of one sequence: `token_ids` are at positions `start`, `start + 1`, ...
 
@@ -126,9 +133,9 @@ class SampleRow(NamedTuple):
 class StepPlan:
     """One step: what changes, what is copied, what is computed, what is sampled.
 
-    In this order: `released_rows`, `swap_outs` (device block -> host block), `swap_ins` (host -> device), `copies`
-    (device -> device), `row_starts`, `table_writes`, then the `chunks`. A plan's copies of one kind may go in any
-    order among themselves.
+    In this order: `released_rows`, `swap_outs` (device block -> host block), `loads` (bytes -> device), `swap_ins`
+    (host -> device), `copies` (device -> device), `row_starts`, `table_writes`, then the `chunks`. A plan's copies of
+    one kind may go in any order among themselves.
 
     The tokens of all chunks, in order, form the token rows 0..num_tokens-1. `logit_rows` lists those whose logits are
     sampled, and `sampled` the sequence for each of them: the answers to one prompt sample their first tokens from the
@@ -147,6 +154,7 @@ class StepPlan:
     swap_outs: tuple[BlockCopy, ...] = ()
     swap_ins: tuple[BlockCopy, ...] = ()
     copies: tuple[BlockCopy, ...] = ()
+    loads: tuple[BlockLoad, ...] = ()
     num_prompt_tokens: int = 0
     num_draft_tokens: int = 0
     pooled: tuple[PooledChunk, ...] = ()
@@ -159,8 +167,8 @@ class StepPlan:
 
     @property
     def moves_blocks(self) -> bool:
-        """Whether blocks are copied or swapped."""
-        return bool(self.swap_outs or self.swap_ins or self.copies)
+        """Whether blocks are copied, swapped or loaded."""
+        return bool(self.swap_outs or self.swap_ins or self.copies or self.loads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def test_the_bytes_are_block_then_layer_then_keys_and_values():
 
 def test_data_of_a_wrong_size_is_rejected_and_changes_nothing():
     cache = filled(layout_of(torch.float32), 3)
-    before = cache.export_blocks([1, 2, 3])
+    before = bytes(cache.export_blocks([1, 2, 3]))
     for data in (b"", before[:-1], before + b"x"):
         with pytest.raises(ValueError, match="bytes are not 3 blocks"):
             cache.import_blocks([1, 2, 3], data)

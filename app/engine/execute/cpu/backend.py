@@ -46,6 +46,7 @@ class HostBackend:
     free_memory = staticmethod(memory_plan.free_memory)
     cache_memory = staticmethod(memory_plan.default_cache_bytes)
     packer: Packer
+    kernels: str
     quantization: str | None
     ops: Ops
     run_ahead = 0
@@ -116,6 +117,8 @@ class HostBackend:
 class EagerBackend(HostBackend):
     """Calls torch operations one by one: needs no compiler."""
 
+    kernels = "torch"
+
     def __init__(self, config: Config, spec: ModelSpec) -> None:
         quantization = config.model.quantization
         self.packer = RoundedPacker(quantization) if quantization else PlainPacker()
@@ -156,6 +159,7 @@ class NativeBackend(HostBackend):
         self.packer = PanelPacker(config.model.quantization, library if spec.dtype == "bfloat16" else None)
         self.quantization = config.model.quantization
         self.ops = NativeOps(library)
+        self.kernels = library.instruction_set
         self._library = library
         super().__init__(config, spec)
 

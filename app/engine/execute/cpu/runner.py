@@ -94,11 +94,13 @@ class CpuRunner:
         return ComputedStep(plan, result)
 
     def _transfer(self, plan: StepPlan) -> float:
-        """Swap and copy the plan's blocks; return the seconds, 0 if there are no such blocks."""
+        """Swap, load and copy the plan's blocks; return the seconds, 0 if there are no such blocks."""
         if not plan.moves_blocks:
             return 0.0
         started = self._clock()
         self._cache.swap_out(plan.swap_outs)
+        for load in plan.loads:
+            self._cache.import_blocks(load.block_ids, load.data)
         self._cache.swap_in(plan.swap_ins)
         self._cache.copy_blocks(plan.copies)
         return self._clock() - started

@@ -58,6 +58,7 @@ class GpuBackend:
     """
 
     is_on_host = False
+    kernels = "triton"
     quantization: str | None = None
 
     def __init__(

@@ -190,9 +190,11 @@ class GpuRunner:
         self.masks.release(row)
 
     def _transfer(self, plan: StepPlan) -> None:
-        """Swap and copy the plan's blocks."""
+        """Swap, load and copy the plan's blocks."""
         cache, run = self.cache, self.device.run
         run(partial(cache.swap_out, plan.swap_outs))
+        for load in plan.loads:
+            run(partial(cache.import_blocks, load.block_ids, load.data))
         run(partial(cache.swap_in, plan.swap_ins))
         run(partial(cache.copy_blocks, plan.copies))
 

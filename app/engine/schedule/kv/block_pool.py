@@ -51,6 +51,11 @@ class BlockPool:
         return len(self._cached)
 
     @property
+    def cached_blocks(self) -> list[int]:
+        """Blocks without references whose content can be found, the least recently used first. O(blocks)."""
+        return list(self._cached)
+
+    @property
     def num_soon_free(self) -> int:
         """Blocks that can be allocated now, or once the steps in flight are done, without a preemption."""
         return len(self._free) + len(self._cached) + self.num_fenced

@@ -22,7 +22,7 @@ from app.engine.schedule.kv.prefix_cache import BlockContent, PrefixCache, exten
 from app.engine.schedule.kv.swap_space import Swaps, SwapSpace
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.sequence import Sequence
-from app.engine.schedule.step_plan import BlockCopy
+from app.engine.schedule.step_plan import BlockCopy, BlockLoad
 
 
 class Hit(NamedTuple):
@@ -45,6 +45,7 @@ class BlockTables:
         self.swap = SwapSpace(limits.num_host_blocks)
         self.num_copied = self.num_unfilled_tokens = 0
         self._copies: list[BlockCopy] = []
+        self._loads: list[BlockLoad] = []
         self._connector = connector
         self._held_for_connector: dict[str, list[list[int]]] = {}  # block tables of ended sequences, by request id
         self.block_size = limits.block_size
@@ -141,6 +142,12 @@ class BlockTables:
         copies = tuple(self._copies)
         self._copies.clear()
         return copies
+
+    def take_loads(self) -> tuple[BlockLoad, ...]:
+        """Return the loads of the step being planned, of blocks that the connector found."""
+        loads = tuple(self._loads)
+        self._loads.clear()
+        return loads
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Share all blocks of `parent` with `child`, which has none."""
@@ -284,10 +291,13 @@ class BlockTables:
         num_full = sequence.num_computed // self.block_size
         if not self.is_caching:
             return
-        for index in range(sequence.num_kept, num_full):
+        first = sequence.num_kept
+        for index in range(first, num_full):
             if not self.cache.add(self._content(sequence, index), sequence.block_table[index]):
-                return  # a collision: later blocks would be found under the hash of another text
+                break  # a collision: later blocks would be found under the hash of another text
             sequence.num_kept = index + 1
+        end = sequence.num_kept
+        self._connector.keep(sequence.contents[first:end], sequence.block_table[first:end])
 
     def check_integrity(self, groups: Many[SequenceGroup], pinned: list[int], in_flight: list[Swaps]) -> None:
         """Assert that pools and caches fit the tables of all unfinished groups and the swaps in flight."""
@@ -340,5 +350,9 @@ class BlockTables:
         num_tokens = min(num_tokens, (leader.num_tokens - 1) // size * size)
         first, end = leader.num_computed // size, num_tokens // size
         if end > first:
-            self._connector.load(leader.request, first, tuple(leader.block_table[first:end]))
+            block_ids = leader.block_table[first:end]
+            load = self._connector.load(leader.request, first, tuple(block_ids))
+            if load is not None:
+                self._loads.append(load)
+                self.pool.touch(block_ids, self.swap.step)
             leader.start_at(end * size, leader.num_kept)

@@ -1,13 +1,17 @@
 """Where a store of keys and values outside of the scheduler's pools joins it; every engine has the one without a store.
 
-The scheduler looks a request up in the connector when the request starts, and offers its blocks when a sequence ends.
-A connector moves bytes with `KVCache.export_blocks` and `import_blocks`, whose layout is stable; blocks are named by
-the hash chain of `prefix_cache`. The simulator runs the scheduler with a store behind it.
+The scheduler looks a request up in the connector when the request starts, and offers it blocks as they are computed and
+when a sequence ends. Bytes have the layout of `KVCache.export_blocks` and `import_blocks`, which is stable; blocks are
+named by the hash chain of `prefix_cache`. The simulator runs the scheduler with a store behind it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from app.contract.requests import EngineRequest
+from app.engine.schedule.kv.prefix_cache import BlockContent
+from app.engine.schedule.step_plan import BlockLoad
 
 
 class KVConnector:
@@ -20,11 +24,16 @@ class KVConnector:
         """
         return num_computed
 
-    def load(self, request: EngineRequest, first: int, block_ids: tuple[int, ...]) -> None:
-        """Fill `block_ids`, the table entries from `first` on, for the step that is being planned.
+    def load(self, request: EngineRequest, first: int, block_ids: tuple[int, ...]) -> BlockLoad | None:
+        """Return the bytes for `block_ids`, the table entries from `first` on, which the step being planned will write.
 
-        The load runs between the step's swap-outs, which may still read these blocks, and its copies.
+        The load runs between the step's swap-outs, which may still read these blocks, and its copies. A connector that
+        writes to the blocks by itself at that time returns None.
         """
+        return None
+
+    def keep(self, contents: Sequence[BlockContent], block_ids: Sequence[int]) -> None:
+        """Take note of full blocks that were computed or loaded, and can be found from now on."""
 
     def request_finished(self, request: EngineRequest, block_ids: tuple[int, ...]) -> bool:
         """Handle the end of a sequence; True keeps its full blocks as they are until `take_released` names the request.

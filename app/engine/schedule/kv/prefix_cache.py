@@ -21,11 +21,12 @@ so the hash identifies the whole text up to the block's end, and two tenants or 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
+from app.contract.requests import EngineRequest
 from app.engine.schedule.kv.block_pool import BlockPool
 
 HASH_BYTES = 16
@@ -44,6 +45,23 @@ class BlockContent(NamedTuple):
 def chain_context(revision: str, tenant: str | None, cache_salt: str | None) -> bytes:
     """Return bytes that differ for contexts that must not share blocks: different arguments, different bytes."""
     return b"".join(map(_with_length, (revision, tenant, cache_salt)))
+
+
+class ChainContexts:
+    """The contexts in which a model's blocks are computed: each differs in model, tenant or salt. Any thread.
+
+    `revision` names the model. `owners` has other names of tenants, where blocks outlive the process: the names of
+    tenants are places among the keys, and another key may have that place next time.
+    """
+
+    def __init__(self, revision: str = "", owners: Mapping[str | None, str] | None = None) -> None:
+        self._revision = revision
+        self._owners = owners or {}
+
+    def of(self, request: EngineRequest) -> bytes:
+        """Return the context of a request's blocks."""
+        tenant = self._owners.get(request.tenant, request.tenant)
+        return chain_context(self._revision, tenant, request.cache_salt)
 
 
 def extend_chain(parent: bytes, token_ids: Sequence[int], context: bytes) -> BlockContent:
@@ -76,6 +94,17 @@ class PrefixCache:
         if block_id is None or self._contents[block_id] != content:
             return None
         return block_id
+
+    def has(self, block_hash: bytes) -> bool:
+        """Return whether a block with this hash is there now. Any thread."""
+        return block_hash in self._block_ids
+
+    def newest_first(self) -> Iterator[tuple[BlockContent, int]]:
+        """Yield all contents and their blocks: those in use, as pinned ones, then those that were used last."""
+        cached = self._pool.cached_blocks
+        in_use = self._contents.keys() - set(cached)
+        for block_id in (*in_use, *reversed(cached)):
+            yield self._contents[block_id], block_id
 
     def content_of(self, block_id: int) -> BlockContent | None:
         """Return the content that `block_id` is found by, or None if the block cannot be found."""

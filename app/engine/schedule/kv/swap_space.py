@@ -102,7 +102,7 @@ class SwapSpace:
             self.pool.release([host_block], plan.step)
         self.pool.finish_step(plan.step)
         num_moved = len(plan.swap_outs) + len(plan.swap_ins)
-        if num_moved and transfer_s and not plan.copies:  # copies on the device would distort the measure
+        if num_moved and transfer_s and not (plan.copies or plan.loads):  # these would distort the measure
             measured = min(transfer_s / num_moved, _CLIP * self.block_s)
             self.block_s += _NEWEST * (measured - self.block_s)
 

@@ -4,8 +4,10 @@ import pytest
 
 from app.contract.requests import EngineRequest
 from app.engine.schedule.kv.kv_connector import KVConnector
+from app.engine.schedule.kv.prefix_cache import BlockContent
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import PREEMPTED, RUNNING
+from app.engine.schedule.step_plan import BlockLoad
 from tests.engine.schedule.fake_groups import add_prompt, make_prompt_request
 from tests.engine.schedule.fake_model import Driver, FakeModel
 from tests.engine.schedule.fake_tokens import prefix_hash
@@ -99,6 +101,37 @@ def test_a_group_whose_loading_step_failed_restarts():
     assert len(store.loaded) == 2
 
 
+class LoadingStore(Store):
+    """Gives the bytes of blocks to the plan, and notes which blocks can be found."""
+
+    def __init__(self, model: FakeModel, num_tokens: int) -> None:
+        super().__init__(model, num_tokens)
+        self.kept: list[tuple[bytes, int]] = []
+
+    def load(self, request: EngineRequest, first: int, block_ids: tuple[int, ...]) -> BlockLoad:
+        super().load(request, first, block_ids)
+        return BlockLoad(block_ids, memoryview(request.id.encode()))
+
+    def keep(self, contents: list[BlockContent], block_ids: list[int]) -> None:
+        self.kept += [(content.hash, block_id) for content, block_id in zip(contents, block_ids, strict=True)]
+
+
+def test_bytes_of_blocks_are_part_of_the_plan_and_blocks_are_offered_once_they_can_be_found():
+    driver = Driver(num_blocks=8)
+    store = LoadingStore(driver.model, 12)
+    driver.scheduler = Scheduler(driver.scheduler.limits, connector=store)
+    sequence = add_prompt(driver, "a", range(20), max_tokens=6)
+    plan = driver.launch()
+    table = tuple(sequence.block_table)
+    assert plan.loads == (BlockLoad(table[:3], memoryview(b"a")),) and plan.moves_blocks and store.kept == []
+    driver.finish_step()
+    assert [block_id for _, block_id in store.kept] == [*table[:5]]
+    driver.run(max_steps=8)
+    assert [block_hash for block_hash, _ in store.kept] == [content.hash for content in sequence.contents]
+    assert len(store.kept) == 6
+    assert sequence.group.num_cached_tokens == sequence.group.num_loaded_tokens == 12
+
+
 # --- Reading --------------------------------------------------------------------------------------------------------
 
 
@@ -168,3 +201,4 @@ def test_the_default_connector_loads_and_keeps_no_blocks():
     assert connector.request_finished(request, (1, 2)) is False
     assert connector.take_released() == ()
     assert connector.load(request, 0, ()) is None
+    assert connector.keep([], []) is None

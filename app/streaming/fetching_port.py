@@ -1,0 +1,100 @@
+"""The engine thread, as the loop sees it, behind a store of prefixes: prompts are looked up before they are submitted.
+
+A request waits while a thread reads what the store has of its prompt; commands for it wait with it. What is not read in
+time is computed, and while a read hangs nobody waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from app.contract.engine_status import EngineHealth, ModelInfo, StepReport
+from app.contract.errors import QuireError
+from app.contract.ports import EnginePort, PrefixStore
+from app.contract.requests import EngineCommand, EngineRequest, Submit
+from app.contract.stored_prefix import StoredPrefix
+from app.runtime.clock import Clock, monotonic
+from app.streaming.background import Background
+
+_log = logging.getLogger(__name__)
+WAIT_S = 2.5
+"""How long a request waits for its prefix."""
+FLUSH_S = 2.0
+"""How long the end of the server waits for what is to be stored."""
+
+
+class FetchingPort:
+    """Implements `EnginePort` over another one. Loop only, but for `join`."""
+
+    def __init__(self, port: EnginePort, store: PrefixStore, clock: Clock = monotonic) -> None:
+        self._port = port
+        self._store = store
+        self._clock = clock
+        self._thread = Background("kv-fetch", num_threads=1)
+        self._waiting: dict[str, list[EngineCommand]] = {}  # by request, while its prefix is read
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reading_since: float | None = None
+
+    def start(self, deliver: Callable[[StepReport], None]) -> None:
+        self._port.start(deliver)
+
+    def post(self, command: EngineCommand) -> None:
+        request_id = command.request.id if isinstance(command, Submit) else command.request_id
+        if request_id in self._waiting:
+            self._waiting[request_id].append(command)
+        elif isinstance(command, Submit) and not self._is_hanging and self._store.may_have(command.request):
+            self._waiting[request_id] = []
+            task = asyncio.get_running_loop().create_task(self._submit(command.request))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._port.post(command)
+
+    def health(self) -> EngineHealth:
+        return self._port.health()
+
+    def model_info(self) -> ModelInfo | None:
+        return self._port.model_info()
+
+    def stop(self) -> None:
+        """End the engine thread; requests whose prefixes are being read are dropped."""
+        for task in self._tasks:
+            task.cancel()
+        self._waiting.clear()
+        self._thread.close()
+        self._port.stop()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the engine thread to end, then let the store write what is left."""
+        has_ended = self._port.join(timeout_s)
+        self._store.close(FLUSH_S, has_ended=has_ended)
+        return has_ended
+
+    @property
+    def _is_hanging(self) -> bool:
+        return self._reading_since is not None and self._clock() > self._reading_since + WAIT_S
+
+    async def _submit(self, request: EngineRequest) -> None:
+        """Read the prefix of a request, submit it, and pass on the commands that came meanwhile."""
+        stored: StoredPrefix | None = None
+        try:
+            async with asyncio.timeout(WAIT_S):
+                stored = await self._thread.run(self._fetch, request, account=request.account)
+        except (TimeoutError, QuireError):  # too slow, or too many wait: the prompt is computed
+            pass
+        except Exception:  # also one that nobody thought of: no request is lost
+            _log.exception("the beginning of a prompt could not be read")
+        self._port.post(Submit(replace(request, stored=stored)))
+        for command in self._waiting.pop(request.id):
+            self._port.post(command)
+
+    def _fetch(self, request: EngineRequest) -> StoredPrefix | None:
+        """Read the prefix of a request. On the thread."""
+        self._reading_since = self._clock()
+        try:
+            return self._store.fetch(request)
+        finally:
+            self._reading_since = None
