@@ -277,8 +277,8 @@ def test_the_lag_of_a_reader_that_keeps_up_is_not_judged_for_every_token():
         engine.put("r", delta("r", number, "x"))
         assert len(read_now(reader)) == 1
     assert 1 < reader.num_checks < 6
-    for number in range(401, 401 + 192):
+    for number in range(401, 400 + 192):  # the 400th was not delivered either: the reader has not come back
         engine.put("r", delta("r", number, "x"))
     assert engine.paused == set()
-    engine.put("r", delta("r", 593, "x"))
+    engine.put("r", delta("r", 592, "x"))
     assert engine.paused == {"r"}
