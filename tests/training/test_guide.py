@@ -24,7 +24,7 @@ from training.guide.tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS, GuideTokeniz
 ROOT = Path(__file__).resolve().parents[2]
 MAX_BYTES = 9_000_000
 MAX_WEIGHT_BYTES = 8_000_000
-ENOUGH_RIGHT = 0.7
+ENOUGH_RIGHT = 0.66
 ENOUGH_DECLINED = 0.75
 ASKED = re.findall(r'"(.+\?)"', (ROOT / "app/static/shell/welcome.js").read_text("utf-8").partition("];")[0])
 BATCH = 48

@@ -97,8 +97,8 @@ def test_an_answer_is_recited_as_if_nothing_stood_before_it(parts: Parts, number
     behind = [*question, marker, tokenizer.unsure, *answers[number - 1]]
     for before, part in ((question, only), (question, first), (behind, second)):
         of_openers, of_others = parts.added(before, part)
-        assert float(of_others.abs().max()) < 0.1
         begin = part.index(answers[number][0])
+        assert float(of_others[begin:].abs().max()) < 0.2
         assert float(of_openers[begin + 1 :].max()) < 0.5  # behind its opener an answer still has its own topic
 
 
