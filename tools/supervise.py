@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 REASONS = {70: "its engine has failed", 75: "it cannot start now"}
 """The exit codes after which another start may help."""
-PASSED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
+PASSED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGQUIT}
 _DELIBERATE = (signal.SIGINT, signal.SIGTERM)
 _SET_DEATH_SIGNAL = 1  # of prctl
 
@@ -51,6 +51,7 @@ def supervise(command: Sequence[str], backoff: Backoff) -> int:
     """
     # Blocked and waited for, so none is missed between two runs. Others need no handling: they end this process.
     watched = {*PASSED_ON, signal.SIGCHLD}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that is closed ends no server
     signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     while True:
         began = time.monotonic()

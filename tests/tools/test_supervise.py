@@ -99,7 +99,7 @@ def test_a_server_is_started_again_after_a_failure_only(ends: str, code: int, ru
         assert said.count("It is started again in 0 s") == runs - 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
 def test_a_signal_to_all_comes_to_the_server_once_and_is_its_last(number: signal.Signals):
     """As a terminal sends Ctrl-C: to the group of the supervisor."""
     process = supervisor(sys.executable, "-c", f"{TELLS_SIGNALS}\nos.kill(os.getpid(), signal.SIGKILL)")
@@ -110,6 +110,17 @@ def test_a_signal_to_all_comes_to_the_server_once_and_is_its_last(number: signal
         os.kill(pid, signal.SIGUSR1)
         assert told.read() == "", "the signal came twice, or the server was started again"
         assert (process.wait(HANG_S), said.read()) == (128 + signal.SIGKILL, "")
+
+
+def test_a_terminal_that_is_closed_ends_nothing(tmp_path: Path):
+    ends = f"[ $n -ge 2 ] && exit 3; exec {sys.executable} -c '{TELLS_SIGNALS}\nos.kill(os.getpid(), signal.SIGKILL)'"
+    process = supervisor("sh", "-c", COUNTED + ends, cwd=tmp_path)
+    with ending(process) as (told, said):
+        pid = int(told.readline())
+        os.killpg(process.pid, signal.SIGHUP)
+        os.kill(pid, signal.SIGUSR1)
+        assert (told.read(), process.wait(HANG_S)) == ("", 3)
+        assert "was ended by SIGKILL" in said.read()
 
 
 def test_a_second_signal_is_passed_on_too():

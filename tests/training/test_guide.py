@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ import torch
 import transformers
 from safetensors import safe_open
 
+from app.contract.sampling_params import SamplingParams
+from app.llm import LLM
 from training.guide import corpus as corpus_module
 from training.guide.__main__ import SHIPPED
 from training.guide.corpus import HELD_OUT, UNKNOWN, Corpus, fill_placeholders, load_corpus, normalized, read_held_out
@@ -26,7 +29,8 @@ MAX_BYTES = 9_000_000
 MAX_WEIGHT_BYTES = 8_000_000
 ENOUGH_RIGHT = 0.66
 ENOUGH_DECLINED = 0.75
-ASKED = re.findall(r'"(.+\?)"', (ROOT / "app/static/shell/welcome.js").read_text("utf-8").partition("];")[0])
+ASKED = Path(__file__).with_name("asked.jsonl")
+SHOWN = re.findall(r'"(.+\?)"', (ROOT / "app/static/shell/welcome.js").read_text("utf-8").partition("];")[0])
 BATCH = 48
 SAMPLE = 16
 
@@ -206,8 +210,21 @@ def test_every_answer_is_one_of_the_corpus_or_two(corpus: Corpus, texts: list[st
 def test_questions_that_readme_and_the_page_ask_have_one_sure_answer(corpus: Corpus, tokenizer: Any) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=torch.float32)
     shown = [(question, topic.answer) for topic in corpus.topics for question in topic.shown]
-    assert set(ASKED) <= {question for question, _ in shown}
+    assert set(SHOWN) <= {question for question, _ in shown}
     assert _answer(model, tokenizer, [_ask(question) for question, _ in shown]) == [answer for _, answer in shown]
+
+
+@pytest.mark.parametrize(("kind", "enough"), [("English", 83), ("German", 16), ("foreign", 26)])
+def test_people_who_never_saw_the_corpus_are_answered(corpus: Corpus, kind: str, enough: int) -> None:
+    """Their 150 questions were not trained; each has the topics that answer it, as a person judged."""
+    asked = [item for line in ASKED.read_text("utf-8").splitlines() if (item := json.loads(line))["kind"] == kind]
+    greedy = SamplingParams(temperature=0, max_tokens=MAX_ANSWER_TOKENS)
+    with contextlib.closing(LLM("guide")) as llm:
+        outputs = llm.chat([_ask(item["question"]) for item in asked], greedy, use_tqdm=False)
+    topic_of = {text: name for name, text in corpus.answers.items()}
+    got = [topics_of(output.outputs[0].text, topic_of) for output in outputs]
+    wrong = [(item, topics) for item, topics in zip(asked, got, strict=True) if not {*item["topics"]} & {*topics}]
+    assert len(asked) - len(wrong) >= enough, wrong
 
 
 @pytest.mark.long
