@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from app.streaming.kept.stream_reader import StreamReader
 
 from app.client.client import ChatClient, ClientAnswer, connect
 from app.client.comeback import Backoff
@@ -15,6 +14,7 @@ from app.client.opening import ConnectionLost, ServerRefused
 from app.client.protocol import ChatEvent
 from app.contract.events import ChoiceEnd, FinishReason
 from app.streaming.kept.live_stream import MAX_READERS
+from app.streaming.kept.waiting_reader import WaitingReader
 from tests.api.serving import HANG_S, make_app, serving, until
 from tests.client.relay import Relay
 from tests.fakes import FakeEngine, Script, text_of
@@ -196,7 +196,7 @@ async def test_an_answer_with_too_many_readers_goes_on_when_one_of_them_has_gone
         stream = app.state.context.kept.find(answer.stream_id, None)
         await until(lambda: not stream.readers)
         # Connections that were lost, as far as the server knows.
-        readers = [StreamReader(stream) for _ in range(MAX_READERS)]
+        readers = [WaitingReader(stream) for _ in range(MAX_READERS)]
         for reader in readers:
             reader.open()
         relay.is_away = False

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from app.engine.recovery import Recovery
-from app.engine.schedule import scheduler as scheduler_module
 from app.engine.schedule.deadlines import Deadlines
 from app.engine.schedule.group_starts import GroupStarts
-from app.engine.schedule.kv import block_tables
+from app.engine.schedule.kv import block_tables, prefix_cache
 from app.engine.schedule.kv.block_pool import BlockPool
 from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.kv.swap_space import SwapSpace
@@ -65,7 +64,7 @@ def test_a_dropped_copy_is_detected(monkeypatch):
 
 
 def test_a_cache_shared_by_all_tenants_is_detected(monkeypatch):
-    monkeypatch.setattr(scheduler_module, "chain_context", lambda *_: b"")
+    monkeypatch.setattr(prefix_cache, "chain_context", lambda *_: b"")
     assert_detected("reads other tokens than its own")
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,27 +11,19 @@ import torch
 import transformers
 from safetensors import safe_open
 
-from app.contract.sampling_params import SamplingParams
-from app.llm import LLM
 from training.guide import corpus as corpus_module
 from training.guide.__main__ import SHIPPED
 from training.guide.corpus import HELD_OUT, UNKNOWN, Corpus, fill_placeholders, load_corpus, normalized, read_held_out
-from training.guide.evaluate import MAX_ANSWER_TOKENS, Score, evaluate, make_answerer, topics_of
+from training.guide.evaluate import MAX_ANSWER_TOKENS, Message, Score, evaluate, make_answerer
 from training.guide.export import load_shipped, shipped_digest
 from training.guide.lint import MIN_TOPICS, problems
 from training.guide.tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS, GuideTokenizer
 
-ROOT = Path(__file__).resolve().parents[2]
-MAX_BYTES = 9_000_000
-MAX_WEIGHT_BYTES = 8_000_000
-ENOUGH_RIGHT = 0.66
-ENOUGH_DECLINED = 0.75
-ASKED = Path(__file__).with_name("asked.jsonl")
-SHOWN = re.findall(r'"(.+\?)"', (ROOT / "app/static/shell/welcome.js").read_text("utf-8").partition("];")[0])
+MAX_BYTES = 12_000_000
+ENOUGH_RIGHT = 0.8
+ENOUGH_IN_CONVERSATIONS = 0.75
 BATCH = 48
 SAMPLE = 16
-
-Message = dict[str, str]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +45,7 @@ def texts(corpus: Corpus, tokenizer: Any) -> list[str]:
 
 @pytest.fixture(scope="module")
 def scores(corpus: Corpus) -> list[Score]:
-    """The scores of the training code's model, for every kind of question."""
+    """The scores of the training code's model, for every kind of conversation."""
     return evaluate(corpus, make_answerer(load_shipped(SHIPPED), GuideTokenizer(SHIPPED / "tokenizer.json")))
 
 
@@ -138,7 +127,6 @@ def test_a_topic_named_twice_is_rejected(tmp_path: Any) -> None:
 
 def test_the_shipped_folder_is_small() -> None:
     assert sum(file.stat().st_size for file in SHIPPED.iterdir()) < MAX_BYTES
-    assert (SHIPPED / "model.safetensors").stat().st_size < MAX_WEIGHT_BYTES
 
 
 def test_the_shipped_config_is_a_plain_llama() -> None:
@@ -162,7 +150,7 @@ def test_the_model_is_greedy_by_default_and_ends_at_its_end_token(tokenizer: Any
 
 
 def test_the_special_tokens_are_single_ids(tokenizer: Any) -> None:
-    assert [tokenizer.encode(token, add_special_tokens=False) for token in SPECIAL_TOKENS] == [[0], [1], [2], [3]]
+    assert [tokenizer.encode(token, add_special_tokens=False) for token in SPECIAL_TOKENS] == [[0], [1], [2], [3], [4]]
 
 
 def test_the_shipped_model_was_trained_on_this_corpus(corpus: Corpus) -> None:
@@ -182,63 +170,46 @@ def test_the_shipped_template_is_the_trained_one(tokenizer: Any) -> None:
     assert tokenizer.chat_template == CHAT_TEMPLATE
 
 
-def test_the_template_shows_a_question_in_lower_case_behind_a_space(tokenizer: Any) -> None:
-    text = tokenizer.apply_chat_template(_ask("What is Quire?"), tokenize=False, add_generation_prompt=True)
-    assert text == "<|user|> what is quire?<|end|><|assistant|>"
+def test_the_template_renders_one_message(tokenizer: Any) -> None:
+    assert _render(tokenizer, "user") == "<|user|>0<|end|><|assistant|>"
 
 
-def test_the_template_shows_the_last_question_alone(tokenizer: Any) -> None:
+def test_the_template_keeps_the_system_message_and_the_last_three(tokenizer: Any) -> None:
     text = _render(tokenizer, "system", "user", "assistant", "user", "assistant", "user")
-    assert text == "<|user|> 5<|end|><|assistant|>"
+    assert text == "<|system|>0<|end|><|user|>3<|end|><|assistant|>4<|end|><|user|>5<|end|><|assistant|>"
+
+
+def test_the_template_never_begins_with_an_answer(tokenizer: Any) -> None:
+    text = _render(tokenizer, "user", "assistant", "assistant", "user")
+    assert text == "<|user|>3<|end|><|assistant|>"
 
 
 # Its answers
 
 
 def test_transformers_gives_the_right_answers_to_held_out_questions(corpus: Corpus, texts: list[str]) -> None:
-    topic_of = {answer: name for name, answer in corpus.answers.items()}
     known = [(item, text) for item, text in zip(corpus.held_out, texts, strict=True) if item.kind == "known"]
-    wrong = [(item.question, text) for item, text in known if item.topic not in topics_of(text, topic_of)]
+    wrong = [(item.question, text) for item, text in known if text != corpus.answers[item.topic]]
     assert len(wrong) <= len(known) * (1 - ENOUGH_RIGHT), wrong
 
 
-def test_every_answer_is_one_of_the_corpus_or_two(corpus: Corpus, texts: list[str]) -> None:
-    topic_of = {answer: name for name, answer in corpus.answers.items()}
-    assert [text for text in texts if not topics_of(text, topic_of)] == []
-
-
-def test_questions_that_readme_and_the_page_ask_have_one_sure_answer(corpus: Corpus, tokenizer: Any) -> None:
-    model = transformers.AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=torch.float32)
-    shown = [(question, topic.answer) for topic in corpus.topics for question in topic.shown]
-    assert set(SHOWN) <= {question for question, _ in shown}
-    assert _answer(model, tokenizer, [_ask(question) for question, _ in shown]) == [answer for _, answer in shown]
-
-
-@pytest.mark.parametrize(("kind", "enough"), [("English", 83), ("German", 16), ("foreign", 26)])
-def test_people_who_never_saw_the_corpus_are_answered(corpus: Corpus, kind: str, enough: int) -> None:
-    """Their 150 questions were not trained; each has the topics that answer it, as a person judged."""
-    asked = [item for line in ASKED.read_text("utf-8").splitlines() if (item := json.loads(line))["kind"] == kind]
-    greedy = SamplingParams(temperature=0, max_tokens=MAX_ANSWER_TOKENS)
-    with contextlib.closing(LLM("guide")) as llm:
-        outputs = llm.chat([_ask(item["question"]) for item in asked], greedy, use_tqdm=False)
-    topic_of = {text: name for name, text in corpus.answers.items()}
-    got = [topics_of(output.outputs[0].text, topic_of) for output in outputs]
-    wrong = [(item, topics) for item, topics in zip(asked, got, strict=True) if not {*item["topics"]} & {*topics}]
-    assert len(asked) - len(wrong) >= enough, wrong
+def test_every_answer_is_an_answer_of_the_corpus(corpus: Corpus, texts: list[str]) -> None:
+    assert set(texts) <= set(corpus.answers.values())
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", ["unknown, far", "unknown, near"])
-def test_foreign_questions_are_declined(scores: list[Score], way: str) -> None:
-    score = next(score for score in scores if score.name == way)
+@pytest.mark.parametrize("way", ["known, after", "known, with a system", "unknown, far", "unknown, near"])
+def test_the_model_answers_within_conversations(scores: list[Score], way: str) -> None:
+    score = next(score for score in scores if score.name.startswith(way))
     wrong = [(outcome.asked.question, outcome.got) for outcome in score.outcomes if not outcome.is_right]
-    assert score.right >= ENOUGH_DECLINED, wrong
+    assert score.right >= ENOUGH_IN_CONVERSATIONS, wrong
+    assert score.clean >= 0.95, [outcome.text for outcome in score.outcomes if outcome.got is None]
 
 
 @pytest.mark.long
 def test_the_training_code_agrees_with_transformers(corpus: Corpus, scores: list[Score], texts: list[str]) -> None:
     """The figures of RESULTS.md come from the training code; they must be those of any loader."""
-    single = [score for score in scores if score.name == "known" or score.name.startswith("unknown")]
+    single = [score for score in scores if score.name == "known, first message" or score.name.startswith("unknown")]
     ours = {outcome.asked: outcome.text for score in single for outcome in score.outcomes}
     assert ours == dict(zip(corpus.held_out, texts, strict=True))
 

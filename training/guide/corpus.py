@@ -34,6 +34,8 @@ from app.contract.sampling_params import SamplingParams
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
+NEXT_CORPUS = HERE / "next_corpus"
+"""What the next training learns; it takes the place of `CORPUS` then."""
 HELD_OUT = HERE / "held_out.jsonl"
 UNKNOWN = "unknown"
 UNKNOWN_KINDS = ("far", "near")
@@ -83,11 +85,8 @@ class Corpus:
     @property
     def digest(self) -> str:
         """A hash of every wording and answer; it is stored in the shipped weights to notice a stale model."""
-        learnt = [
-            (topic.name, topic.answer, topic.wordings, topic.keywords, topic.shown, topic.is_social)
-            for topic in self.topics
-        ]
-        text = json.dumps([*learnt, *self.held_out])
+        shown = [(topic.name, topic.answer, topic.wordings, topic.keywords, topic.is_social) for topic in self.topics]
+        text = json.dumps([*shown, *self.held_out])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

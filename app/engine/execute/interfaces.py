@@ -66,7 +66,6 @@ class Backend(Protocol):
     device: torch.device  # of weights and cache
     allocate: Allocate  # for the memory that weights are read into
     packer: Packer  # packs weights into the format of this backend
-    kernels: str  # which ones compute: the results of others may differ in their last bits
     quantization: str | None  # of the weights, as in the setting of that name; None where quantizing saves no memory
     run_ahead: int  # steps that may be in flight when the next one is planned
     activation_memory: int  # bytes of activations beside those of `prepare`, known when the runner is made
@@ -90,6 +89,10 @@ class Backend(Protocol):
 
     def synchronize(self) -> None:
         """Wait until the device has finished all issued work."""
+
+    @property
+    def kernels(self) -> str:
+        """Which kernels compute: the results of others may differ in their last bits."""
 
     def finish_kernels(self) -> None:
         """Wait until the kernels are compiled; nothing may be computed on the device before. Idempotent."""

@@ -11,8 +11,9 @@ import httpx
 import msgspec
 import pytest
 
-from app.api.body import answer_journal, parse_request
+from app.api.body import parse_request
 from app.api.body.answer_journal import AnswerJournal
+from app.contract import model_print
 from app.contract.brownout_effects import MAX_LEVEL, effects
 from app.contract.engine_status import ModelInfo
 from app.journal.store import Changes, JournalStore
@@ -114,7 +115,7 @@ async def test_another_model_tells_finished_answers_again_and_drops_unfinished_o
         gate.hold()
         begun = await unfinished(server, gate)
         left = killed(journal)
-    monkeypatch.setattr(answer_journal, "__version__", "another")
+    monkeypatch.setattr(model_print, "__version__", "another")
     async with run_server(journal=left) as server:
         assert await text_of(server, ended) == text
         assert await state_of(server, begun) == "404"

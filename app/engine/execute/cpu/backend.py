@@ -46,12 +46,16 @@ class HostBackend:
     free_memory = staticmethod(memory_plan.free_memory)
     cache_memory = staticmethod(memory_plan.default_cache_bytes)
     packer: Packer
-    kernels: str
     quantization: str | None
     ops: Ops
     run_ahead = 0
     graph_memory = 0
     activation_memory = 0
+
+    @property
+    def kernels(self) -> str:
+        """Which kernels compute: the results of others may differ in their last bits."""
+        return "torch"
 
     def __init__(self, config: Config, spec: ModelSpec) -> None:
         self._config, self._spec = config, spec
@@ -117,8 +121,6 @@ class HostBackend:
 class EagerBackend(HostBackend):
     """Calls torch operations one by one: needs no compiler."""
 
-    kernels = "torch"
-
     def __init__(self, config: Config, spec: ModelSpec) -> None:
         quantization = config.model.quantization
         self.packer = RoundedPacker(quantization) if quantization else PlainPacker()
@@ -159,9 +161,13 @@ class NativeBackend(HostBackend):
         self.packer = PanelPacker(config.model.quantization, library if spec.dtype == "bfloat16" else None)
         self.quantization = config.model.quantization
         self.ops = NativeOps(library)
-        self.kernels = library.instruction_set
         self._library = library
         super().__init__(config, spec)
+
+    @property
+    def kernels(self) -> str:
+        """The instructions of the library, which decide the last bits."""
+        return self._library.instruction_set
 
     def kv_layout(self) -> KVLayout:
         spec, is_int8 = self._spec, self._config.cache.kv_cache_dtype == "int8"

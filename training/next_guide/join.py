@@ -31,12 +31,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from training.guide.batches import Batch
 from training.guide.corpus import UNKNOWN, Corpus
-from training.guide.model import GuideModel, Shape
-from training.guide.reader import GAIN, HEADS, TOPIC, WORDS, Reader
-from training.guide.reciter import RESERVED
-from training.guide.tokenizer import GuideTokenizer
+from training.next_guide.batches import Batch
+from training.next_guide.model import GuideModel, Shape
+from training.next_guide.reader import GAIN, HEADS, TOPIC, WORDS, Reader
+from training.next_guide.reciter import RESERVED
+from training.next_guide.tokenizer import GuideTokenizer
 
 QUIET = 1 / 64
 FAINT = 1 / 8192  # of choices: behind its own opener an answer still has its topic, and shorter hidden states
