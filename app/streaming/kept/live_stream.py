@@ -264,8 +264,9 @@ class LiveStream:
 
     def end_choice(self, choice: int, event: Finished) -> None:
         """Add the end of an open choice of the answer, also of a cancelled one."""
+        event = replace(event, choice=choice, params=None)  # they can be large, and are not counted
         if self.is_over or self._is_failing:
-            self.cancelled_ends[choice] = replace(event, choice=choice, end=ChoiceEnd(FinishReason.CANCELLED))
+            self.cancelled_ends[choice] = replace(event, end=ChoiceEnd(FinishReason.CANCELLED))
             self._notify()
         elif event.reason is FinishReason.CANCELLED:
             self.stop(Draining("The server was stopped before the answer was complete.").info())
@@ -349,7 +350,7 @@ class LiveStream:
             reader.on_put()
 
     def _take_end(self, choice: int, event: Finished) -> None:
-        self.ends[choice] = replace(event, choice=choice)
+        self.ends[choice] = event
         if len(self.ends) == len(self.transcripts):
             self._end(State.FINISHED)
 

@@ -54,15 +54,13 @@ def restore(stream: LiveStream, told: Told) -> None:
         )
         for choice, deltas in by_choice.items()
     }
-    stream.restore(columns, _ends_of(told, stream))
+    stream.restore(columns, _ends_of(told, stream.id))
 
 
-def _ends_of(told: Told, stream: LiveStream) -> Iterator[Fact]:
-    per_prompt = stream.requests[0].params.n
+def _ends_of(told: Told, stream_id: str) -> Iterator[Fact]:
     for end in told.ends:
-        params = stream.requests[end.choice // per_prompt].params
         reason = ChoiceEnd(FinishReason(end.reason), end.stop_reason)
-        yield end.choice, Finished(stream.id, end.choice, reason, end.usage, end.timings, params)
+        yield end.choice, Finished(stream_id, end.choice, reason, end.usage, end.timings)
     if told.failure is not None:
         yield StreamEnd(State(told.state), told.failure)
 

@@ -1,5 +1,7 @@
 """What is kept: for how long, how many, how much memory, and for whom."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.contract.errors import RateLimitExceeded, StreamNotFound
@@ -201,8 +203,9 @@ def test_an_ended_stream_holds_nothing_that_only_generating_needs():
     stream = LiveStream(kept.engine, [request], "r")
     stream.start()
     WaitingReader(stream).open()
-    kept.engine.put("r", finished("r"))
+    kept.engine.put("r", replace(finished("r"), params=request.params))
     (params,) = [one.params for one in stream.requests]
+    assert [end.params for end in stream.ends.values()] == [None]
     assert (params.stop, params.logit_bias, params.stop_token_ids, params.structured_outputs) == (None,) * 4
     assert (params.n, len(stream.requests[0].prompt_token_ids)) == (1, 3)
 
