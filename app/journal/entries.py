@@ -40,6 +40,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
         model_name: the name of the model as the answer says it; empty in older journals.
         vocabulary: identifies all that tokens are read with; empty in older journals.
         is_parsed: whether reasoning or calls are read from the answer.
+        arrived: when its requests came, which their deadlines count from; 0 in older journals.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     model_name: str = ""
     vocabulary: bytes = b""
     is_parsed: bool = False
+    arrived: float = 0.0
 
 
 class Delta(msgspec.Struct, array_like=True, frozen=True, gc=False):
