@@ -42,6 +42,7 @@ from app.contract.requests import EngineRequest
 from app.journal.entries import Head
 from app.journal.store import JournalStore, StoredStream
 from app.observe.families import Histogram
+from app.observe.metrics import Metrics
 from app.runtime.clock import monotonic
 from app.streaming.kept import told_entries
 from app.streaming.kept.idempotency_keys import KEY_BYTES, KeyName
@@ -69,12 +70,15 @@ class AnswerJournal:
         journaling: records what they tell.
     """
 
-    def __init__(self, context: ApiContext, store: JournalStore, routes: Mapping[str, Route]) -> None:
+    def __init__(
+        self, context: ApiContext, store: JournalStore, routes: Mapping[str, Route], metrics: Metrics
+    ) -> None:
         self.journaling = Journaling(store)
         self._context = context
         self._salt = store.salt
         self._stored = store.take_stored()
         self._routes = routes
+        self._metrics = metrics
         self._are_restored = asyncio.Event()
         self._has_failed = False  # the process ends before they can be read
         self._task: asyncio.Task[None] | None = None
@@ -271,12 +275,14 @@ class AnswerJournal:
         await self.journaling.flush()
         while not stream.is_over:
             try:
-                stream.submit_again()
+                submitted = stream.submit_again()
             except (Overloaded, RateLimitExceeded):
                 await asyncio.sleep(_POLL_S)
             except QuireError:  # the engine ends; the next process goes on
                 return
             else:
+                for request in submitted:
+                    self._metrics.go_on(request)
                 self.journaling.counts.restored["continued"] += 1
                 return
 

@@ -203,15 +203,15 @@ class LiveStream:
         for part in self._parts:
             part.close()
 
-    def submit_again(self) -> None:
-        """Submit the requests of a restored stream again, to go on behind what was told. A stream that ends meanwhile
-        is left alone.
+    def submit_again(self) -> list[EngineRequest]:
+        """Submit the requests of a restored stream again, to go on behind what was told; return them. A stream that
+        ends meanwhile is left alone.
 
         Raises:
             QuireError: see `EngineClient.submit_all`.
         """
         if self.is_over or self._is_failing:
-            return
+            return []
         again: dict[int, tuple[EngineRequest, RequestSink]] = {}
         for index, request in enumerate(self.requests):
             first = index * request.params.n
@@ -223,6 +223,7 @@ class LiveStream:
         self._engine.submit_all([*again.values()])
         for index, (_, part) in again.items():
             self._parts[index] = part
+        return [request for request, _ in again.values()]
 
     def detach(self, reader: LiveReader) -> None:
         """Remove a reader; the answer goes on. Idempotent."""

@@ -233,6 +233,24 @@ async def test_an_answer_that_waits_for_others_ends_when_it_was_to_end(journal: 
         assert await state_of(server, other) == "running"
 
 
+async def test_each_token_of_a_restored_answer_is_counted_once_and_none_of_its_times(journal: str):
+    gate = StepGate()
+    async with run_server(gate, journal=journal) as server:
+        path = await unfinished(server, gate)
+        left = killed(journal)
+    store = JournalStore(Path(left))
+    num_told = sum(len(delta.token_ids) for one in store.take_stored() for delta in one.told.deltas)
+    store.close()
+    async with run_server(journal=left) as server:
+        await text_of(server, path)
+        await server.wait_until_idle()
+        assert num_told and await server.metric("vllm:generation_tokens_total") == 60 - num_told
+        assert await server.metric("vllm:request_success_total") == 1
+        assert await server.metric("vllm:time_to_first_token_seconds_count") == 0
+        await server.complete()
+        assert await server.metric("vllm:time_to_first_token_seconds_count") == 1
+
+
 async def test_a_restored_answer_is_as_long_as_it_was_to_be(journal: str, monkeypatch: pytest.MonkeyPatch):
     """Without max_tokens the length is the server's, and it depends on the load."""
     gate = StepGate()

@@ -238,7 +238,8 @@ def test_a_restored_answer_goes_on_behind_what_was_told_of_each_choice():
         {0: DeltaColumns([(1, 2, 3), (4,)], ["abc", "d"])},
         [(1, finished("r", 1, num_tokens=0)), (2, finished("r", 2)), (3, finished("r", 3))],
     )
-    stream.submit_again()
+    submitted = stream.submit_again()
+    assert submitted == [engine.requests[name] for name in ("r-0", "r-2")]
     assert sorted(engine.requests) == ["r-0", "r-2"], "of the other one nothing is left"
     assert engine.requests["r-0"].told == (ToldChoice((1, 2, 3, 4)), ToldChoice(has_ended=True))
     assert engine.requests["r-2"].told == ()
@@ -256,7 +257,7 @@ def test_an_answer_that_waits_to_be_begun_again_can_be_cancelled():
     stream.restore({0: DeltaColumns([(1,)], ["a"])}, [])
     stream.cancel()
     assert stream.is_settled
-    stream.submit_again()
+    assert not stream.submit_again()
     assert not engine.sinks
 
 
