@@ -13,7 +13,7 @@ a disk that is slow.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -21,11 +21,12 @@ from app.contract.errors import Draining, ErrorInfo, RateLimitExceeded, StreamCa
 from app.contract.events import ChoiceEnd, Finished, FinishReason, Progress, TokenDelta
 from app.contract.ports import EngineClient
 from app.contract.requests import EngineRequest, ToldChoice
+from app.journal.entries import Columns
 from app.streaming.flow.flow_window import Lag
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.request_sink import RequestSink
 from app.streaming.kept.roles import Keeper, LiveReader, Recorder
-from app.streaming.kept.transcript import DeltaColumns, Transcript
+from app.streaming.kept.transcript import Transcript
 from app.streaming.streams import Streams
 
 MAX_READERS = 8
@@ -189,11 +190,11 @@ class LiveStream:
         self._settle()
         self.judge()
 
-    def restore(self, deltas: Mapping[int, DeltaColumns], ends: Iterable[Fact]) -> None:
-        """Take the deltas of choices that an earlier process has told, and then the ends; `submit_again` goes on."""
+    def restore(self, deltas: Iterable[Columns], ends: Iterable[Fact]) -> None:
+        """Take the deltas that an earlier process has told, and then the ends; `submit_again` goes on."""
         self._is_submitted = self._was_read = True
-        for choice, columns in deltas.items():
-            self.told_bytes += self.transcripts[choice].restore(columns)
+        for columns in deltas:
+            self.told_bytes += self.transcripts[columns.choice].extend(columns)
         self.num_tokens = sum(transcript.num_tokens for transcript in self.transcripts)
         self.num_told = sum(transcript.last for transcript in self.transcripts)
         if self.keeper is not None:

@@ -22,6 +22,7 @@ from tests.api.resuming import RESUME, events_of, told
 from tests.api.serving import until
 from tests.checkpoints import tiny
 from tests.regressions.running_server import RunningServer, StepGate, completion, run_server
+from tests.streaming.kept.recorded_deltas import deltas_of
 
 PATH = "/v1/completions"
 KEYED = {"idempotency-key": "a-key"}
@@ -239,7 +240,7 @@ async def test_each_token_of_a_restored_answer_is_counted_once_and_none_of_its_t
         path = await unfinished(server, gate)
         left = killed(journal)
     store = JournalStore(Path(left))
-    num_told = sum(len(delta.token_ids) for one in store.take_stored() for delta in one.told.deltas)
+    num_told = sum(len(delta.token_ids) for one in store.take_stored() for delta in deltas_of(one.told))
     store.close()
     async with run_server(journal=left) as server:
         await text_of(server, path)
