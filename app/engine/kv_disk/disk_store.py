@@ -269,7 +269,7 @@ class KVDisk(KVConnector):
         # A file is a little larger than its data, by far less than a fifteenth.
         num_fitting = self._folder.max_bytes * 15 // 16 // cache.bytes_per_block
         found = [*islice(cache.device.newest_first(), num_fitting)]
-        self._folder.touch([content.hash for content, _ in found])  # else those that are there might make room
+        self._folder.prefer([content.hash for content, _ in found])  # else those that are there might make room
         missing = iter(
             [
                 (content, block_id)
