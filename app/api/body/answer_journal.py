@@ -70,9 +70,7 @@ class AnswerJournal:
         journaling: records what they tell.
     """
 
-    def __init__(
-        self, context: ApiContext, store: JournalStore, routes: Mapping[str, Route], metrics: Metrics
-    ) -> None:
+    def __init__(self, context: ApiContext, store: JournalStore, routes: Mapping[str, Route], metrics: Metrics) -> None:
         self.journaling = Journaling(store)
         self._context = context
         self._salt = store.salt
