@@ -217,16 +217,6 @@ def test_what_grammars_add_is_said_apart_because_only_the_first_one_takes_it(lar
     )
 
 
-def test_what_the_prefix_cache_may_have_on_disk_is_said_of_a_cpu(large, capsys):
-    options = ("--ram", "64GiB", "--kv-disk-space", "1GiB")
-    figures = json.loads(run(capsys, large, *options, "--json")[1].out)
-    block_bytes = figures["kv_bytes_per_token"] * figures["block_size"]
-    assert figures["kv_disk_tokens"] == GIB // block_bytes * figures["block_size"] > 0
-    said = " ".join(run(capsys, large, *options)[1].out.split())
-    assert f"1.0 GiB of disk (--kv-disk): {figures['kv_disk_tokens']:,} more tokens, and up to 320 MiB of RAM" in said
-    assert "--kv-disk" not in run(capsys, large, "--gpu", "h100")[1].out
-
-
 def test_only_config_json_is_needed_and_the_model_need_not_fit(large, capsys):
     code, output = run(capsys, large, "--ram", "8GiB")
     assert (code, output.err) == (0, "")
