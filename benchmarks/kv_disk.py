@@ -44,11 +44,14 @@ _WRITTEN = re.compile(rb"^quire_kv_disk_blocks_written_total{.*} (\d+)", re.MULT
 
 
 class Turn(NamedTuple):
-    """An answer: its tokens, when the first one came, and how many tokens of the prompt were not computed."""
+    """An answer: its tokens, when the first one came, how many tokens of the prompt were not computed, and the seconds
+    of processor time that the server took.
+    """
 
     token_ids: list[int]
     first_token_s: float
     num_cached: int
+    processor_s: float
 
 
 class Restart(NamedTuple):
@@ -94,13 +97,14 @@ async def ask(server: ServerProcess, prompt: Sequence[int], num_tokens: int) -> 
     """Stream a greedy completion."""
     fields = {"prompt": list(prompt), "max_tokens": num_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
     payload = orjson.dumps(fields | {"stream_options": {"include_usage": True}, "return_token_ids": True})
-    reader, began = TokenReader(), time.perf_counter()
+    reader, processor_s, began = TokenReader(), server.processor_s(), time.perf_counter()
     await server.client().exchange(server.target.post("/v1/completions", payload), reader)
     assert reader.num_tokens() == num_tokens, "the answer ended early"
     chunks = [orjson.loads(line[6:]) for line in reader.body.split(b"\n") if line.startswith(b"data: {")]
     token_ids = [one for chunk in chunks for choice in chunk["choices"] for one in choice.get("token_ids") or ()]
     usage = next(chunk["usage"] for chunk in reversed(chunks) if chunk.get("usage"))
-    return Turn(token_ids, reader.times[0] - began, usage["prompt_tokens_details"]["cached_tokens"])
+    num_cached = usage["prompt_tokens_details"]["cached_tokens"]
+    return Turn(token_ids, reader.times[0] - began, num_cached, server.processor_s() - processor_s)
 
 
 async def wait_until_written(server: ServerProcess, num_blocks: int) -> None:
@@ -172,7 +176,9 @@ def measure(name: str, repeat: int) -> list[Restart]:
         for number in range(repeat):
             restarts.append(one := restart(str(path), vocab_size, Path(scratch) / f"kv-{number}", number))
             first = f"warm {1e3 * one.warm.first_token_s:5.0f} ms, cold {1e3 * one.cold.first_token_s:5.0f} ms"
-            print(f"{name}, {one.end}: {first}, {one.ratio:4.1f} times sooner, {one.num_bytes / 2**20:.0f} MiB")
+            processor = f"processor {one.warm.processor_s:.2f} and {one.cold.processor_s:.2f} s"
+            size = f"{one.num_bytes / 2**20:.0f} MiB"
+            print(f"{name}, {one.end}: {first}, {one.ratio:4.1f} times sooner; {processor}; {size}", flush=True)
     return restarts
 
 
@@ -205,6 +211,8 @@ def describe(one: Restart) -> dict[str, object]:
         "ratio": one.ratio,
         "warm_s": one.warm.first_token_s,
         "cold_s": one.cold.first_token_s,
+        "warm_processor_s": one.warm.processor_s,
+        "cold_processor_s": one.cold.processor_s,
         "cached_tokens": one.warm.num_cached,
         "disk_bytes": one.num_bytes,
     }

@@ -57,7 +57,7 @@ def create_app(
     learn_body_types(body_kinds())
     context = ApiContext(engine, config, text, timers or StreamTimers(), grammars or GrammarCache(), GrammarTrials)
     if journal is not None:
-        kept_answers = AnswerJournal(context, journal, JOURNALED)
+        kept_answers = AnswerJournal(context, journal, JOURNALED, metrics)
         context.journal = kept_answers
         context.drain.before_end = kept_answers.close
     metrics.include(lambda: JournalCounts() if context.journal is None else context.journal.counts)

@@ -26,11 +26,14 @@ from app.config.setting import KIB, MIB
 from app.config.settings import Config
 from app.contract.errors import CannotStart, ConfigurationError
 from app.engine.execute.memory_plan import plan_num_blocks, plan_num_host_blocks
+from app.engine.kv_disk.block_writer import MAX_QUEUED_BYTES
+from app.engine.kv_disk.disk_store import MAX_HELD_BYTES
 from app.engine.schedule.limits import max_logit_rows
 from app.kernels.cpu.compiling import supported_sets
 
 PROCESS_BYTES = 400 * MIB  # of RAM: Python, torch and other libraries, the tokenizer, the stacks of threads
 GRAMMAR_PROCESS_BYTES, GRAMMAR_TOKEN_BYTES = 28 * MIB, 1638  # of RAM: measured in docs/log.md, 2026-11-28
+STORE_BYTES = MAX_HELD_BYTES + MAX_QUEUED_BYTES  # of RAM, with --kv-disk: blocks on their way from and to the disk
 GPU_RESERVE = 768 * MIB  # of a GPU, in addition to the rest of gpu_memory_utilization: driver, libraries, graphs
 ROW_MULTIPLE = 8  # as in app/kernels/ops.py, which needs torch
 UNLIMITED = 2**62  # bytes
@@ -307,6 +310,11 @@ def _by_kind(sizes: dict[str, int]) -> dict[str, int]:
 
 def _padded(num_rows: int) -> int:
     return -(-num_rows // ROW_MULTIPLE) * ROW_MULTIPLE
+
+
+def stored_tokens(config: Config, block: KVBlock) -> int:
+    """Return how many tokens of the prefix cache there may be on disk, with `--kv-disk`."""
+    return config.server.kv_disk_space // block.bytes_per_block * block.block_size
 
 
 def grammar_process_bytes(vocab_size: int) -> int:

@@ -22,6 +22,7 @@ from app.commands.budget import (
     known_gpu,
     make_budget,
     read_model_at,
+    stored_tokens,
     weights_by_kind,
 )
 from app.commands.options import Parser, add_settings, read_config
@@ -38,7 +39,7 @@ from app.text.entry.opened_model import OpenedModel
 SETTINGS = {
     "model", "dtype", "quantization", "enforce_eager", "max_model_len", "kv_cache_dtype", "block_size",
     "num_kv_blocks", "kv_cache_memory", "gpu_memory_utilization", "swap_space",
-    "max_num_seqs", "max_num_batched_tokens", "chat_template",
+    "max_num_seqs", "max_num_batched_tokens", "chat_template", "kv_disk_space",
 }  # fmt: skip
 """The settings that change the plan, or whether the model can be served."""
 
@@ -59,7 +60,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(_LENGTH.option, metavar="N", help=_LENGTH.help)
     parser.add_argument("--json", action="store_true", help="Print the plan as JSON.")
     others = {item.name for item in settings()} - SETTINGS
-    add_settings(parser, "model", "cache", "scheduler", without=others)
+    add_settings(parser, "model", "cache", "scheduler", "server", without=others)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -128,6 +129,7 @@ def figures(config: Config, spec: ModelSpec, budget: Budget, lengths: list[int])
         "reserved_bytes": budget.memory.reserved_bytes,
         "kv_cache_bytes": budget.cache_bytes,
         "swap_space_bytes": budget.host_cache_bytes,
+        "kv_disk_tokens": 0 if budget.memory.is_gpu else stored_tokens(config, budget.block),
         "kv_bytes_per_token": budget.block.bytes_per_token,
         "kv_formula": {
             "keys_and_values": 2,

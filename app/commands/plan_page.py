@@ -15,6 +15,7 @@ from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
 from app.commands.budget import (
     GPUS,
+    STORE_BYTES,
     Budget,
     context,
     grammar_process_bytes,
@@ -22,6 +23,7 @@ from app.commands.budget import (
     known_gpu,
     make_budget,
     size,
+    stored_tokens,
 )
 from app.config.devices import describe_capability
 from app.config.settings import Config
@@ -151,6 +153,10 @@ def _cache(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget) 
     if budget.host_cache_bytes:
         num_tokens = budget.host_cache_bytes // block.bytes_per_token
         text = f"{size(budget.host_cache_bytes)} of swap space in host memory: {num_tokens:,} more tokens"
+        yield from _wrapped(terminal, text, indent="  ")
+    if not budget.memory.is_gpu:
+        num_tokens, space = stored_tokens(config, block), size(config.server.kv_disk_space)
+        text = f"{space} of disk (--kv-disk): {num_tokens:,} more tokens, and up to {size(STORE_BYTES)} of RAM"
         yield from _wrapped(terminal, text, indent="  ")
 
 

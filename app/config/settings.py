@@ -285,7 +285,7 @@ class ServerConfig:
     )
     kv_disk_space: int = setting(
         8 * 2**30,
-        "Maximum size of that folder (for example `8GiB`); what was used last stays.",
+        "Maximum size of the folder of `--kv-disk` (for example `8GiB`); what was used last stays.",
         kind="bytes",
         minimum=MIB,
     )

@@ -39,11 +39,13 @@ class EnginePort(Protocol):
 class PrefixStore(Protocol):
     """A store of keys and values of prompts that outlives the process. Any thread."""
 
-    def may_have(self, request: EngineRequest) -> bool:
-        """Return whether the beginning of a prompt may be there. Never blocks."""
+    def limit_s(self, request: EngineRequest) -> float:
+        """Return for how many seconds a request may wait for the beginning of its prompt; 0 if it is not there. Never
+        blocks.
+        """
 
-    def fetch(self, request: EngineRequest) -> StoredPrefix | None:
-        """Read the beginning of a prompt, as far as that is worth it. Blocks."""
+    def fetch(self, request: EngineRequest, limit_s: float) -> StoredPrefix | None:
+        """Read the beginning of a prompt, as far as that is worth it, for at most `limit_s` seconds. Blocks."""
 
     def close(self, limit_s: float, *, has_ended: bool) -> None:
         """Store within `limit_s` what waits and, if the engine thread `has_ended`, what its cache holds. Blocks."""

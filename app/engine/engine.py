@@ -68,6 +68,7 @@ class Engine:
         self.brownout = brownout
         self.phases = phases
         self.memory = MemoryCounts()  # set by `build_engine`
+        self._began = inf  # when the first step was
         self._next_overload_update = 0.0
         self._next_slot_count = 0.0
         self.in_flight: deque[InFlight] = deque()
@@ -286,11 +287,13 @@ class Engine:
         """Update the brown-out level, at most once per interval."""
         if self.brownout is None or now < self._next_overload_update:
             return
+        self._began = min(self._began, now)
         self._next_overload_update = now + UPDATE_S
         scheduler, pool = self.scheduler, self.scheduler.tables.pool
         waiting = scheduler.queues.waiting
         # The next request, not the one that waits longest: a policy may let some wait on purpose.
-        wait_s = now - waiting[0].request.arrival_time if waiting else 0.0
+        # What came to an earlier process has not waited for this engine while there was none.
+        wait_s = now - max(waiting[0].request.arrival_time, self._began) if waiting else 0.0
         # A brown-out would not make one long prompt any shorter.
         num_waiting = 0 if waiting and scheduler.preemption.waits_for_one_prompt(waiting[0]) else len(waiting)
         if self.brownout.update(now, num_waiting, wait_s, 1 - pool.num_free / pool.num_blocks):

@@ -20,6 +20,8 @@ from app.engine.prefix_file import prefix_rejection
 
 _log = logging.getLogger("quire.engine")
 
+MAX_FETCH_S = 10.0
+"""How long the start waits for each prefix that is stored."""
 # Pinned blocks are lost to requests: at most this share of the pool.
 MAX_SHARE = 0.5
 
@@ -58,7 +60,7 @@ def _pin(engine: Engine, name: str, prefix: Sequence[int], tenant: str | None, s
         raise prefix_rejection(f"{name} cannot be pinned: {error.message}") from None
     request = EngineRequest(f"pin:{tenant}:{name}", tuple(prefix), params, engine.clock(), tenant=tenant)
     if store is not None:
-        request = replace(request, stored=store.fetch(request))
+        request = replace(request, stored=store.fetch(request, MAX_FETCH_S))
     events = list(engine.turn([Submit(request)], engine.clock()).events)
     while engine.has_ready_work:
         events += engine.turn((), engine.clock()).events

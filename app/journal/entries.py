@@ -40,6 +40,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
         model_name: the name of the model as the answer says it; empty in older journals.
         vocabulary: identifies all that tokens are read with; empty in older journals.
         is_parsed: whether reasoning or calls are read from the answer.
+        arrived: when its requests came, which their deadlines count from; 0 in older journals.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     model_name: str = ""
     vocabulary: bytes = b""
     is_parsed: bool = False
+    arrived: float = 0.0
 
 
 class Delta(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -68,6 +70,27 @@ class Delta(msgspec.Struct, array_like=True, frozen=True, gc=False):
     choice: int
     token_ids: tuple[int, ...]
     text: str
+    num_top: int | None = None
+    rows: bytes = b""
+
+
+class Columns(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Deltas of one choice of an answer together: a restart need not read them one by one.
+
+    Attributes:
+        choice: the choice.
+        token_ids: those of all deltas, as bytes of an array of "i".
+        ends: where each delta ends in the token ids, as bytes of an array of "I".
+        text: that of all deltas, as UTF-8.
+        text_ends: where each delta ends in the text, like `ends`; one more if the last delta has no tokens.
+        num_top, rows: their log-probabilities (see `Logprobs`).
+    """
+
+    choice: int
+    token_ids: bytes
+    ends: bytes
+    text: bytes
+    text_ends: bytes
     num_top: int | None = None
     rows: bytes = b""
 
@@ -85,13 +108,15 @@ class End(msgspec.Struct, array_like=True, frozen=True):
 class Told(msgspec.Struct, array_like=True):
     """A part of an answer that was told, or all of it: its deltas, ends, and its own end if it came.
 
-    `state` is the state of the answer; `failure` is why it is incomplete, if it is.
+    `state` is the state of the answer; `failure` is why it is incomplete, if it is. What was written together is in
+    `columns`, `deltas` came behind that.
     """
 
     deltas: list[Delta] = []
     ends: list[End] = []
     state: str = "running"
     failure: ErrorInfo | None = None
+    columns: list[Columns] = []
 
     def add(self, later: Told) -> None:
         """Add what was told later."""

@@ -234,8 +234,11 @@ class JournalStore:
     def _open_file(self) -> sqlite3.Connection:
         connection = connect(self._path)
         try:
-            if not connection.execute("PRAGMA user_version").fetchone()[0]:
+            [(version,)] = connection.execute("PRAGMA user_version")
+            if not version:
                 connection.executescript(_TABLES)
+            elif version < VERSION:  # the tables are the same, but an older Quire could not read what is in them now
+                connection.execute(f"PRAGMA user_version={VERSION}")
             [(verdict,)] = connection.execute("PRAGMA quick_check(1)").fetchall()
             if verdict != "ok":
                 raise JournalDamaged(verdict)
@@ -263,10 +266,10 @@ class JournalStore:
             streams[no] = StoredStream(no, unpack(head, Head), told, attempts)
         for number, data in connection.execute("SELECT no, data FROM batches ORDER BY no"):
             batch = unpack(data, dict[int, Told])
-            needed = {no: told for no, told in batch.items() if no in streams and number > upto[no]}
-            for no, told in needed.items():
-                streams[no].told.add(told)
-                self._first.setdefault(no, number)
+            for no, told in batch.items():
+                if no in streams and number > upto[no]:
+                    streams[no].told.add(told)
+                    self._first.setdefault(no, number)
             self._add_batch(number, len(data), batch)
         self._last_batch = max(self._last_batch, *upto.values(), 0)  # a number that a log covers must not come again
         self.next_number = max(streams, default=0) + 1

@@ -34,6 +34,7 @@ class EndedRequests:
 
     def __init__(self) -> None:
         self._open: dict[str, list[int]] = {}  # generated tokens of ended choices, of requests with further ones
+        self._left_out: dict[str, int] = {}  # requests that are not observed, and their open choices
         self._queue_s = Histogram(
             "vllm:request_queue_time_seconds", "Seconds from arrival to the first step.", REQUEST_S
         )
@@ -73,8 +74,17 @@ class EndedRequests:
             "vllm:request_params_max_tokens", "`max_tokens` of ended requests: given, or as many as fit.", TOKENS
         )
 
+    def leave_out(self, request_id: str, num_choices: int) -> None:
+        """Do not observe a request, of which so many choices are open."""
+        self._left_out[request_id] = num_choices
+
     def observe(self, event: Finished) -> None:
         """Add the end of a choice that was not cancelled."""
+        if event.request_id in self._left_out:
+            self._left_out[event.request_id] -= 1
+            if not self._left_out[event.request_id]:
+                del self._left_out[event.request_id]
+            return
         usage, timings = event.usage, event.timings
         self._generation.observe(usage.completion_tokens)
         self._observe_longest(event)
@@ -99,6 +109,7 @@ class EndedRequests:
     def forget(self, request_id: str) -> None:
         """Forget a request of which a choice failed or was cancelled."""
         self._open.pop(request_id, None)
+        self._left_out.pop(request_id, None)
 
     def families(self, labels: dict[str, str]) -> Iterator[Metric]:
         """Yield all histograms."""

@@ -22,6 +22,7 @@ from app.contract.counts import Counts, MetricFamily, counter
 from app.contract.engine_status import EngineStats, StepReport
 from app.contract.errors import DeadlineExceeded, EngineFailed, QueueTimeout
 from app.contract.events import Embedded, Finished, FinishReason, RequestFailed, TokenDelta
+from app.contract.requests import EngineRequest
 from app.observe.ended_requests import INTER_TOKEN_S, EndedRequests
 from app.observe.families import ENGINE, Families, Histogram
 from app.observe.step_histograms import StepHistograms
@@ -102,6 +103,15 @@ class Metrics:
         """Include the counts of `grammars`, and the times that they take."""
         self._grammars = grammars
         self.include(lambda: grammars.counts)
+
+    def go_on(self, request: EngineRequest) -> None:
+        """Count the new tokens and the end of a request that an earlier process has begun; call it when it is
+        submitted. No times and lengths: they would be those of both processes, and of the time between.
+        """
+        told = {choice: len(one.token_ids) for choice, one in enumerate(request.told) if not one.has_ended}
+        if told:
+            self._counted[request.id] = told
+        self._ended.leave_out(request.id, len(told) or request.params.n)
 
     def observe(self, report: StepReport) -> None:
         """Add the report of one step."""

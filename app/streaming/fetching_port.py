@@ -20,8 +20,8 @@ from app.runtime.clock import Clock, monotonic
 from app.streaming.background import Background
 
 _log = logging.getLogger(__name__)
-WAIT_S = 2.5
-"""How long a request waits for its prefix."""
+GRACE_S = 0.25
+"""How long a read may take beyond its limit: the rest of a block, and the way back."""
 FLUSH_S = 2.0
 """How long the end of the server waits for what is to be stored."""
 
@@ -36,7 +36,7 @@ class FetchingPort:
         self._thread = Background("kv-fetch", num_threads=1)
         self._waiting: dict[str, list[EngineCommand]] = {}  # by request, while its prefix is read
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reading_since: float | None = None
+        self._reading_until: float | None = None
 
     def start(self, deliver: Callable[[StepReport], None]) -> None:
         self._port.start(deliver)
@@ -45,9 +45,9 @@ class FetchingPort:
         request_id = command.request.id if isinstance(command, Submit) else command.request_id
         if request_id in self._waiting:
             self._waiting[request_id].append(command)
-        elif isinstance(command, Submit) and not self._is_hanging and self._store.may_have(command.request):
+        elif isinstance(command, Submit) and (limit_s := self._limit_s(command.request)) > 0:
             self._waiting[request_id] = []
-            task = asyncio.get_running_loop().create_task(self._submit(command.request))
+            task = asyncio.get_running_loop().create_task(self._submit(command.request, limit_s))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
@@ -73,16 +73,23 @@ class FetchingPort:
         self._store.close(FLUSH_S, has_ended=has_ended)
         return has_ended
 
-    @property
-    def _is_hanging(self) -> bool:
-        return self._reading_since is not None and self._clock() > self._reading_since + WAIT_S
+    def _limit_s(self, request: EngineRequest) -> float:
+        """Return how long a request may wait for its prefix; 0 where there is none, and while a read hangs."""
+        reading_until = self._reading_until  # the thread sets it
+        if reading_until is not None and self._clock() > reading_until + GRACE_S:
+            return 0.0
+        limit_s = self._store.limit_s(request)
+        if request.start_deadline is not None:  # it must still be able to start
+            limit_s = min(limit_s, (request.start_deadline - self._clock()) / 2)
+        return limit_s
 
-    async def _submit(self, request: EngineRequest) -> None:
+    async def _submit(self, request: EngineRequest, limit_s: float) -> None:
         """Read the prefix of a request, submit it, and pass on the commands that came meanwhile."""
         stored: StoredPrefix | None = None
         try:
-            async with asyncio.timeout(WAIT_S):
-                stored = await self._thread.run(self._fetch, request, account=request.account)
+            async with asyncio.timeout(limit_s + GRACE_S):
+                until = self._clock() + limit_s
+                stored = await self._thread.run(self._fetch, request, until, account=request.account)
         except (TimeoutError, QuireError):  # too slow, or too many wait: the prompt is computed
             pass
         except Exception:  # also one that nobody thought of: no request is lost
@@ -91,10 +98,10 @@ class FetchingPort:
         for command in self._waiting.pop(request.id):
             self._port.post(command)
 
-    def _fetch(self, request: EngineRequest) -> StoredPrefix | None:
+    def _fetch(self, request: EngineRequest, until: float) -> StoredPrefix | None:
         """Read the prefix of a request. On the thread."""
-        self._reading_since = self._clock()
+        self._reading_until = until
         try:
-            return self._store.fetch(request)
+            return self._store.fetch(request, until - self._clock())
         finally:
-            self._reading_since = None
+            self._reading_until = None

@@ -32,6 +32,12 @@ async def scored_prompts(client: Client) -> None:
     await client.post(COMPLETIONS, json.dumps(fields).encode())
 
 
+async def new_prompts(client: Client) -> None:
+    """Ask for one token after a long prompt that nobody has sent."""
+    ids = [random.randrange(10, 3000) for _ in range(4000)]
+    await client.post(COMPLETIONS, json.dumps({"prompt": ids, "max_tokens": 1}).encode())
+
+
 async def logprobs_streamed(client: Client) -> None:
     """Read log-probabilities of 16 choices as a stream."""
     await client.post(CHAT, chat(stream=True, **SCORED))

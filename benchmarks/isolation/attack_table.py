@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 from benchmarks.isolation import answers, bodies, connections, grammars, kept_answers
 from benchmarks.isolation.attack import COMPLETIONS, DETOKENIZE, LARGEST, TOKENIZE, Attack, chat, posted
-from benchmarks.isolation.setups import ADDRESSES, IPV6, KEPT, KEYS, NO_KEY, PLAIN, SLOW_DISK, UNREAD_LOG
+from benchmarks.isolation.setups import ADDRESSES, IPV6, KEPT, KEYS, NO_KEY, PLAIN, SLOW_DISK, SMALL_STORE, UNREAD_LOG
 
 QUIET = "idle"
 """The row that the others are compared with."""
@@ -155,6 +155,12 @@ _SETUPS: Mapping[str, Attack] = {
         kept_answers.read_streams,
         16,
         SLOW_DISK,
+    ),
+    "kv_disk": Attack(
+        "prompts of 4,000 tokens, each different, and a prefix cache on a disk that is full",
+        answers.new_prompts,
+        8,
+        SMALL_STORE,
     ),
     "unread_log": Attack(
         "rejected requests, and nobody reads the server's log", connections.wrong_paths, 4, UNREAD_LOG

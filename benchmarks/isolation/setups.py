@@ -45,6 +45,7 @@ ADDRESSES = Setup(source="127.0.9.0/24")
 IPV6 = Setup(("--host", "::1"), source=PREFIX)
 UNREAD_LOG = Setup(is_log_read=False)
 SLOW_DISK = Setup(program="benchmarks.isolation.slow_disk")
+SMALL_STORE = Setup(program="benchmarks.isolation.small_store")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.journal.entries import Delta, Told
 from app.journal.store import Changes, JournalStore
-from app.streaming.kept.told_entries import restore
+from app.streaming.kept.told_entries import columns_of, restore
 from benchmarks.journal.telling import TEXT, TOKEN_IDS, Teller, head_of, stream_of
 
 NUM_STREAMS, NUM_TOKENS = 1000, 512
@@ -19,7 +19,8 @@ def write(path: Path) -> None:
     store, delta = JournalStore(path), Delta(0, TOKEN_IDS, TEXT)
     numbers = range(1, NUM_STREAMS + 1)
     store.commit(Changes(begun={number: head_of(number) for number in numbers}))
-    store.commit(Changes(written={number: Told([delta] * (NUM_TOKENS - NUM_IN_BATCHES)) for number in numbers}))
+    whole = Told(columns=[columns_of(0, [delta] * (NUM_TOKENS - NUM_IN_BATCHES))])
+    store.commit(Changes(written=dict.fromkeys(numbers, whole)))
     for _ in range(NUM_IN_BATCHES):
         store.commit(Changes(told={number: Told([delta]) for number in numbers}))
     store.close()

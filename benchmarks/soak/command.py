@@ -2,10 +2,10 @@
 
 `make soak MINUTES=30`, or `python -m benchmarks soak [--minutes N] [--checks] [--out FILE]`. Clients ask `guide` over
 server-sent events, lines of JSON and quire.v1, for answers of all kinds, among them schemas and calls of tools; they
-read, read slowly, come back, vanish, cancel, and ask for too much. Every byte is compared with the answer of a server
-that nobody has disturbed. In the first half the server is killed three times with SIGKILL, a third of it apart, and
-started again on the same port; in the second half it is not, and its memory, descriptors, threads, tasks and processes
-are watched.
+read, read slowly, come back, vanish, cancel, are stopped with SIGSTOP for a while, ask for too much, and attack. Every
+byte is compared with the answer of a server that nobody has disturbed. In the first half the server is killed three
+times with SIGKILL, a third of it apart, and started again on the same port; in the second half it is not, and its
+memory, descriptors, threads, tasks and processes are watched.
 
 Complete and correct must be 99.9 % of the well-behaved requests: those of resumable answers, and plain ones that no
 kill met. With `--checks` the other promises of docs/reliability.md are tested before (`soak/promises.py`), which takes
@@ -36,11 +36,11 @@ from benchmarks.server_process import listening
 from benchmarks.soak.crowd import Crowd
 from benchmarks.soak.holdings import Holdings, look, slope, watch
 from benchmarks.soak.promises import check_all
-from benchmarks.soak.visits import End, Visitor
+from benchmarks.soak.visits import ATTACKER_KEY, End, Visitor
 from benchmarks.stopping import stopped_by_signals
 
 MODEL = "guide"
-OPTIONS = ("--resume-memory", "4MiB", "--kv-cache-memory", "64MiB")
+OPTIONS = ("--resume-memory", "4MiB", "--kv-cache-memory", "64MiB", "--api-key", ATTACKER_KEY)
 """Bounds that are reached soon, so that growth beyond them shows."""
 NUM_CLIENTS, NUM_REQUESTS, MAX_TOKENS = 24, 54, 64
 NUM_KILLS = 3

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple
 
 from benchmarks.api_client import ApiClient
+from benchmarks.isolation.attack_client import Client
+from benchmarks.isolation.attack_table import ATTACKS
+from benchmarks.isolation.attacker import repeat
 from benchmarks.resuming.answer_reader import AnswerReader, Broken
 from benchmarks.resuming.asked import WEBSOCKET, Asked
 from benchmarks.resuming.http_answer import CHAT, HttpAnswer
@@ -15,10 +20,20 @@ from benchmarks.resuming.mortal_server import MortalServer
 from benchmarks.resuming.oracle import Oracle, reader_of
 from benchmarks.resuming.socket_answer import SocketAnswer
 from benchmarks.resuming.told import WrongAnswer
+from benchmarks.soak.relay import relaying
 
 PAUSE_S, CREDIT = 0.05, 4
+MAX_STOPPED_S = 3.0
+ATTACKER_KEY, ATTACK_S = "attacker", 5.0
+HOSTILE = (
+    "brackets", "surrogates", "duplicate_keys", "empty_lists", "stop_strings", "deep_tool", "logprobs_unread",
+    "dropped", "cut_off", "given_up", "frames", "fragments", "churn", "small_chunks", "pipelined", "wrong_paths",
+    "kept_streams", "unread_streams", "guessed_ids", "endless_keys",
+)  # fmt: skip
+"""Rows of `isolation` that an attacker chooses of; not grammars, whose caches are larger than what may grow here."""
 MAX_RETURNS = 4
 TIMEOUT_S = 60.0
+CONTEXT = 2048  # of guide
 _TOO_LONG = "every good word " * 20_000
 _REFUSED = 400
 
@@ -29,6 +44,7 @@ class End(StrEnum):
     GOOD = "complete and correct"
     LEFT = "left by the client, correct so far"
     REFUSED = "refused, as it must be"
+    ATTACKED = "an attack, whatever came of it"
     MET = "plain, and met by a kill"  # nobody has promised these more
     WRONG = "wrong"
     FAILED = "failed"
@@ -109,6 +125,27 @@ class Visitor:
             raise WrongAnswer(f"a prompt that is too long got status {answer.status}")
         return End.REFUSED
 
+    async def be_stopped(self, asked: Asked) -> End:
+        """Be stopped in the middle of an answer, as by SIGSTOP, and go on."""
+        async with relaying(self._server.target) as relay:
+            reader = reader_of(asked, relay.target)
+            reading = asyncio.ensure_future(self._read(reader))
+            try:
+                await asyncio.sleep(self._rng.uniform(0, 0.5))
+                await relay.stop_for(self._rng.uniform(0, MAX_STOPPED_S))
+                return await reading
+            finally:
+                reading.cancel()
+
+    async def attack(self, asked: Asked) -> End:
+        """Do what an attacker of the benchmark `isolation` does, once, with another key."""
+        attack = ATTACKS[self._rng.choice(HOSTILE)]
+        client = Client(self._server.target.url, CONTEXT, key=ATTACKER_KEY)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ATTACK_S):
+                await repeat(client, attack.run, 1)
+        return End.ATTACKED
+
     async def _read(self, reader: AnswerReader) -> End:
         await reader.read()
         if difference := reader.told.difference(self._oracle.whole(reader.asked)):
@@ -137,4 +174,6 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
     "vanishes": Behaviour(Visitor.vanish, 9, may_meet_kill=True),
     "cancels": Behaviour(Visitor.cancel, 8, may_meet_kill=True),
     "asks too much": Behaviour(Visitor.ask_too_much, 3, may_meet_kill=True),
+    "is stopped": Behaviour(Visitor.be_stopped, 4),
+    "attacks": Behaviour(Visitor.attack, 4),
 }

@@ -8,14 +8,16 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from zlib import crc32
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.contract.errors import CannotStart, ConfigurationError, ErrorInfo
 from app.contract.events import Timings, Usage
-from app.journal.entries import Delta, End, Head, Told
+from app.journal.entries import Columns, Delta, End, Head, Told
 from app.journal.journal_file import VERSION, connect, prepare
 from app.journal.store import _TABLES, MAX_BATCH_BYTES, Changes, JournalStore
 
@@ -327,3 +329,29 @@ def test_tables_are_made_together(path: Path):
     assert connection.in_transaction
     connection.close()
     assert stored(path) == {}
+
+
+def test_a_journal_of_the_first_version_is_read_and_becomes_one_of_this(path: Path):
+    """It has the deltas of whole answers one by one, and no times of coming."""
+    store = JournalStore(path)
+    store.commit(Changes(begun={1: head(1)}, written={1: told("a", "b", state="finished")}))
+    store.close()
+    with sqlite3.connect(path) as connection:
+        old = msgspec.msgpack.encode([*msgspec.structs.astuple(head(1))][:-1])
+        connection.execute("UPDATE streams SET head = ?", (crc32(old).to_bytes(4, "little") + old,))
+        connection.execute("PRAGMA user_version=1")
+    connection.close()
+    assert stored(path)[1][:2] == (head(1), told("a", "b", state="finished"))
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+    connection.close()
+
+
+def test_what_was_written_together_comes_before_what_was_told_later(path: Path):
+    columns = Columns(1, b"idsx", b"ends", b"text", b"ends", 2, b"rows")
+    store = JournalStore(path)
+    store.commit(Changes(begun={1: head(1)}, written={1: Told(columns=[columns])}))
+    store.commit(Changes(told={1: told("a")}))
+    store.close()
+    found = stored(path)[1][1]
+    assert (found.columns, found.deltas) == ([columns], told("a").deltas)

@@ -11,6 +11,7 @@ from app.contract.engine_counts import BlockCounts, PromptCounts, QueueCounts
 from app.contract.engine_status import EngineStats, StepReport
 from app.contract.errors import ErrorInfo
 from app.contract.events import ChoiceEnd, Embedded, Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
+from app.contract.requests import EngineRequest, ToldChoice
 from app.contract.sampling_params import SamplingParams
 from app.observe.log_writer import LogCounts
 from app.observe.metrics import Metrics
@@ -112,6 +113,31 @@ def test_values_of_a_request_are_observed_once_for_several_choices(metrics):
         assert value_of(metrics, f"{name}_count") == count
         assert value_of(metrics, f"{name}_sum") == pytest.approx(total)
     assert value_of(metrics, "vllm:generation_tokens_total") == 21
+
+
+def test_of_a_request_of_an_earlier_process_only_new_tokens_and_the_end_are_counted(metrics):
+    told = (ToldChoice((5, 6, 7)), ToldChoice(has_ended=True), ToldChoice())
+    params = SamplingParams(n=3, max_tokens=9, seed=0)
+    metrics.go_on(EngineRequest("r", (1, 2), params, 0.0, told=told))
+    ends = [finished(FinishReason.LENGTH, Usage(2, 9), Timings(0, 50, 60), choice) for choice in (0, 2)]
+    metrics.observe(StepReport((TokenDelta("r", 0, 4, (8,), "x"), ends[0]), EngineStats()))
+    metrics.observe(StepReport((ends[1],), EngineStats()))
+    assert value_of(metrics, "vllm:generation_tokens_total") == 6 + 9
+    assert value_of(metrics, "vllm:request_success_total", finished_reason="length") == 2
+    counts = {name: value for (name, _), value in samples_of(metrics).items() if name.endswith("_count")}
+    assert not any(value for name, value in counts.items() if "request_" in name or "first_token" in name)
+    metrics.observe(StepReport((finished(FinishReason.STOP, Usage(2, 9), Timings(0, 1, 2)),), EngineStats()))
+    assert value_of(metrics, "vllm:time_to_first_token_seconds_count") == 1, "a later request of the same id is new"
+
+
+@pytest.mark.parametrize("end", ["cancelled", "failed"])
+def test_a_request_of_an_earlier_process_without_tokens_is_forgotten_with_its_end(metrics, end):
+    metrics.go_on(EngineRequest("r", (1, 2), SamplingParams(max_tokens=9, seed=0), 0.0))
+    cancelled = finished(FinishReason.CANCELLED, Usage(2, 1), Timings(0, 0, 0))
+    last = cancelled if end == "cancelled" else RequestFailed("r", ErrorInfo("engine_error", "x"))
+    metrics.observe(StepReport((last,), EngineStats()))
+    metrics.observe(StepReport((finished(FinishReason.STOP, Usage(2, 9), Timings(0, 1, 2)),), EngineStats()))
+    assert value_of(metrics, "vllm:request_generation_tokens_count") == 1
 
 
 def test_a_request_with_several_choices_is_cancelled_once(metrics):

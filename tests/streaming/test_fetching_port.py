@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from threading import Event
 
 import pytest
@@ -23,14 +24,17 @@ class Store:
     def __init__(self) -> None:
         self.can_go_on, self.is_reading = Event(), Event()
         self.fetched: list[str] = []
+        self.limits: list[float] = []
+        self.longest = LONG_S
         self.closed: tuple[float, bool] | None = None
         self.error: Exception | None = None
 
-    def may_have(self, request: EngineRequest) -> bool:
-        return request.prompt_token_ids[0] == 1
+    def limit_s(self, request: EngineRequest) -> float:
+        return self.longest if request.prompt_token_ids[0] == 1 else 0.0
 
-    def fetch(self, request: EngineRequest) -> StoredPrefix | None:
+    def fetch(self, request: EngineRequest, limit_s: float) -> StoredPrefix | None:
         self.fetched.append(request.id)
+        self.limits.append(limit_s)
         self.is_reading.set()
         assert self.can_go_on.wait(LONG_S)
         if self.error is not None:
@@ -104,8 +108,9 @@ async def test_requests_are_read_one_after_the_other_and_submitted_as_they_are_r
 
 
 async def test_a_store_that_hangs_makes_prompts_cold_and_keeps_nobody(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fetching_port, "WAIT_S", 0.01)
+    monkeypatch.setattr(fetching_port, "GRACE_S", 0.01)
     store, inner, now = Store(), Inner(), [0.0]
+    store.longest = 0.01
     port = FetchingPort(inner, store, lambda: now[0])
     port.post(submit("a"))
     await inner.until(1)
@@ -116,11 +121,32 @@ async def test_a_store_that_hangs_makes_prompts_cold_and_keeps_nobody(monkeypatc
     port.post(submit("b"))
     assert names(inner) == ["Submit a", "Submit b"]  # at once: the read of the first still hangs
     store.can_go_on.set()
-    monkeypatch.setattr(fetching_port, "WAIT_S", LONG_S)
+    store.longest, now[0] = LONG_S, 0.0  # it hangs no longer
     port.post(submit("c"))
     await inner.until(3)
     third = inner.commands[2]
     assert isinstance(third, Submit) and third.request.stored is not None
+
+
+async def test_a_request_that_waited_for_another_read_has_less_time_for_its_own():
+    store, inner, now = Store(), Inner(), [0.0]
+    port = FetchingPort(inner, store, lambda: now[0])
+    for name in "ab":
+        port.post(submit(name))
+    await asyncio.to_thread(store.is_reading.wait, LONG_S)
+    now[0] = 25.0
+    store.can_go_on.set()
+    await inner.until(2)
+    assert store.limits == [LONG_S, LONG_S - 25.0]
+
+
+async def test_a_request_does_not_wait_until_it_may_not_start_any_more():
+    store, inner = Store(), Inner()
+    port = FetchingPort(inner, store, lambda: 0.0)
+    store.can_go_on.set()
+    port.post(Submit(replace(submit("a").request, start_deadline=10.0)))
+    await inner.until(1)
+    assert store.limits == [5.0]
 
 
 @pytest.mark.parametrize("error", [EngineFailed("no"), ValueError("a bug")], ids=["expected", "a bug"])

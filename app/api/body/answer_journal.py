@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -41,6 +42,8 @@ from app.contract.requests import EngineRequest
 from app.journal.entries import Head
 from app.journal.store import JournalStore, StoredStream
 from app.observe.families import Histogram
+from app.observe.metrics import Metrics
+from app.runtime.clock import monotonic
 from app.streaming.kept import told_entries
 from app.streaming.kept.idempotency_keys import KEY_BYTES, KeyName
 from app.streaming.kept.journal_counts import JournalCounts
@@ -67,12 +70,13 @@ class AnswerJournal:
         journaling: records what they tell.
     """
 
-    def __init__(self, context: ApiContext, store: JournalStore, routes: Mapping[str, Route]) -> None:
+    def __init__(self, context: ApiContext, store: JournalStore, routes: Mapping[str, Route], metrics: Metrics) -> None:
         self.journaling = Journaling(store)
         self._context = context
         self._salt = store.salt
         self._stored = store.take_stored()
         self._routes = routes
+        self._metrics = metrics
         self._are_restored = asyncio.Event()
         self._has_failed = False  # the process ends before they can be read
         self._task: asyncio.Task[None] | None = None
@@ -132,6 +136,7 @@ class AnswerJournal:
             model_name=request.model,
             vocabulary=_vocabulary_print(self._context.engine.model_info()),
             is_parsed=request.answer is not None,
+            arrived=time.time() - (monotonic() - stream.requests[0].arrival_time),
         )
         self.journaling.begin(stream, head)
 
@@ -168,7 +173,7 @@ class AnswerJournal:
         begun: list[LiveStream] = []
         for stream, attempts in sorted(unfinished, key=lambda pair: pair[1] + 1 >= MAX_ATTEMPTS):
             if attempts + 1 >= MAX_ATTEMPTS:
-                await self._until_over(begun)
+                await self._until_over(begun, stream.requests[0].deadline)
             await self._go_on(stream, attempts + 1)
             begun.append(stream)
 
@@ -268,17 +273,20 @@ class AnswerJournal:
         await self.journaling.flush()
         while not stream.is_over:
             try:
-                stream.submit_again()
+                submitted = stream.submit_again()
             except (Overloaded, RateLimitExceeded):
                 await asyncio.sleep(_POLL_S)
             except QuireError:  # the engine ends; the next process goes on
                 return
             else:
+                for request in submitted:
+                    self._metrics.go_on(request)
                 self.journaling.counts.restored["continued"] += 1
                 return
 
-    async def _until_over(self, streams: Sequence[LiveStream]) -> None:
-        while not all(stream.is_over for stream in streams):
+    async def _until_over(self, streams: Sequence[LiveStream], deadline: float | None) -> None:
+        """Wait until all streams have ended, or the deadline of the one behind them, which the engine then ends."""
+        while not all(stream.is_over for stream in streams) and (deadline is None or monotonic() < deadline):
             await self.flush()
             await asyncio.sleep(_POLL_S)
 
@@ -316,13 +324,21 @@ def _with_model(body: bytes, *, name: str) -> bytes:
 
 
 def _as_before(request: ApiRequest, head: Head) -> ApiRequest:
-    """Return a request that was read again with the ids, seeds, lengths, time and name of its model that it had."""
+    """Return a request that was read again with the ids, seeds, lengths, times and name of its model that it had.
+
+    It was accepted to be answered, so no limit on its waiting is left.
+    """
+    age_s = max(0.0, time.time() - (head.arrived or head.created))  # the clock may have been set back
+    came = monotonic() - age_s
     lengths: tuple[int | None, ...] = head.max_tokens or tuple(each.params.max_tokens for each in request.requests)
     requests = [
         replace(
             each,
             id=each.id.replace(request.id, head.id),
             params=replace(each.params, seed=seed, max_tokens=max_tokens),
+            arrival_time=came,
+            start_deadline=None,
+            deadline=None if each.deadline is None else came + each.deadline - each.arrival_time,
         )
         for each, seed, max_tokens in zip(request.requests, head.seeds, lengths, strict=True)
     ]

@@ -21,6 +21,8 @@ _MAGIC = b"QuireKV1"
 _HEADER = struct.Struct(f"<8sI16s{HASH_BYTES}sII")
 _CRC = slice(8, 12)
 _REST = 12  # from where the checksum counts
+# Whatever somebody has put in the place of a file: no link is followed, and no pipe waited for.
+_SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class BlockDamaged(ValueError):
@@ -41,7 +43,7 @@ def read_block(path: Path, content: BlockContent, into: memoryview) -> None:
     """
     expected = _head(content, len(into))
     head = bytearray(len(expected))
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    file = os.open(path, os.O_RDONLY | _SAFELY)
     try:
         size, num_read = os.fstat(file).st_size, os.readv(file, [head, into])
     finally:
@@ -65,8 +67,7 @@ def write_block(path: Path, content: BlockContent, data: memoryview) -> None:
     head[_CRC] = _checksum(head, data)
     unfinished = path.with_suffix(UNFINISHED)
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(unfinished, flags, 0o600)
+        file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _SAFELY, 0o600)
         try:
             num_written = os.writev(file, [head, data])
             while (rest := num_written - len(head)) < len(data):  # a call writes a part when the disk gets full

@@ -12,7 +12,7 @@ import secrets
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -98,23 +98,34 @@ class BlockFolder:
             self._sizes[content.hash] = num_bytes
             self.num_bytes += num_bytes
 
-    def touch(self, hashes: Iterable[bytes]) -> None:
-        """Note that the blocks of one text were used, the first one last: without it the others are of no use."""
+    def touch(self, hashes: Sequence[bytes]) -> None:
+        """Note that blocks of a text were used, the first one last: without it the others are of no use. Blocks."""
         now = time.time_ns()
-        for block_hash in reversed([*hashes]):
-            now += 1
-            with self._lock:
-                if block_hash not in self._sizes:
-                    continue
-                self._sizes.move_to_end(block_hash)
-            with suppress(OSError):
-                os.utime(self._file(block_hash), ns=(now, now))
+        for number, block_hash in enumerate(reversed(hashes)):
+            if self._prefer(block_hash):
+                with suppress(OSError):
+                    os.utime(self._file(block_hash), ns=(now + number, now + number))
+
+    def prefer(self, hashes: Sequence[bytes]) -> None:
+        """Let blocks make room last, the first one after the others, for as long as this process has the folder. Never
+        blocks.
+        """
+        for block_hash in reversed(hashes):
+            self._prefer(block_hash)
 
     def close(self) -> None:
         """Let other processes have the folder. Idempotent."""
         if self._salt_file >= 0:
             os.close(self._salt_file)
             self._salt_file = -1
+
+    def _prefer(self, block_hash: bytes) -> bool:
+        """Let a block make room last; return whether it is there."""
+        with self._lock:
+            if block_hash not in self._sizes:
+                return False
+            self._sizes.move_to_end(block_hash)
+            return True
 
     def _make_room(self, num_bytes: int) -> None:
         while True:

@@ -19,7 +19,9 @@ from app.engine.kv_disk.kv_disk_counts import KVDiskCounts
 from app.engine.schedule.kv.prefix_cache import BlockContent
 from app.runtime.clock import Clock, monotonic
 
-MAX_QUEUED_BYTES, MAX_QUEUED = 64 * 2**20, 10_000
+MAX_QUEUED_BYTES = 64 * 2**20
+MAX_TOUCHED = 100_000
+"""Blocks that may wait for their times of use to be noted: a second of work."""
 PAUSE_S = 30.0
 """How long a disk that has failed is left alone."""
 _log = logging.getLogger("quire.kv_disk")
@@ -36,6 +38,7 @@ class BlockWriter:
         self._queue: deque[Callable[[], None]] = deque()
         self._queued: set[bytes] = set()  # by hash, the one that is being written included
         self._num_bytes = 0  # of the same
+        self._num_touched = 0  # blocks of texts that wait to be noted
         self._paused_until: float | None = None
         self._is_closing = False
         # A daemon: a disk that hangs must not keep the process.
@@ -65,8 +68,9 @@ class BlockWriter:
     def touch(self, hashes: Sequence[bytes]) -> None:
         """Note later that the blocks of a text were used, see `BlockFolder.touch`; not if too much waits."""
         with self._wake:
-            if len(self._queue) < MAX_QUEUED:
-                self._queue.append(partial(self._folder.touch, hashes))
+            if self._num_touched + len(hashes) <= MAX_TOUCHED:
+                self._num_touched += len(hashes)
+                self._queue.append(partial(self._touch, hashes))
                 self._wake.notify()
 
     def close(self, limit_s: float) -> None:
@@ -91,6 +95,11 @@ class BlockWriter:
         with self._wake:
             self._queued.discard(content.hash)
             self._num_bytes -= len(data)
+
+    def _touch(self, hashes: Sequence[bytes]) -> None:
+        self._folder.touch(hashes)
+        with self._wake:
+            self._num_touched -= len(hashes)
 
     def _try_to_write(self, content: BlockContent, data: memoryview) -> None:
         if self._paused_until is not None and self._clock() < self._paused_until:

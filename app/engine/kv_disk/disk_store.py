@@ -12,7 +12,7 @@ of the API key instead of its place among the keys. So nobody finds what was com
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice
@@ -33,8 +33,13 @@ from app.runtime.clock import Clock, monotonic
 
 MAX_HELD_BYTES = 256 * 2**20
 """How much may wait in memory for the engine."""
-READ_LIMIT_S = 2.0
-"""How long a request waits for what it can have from the disk; the rest of its prompt is computed."""
+MAX_LIMIT_S = 10.0
+"""How long a request waits at most for what it can have from the disk, where to compute it would take longer: in that
+time a disk of 26 MB/s has read all that may wait in memory, and a slower one is hardly of use."""
+UNKNOWN_LIMIT_S = 2.0
+"""How long it waits while nothing says how long to compute it would take: in a process that has ended no answer yet."""
+MAX_LOOKED_UP = 64
+"""Blocks of a prompt that are looked up before a thread does it: about 0.2 ms."""
 # Weight of the newest read in the running mean of bytes a second.
 _NEWEST = 0.3
 # Reading that was predicted to be too slow is tried again when it has counted so much faster, each time.
@@ -64,6 +69,10 @@ class StoredCache:
     host: PrefixCache
     export: Callable[[Sequence[int]], memoryview]
     rates: Callable[[], tuple[float, float]]
+
+    def has(self, block_hash: bytes) -> bool:
+        """Return whether a block need not be read. Any thread."""
+        return self.device.has(block_hash) or self.host.has(block_hash)
 
 
 class KVDisk(KVConnector):
@@ -144,17 +153,27 @@ class KVDisk(KVConnector):
 
     # --- Any thread ---------------------------------------------------------------------------------------------
 
-    def may_have(self, request: EngineRequest) -> bool:
-        """Return whether the beginning of a prompt may be on disk. Never blocks."""
+    def limit_s(self, request: EngineRequest) -> float:
+        """Return for how many seconds a request may wait for what its prompt has on disk and not in the KV cache: as
+        long as computing that is predicted to take. 0 if there is nothing. Never blocks.
+        """
         cache = self._cache
         if cache is None or request.pooling is not None or request.params.prompt_logprobs is not None:
-            return False
-        if len(request.prompt_token_ids) <= cache.block_size:  # the last token is always computed
-            return False
-        first = extend_chain(b"", request.prompt_token_ids[: cache.block_size], cache.contexts.of(request))
-        return first.hash in self._folder
+            return 0.0
+        num_cached = 0
+        for content in islice(_full_blocks(request, cache), MAX_LOOKED_UP):
+            if not cache.has(content.hash):
+                if content.hash not in self._folder:
+                    return 0.0
+                break
+            num_cached += 1
+        start, end = num_cached * cache.block_size, len(request.prompt_token_ids)
+        if end - start <= cache.block_size:  # the last token is always computed
+            return 0.0
+        seconds = self._compute_s(start, end)
+        return UNKNOWN_LIMIT_S if seconds == inf else min(seconds, MAX_LIMIT_S)
 
-    def fetch(self, request: EngineRequest) -> StoredPrefix | None:
+    def fetch(self, request: EngineRequest, limit_s: float) -> StoredPrefix | None:
         """Read the beginning of a prompt, as far as it is on disk and not in the KV cache. Blocks.
 
         None if there is nothing, or to compute it is predicted to be faster.
@@ -172,7 +191,7 @@ class KVDisk(KVConnector):
             self.counts.misses[SLOWER] += 1
             return None
         data = memoryview(bytearray(len(missing) * cache.bytes_per_block))
-        num_read = self._read(missing, data, min(READ_LIMIT_S, compute_s))
+        num_read = self._read(missing, data, min(limit_s, compute_s))
         if not num_read:
             return None
         stored = StoredPrefix(first, num_read, data[: num_read * cache.bytes_per_block])
@@ -192,15 +211,11 @@ class KVDisk(KVConnector):
 
     def _missing(self, request: EngineRequest, cache: StoredCache) -> tuple[int, list[BlockContent]]:
         """Return the blocks to read, and the index of the first of them."""
-        ids, size, context = request.prompt_token_ids, cache.block_size, cache.contexts.of(request)
-        first, missing, parent = 0, list[BlockContent](), b""
-        for index in range((len(ids) - 1) // size):
-            content = extend_chain(parent, ids[index * size : (index + 1) * size], context)
-            parent = content.hash
-            is_cached = cache.device.has(parent) or cache.host.has(parent)
-            if is_cached and not missing:
-                first = index + 1
-            elif parent in self._folder:
+        first, missing = 0, list[BlockContent]()
+        for content in _full_blocks(request, cache):
+            if not missing and cache.has(content.hash):
+                first += 1
+            elif content.hash in self._folder:
                 missing.append(content)
             else:
                 break
@@ -254,7 +269,7 @@ class KVDisk(KVConnector):
         # A file is a little larger than its data, by far less than a fifteenth.
         num_fitting = self._folder.max_bytes * 15 // 16 // cache.bytes_per_block
         found = [*islice(cache.device.newest_first(), num_fitting)]
-        self._folder.touch([content.hash for content, _ in found])  # else those that are there might make room
+        self._folder.prefer([content.hash for content, _ in found])  # else those that are there might make room
         missing = iter(
             [
                 (content, block_id)
@@ -270,6 +285,16 @@ class KVDisk(KVConnector):
                 except OSError:  # full, or it fails
                     return
                 self.counts.num_written += 1
+
+
+def _full_blocks(request: EngineRequest, cache: StoredCache) -> Iterator[BlockContent]:
+    """Yield the full blocks before the last token of a prompt, which is always computed."""
+    ids, size, context = request.prompt_token_ids, cache.block_size, cache.contexts.of(request)
+    parent = b""
+    for end in range(size, len(ids), size):
+        content = extend_chain(parent, ids[end - size : end], context)
+        parent = content.hash
+        yield content
 
 
 def _part(data: memoryview, index: int, size: int) -> memoryview:

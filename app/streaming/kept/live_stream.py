@@ -13,7 +13,7 @@ a disk that is slow.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -21,11 +21,12 @@ from app.contract.errors import Draining, ErrorInfo, RateLimitExceeded, StreamCa
 from app.contract.events import ChoiceEnd, Finished, FinishReason, Progress, TokenDelta
 from app.contract.ports import EngineClient
 from app.contract.requests import EngineRequest, ToldChoice
+from app.journal.entries import Columns
 from app.streaming.flow.flow_window import Lag
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.request_sink import RequestSink
 from app.streaming.kept.roles import Keeper, LiveReader, Recorder
-from app.streaming.kept.transcript import DeltaColumns, Transcript
+from app.streaming.kept.transcript import Transcript
 from app.streaming.streams import Streams
 
 MAX_READERS = 8
@@ -189,11 +190,11 @@ class LiveStream:
         self._settle()
         self.judge()
 
-    def restore(self, deltas: Mapping[int, DeltaColumns], ends: Iterable[Fact]) -> None:
-        """Take the deltas of choices that an earlier process has told, and then the ends; `submit_again` goes on."""
+    def restore(self, deltas: Iterable[Columns], ends: Iterable[Fact]) -> None:
+        """Take the deltas that an earlier process has told, and then the ends; `submit_again` goes on."""
         self._is_submitted = self._was_read = True
-        for choice, columns in deltas.items():
-            self.told_bytes += self.transcripts[choice].restore(columns)
+        for columns in deltas:
+            self.told_bytes += self.transcripts[columns.choice].extend(columns)
         self.num_tokens = sum(transcript.num_tokens for transcript in self.transcripts)
         self.num_told = sum(transcript.last for transcript in self.transcripts)
         if self.keeper is not None:
@@ -203,15 +204,15 @@ class LiveStream:
         for part in self._parts:
             part.close()
 
-    def submit_again(self) -> None:
-        """Submit the requests of a restored stream again, to go on behind what was told. A stream that ends meanwhile
-        is left alone.
+    def submit_again(self) -> list[EngineRequest]:
+        """Submit the requests of a restored stream again, to go on behind what was told; return them. A stream that
+        ends meanwhile is left alone.
 
         Raises:
             QuireError: see `EngineClient.submit_all`.
         """
         if self.is_over or self._is_failing:
-            return
+            return []
         again: dict[int, tuple[EngineRequest, RequestSink]] = {}
         for index, request in enumerate(self.requests):
             first = index * request.params.n
@@ -223,6 +224,7 @@ class LiveStream:
         self._engine.submit_all([*again.values()])
         for index, (_, part) in again.items():
             self._parts[index] = part
+        return [request for request, _ in again.values()]
 
     def detach(self, reader: LiveReader) -> None:
         """Remove a reader; the answer goes on. Idempotent."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain, starmap
 
 from app.contract.events import ChoiceEnd, Finished, FinishReason, TokenDelta
-from app.journal.entries import Delta, End, Told
+from app.journal.entries import Columns, Delta, End, Told
 from app.streaming.kept.live_stream import Fact, LiveStream, State, StreamEnd
-from app.streaming.kept.transcript import DeltaColumns
 
 
 def told_of(stream: LiveStream, facts: Sequence[Fact]) -> Told:
@@ -31,10 +32,12 @@ def told_of(stream: LiveStream, facts: Sequence[Fact]) -> Told:
 
 def whole(stream: LiveStream, later: Told) -> Told:
     """Return all that a stream has told, and then `later`. Any thread, while the stream does not change."""
-    told = Told(state=stream.state, failure=stream.failure)
-    for choice, transcript in enumerate(stream.transcripts):
-        told.deltas += [_delta(choice, delta) for delta in transcript.deltas()]
-    told.ends += [_end(choice, finished) for choice, finished in stream.ends.items()]
+    told = Told(
+        ends=[_end(choice, finished) for choice, finished in stream.ends.items()],
+        state=stream.state,
+        failure=stream.failure,
+        columns=[transcript.columns() for transcript in stream.transcripts if transcript.last],
+    )
     if not stream.is_over:
         told.add(later)
     return told
@@ -45,16 +48,25 @@ def restore(stream: LiveStream, told: Told) -> None:
     by_choice: dict[int, list[Delta]] = {}
     for delta in told.deltas:
         by_choice.setdefault(delta.choice, []).append(delta)
-    columns = {
-        choice: DeltaColumns(
-            [delta.token_ids for delta in deltas],
-            [delta.text for delta in deltas],
-            deltas[0].num_top,
-            b"".join([delta.rows for delta in deltas]),
-        )
-        for choice, deltas in by_choice.items()
-    }
-    stream.restore(columns, _ends_of(told, stream.id))
+    later = starmap(columns_of, by_choice.items())
+    stream.restore([*told.columns, *later], _ends_of(told, stream.id))
+
+
+def columns_of(choice: int, deltas: Sequence[Delta]) -> Columns:
+    """Return the deltas of a choice, one at least, together."""
+    texts = [delta.text.encode() for delta in deltas]
+    ends = [*accumulate(len(delta.token_ids) for delta in deltas)]
+    if not deltas[-1].token_ids:  # a tail
+        ends.pop()
+    return Columns(
+        choice,
+        array("i", chain.from_iterable(delta.token_ids for delta in deltas)).tobytes(),
+        array("I", ends).tobytes(),
+        b"".join(texts),
+        array("I", accumulate(map(len, texts))).tobytes(),
+        deltas[0].num_top,
+        b"".join([delta.rows for delta in deltas]),
+    )
 
 
 def _ends_of(told: Told, stream_id: str) -> Iterator[Fact]:

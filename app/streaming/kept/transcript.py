@@ -12,22 +12,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain
-from typing import NamedTuple
 
 from app.contract.events import TokenDelta
 from app.contract.packed_logprobs import Logprobs, row_bytes
+from app.journal.entries import Columns
 from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES
-
-
-class DeltaColumns(NamedTuple):
-    """Deltas of one choice as columns: the token ids and the text of each, and the log-probabilities of all."""
-
-    token_ids: Sequence[tuple[int, ...]]
-    texts: Sequence[str]
-    num_top: int | None = None
-    rows: bytes = b""
 
 
 class Transcript:
@@ -79,21 +68,37 @@ class Transcript:
             num_bytes += len(logprobs.rows)
         return num_bytes
 
-    def restore(self, deltas: DeltaColumns) -> int:
-        """Add the first deltas of a choice, as `append` does one by one; return their size in bytes."""
-        assert not self.last, "it has deltas"
-        encoded = [text.encode() for text in deltas.texts]
-        self._token_ids.extend(chain.from_iterable(deltas.token_ids))
-        self._ends.extend(accumulate(map(len, deltas.token_ids)))
-        self._text += b"".join(encoded)
-        self._text_ends.extend(accumulate(map(len, encoded)))
-        self._num_top, self._rows = deltas.num_top, bytearray(deltas.rows)
-        self.num_tokens = len(self._token_ids)
-        self.has_tail = bool(deltas.token_ids) and not deltas.token_ids[-1]
-        if self.has_tail:
-            self._ends.pop()
+    def extend(self, deltas: Columns) -> int:
+        """Add further deltas, as `append` does one by one; return their size in bytes."""
+        assert not self.has_tail, "the tail is the last delta"
+        ends, text_ends = array("I", deltas.ends), array("I", deltas.text_ends)
+        if self._text_ends:
+            ends = array("I", [self.num_tokens + end for end in ends])
+            text_ends = array("I", [len(self._text) + end for end in text_ends])
+        self._token_ids.frombytes(deltas.token_ids)
+        self._ends += ends
+        self._text += deltas.text
+        self._text_ends += text_ends
+        if deltas.num_top is not None:
+            self._num_top = deltas.num_top
+            self._rows += deltas.rows
+        num_new = len(self._token_ids) - self.num_tokens
+        self.num_tokens += num_new
+        self.has_tail = len(self._ends) < len(self._text_ends)
         self.last = self.num_tokens + self.has_tail
-        return TOKEN_BYTES * self.num_tokens + len(self._text) + len(self._rows)
+        return TOKEN_BYTES * num_new + len(deltas.text) + len(deltas.rows)
+
+    def columns(self) -> Columns:
+        """Return all deltas, as `extend` takes them. Any thread, while none is added."""
+        return Columns(
+            self._choice,
+            self._token_ids.tobytes(),
+            self._ends.tobytes(),
+            bytes(self._text),
+            self._text_ends.tobytes(),
+            self._num_top,
+            bytes(self._rows),
+        )
 
     def trim(self) -> None:
         """Give back the memory that was taken in advance, about an eighth: no delta comes any more."""
@@ -111,21 +116,6 @@ class Transcript:
         if self._num_top is not None:
             logprobs = Logprobs(self._num_top, bytes(self._rows[self._rows_end(after) : self._rows_end(upto)]))
         return TokenDelta(self._id, self._choice, after + 1, tuple(self._token_ids[after:upto]), text, logprobs)
-
-    def deltas(self) -> Iterator[TokenDelta]:
-        """Yield the deltas as they came. Any thread, while none is added."""
-        after = text_after = 0
-        row_bytes, num_top = self._row_bytes, self._num_top
-        for end, text_end in zip(self._ends, self._text_ends, strict=False):  # a third of the time of `cut`
-            logprobs = None
-            if num_top is not None:
-                rows_end = end * row_bytes if end < self.last else self._rows_end(end)
-                logprobs = Logprobs(num_top, bytes(self._rows[after * row_bytes : rows_end]))
-            text = self._text[text_after:text_end].decode()
-            yield TokenDelta(self._id, self._choice, after + 1, tuple(self._token_ids[after:end]), text, logprobs)
-            after, text_after = end, text_end
-        if self.has_tail:
-            yield self.cut(after, self.last)
 
     @property
     def token_ids(self) -> tuple[int, ...]:

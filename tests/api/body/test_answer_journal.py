@@ -22,6 +22,7 @@ from tests.api.resuming import RESUME, events_of, told
 from tests.api.serving import until
 from tests.checkpoints import tiny
 from tests.regressions.running_server import RunningServer, StepGate, completion, run_server
+from tests.streaming.kept.recorded_deltas import deltas_of
 
 PATH = "/v1/completions"
 KEYED = {"idempotency-key": "a-key"}
@@ -176,6 +177,79 @@ async def test_a_restored_answer_computes_what_was_told_as_a_prompt(journal: str
         text = await text_of(server, path)
         assert server.engine.stats().step < 200 - 140 + 10
         assert text == (await server.complete(max_tokens=200)).json()["choices"][0]["text"]
+
+
+def came_earlier(journal: str, seconds: float, attempts: int = 0) -> None:
+    """Let the answers of a journal have come so much earlier, and the last one have been begun again so often."""
+    store = JournalStore(Path(journal))
+    stored = store.take_stored()
+    store.commit(Changes(forgotten={one.no for one in stored}))
+    heads = {one.no: msgspec.structs.replace(one.head, arrived=one.head.arrived - seconds) for one in stored}
+    told = {one.no: one.told for one in stored}
+    store.commit(Changes(begun=heads, written=told, attempts={stored[-1].no: attempts}))
+    store.close()
+
+
+async def test_a_restored_answer_ends_when_it_was_to_end(journal: str):
+    gate = StepGate()
+    async with run_server(gate, journal=journal) as server:
+        path = await unfinished(server, gate, timeout=1000)
+        left = killed(journal)
+    came_earlier(left, 900)
+    gate = StepGate()
+    async with run_server(gate, journal=left) as server:
+        position = await position_of(server, path)
+        gate.allow(5)
+        await told_upto(server, path, position + 2)
+        server.clock.skip(100)
+        gate.allow(5)
+        await until_over(server, path)
+        text = (await server.client.get(path)).text
+        assert "deadline_exceeded" in text and "the limit of the request is 1000.0 s" in text
+
+
+async def test_a_restored_answer_may_have_waited_for_any_time(journal: str):
+    gate = StepGate()
+    async with run_server(gate, journal=journal) as server:
+        path = await unfinished(server, gate, queue_timeout=30)
+        left = killed(journal)
+    came_earlier(left, 31)
+    async with run_server(journal=left) as server:
+        await until_over(server, path)
+        assert await state_of(server, path) == "finished"
+
+
+async def test_an_answer_that_waits_for_others_ends_when_it_was_to_end(journal: str):
+    gate = StepGate()
+    async with run_server(gate, journal=journal) as server:
+        other, path = await unfinished(server, gate, max_tokens=300), await unfinished(server, gate, timeout=1000)
+        left = killed(journal)
+    came_earlier(left, 1000, attempts=2)
+    gate = StepGate()
+    async with run_server(gate, journal=left) as server:
+        while await state_of(server, path) == "running":
+            gate.allow(1)
+            await asyncio.sleep(0.01)
+        assert await state_of(server, path) == "failed"
+        assert await state_of(server, other) == "running"
+
+
+async def test_each_token_of_a_restored_answer_is_counted_once_and_none_of_its_times(journal: str):
+    gate = StepGate()
+    async with run_server(gate, journal=journal) as server:
+        path = await unfinished(server, gate)
+        left = killed(journal)
+    store = JournalStore(Path(left))
+    num_told = sum(len(delta.token_ids) for one in store.take_stored() for delta in deltas_of(one.told))
+    store.close()
+    async with run_server(journal=left) as server:
+        await text_of(server, path)
+        await server.wait_until_idle()
+        assert num_told and await server.metric("vllm:generation_tokens_total") == 60 - num_told
+        assert await server.metric("vllm:request_success_total") == 1
+        assert await server.metric("vllm:time_to_first_token_seconds_count") == 0
+        await server.complete()
+        assert await server.metric("vllm:time_to_first_token_seconds_count") == 1
 
 
 async def test_a_restored_answer_is_as_long_as_it_was_to_be(journal: str, monkeypatch: pytest.MonkeyPatch):

@@ -5,6 +5,7 @@ from pathlib import Path
 from app.journal.store import JournalStore
 from benchmarks.journal import restoring
 from benchmarks.journal.telling import tell
+from tests.streaming.kept.recorded_deltas import deltas_of
 
 
 async def test_every_token_is_recorded(tmp_path: Path, monkeypatch):
@@ -14,7 +15,7 @@ async def test_every_token_is_recorded(tmp_path: Path, monkeypatch):
     assert told.thread_s > 0 and told.loop_s > 0 and told.wal_bytes > 0
     assert 0 < told.commit_s(0.5) <= told.commit_s(1.0)
     store = JournalStore(tmp_path / "journal")
-    assert [len(stored.told.deltas) for stored in store.take_stored()] == [30] * 3
+    assert [len(deltas_of(stored.told)) for stored in store.take_stored()] == [30] * 3
     store.close()
 
 

@@ -59,7 +59,8 @@ class StoredEngine:
         """Answer a prompt; return the tokens, and how many tokens of the prompt were not computed."""
         asked = replace(self.request(prompt), tenant=tenant, cache_salt=salt)
         run = Run(self.engine)
-        run.add(replace(asked, stored=self.disk.fetch(asked)))
+        limit_s = self.disk.limit_s(asked)
+        run.add(replace(asked, stored=self.disk.fetch(asked, limit_s) if limit_s else None))
         run.finish()
         end = run.end(asked.id)
         assert end is not None

@@ -68,18 +68,18 @@ def test_what_was_put_is_written_once(writing: Writing):
 
 def test_a_disk_that_hangs_takes_no_more_than_the_queue(writing: Writing, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(block_writer, "MAX_QUEUED_BYTES", 3 * 64)
-    monkeypatch.setattr(block_writer, "MAX_QUEUED", 5)
+    monkeypatch.setattr(block_writer, "MAX_TOUCHED", 7)
     writing.folder.can_go_on.clear()
     writing.put(*chain(3))
     assert writing.folder.is_writing.wait(LONG_S)
     assert writing.writer.room == 0 and all(writing.writer.has(content.hash) for content in chain(3))
     for _ in range(100):
-        writing.writer.touch([b""])
-    assert len(writing.writer._queue) == 5
+        writing.writer.touch([b"", b""])
+    assert len(writing.writer._queue) == 2 + 3
     writing.writer.close(0.0)  # does not wait longer than it may
     writing.folder.can_go_on.set()
     writing.writer.close(LONG_S)
-    assert len(writing.folder) == 3
+    assert len(writing.folder) == 3 and not writing.writer._num_touched
 
 
 def test_a_full_disk_is_left_alone_for_a_while_and_named_once(writing: Writing, caplog: pytest.LogCaptureFixture):

@@ -260,18 +260,24 @@ def test_reading_that_is_predicted_to_be_slower_is_left_out_and_tried_again(fold
     assert found == [0, NUM_STORED] and engine.disk.counts.misses["slower"] == 1
 
 
-def test_a_slow_disk_gives_what_it_has_read_in_time(folder: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("token_s", "num_read"), [(0.0, 1), (0.01, 1), (0.05, 2), (1.0, 4)], ids=["unknown", "short", "long", "longest"]
+)
+def test_a_slow_disk_gives_what_it_has_read_while_it_would_be_computed(
+    token_s: float, num_read: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
     (tokens,) = stored(folder)
-    engine = StoredEngine(folder)
+    engine = StoredEngine(folder, token_s=token_s)
+    engine.ask(PROMPT[50:])  # after it the time of a token is known
     now, read = [0.0], engine.disk._folder.read
 
     def read_slowly(content, into):
-        now[0] += 0.75 * disk_store.READ_LIMIT_S
+        now[0] += 3.0
         read(content, into)
 
     monkeypatch.setattr(engine.disk, "_clock", lambda: now[0])
     monkeypatch.setattr(engine.disk._folder, "read", read_slowly)
-    assert engine.ask(PROMPT) == (tokens, 32)
+    assert engine.ask(PROMPT) == (tokens, 16 * num_read)
     assert engine.disk.counts.misses["slower"] == 1
 
 
@@ -279,15 +285,15 @@ def test_what_waits_in_memory_for_the_engine_is_bounded(folder: Path, monkeypatc
     stored(folder)
     engine = StoredEngine(folder)
     asked = engine.request(PROMPT)
-    first = engine.disk.fetch(asked)
+    first = engine.disk.fetch(asked, 1.0)
     assert first is not None and first.num_blocks == 6
     monkeypatch.setattr(disk_store, "MAX_HELD_BYTES", len(first.data) + len(first.data) // 2)
-    second = engine.disk.fetch(asked)
+    second = engine.disk.fetch(asked, 1.0)
     assert second is not None and second.num_blocks == 3
-    assert engine.disk.fetch(asked) is None
+    assert engine.disk.fetch(asked, 1.0) is None
     first.take(0)
     del second
-    assert engine.disk.fetch(asked) is not None
+    assert engine.disk.fetch(asked, 1.0) is not None
 
 
 def test_the_folder_is_bounded_and_keeps_what_was_used_last(folder: Path):
@@ -324,13 +330,25 @@ def test_the_end_does_not_wait_longer_and_does_not_touch_a_running_engine(
     BlockFolder(folder, 2**20)  # others may have it
 
 
-def test_prompts_whose_tokens_are_all_needed_are_not_looked_up(folder: Path):
+def test_what_is_not_on_disk_is_not_waited_for(folder: Path):
     stored(folder)
     engine = StoredEngine(folder)
-    assert engine.disk.may_have(engine.request(PROMPT))
-    assert not engine.disk.may_have(engine.request(PROMPT[:16]))
-    assert not engine.disk.may_have(engine.request(PROMPT[1:]))
-    assert not engine.disk.may_have(request(engine.engine, "r", PROMPT, prompt_logprobs=1))
+    assert engine.disk.limit_s(engine.request(PROMPT)) == disk_store.UNKNOWN_LIMIT_S
+    assert not engine.disk.limit_s(engine.request(PROMPT[:16]))  # the last token is always computed
+    assert not engine.disk.limit_s(engine.request(PROMPT[1:]))
+    assert not engine.disk.limit_s(request(engine.engine, "r", PROMPT, prompt_logprobs=1))
+
+
+def test_what_is_in_memory_is_not_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    stored(folder)
+    engine = StoredEngine(folder)
+    engine.ask(PROMPT[:50])
+    assert engine.disk.limit_s(engine.request(PROMPT))
+    assert not engine.disk.limit_s(engine.request((*PROMPT[:50], *PROMPT[:50])))
+    engine.ask(PROMPT)
+    assert not engine.disk.limit_s(engine.request(PROMPT))
+    monkeypatch.setattr(disk_store, "MAX_LOOKED_UP", 2)
+    assert engine.disk.limit_s(engine.request(PROMPT))  # for what comes behind a thread looks
 
 
 def test_pinned_prefixes_are_read(folder: Path, tmp_path: Path):

@@ -19,6 +19,7 @@ from app.streaming.kept.told_entries import restore
 from app.streaming.kept.waiting_reader import StreamStopped, WaitingReader
 from tests.api.serving import until
 from tests.streaming.kept.live_engine import LiveEngine, delta, failed, finished, live_stream, read_now
+from tests.streaming.kept.recorded_deltas import deltas_of
 from tests.streaming.kept.recorded_streams import begun, head, recording, stored, text_of
 
 
@@ -81,7 +82,7 @@ async def test_an_end_is_recorded_with_the_whole_answer(path: Path, engine: Live
         assert stream.state == how
         assert disk.num_batch_bytes == 0
     found = stored(path)["r"].told
-    assert (found.state, [one.text for one in found.deltas]) == (how, ["a"])
+    assert (found.state, [one.text for one in deltas_of(found)]) == (how, ["a"])
 
 
 async def test_the_end_of_the_engine_is_none_of_a_stream_that_outlives_it(path: Path, engine: LiveEngine):
@@ -140,8 +141,8 @@ async def test_a_full_disk_degrades_and_recovers(
         await journal.flush()
         assert journal.is_durable(kept)
     found = stored(path)
-    assert [one.text for one in found["r"].told.deltas] == ["a", "b", "c"]
-    assert [one.text for one in found["later"].told.deltas] == ["x"]
+    assert [one.text for one in deltas_of(found["r"].told)] == ["a", "b", "c"]
+    assert [one.text for one in deltas_of(found["later"].told)] == ["x"]
     assert [record.levelname for record in caplog.records if record.name == "quire.journal"] == ["ERROR", "WARNING"]
 
 
@@ -163,7 +164,7 @@ async def test_a_commit_that_hangs_degrades_and_is_not_waited_for(
         await until(lambda: journal.counts.state == 0)
         engine.put("r", delta("r", 3, "c"), finished("r"))
         await journal.flush()
-    assert [one.text for one in stored(path)["r"].told.deltas] == ["a", "b", "c"]
+    assert [one.text for one in deltas_of(stored(path)["r"].told)] == ["a", "b", "c"]
 
 
 async def test_a_forgotten_stream_is_in_no_byte_of_the_files(
@@ -182,7 +183,7 @@ async def test_a_forgotten_stream_is_in_no_byte_of_the_files(
         await journal.flush()
     found = stored(path)
     assert [*found] == ["other"]
-    assert len(found["other"].told.deltas) == 200
+    assert len(deltas_of(found["other"].told)) == 200
 
 
 async def test_attempts_are_recorded_before_the_request_is_submitted(path: Path, engine: LiveEngine):
@@ -279,7 +280,7 @@ async def test_what_was_committed_is_not_committed_again_when_the_file_cannot_be
         await until(lambda: not is_full)
         await journal.flush()
         assert not journal.is_degraded
-    assert [one.text for one in stored(path)["r"].told.deltas] == ["a"]
+    assert [one.text for one in deltas_of(stored(path)["r"].told)] == ["a"]
 
 
 async def test_a_stream_that_is_forgotten_ends_nevertheless(path: Path, engine: LiveEngine):

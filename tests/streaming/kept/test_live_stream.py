@@ -10,12 +10,13 @@ from app.contract.events import Finished, FinishReason, TokenDelta, Usage
 from app.contract.grammar import Grammar, GrammarKind
 from app.contract.requests import EngineRequest, ToldChoice
 from app.contract.sampling_params import SamplingParams
+from app.journal.entries import Delta
 from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES
 from app.streaming.flow.flow_window import Lag, Watermarks
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.kept_streams import KeptStreams
 from app.streaming.kept.live_stream import MAX_READERS, LiveStream, State
-from app.streaming.kept.transcript import DeltaColumns
+from app.streaming.kept.told_entries import columns_of
 from app.streaming.kept.waiting_reader import WaitingReader
 from app.streaming.streams import Streams
 from tests.fakes import make_request
@@ -235,10 +236,11 @@ def test_a_restored_answer_goes_on_behind_what_was_told_of_each_choice():
     engine = LiveEngine()
     stream = LiveStream(engine, [make_request("r-0", n=2), make_request("r-1", n=2), make_request("r-2", n=2)], "r")
     stream.restore(
-        {0: DeltaColumns([(1, 2, 3), (4,)], ["abc", "d"])},
+        [columns_of(0, [Delta(0, (1, 2, 3), "abc")]), columns_of(0, [Delta(0, (4,), "d")])],
         [(1, finished("r", 1, num_tokens=0)), (2, finished("r", 2)), (3, finished("r", 3))],
     )
-    stream.submit_again()
+    submitted = stream.submit_again()
+    assert submitted == [engine.requests[name] for name in ("r-0", "r-2")]
     assert sorted(engine.requests) == ["r-0", "r-2"], "of the other one nothing is left"
     assert engine.requests["r-0"].told == (ToldChoice((1, 2, 3, 4)), ToldChoice(has_ended=True))
     assert engine.requests["r-2"].told == ()
@@ -253,10 +255,10 @@ def test_a_restored_answer_goes_on_behind_what_was_told_of_each_choice():
 def test_an_answer_that_waits_to_be_begun_again_can_be_cancelled():
     engine = LiveEngine()
     stream = live_stream(engine)
-    stream.restore({0: DeltaColumns([(1,)], ["a"])}, [])
+    stream.restore([columns_of(0, [Delta(0, (1,), "a")])], [])
     stream.cancel()
     assert stream.is_settled
-    stream.submit_again()
+    assert not stream.submit_again()
     assert not engine.sinks
 
 

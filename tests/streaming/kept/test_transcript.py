@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from app.contract.events import TokenDelta
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
+from app.journal.entries import Delta
 from app.streaming.flow.delta_buffer import PIECE_BYTES, delta_bytes
-from app.streaming.kept.transcript import DeltaColumns, Transcript
+from app.streaming.kept.told_entries import columns_of
+from app.streaming.kept.transcript import Transcript
+from tests.streaming.kept.recorded_deltas import single
 
 NUM_TOP = 2
 
@@ -45,6 +48,12 @@ def transcript_of(deltas: list[TokenDelta]) -> Transcript:
     return transcript
 
 
+def record(delta: TokenDelta) -> Delta:
+    """A delta as the journal has it."""
+    logprobs = (None, b"") if delta.logprobs is None else (delta.logprobs.num_top, delta.logprobs.rows)
+    return Delta(1, delta.token_ids, delta.text, *logprobs)
+
+
 def joined(deltas: list[TokenDelta]) -> tuple[list[int], str, bytes]:
     ids = [token_id for delta in deltas for token_id in delta.token_ids]
     rows = b"".join(delta.logprobs.rows for delta in deltas if delta.logprobs is not None)
@@ -53,7 +62,7 @@ def joined(deltas: list[TokenDelta]) -> tuple[list[int], str, bytes]:
 
 @given(delta_lists())
 def test_the_deltas_are_given_back_as_they_came(deltas):
-    assert [*transcript_of(deltas).deltas()] == deltas
+    assert single(transcript_of(deltas).columns()) == [*map(record, deltas)]
 
 
 @given(delta_lists(), st.data())
@@ -72,18 +81,14 @@ def test_the_pieces_between_any_positions_join_to_what_was_told(deltas, data):
     assert joined(cuts) == joined(deltas)
 
 
-@given(delta_lists())
-def test_columns_are_the_same_as_deltas_one_by_one(deltas):
-    rows = [delta.logprobs for delta in deltas if delta.logprobs is not None]
-    columns = DeltaColumns(
-        [delta.token_ids for delta in deltas],
-        [delta.text for delta in deltas],
-        rows[0].num_top if rows else None,
-        b"".join(each.rows for each in rows),
-    )
-    whole, restored = Transcript("r", 1), Transcript("r", 1)
-    assert restored.restore(columns) == sum(map(whole.append, deltas))
-    assert [*restored.deltas()] == [*whole.deltas()]
+@given(delta_lists(), st.data())
+def test_columns_are_the_same_as_deltas_one_by_one(deltas, data):
+    whole, restored, num_bytes = Transcript("r", 1), Transcript("r", 1), 0
+    inner = data.draw(st.sets(st.integers(0, len(deltas))))
+    for start, end in pairwise(sorted({0, len(deltas), *inner})):
+        num_bytes += restored.extend(columns_of(1, [*map(record, deltas[start:end])]))
+    assert num_bytes == sum(map(whole.append, deltas))
+    assert restored.columns() == whole.columns()
     assert (restored.num_tokens, restored.last, restored.has_tail) == (whole.num_tokens, whole.last, whole.has_tail)
     assert restored.num_bytes(restored.last) == whole.num_bytes(whole.last)
 

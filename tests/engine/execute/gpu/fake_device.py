@@ -73,6 +73,7 @@ class FakeDevice:
         self.error: Exception | None = None
         self.graphs: list[FakeGraph] = []
         self._queue: deque[Work] = deque()
+        self._is_working = False
 
     def run(self, work: Work) -> None:
         self.check()
@@ -120,9 +121,15 @@ class FakeDevice:
             raise self.error
 
     def do_all(self) -> None:
-        """Do all issued work in order."""
-        while self._queue:
-            self._queue.popleft()()
+        """Do all issued work in order. Work that waits itself has no earlier work to wait for."""
+        if self._is_working:
+            return
+        self._is_working = True
+        try:
+            while self._queue:
+                self._queue.popleft()()
+        finally:
+            self._is_working = False
 
 
 class _Recorder(TorchDispatchMode):

@@ -13,6 +13,7 @@ from app.config.settings import Config, make_config
 from app.engine.build import build_engine
 from app.engine.engine import Engine
 from app.engine.execute.gpu.backend import GpuBackend
+from app.engine.kv_disk.disk_store import KVDisk
 from tests.engine import driving
 from tests.engine.execute.faulty_runner import FaultyRunner
 from tests.engine.execute.gpu.fake_device import FakeDevice
@@ -35,6 +36,7 @@ def build(
     faults: FaultyRunner | None = None,
     fused_rows: int = 0,
     finish_kernels: Callable[[], None] = lambda: None,
+    kv_disk: KVDisk | None = None,
     **settings: object,
 ) -> Engine:
     """An engine for a checkpoint folder; an interpreted program takes a millisecond, so everything is small.
@@ -53,7 +55,7 @@ def build(
         patch("app.engine.execute.gpu.backend.MAX_ROWS", fused_rows),
     ):
         config = make_config({"model": str(folder), **SMALL, **settings})
-        engine = build_engine(config, grammars=driving.make_grammars())
+        engine = build_engine(config, grammars=driving.make_grammars(), kv_disk=kv_disk)
     if faults is not None:
         faults.wrap(engine)
     return engine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from app.contract.errors import CannotStart, EngineFailed
 from app.contract.events import Finished, RequestFailed, TokenDelta
 from app.engine.engine import Engine
 from app.engine.execute.gpu.device import Work
+from app.engine.kv_disk.block_folder import BlockFolder
+from app.engine.kv_disk.disk_store import KVDisk
 from tests.checkpoints import damaged_copy, tiny
 from tests.engine import driving
 from tests.engine.driving import request
@@ -238,6 +241,23 @@ def test_outputs_are_the_same_after_swaps(expected):
     names = ["greedy", "sampled", "filtered", "penalized"]
     assert run_requests(engine, names, NUM_NEW) == {key: value for key, value in expected.items() if key[0] in names}
     assert engine.stats().preemption.num_swaps > 0 and device.num_pinned_bytes > 0
+
+
+@pytest.mark.parametrize("run_ahead", [0, 2])
+def test_outputs_are_the_same_with_blocks_from_disk(run_ahead, tmp_path):
+    outputs, num_cached = [], []
+    for _ in range(2):
+        disk = KVDisk(BlockFolder(tmp_path / "kv", 2**20), lambda: 0.0)
+        engine = build(MODEL, run_ahead=run_ahead, kv_disk=disk)
+        engine.add(request(engine, "beside", SHORT, max_tokens=NUM_NEW))
+        asked = request(engine, "asked", LONG, max_tokens=NUM_NEW, logprobs=1)
+        limit_s = disk.limit_s(asked)
+        events = engine.add(replace(asked, stored=disk.fetch(asked, limit_s) if limit_s else None)) + run(engine)
+        disk.close(60.0, has_ended=True)
+        outputs.append(outputs_of(events))
+        num_cached += [event.usage.cached_tokens for event in events if isinstance(event, Finished)][-1:]
+    assert outputs[0] == outputs[1]
+    assert num_cached == [0, 16] and disk.counts.num_read == 2
 
 
 @pytest.mark.long
