@@ -7,6 +7,7 @@ on the event loop's side.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 
@@ -17,14 +18,15 @@ class Watch:
     on: bool
 
 
-class GroupState:
-    """The states of an unfinished request in a picture."""
+class GroupState(StrEnum):
+    """The states of a request in a picture; `ended` is in records alone."""
 
     WAITING = "waiting"
     RUNNING = "running"
     PAUSED = "paused"  # its readers take no tokens
     PREEMPTED = "preempted"  # lost its blocks, will compute them again
     SWAPPED = "swapped"  # its blocks are in host memory
+    ENDED = "ended"
 
 
 class PictureTable(NamedTuple):
@@ -41,7 +43,7 @@ class PictureGroup(NamedTuple):
 
     request_id: str
     account: str
-    state: str
+    state: GroupState
     num_prompt: int
     num_computed: int
     num_output: int
@@ -81,11 +83,11 @@ class CopyRecord(NamedTuple):
 
 
 class StateRecord(NamedTuple):
-    """A request changed its state; `state` is one of `GroupState`, or `ended`."""
+    """A request changed its state."""
 
     time: float
     request_id: str
-    state: str
+    state: GroupState
 
 
 Record = StepRecord | CopyRecord | StateRecord
