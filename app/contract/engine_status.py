@@ -19,6 +19,7 @@ from app.contract.engine_counts import (
     SpeculationCounts,
     StartCounts,
 )
+from app.contract.engine_picture import EnginePicture
 from app.contract.events import EngineEvent
 from app.contract.requests import PoolingKind
 from app.contract.sampling_defaults import SamplingDefaults
@@ -89,6 +90,7 @@ class StepReport:
 
     The step computed `num_prefill_tokens` (of prompts) and `num_decode_tokens` (of outputs, without draft tokens);
     `duration_s` is its wall time. `mask_s` has the seconds that the masks of grammars took, for each step with any.
+    `picture` is there while somebody watches, and one is due.
     """
 
     events: tuple[EngineEvent, ...]
@@ -97,6 +99,7 @@ class StepReport:
     num_prefill_tokens: int = 0
     num_decode_tokens: int = 0
     mask_s: tuple[float, ...] = ()
+    picture: EnginePicture | None = None
 
 
 @dataclass(frozen=True, slots=True)

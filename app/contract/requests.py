@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from app.contract.engine_picture import Watch
 from app.contract.grammar import Constraint, Grammar, ReasoningMarks
 from app.contract.sampling_params import SamplingParams
 from app.contract.stored_prefix import StoredPrefix
@@ -117,4 +118,4 @@ class Resume:
     request_id: str
 
 
-EngineCommand = Submit | Abort | Pause | Resume
+EngineCommand = Submit | Abort | Pause | Resume | Watch

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from app.contract.engine_picture import Watch
 from app.contract.engine_status import EngineHealth, ModelInfo, StepReport
 from app.contract.errors import QuireError
 from app.contract.ports import EnginePort, PrefixStore
@@ -42,6 +43,9 @@ class FetchingPort:
         self._port.start(deliver)
 
     def post(self, command: EngineCommand) -> None:
+        if isinstance(command, Watch):
+            self._port.post(command)
+            return
         request_id = command.request.id if isinstance(command, Submit) else command.request_id
         if request_id in self._waiting:
             self._waiting[request_id].append(command)
