@@ -54,7 +54,10 @@ class View:
         self._records.add_step(plan, progress, result.duration_s, now)
 
     def take_picture(self, now: float) -> EnginePicture | None:
-        """Return a picture at the end of a turn, if one is due; otherwise it is from now on, as soon as it may be."""
+        """Return a picture; None so soon after the last one, and then the next is due as soon as it may be made.
+
+        To be called at the end of every turn: each may have changed the books.
+        """
         for group in self._changed:
             self._records.add_state(now, group.request.id, state_of(group))
         self._changed.clear()

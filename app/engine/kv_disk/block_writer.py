@@ -20,7 +20,7 @@ from app.engine.schedule.kv.prefix_cache import BlockContent
 from app.runtime.clock import Clock, monotonic
 
 MAX_QUEUED_BYTES = 64 * 2**20
-MAX_TOUCHED = 100_000
+MAX_TOUCHED = 50_000
 """Blocks that may wait for their times of use to be noted: a second of work."""
 PAUSE_S = 30.0
 """How long a disk that has failed is left alone."""

@@ -54,13 +54,15 @@ def test_the_oldest_make_room(tmp_path: Path):
     assert folder.num_bytes == sum(file.stat().st_size for file in tmp_path.glob("*.kv")) == 3 * SIZE
 
 
-def test_the_beginning_of_a_text_that_was_used_stays_longest(tmp_path: Path):
+@pytest.mark.parametrize("how", ["touch", "prefer"])
+def test_the_beginning_of_a_text_that_was_used_stays_longest(tmp_path: Path, how: str):
     folder, contents, others = BlockFolder(tmp_path, 4 * SIZE), chain(3), chain(3, first=1000)
     write(folder, *contents)
-    folder.touch([content.hash for content in contents])
+    note_use = getattr(folder, how)
+    note_use([content.hash for content in contents])
     write(folder, *others[:2])
     assert indices(folder, contents) == [0, 1]
-    folder.touch([content.hash for content in contents])
+    note_use([content.hash for content in contents])
     write(folder, others[2])
     assert (indices(folder, contents), indices(folder, others)) == ([0, 1], [1, 2])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -207,6 +208,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "of another block": lambda file: file.write_bytes(_other(file).read_bytes()),
     "deleted": lambda file: file.unlink(),
     "a folder": lambda file: (file.unlink(), file.mkdir()),
+    "a pipe": lambda file: (file.unlink(), os.mkfifo(file)),
 }
 
 
