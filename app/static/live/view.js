@@ -1,0 +1,138 @@
+// The live view: the engine's blocks, steps and requests as they change, beside the conversation.
+
+import { useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
+import { html } from "../parts/html.js";
+import { Decoder } from "./decoder.js";
+import { EngineFigures } from "./engine_figures.js";
+import { Feed } from "./feed.js";
+import { HostStrip } from "./host_strip.js";
+import { Legend } from "./legend.js";
+import { useLooks } from "./looks.js";
+import { MapView } from "./map_view.js";
+import { Picture } from "./picture.js";
+import { Queue } from "./queue.js";
+import { showAnswer, useLinks } from "./request_links.js";
+import { SpokenTable } from "./spoken_table.js";
+import { TimelineView } from "./timeline_view.js";
+
+// With reduced motion.
+const STILL_MS = 500;
+const PHASES = {
+  connecting: "Connecting …",
+  lost: "The connection is lost; it is tried again.",
+  ended: "This server does not show its engine to this page.",
+};
+
+/** @param {{link: {key: string | null}, conversation: {messages: any[]}, onClose: () => void}} props */
+export function LiveView({ link, conversation, onClose }) {
+  const probe = useRef(null);
+  const looks = useLooks(probe);
+  const { picture, phase } = usePicture(link.key, looks?.isStill ? STILL_MS : 0);
+  const links = useLinks(conversation, picture);
+  // The request whose blocks are lit: its number, and its id if it is an own one.
+  const [lit, setLit] = useState(null);
+  const blocks = useMemo(() => lit && litBlocks(picture, lit), [lit, picture.time]);
+  const choose = (group) => {
+    setLit((now) => (now?.n === group.n ? null : { n: group.n, id: group.id }));
+    const answer = group.id && links.answerOf(group.id);
+    if (answer) showAnswer(answer);
+  };
+  useAnswerClicks((answer) => {
+    const id = links.requestOf(answer);
+    if (id) setLit((now) => (now?.id === id ? null : { n: picture.find(id)?.n, id }));
+  });
+  const onKeyDown = (event) => {
+    if (event.key !== "Escape") return;
+    // It stops no answer here.
+    event.stopPropagation();
+    if (lit) setLit(null);
+    else onClose();
+  };
+  return html`
+    <aside class="live" aria-label="The engine at work" onKeyDown=${onKeyDown}>
+      <header class="live-head">
+        <h2>The engine at work</h2>
+        <p class="live-phase" role="status">${PHASES[phase]}</p>
+        <span ref=${probe} hidden></span>
+        <button type="button" class="quiet icon" aria-label="Close the live view" onClick=${onClose}>×</button>
+      </header>
+      ${looks && picture.latest && html`
+        <${Sections} picture=${picture} looks=${looks} lit=${lit} blocks=${blocks} onChoose=${choose} />`}
+    </aside>
+  `;
+}
+
+function Sections({ picture, looks, lit, blocks, onChoose }) {
+  const { latest, steps, groups } = picture;
+  const chooseFirst = ({ groups: [first] }) => first && onChoose(first);
+  return html`
+    <${EngineFigures} figures=${latest.figures} saving=${picture.saving} />
+    <section class="live-blocks" aria-label="Blocks">
+      <${MapView} picture=${picture} looks=${looks} lit=${blocks} onChoose=${chooseFirst} />
+      <${HostStrip} host=${latest.host} hueOf=${(owner) => picture.hueOf(owner)} />
+      <${Legend} blockSize=${latest.block_size} counts=${latest.blocks} colours=${looks.colours} scale=${looks.scale} />
+    </section>
+    <${TimelineView} steps=${steps} targetMs=${latest.figures.step_target_ms ?? 0} looks=${looks} />
+    <${Queue} groups=${[...groups.values()]} lit=${lit?.n ?? null} isStill=${looks.isStill}
+      onChoose=${(n) => onChoose(groups.get(n))} />
+    <${SpokenTable} picture=${picture} />
+  `;
+}
+
+/** The picture that the server sends; each change of it renders the component again, after `pauseMs` at the earliest. */
+function usePicture(key, pauseMs) {
+  const picture = useMemo(() => new Picture(), []);
+  const [phase, setPhase] = useState("connecting");
+  const [, show] = useReducer((count) => count + 1, 0);
+  const pause = useRef(0);
+  pause.current = pauseMs;
+  useEffect(() => {
+    let decoder = new Decoder();
+    let shownAt = -Infinity;
+    /** @type {any} */
+    let timer = 0;
+    let frame = 0;
+    const draw = () => {
+      timer = 0;
+      shownAt = performance.now();
+      frame = requestAnimationFrame(() => show(undefined));
+    };
+    const feed = new Feed(key, {
+      onMessage: (buffer) => {
+        decoder.receive(buffer);
+        picture.receive(decoder, performance.now());
+        timer ||= setTimeout(draw, Math.max(0, shownAt + pause.current - performance.now()));
+      },
+      onPhase: (now) => {
+        if (now === "connecting") decoder = new Decoder();
+        setPhase(now);
+      },
+    });
+    return () => {
+      feed.close();
+      clearTimeout(timer);
+      cancelAnimationFrame(frame);
+    };
+  }, [key]);
+  return { picture, phase };
+}
+
+/** The ids of the blocks of a request, also of one that has ended and left them in the cache; null if there are none. */
+function litBlocks(picture, { n, id }) {
+  const blocks = picture.groups.has(n) ? picture.blocksOf(n) : id ? picture.leftBy(id) : [];
+  return blocks.length ? blocks.sort((a, b) => a - b) : null;
+}
+
+/** Call `onAnswer` with the id of an answer that is clicked, but for its buttons and links, and while text is selected. */
+function useAnswerClicks(onAnswer) {
+  const latest = useRef(onAnswer);
+  latest.current = onAnswer;
+  useEffect(() => {
+    const onClick = ({ target }) => {
+      const answer = target.closest?.(".answer[data-message]");
+      if (answer && !target.closest("a, button, summary, form") && getSelection().isCollapsed) latest.current(answer.dataset.message);
+    };
+    document.addEventListener("click", onClick);
+    return () => document.removeEventListener("click", onClick);
+  }, []);
+}
