@@ -52,8 +52,10 @@ export class Grid {
   /**
    * Rectangles `[x, y, width, height]` that cover cells, one for each run of neighbours in a row.
    * @param {number[]} indexes in ascending order
+   * @returns {[number, number, number, number][]}
    */
   boxesOf(indexes) {
+    /** @type {[number, number, number, number][]} */
     const boxes = [];
     let last = -2;
     for (const index of indexes) {

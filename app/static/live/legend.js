@@ -1,4 +1,4 @@
-// The one legend: what each kind of cell and each part of the timeline is, drawn as they are drawn there.
+// The one legend: what each kind of cell and each part of a step is, drawn as they are drawn there.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { html } from "../parts/html.js";
@@ -7,17 +7,24 @@ import { FREE, STATES } from "./states.js";
 import { Tiles } from "./tiles.js";
 
 const SIDE_PX = 14;
+// What is no state of a block: a name of a class of live.css, and words.
+const SIGNS = [
+  { name: "copied", meaning: "before it is written" },
+  { name: "read", meaning: "a part of a prompt" },
+  { name: "guessed", meaning: "tokens that came true" },
+];
 
-/** @param {{blockSize: number, counts: Record<string, number>, colours: import("./colours.js").Colours, scale: number}} props */
-export function Legend({ blockSize, counts, colours, scale }) {
+/** @param {{blockSize: number, counts: Record<string, number>, looks: import("./looks.js").Looks}} props */
+export function Legend({ blockSize, counts, looks: { colours, scale } }) {
   return html`
     <div class="live-legend">
-      <p>Each square is a block: memory for ${blockSize} tokens.</p>
+      <p>Each square is a block: memory for ${blockSize} tokens. Each request has a colour.</p>
       <ul>
         ${STATES.map(({ name, meaning }, state) => html`
           <li><${Sample} state=${state} colours=${colours} scale=${scale} />
-            <b>${name}</b> <span class="live-count">${counts[name] ?? 0}</span> <span>${meaning}</span></li>`)}
-        <li><span class="live-sample copied" aria-hidden="true"></span> <b>copied</b> <span>before a write, since it was shared</span></li>
+            <b>${name}</b> <span class="live-count">${counts[name]}</span> <span>${meaning}</span></li>`)}
+        ${SIGNS.map(({ name, meaning }) => html`
+          <li><span class="live-sample" data-sign=${name} aria-hidden="true"></span> <b>${name}</b> <span>${meaning}</span></li>`)}
       </ul>
     </div>
   `;
@@ -29,9 +36,10 @@ function Sample({ state, colours, scale }) {
   useLayoutEffect(() => {
     const side = Math.round(SIDE_PX * scale);
     const tiles = new Tiles(paletteOf(colours), side);
+    const image = new ImageData(side, side);
+    new Uint32Array(image.data.buffer).set(tiles.tile(state, state === FREE ? 0 : 1, false));
     canvas.current.width = canvas.current.height = side;
-    const pixels = new Uint8ClampedArray(tiles.tile(state, state === FREE ? 0 : 1, false).buffer);
-    canvas.current.getContext("2d").putImageData(new ImageData(pixels, side, side), 0, 0);
+    canvas.current.getContext("2d").putImageData(image, 0, 0);
   }, [state, colours, scale]);
   return html`<canvas class="live-sample" ref=${canvas} aria-hidden="true"></canvas>`;
 }

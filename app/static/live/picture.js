@@ -64,6 +64,7 @@ export class Picture {
    * @returns {[number, number][]} indexes with that share
    */
   flashesAt(now) {
+    /** @type {[number, number][]} */
     const flashes = [];
     for (const [id, begun] of this.#copies) {
       if (now - begun < FLASH_MS) flashes.push([id - 1, 1 - (now - begun) / FLASH_MS]);
@@ -159,7 +160,9 @@ export class Picture {
     return counts.indexOf(Math.min(...counts)) + 1;
   }
 
-  #noteRecord([kind, at, ...fields], now) {
+  /** @param {any[]} record @param {number} now */
+  #noteRecord(record, now) {
+    const [kind, at, ...fields] = record;
     if (kind === "copy") this.#copies.set(fields[1], now);
     if (kind !== "step") return;
     const [ms, isOver, shares] = fields;

@@ -10,9 +10,9 @@ export const FENCED = 5;
 /** Name and meaning of each state, by its number. */
 export const STATES = [
   { name: "free", meaning: "holds nothing" },
-  { name: "cached", meaning: "kept for a prompt that begins alike" },
-  { name: "used", meaning: "by one request, in its colour" },
-  { name: "shared", meaning: "by several, computed once" },
+  { name: "cached", meaning: "kept, can be found again" },
+  { name: "used", meaning: "by one request" },
+  { name: "shared", meaning: "by several requests" },
   { name: "pinned", meaning: "kept for good" },
-  { name: "fenced", meaning: "given back when the step ends" },
+  { name: "fenced", meaning: "free after this step" },
 ];

@@ -70,7 +70,7 @@ function Sections({ picture, looks, lit, blocks, onChoose }) {
     <section class="live-blocks" aria-label="Blocks">
       <${MapView} picture=${picture} looks=${looks} lit=${blocks} onChoose=${chooseFirst} />
       <${HostStrip} host=${latest.host} hueOf=${(owner) => picture.hueOf(owner)} />
-      <${Legend} blockSize=${latest.block_size} counts=${latest.blocks} colours=${looks.colours} scale=${looks.scale} />
+      <${Legend} blockSize=${latest.block_size} counts=${latest.blocks} looks=${looks} />
     </section>
     <${TimelineView} steps=${steps} targetMs=${latest.figures.step_target_ms ?? 0} looks=${looks} />
     <${Queue} groups=${[...groups.values()]} lit=${lit?.n ?? null} isStill=${looks.isStill}
