@@ -21,7 +21,7 @@ from typing import NamedTuple
 from app.commands.measuring.machine import machine
 from app.commands.options import Parser
 from app.contract.events import TokenDelta
-from app.engine.build import ITL_TARGET_S
+from app.config.step_target import ITL_TARGET_S
 from app.engine.engine import Engine
 from app.loadgen import plots
 from app.loadgen.figures import percentile

@@ -21,7 +21,7 @@ import orjson
 from app.api.body.json_body import parse_object
 from app.api.body.new_answer import fingerprint_of
 from app.api.body.parse_request import Parser, on_thread, parse_answer
-from app.api.http.access_log import shown_id
+from app.contract.shown_id import shown_id
 from app.api.http.accounts import Sender
 from app.api.http.context import ApiContext, Asked
 from app.api.wire.api_request import ApiRequest
