@@ -39,8 +39,8 @@ from app.observe.metrics import Metrics
 from app.observe.request_log import RequestLog
 from app.runtime.clock import monotonic
 from app.streaming.kept.journal_counts import JournalCounts, commit_times
-from app.streaming.loop_counts import loop_counts
 from app.streaming.live.live_room import LiveRoom
+from app.streaming.loop_counts import loop_counts
 from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
 

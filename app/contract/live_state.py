@@ -82,13 +82,20 @@ class LiveGroup(msgspec.Struct, frozen=True, kw_only=True):
     blocks: Annotated[int, Meta(description="blocks that it holds, shared ones included, once each")]
     preemptions: Annotated[int, Meta(description="how often it lost its blocks")]
     swaps: Annotated[int, Meta(description="those times that its blocks were kept in host memory")]
-    id: Annotated[str | UnsetType, Meta(description="the beginning of the id of its answer, as in the log: a whole id can open it")] = UNSET
+    id: Annotated[
+        str | UnsetType,
+        Meta(description="the beginning of the id of its answer, as in the log: a whole id can open it"),
+    ] = UNSET
     prompt: Annotated[int | UnsetType, Meta(description="tokens of the prompt")] = UNSET
     cached: Annotated[int | UnsetType, Meta(description="those that were found in the prefix cache")] = UNSET
-    computed: Annotated[int | UnsetType, Meta(description="tokens whose keys and values are there, all sequences")] = UNSET
+    computed: Annotated[int | UnsetType, Meta(description="tokens whose keys and values are there, all sequences")] = (
+        UNSET
+    )
     output: Annotated[int | UnsetType, Meta(description="generated tokens, all sequences")] = UNSET
     limit: Annotated[int | UnsetType, Meta(description="the most tokens of a sequence's answer")] = UNSET
-    tables: Annotated[list[LiveTable] | UnsetType, Meta(description="the blocks of each open sequence, in order")] = UNSET
+    tables: Annotated[list[LiveTable] | UnsetType, Meta(description="the blocks of each open sequence, in order")] = (
+        UNSET
+    )
 
 
 class LiveShare(msgspec.Struct, frozen=True, array_like=True):

@@ -73,9 +73,7 @@ async def live_endpoint(websocket: WebSocket, hello_timeout_s: float = HELLO_TIM
 class LiveSocket:
     """One accepted socket; `run` is called once."""
 
-    def __init__(
-        self, websocket: WebSocket, context: ApiContext, room: LiveRoom, hello_timeout_s: float
-    ) -> None:
+    def __init__(self, websocket: WebSocket, context: ApiContext, room: LiveRoom, hello_timeout_s: float) -> None:
         stall_timeout_s = context.config.server.stall_timeout
         self._websocket = websocket
         self._context = context
@@ -103,7 +101,9 @@ class LiveSocket:
         has_greeted = False
         while (message := await self._websocket.receive())["type"] == "websocket.receive":
             text = message.get("text")
-            close = Close(chat_table.CLOSE_BAD_FRAMES, "nothing is read after hello") if has_greeted else self._greet(text)
+            close = (
+                Close(chat_table.CLOSE_BAD_FRAMES, "nothing is read after hello") if has_greeted else self._greet(text)
+            )
             if close is not None:
                 return close
             has_greeted = True

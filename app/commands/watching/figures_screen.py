@@ -17,7 +17,10 @@ from app.runtime.visible_text import visible
 HISTORY = 60  # values of a sparkline
 BAR_WIDTH = 60
 _STYLES = {"used": "blue", "fenced": "yellow", "cached": "cyan", "free": "dim"}
-_SIGNS, _ASCII_SIGNS = dict(used="█", fenced="▓", cached="▒", free="░"), dict(used="#", fenced="!", cached="+", free=".")
+_SIGNS, _ASCII_SIGNS = (
+    dict(used="█", fenced="▓", cached="▒", free="░"),
+    dict(used="#", fenced="!", cached="+", free="."),
+)
 
 
 class FiguresScreen(Protocol):
@@ -79,15 +82,28 @@ class FullScreen:
         rows.add_row("running", f"{figures.running:,}", str(self._lines["running"]))
         rows.add_row("waiting", f"{figures.waiting:,}", str(self._lines["waiting"]))
         rows.add_row("paused", f"{figures.paused:,}", "for clients that read slowly")
-        rows.add_row("first token", _ms(figures.first_token_ms and figures.first_token_ms.p50), _tail(figures.first_token_ms))
+        rows.add_row(
+            "first token", _ms(figures.first_token_ms and figures.first_token_ms.p50), _tail(figures.first_token_ms)
+        )
         between = figures.between_tokens_ms
         rows.add_row("between tokens", _ms(between and between.p50), _tail(between))
         rows.add_row("cache hits", _share(figures.hit_rate), "of prompt tokens, last minute")
-        rows.add_row("over target", f"{figures.steps_over_target:,}", f"steps, last minute; target {_ms(figures.step_target_ms)}")
+        rows.add_row(
+            "over target", f"{figures.steps_over_target:,}", f"steps, last minute; target {_ms(figures.step_target_ms)}"
+        )
         rows.add_row("preemptions", f"{figures.preemptions:,}", f"{figures.swaps:,} swapped, {figures.faults:,} faults")
         rows.add_row("brown-out", f"{figures.brownout}", "0 is none")
         head = Text.assemble(("Quire ", "bold"), visible(figures.model), f"  {figures.state}  ", (self._title, "dim"))
-        return Group(head, "", rows, "", self._bar(figures.blocks), Text(_blocks_line(figures.blocks)), "", Text("q quits", "dim"))
+        return Group(
+            head,
+            "",
+            rows,
+            "",
+            self._bar(figures.blocks),
+            Text(_blocks_line(figures.blocks)),
+            "",
+            Text("q quits", "dim"),
+        )
 
     def _bar(self, blocks: BlockFigures) -> Text:
         """Return the blocks by state as one bar; a state that has any is at least one character."""

@@ -52,7 +52,11 @@ def _changes(before: Cells, cells: Cells) -> bytes:
 
 
 def _rows(distances: NDArray[np.int64], cells: Cells) -> bytes:
-    columns = (_varints(distances), (cells[:, None] & _BYTE, np.ones((len(cells), 1), bool)), _varints(cells >> OWNER_BITS))
+    columns = (
+        _varints(distances),
+        (cells[:, None] & _BYTE, np.ones((len(cells), 1), bool)),
+        _varints(cells >> OWNER_BITS),
+    )
     numbers, is_used = (np.concatenate(parts, axis=1) for parts in zip(*columns, strict=True))
     return numbers[is_used].astype(np.uint8).tobytes()
 

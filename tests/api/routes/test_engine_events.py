@@ -64,9 +64,10 @@ async def test_other_intervals_are_refused(interval: str):
         answer = await client.get(EVENTS_PATH, params={"interval": interval})
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, "interval")
-    assert error["message"].startswith("interval must be a number of seconds from 0.2 to 60, not ") and len(
-        error["message"]
-    ) < 200
+    assert (
+        error["message"].startswith("interval must be a number of seconds from 0.2 to 60, not ")
+        and len(error["message"]) < 200
+    )
 
 
 async def test_only_so_many_streams_are_open_and_an_end_makes_room():

@@ -211,18 +211,17 @@ async def test_whoever_opens_and_closes_again_and_again_leaves_nothing():
 async def test_a_client_that_reads_nothing_is_cut_after_the_stall_timeout():
     engine = started()
     app = await make_app(engine, stall_timeout=0.2)
-    async with serving(app) as url:
-        async with connect(url, max_queue=1) as socket:
-            await until(lambda: watches(engine))
-            socket.transport.pause_reading()
-            large = [group(f"chatcmpl-{i}", [table(range(1 + i, 20_000, 150))]) for i in range(150)]
-            number = 0
-            while num_watchers(app):
-                number += 1
-                engine.port.show(picture(number, large, num_blocks=20_000, cached=range(1, number % 50 + 2)))
-                await asyncio.sleep(0.01)
-            assert watches(engine) == [True, False]
-            socket.transport.abort()
+    async with serving(app) as url, connect(url, max_queue=1) as socket:
+        await until(lambda: watches(engine))
+        socket.transport.pause_reading()
+        large = [group(f"chatcmpl-{i}", [table(range(1 + i, 20_000, 150))]) for i in range(150)]
+        number = 0
+        while num_watchers(app):
+            number += 1
+            engine.port.show(picture(number, large, num_blocks=20_000, cached=range(1, number % 50 + 2)))
+            await asyncio.sleep(0.01)
+        assert watches(engine) == [True, False]
+        socket.transport.abort()
 
 
 async def test_a_hostile_number_of_groups_is_shown():

@@ -19,9 +19,7 @@ def states(blocks: PictureBlocks) -> list[CellState]:
 
 
 def test_a_block_has_the_state_that_the_books_say():
-    made = picture(
-        groups=[group("a", [table([1, 2])]), TWO], num_blocks=10, cached=[6], fenced=[7, 6], pinned=[8]
-    )
+    made = picture(groups=[group("a", [table([1, 2])]), TWO], num_blocks=10, cached=[6], fenced=[7, 6], pinned=[8])
     blocks = PictureBlocks(made)
     assert [state.name for state in states(blocks)] == [
         "USED", "USED", "SHARED", "USED", "USED", "FENCED", "FENCED", "PINNED", "FREE", "FREE",
@@ -31,7 +29,9 @@ def test_a_block_has_the_state_that_the_books_say():
 
 
 def test_a_fenced_block_that_is_found_again_is_in_use():
-    assert states(PictureBlocks(picture(groups=[group("a", [table([1])])], num_blocks=1, fenced=[1])))[0] == CellState.USED
+    assert (
+        states(PictureBlocks(picture(groups=[group("a", [table([1])])], num_blocks=1, fenced=[1])))[0] == CellState.USED
+    )
 
 
 def test_blocks_have_the_numbers_of_their_owners():

@@ -61,7 +61,7 @@ SWAPPED = group("chatcmpl-s", [table([], num_tokens=48, host=[1, 2, 3])], state=
 LARGE = [
     picture(
         number,
-        [group(f"chatcmpl-{i}", [table(range(1 + 390 * i, 1 + 390 * i + 300 + number))]) for i in range(200)],
+        [group(f"chatcmpl-{i}", [table(range(1 + 390 * i, 1 + 390 * i + 300 + number))]) for i in range(60)],
         num_blocks=100_000,
         cached=range(90_001, 95_001),
     )
