@@ -79,7 +79,7 @@ export class BlockMap {
     return this.grid.indexAt(x * this.#scale, y * this.#scale);
   }
 
-  /** A ring around a cell, also one that is too small to hold it. */
+  /** A ring around a cell, also one that is too small to hold it; on cells of its colour it is seen by its edge. */
   #ring(context, index, colour, opacity) {
     const [x, y] = this.grid.cornerOf(index);
     const wide = Math.round(2 * this.#scale);
@@ -87,9 +87,11 @@ export class BlockMap {
     const side = Math.max(this.grid.size, least);
     const off = (side - this.grid.size) / 2;
     context.globalAlpha = opacity;
-    context.strokeStyle = colour;
-    context.lineWidth = wide;
-    context.strokeRect(x - off + wide / 2 - 1, y - off + wide / 2 - 1, side - wide + 1, side - wide + 1);
+    for (const [stroke, width] of [[this.#colours.paper, 2 * wide], [colour, wide]]) {
+      context.strokeStyle = stroke;
+      context.lineWidth = width;
+      context.strokeRect(x - off, y - off, side, side);
+    }
     context.globalAlpha = 1;
   }
 }

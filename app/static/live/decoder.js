@@ -30,8 +30,8 @@ export class Decoder {
     const state = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, HEAD_BYTES, blocks - HEAD_BYTES)));
     const bytes = new Reader(new Uint8Array(buffer, blocks));
     if (kind === WHOLE) this.#readWhole(bytes, state.num_blocks);
-    else if (kind === DIFFERENCE && this.state) this.#readDifference(bytes);
-    else throw new Error(`A message of the live view is of the kind ${kind}, after the one with the number ${this.#number}.`);
+    else if (kind === DIFFERENCE && this.state && number === this.#number + 1) this.#readDifference(bytes);
+    else throw new Error(`A message of the live view is of kind ${kind} and has the number ${number}, after ${this.#number}.`);
     this.#number = number;
     this.state = state;
   }

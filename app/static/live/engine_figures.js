@@ -13,7 +13,8 @@ export function EngineFigures({ figures, saving }) {
       <${Figure} name="first token" ...${timeOf(first_token_ms)} />
       <${Figure} name="between tokens" ...${timeOf(between_tokens_ms)} />
       <${Figure} name="cache hits" value=${hit_rate === null ? "–" : `${Math.round(100 * hit_rate)} %`} note="of prompt tokens" />
-      <${Figure} name="blocks held" value=${saving?.held ?? "–"} note=${saving ? `${saving.reserved} without paging` : ""}
+      <${Figure} name="blocks held" value=${saving?.held.toLocaleString("en") ?? "–"}
+        note=${saving ? `${saving.reserved.toLocaleString("en")} without paging` : ""}
         title=${saving && savingOf(saving)} />
     </dl>
   `;

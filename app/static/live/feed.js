@@ -4,12 +4,16 @@ const PROTOCOL = "quire.live.v1";
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 8000;
 // Close codes after which another attempt would fail too.
-const CLOSES_FOR_GOOD = [4400, 4401, 4403, 4406];
+const CLOSES_FOR_GOOD = [1008, 4400, 4401, 4406];
+const CLOSE_TOO_MANY = 4429;
+// A browser does not tell why a handshake was refused.
+const HIDDEN_AFTER = 2;
 
 /**
  * @typedef {object} FeedHandlers
  * @property {(buffer: ArrayBuffer) => void} onMessage throws if it cannot read the message; then the connection begins anew
- * @property {(phase: "connecting" | "open" | "lost" | "ended", code?: number) => void} onPhase
+ * @property {(phase: "connecting" | "open" | "lost" | "hidden" | "crowded" | "refused") => void} onPhase hidden: no connection
+ *   was opened at all; refused: it is not tried again
  */
 
 export class Feed {
@@ -18,6 +22,7 @@ export class Feed {
   #key;
   #handlers;
   #numFailures = 0;
+  #hasOpened = false;
   /** @type {any} */
   #timer = 0;
   #onVisibility = () => (document.hidden ? this.#leave() : this.#connect());
@@ -46,7 +51,10 @@ export class Feed {
     this.#socket = socket;
     this.#handlers.onPhase("connecting");
     // Browsers cannot set headers of a WebSocket.
-    socket.onopen = () => socket.send(JSON.stringify({ t: "hello", ...(this.#key && { key: this.#key }) }));
+    socket.onopen = () => {
+      this.#hasOpened = true;
+      socket.send(JSON.stringify({ t: "hello", ...(this.#key && { key: this.#key }) }));
+    };
     socket.onmessage = ({ data }) => this.#receive(data);
     socket.onclose = ({ code }) => this.#lost(code);
   }
@@ -66,8 +74,9 @@ export class Feed {
 
   #lost(code) {
     this.#socket = null;
-    if (CLOSES_FOR_GOOD.includes(code)) return this.#handlers.onPhase("ended", code);
-    this.#handlers.onPhase("lost", code);
+    if (CLOSES_FOR_GOOD.includes(code)) return this.#handlers.onPhase("refused");
+    const wasRefused = !this.#hasOpened && this.#numFailures + 1 >= HIDDEN_AFTER;
+    this.#handlers.onPhase(code === CLOSE_TOO_MANY ? "crowded" : wasRefused ? "hidden" : "lost");
     return this.#retry();
   }
 

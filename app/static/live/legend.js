@@ -11,7 +11,7 @@ const SIDE_PX = 14;
 const SIGNS = [
   { name: "copied", meaning: "before it is written" },
   { name: "read", meaning: "a part of a prompt" },
-  { name: "guessed", meaning: "tokens that came true" },
+  { name: "guess", meaning: "that was right" },
 ];
 
 /** @param {{blockSize: number, counts: Record<string, number>, looks: import("./looks.js").Looks}} props */
@@ -22,7 +22,7 @@ export function Legend({ blockSize, counts, looks: { colours, scale } }) {
       <ul>
         ${STATES.map(({ name, meaning }, state) => html`
           <li><${Sample} state=${state} colours=${colours} scale=${scale} />
-            <b>${name}</b> <span class="live-count">${counts[name]}</span> <span>${meaning}</span></li>`)}
+            <b>${name}</b> <span class="live-count">${counts[name].toLocaleString("en")}</span> <span>${meaning}</span></li>`)}
         ${SIGNS.map(({ name, meaning }) => html`
           <li><span class="live-sample" data-sign=${name} aria-hidden="true"></span> <b>${name}</b> <span>${meaning}</span></li>`)}
       </ul>

@@ -71,7 +71,7 @@ export function MapView({ picture, looks: { colours, scale, isStill }, lit, onCh
     <div class="live-map" ref=${room}>
       <canvas ref=${cells} aria-hidden="true"></canvas>
       <canvas ref=${marks} class="live-marks" tabindex="0" role="application" aria-roledescription="block map"
-        aria-label=${`Map of ${count} blocks. Arrow keys go from block to block.`} aria-describedby="live-story"
+        aria-label=${`Map of ${count.toLocaleString("en")} blocks. Arrow keys go from block to block.`} aria-describedby="live-story"
         onPointerMove=${(event) => setBlock(blockAt(event))} onPointerLeave=${() => setBlock(0)} onBlur=${() => setBlock(0)}
         onClick=${choose} onKeyDown=${onKeyDown}></canvas>
     </div>

@@ -32,7 +32,7 @@ export class Picture {
   #since = new Float64Array(0);
   /** The hues of requests, kept a while after their end for the steps they were in. @type {Map<number, number>} */
   #hues = new Map();
-  /** @type {Map<string, {ids: number[], time: number}>} */
+  /** By the id, as the server sends it: the beginning of that of the answer. @type {Map<string, {ids: number[], time: number}>} */
   #ended = new Map();
   /** @type {Set<number> | null} */
   #changed = null;
@@ -87,15 +87,15 @@ export class Picture {
     return ids;
   }
 
-  /** The ids of the blocks in the cache that a request has left there. @param {string} id of the request */
-  leftBy(id) {
-    const { ids, time } = this.#ended.get(id) ?? { ids: [], time: 0 };
+  /** The ids of the blocks in the cache that the request of an answer has left there. @param {string} answer its id on the server */
+  leftBy(answer) {
+    const [, { ids, time }] = [...this.#ended].find(([id]) => answer.startsWith(id)) ?? ["", { ids: [], time: 0 }];
     return ids.filter((each) => this.states[each - 1] === CACHED && this.#since[each - 1] <= time);
   }
 
-  /** The request with the id of an answer. @param {string} id @returns {Group | undefined} */
-  find(id) {
-    return [...this.groups.values()].find((group) => group.id === id);
+  /** The request of an answer. @param {string} answer its id on the server @returns {Group | undefined} */
+  find(answer) {
+    return [...this.groups.values()].find(({ id }) => id && answer.startsWith(id));
   }
 
   /**
@@ -167,6 +167,8 @@ export class Picture {
     if (kind !== "step") return;
     const [ms, isOver, shares] = fields;
     const named = shares.map(([n, prompt, decode, accepted]) => ({ n, hue: this.hueOf(n), prompt, decode, accepted }));
+    // What is read stands above what is written, and requests of one hue together.
+    named.sort((a, b) => Number(a.prompt > 0) - Number(b.prompt > 0) || a.hue - b.hue);
     this.steps.push({ at, ms, isOver, shares: named });
   }
 

@@ -2,9 +2,13 @@
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 
-const elementOf = (answer) => /** @type {HTMLElement | null} */ (document.querySelector(`.answer[data-message="${answer}"]`));
+const elementOf = (message) => /** @type {HTMLElement | null} */ (document.querySelector(`.answer[data-message="${message}"]`));
 
-/** @typedef {{requestOf: (answer: string) => string | undefined, answerOf: (request: string) => string | undefined}} Links ids of messages and of requests */
+/**
+ * @typedef {object} Links
+ * @property {(message: string) => string | undefined} streamOf the server's id of the answer in a message
+ * @property {(request: string) => string | undefined} messageOf the id of the message of a request, whose id begins that of the answer
+ */
 
 /**
  * Give the answers of a conversation the hues of their requests, as long as the component is shown.
@@ -13,27 +17,27 @@ const elementOf = (answer) => /** @type {HTMLElement | null} */ (document.queryS
  * @returns {Links}
  */
 export function useLinks(conversation, picture) {
-  /** Of answers that this view has seen being written. @type {{current: Map<string, string>}} */
-  const requests = useRef(new Map());
+  /** The server's ids of answers that this view has seen being written, by message. @type {{current: Map<string, string>}} */
+  const streams = useRef(new Map());
   for (const { id, stream, position } of conversation.messages) {
-    const request = (stream?.position ?? position)?.stream;
-    if (request) requests.current.set(id, request);
+    const kept = (stream?.position ?? position)?.stream;
+    if (kept) streams.current.set(id, kept);
   }
   useLayoutEffect(() => {
-    for (const [answer, request] of requests.current) paint(elementOf(answer), picture.find(request)?.hue);
+    for (const [message, stream] of streams.current) paint(elementOf(message), picture.find(stream)?.hue);
   });
   useLayoutEffect(() => () => {
-    for (const answer of requests.current.keys()) paint(elementOf(answer), undefined);
+    for (const message of streams.current.keys()) paint(elementOf(message), undefined);
   }, []);
   return {
-    requestOf: (answer) => requests.current.get(answer),
-    answerOf: (request) => [...requests.current].find(([, each]) => each === request)?.[0],
+    streamOf: (message) => streams.current.get(message),
+    messageOf: (request) => [...streams.current].find(([, stream]) => stream.startsWith(request))?.[0],
   };
 }
 
-/** Bring an answer into view. @param {string} answer */
-export function showAnswer(answer) {
-  elementOf(answer)?.scrollIntoView({ block: "nearest" });
+/** Bring an answer into view. @param {string} message its id */
+export function showAnswer(message) {
+  elementOf(message)?.scrollIntoView({ block: "nearest" });
 }
 
 function paint(element, hue) {

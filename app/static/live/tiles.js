@@ -79,8 +79,10 @@ export class Tiles {
       }
       case PINNED:
         return isWithin(Math.max(1, Math.round(side * 0.36))) ? paper : ink;
-      case FENCED:
-        return isWithin(Math.max(1, Math.round(side * 0.12))) ? paper : ink;
+      case FENCED: {
+        const isDash = Math.floor((x + y) / Math.max(1, Math.round(side / 6))) % 2 === 0;
+        return isDash && !isWithin(Math.max(1, Math.round(side * 0.12))) ? ink : paper;
+      }
       default:
         throw new Error(`There is no state ${state} of a block.`);
     }

@@ -19,8 +19,10 @@ import { TimelineView } from "./timeline_view.js";
 const STILL_MS = 500;
 const PHASES = {
   connecting: "Connecting …",
-  lost: "The connection is lost; it is tried again.",
-  ended: "This server does not show its engine to this page.",
+  lost: "The server cannot be reached; it is tried again.",
+  hidden: "This server shows no engine (--live-view off), or a proxy is in the way.",
+  crowded: "As many pages watch as may; it is tried again.",
+  refused: "The server has refused this page. Reload it.",
 };
 
 /** @param {{link: {key: string | null}, conversation: {messages: any[]}, onClose: () => void}} props */
@@ -29,17 +31,17 @@ export function LiveView({ link, conversation, onClose }) {
   const looks = useLooks(probe);
   const { picture, phase } = usePicture(link.key, looks?.isStill ? STILL_MS : 0);
   const links = useLinks(conversation, picture);
-  // The request whose blocks are lit: its number, and its id if it is an own one.
+  // The request whose blocks are lit: its number, and the server's id of the answer if that is shown.
   const [lit, setLit] = useState(null);
   const blocks = useMemo(() => lit && litBlocks(picture, lit), [lit, picture.time]);
   const choose = (group) => {
-    setLit((now) => (now?.n === group.n ? null : { n: group.n, id: group.id }));
-    const answer = group.id && links.answerOf(group.id);
-    if (answer) showAnswer(answer);
+    const message = group.id && links.messageOf(group.id);
+    setLit((now) => (now?.n === group.n ? null : { n: group.n, stream: message && links.streamOf(message) }));
+    if (message) showAnswer(message);
   };
-  useAnswerClicks((answer) => {
-    const id = links.requestOf(answer);
-    if (id) setLit((now) => (now?.id === id ? null : { n: picture.find(id)?.n, id }));
+  useAnswerClicks((message) => {
+    const stream = links.streamOf(message);
+    if (stream) setLit((now) => (now?.stream === stream ? null : { n: picture.find(stream)?.n, stream }));
   });
   const onKeyDown = (event) => {
     if (event.key !== "Escape") return;
@@ -118,12 +120,12 @@ function usePicture(key, pauseMs) {
 }
 
 /** The ids of the blocks of a request, also of one that has ended and left them in the cache; null if there are none. */
-function litBlocks(picture, { n, id }) {
-  const blocks = picture.groups.has(n) ? picture.blocksOf(n) : id ? picture.leftBy(id) : [];
+function litBlocks(picture, { n, stream }) {
+  const blocks = picture.groups.has(n) ? picture.blocksOf(n) : stream ? picture.leftBy(stream) : [];
   return blocks.length ? blocks.sort((a, b) => a - b) : null;
 }
 
-/** Call `onAnswer` with the id of an answer that is clicked, but for its buttons and links, and while text is selected. */
+/** Call `onAnswer` with the id of the message of an answer that is clicked, but for its buttons and links, and while text is selected. */
 function useAnswerClicks(onAnswer) {
   const latest = useRef(onAnswer);
   latest.current = onAnswer;

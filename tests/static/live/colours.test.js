@@ -60,7 +60,7 @@ test("who is colour-blind tells hues apart", () => {
     for (const sight of Object.keys(SIGHTS)) {
       hues(scheme).forEach((hue, at) => hues(scheme).slice(0, at).forEach((other, before) => {
         const found = difference(hue, other, sight);
-        if (found < 5) close.push(`${scheme} ${sight} ${before} ${at} ${found.toFixed(1)}`);
+        if (found < 8) close.push(`${scheme} ${sight} ${before} ${at} ${found.toFixed(1)}`);
       }));
     }
   }

@@ -1,9 +1,31 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import test from "node:test";
 import { Decoder } from "../../../app/static/live/decoder.js";
 import { message, stateOf, varint } from "./messages.js";
 
 const run = (count, state, owner) => [...varint(count), state, ...varint(owner)];
+
+const VECTORS = new URL("../../vectors/quire_live.json", import.meta.url);
+
+/** The states and owners that runs `[count, byte, owner]` describe. */
+function spread(runs) {
+  const cells = runs.flatMap(([count, byte, owner]) => Array(count).fill([byte & ~0x80, owner]));
+  return { states: Uint8Array.from(cells, ([state]) => state), owners: Uint32Array.from(cells, ([, owner]) => owner) };
+}
+
+test("the recorded messages say what is written beside them", () => {
+  const { cases } = JSON.parse(readFileSync(VECTORS, "utf8"));
+  assert.ok(cases.length > 5);
+  for (const { name, messages } of cases) {
+    const decoder = new Decoder();
+    for (const { base64, state, runs } of messages) {
+      decoder.receive(Uint8Array.from(Buffer.from(base64, "base64")).buffer);
+      const { states, owners } = spread(runs);
+      assert.deepEqual([decoder.state, decoder.states, decoder.owners], [state, states, owners], name);
+    }
+  }
+});
 
 test("a whole picture is read from its runs", () => {
   const decoder = new Decoder();
@@ -33,6 +55,15 @@ test("what is no message is refused, and so is a difference to nothing", () => {
     message(0, 1, stateOf(4), [200]),
   ];
   for (const buffer of refused) assert.throws(() => new Decoder().receive(buffer), Error);
+});
+
+test("a difference after one that is missing is refused, and a whole picture is not", () => {
+  const decoder = new Decoder();
+  decoder.receive(message(0, 4, stateOf(4), run(4, 0, 0)));
+  assert.throws(() => decoder.receive(message(1, 6, stateOf(4), run(1, 2, 1))), /the number 6/);
+  decoder.receive(message(0, 9, stateOf(4), run(4, 2, 1)));
+  decoder.receive(message(1, 10, stateOf(4), run(1, 0, 0)));
+  assert.deepEqual([...decoder.states], [0, 2, 2, 2]);
 });
 
 test("a difference of a block that is not there is refused", () => {

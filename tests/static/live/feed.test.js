@@ -82,7 +82,20 @@ test("a refused view is not tried again", (t) => {
   const { sockets, phases } = open(t);
   sockets[0].onclose({ code: 4401 });
   t.mock.timers.tick(60_000);
-  assert.deepEqual([sockets.length, phases.at(-1)], [1, "ended"]);
+  assert.deepEqual([sockets.length, phases.at(-1)], [1, "refused"]);
+});
+
+test("the page is told that the server shows nothing, or that too many watch", (t) => {
+  const { sockets, phases } = open(t);
+  sockets[0].onclose({ code: 1006 });
+  t.mock.timers.tick(500);
+  sockets[1].onclose({ code: 1006 });
+  t.mock.timers.tick(1000);
+  sockets[2].onopen();
+  sockets[2].onclose({ code: 4429 });
+  t.mock.timers.tick(2000);
+  sockets[3].onclose({ code: 1006 });
+  assert.deepEqual(phases.filter((phase) => phase !== "connecting"), ["lost", "hidden", "crowded", "lost"]);
 });
 
 test("a message that cannot be read begins the connection anew", (t) => {

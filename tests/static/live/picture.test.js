@@ -63,11 +63,18 @@ test("blocks that an ended request has left in the cache are known until another
   const { picture, show } = begin(10);
   show({ time: 1, groups: [groupOf(1, [[0, 30, [2, 2]]])] }, [[2, 2, 1], [3, 2, 1]]);
   show({ time: 2 }, [[2, 1, 0], [3, 1, 0]]);
-  assert.deepEqual(picture.leftBy("chatcmpl-1"), [2, 3]);
+  assert.deepEqual(picture.leftBy("chatcmpl-1-and-the-rest-of-its-id"), [2, 3]);
   show({ time: 3 }, [[3, 2, 5]]);
   show({ time: 4 }, [[3, 1, 0]]);
   assert.deepEqual(picture.leftBy("chatcmpl-1"), [2]);
   assert.deepEqual(picture.leftBy("chatcmpl-9"), []);
+});
+
+test("an answer is of the request whose id begins its own", () => {
+  const { picture, show } = begin(10);
+  show({ groups: [groupOf(1, [], { own: false, id: undefined }), groupOf(2, [], { id: "chatcmpl-ab" })] });
+  assert.equal(picture.find("chatcmpl-abcd").n, 2);
+  assert.equal(picture.find("chatcmpl-b"), undefined);
 });
 
 test("changes add up until they are taken, and a whole picture is all of them", () => {
