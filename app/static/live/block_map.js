@@ -5,7 +5,7 @@ import { paletteOf } from "./colours.js";
 import { Grid } from "./grid.js";
 import { Tiles } from "./tiles.js";
 
-const LARGEST_CELL_PX = 18;
+const LARGEST_CELL_PX = 24;
 
 export class BlockMap {
   /** @type {Grid} */

@@ -9,12 +9,12 @@ export function EngineFigures({ figures, saving }) {
   return html`
     <dl class="live-figures">
       <${Figure} name="tokens a second" value=${tokens_per_s ? formatRate(tokens_per_s) : "0"}
-        note=${`${running} ${running === 1 ? "request" : "requests"} at once`} />
+        note=${`${running} at once`} />
       <${Figure} name="first token" ...${timeOf(first_token_ms)} />
       <${Figure} name="between tokens" ...${timeOf(between_tokens_ms)} />
       <${Figure} name="cache hits" value=${hit_rate === null ? "–" : `${Math.round(100 * hit_rate)} %`} note="of prompt tokens" />
       <${Figure} name="blocks held" value=${saving?.held.toLocaleString("en") ?? "–"}
-        note=${saving ? `${saving.reserved.toLocaleString("en")} without paging` : ""}
+        note=${saving ? `in one piece ${saving.reserved.toLocaleString("en")}` : ""}
         title=${saving && savingOf(saving)} />
     </dl>
   `;

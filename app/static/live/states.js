@@ -10,7 +10,7 @@ export const FENCED = 5;
 /** Name and meaning of each state, by its number. */
 export const STATES = [
   { name: "free", meaning: "holds nothing" },
-  { name: "cached", meaning: "can be found again" },
+  { name: "cached", meaning: "can be found" },
   { name: "used", meaning: "by one request" },
   { name: "shared", meaning: "by several" },
   { name: "pinned", meaning: "kept for good" },
