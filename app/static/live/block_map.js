@@ -44,7 +44,7 @@ export class BlockMap {
     this.grid = grid;
   }
 
-  /** Paint the cells of a picture. @param {import("./picture.js").Picture} picture @param {Iterable<number> | null} changed indexes; null for all */
+  /** Paint the cells of a picture. @param {import("../engine/picture.js").Picture} picture @param {Iterable<number> | null} changed indexes; null for all */
   paint(picture, changed) {
     const { pixels } = this.#painter;
     const [top, bottom] = this.#painter.paint(picture.states, picture.owners, (owner) => picture.hueOf(owner), changed);

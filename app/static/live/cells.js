@@ -1,6 +1,6 @@
 // Paints the cells of the block map into the pixels of a canvas: all of them, or those that have changed.
 
-import { SHARED, USED } from "./states.js";
+import { SHARED, USED } from "../engine/states.js";
 
 export class Cells {
   /** The pixels, row by row. */

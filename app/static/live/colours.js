@@ -1,9 +1,6 @@
 // The colours of the live view: live.css has them for light and dark, canvases need them as numbers.
 
-/** So many requests can be told apart by colour; the ninth looks like the first one. */
-export const NUM_HUES = 8;
-/** The hue of all requests of others. */
-export const OTHERS = 0;
+import { NUM_HUES } from "../engine/hues.js";
 
 const NAMES = ["paper", "live-free", "live-faint", "ink", "soft", "rubric"];
 

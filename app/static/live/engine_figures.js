@@ -3,7 +3,7 @@
 import { html } from "../parts/html.js";
 import { formatDuration, formatRate } from "../tree/figures.js";
 
-/** @param {{figures: import("./live_types.js").Figures, saving: {held: number, room: number, reserved: number} | null}} props */
+/** @param {{figures: import("../engine/live_types.js").Figures, saving: {held: number, room: number, reserved: number} | null}} props */
 export function EngineFigures({ figures, saving }) {
   const { tokens_per_s, first_token_ms, between_tokens_ms, hit_rate, running } = figures;
   return html`

@@ -2,7 +2,7 @@
 
 import { html } from "../parts/html.js";
 
-/** @param {{host: import("./live_types.js").LiveState["host"], hueOf: (owner: number) => number}} props */
+/** @param {{host: import("../engine/live_types.js").LiveState["host"], hueOf: (owner: number) => number}} props */
 export function HostStrip({ host: { total, used, owners }, hueOf }) {
   if (!total) return null;
   const known = owners.reduce((sum, [, count]) => sum + count, 0);

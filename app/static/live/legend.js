@@ -1,9 +1,9 @@
 // The one legend: what each kind of cell and each part of a step is, drawn as they are drawn there.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
+import { FREE, STATES } from "../engine/states.js";
 import { html } from "../parts/html.js";
 import { paletteOf } from "./colours.js";
-import { FREE, STATES } from "./states.js";
 import { Tiles } from "./tiles.js";
 
 const SIDE_PX = 14;

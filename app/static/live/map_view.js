@@ -1,17 +1,17 @@
 // The block map in the page: it fits its cells into the room it has, and tells the story of the block that is looked at.
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { tellStory } from "../engine/story.js";
 import { html } from "../parts/html.js";
 import { BlockMap } from "./block_map.js";
-import { tellStory } from "./story.js";
 
 // Of the height of the window.
 const HEIGHT_SHARE = 0.42;
 const LEAST_HEIGHT_PX = 200;
 
 /**
- * @param {{picture: import("./picture.js").Picture, looks: import("./looks.js").Looks, lit: number[] | null,
- *   onChoose: (story: ReturnType<import("./picture.js").Picture["storyOf"]>) => void}} props `lit` has the ids of blocks, ascending
+ * @param {{picture: import("../engine/picture.js").Picture, looks: import("./looks.js").Looks, lit: number[] | null,
+ *   onChoose: (story: ReturnType<import("../engine/picture.js").Picture["storyOf"]>) => void}} props `lit` has the ids of blocks, ascending
  */
 export function MapView({ picture, looks: { colours, scale, isStill }, lit, onChoose }) {
   const room = useRef(null);

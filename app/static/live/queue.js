@@ -13,7 +13,7 @@ const MOST_SHOWN = 24;
 const MOVE_MS = 250;
 
 /**
- * @param {{groups: import("./picture.js").Group[], lit: number | null, onChoose: (number: number) => void, isStill: boolean}} props
+ * @param {{groups: import("../engine/picture.js").Group[], lit: number | null, onChoose: (number: number) => void, isStill: boolean}} props
  *   `lit` is the number of the request whose blocks are lit
  */
 export function Queue({ groups, lit, onChoose, isStill }) {

@@ -13,7 +13,7 @@ const elementOf = (message) => /** @type {HTMLElement | null} */ (document.query
 /**
  * Give the answers of a conversation the hues of their requests, as long as the component is shown.
  * @param {{messages: any[]}} conversation
- * @param {import("./picture.js").Picture} picture
+ * @param {import("../engine/picture.js").Picture} picture
  * @returns {Links}
  */
 export function useLinks(conversation, picture) {

@@ -1,12 +1,12 @@
 // The live view as tables, for screen readers.
 
 import { useEffect, useState } from "preact/hooks";
+import { STATES } from "../engine/states.js";
 import { html } from "../parts/html.js";
-import { STATES } from "./states.js";
 
 const EVERY_MS = 2000;
 
-/** @param {{picture: import("./picture.js").Picture}} props */
+/** @param {{picture: import("../engine/picture.js").Picture}} props */
 export function SpokenTable({ picture }) {
   const [latest, setLatest] = useState(picture.latest);
   useEffect(() => {

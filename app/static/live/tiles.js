@@ -1,6 +1,6 @@
 // What a cell of the block map looks like, pixel by pixel: a colour tells whose a block is, a shape tells its state.
 
-import { CACHED, FENCED, FREE, PINNED, SHARED, USED } from "./states.js";
+import { CACHED, FENCED, FREE, PINNED, SHARED, USED } from "../engine/states.js";
 
 // A cell that is smaller shows only a colour.
 const SMALLEST_SHAPE = 3;

@@ -38,7 +38,7 @@ export class Timeline {
 
   /**
    * Paint the newest steps, the last one at the right.
-   * @param {import("./picture.js").Step[]} steps
+   * @param {import("../engine/picture.js").Step[]} steps
    * @param {number} targetMs how long a step may be; 0 if there is no limit
    * @param {import("./colours.js").Colours} colours
    * @param {number} looked the age of the step that is looked at, or -1

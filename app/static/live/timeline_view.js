@@ -1,13 +1,13 @@
 // The timeline in the page: a column for each step, and in words the one that is looked at, or else the newest.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { tellStep } from "../engine/story.js";
 import { html } from "../parts/html.js";
-import { tellStep } from "./story.js";
 import { Timeline } from "./timeline.js";
 
 const HEIGHT_PX = 96;
 
-/** @param {{steps: import("./picture.js").Step[], targetMs: number, looks: import("./looks.js").Looks}} props `targetMs` is 0 without one */
+/** @param {{steps: import("../engine/picture.js").Step[], targetMs: number, looks: import("./looks.js").Looks}} props `targetMs` is 0 without one */
 export function TimelineView({ steps, targetMs, looks: { colours, scale } }) {
   const canvas = useRef(null);
   /** @type {{current: Timeline | null}} */

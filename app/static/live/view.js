@@ -1,15 +1,15 @@
 // The live view: the engine's blocks, steps and requests as they change, beside the conversation.
 
 import { useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
+import { Decoder } from "../engine/decoder.js";
+import { Feed } from "../engine/feed.js";
+import { Picture } from "../engine/picture.js";
 import { html } from "../parts/html.js";
-import { Decoder } from "./decoder.js";
 import { EngineFigures } from "./engine_figures.js";
-import { Feed } from "./feed.js";
 import { HostStrip } from "./host_strip.js";
 import { Legend } from "./legend.js";
 import { useLooks } from "./looks.js";
 import { MapView } from "./map_view.js";
-import { Picture } from "./picture.js";
 import { Queue } from "./queue.js";
 import { showAnswer, useLinks } from "./request_links.js";
 import { SpokenTable } from "./spoken_table.js";

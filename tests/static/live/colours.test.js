@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
-import { NUM_HUES, paletteOf } from "../../../app/static/live/colours.js";
+import { NUM_HUES } from "../../../app/static/engine/hues.js";
+import { paletteOf } from "../../../app/static/live/colours.js";
 
 const STATIC = new URL("../../../app/static/", import.meta.url);
 const STYLES = ["parts/theme.css", "live/live.css"].map((name) => readFileSync(new URL(name, STATIC), "utf8")).join("\n");

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { SHARED, STATES, USED } from "../../../app/static/live/states.js";
+import { SHARED, STATES, USED } from "../../../app/static/engine/states.js";
 import { Tiles } from "../../../app/static/live/tiles.js";
 
 const PALETTE = { paper: 1, free: 2, faint: 3, ink: 4, hues: [10, 11, 12], deep: [20, 21, 22] };

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { tellStep, tellStory } from "../../../app/static/live/story.js";
+import { tellStep, tellStory } from "../../../app/static/engine/story.js";
 
 const groups = (...numbers) => /** @type {any[]} */ (numbers.map((n) => ({ n })));
 

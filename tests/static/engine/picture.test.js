@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { NUM_HUES, OTHERS } from "../../../app/static/live/colours.js";
-import { Picture } from "../../../app/static/live/picture.js";
+import { NUM_HUES, OTHERS } from "../../../app/static/engine/hues.js";
+import { Picture } from "../../../app/static/engine/picture.js";
 import { groupOf, stateOf } from "./messages.js";
 
 /** A picture of `count` blocks, and a function that changes it as a decoder does. */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Feed } from "../../../app/static/live/feed.js";
+import { Feed } from "../../../app/static/engine/feed.js";
 
 class FakeSocket {
   /** @type {FakeSocket[]} */

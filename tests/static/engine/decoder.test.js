@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
-import { Decoder } from "../../../app/static/live/decoder.js";
+import { Decoder } from "../../../app/static/engine/decoder.js";
 import { message, stateOf, varint } from "./messages.js";
 
 const run = (count, state, owner) => [...varint(count), state, ...varint(owner)];

@@ -1,7 +1,7 @@
 // What the live view shows, apart from the page: the newest state of each block and request, what happened lately, and
 // since when each block has been as it is.
 
-import { NUM_HUES, OTHERS } from "./colours.js";
+import { NUM_HUES, OTHERS } from "./hues.js";
 import { CACHED, STATES } from "./states.js";
 import { blocksOf, positionOf } from "./tables.js";
 
