@@ -110,7 +110,15 @@ class TimedOutput(OutputProcessor):
 class IdleEngine:
     """An engine over `num_blocks` KV blocks, and the thread seconds that it spends."""
 
-    def __init__(self, *, num_blocks: int, max_num_seqs: int, max_tokens: int, is_caching: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        num_blocks: int,
+        max_num_seqs: int,
+        max_tokens: int,
+        is_caching: bool = True,
+        max_model_len: int = MAX_MODEL_LEN,
+    ) -> None:
         tokenizer = Tokenizer.load(FolderText(resolve("guide")))
         text_ids = tokenizer.encode("\n\n".join(load_corpus().answers.values()))
         self.spent = Spent()
@@ -119,16 +127,16 @@ class IdleEngine:
             block_size=BLOCK_SIZE,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_tokens,
-            max_model_len=MAX_MODEL_LEN,
+            max_model_len=max_model_len,
             enable_prefix_caching=is_caching,
             itl_target=3600.0,  # never reached, but checked for every chunk
         )
-        batch = BatchState(max_num_seqs, -(-MAX_MODEL_LEN // BLOCK_SIZE), max_tokens, BLOCK_SIZE)
+        batch = BatchState(max_num_seqs, -(-max_model_len // BLOCK_SIZE), max_tokens, BLOCK_SIZE)
         cache = KVCache(KVLayout(BLOCK_SIZE, 1, 1, 1, torch.float32), num_blocks)
         grammars = GrammarCache()
         masks = LocalMasks(grammars, SampleMasks(batch.buffers.masks, VOCAB_SIZE), (), 1)
         runner = CpuRunner(batch, NoGraph(), TextSampler(text_ids, self.spent), cache, ThreadChoice(1), masks)
-        model_info = ModelInfo("idle", "0", MAX_MODEL_LEN, num_blocks * BLOCK_SIZE, VOCAB_SIZE)
+        model_info = ModelInfo("idle", "0", max_model_len, num_blocks * BLOCK_SIZE, VOCAB_SIZE)
         scheduler = Scheduler(limits)
         self.engine = Engine(model_info, scheduler, runner, TimedOutput(scheduler, tokenizer, self.spent), grammars)
 

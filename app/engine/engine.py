@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
+from itertools import count
 from math import inf
 
 from app.contract.admission import check_told
 from app.contract.engine_counts import MemoryCounts, SpeculationCounts
+from app.contract.engine_picture import Watch
 from app.contract.engine_status import EngineStats, ModelInfo, StepReport
 from app.contract.errors import EngineFailed, InvalidValue, QuireError
 from app.contract.events import EngineEvent, RequestFailed
@@ -26,6 +28,7 @@ from app.engine.recovery import Recovery, check_device
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.step_plan import StepPlan, StepResult
+from app.engine.view import View
 from app.runtime.clock import Clock, monotonic
 from app.text.grammar.cache import GrammarCache
 
@@ -44,7 +47,7 @@ class Engine:
     """Continuous batching over a paged KV cache. One thread at a time; `now` is monotonic time in seconds.
 
     `brownout` limits the work under pressure, `phases` report the phases of requests; offline, where no client waits
-    for single answers, both are None.
+    for single answers, both are None. `view` makes pictures for those who watch; None while nobody does.
     """
 
     def __init__(
@@ -67,6 +70,8 @@ class Engine:
         self.recovery = Recovery(scheduler)
         self.brownout = brownout
         self.phases = phases
+        self.view: View | None = None
+        self._picture_numbers = count(1)
         self.memory = MemoryCounts()  # set by `build_engine`
         self._next_overload_update = 0.0
         self._next_slot_count = 0.0
@@ -94,18 +99,24 @@ class Engine:
             self.scheduler.count_unfilled()
         num_prefill, num_decode = self.num_prefill_tokens - num_prefill, self.num_decode_tokens - num_decode
         mask_s, self._mask_s = tuple(self._mask_s), []
-        return StepReport(tuple(events), self.stats(), self.clock() - now, num_prefill, num_decode, mask_s)
+        end = self.clock()
+        picture = None if self.view is None else self.view.take_picture(end)
+        return StepReport(tuple(events), self.stats(), end - now, num_prefill, num_decode, mask_s, picture)
 
     def next_wakeup(self, now: float) -> float:
         """Return when the next turn is due: `now` where a step can run, `inf` where only a command brings work.
 
-        Otherwise a turn is due at the next deadline of a request, or when the brown-out may end.
+        Otherwise a turn is due at the next deadline of a request, when the brown-out may end, or for a picture.
         """
         if self.has_ready_work:
             return now
         deadline = self.scheduler.deadlines.next_time
         is_limited = self.brownout is not None and self.brownout.level > 0
-        return min(inf if deadline is None else deadline, self._next_overload_update if is_limited else inf)
+        return min(
+            inf if deadline is None else deadline,
+            self._next_overload_update if is_limited else inf,
+            inf if self.view is None else self.view.due,
+        )
 
     def work_idly(self) -> bool:
         """Do a piece of work that makes later steps faster, while no step can run; False if none is left.
@@ -215,6 +226,8 @@ class Engine:
         failed = self._fail_without_token(result) if result.num_without_token else []
         progress = self.scheduler.update(result, now)
         self.recovery.take_progress(progress)
+        if self.view is not None:
+            self.view.take_step(in_flight.plan, result, progress, now)
         return failed + self.output.process(progress, now) + self._end_complete(now)
 
     def _end_complete(self, now: float) -> list[EngineEvent]:
@@ -270,7 +283,17 @@ class Engine:
                 self.pause(request_id)
             case Resume(request_id):
                 self.resume(request_id)
+            case Watch(on):
+                self._watch(on=on)
         return []
+
+    def _watch(self, *, on: bool) -> None:
+        """Begin or end to make pictures. Idempotent."""
+        if on and self.view is None:
+            self.view = View(self.scheduler, self._picture_numbers)
+        elif not on and self.view is not None:
+            self.view.close()
+            self.view = None
 
     def _expire_deadlines(self, now: float) -> list[EngineEvent]:
         """End the requests whose deadline has passed."""

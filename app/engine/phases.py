@@ -31,11 +31,10 @@ class Phases:
     """Watches the queues of one engine. Engine thread only."""
 
     def __init__(self, queues: SequenceQueues) -> None:
-        self._changed: dict[SequenceGroup, None] = {}
         self._reported: dict[SequenceGroup, _Reported] = {}  # of groups that gain no tokens
         self._prefilling: dict[SequenceGroup, None] = {}  # those of them that prefill
         self._queues = queues
-        queues.changed = self._changed
+        self._changed = queues.report_changes()
 
     def take_changes(self) -> list[EngineEvent]:
         """Return the changes since the last call, at most one event per request."""

@@ -139,7 +139,7 @@ def test_without_phases_nothing_is_recorded():
     run = Run(engine)
     add_request(run, "a")
     run.step()
-    assert engine.scheduler.queues.changed is None
+    assert not engine.scheduler.queues._changed
     assert any(isinstance(event, TokenDelta) for event in run.events)
 
 

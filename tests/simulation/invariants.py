@@ -23,6 +23,7 @@ from app.engine.schedule.sequence import (
     SequenceStatus,
 )
 from app.engine.schedule.step_plan import StepPlan
+from tests.engine.pictures import Watched
 from tests.simulation.client import Client
 from tests.simulation.prompt_waits import PromptWaits
 from tests.simulation.seats import SeatWaits, s12_seats_move_to_accounts_with_fewer
@@ -69,6 +70,7 @@ class InvariantChecker:
         self._last_progress = (-1, -1)
         self._before: list[Snapshot] = []
         self.seat_waits = SeatWaits()
+        self.watched = Watched(simulation.scheduler)
 
     def before_schedule(self) -> None:
         """Record the state of all requests."""
@@ -130,6 +132,7 @@ class InvariantChecker:
         s1_each_request_is_counted_once(simulation)
         s3_no_more_is_computed_than_there_is(simulation)
         i3_i9_unused_blocks_are_free(simulation)
+        self.watched.check()
         if self.is_fair:
             self.seat_waits.check(simulation)
         progress = (simulation.counts["ended"], sum(each.num_gained for each in simulation.clients.values()))
@@ -191,6 +194,8 @@ def i11_nothing_leaks(simulation: Simulation) -> None:
     scheduler = simulation.scheduler
     while simulation.connector is not None and simulation.connector.kept:
         assert scheduler.schedule(simulation.now) is None
+    simulation.checker.watched.check()
+    simulation.checker.watched.check_records()
     scheduler.check_integrity()
     assert scheduler.tables.pool.num_free == simulation.scenario.limits.num_blocks - simulation.num_pinned
     assert scheduler.tables.swap.pool.num_free == simulation.scenario.limits.num_host_blocks

@@ -55,6 +55,7 @@ class SequenceGroup:
     num_cached_tokens: int = 0  # of the prompt, found in the prefix cache, or loaded, when it first started
     num_loaded_tokens: int = 0  # those of `num_cached_tokens` that came from a store outside of the process
     num_preemptions: int = 0
+    num_swaps: int = 0  # those of `num_preemptions` that kept the blocks in host memory
     num_lost_tokens: int = 0  # computed, dropped, not found in the cache, and so computed again
     dropped: range = range(0)  # num_computed to num_scheduled when it last lost its blocks
 

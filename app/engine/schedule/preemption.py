@@ -118,6 +118,7 @@ class Preemption:
         if self._is_worth_swapping(group):
             self._queues.move(group, SWAPPED)
             self._tables.swap_out(group)
+            group.num_swaps += 1
             self.counts.num_swaps += 1
             group.is_protected = True
         else:

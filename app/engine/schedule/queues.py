@@ -73,7 +73,7 @@ class SequenceQueues:
         self.rows = RowPool(num_rows)
         self.shares = shares
         self.num_seats = 0
-        self.changed: dict[SequenceGroup, None] | None = None  # new and moved groups; None where no `Phases` reads them
+        self._changed: list[dict[SequenceGroup, None]] = []  # of those who read changes
         self.running: list[SequenceGroup] = []
         self.paused: list[SequenceGroup] = []
         self.resuming: list[SequenceGroup] = []
@@ -115,6 +115,16 @@ class SequenceQueues:
     def num_ahead(self, group: SequenceGroup) -> int:
         """Return how many groups of `waiting` are before one of them, in the policy's order."""
         return bisect_left(self.waiting, group.sort_key, key=_sort_key)
+
+    def report_changes(self) -> dict[SequenceGroup, None]:
+        """Return a new dict, which the caller empties; it gets the groups that are added or change their state."""
+        changed: dict[SequenceGroup, None] = {}
+        self._changed.append(changed)
+        return changed
+
+    def stop_reporting(self, changed: dict[SequenceGroup, None]) -> None:
+        """Put no more groups into a dict of `report_changes`."""
+        self._changed = [each for each in self._changed if each is not changed]
 
     def holding(self) -> Iterator[SequenceGroup]:
         """Yield the groups that hold blocks, the first victims first."""
@@ -190,8 +200,8 @@ class SequenceQueues:
         return list(groups.values())
 
     def _note_change(self, group: SequenceGroup) -> None:
-        if self.changed is not None:
-            self.changed[group] = None
+        for changed in self._changed:
+            changed[group] = None
 
     def _put(self, group: SequenceGroup) -> None:
         queue = self._queues[group.status, group.ready]

@@ -118,7 +118,7 @@ class Scheduler:
         self._result_processor = ResultProcessor(self.queues, self.tables, forks, self.speculation)
         self._in_flight: deque[_InFlight] = deque()
         self._groups: dict[str, SequenceGroup] = {}  # unfinished ones by request id
-        self._pinned: list[int] = []
+        self.pinned: list[int] = []  # blocks, once for each pin
         self.capacity = limits.num_blocks  # blocks that requests can hold: pinned ones are not among them
         self._next_step = 1
 
@@ -143,6 +143,11 @@ class Scheduler:
         """How well the policy predicts the lengths of answers; all zero for a policy without predictions."""
         predictor = self._policy.predictor
         return PredictionAccuracy() if predictor is None else predictor.accuracy
+
+    @property
+    def groups(self) -> Iterable[SequenceGroup]:
+        """The unfinished requests, in the order in which they came."""
+        return self._groups.values()
 
     def is_open(self, request_id: str) -> bool:
         """Return whether a request with this id is unfinished."""
@@ -277,8 +282,8 @@ class Scheduler:
         hits = self.tables.find_hits(Sequence.first_of(group, 0))
         block_ids = [hit.block_id for hit in hits if hit.is_on_device]
         self.tables.pool.share(block_ids)
-        self._pinned += block_ids
-        self.capacity = self.limits.num_blocks - len(set(self._pinned))
+        self.pinned += block_ids
+        self.capacity = self.limits.num_blocks - len(set(self.pinned))
         return len(block_ids) * self.limits.block_size
 
     # --- Steps --------------------------------------------------------------------------------------------------
@@ -385,5 +390,5 @@ class Scheduler:
         promised = Counter(sequence.id for step in self._in_flight for sequence in step.builder.promised)
         for group in groups:
             group.check_integrity(self.limits.block_size, promised)
-        self.tables.check_integrity(groups, self._pinned, [step.swaps for step in self._in_flight])
+        self.tables.check_integrity(groups, self.pinned, [step.swaps for step in self._in_flight])
         assert self._in_flight or not self.tables.pool.num_fenced, "blocks are fenced and no step is in flight"

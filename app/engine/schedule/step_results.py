@@ -20,12 +20,13 @@ from app.engine.schedule.step_plan import Sample, StepPlan, StepResult
 class StepProgress(NamedTuple):
     """The progress of a step: tokens that sequences gained, beam searches that advanced, and those that ended.
 
-    A sequence with accepted draft tokens gains several tokens, in order.
+    A sequence with accepted draft tokens gains several tokens, in order. `sequences` are those of the chunks.
     """
 
     gained: list[tuple[Sequence, Sample]]
     searching: list[SequenceGroup]
     searched: list[SequenceGroup]
+    sequences: Many[Sequence] = ()
 
     @property
     def groups(self) -> Iterator[SequenceGroup]:
@@ -73,7 +74,8 @@ class ResultProcessor:
                 self._unprotect(group)
         self._note_computed(builder, chunks.starts, counts)
         advanced = [group for group in searching.values() if len(group.samples) == len(group.open)]
-        return StepProgress(gained, advanced, [group for group in advanced if self._advance(group)])
+        searched = [group for group in advanced if self._advance(group)]
+        return StepProgress(gained, advanced, searched, builder.sequences)
 
     def _note_computed(self, builder: StepPlanBuilder, starts: Many[int], counts: Many[int]) -> None:
         """Count the tokens of the chunks as computed, and offer full blocks to the prefix cache."""

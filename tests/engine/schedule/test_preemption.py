@@ -341,7 +341,8 @@ def test_a_victim_is_swapped_if_that_is_predicted_to_be_faster(token_s, block_s,
     driver.scheduler.tables.swap.block_s = block_s  # out and in again: 4 blocks to move, or 8 tokens to compute
     driver.scheduler.preemption.preempt(sequence.group)
     assert sequence.status is status
-    assert driver.scheduler.preemption.counts.num_swaps == (status is SWAPPED)
+    num_swaps = driver.scheduler.preemption.counts.num_swaps
+    assert num_swaps == sequence.group.num_swaps == (status is SWAPPED)
     driver.run(max_steps=12)
 
 

@@ -249,3 +249,19 @@ def test_integrity_detects_a_lost_row():
     rows.check_integrity([row])
     with pytest.raises(AssertionError, match="lost or doubled"):
         rows.check_integrity([])
+
+
+def test_each_reader_of_changes_gets_those_since_it_began(queues):
+    first = queues.report_changes()
+    one = add(queues, 1, RUNNING)
+    second = queues.report_changes()
+    assert first == {one: None} and second == {}
+    first.clear()
+    two = add(queues, 2)
+    queues.move(one, FINISHED)
+    assert first == second == {two: None, one: None}
+    queues.stop_reporting(second)
+    add(queues, 3)
+    assert len(first) == 3 and len(second) == 2
+    queues.stop_reporting(first)
+    assert not queues._changed

@@ -18,8 +18,21 @@ while `_last_step` is not done: no other field marks them.
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+MAX_REFERENCES = 0xFFFF
+
+
+class PoolSnapshot(NamedTuple):
+    """A copy of the books of a pool, as in an `EnginePicture`: bytes of arrays, the first two by block id."""
+
+    references: bytes
+    findable: bytes
+    fenced: bytes
 
 
 class BlockPool:
@@ -156,6 +169,15 @@ class BlockPool:
         if block_id in self._cached:
             del self._cached[block_id]
             self._free.append(block_id)
+
+    def snapshot(self) -> PoolSnapshot:
+        """Copy the references of all blocks, which of them can be found, and the ids of fenced ones. O(blocks)."""
+        try:
+            references = array("H", self._num_references)
+        except OverflowError:
+            references = array("H", [min(count, MAX_REFERENCES) for count in self._num_references])
+        fenced = array("I", chain.from_iterable(self._fenced.values()))
+        return PoolSnapshot(references.tobytes(), bytes(self._findable), fenced.tobytes())
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
         """Assert that every block is in one state, and the references fit `tables`: all block tables and pins."""

@@ -1,8 +1,10 @@
 """The block pool: states, references, fences, the LRU order. Random orders of calls: test_prefix_cache_machine.py."""
 
+from array import array
+
 import pytest
 
-from app.engine.schedule.kv.block_pool import BlockPool
+from app.engine.schedule.kv.block_pool import MAX_REFERENCES, BlockPool
 
 
 def cached_table(pool, count):
@@ -369,3 +371,28 @@ def test_integrity_detects_a_wrong_findable_flag():
     pool._last_step[cached] = 1
     with pytest.raises(AssertionError, match="without a fence"):
         pool.check_integrity([])
+
+
+def test_a_snapshot_has_the_references_what_can_be_found_and_the_fences():
+    pool = BlockPool(5)
+    cached_table(pool, 1)
+    one, two, three = pool.allocate(3)
+    pool.share([one])
+    pool.keep(two)
+    pool.release([three], last_step=1)
+    snapshot = pool.snapshot()
+    references, fenced = array("H", snapshot.references), array("I", snapshot.fenced)
+    assert {block_id: references[block_id] for block_id in (0, one, two, three)} == {0: 0, one: 2, two: 1, three: 0}
+    assert [block_id for block_id, is_findable in enumerate(snapshot.findable) if is_findable] == sorted([1, two])
+    assert len(references) == len(snapshot.findable) == 6 and list(fenced) == [three]
+    pool.finish_step(1)
+    assert pool.snapshot().fenced == b"" and list(fenced) == [three], "a snapshot does not change"
+
+
+def test_a_snapshot_of_more_references_than_it_can_say_has_the_most():
+    pool = BlockPool(1)
+    (block_id,) = pool.allocate(1)
+    for _ in range(MAX_REFERENCES):
+        pool.share([block_id])
+    assert pool.num_references(block_id) == MAX_REFERENCES + 1
+    assert list(array("H", pool.snapshot().references)) == [0, MAX_REFERENCES]

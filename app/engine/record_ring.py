@@ -1,0 +1,104 @@
+"""The record ring: the newest records of what has happened since the last picture.
+
+A step is only put aside when it is done. Its record is made for the picture, so that what a picture takes, and thereby
+the rate of pictures, has the cost of all records before it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import NamedTuple
+
+from app.contract.engine_picture import CopyRecord, GroupState, Record, StateRecord, StepRecord, StepShare
+from app.engine.schedule.step_plan import StepPlan
+from app.engine.schedule.step_results import StepProgress
+
+MAX_RECORDS = 4096
+
+
+class DoneStep(NamedTuple):
+    """A step whose record is not made yet: when it began, and its seconds on the device."""
+
+    plan: StepPlan
+    progress: StepProgress
+    start_time: float
+    duration_s: float
+
+
+class RecordRing:
+    """Keeps records, at most `MAX_RECORDS`: the oldest are dropped, and counted. Engine thread only.
+
+    `itl_target` is the time in seconds that a step with decodes may take; 0 is no limit.
+    """
+
+    def __init__(self, itl_target: float) -> None:
+        self._itl_target = itl_target
+        self._kept: deque[Record | DoneStep] = deque(maxlen=MAX_RECORDS)
+        self._num_added = 0
+        self._plain_ids: tuple[int, ...] = ()  # of the sequences in the last step with one token of each answer
+        self._plain_shares: tuple[StepShare, ...] = ()
+
+    def add_step(self, plan: StepPlan, progress: StepProgress, duration_s: float, now: float) -> None:
+        """Add a step that is done since `now` and took the device `duration_s`, and the copies that it began with."""
+        start_time = now - duration_s
+        for source, target in plan.copies:
+            self._add(CopyRecord(start_time, source, target))
+        if plan.num_tokens:
+            self._add(DoneStep(plan, progress, start_time, duration_s))
+
+    def add_state(self, time: float, request_id: str, state: GroupState) -> None:
+        """Add a request's new state."""
+        self._add(StateRecord(time, request_id, state))
+
+    def take(self) -> tuple[tuple[Record, ...], int]:
+        """Return the records since the last call, and how many were dropped before them."""
+        records = tuple(self._recorded(one) if isinstance(one, DoneStep) else one for one in self._kept)
+        num_lost = self._num_added - len(records)
+        self._kept.clear()
+        self._num_added = 0
+        return records, num_lost
+
+    def _add(self, record: Record | DoneStep) -> None:
+        self._kept.append(record)
+        self._num_added += 1
+
+    def _recorded(self, step: DoneStep) -> StepRecord:
+        is_over_target = 0.0 < self._itl_target < step.duration_s and has_decodes(step.plan, step.progress)
+        return StepRecord(step.start_time, step.duration_s, self._shares(step), is_over_target)
+
+    def _shares(self, step: DoneStep) -> tuple[StepShare, ...]:
+        """Return the shares of a step; the same tuple again while a batch only decodes, as it does nearly always."""
+        chunks = step.plan.chunks
+        if step.plan.num_prompt_tokens or step.plan.num_tokens > len(chunks):
+            return shares(step.plan, step.progress)
+        if chunks.sequence_ids != self._plain_ids:
+            self._plain_ids, self._plain_shares = chunks.sequence_ids, shares(step.plan, step.progress)
+        return self._plain_shares
+
+
+def shares(plan: StepPlan, progress: StepProgress) -> tuple[StepShare, ...]:
+    """Return the share of each request in the tokens of a step; rejected draft tokens are nobody's."""
+    parts: dict[str, list[int]] = {}
+    if plan.num_draft_tokens:  # a step with drafts has only decodes besides
+        gained = Counter(sequence.id for sequence, _ in progress.gained)
+        for sequence in progress.sequences:
+            part = parts.setdefault(sequence.request.id, [0, 0, 0])
+            part[1] += 1
+            part[2] += max(0, gained[sequence.id] - 1)
+    else:
+        chunks = plan.chunks
+        for sequence, start, count in zip(progress.sequences, chunks.starts, chunks.counts, strict=True):
+            num_prompt = max(0, min(start + count, sequence.num_prompt) - start)
+            part = parts.setdefault(sequence.request.id, [0, 0, 0])
+            part[0] += num_prompt
+            part[1] += count - num_prompt
+    return tuple(StepShare(request_id, *part) for request_id, part in parts.items())
+
+
+def has_decodes(plan: StepPlan, progress: StepProgress) -> bool:
+    """Return whether an answer waited for a step: what `StepBudget` counts if such a step takes too long."""
+    if plan.num_draft_tokens:
+        return True
+    chunks = plan.chunks
+    columns = zip(progress.sequences, chunks.starts, chunks.counts, strict=True)
+    return any(count == 1 and start >= sequence.num_prompt for sequence, start, count in columns)

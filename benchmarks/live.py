@@ -1,0 +1,195 @@
+"""What pictures for the live view cost the engine thread, for each token.
+
+`python -m benchmarks live [--repeat N] [--only NAMES]` writes `results/live.json`, and exits 1 when a figure misses its
+limit.
+
+Each cell decodes a batch, and takes the same number of steps with somebody who watches and with nobody, in turns: on,
+off, off, on, and again, so that neither a longer text nor a faster machine counts for one side. Times are
+`time.thread_time()` of `Engine.turn`, as the engine thread calls it; a repeat is the ratio of their sums.
+
+    guide    32 sequences of the embedded model
+    s135     32 sequences of that shape, random weights
+    pool     a pool of 100,000 KV blocks, 256 sequences with 390 each, and a model that keeps the thread busy for 20 ms
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from app.commands.measuring.machine import machine
+from app.commands.options import Parser
+from app.contract.engine_picture import EnginePicture, Watch
+from app.contract.engine_status import StepReport
+from app.engine.engine import Engine
+from app.engine.execute.interfaces import InFlight, Runner
+from app.engine.schedule.step_plan import StepPlan
+from app.loadgen.table import table
+from app.observe.terminal import own_terminal
+from app.runtime.clock import monotonic
+from app.runtime.gc_tuning import freeze_after_startup
+from benchmarks.engine_load import add, greedy, load_model
+from benchmarks.figures import RESULTS, spread, write_json
+from benchmarks.idle_engine import BLOCK_SIZE, IdleEngine
+from benchmarks.limits import Verdict, conclude, judge
+from benchmarks.options import chosen
+from benchmarks.passing_runner import PassingRunner
+
+LIMIT = "processor time of the engine thread for a token, more"
+SETTLE = 20  # steps that are not counted
+ORDER = (True, False, False, True)
+NUM_POOL_BLOCKS, POOL_BATCH, STEP_S = 100_000, 256, 0.02
+
+
+class BusyRunner(PassingRunner):
+    """A runner whose steps keep the thread busy, as a model on a CPU does."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self.seconds = 0.0
+
+    def launch(self, plan: StepPlan) -> InFlight:
+        end = time.thread_time() + self.seconds
+        while time.thread_time() < end:
+            pass
+        return self._runner.launch(plan)
+
+
+@dataclass
+class Found:
+    """What one cell has measured: of each repeat the cost, as a share, and the pictures of all."""
+
+    shares: list[float] = field(default_factory=list)
+    token_us: list[float] = field(default_factory=list)  # with nobody who watches
+    pictures: list[EnginePicture] = field(default_factory=list)
+    watched_s: float = 0.0
+
+    @property
+    def picture_ms(self) -> list[float]:
+        """What the pictures took."""
+        return [1000 * picture.duration_s for picture in self.pictures]
+
+    @property
+    def rate(self) -> float:
+        """Pictures in a second."""
+        return len(self.pictures) / self.watched_s if self.watched_s else 0.0
+
+
+class Cell(NamedTuple):
+    """An engine, the batch that it decodes, the length of prompts, and the steps of each turn of on or off."""
+
+    open: Callable[[], Engine]
+    batch: int
+    num_prompt: int
+    num_steps: int
+    num_turns: int = 2  # times ORDER
+
+
+def _pool() -> Engine:
+    num_prompt = CELLS["pool"].num_prompt
+    idle = IdleEngine(
+        num_blocks=NUM_POOL_BLOCKS,
+        max_num_seqs=POOL_BATCH,
+        max_tokens=16 * num_prompt,
+        max_model_len=num_prompt + 1000,
+    )
+    idle.engine.runner = BusyRunner(idle.engine.runner)
+    return idle.engine
+
+
+CELLS = {
+    "guide": Cell(lambda: load_model("guide", max_num_seqs=32).engine, batch=32, num_prompt=64, num_steps=150),
+    "s135": Cell(lambda: load_model("s135", max_num_seqs=32).engine, batch=32, num_prompt=64, num_steps=60),
+    "pool": Cell(_pool, batch=POOL_BATCH, num_prompt=386 * BLOCK_SIZE, num_steps=100, num_turns=1),
+}
+
+
+def measure(engine: Engine, cell: Cell, repeats: int) -> Found:
+    """Measure a cell, every repeat with new sequences."""
+    found = Found()
+    for number in range(repeats):
+        names = start(engine, cell, number)
+        turns(engine, SETTLE)
+        seconds = {True: 0.0, False: 0.0}
+        for is_on in ORDER * cell.num_turns:
+            engine.turn([Watch(is_on)], monotonic())
+            gc.collect()
+            wall, began = monotonic(), time.thread_time()
+            reports = turns(engine, cell.num_steps)
+            seconds[is_on] += time.thread_time() - began
+            found.watched_s += (monotonic() - wall) * is_on
+            assert all(report.num_decode_tokens == cell.batch for report in reports), "a step was no plain decode"
+            found.pictures += [report.picture for report in reports if report.picture is not None]
+        engine.turn([Watch(False)], monotonic())
+        num_tokens = len(ORDER) // 2 * cell.num_turns * cell.num_steps * cell.batch
+        found.shares.append(seconds[True] / seconds[False] - 1)
+        found.token_us.append(1e6 * seconds[False] / num_tokens)
+        for name in names:
+            engine.abort(name, monotonic())
+    return found
+
+
+def start(engine: Engine, cell: Cell, number: int) -> list[str]:
+    """Compute the prompts of a new batch, which then decodes for as many steps as it is asked for; return its ids."""
+    names, rng = [f"{number}-{index}" for index in range(cell.batch)], random.Random(number)
+    if isinstance(engine.runner, BusyRunner):
+        engine.runner.seconds = 0.0
+    num_new = SETTLE + len(ORDER) * cell.num_turns * (cell.num_steps + 1) + 100
+    for name in names:
+        add(engine, name, cell.num_prompt, greedy(num_new), rng)
+    while engine.turn((), monotonic()).num_decode_tokens < cell.batch:
+        pass
+    if isinstance(engine.runner, BusyRunner):
+        engine.runner.seconds = STEP_S
+    return names
+
+
+def turns(engine: Engine, count: int) -> list[StepReport]:
+    """Take steps as the engine thread does."""
+    return [engine.turn((), monotonic()) for _ in range(count)]
+
+
+def add_options(parser: Parser) -> None:
+    """Add how often, and what."""
+    parser.add_argument("--repeat", type=int, default=5, help="repeats of each cell, default 5")
+    parser.add_argument("--only", help=f"cells, of: {', '.join(CELLS)}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, write the figures, and judge the medians."""
+    found: dict[str, Found] = {}
+    for name in chosen(args.only, list(CELLS), "only"):
+        engine = CELLS[name].open()
+        freeze_after_startup()
+        found[name] = measure(engine, CELLS[name], args.repeat)
+        del engine
+    heads = ["", "more, %", "a token, unwatched, µs", "a picture, ms", "pictures a second"]
+    print("\n".join(table(own_terminal(), heads, [_row(name, one) for name, one in found.items()])))
+    verdicts = {name: judge("live", LIMIT, statistics.median(one.shares), name) for name, one in found.items()}
+    cells = {name: _json(found[name], verdict) for name, verdict in verdicts.items()}
+    write_json(
+        RESULTS / "live.json", {"benchmark": "live", "machine": machine(), "repeats": args.repeat, "cells": cells}
+    )
+    print(*verdicts.values(), sep="\n")
+    return conclude(verdicts.values())
+
+
+def _row(name: str, found: Found) -> list[str]:
+    percent = spread([100 * share for share in found.shares])
+    return [name, percent, spread(found.token_us), spread(found.picture_ms), f"{found.rate:.1f}"]
+
+
+def _json(found: Found, verdict: Verdict) -> dict[str, object]:
+    return {
+        "more": found.shares,
+        "token_us": found.token_us,
+        "picture_ms": statistics.median(found.picture_ms) if found.pictures else None,
+        "pictures_per_second": found.rate,
+        "is_met": verdict.is_met,
+    }
