@@ -53,7 +53,7 @@ export class Tiles {
     }
     // Like beads on a thread.
     if (isJoined && gap) {
-      for (let y = Math.floor(side * 0.35); y < Math.ceil(side * 0.65); y++) {
+      for (let y = Math.floor(side * 0.4); y < Math.ceil(side * 0.6); y++) {
         tile.fill(this.#palette.hues[hue], y * size + side, (y + 1) * size);
       }
     }

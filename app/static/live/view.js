@@ -67,16 +67,23 @@ export function LiveView({ link, conversation, onClose }) {
 function Sections({ picture, looks, lit, blocks, onChoose }) {
   const { latest, steps, groups } = picture;
   const chooseFirst = ({ groups: [first] }) => first && onChoose(first);
+  const map = useRef(null);
+  const chooseBelow = (n) => {
+    onChoose(groups.get(n));
+    map.current.scrollIntoView({ block: "nearest" });
+  };
   return html`
     <${EngineFigures} figures=${latest.figures} saving=${picture.saving} />
     <section class="live-blocks" aria-label="Blocks">
-      <${MapView} picture=${picture} looks=${looks} lit=${blocks} onChoose=${chooseFirst} />
+      <div ref=${map}>
+        <${MapView} picture=${picture} looks=${looks} lit=${blocks} onChoose=${chooseFirst} />
+      </div>
       <${HostStrip} host=${latest.host} hueOf=${(owner) => picture.hueOf(owner)} />
       <${Legend} blockSize=${latest.block_size} counts=${latest.blocks} looks=${looks} />
     </section>
     <${TimelineView} steps=${steps} targetMs=${latest.figures.step_target_ms ?? 0} looks=${looks} />
     <${Queue} groups=${[...groups.values()]} lit=${lit?.n ?? null} isStill=${looks.isStill}
-      onChoose=${(n) => onChoose(groups.get(n))} />
+      onChoose=${chooseBelow} />
     <${SpokenTable} picture=${picture} />
   `;
 }
