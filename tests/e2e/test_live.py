@@ -8,45 +8,13 @@ from starlette.websockets import WebSocket
 
 from tests.e2e.axe import violations
 from tests.e2e.browsing import PageWatch, begin, last_answer, new_page, until_true
+from tests.e2e.drawn_map import drawn
 from tests.e2e.live_messages import CACHED, FENCED, FREE, PINNED, SHARED, USED, MadeUpEngine
 from tests.e2e.scripted import ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-# For each cell, the numbers of the hues that it has pixels of.
-HUES_OF_CELLS = """(map, count) => {
-  const [cells] = map.querySelectorAll("canvas");
-  const probe = document.createElement("span");
-  document.body.append(probe);
-  const hues = Array.from({ length: 9 }, (_, hue) => {
-    probe.style.color = `var(--hue-${hue})`;
-    return getComputedStyle(probe).color.match(/\\d+/g).slice(0, 3).join();
-  });
-  probe.remove();
-  const { width, height } = cells;
-  // Not of the canvas itself, which Chromium would complain about.
-  const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
-  copy.drawImage(cells, 0, 0);
-  const { data } = copy.getImageData(0, 0, width, height);
-  let size = 1;
-  while (Math.floor(width / (size + 1)) * Math.floor(height / (size + 1)) >= count && size < 24) size++;
-  const columns = Math.floor(width / size);
-  return Array.from({ length: count }, (_, index) => {
-    const found = new Set();
-    const [left, top] = [(index % columns) * size, Math.floor(index / columns) * size];
-    // Without the gap, in which a thread goes to the next cell.
-    for (let y = top; y < top + size - 2; y++) {
-      for (let x = left; x < left + size - 2; x++) {
-        const at = 4 * (y * width + x);
-        const hue = hues.indexOf(data.slice(at, at + 3).join());
-        if (hue >= 0) found.add(hue);
-      }
-    }
-    return [...found];
-  });
-}"""
-
 # Whether a point of the first row is veiled, since its cell is not of the request that is lit.
 IS_VEILED = """(marks, x) => {
   const copy = new OffscreenCanvas(marks.width, marks.height).getContext("2d", { willReadFrequently: true });
@@ -72,10 +40,10 @@ def one_answer(request: str = "chatcmpl-1") -> MadeUpEngine:
 
 
 async def expect_cells(page: Page, engine: MadeUpEngine) -> None:
-    """The map has the hues of those blocks that requests hold, at their places; 1 and 2 have the hues 1 and 2."""
+    """The map has every block at its place, with the hue of its request: 1 and 2 have the hues 1 and 2."""
     await expect(page.locator(".live-legend li").first).to_contain_text(str(sum(s == FREE for s, _ in engine.cells)))
-    drawn = await page.locator(".live-map").evaluate(HUES_OF_CELLS, engine.num_blocks)
-    assert drawn == [[owner] if state in (USED, SHARED) else [] for state, owner in engine.cells]
+    looks = {CACHED: "live-faint", USED: "hue-{}", SHARED: "hue-{}"}
+    assert await drawn(page, engine.num_blocks) == [looks.get(state, "").format(owner) for state, owner in engine.cells]
 
 
 async def test_the_map_is_what_the_messages_say(page: Page, server: ScriptedServer) -> None:
