@@ -14,6 +14,7 @@ import { Queue } from "./queue.js";
 import { showAnswer, useLinks } from "./request_links.js";
 import { SpokenTable } from "./spoken_table.js";
 import { TimelineView } from "./timeline_view.js";
+import { Tour } from "./tour_view.js";
 
 // With reduced motion.
 const STILL_MS = 500;
@@ -43,6 +44,7 @@ export function LiveView({ link, conversation, onClose }) {
     const stream = links.streamOf(message);
     if (stream) setLit((now) => (now?.stream === stream ? null : { n: picture.find(stream)?.n, stream }));
   });
+  const [isTouring, setTouring] = useState(false);
   const onKeyDown = (event) => {
     if (event.key !== "Escape") return;
     // It stops no answer here.
@@ -56,8 +58,11 @@ export function LiveView({ link, conversation, onClose }) {
         <h2>The engine at work</h2>
         <p class="live-phase" role="status">${PHASES[phase]}</p>
         <span ref=${probe} hidden></span>
+        <button type="button" class="quiet" aria-pressed=${isTouring} onClick=${() => setTouring(!isTouring)}>Tour</button>
         <button type="button" class="quiet icon" aria-label="Close the live view" onClick=${onClose}>×</button>
       </header>
+      ${isTouring && picture.latest && html`
+        <${Tour} picture=${picture} streamKey=${link.key} onEnd=${() => setTouring(false)} />`}
       ${looks && picture.latest && html`
         <${Sections} picture=${picture} looks=${looks} lit=${lit} blocks=${blocks} onChoose=${choose} />`}
     </aside>

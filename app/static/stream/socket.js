@@ -58,6 +58,11 @@ export class Socket {
     setTimeout(() => this.#heardAt < askedAt && this.#abandon(CLOSE_LOST), CHECK_MS);
   }
 
+  /** End the connection, with all its streams. */
+  close() {
+    this.#abandon(CLOSE_LOST);
+  }
+
   /** All received text is shown. */
   show() {
     this.#protocol.show(performance.now());
