@@ -5,8 +5,7 @@ const GAP_PX = 1;
 const LEGIBLE_PX = 3;
 // Room for the marks of accepted draft tokens above the highest column.
 const TOP_PX = 8;
-// Of the height: a step that is as long as it may be.
-const TARGET_AT = 0.7;
+const LABEL_FONT = "11px system-ui, sans-serif";
 
 export class Timeline {
   #canvas;
@@ -49,23 +48,36 @@ export class Timeline {
     context.setTransform(this.#scale, 0, 0, this.#scale, 0, 0);
     context.clearRect(0, 0, width, height);
     const shown = steps.slice(-this.numColumns || steps.length).reverse();
-    const longest = Math.max(...shown.map(({ ms }) => ms), 1e-6);
-    const perMs = Math.min((height - TOP_PX) / longest, targetMs ? ((height - TOP_PX) * TARGET_AT) / targetMs : Infinity);
+    const topMs = roundUp(Math.max(...shown.map(({ ms }) => ms), 1));
+    const perMs = (height - TOP_PX) / topMs;
     shown.forEach((step, age) => {
       const x = width - (age + 1) * COLUMN_PX;
       if (age === looked) fill(context, colours.free, x - 1, 0, COLUMN_PX + 1, height);
       paintStep(context, step, colours, { x, bottom: height, height: Math.max(1, step.ms * perMs) });
     });
-    if (!targetMs) return;
-    const y = Math.round(height - targetMs * perMs) - 0.5;
-    context.strokeStyle = colours.soft;
-    context.setLineDash([4, 3]);
-    context.beginPath();
-    context.moveTo(0, y);
-    context.lineTo(width, y);
-    context.stroke();
-    context.setLineDash([]);
+    paintLine(context, height - topMs * perMs, width, colours.soft, [1, 3], `${topMs} ms`);
+    if (targetMs && targetMs < topMs) paintLine(context, height - targetMs * perMs, width, colours.soft, [4, 3], "target");
   }
+}
+
+/** The next of 1, 2, 5, 10, 20 and so on: the scale stays the same for a while. */
+function roundUp(ms) {
+  const decade = 10 ** Math.floor(Math.log10(ms));
+  return [1, 2, 5, 10].map((step) => step * decade).find((step) => step >= ms);
+}
+
+function paintLine(context, at, width, colour, dashes, label) {
+  const y = Math.round(at) + 0.5;
+  context.strokeStyle = context.fillStyle = colour;
+  context.font = LABEL_FONT;
+  const labelWidth = context.measureText(label).width + 6;
+  context.fillText(label, 0, y + 3.5);
+  context.setLineDash(dashes);
+  context.beginPath();
+  context.moveTo(labelWidth, y);
+  context.lineTo(width, y);
+  context.stroke();
+  context.setLineDash([]);
 }
 
 /** Each request has a part of the column: of tokens, but by their roots, since one chunk has more than all others decode. */

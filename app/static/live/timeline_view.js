@@ -37,7 +37,7 @@ export function TimelineView({ steps, targetMs, looks: { colours, scale } }) {
   const shown = steps[index] ?? steps.at(-1);
   return html`
     <section class="live-timeline" aria-label="Steps">
-      <h3>Steps <span class="soft">each as high as it was long${targetMs > 0 && html`, – – target ${Math.round(targetMs)} ms`}</span></h3>
+      <h3>Steps <span class="soft">each as high as it was long${targetMs > 0 && `; the target is ${Math.round(targetMs)} ms`}</span></h3>
       <div class="live-steps">
         <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="timeline" aria-describedby="live-step"
           aria-label="The newest steps. Arrow keys go from step to step." onPointerMove=${({ offsetX }) => look(timeline.current.ageAt(offsetX))}

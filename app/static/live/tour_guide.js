@@ -3,6 +3,8 @@
 import { Socket } from "../stream/socket.js";
 
 const MOST_AT_ONCE = 8;
+// As often as the protocol grants credit.
+const READ_MS = 100;
 
 /** What has ended the requests of a stop before their end. */
 export class TourEnded extends Error {}
@@ -16,6 +18,7 @@ export class TourGuide {
   /** The tour finds in the cache what it has computed itself, and nothing else. */
   #salt = crypto.randomUUID();
   #isOver = false;
+  #reading = setInterval(() => [...this.#open.values()].every(({ isRead }) => isRead) && this.#socket.show(), READ_MS);
 
   /** @param {string | null} key */
   constructor(key) {
@@ -38,16 +41,16 @@ export class TourGuide {
   /**
    * Begin an answer, after the welcome.
    * @param {Record<string, any>} request
-   * @param {{isRead?: boolean}} [reader] whether what comes is read at once; else the server pauses the answer
+   * @param {{credit?: number}} [reader] who reads nothing after so many tokens, until the answer is read; else all is read at once
    * @returns {TourAnswer}
    */
-  start(request, { isRead = true } = {}) {
+  start(request, { credit = 0 } = {}) {
     if (this.#isOver) throw new TourEnded("The stop has ended.");
     if (this.#open.size >= MOST_AT_ONCE) throw new Error(`The tour has ${MOST_AT_ONCE} answers open already.`);
     const id = `tour-${++this.#numStarted}`;
-    const answer = new TourAnswer(isRead, () => this.#socket.show());
+    const answer = new TourAnswer(!credit);
     this.#open.set(id, answer);
-    this.#socket.start(id, { ...request, cache_salt: this.#salt });
+    this.#socket.start(id, { ...request, cache_salt: this.#salt }, null, credit || null);
     return answer;
   }
 
@@ -74,6 +77,7 @@ export class TourGuide {
   close() {
     this.leave();
     this.#isOver = true;
+    clearInterval(this.#reading);
     this.#socket.close();
   }
 
@@ -81,7 +85,6 @@ export class TourGuide {
     const answer = this.#open.get(stream.id);
     if (!answer) return;
     answer.receive(stream, frame);
-    if ([...this.#open.values()].every(({ isRead }) => isRead)) this.#socket.show();
     if (stream.isOver) this.#open.delete(stream.id);
   }
 
@@ -98,14 +101,13 @@ class TourAnswer {
   ended;
   #end;
   #fail;
-  #show;
   #numTokens = 0;
   /** @type {{isDue: (state: string) => boolean, resolve: (value?: any) => void}[]} */
   #waiting = [];
 
-  constructor(isRead, show) {
+  /** @param {boolean} isRead */
+  constructor(isRead) {
     this.isRead = isRead;
-    this.#show = show;
     this.ended = new Promise((resolve, reject) => {
       this.#end = resolve;
       this.#fail = reject;
@@ -127,7 +129,6 @@ class TourAnswer {
   /** Read what has come, and from now on what comes. */
   read() {
     this.isRead = true;
-    this.#show();
   }
 
   receive(stream, frame) {

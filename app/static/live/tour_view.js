@@ -1,18 +1,20 @@
 // The tour in the live view: one stop after the other, each started by a button.
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../parts/html.js";
-import { stopsFor } from "./tour.js";
+import { answerTokens, stopsFor } from "./tour.js";
 import { TourEnded, TourGuide } from "./tour_guide.js";
 
 // The tour asks for what others do not need.
 const MOST_WAITING = 0;
 const MOST_RUNNING = 8;
+// Of a model whose server does not tell.
+const CONTEXT = 2048;
 
-/** @param {{picture: import("../engine/picture.js").Picture, streamKey: string | null, onEnd: () => void}} props */
-export function Tour({ picture, streamKey, onEnd }) {
-  const { num_blocks } = picture.latest;
-  const stops = useMemo(() => stopsFor(num_blocks), [num_blocks]);
+/** @param {{picture: import("../engine/picture.js").Picture, link: {key: string | null, details: Record<string, any>}, onEnd: () => void}} props */
+export function Tour({ picture, link, onEnd }) {
+  const { latest } = picture;
+  const stops = stopsFor(latest.num_blocks, answerTokens(latest, link.details.max_model_len ?? CONTEXT));
   const [at, setAt] = useState(0);
   const [said, setSaid] = useState("");
   /** @type {{current: TourGuide | null}} */
@@ -33,7 +35,7 @@ export function Tour({ picture, streamKey, onEnd }) {
     const refusal = refusalOf(picture.latest.figures);
     setSaid(refusal);
     if (refusal) return;
-    const mine = new TourGuide(streamKey);
+    const mine = new TourGuide(link.key);
     guide.current = mine;
     setPlaying(true);
     try {

@@ -26,7 +26,7 @@ const PHASES = {
   refused: "The server has refused this page. Reload it.",
 };
 
-/** @param {{link: {key: string | null}, conversation: {messages: any[]}, onClose: () => void}} props */
+/** @param {{link: {key: string | null, details: Record<string, any>}, conversation: {messages: any[]}, onClose: () => void}} props */
 export function LiveView({ link, conversation, onClose }) {
   const probe = useRef(null);
   const looks = useLooks(probe);
@@ -62,7 +62,7 @@ export function LiveView({ link, conversation, onClose }) {
         <button type="button" class="quiet icon" aria-label="Close the live view" onClick=${onClose}>×</button>
       </header>
       ${isTouring && picture.latest && html`
-        <${Tour} picture=${picture} streamKey=${link.key} onEnd=${() => setTouring(false)} />`}
+        <${Tour} picture=${picture} link=${link} onEnd=${() => setTouring(false)} />`}
       ${looks && picture.latest && html`
         <${Sections} picture=${picture} looks=${looks} lit=${lit} blocks=${blocks} onChoose=${choose} />`}
     </aside>

@@ -35,9 +35,9 @@ export class Socket {
     this.#socket.onclose = (event) => this.#end(event.code);
   }
 
-  /** Open a stream, which the server keeps if it has a `key`. */
-  start(id, request, key) {
-    return this.#protocol.start(id, request, key);
+  /** Open a stream, which the server keeps if it has a `key`; `credit` as in protocol.js. */
+  start(id, request, key, credit = null) {
+    return this.#protocol.start(id, request, key, credit);
   }
 
   /** Open the rest of a stream that the server keeps. */
