@@ -156,3 +156,30 @@ async def test_the_live_view_draws_what_the_server_sends(browser: Browser, serve
         state = await expect_same(page, watcher, picture)
         assert state.blocks.used == 0 < state.blocks.cached
     await context.close()
+
+
+async def test_the_tour_runs_to_its_end_on_the_embedded_model(browser: Browser, served: RunningServer) -> None:
+    context, page = await new_page(browser)
+    watch = PageWatch(page)
+    await unlock(page, f"{served.url}/#live")
+    await page.get_by_role("button", name="Tour", exact=True).click()
+    tour = page.get_by_role("region", name="Tour")
+    titles = []
+    while True:
+        titles.append(await tour.get_by_role("heading").inner_text())
+        show = tour.get_by_role("button", name="Show it")
+        if await show.count():
+            await show.click()
+            await expect(tour.get_by_role("button", name="Stop")).to_be_visible()
+            await expect(show).to_be_visible()
+            await expect(tour.get_by_role("status")).to_have_text("")
+            await expect(page.locator(".live-lane[data-empty=true]")).to_have_count(4)
+        if await tour.get_by_role("button", name="End").count():
+            break
+        await tour.get_by_role("button", name="Next").click()
+    assert len(set(titles)) == 8
+    await tour.get_by_role("button", name="End").click()
+    await expect(tour).to_have_count(0)
+    await expect(page.locator(".answer")).to_have_count(0)
+    await watch.check(page, served.url)
+    await context.close()

@@ -64,8 +64,8 @@ export const stopsFor = (numBlocks, tokens) => [
   },
   {
     title: "Copies",
-    text: "One question, four answers at once. They share all of it, also the last block, which is not full. The first who writes into that one gets a copy, which shines for a moment.",
-    play: (guide) => guide.all([guide.start(ask(QUESTION, tokens, { n: 4, temperature: 1 }))]),
+    text: "One question, four answers at once. They share all of it, also its last block, which is not full. Who writes into that one first gets a copy of it, which is ringed for a moment.",
+    play: (guide) => guide.all([guide.start({ ...instructed(QUESTION, tokens), n: 4, temperature: 1 })]),
   },
   {
     title: "A slow reader",

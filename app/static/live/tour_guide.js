@@ -1,6 +1,7 @@
 // Makes the requests of the tour, on a connection of its own: none of their answers gets into a conversation.
 
 import { Socket } from "../stream/socket.js";
+import { newId } from "../tree/records.js";
 
 const MOST_AT_ONCE = 8;
 // As often as the protocol grants credit.
@@ -16,7 +17,7 @@ export class TourGuide {
   #open = new Map();
   #numStarted = 0;
   /** The tour finds in the cache what it has computed itself, and nothing else. */
-  #salt = crypto.randomUUID();
+  #salt = newId();
   #isOver = false;
   #reading = setInterval(() => [...this.#open.values()].every(({ isRead }) => isRead) && this.#socket.show(), READ_MS);
 
