@@ -1,4 +1,4 @@
-"""The part of an answer's id that logs and the live view show: on a server without keys, a whole id opens the answer."""
+"""The part of an answer's id that logs and the live view show: without keys, whoever has a whole id has the answer."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from app.contract.engine_counts import QueueCounts
+from app.contract.engine_picture import Watch
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import QuireError
 from app.contract.events import ChoiceEnd, EngineEvent, Finished, FinishReason, Timings, TokenDelta, Usage
@@ -181,7 +182,7 @@ class ScriptedEngine:
     def _execute(self, command: EngineCommand, events: list[EngineEvent]) -> None:
         if isinstance(command, Submit):
             self._works[command.request.id] = _Work(command.request)
-        elif work := self._works.get(command.request_id):
+        elif not isinstance(command, Watch) and (work := self._works.get(command.request_id)):
             if isinstance(command, Abort):
                 self._end(work, FinishReason.CANCELLED, events)
             elif isinstance(command, (Pause, Resume)):
