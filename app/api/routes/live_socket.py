@@ -170,7 +170,7 @@ class LiveSocket:
 
 
 async def _first(*ways: Coroutine[Any, Any, Close | None]) -> Close | None:
-    """Return what the coroutine that ends first returns, and cancel the others. Cancel-safe."""
+    """Run coroutines until the first one ends, return its result, and cancel the others. Cancel-safe."""
     tasks = [asyncio.create_task(way) for way in ways]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
