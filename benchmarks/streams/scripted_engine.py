@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from app.contract.engine_counts import QueueCounts
-from app.contract.engine_picture import Watch
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import QuireError
 from app.contract.events import ChoiceEnd, EngineEvent, Finished, FinishReason, Timings, TokenDelta, Usage
@@ -180,13 +179,14 @@ class ScriptedEngine:
             return True
 
     def _execute(self, command: EngineCommand, events: list[EngineEvent]) -> None:
-        if isinstance(command, Submit):
-            self._works[command.request.id] = _Work(command.request)
-        elif not isinstance(command, Watch) and (work := self._works.get(command.request_id)):
-            if isinstance(command, Abort):
-                self._end(work, FinishReason.CANCELLED, events)
-            elif isinstance(command, (Pause, Resume)):
-                work.is_paused = isinstance(command, Pause)
+        match command:
+            case Submit(request):
+                self._works[request.id] = _Work(request)
+            case Abort(request_id) | Pause(request_id) | Resume(request_id) if work := self._works.get(request_id):
+                if isinstance(command, Abort):
+                    self._end(work, FinishReason.CANCELLED, events)
+                else:
+                    work.is_paused = isinstance(command, Pause)
 
     def _advance(self, events: list[EngineEvent]) -> None:
         """Generate a token for every stream that is not paused and due."""
