@@ -1,4 +1,4 @@
-"""The page of quire.live.v1: its messages, made from the descriptions of their fields (`app/contract/live_state.py`)."""
+"""The page of quire.live.v1, made from the descriptions of the fields of messages (`app/contract/live_state.py`)."""
 
 from __future__ import annotations
 
@@ -85,8 +85,9 @@ On a server with keys the handshake has one in a header, as every request. Brows
 one, the first frame within {hello_s:g} s is the text `{{"t": "hello", "key": "..."}}`, of at most {kib} KiB. A client
 that needs no key may send that frame too; any other frame closes the connection.
 
-An account sees states and numbers of blocks of all requests; ids, sizes and tables of its own only. No message has text.
-`--live-view` decides about the blocks of others:
+An account sees states and numbers of blocks of all requests; ids, sizes and tables of its own only. No message has
+text, and of an id only the first 17 characters, which tell answers apart and open none. `--live-view` decides about the
+blocks of others:
 
 | `--live-view` | blocks of other accounts |
 |---|---|
@@ -130,6 +131,6 @@ missed, and their records are not told again. At most {records:,} records wait; 
 """
 
 _END = """
-The handshake is refused with an HTTP status and the usual body: 401 (a wrong key in a header), 403 (a foreign `Origin`),
-404 (`--live-view off`), 503 (draining).
+The handshake is refused with an HTTP status and the usual body: 401 (a wrong key in a header), 403 (a foreign
+`Origin`), 404 (`--live-view off`), 503 (draining).
 """

@@ -78,20 +78,7 @@ def create_app(
     figures = FiguresReader(engine, metrics, context.model_name, step_target_s(config.scheduler) * 1000 or None)
     if config.server.live_view != "off":
         context.live = LiveRoom(engine, figures.read, shows_all=_shows_all(config.server))
-    metrics_page = MetricsPage(metrics.render)
-    operations = [
-        *OPERATIONS,
-        Operation("GET", METRICS_PATH, metrics_page.show, "Metrics of Prometheus", None),
-        Operation(
-            "GET",
-            EVENTS_PATH,
-            EngineEvents(figures.read).show,
-            "The figures of the engine, once in an interval",
-            None,
-            has_streams=True,
-            query=("interval",),
-        ),
-    ]
+    operations = _operations(metrics, figures)
     openapi = OpenApiPage(operations, has_keys=bool(config.server.api_key))
     operations.append(Operation("GET", "/openapi.json", openapi.show, "The OpenAPI document", None))
     routes: list[Route | WebSocketRoute] = [
@@ -115,6 +102,23 @@ def create_app(
     app.router.redirect_slashes = False  # Starlette's redirect contains the scheme, which a proxy may have changed
     app.state.context, app.state.metrics, app.state.request_log, app.state.error_shapes = context, metrics, log, shapes
     return app
+
+
+def _operations(metrics: Metrics, figures: FiguresReader) -> list[Operation]:
+    """Return the API's routes, and those that show the server's own state."""
+    return [
+        *OPERATIONS,
+        Operation("GET", METRICS_PATH, MetricsPage(metrics.render).show, "Metrics of Prometheus", None),
+        Operation(
+            "GET",
+            EVENTS_PATH,
+            EngineEvents(figures.read).show,
+            "The figures of the engine, once in an interval",
+            None,
+            has_streams=True,
+            query=("interval",),
+        ),
+    ]
 
 
 def _routes(operations: Sequence[Operation]) -> Iterator[Route]:

@@ -67,11 +67,11 @@ class LivePicture:
         flags, owners = bytearray(), array("Q")
         for count, byte, owner in _rows(rows):
             if len(flags) + count > num_blocks:
-                break
+                raise ValueError(f"The runs of a whole message make more than {num_blocks} blocks.")
             flags.extend(bytes([byte]) * count)
             owners.extend([owner] * count)
         if len(flags) != num_blocks:
-            raise ValueError(f"The runs of a whole message do not make {num_blocks} blocks.")
+            raise ValueError(f"The runs of a whole message make {len(flags)} blocks; there are {num_blocks}.")
         self.flags, self.owners = flags, owners
 
     def _change(self, rows: bytes) -> None:

@@ -303,8 +303,7 @@ class ServerConfig:
     )
     live_view: str = setting(
         "auto",
-        "Whose KV blocks the live view shows: of `own` requests, of `all`, or `off` (no view); `auto`: `own` with keys, "
-        "else `all`.",
+        "Whose KV blocks the live view shows: `own`, `all`, or `off` (no view); `auto` is `own` with keys, else `all`.",
         choices=("auto", "own", "all", "off"),
     )
     quiet: bool = setting(False, "Log only warnings and errors, and print nothing else.")

@@ -1,7 +1,7 @@
 """The messages of quire.live.v1, the live view: the JSON part, and the numbers of the binary one.
 
-`docs/reference/live.md` is made from the descriptions here. `streaming/live` writes the messages, `client/live_picture.py`
-and the chat page read them.
+`docs/reference/live.md` is made from the descriptions here. `streaming/live` writes the messages, and
+`client/live_picture.py` and the chat page read them.
 """
 
 from __future__ import annotations
@@ -84,18 +84,14 @@ class LiveGroup(msgspec.Struct, frozen=True, kw_only=True):
     swaps: Annotated[int, Meta(description="those times that its blocks were kept in host memory")]
     id: Annotated[
         str | UnsetType,
-        Meta(description="the beginning of the id of its answer, as in the log: a whole id can open it"),
+        Meta(description="the beginning of its answer's id, as in the log"),
     ] = UNSET
     prompt: Annotated[int | UnsetType, Meta(description="tokens of the prompt")] = UNSET
     cached: Annotated[int | UnsetType, Meta(description="those that were found in the prefix cache")] = UNSET
-    computed: Annotated[int | UnsetType, Meta(description="tokens whose keys and values are there, all sequences")] = (
-        UNSET
-    )
+    computed: Annotated[int | UnsetType, Meta(description="tokens in the KV cache, all sequences")] = UNSET
     output: Annotated[int | UnsetType, Meta(description="generated tokens, all sequences")] = UNSET
     limit: Annotated[int | UnsetType, Meta(description="the most tokens of a sequence's answer")] = UNSET
-    tables: Annotated[list[LiveTable] | UnsetType, Meta(description="the blocks of each open sequence, in order")] = (
-        UNSET
-    )
+    tables: Annotated[list[LiveTable] | UnsetType, Meta(description="the blocks of each open sequence")] = UNSET
 
 
 class LiveShare(msgspec.Struct, frozen=True, array_like=True):

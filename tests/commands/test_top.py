@@ -15,7 +15,7 @@ from app.commands.watching.figures_stream import FiguresStream
 from app.config.base_url import read_base_url
 from app.contract.errors import CannotStart, ConfigurationError
 from tests.commands.dialog.typist import typing
-from tests.server.processes import HANG_S, quire, serving
+from tests.server.processes import quire, serving
 from tests.streaming.live.pictures import FIGURES
 
 EVENT = b"data: " + msgspec.json.encode(FIGURES) + b"\n\n"
@@ -81,14 +81,11 @@ def test_refusals_are_said(status, kind, words):
 def test_in_a_pipe_there_is_a_line_for_each():
     with fake_server(EVENT, EVENT) as url:
         result = quire("top", "--url", url)
-    assert (
-        result.stdout.splitlines()
-        == [
-            "guide ready: 1 running, 0 waiting, 0 paused, 410.5 tokens/s, 3 of 16 blocks used, 1 cached, first token -, "
-            "between tokens -, cache hits 25%"
-        ]
-        * 2
+    line = (
+        "guide ready: 1 running, 0 waiting, 0 paused, 410.5 tokens/s, 3 of 16 blocks used, 1 cached, first token -, "
+        "between tokens -, cache hits 25%"
     )
+    assert result.stdout.splitlines() == [line, line]
     assert result.returncode == 75 and "has ended its stream of figures" in result.stderr
 
 
@@ -117,10 +114,8 @@ def test_on_a_terminal_q_quits_a_real_server_s_figures():
             assert typist.end() == 0
         too_often = quire("top", "--url", server.url, "--interval", "0.01")
         assert too_often.returncode and "interval must be a number of seconds from 0.2 to 60" in too_often.stderr
-        process = subprocess.Popen(
-            [sys.executable, "-m", "app", "top", "--url", server.url], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("guide ready: 0 running")
-        process.kill()
-        process.wait(HANG_S)
+        command = [sys.executable, "-m", "app", "top", "--url", server.url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("guide ready: 0 running")
+            process.kill()

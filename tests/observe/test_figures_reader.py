@@ -30,7 +30,6 @@ class Server:
         self.metrics = Metrics("guide", CacheConfig())
         self.metrics.recent = RecentCounts(self.metrics.sample, self.clock)
         self.reader = FiguresReader(self.engine, self.metrics, "guide", step_target_ms, self.clock)
-        self.engine.start()
 
     def work(self, *events, seconds: float = 0.004, tokens: int = 1, stats: EngineStats = STATS) -> None:
         report = StepReport(tuple(events), stats, seconds, 0, tokens)

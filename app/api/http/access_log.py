@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 from app.contract.errors import ErrorInfo
 from app.contract.events import Usage
-from app.contract.shown_id import shown_id
+from app.contract.requests import shown_id
 from app.observe.request_log import RequestLog
 from app.streaming.kept.polling_reader import PollingReader
 from app.streaming.kept.stream_cursor import StreamCursor

@@ -46,7 +46,7 @@ class EngineEvents:
         return self._app(context, interval_s)
 
     def _app(self, context: ApiContext, interval_s: float) -> ASGIApp:
-        # Here and not above: to import it takes time, and replaces a method of uvicorn's server, which ours never calls.
+        # Imported when it is needed: it takes time, and replaces a method of uvicorn's server, which ours never calls.
         from sse_starlette.sse import EventSourceResponse, SendTimeoutError
 
         async def respond(scope: Scope, receive: Receive, send: Send) -> None:

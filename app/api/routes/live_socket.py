@@ -13,6 +13,7 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
+from app.api.http.access_log import access_record
 from app.api.http.connection import connection_of, direct_send
 from app.api.http.context import ApiContext, context_of
 from app.api.http.cors import check_origin
@@ -100,11 +101,9 @@ class LiveSocket:
         """Read the client's frames; return how to close the connection, None if the client has disconnected."""
         has_greeted = False
         while (message := await self._websocket.receive())["type"] == "websocket.receive":
-            text = message.get("text")
-            close = (
-                Close(chat_table.CLOSE_BAD_FRAMES, "nothing is read after hello") if has_greeted else self._greet(text)
-            )
-            if close is not None:
+            if has_greeted:
+                return Close(chat_table.CLOSE_BAD_FRAMES, "nothing is read after hello")
+            if close := self._greet(message.get("text")):
                 return close
             has_greeted = True
         return None
@@ -150,10 +149,12 @@ class LiveSocket:
 
     async def _watch(self) -> Close | None:
         """Wait until the client has read none of the pending data for the stall timeout, and reset the connection."""
-        while not self._ack_monitor.has_stalled(monotonic()):
+        while True:
             await asyncio.sleep(self._interval_s)
-        self._connection.abort()  # a close frame would not arrive
-        return None
+            if self._ack_monitor.has_stalled(monotonic()):
+                access_record(self._websocket.scope).reason = "client_stalled"
+                self._connection.abort()  # a close frame would not arrive
+                return None
 
     async def _wait_for_drain(self) -> Close:
         await self._drain.wait()
@@ -169,7 +170,7 @@ class LiveSocket:
 
 
 async def _first(*ways: Coroutine[Any, Any, Close | None]) -> Close | None:
-    """Return what the coroutine that ends first returns, and cancel the others. Cancel-safe."""
+    """Run coroutines until the first one ends, return its result, and cancel the others. Cancel-safe."""
     tasks = [asyncio.create_task(way) for way in ways]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -17,10 +17,8 @@ from app.runtime.visible_text import visible
 HISTORY = 60  # values of a sparkline
 BAR_WIDTH = 60
 _STYLES = {"used": "blue", "fenced": "yellow", "cached": "cyan", "free": "dim"}
-_SIGNS, _ASCII_SIGNS = (
-    dict(used="█", fenced="▓", cached="▒", free="░"),
-    dict(used="#", fenced="!", cached="+", free="."),
-)
+_SIGNS = {"used": "█", "fenced": "▓", "cached": "▒", "free": "░"}
+_ASCII_SIGNS = {"used": "#", "fenced": "!", "cached": "+", "free": "."}
 
 
 class FiguresScreen(Protocol):
@@ -77,33 +75,30 @@ class FullScreen:
         rows.add_column(style="bold")
         rows.add_column(justify="right", min_width=12)
         rows.add_column()
-        rows.add_row("tokens/s", f"{figures.tokens_per_s:,.1f}", str(self._lines["tokens"]))
-        rows.add_row("step", _ms(figures.step_ms), str(self._lines["step"]))
-        rows.add_row("running", f"{figures.running:,}", str(self._lines["running"]))
-        rows.add_row("waiting", f"{figures.waiting:,}", str(self._lines["waiting"]))
-        rows.add_row("paused", f"{figures.paused:,}", "for clients that read slowly")
-        rows.add_row(
-            "first token", _ms(figures.first_token_ms and figures.first_token_ms.p50), _tail(figures.first_token_ms)
-        )
-        between = figures.between_tokens_ms
-        rows.add_row("between tokens", _ms(between and between.p50), _tail(between))
-        rows.add_row("cache hits", _share(figures.hit_rate), "of prompt tokens, last minute")
-        rows.add_row(
-            "over target", f"{figures.steps_over_target:,}", f"steps, last minute; target {_ms(figures.step_target_ms)}"
-        )
-        rows.add_row("preemptions", f"{figures.preemptions:,}", f"{figures.swaps:,} swapped, {figures.faults:,} faults")
-        rows.add_row("brown-out", f"{figures.brownout}", "0 is none")
+        for row in self._rows(figures):
+            rows.add_row(*row)
         head = Text.assemble(("Quire ", "bold"), visible(figures.model), f"  {figures.state}  ", (self._title, "dim"))
-        return Group(
-            head,
-            "",
-            rows,
-            "",
-            self._bar(figures.blocks),
-            Text(_blocks_line(figures.blocks)),
-            "",
-            Text("q quits", "dim"),
+        counts, keys = Text(_blocks_line(figures.blocks)), Text("q quits", "dim")
+        return Group(head, "", rows, "", self._bar(figures.blocks), counts, "", keys)
+
+    def _rows(self, figures: EngineFigures) -> Iterator[tuple[str, str, str]]:
+        """Yield what a figure is called, its value, and what it was lately or what it means."""
+        first, between = figures.first_token_ms, figures.between_tokens_ms
+        yield "tokens/s", f"{figures.tokens_per_s:,.1f}", str(self._lines["tokens"])
+        yield "step", _ms(figures.step_ms), str(self._lines["step"])
+        yield "running", f"{figures.running:,}", str(self._lines["running"])
+        yield "waiting", f"{figures.waiting:,}", str(self._lines["waiting"])
+        yield "paused", f"{figures.paused:,}", "for clients that read slowly"
+        yield "first token", _median(first), _tail(first)
+        yield "between tokens", _median(between), _tail(between)
+        yield "cache hits", _share(figures.hit_rate), "of prompt tokens, last minute"
+        yield (
+            "over target",
+            f"{figures.steps_over_target:,}",
+            f"steps, last minute; target {_ms(figures.step_target_ms)}",
         )
+        yield "preemptions", f"{figures.preemptions:,}", f"{figures.swaps:,} swapped, {figures.faults:,} faults"
+        yield "brown-out", f"{figures.brownout}", "0 is none"
 
     def _bar(self, blocks: BlockFigures) -> Text:
         """Return the blocks by state as one bar; a state that has any is at least one character."""
@@ -116,12 +111,12 @@ class FullScreen:
 
 def line_of(figures: EngineFigures) -> str:
     """Return figures as one line."""
-    blocks, between, first = figures.blocks, figures.between_tokens_ms, figures.first_token_ms
+    blocks, first, between = figures.blocks, figures.first_token_ms, figures.between_tokens_ms
+    times = f"first token {_median(first)}, between tokens {_median(between)}"
     return (
         f"{visible(figures.model)} {figures.state}: {figures.running} running, {figures.waiting} waiting, "
         f"{figures.paused} paused, {figures.tokens_per_s:,.1f} tokens/s, {blocks.used} of {blocks.total} blocks used, "
-        f"{blocks.cached} cached, first token {_ms(first and first.p50)}, between tokens {_ms(between and between.p50)}, "
-        f"cache hits {_share(figures.hit_rate)}"
+        f"{blocks.cached} cached, {times}, cache hits {_share(figures.hit_rate)}"
     )
 
 
@@ -129,6 +124,10 @@ def _blocks_line(blocks: BlockFigures) -> str:
     counts = ", ".join(f"{getattr(blocks, name):,} {name}" for name in _STYLES)
     host = f"; {blocks.host:,} in host memory" if blocks.host else ""
     return f"{blocks.total:,} blocks: {counts}{host}"
+
+
+def _median(percentiles: Percentiles | None) -> str:
+    return _ms(percentiles.p50 if percentiles else None)
 
 
 def _tail(percentiles: Percentiles | None) -> str:

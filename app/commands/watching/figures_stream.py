@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 
@@ -51,10 +52,8 @@ class FiguresStream:
     def close(self) -> None:
         """End the connection; a `read` on another thread returns soon. Any thread. Idempotent."""
         if self._connection.sock is not None:
-            try:
+            with contextlib.suppress(OSError):  # it has ended already
                 self._connection.sock.shutdown(socket.SHUT_RDWR)
-            except OSError:  # it has ended already
-                pass
 
     def _open(self) -> http.client.HTTPResponse:
         path = f"{self._url.path}/v1/engine/events?interval={self._interval_s:g}"

@@ -68,7 +68,7 @@ class AccountFeed:
 
     async def whole(self, message: LiveMessage) -> bytes:
         """Return a whole message, made once for all who need it. Cancel-safe."""
-        return message.made_whole or await self._threads.run(message.whole)
+        return await self._threads.run(message.whole) if message.made_whole is None else message.made_whole
 
     def close(self) -> None:
         """Encode nothing more."""

@@ -58,7 +58,7 @@ def _rows(distances: NDArray[np.int64], cells: Cells) -> bytes:
         _varints(cells >> OWNER_BITS),
     )
     numbers, is_used = (np.concatenate(parts, axis=1) for parts in zip(*columns, strict=True))
-    return numbers[is_used].astype(np.uint8).tobytes()
+    return bytes(numbers[is_used].astype(np.uint8))
 
 
 def _varints(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -28,7 +28,7 @@ async def reading(url: str, interval: str = "0.2", **headers: str) -> AsyncItera
                 yield json.loads(line.removeprefix("data: "))
 
     async with (
-        httpx.AsyncClient(timeout=HANG_S, trust_env=False) as client,
+        httpx.AsyncClient(timeout=HANG_S, trust_env=False, verify=False) as client,
         client.stream("GET", f"{url}{EVENTS_PATH}?interval={interval}", headers=headers) as response,
     ):
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -52,7 +52,7 @@ async def test_figures_come_again_and_again_and_follow_the_engine():
 
 async def engine_has_work(url: str) -> None:
     """Leave a request in the queue of a server."""
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, verify=False) as client:
         body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True}
         with pytest.raises(httpx.ReadTimeout):
             await client.post(f"{url}/v1/chat/completions", json=body, timeout=0.3)
@@ -72,9 +72,10 @@ async def test_other_intervals_are_refused(interval: str):
 
 async def test_only_so_many_streams_are_open_and_an_end_makes_room():
     async with serving(await make_app()) as url:
-        async with AsyncExitStack() as stack, httpx.AsyncClient(trust_env=False) as client:
-            for _ in range(MAX_STREAMS):
-                await anext(await stack.enter_async_context(reading(url, "60")))
+        async with AsyncExitStack() as stack, httpx.AsyncClient(trust_env=False, verify=False) as client:
+            streams = [await stack.enter_async_context(reading(url, "60")) for _ in range(MAX_STREAMS)]
+            for figures in streams:
+                await anext(figures)
             answer = await client.get(f"{url}{EVENTS_PATH}")
             assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
         await until_open(url)
@@ -82,7 +83,7 @@ async def test_only_so_many_streams_are_open_and_an_end_makes_room():
 
 async def until_open(url: str) -> None:
     """Wait until the server takes a stream."""
-    async with asyncio.timeout(HANG_S), httpx.AsyncClient(trust_env=False) as client:
+    async with asyncio.timeout(HANG_S), httpx.AsyncClient(trust_env=False, verify=False) as client:
         while True:
             async with client.stream("GET", f"{url}{EVENTS_PATH}") as response:
                 if response.status_code == 200:
@@ -106,7 +107,7 @@ async def test_a_drain_ends_the_streams_and_refuses_new_ones():
         with pytest.raises(StopAsyncIteration):
             await anext(figures)
         await drain
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, verify=False) as client:
             assert (await client.get(f"{url}{EVENTS_PATH}")).status_code == 503
 
 

@@ -82,16 +82,16 @@ async def test_pictures_come_as_messages_while_somebody_watches():
 @pytest.mark.parametrize("way", ["header", "hello"])
 async def test_a_key_says_whose_requests_are_shown(way: str):
     engine = started()
-    async with serving(await make_app(engine, api_key=["k1", "k2"])) as url:
-        async with connect(url, additional_headers={"x-api-key": "k1"} if way == "header" else {}) as socket:
-            if way == "hello":
-                await socket.send(HELLO)
-            await until(lambda: watches(engine))
-            engine.port.show(picture(1, ONE))
-            seen = await received(socket, LivePicture())
-            assert seen.state is not None and seen.state.view == "own"
-            assert [one.id for one in seen.state.groups if one.own] == ["chatcmpl-a"]
-            assert [*seen.owners[:3]] == [1, 1, 0]
+    app, header = await make_app(engine, api_key=["k1", "k2"]), {"x-api-key": "k1"} if way == "header" else {}
+    async with serving(app) as url, connect(url, additional_headers=header) as socket:
+        if way == "hello":
+            await socket.send(HELLO)
+        await until(lambda: watches(engine))
+        engine.port.show(picture(1, ONE))
+        seen = await received(socket, LivePicture())
+        assert seen.state is not None and seen.state.view == "own"
+        assert [one.id for one in seen.state.groups if one.own] == ["chatcmpl-a"]
+        assert [*seen.owners[:3]] == [1, 1, 0]
 
 
 async def test_two_keys_see_nothing_of_each_other_in_any_byte():

@@ -114,23 +114,22 @@ def test_nothing_of_others_is_in_any_byte(shows_all, num_prompts, own):
 
 
 tables = st.lists(st.lists(st.integers(1, 30), max_size=8, unique=True), min_size=1, max_size=3)
+some_blocks = st.sets(st.integers(1, 30))
 groups_of_a_picture = st.dictionaries(st.integers(0, 6), tables, max_size=5)
 
 
 @settings(max_examples=100, deadline=None)
 @given(
     shows_all=st.booleans(),
-    pictures=st.lists(
-        st.tuples(groups_of_a_picture, st.sets(st.integers(1, 30)), st.sets(st.integers(1, 30))), max_size=6
-    ),
+    pictures=st.lists(st.tuples(groups_of_a_picture, some_blocks, some_blocks), max_size=6),
 )
 def test_whoever_follows_sees_what_a_newcomer_sees(shows_all, pictures):
     view, seen = AccountView("me", shows_all=shows_all), LivePicture()
     for number, (found, cached, copied) in enumerate(pictures, 1):
         groups = [
-            group(f"chatcmpl-{name}", [table(ids, choice) for choice, ids in enumerate(found[name])], "me" if name % 2 else "you")
-            for name in found
-        ]  # fmt: skip
+            group(f"chatcmpl-{name}", [*map(table, lists, range(3))], "me" if name % 2 else "you")
+            for name, lists in found.items()
+        ]
         records = [CopyRecord(1000.0, 31, target) for target in copied]
         message = message_of(view, picture(number, groups, records, 31, cached=cached))
         seen.receive(message.whole() if message.difference is None else message.difference)
