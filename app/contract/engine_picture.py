@@ -39,7 +39,10 @@ class PictureTable(NamedTuple):
 
 
 class PictureGroup(NamedTuple):
-    """An unfinished request. Token counts; `num_output` and `num_computed` are sums over its sequences."""
+    """An unfinished request. Token counts; `num_output` and `num_computed` are sums over its open sequences.
+
+    In `num_computed` the prompt counts once.
+    """
 
     request_id: str
     account: str
@@ -57,7 +60,7 @@ class PictureGroup(NamedTuple):
 
 
 class StepShare(NamedTuple):
-    """One request's part of a step: tokens of its prompt, decoded tokens, and draft tokens that were accepted."""
+    """One request's part of a step: tokens of its prompt, decoded ones, and besides accepted draft tokens."""
 
     request_id: str
     num_prompt: int
@@ -98,8 +101,9 @@ class EnginePicture:
     """The engine's books at the end of a turn. Block ids are 1..num_blocks; index 0 of the arrays is unused.
 
     `references` is an `array('H')` (at most 65,535), `findable` a byte for each block; both of num_blocks + 1 entries.
-    `fenced` and `pinned` are block ids as `array('I')`. `num_lost_records` counts records that were dropped since the
-    picture before, because there were too many. `duration_s` is what making it took.
+    `fenced` and `pinned` are block ids as `array('I')`; a block may have several pins. `num_lost_records`
+    counts records that were dropped since the picture before, because there were too many. `duration_s` is what making
+    it took.
     """
 
     number: int

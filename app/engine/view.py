@@ -7,7 +7,6 @@ earliest, so watching costs about one per cent, however many blocks and requests
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Iterator
 from math import inf
@@ -19,7 +18,7 @@ from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import FINISHED, PREEMPTED, RUNNING, SWAPPED
 from app.engine.schedule.step_plan import StepPlan, StepResult
 from app.engine.schedule.step_results import StepProgress
-from app.runtime.clock import Clock
+from app.runtime.clock import Clock, monotonic
 
 MIN_INTERVAL_S = 0.1
 """The least time from one picture to the next: nobody sees more than ten a second."""
@@ -30,20 +29,19 @@ COST_TIMES = 100
 class View:
     """Makes pictures of the books of one scheduler. Engine thread only; there is one while somebody watches.
 
-    `numbers` are those of the pictures. `spent` is the processor time of the engine thread: a thread that has to wait
-    for the interpreter or for a core is not the cost of a picture.
+    `numbers` are those of the pictures, `clock` is the engine's.
 
     Attributes:
         due: when the next picture is due, whether anything else is to be done or not; infinite while nothing has
             changed since the last one.
     """
 
-    def __init__(self, scheduler: Scheduler, numbers: Iterator[int], spent: Clock = time.thread_time) -> None:
+    def __init__(self, scheduler: Scheduler, numbers: Iterator[int], clock: Clock = monotonic) -> None:
         self.due = -inf
         self._earliest = -inf
         self._scheduler = scheduler
         self._numbers = numbers
-        self._spent = spent
+        self._clock = clock
         self._changed = scheduler.queues.report_changes()
         self._records = RecordRing(scheduler.limits.itl_target)
 
@@ -68,7 +66,7 @@ class View:
         return picture
 
     def _make_picture(self, now: float) -> EnginePicture:
-        began = self._spent()
+        began = self._clock()
         scheduler = self._scheduler
         tables = scheduler.tables
         blocks = tables.pool.snapshot()
@@ -88,7 +86,7 @@ class View:
             groups=groups,
             records=records,
             num_lost_records=num_lost,
-            duration_s=self._spent() - began,
+            duration_s=self._clock() - began,
         )
 
 

@@ -40,7 +40,7 @@ class Watched:
     """A view that makes a picture whenever it is asked for one; it sees every step that is done in `scheduler`."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self.view = View(scheduler, count(1), spent=lambda: 0.0)
+        self.view = View(scheduler, count(1), clock=lambda: 0.0)
         self.records: list[Record] = []
         self.plans: list[StepPlan] = []  # of the steps that are done
         self.now = 0.0
@@ -111,7 +111,8 @@ def check_blocks(picture: EnginePicture, scheduler: Scheduler) -> None:
 
 def check_groups(picture: EnginePicture, scheduler: Scheduler) -> None:
     """Compare the requests of a picture with those in the queues."""
-    groups = {group.request.id: group for group in scheduler.queues.check_integrity()}
+    queues = {id(queue): queue for queue in scheduler.queues._queues.values()}
+    groups = {group.request.id: group for group in chain.from_iterable(queues.values())}
     assert len(picture.groups) == len(groups)
     for found in picture.groups:
         check_group(found, groups[found.request_id])

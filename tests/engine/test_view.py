@@ -37,7 +37,6 @@ class Watching:
         self.pictures: list[EnginePicture] = []
         built.clock = lambda: self.now
         self.turn([Watch(True)])
-        built.view._spent = lambda: 0.0
 
     def turn(self, commands: Sequence[EngineCommand] = ()) -> EnginePicture:
         """Do a turn, and compare its picture with the books."""
@@ -119,8 +118,8 @@ def test_to_watch_begins_and_ends_once():
 @pytest.mark.parametrize(("cost", "interval"), [(0.0, MIN_INTERVAL_S), (0.0005, MIN_INTERVAL_S), (0.004, 0.4)])
 def test_the_next_picture_comes_after_a_hundred_times_the_cost_of_the_last(cost: float, interval: float):
     driver = Driver()
-    spent = count(0.0, cost)
-    view = View(driver.scheduler, count(1), spent=lambda: next(spent))
+    ticks = count(0.0, cost)
+    view = View(driver.scheduler, count(1), clock=lambda: next(ticks))
     assert view.due == -inf
     first = view.take_picture(50.0)
     assert first is not None and first.duration_s == pytest.approx(cost) and view.due == inf
@@ -140,7 +139,6 @@ def test_an_engine_at_rest_makes_a_last_picture_and_then_none():
     assert built.next_wakeup(now) == inf
     report = built.turn([Watch(True)], now)
     assert report.picture is not None and report.picture.groups == () and built.next_wakeup(now) == inf
-    built.view._spent = lambda: 0.0
     now = 101.0
     report = built.turn([submit(built, "a", max_tokens=2)], now)
     assert report.picture is not None and [group.state for group in report.picture.groups] == [GroupState.RUNNING]
