@@ -35,6 +35,7 @@ COMMANDS = {
     "plan": "Show how much GPU memory or RAM a model needs, and how many sequences fit.",
     "doctor": "Check whether this machine can run a server with the given settings.",
     "warm": "Compile a model's kernels into the caches, for images and first starts; needs no GPU.",
+    "top": "Show the figures of a running server in the terminal, as they change.",
     "bench": "Measure the offline throughput (`quire bench throughput`), or a server (`quire bench serve`).",
     "bench serve": "Send load to a running server with an OpenAI-compatible API, and measure latency and throughput.",
 }

@@ -27,8 +27,8 @@ from typing import NamedTuple
 from app.commands.measuring.machine import machine
 from app.commands.measuring.workload import SHAPES
 from app.commands.options import Parser
+from app.config.step_target import ITL_TARGET_S
 from app.contract.events import TokenDelta
-from app.engine.build import ITL_TARGET_S
 from app.engine.engine import Engine
 from app.loadgen.table import table
 from app.observe.terminal import own_terminal

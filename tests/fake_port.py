@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from app.contract.engine_counts import BlockCounts, PromptCounts, QueueCounts
+from app.contract.engine_picture import EnginePicture
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import ErrorInfo
 from app.contract.events import (
@@ -272,6 +273,11 @@ class FakePort:
         del self._works[request_id]
         assert self._deliver is not None, "start() first"
         self._deliver(StepReport((RequestFailed(request_id, self.script.error),), self._stats()))
+
+    def show(self, picture: EnginePicture) -> None:
+        """Deliver a report with a picture; no request advances."""
+        assert self._deliver is not None, "start() first"
+        self._deliver(StepReport((), self._stats(), picture=picture))
 
     def _execute(self, command: EngineCommand, events: list[EngineEvent]) -> None:
         if isinstance(command, Submit):

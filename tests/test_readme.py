@@ -57,6 +57,7 @@ SUBSTITUTES = {
     "quire models rm owner/name": Substitute("quire models rm --help", "deletes a model"),
     "quire serve model.gguf": Substitute("quire serve --help", "does not end; other tests serve GGUF files"),
     "quire serve path/to/model": Substitute("quire serve --help", "does not end; other tests serve models"),
+    "quire top": Substitute("quire top --help", "does not end; its own tests read a server"),
     "quire bench throughput": Substitute("quire bench throughput --help", "takes minutes"),
     "quire bench serve http://127.0.0.1:8000": Substitute(
         "quire bench serve http://127.0.0.1:8000 --num-requests 2 --output-len 4", "a hundred requests take a minute"

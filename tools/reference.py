@@ -34,6 +34,7 @@ from app.text.grammar.cache import GrammarCache
 from tools import fields_table
 from tools.examples_page import examples_page
 from tools.limits_page import limits_page
+from tools.live_page import live_page
 from tools.marked_part import with_part
 from tools.page_parameters import page_parameters
 from tools.sampling_page import sampling_page
@@ -201,6 +202,11 @@ def quire_v1_page() -> str:
     return MADE.format(source="tools/websocket_page.py and app/streaming/chat_table.py") + websocket_page()
 
 
+def quire_live_page() -> str:
+    """Return the page of the live view's protocol."""
+    return MADE.format(source="tools/live_page.py and app/contract/live_state.py") + live_page()
+
+
 def all_limits_page() -> str:
     """Return the page of the limits that are not settings."""
     return MADE.format(source="tools/limits_page.py and the constants it names") + limits_page()
@@ -233,6 +239,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "errors.md": errors_page,
     "metrics.md": metrics_page,
     "websocket.md": quire_v1_page,
+    "live.md": quire_live_page,
     "limits.md": all_limits_page,
     "examples.md": all_examples_page,
     "vllm.md": all_vllm_page,

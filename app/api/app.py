@@ -21,20 +21,25 @@ from app.api.http.cors import Cors, allowed_origins
 from app.api.http.error_response import handle_http_exception, handle_quire_error
 from app.api.http.error_shape import ErrorShapes
 from app.api.http.middleware import METRICS_PATH, RequestChecks, Trace, allowed_hosts, check_host, check_key
+from app.api.routes.engine_events import EVENTS_PATH, EngineEvents
+from app.api.routes.live_socket import live_endpoint
 from app.api.routes.metrics_page import MetricsPage
 from app.api.routes.openapi import OpenApiPage
 from app.api.routes.operations import JOURNALED, OPERATIONS, Handler, Operation, body_kinds
 from app.api.routes.page import Page
 from app.api.routes.preview import Preview
 from app.api.routes.websocket import websocket_endpoint
-from app.config.settings import Config
+from app.config.settings import Config, ServerConfig
+from app.config.step_target import step_target_s
 from app.contract.errors import QuireError
 from app.contract.ports import EngineClient
 from app.journal.store import JournalStore
+from app.observe.figures_reader import FiguresReader
 from app.observe.metrics import Metrics
 from app.observe.request_log import RequestLog
 from app.runtime.clock import monotonic
 from app.streaming.kept.journal_counts import JournalCounts, commit_times
+from app.streaming.live.live_room import LiveRoom
 from app.streaming.loop_counts import loop_counts
 from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
@@ -70,8 +75,10 @@ def create_app(
     page = Page()
     origins = allowed_origins(config.server)
     cors = [Middleware(Cors, origins=origins)] if origins else []
-    metrics_page = MetricsPage(metrics.render)
-    operations = [*OPERATIONS, Operation("GET", METRICS_PATH, metrics_page.show, "Metrics of Prometheus", None)]
+    figures = FiguresReader(engine, metrics, context.model_name, step_target_s(config.scheduler) * 1000 or None)
+    if config.server.live_view != "off":
+        context.live = LiveRoom(engine, figures.read, shows_all=_shows_all(config.server))
+    operations = _operations(metrics, figures)
     openapi = OpenApiPage(operations, has_keys=bool(config.server.api_key))
     operations.append(Operation("GET", "/openapi.json", openapi.show, "The OpenAPI document", None))
     routes: list[Route | WebSocketRoute] = [
@@ -80,6 +87,7 @@ def create_app(
         Route("/preview", Preview().show),
         *_routes(operations),
         WebSocketRoute("/ws", websocket_endpoint),
+        WebSocketRoute("/live", live_endpoint),
     ]
     log = RequestLog(route.path for route in routes)
     shapes = ErrorShapes((one.path, one.errors) for one in operations)
@@ -94,6 +102,23 @@ def create_app(
     app.router.redirect_slashes = False  # Starlette's redirect contains the scheme, which a proxy may have changed
     app.state.context, app.state.metrics, app.state.request_log, app.state.error_shapes = context, metrics, log, shapes
     return app
+
+
+def _operations(metrics: Metrics, figures: FiguresReader) -> list[Operation]:
+    """Return the API's routes, and those that show the server's own state."""
+    return [
+        *OPERATIONS,
+        Operation("GET", METRICS_PATH, MetricsPage(metrics.render).show, "Metrics of Prometheus", None),
+        Operation(
+            "GET",
+            EVENTS_PATH,
+            EngineEvents(figures.read).show,
+            "The figures of the engine, once in an interval",
+            None,
+            has_streams=True,
+            query=("interval",),
+        ),
+    ]
 
 
 def _routes(operations: Sequence[Operation]) -> Iterator[Route]:
@@ -122,3 +147,8 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
         if context.journal is not None:
             await context.journal.close()
         context.close()
+
+
+def _shows_all(server: ServerConfig) -> bool:
+    """Return whether the live view shows whose all blocks are: by default, if there are no keys to tell whose."""
+    return server.live_view == "all" or (server.live_view == "auto" and not server.api_key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import sys
 from functools import partial
 
@@ -78,14 +77,11 @@ def _note(text: str) -> None:
 
 def _remote(args: argparse.Namespace, runner: asyncio.Runner) -> Responder:
     from app.commands.answers.remote import RemoteModels, sse_answer, websocket_answer
+    from app.commands.answers.server_connection import read_key
 
     url = read_base_url(args.url, "--url")
     _check_no_engine_options(args)
-    key = args.server_key or os.environ.get("QUIRE_API_KEY", "").partition(",")[0].strip() or None
-    if key is not None and not (key.isascii() and key.isprintable()):
-        raise ConfigurationError(
-            "the API key has characters that HTTP cannot send, which are all but printable ones of ASCII; correct it"
-        )
+    key = read_key(args.server_key)
     answer = partial(websocket_answer, runner, url, key, note=_note) if args.ws else partial(sse_answer, url, key)
     return RemoteModels(url, key, answer, read_sampling(args), one_model(args.served, vars(args).get("model")))
 

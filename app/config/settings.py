@@ -301,6 +301,11 @@ class ServerConfig:
         "terminal (in colours unless NO_COLOR is set), else `json`.",
         choices=("auto", "json", "text"),
     )
+    live_view: str = setting(
+        "auto",
+        "Whose KV blocks the live view shows: `own`, `all`, or `off` (no view); `auto` is `own` with keys, else `all`.",
+        choices=("auto", "own", "all", "off"),
+    )
     quiet: bool = setting(False, "Log only warnings and errors, and print nothing else.")
     strict: bool = setting(False, "Reject requests with unknown top-level fields instead of ignoring these fields.")
     reasoning_field: str = setting(

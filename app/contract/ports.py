@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from app.contract.engine_picture import EnginePicture
 from app.contract.engine_status import EngineHealth, EngineStats, ModelInfo, StepReport
 from app.contract.events import EngineEvent
 from app.contract.requests import EngineCommand, EngineRequest
@@ -93,6 +94,9 @@ class EngineClient(Protocol):
 
     def resume(self, request_id: str) -> None:
         """Continue to generate for a paused request."""
+
+    def watch(self, take: Callable[[EnginePicture], None] | None) -> None:
+        """Pass pictures of the engine's books to `take` on the loop, from now on; with None none are made."""
 
     def model_info(self) -> ModelInfo:
         """Return the facts of the loaded model.

@@ -18,6 +18,7 @@ from app.checkpoint.spec import ModelSpec
 from app.config.chosen_defaults import SampledModel, sampling_defaults
 from app.config.devices import CPU, resolve_device
 from app.config.settings import Config, tenants
+from app.config.step_target import step_target_s
 from app.contract.engine_counts import MemoryCounts
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import CannotStart
@@ -60,9 +61,6 @@ from app.text.grammar.cache import GrammarCache
 from app.text.tokens.tokenizer import Tokenizer
 
 _log = logging.getLogger("quire.engine")
-
-# On a CPU: twenty tokens a second, faster than reading speed.
-ITL_TARGET_S = 0.05
 
 
 def build_engine(
@@ -214,7 +212,7 @@ def _make_runner(
         run_ahead=backend.run_ahead,
         num_host_blocks=cache.num_host_blocks,
         enable_prefix_caching=config.cache.enable_prefix_caching,
-        itl_target=ITL_TARGET_S if scheduler.itl_target is None else scheduler.itl_target,
+        itl_target=step_target_s(scheduler),
         speculative_ngram=scheduler.speculative_ngram,
     )
     runner = backend.make_runner(weights, cache, limits, grammars)

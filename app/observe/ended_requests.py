@@ -38,7 +38,7 @@ class EndedRequests:
         self._queue_s = Histogram(
             "vllm:request_queue_time_seconds", "Seconds from arrival to the first step.", REQUEST_S
         )
-        self._first_token_s = Histogram(
+        self.first_token_s = Histogram(
             "vllm:time_to_first_token_seconds", "Seconds from arrival to the first token.", FIRST_TOKEN_S
         )
         self._prefill_s = Histogram(
@@ -98,7 +98,7 @@ class EndedRequests:
             self._queue_s.observe(timings.queue_s)
             self._computed.observe(usage.prompt_tokens - usage.cached_tokens)
             self._preemptions.observe(usage.preemptions)
-            self._first_token_s.observe(timings.first_token_s)
+            self.first_token_s.observe(timings.first_token_s)
             self._prefill_s.observe(timings.first_token_s - timings.queue_s)
             if event.params is not None:
                 self._n.observe(event.params.n)

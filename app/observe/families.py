@@ -69,6 +69,31 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += count
         self._sum += value * count
 
+    @property
+    def sum(self) -> float:
+        """The sum of all values."""
+        return self._sum
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of values in each bucket; the last one has no upper bound."""
+        return tuple(self._counts)
+
+    def quantile(self, share: float, since: Sequence[int]) -> float | None:
+        """Return the value below which a share (0 to 1) of the values is, without those that `since` counts.
+
+        It is interpolated within its bucket; the highest bound for one beyond it; None if there are no values.
+        """
+        counts = [count - before for count, before in zip(self._counts, since, strict=True)]
+        rest = share * sum(counts)
+        lower = 0.0
+        for count, upper in zip(counts, self._bounds, strict=False):
+            if count and rest <= count:
+                return lower + (upper - lower) * rest / count
+            rest -= count
+            lower = upper
+        return lower if any(counts) else None
+
     def family(self, labels: dict[str, str]) -> HistogramMetricFamily:
         """Return the current state as a metric family with one set of labels."""
         family = HistogramMetricFamily(self._name, self._help, labels=list(labels))

@@ -25,6 +25,7 @@ from app.contract.events import Embedded, Finished, FinishReason, RequestFailed,
 from app.contract.requests import EngineRequest
 from app.observe.ended_requests import INTER_TOKEN_S, EndedRequests
 from app.observe.families import ENGINE, Families, Histogram
+from app.observe.recent_counts import RecentCounts, Sample
 from app.observe.step_histograms import StepHistograms
 
 
@@ -66,6 +67,7 @@ class Metrics:
 
     Attributes:
         steps: the histograms of steps.
+        recent: how the counters were up to a minute ago.
     """
 
     def __init__(self, model_name: str, cache: CacheConfig | None = None) -> None:
@@ -76,6 +78,7 @@ class Metrics:
         self._counted: dict[str, dict[int, int]] = {}  # open request -> choice -> generated tokens counted so far
         self._ended = EndedRequests()
         self.steps = StepHistograms()
+        self.recent = RecentCounts(self.sample)
         self._others: list[Callable[[], Counts]] = []
         self._histograms: list[Histogram] = []
         self._grammars: _Grammars | None = None
@@ -115,6 +118,7 @@ class Metrics:
 
     def observe(self, report: StepReport) -> None:
         """Add the report of one step."""
+        self.recent.before_report()
         answers = self._answers
         num_before = answers.num_tokens + self._stats.prompts.num_tokens
         self._stats = report.stats
@@ -142,6 +146,26 @@ class Metrics:
                 answers.aborts[event.error.code] = answers.aborts.get(event.error.code, 0) + 1
         answers.aborts[FinishReason.CANCELLED] += len(cancelled)
         self.steps.observe(report, answers.num_tokens + report.stats.prompts.num_tokens - num_before)
+
+    @property
+    def first_token_s(self) -> Histogram:
+        """The histogram of the times to the first token."""
+        return self._ended.first_token_s
+
+    def sample(self) -> Sample:
+        """Return the counters that rates and percentiles of the last minute are made of."""
+        starts, steps = self._stats.starts, self.steps
+        return Sample(
+            self._answers.num_tokens,
+            self._stats.prompts.num_tokens,
+            starts.num_prefix_queries,
+            starts.num_prefix_hits,
+            sum(steps.step_s.counts),
+            steps.step_s.sum,
+            self._stats.budget.num_over_target,
+            self.first_token_s.counts,
+            steps.inter_token_s.counts,
+        )
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

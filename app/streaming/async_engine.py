@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from app.config.settings import Config
 from app.contract.brownout_effects import SHEDDING_S, effects
+from app.contract.engine_picture import EnginePicture, Watch
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import Draining, EngineFailed, ErrorInfo, ModelLoading, Overloaded, QuireError
 from app.contract.events import RequestFailed
@@ -36,6 +37,7 @@ class AsyncEngine:
     def __init__(self, port: EnginePort, config: Config, observe: Callable[[StepReport], None] | None = None) -> None:
         self._port = port
         self._observe = observe
+        self._take_picture: Callable[[EnginePicture], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         scheduler = config.scheduler
         self._is_fair = scheduler.scheduling_policy == "fair"
@@ -83,6 +85,10 @@ class AsyncEngine:
         if found := self._open.get(request_id):
             found.is_paused = False
             self._port.post(Resume(request_id))
+
+    def watch(self, take: Callable[[EnginePicture], None] | None) -> None:
+        self._take_picture = take
+        self._port.post(Watch(take is not None))
 
     def model_info(self) -> ModelInfo:
         model_info = self._port.model_info()
@@ -157,6 +163,8 @@ class AsyncEngine:
             self._loop.call_soon(self._fail_open, _rejection(health).info())
         if not self._open:
             self._is_idle.set()
+        if report.picture is not None and self._take_picture is not None:
+            self._take_picture(report.picture)
         if self._observe is not None:
             try:
                 self._observe(report)

@@ -140,14 +140,21 @@ class Client:
 
     async def socket(self, *, greet: bool = True) -> ClientConnection:
         """Open a WebSocket, with the greeting of quire.v1."""
-        opened = await connect(
-            f"ws://{self.authority}/ws", subprotocols=["quire.v1"],  # type: ignore[list-item]
-            proxy=None, compression=None, max_size=None, local_addr=(str(self._network[0]), 0), ping_interval=None,
-        )  # fmt: skip
+        opened = await self._opened("/ws", "quire.v1")
         if greet:
             await opened.send(json.dumps({"t": "hello", "protocol": "quire.v1"}))
             await opened.recv()
         return opened
+
+    async def watch(self) -> ClientConnection:
+        """Open the live view."""
+        return await self._opened("/live", "quire.live.v1")
+
+    async def _opened(self, path: str, protocol: str) -> ClientConnection:
+        return await connect(
+            f"ws://{self.authority}{path}", subprotocols=[protocol],  # type: ignore[list-item]
+            proxy=None, compression=None, max_size=None, local_addr=(str(self._network[0]), 0), ping_interval=None,
+        )  # fmt: skip
 
     async def hear(self, opened: ClientConnection, *upto: str) -> dict[str, Any]:
         """Read frames until the socket ends, or up to one of the types `upto`; note them, and return the last."""

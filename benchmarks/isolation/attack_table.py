@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from ipaddress import ip_address
 
-from benchmarks.isolation import answers, bodies, connections, grammars, kept_answers
+from benchmarks.isolation import answers, bodies, connections, grammars, kept_answers, watchers
 from benchmarks.isolation.attack import COMPLETIONS, DETOKENIZE, LARGEST, TOKENIZE, Attack, chat, posted
 from benchmarks.isolation.setups import ADDRESSES, IPV6, KEPT, KEYS, NO_KEY, PLAIN, SLOW_DISK, SMALL_STORE, UNREAD_LOG
 
@@ -131,6 +131,10 @@ _CONNECTIONS: Mapping[str, Attack] = {
     "metrics": Attack("the metrics, over 64 connections", connections.metrics, 64),
     "page": Attack("the page's largest file, again and again", connections.page, 4),
     "wrong_paths": Attack("rejected for a wrong path and method", connections.wrong_paths, 4),
+    "watchers": Attack("16 watch the engine", watchers.watchers, 16),
+    "unread_watchers": Attack("16 watch the engine, and read nothing", watchers.unread_watchers, 16),
+    "fleeting_watchers": Attack("watchers that come and go at once", watchers.fleeting_watchers, 8),
+    "figures": Attack("the figures, five times a second over 64 connections", watchers.figures, 64),
 }
 
 # Rows with a server of their own, the same of each kind side by side.

@@ -9,6 +9,7 @@ import pytest
 from starlette.routing import WebSocketRoute
 
 from app import __version__
+from app.api.routes.engine_events import EVENTS_PATH
 from app.contract.sampling_defaults import DefaultSource, SamplingDefaults
 from tests.api.serving import client_of, make_app
 from tests.fakes import MODEL_INFO, FakeEngine
@@ -28,7 +29,7 @@ async def test_the_application_has_exactly_these_routes():
     assert {route.path for route in app.routes} == OPEN | {
         "/metrics", "/v1/models", "/v1/models/{model:path}", "/v1/chat/completions",
         "/v1/chat/completions/input_tokens", "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize",
-        "/apply-template", "/version", "/openapi.json", "/ws", "/v1/streams/{id}",
+        "/apply-template", "/version", "/openapi.json", "/ws", "/v1/streams/{id}", "/live", "/v1/engine/events",
     }  # fmt: skip
 
 
@@ -39,6 +40,7 @@ async def test_every_route_but_the_open_ones_needs_the_key():
             if isinstance(route, WebSocketRoute):
                 continue
             path = route.path.replace("{name:path}", "app.js").replace("{model:path}", "guide")
+            path = path.replace(EVENTS_PATH, f"{EVENTS_PATH}?interval=0")  # its stream has no end
             for method in route.methods:
                 answer = await client.request(method, path)
                 assert (answer.status_code == 401) == (route.path not in OPEN), (method, path)

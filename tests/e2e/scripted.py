@@ -117,6 +117,9 @@ class ScriptedServer:
         self.deleted: list[str] = []  # the streams that were cancelled without a connection
         self.hellos: list[dict[str, Any]] = []
         self.streams: asyncio.Queue[Stream] = asyncio.Queue()
+        self.watchers: asyncio.Queue[WebSocket] = asyncio.Queue()  # of the live view
+        self._left: asyncio.Queue[WebSocket] = asyncio.Queue()  # those that are gone
+        self.live_hellos: list[dict[str, Any]] = []
         self._sockets: list[WebSocket] = []
         self._ponged = asyncio.Event()
         self._server: uvicorn.Server
@@ -127,6 +130,14 @@ class ScriptedServer:
         self._ponged.clear()
         await self._sockets[-1].send_json({"t": "ping", "ts": 0})
         await asyncio.wait_for(self._ponged.wait(), HANG_S)
+
+    async def next_watcher(self) -> WebSocket:
+        """Wait for the next live view that has said hello; the test sends its messages."""
+        return await asyncio.wait_for(self.watchers.get(), HANG_S)
+
+    async def next_left(self) -> WebSocket:
+        """Wait for the next live view that closes its connection."""
+        return await asyncio.wait_for(self._left.get(), HANG_S)
 
     async def next_stream(self) -> Stream:
         """Wait for the next stream that the page starts or resumes."""
@@ -142,6 +153,7 @@ class ScriptedServer:
                 Route("/v1/models", self._models),
                 Route("/v1/streams/{id}", self._delete, methods=["DELETE"]),
                 WebSocketRoute("/ws", self._ws),
+                WebSocketRoute("/live", self._live),
                 Route("/static/{name:path}", self._static),
             ]
         )
@@ -206,6 +218,16 @@ class ScriptedServer:
     async def _delete(self, request: Request) -> Response:
         self.deleted.append(request.path_params["id"])
         return Response(status_code=204)
+
+    async def _live(self, websocket: WebSocket) -> None:
+        assert websocket.scope["subprotocols"] == ["quire.live.v1"]
+        await websocket.accept("quire.live.v1")
+        try:
+            self.live_hellos.append(json.loads(await websocket.receive_text()))
+            await self.watchers.put(websocket)
+            await websocket.receive_text()  # the page says no more: until it has left
+        except WebSocketDisconnect:
+            await self._left.put(websocket)
 
     async def _ws(self, websocket: WebSocket) -> None:
         assert websocket.scope["subprotocols"] == ["quire.v1"]

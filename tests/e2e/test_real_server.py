@@ -12,9 +12,13 @@ from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Page, expect
+from websockets.asyncio.client import ClientConnection, connect
 
-from tests.e2e.browsing import PageWatch, new_page, stored_answer
+from app.client.live_picture import LivePicture
+from app.contract.live_state import LIVE_PROTOCOL, CellState, LiveState
+from tests.e2e.browsing import TIMEOUT_MS, PageWatch, new_page, stored_answer
+from tests.e2e.drawn_map import drawn
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -34,7 +38,7 @@ class RunningServer(NamedTuple):
 @pytest_asyncio.fixture(loop_scope="session")
 async def served() -> AsyncIterator[RunningServer]:
     """Start the server on a free port; it may still load its model when the test begins."""
-    command = (sys.executable, "-m", "app", "serve", "--port", "0", "--api-key", KEY)
+    command = (sys.executable, "-m", "app", "serve", "--port", "0", "--api-key", KEY, "--num-kv-blocks", "200")
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT)
     assert process.stdout
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -96,4 +100,86 @@ async def test_the_page_works_with_the_embedded_model_and_survives_the_shutdown(
     await expect(page.get_by_text("The server cannot be reached. Trying again…")).to_be_visible()
     assert await served.process.wait() == 0
     await expect(page.locator(".question p")).to_have_text(QUESTION)
+    await context.close()
+
+
+async def unlock(page: Page, address: str) -> None:
+    """Open an address of the page, and enter the key."""
+    await page.goto(address)
+    key = page.get_by_label("This server requires an API key.")
+    await key.fill(KEY, timeout=START_S * 1000)
+    await key.press("Enter")
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+
+
+def looks(picture: LivePicture, hues: dict[int, str]) -> list[str]:
+    """What the page draws of a picture."""
+    held = (CellState.USED, CellState.SHARED)
+    cells = [(picture.state_of(number + 1), owner) for number, owner in enumerate(picture.owners)]
+    return [
+        hues[owner] if state in held else "live-faint" if state == CellState.CACHED else "" for state, owner in cells
+    ]
+
+
+async def expect_same(page: Page, watcher: ClientConnection, picture: LivePicture, *states: str) -> LiveState:
+    """Wait until all requests are in these states, then until the page draws what Python has decoded."""
+    async with asyncio.timeout(TIMEOUT_MS / 1000):
+        while picture.state is None or [str(group.state) for group in picture.state.groups] != [*states]:
+            picture.receive(bytes(await watcher.recv(decode=False)))
+        hues = {group.n: f"hue-{number}" for number, group in enumerate(picture.state.groups, 1)}
+        while True:
+            if await drawn(page, 200) == looks(picture, hues):
+                return picture.state
+            await asyncio.sleep(0.05)
+
+
+async def test_the_live_view_draws_what_the_server_sends(browser: Browser, served: RunningServer) -> None:
+    context, page = await new_page(browser)
+    await unlock(page, f"{served.url}/#live")
+    address = served.url.replace("http", "ws")
+    key = {"Authorization": f"Bearer {KEY}"}
+    picture = LivePicture()
+    async with (
+        connect(f"{address}/live", subprotocols=[LIVE_PROTOCOL], additional_headers=key) as watcher,
+        connect(f"{address}/ws", subprotocols=["quire.v1"], additional_headers=key) as reader,
+    ):
+        state = await expect_same(page, watcher, picture)
+        assert state.blocks.used == 0
+        # It takes no more tokens, and keeps its blocks meanwhile.
+        await reader.send(json.dumps({"t": "hello", "protocol": "quire.v1"}))
+        request = {"messages": [{"role": "user", "content": QUESTION}], "ignore_eos": True, "max_tokens": 300}
+        await reader.send(json.dumps({"t": "start", "id": "1", "request": request, "credit": 40}))
+        state = await expect_same(page, watcher, picture, "paused")
+        assert state.blocks.used >= 3
+        await expect(page.get_by_role("button", name="Request 1: paused")).to_be_visible()
+        await reader.send(json.dumps({"t": "cancel", "id": "1"}))
+        state = await expect_same(page, watcher, picture)
+        assert state.blocks.used == 0 < state.blocks.cached
+    await context.close()
+
+
+async def test_the_tour_runs_to_its_end_on_the_embedded_model(browser: Browser, served: RunningServer) -> None:
+    context, page = await new_page(browser)
+    watch = PageWatch(page)
+    await unlock(page, f"{served.url}/#live")
+    await page.get_by_role("button", name="Tour", exact=True).click()
+    tour = page.get_by_role("region", name="Tour")
+    titles = []
+    while True:
+        titles.append(await tour.get_by_role("heading").inner_text())
+        show = tour.get_by_role("button", name="Show it")
+        if await show.count():
+            await show.click()
+            await expect(tour.get_by_role("button", name="Stop")).to_be_visible()
+            await expect(show).to_be_visible()
+            await expect(tour.get_by_role("status")).to_have_text("")
+            await expect(page.locator(".live-lane[data-empty=true]")).to_have_count(4)
+        if await tour.get_by_role("button", name="End").count():
+            break
+        await tour.get_by_role("button", name="Next").click()
+    assert len(set(titles)) == 8
+    await tour.get_by_role("button", name="End").click()
+    await expect(tour).to_have_count(0)
+    await expect(page.locator(".answer")).to_have_count(0)
+    await watch.check(page, served.url)
     await context.close()

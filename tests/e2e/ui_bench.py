@@ -4,6 +4,7 @@
   Chromium's trace. Layout that a script forces is not scripting; it is printed beside.
 - `list`: 500 conversations with 10,000 messages: from the click to the painted list, and from a typed query to the
   painted result, 20 times each, after the page is ready.
+- `live`: scripting of each frame of the live view while the blocks of 100,000 change ten times a second, 200 requests.
 - `heap`: how much the heap after a collection grows over 50 answers in 10 minutes, beside the text received.
 
 Exits 1 when a limit is missed.
@@ -20,6 +21,7 @@ from playwright.async_api import Browser, CDPSession, Page, async_playwright, ex
 
 from tests.e2e.browsing import TIMEOUT_MS, ask, last_answer, new_page
 from tests.e2e.conftest import FLAGS, chromium
+from tests.e2e.live_messages import FREE, USED, MadeUpEngine
 from tests.e2e.scripted import ScriptedServer, Stream
 from tests.e2e.tour import RICH
 from tests.e2e.traces import scripting_of_frames
@@ -28,7 +30,8 @@ CATEGORIES = ["devtools.timeline", "v8", "blink"]  # with blink come the frames
 RATE = 200  # tokens/s
 TOKEN = 4  # characters
 ANSWER = 50_000  # characters
-MEDIAN_MS, P95_MS, LIST_MS, HEAP_FACTOR = 2.0, 6.0, 100.0, 10.0
+MEDIAN_MS, P95_MS, LIST_MS, LIVE_MS, HEAP_FACTOR = 2.0, 6.0, 100.0, 8.0, 10.0
+LIVE_BLOCKS, LIVE_REQUESTS, LIVE_CHANGES, LIVE_MESSAGES = 100_000, 200, 500, 100
 ROUNDS = 20
 SEED = """async ([conversations, messages]) => {
   const result = (request) => new Promise((done, fail) => {
@@ -161,6 +164,33 @@ async def lists(page: Page, server: ScriptedServer, _minutes: float) -> bool:
     return judge("search, median of 20", statistics.median(searched), LIST_MS, "ms") and is_list_met
 
 
+async def live(page: Page, server: ScriptedServer, _minutes: float) -> bool:
+    """Scripting per frame of the live view of a large pool."""
+    engine = MadeUpEngine(LIVE_BLOCKS)
+    size = LIVE_BLOCKS // LIVE_REQUESTS
+    for number in range(1, LIVE_REQUESTS + 1):
+        first = 1 + (number - 1) * size
+        engine.set(USED, range(first, first + size - 100), owner=number)
+        engine.add(number, prompt=6000, computed=6400, output=400, limit=4000, tables=[[0, 6400, [first, size - 100]]])
+    await page.goto(f"{server.url}/#live")
+    watcher = await server.next_watcher()
+    await watcher.send_bytes(engine.whole())
+    await expect(page.locator(".live-map")).to_be_visible()
+
+    async def change() -> None:
+        for number in range(LIVE_MESSAGES):
+            state, owner = (USED, 1) if number % 2 == 0 else (FREE, 0)
+            engine.set(state, range(size - 99, LIVE_BLOCKS, LIVE_BLOCKS // LIVE_CHANGES), owner=owner)
+            engine.step(40.0, *((each, 0, 1, 0) for each in range(1, LIVE_REQUESTS + 1)))
+            await watcher.send_bytes(engine.difference())
+            await asyncio.sleep(0.1)
+
+    scripting, _ = scripting_of_frames(await traced(await page.context.new_cdp_session(page), change()))
+    busy = [each for each in scripting if each > 0.5]  # the others have no message
+    print(f"{len(busy)} frames with a message; the longest {max(busy):.1f} ms of scripting")
+    return judge("live view, scripting per frame, median", statistics.median(busy), LIVE_MS, "ms")
+
+
 async def heap(page: Page, server: ScriptedServer, minutes: float) -> bool:
     """Growth of the heap over 50 answers."""
     await page.goto(server.url)
@@ -194,6 +224,7 @@ async def heap_bytes(session: CDPSession) -> float:
 PARTS: dict[str, Callable[[Page, ScriptedServer, float], Awaitable[bool]]] = {
     "frames": frames,
     "list": lists,
+    "live": live,
     "heap": heap,
 }
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from app.api.http.middleware import METRICS_PATH
+from app.api.routes.engine_events import EVENTS_PATH
 from app.api.routes.operations import OPERATIONS
 from app.checkpoint.specs.registry import FAMILIES
 from app.checkpoint.tensor_types import SUPPORTED
@@ -22,7 +23,7 @@ from training.guide.corpus import Corpus, Topic, read_words
 
 MAX_WAITING = 20
 
-_OTHER_ROUTES = (METRICS_PATH, "/openapi.json", "/ws")
+_OTHER_ROUTES = (METRICS_PATH, EVENTS_PATH, "/openapi.json", "/ws", "/live")
 _SPELT_FAMILIES = {"Phi3": ("Phi-3", "Phi3"), "GraniteMoeHybrid": ("Granite 4",), "Granite": ("Granite 3",)}
 _DENIAL = re.compile(r"\b(?:not|no|never|cannot|without|none|nothing)\b|n't\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?:;]\s+|\n")

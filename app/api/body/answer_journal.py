@@ -22,7 +22,6 @@ import orjson
 from app.api.body.json_body import parse_object
 from app.api.body.new_answer import fingerprint_of
 from app.api.body.parse_request import Parser, on_thread, parse_answer
-from app.api.http.access_log import shown_id
 from app.api.http.accounts import Sender
 from app.api.http.context import ApiContext, Asked
 from app.api.wire.api_request import ApiRequest
@@ -38,7 +37,7 @@ from app.contract.errors import (
     UnsupportedParameter,
 )
 from app.contract.model_print import model_print
-from app.contract.requests import EngineRequest
+from app.contract.requests import EngineRequest, shown_id
 from app.journal.entries import Head
 from app.journal.store import JournalStore, StoredStream
 from app.observe.families import Histogram

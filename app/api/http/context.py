@@ -22,6 +22,7 @@ from app.streaming.heap_trimmer import HeapTrimmer
 from app.streaming.kept.journal_counts import JournalCounts
 from app.streaming.kept.kept_streams import KeptStreams
 from app.streaming.kept.live_stream import LiveStream
+from app.streaming.live.live_room import LiveRoom
 from app.streaming.streams import Streams
 from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
@@ -117,6 +118,7 @@ class ApiContext:
         streams: the open streams.
         kept: the resumable ones, also those that have ended.
         journal: keeps them beyond the end of the process, if there is one.
+        live: those who watch the engine; None with `--live-view off`.
         piece_lock: lets one part of a large JSON response be encoded per iteration of the loop, server-wide.
         drain: the graceful shutdown.
     """
@@ -144,6 +146,7 @@ class ApiContext:
         self.streams = Streams(config.server.max_pending_bytes)
         self.kept = KeptStreams(config.server.resume_memory, on_freed=self.heap.note_large)
         self.journal: Journal | None = None
+        self.live: LiveRoom | None = None
         self.piece_lock = asyncio.Lock()
         self.drain = Drain(engine, self.streams)
 
@@ -160,6 +163,8 @@ class ApiContext:
     def close(self) -> None:
         """Reject calls that wait for a thread, and end the processes that try grammars. Idempotent."""
         self.grammar_trials.close()
+        if self.live is not None:
+            self.live.close()
         self.heap.close()
         self.threads.close()
         self.long_thread.close()

@@ -2,7 +2,7 @@
 
 Browsers let any page send requests to any server, but show it only responses that name its origin; before requests with
 a key or a JSON body they ask, without the key, whether the page may send them (a preflight). WebSockets have no such
-question, so their Origin is checked when they are opened (`websocket.py`). Cookies are never used, so
+question, so their Origin is checked when they are opened (`check_origin`). Cookies are never used, so
 `Access-Control-Allow-Credentials` is never sent.
 """
 
@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.http.access_log import access_record
 from app.config.settings import ServerConfig
+from app.contract.errors import PermissionDenied
 
 ANY = "*"
 _METHODS = "GET, HEAD, POST, DELETE"
@@ -57,6 +58,25 @@ def allowed_origins(server: ServerConfig) -> frozenset[str]:
 def is_allowed(origin: str, origins: Collection[str]) -> bool:
     """Return whether an Origin header names one of `origins`."""
     return bool(origin) and (origin.lower() in origins or ANY in origins)
+
+
+def check_origin(headers: Headers, server: ServerConfig) -> None:
+    """Reject WebSockets of pages of other origins: browsers let any page open one to any server.
+
+    The origin's host and port are compared with the Host header; the scheme may differ behind a proxy that ends TLS. A
+    missing Origin is accepted, because every browser sends one.
+
+    Raises:
+        PermissionDenied: the page is of another origin, which is not allowed.
+    """
+    allowed = allowed_origins(server)
+    host = headers.get("host", "").lower()
+    for origin in map(str.lower, headers.getlist("origin")):
+        scheme, _, authority = origin.partition("://")
+        if not is_allowed(origin, allowed) and not (scheme in ("http", "https") and authority == host):
+            raise PermissionDenied(
+                f"WebSockets from the origin {origin[:100]!r} are not allowed; add it with --allowed-origins."
+            )
 
 
 async def _answer_preflight(headers: Headers, origin: str, scope: Scope, send: Send) -> None:

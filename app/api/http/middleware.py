@@ -33,7 +33,7 @@ METRICS_PATH = "/metrics"
 # A probe gets these states again and again from a healthy server.
 _ROUTINE_STATES = frozenset({EngineState.LOADING, EngineState.DRAINING})
 # Browsers cannot set headers of a WebSocket: the key may also come in the first frame.
-HELLO_PATHS = frozenset({"/ws"})
+HELLO_PATHS = frozenset({"/ws", "/live"})
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
 _TOKEN = re.compile(r"[A-Za-z0-9._-]{1,64}")

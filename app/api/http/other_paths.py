@@ -9,7 +9,7 @@ from app.config.nearest import nearest
 MAX_PATH_CHARS = 100
 API_PATHS = (
     "/v1/models", "/v1/chat/completions", "/v1/chat/completions/input_tokens", "/v1/completions", "/v1/embeddings",
-    "/tokenize", "/detokenize", "/apply-template", "/version", "/openapi.json",
+    "/tokenize", "/detokenize", "/apply-template", "/version", "/openapi.json", "/v1/engine/events",
 )  # fmt: skip
 _CHAT, _TEXT, _VECTORS, _MODELS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models"
 _COMPARE = f"{_VECTORS}, and compare the vectors of the query and the documents"

@@ -22,12 +22,12 @@ from app.api.body.parse_chat import parse_chat
 from app.api.http.access_log import access_record
 from app.api.http.connection import connection_of, direct_send
 from app.api.http.context import ApiContext, context_of
-from app.api.http.cors import allowed_origins, is_allowed
+from app.api.http.cors import check_origin
 from app.api.http.middleware import reject
 from app.api.routes.chat import chat_wire
 from app.api.wire.socket_stream import SocketStream
 from app.contract.engine_status import EngineState
-from app.contract.errors import Draining, PermissionDenied, QuireError, RateLimitExceeded
+from app.contract.errors import Draining, QuireError, RateLimitExceeded
 from app.runtime.clock import monotonic
 from app.runtime.stall_detector import StallDetector, observation_interval
 from app.streaming.chat_actions import Action, Cancel, ChatLimits, Close, Detach, Resume, Send, Start
@@ -47,7 +47,7 @@ async def websocket_endpoint(websocket: WebSocket, limits: ChatLimits | None = N
     """Serve one WebSocket on `/ws`; a key in the headers has been checked already."""
     context = context_of(websocket)
     try:
-        _check_origin(websocket, context)
+        check_origin(websocket.headers, context.config.server)
         if context.engine.health().state is EngineState.DRAINING:
             raise Draining("The server is shutting down and takes no new connections.")
     except QuireError as error:
@@ -270,19 +270,3 @@ class ChatSocket:
                     await self._websocket.close(close.code, close.reason)
             except TimeoutError:
                 self._connection.abort()
-
-
-def _check_origin(websocket: WebSocket, context: ApiContext) -> None:
-    """Reject pages of other origins: browsers let any page open a WebSocket to any server.
-
-    The origin's host and port are compared with the Host header; the scheme may differ behind a proxy that ends TLS. A
-    missing Origin is accepted, because every browser sends one.
-    """
-    allowed = allowed_origins(context.config.server)
-    host = websocket.headers.get("host", "").lower()
-    for origin in map(str.lower, websocket.headers.getlist("origin")):
-        scheme, _, authority = origin.partition("://")
-        if not is_allowed(origin, allowed) and not (scheme in ("http", "https") and authority == host):
-            raise PermissionDenied(
-                f"WebSockets from the origin {origin[:100]!r} are not allowed; add it with --allowed-origins."
-            )

@@ -15,16 +15,17 @@ from typing import Any, NamedTuple
 from app.client.client import connect
 from app.commands.answers.answer_limits import CHAT_LIMITS
 from app.commands.answers.openai_answer import count_of, count_usage, read_answer
+from app.commands.answers.server_connection import NO_KEY, authorization, connection_to, key_refused, unreachable
 from app.commands.answers.server_errors import refusal
 from app.commands.answers.streamed_text import AnswerEnd, Messages, TextStream, iterate
 from app.commands.dialog.responder import ModelChoice
 from app.config.base_url import BaseUrl
 from app.config.nearest import nearest
-from app.contract.errors import CannotStart, ConfigurationError
+from app.contract.errors import ConfigurationError
 
 TIMEOUT_S = 600
 FIRST_TIMEOUT_S = 10
-_NO_KEY, _FORBIDDEN = 401, 403
+_FORBIDDEN = 403
 
 Answer = Callable[[Messages, dict[str, Any]], TextStream]
 """Takes a conversation and the other fields of a request, and yields the answer."""
@@ -98,20 +99,17 @@ def listed_models(url: BaseUrl, key: str | None) -> Listing:
         ServerRefused: it rejects all requests of this machine.
         ConfigurationError: it rejects the API key.
     """
-    connection = _connection(url, FIRST_TIMEOUT_S)
+    connection = connection_to(url, FIRST_TIMEOUT_S)
     try:
-        connection.request("GET", f"{url.path}/v1/models", headers=_authorization(key))
+        connection.request("GET", f"{url.path}/v1/models", headers=authorization(key))
         response = connection.getresponse()
         body = response.read()
     except (OSError, http.client.HTTPException) as error:
-        raise _unreachable(url, error) from None
+        raise unreachable(url, error, ", or use --model") from None
     finally:
         connection.close()
-    if response.status == _NO_KEY:
-        kind = "needs an API key" if key is None else "does not accept this API key"
-        raise ConfigurationError(
-            f"{url} {kind}; give its own with --api-key KEY, or set QUIRE_API_KEY", param="api_key"
-        )
+    if response.status == NO_KEY:
+        raise key_refused(url, key)
     if response.status == _FORBIDDEN:
         raise refusal(response.status, body)
     try:
@@ -129,8 +127,8 @@ def sse_answer(url: BaseUrl, key: str | None, messages: Messages, fields: dict[s
         CannotStart: the server cannot be reached.
         ServerRefused: the server returned an error, or its answer broke off.
     """
-    connection = _connection(url, TIMEOUT_S)
-    headers = {"content-type": "application/json", **_authorization(key)}
+    connection = connection_to(url, TIMEOUT_S)
+    headers = {"content-type": "application/json", **authorization(key)}
     streaming = {"stream": True, "stream_options": {"include_usage": True}}
     body = json.dumps({"messages": list(messages), **streaming, **fields, **_continuing(messages)})
     try:
@@ -138,7 +136,7 @@ def sse_answer(url: BaseUrl, key: str | None, messages: Messages, fields: dict[s
             connection.request("POST", f"{url.path}/v1/chat/completions", body, headers)
             response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
-            raise _unreachable(url, error) from None
+            raise unreachable(url, error, ", or use --model") from None
         with response:
             return (yield from read_answer(response))
     finally:
@@ -177,23 +175,10 @@ def websocket_answer(
         yield from iterate(runner, deltas())
         return end
     except OSError as error:
-        raise _unreachable(url, error) from None
+        raise unreachable(url, error, ", or use --model") from None
 
 
 def _continuing(messages: Messages) -> dict[str, bool]:
     """Return the fields that continue the answer at the end of a conversation, if there is one."""
     goes_on = messages[-1]["role"] == "assistant"
     return {"continue_final_message": True, "add_generation_prompt": False} if goes_on else {}
-
-
-def _connection(url: BaseUrl, timeout_s: float) -> http.client.HTTPConnection:
-    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    return kind(url.host, url.port, timeout=timeout_s)
-
-
-def _authorization(key: str | None) -> dict[str, str]:
-    return {"authorization": f"Bearer {key}"} if key else {}
-
-
-def _unreachable(url: BaseUrl, error: Exception) -> CannotStart:
-    return CannotStart(f"cannot reach {url} ({error}); start a server with `quire serve`, or use --model", param="url")

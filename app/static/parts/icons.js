@@ -38,6 +38,12 @@ export const SettingsIcon = () => html`
   <${Icon} size="18"><path d="M4 7h9M17 7h3M4 17h3M11 17h9" /><circle cx="15" cy="7" r="2" /><circle cx="9" cy="17" r="2" /><//>
 `;
 
+/** Blocks of memory, some of them taken. */
+export const BlocksIcon = () => html`
+  <${Icon} size="18"><path d="M4.500 4.500h6v6h-6zM13.500 13.500h6v6h-6z" fill="currentColor" />
+    <path d="M13.500 4.500h6v6h-6zM4.500 13.500h6v6h-6z" /><//>
+`;
+
 const RAYS = "M12 2.5v2M12 19.5v2M2.5 12h2M19.5 12h2M5.3 5.3l1.4 1.4M17.3 17.3l1.4 1.4M5.3 18.7l1.4-1.4M17.3 6.7l1.4-1.4";
 
 /** A sun, a moon, or for "" half of each. */

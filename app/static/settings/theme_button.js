@@ -15,7 +15,7 @@ export function ThemeButton() {
     redraw();
   };
   return html`
-    <button type="button" class="quiet icon" aria-label=${`Theme: ${name}`} title=${`Theme: ${name}`} onClick=${turn}>
+    <button type="button" class="quiet icon theme" aria-label=${`Theme: ${name}`} title=${`Theme: ${name}`} onClick=${turn}>
       <${ThemeIcon} theme=${theme} /></button>
   `;
 }

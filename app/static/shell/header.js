@@ -1,11 +1,11 @@
-// The bar above the conversation: the list, the model, the theme, settings and a new chat.
+// The bar above the conversation: the list, the model, the live view, the theme, settings and a new chat.
 
 import { html } from "../parts/html.js";
-import { MenuIcon, NewChatIcon, Quire, SettingsIcon } from "../parts/icons.js";
+import { BlocksIcon, MenuIcon, NewChatIcon, Quire, SettingsIcon } from "../parts/icons.js";
 import { cleanSettings } from "../sampling/sampling.js";
 import { ThemeButton } from "../settings/theme_button.js";
 
-export function Header({ link, settings, isListOpen, onList, onSettings, onModel, onNewChat }) {
+export function Header({ link, settings, isListOpen, isLiveOpen, onList, onLive, onSettings, onModel, onNewChat }) {
   return html`
     <header class="bar">
       <div class="bar-start">
@@ -18,6 +18,8 @@ export function Header({ link, settings, isListOpen, onList, onSettings, onModel
         <span class="model-name">${link.model ?? "…"}</span>
       </button>
       <div class="bar-end">
+        <button type="button" class="quiet icon" aria-label="The engine at work" aria-expanded=${isLiveOpen}
+          title="The engine at work (Ctrl + E)" onClick=${onLive}><${BlocksIcon} /></button>
         <${ThemeButton} />
         <${SettingsButton} settings=${cleanSettings(settings)} onClick=${onSettings} />
         <button type="button" class="quiet new-chat" onClick=${onNewChat} title="New chat (Ctrl + Shift + O)">

@@ -25,8 +25,12 @@ const Announcer = lazy((again) => import("../reading/announcer.js" + again), "An
 const ShortcutSheet = lazy((again) => import("./shortcut_sheet.js" + again), "ShortcutSheet", "parts/window.css");
 const FoundPlace = lazy((again) => import("./found_place.js" + again), "FoundPlace", "list/sidebar.css");
 const ToEnd = lazy((again) => import("../dock/to_end.js" + again), "ToEnd", "parts/parts.css");
+const LiveView = lazy((again) => import("../live/view.js" + again), "LiveView", "live/live.css");
 
 const MISSING = "A part of this page could not be loaded. Reload the page when the server can be reached.";
+
+// The address that opens the live view.
+const LIVE_ADDRESS = "#live";
 
 /** Where the list stands beside the conversation, it is open at first if there is something in it. */
 const isWide = () => matchMedia("(min-width: 72rem)").matches;
@@ -38,6 +42,7 @@ export function Page({ desk, library, link, presets }) {
   const follower = useRef(null);
   const [isFollowing, setFollowing] = useState(true);
   const [isListOpen, setListOpen] = useState(false);
+  const [isLiveOpen, setLiveOpen] = useState(location.hash === LIVE_ADDRESS);
   const [numSearches, setNumSearches] = useState(0);
   const [sheet, setSheet] = useState(null);
   const [toast, setToast] = useState(null);
@@ -48,6 +53,7 @@ export function Page({ desk, library, link, presets }) {
   // The browser reports later that a sheet was closed: another may be open by then, or the same again.
   const closeSheet = () => setSheet((now) => (now === sheet ? null : now));
   const say = (text, action, run) => setToast({ text, action, run });
+  const toggleLive = () => setLiveOpen(!isLiveOpen);
   const closing = { onClose: closeSheet, onMissing: closeSheet };
   const parts = { desk, library, field, follower, isListOpen, setListOpen, setPlace, say };
   const latest = useRef(parts);
@@ -81,6 +87,7 @@ export function Page({ desk, library, link, presets }) {
     startNew: actions.startNew,
     help: () => show("shortcuts"),
     toggleList: actions.toggleList,
+    toggleLive,
     type: actions.type,
     search: () => {
       setListOpen(true);
@@ -92,8 +99,9 @@ export function Page({ desk, library, link, presets }) {
   const notice = html`<${Notice} phase=${link.phase} onKey=${(key) => link.unlock(key)} />`;
   return html`
     <${Header} link=${link} settings=${conversation.settings} isListOpen=${isListOpen} onList=${actions.toggleList}
+      isLiveOpen=${isLiveOpen} onLive=${toggleLive}
       onModel=${() => show("model")} onSettings=${() => show("settings")} onNewChat=${actions.startNew} />
-    <div class="body" data-list=${isListOpen} aria-busy=${!library.isOpen}>
+    <div class="body" data-list=${isListOpen} data-live=${isLiveOpen} aria-busy=${!library.isOpen}>
       ${isListOpen && html`
         <${Sidebar} library=${library} desk=${desk} actions=${actions} say=${say} numSearches=${numSearches}
           onMissing=${() => setListOpen(false)} />`}
@@ -120,6 +128,9 @@ export function Page({ desk, library, link, presets }) {
         </footer>
         ${isDropping && html`<${DropOverlay} />`}
       </div>
+      ${isLiveOpen && html`
+        <${LiveView} link=${link} conversation=${conversation} onClose=${() => setLiveOpen(false)}
+          onMissing=${() => setLiveOpen(false)} />`}
     </div>
     ${!isEmpty && html`<${Announcer} key=${conversation.id} answer=${conversation.open} />`}
     <${Fragment} key=${sheet}>

@@ -10,6 +10,7 @@ import "../dock/files.js";
 import "../dock/queued.js";
 import "../dock/to_end.js";
 import "../list/sidebar.js";
+import "../live/view.js";
 import { fetchParts, loadStyle } from "../parts/lazy.js";
 import "../reading/announcer.js";
 import "../reading/code_blocks.js";
@@ -37,7 +38,7 @@ import "./delete.js";
 import "./found_place.js";
 import "./shortcut_sheet.js";
 
-const STYLES = ["reading/code_blocks.css", "turns/context.css", "parts/parts.css", "list/sidebar.css", "parts/window.css"];
+const STYLES = ["reading/code_blocks.css", "turns/context.css", "parts/parts.css", "list/sidebar.css", "parts/window.css", "live/live.css"];
 
 // One that is missing is tried again when it is needed.
 for (const name of STYLES) loadStyle(name).catch(() => {});

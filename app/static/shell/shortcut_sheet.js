@@ -19,6 +19,7 @@ const SHORTCUTS = [
   ["Ctrl + Shift + O", "New chat"],
   ["Ctrl + K", "Search conversations"],
   ["Ctrl + B", "Show or hide the list"],
+  ["Ctrl + E", "Show or hide the engine at work"],
   ["Ctrl + /", "This list"],
 ];
 

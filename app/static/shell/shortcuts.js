@@ -6,7 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 const FIELDS = 'input:not([type="checkbox"]), textarea, select';
 
 /**
- * @param {{stop: () => void, startNew: () => void, search: () => void, toggleList: () => void, help: () => void,
+ * @param {{stop: () => void, startNew: () => void, search: () => void, toggleList: () => void, toggleLive: () => void, help: () => void,
  *   type: () => void}} actions
  */
 export function useShortcuts(actions) {
@@ -32,7 +32,7 @@ export function actionOf(event) {
   if (!event.ctrlKey && !event.metaKey) return null;
   // On some keyboards "/" needs Shift.
   if (event.shiftKey && event.key !== "/") return event.key.toLowerCase() === "o" ? "startNew" : null;
-  return { k: "search", b: "toggleList", "/": "help" }[event.key.toLowerCase()] ?? null;
+  return { k: "search", b: "toggleList", e: "toggleLive", "/": "help" }[event.key.toLowerCase()] ?? null;
 }
 
 /** Whether a key writes something, or pastes it. Space does not: it presses buttons, and scrolls. */

@@ -70,6 +70,11 @@ export class Link {
     }
   }
 
+  /** The key that the user has entered, if the server asks for one. @returns {string | null} */
+  get key() {
+    return tabStorage.get(KEY);
+  }
+
   get isReady() {
     return this.phase.name === "ready";
   }

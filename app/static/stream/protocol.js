@@ -34,11 +34,13 @@ export class Protocol {
    * @param {Record<string, any>} request
    * @param {string | null} key makes the server keep the answer: it outlives the connection, and a request that is sent
    *   again with the same key is the same answer
+   * @param {number | null} credit tokens of each choice that may be received before they are shown; usually the server's window
    */
-  start(id, request, key = null) {
+  start(id, request, key = null, credit = null) {
     const ttl_s = Math.min(TTL_S, this.welcome.limits.ttl_s ?? 0);
     const keeping = key && ttl_s ? { ttl_s, idempotency_key: key } : {};
-    return this.#open(id, Array(request.n ?? 1).fill(0), { t: "start", id, request, ...keeping });
+    const after = Array(request.n ?? 1).fill(0);
+    return this.#open(id, after, { t: "start", id, request, ...keeping, ...(credit && { credit }) }, null, credit);
   }
 
   /**
@@ -89,8 +91,8 @@ export class Protocol {
     this.streams.clear();
   }
 
-  #open(id, after, frame, kept = null) {
-    const stream = new Stream(id, after, this.welcome.limits.window ?? WINDOW, kept);
+  #open(id, after, frame, kept = null, credit = null) {
+    const stream = new Stream(id, after, credit ?? this.welcome.limits.window ?? WINDOW, kept);
     this.streams.set(id, stream);
     this.#send(frame);
     return stream;

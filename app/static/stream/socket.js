@@ -35,9 +35,9 @@ export class Socket {
     this.#socket.onclose = (event) => this.#end(event.code);
   }
 
-  /** Open a stream, which the server keeps if it has a `key`. */
-  start(id, request, key) {
-    return this.#protocol.start(id, request, key);
+  /** Open a stream, which the server keeps if it has a `key`; `credit` as in protocol.js. */
+  start(id, request, key, credit = null) {
+    return this.#protocol.start(id, request, key, credit);
   }
 
   /** Open the rest of a stream that the server keeps. */
@@ -56,6 +56,11 @@ export class Socket {
     const askedAt = performance.now();
     this.#send({ t: "ping", ts: Date.now() });
     setTimeout(() => this.#heardAt < askedAt && this.#abandon(CLOSE_LOST), CHECK_MS);
+  }
+
+  /** End the connection, with all its streams. */
+  close() {
+    this.#abandon(CLOSE_LOST);
   }
 
   /** All received text is shown. */

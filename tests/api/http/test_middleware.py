@@ -277,6 +277,6 @@ def test_a_websocket_may_send_its_key_later_but_a_wrong_one_is_rejected_at_once(
                 with pytest.raises(WebSocketDisconnect) as closed:
                     websocket.receive_text()
                 assert closed.value.code == 4400
-        for path, headers in (("/ws", {"x-api-key": "wrong"}), ("/ws", {"authorization": "Bearer x"}), ("/live", {})):
+        for path, headers in (("/ws", {"x-api-key": "wrong"}), ("/ws", {"authorization": "Bearer x"}), ("/other", {})):
             with pytest.raises(WebSocketDisconnect), client.websocket_connect(path, headers=headers):
                 pass

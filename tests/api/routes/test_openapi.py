@@ -69,7 +69,7 @@ ANSWER_FIELDS = {
     "guided_json": [None, {}, "{}", False, 5, []],
     **{name: [None, "a", "", 5, LONG] for name in ("guided_regex", "regex", "guided_grammar", "ebnf", "grammar")},
 }  # fmt: skip
-UNDESCRIBED = {"/", "/static/{name}", "/preview", "/ws", "/openapi.json"}
+UNDESCRIBED = {"/", "/static/{name}", "/preview", "/ws", "/live", "/openapi.json"}
 
 
 async def document_of(**settings):

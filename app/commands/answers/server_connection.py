@@ -1,0 +1,48 @@
+"""A connection to a server, as commands open one, and the errors of one that cannot be used."""
+
+from __future__ import annotations
+
+import http.client
+import os
+
+from app.config.base_url import BaseUrl
+from app.contract.errors import CannotStart, ConfigurationError
+
+NO_KEY = 401
+"""The status of an answer to a request whose key is missing or wrong."""
+
+
+def read_key(given: str | None) -> str | None:
+    """Return the API key for a server: the one of the option, else the first one in QUIRE_API_KEY; None without.
+
+    Raises:
+        ConfigurationError: HTTP cannot send it.
+    """
+    key = given or os.environ.get("QUIRE_API_KEY", "").partition(",")[0].strip() or None
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise ConfigurationError(
+            "the API key has characters that HTTP cannot send, which are all but printable ones of ASCII; correct it"
+        )
+    return key
+
+
+def connection_to(url: BaseUrl, timeout_s: float) -> http.client.HTTPConnection:
+    """Return a connection that is opened by its first request; no read waits longer than the timeout."""
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    return kind(url.host, url.port, timeout=timeout_s)
+
+
+def authorization(key: str | None) -> dict[str, str]:
+    """Return the header with a key."""
+    return {"authorization": f"Bearer {key}"} if key else {}
+
+
+def unreachable(url: BaseUrl, error: Exception, instead: str = "") -> CannotStart:
+    """Return the error of a server that cannot be reached; `instead` is what else the user can do."""
+    return CannotStart(f"cannot reach {url} ({error}); start a server with `quire serve`{instead}", param="url")
+
+
+def key_refused(url: BaseUrl, key: str | None) -> ConfigurationError:
+    """Return the error of a server that needs another key."""
+    kind = "needs an API key" if key is None else "does not accept this API key"
+    return ConfigurationError(f"{url} {kind}; give its own with --api-key KEY, or set QUIRE_API_KEY", param="api_key")

@@ -1,0 +1,182 @@
+// What the live view shows, apart from the page: the newest state of each block and request, what happened lately, and
+// since when each block has been as it is.
+
+import { NUM_HUES, OTHERS } from "./hues.js";
+import { CACHED, STATES } from "./states.js";
+import { blocksOf, positionOf } from "./tables.js";
+
+/** @typedef {import("./live_types.js").Group} Group */
+/** @typedef {import("./live_types.js").Step} Step */
+
+// More than a wide window has columns for.
+const MAX_STEPS = 600;
+// How long a copied block shines.
+const FLASH_MS = 900;
+// Of requests that have ended: their blocks are shown while they are in the cache.
+const MAX_ENDED = 50;
+
+export class Picture {
+  states = new Uint8Array(0);
+  owners = new Uint32Array(0);
+  /** The server's time of the newest message, in seconds. */
+  time = 0;
+  /** The newest message's JSON part; null before the first. @type {import("./live_types.js").LiveState | null} */
+  latest = null;
+  /** @type {Map<number, Group>} */
+  groups = new Map();
+  /** @type {Step[]} */
+  steps = [];
+  /** When blocks became copies a moment ago, by their ids. @type {Map<number, number>} */
+  #copies = new Map();
+  /** The server's time since which each block has been as it is. */
+  #since = new Float64Array(0);
+  /** The hues of requests, kept a while after their end for the steps they were in. @type {Map<number, number>} */
+  #hues = new Map();
+  /** By the id, as the server sends it: the beginning of that of the answer. @type {Map<string, {ids: number[], time: number}>} */
+  #ended = new Map();
+  /** @type {Set<number> | null} */
+  #changed = null;
+
+  /** Take over the newest message. @param {import("./decoder.js").Decoder} decoder @param {number} now of performance.now() */
+  receive({ state, states, owners, changed }, now) {
+    this.#noteSince(state.time, states, changed);
+    this.states = states;
+    this.owners = owners;
+    this.time = state.time;
+    this.latest = state;
+    this.#noteChanged(changed);
+    this.#noteGroups(state.groups);
+    for (const record of state.records) this.#noteRecord(record, now);
+    this.steps.splice(0, this.steps.length - MAX_STEPS);
+    this.#forgetHues();
+  }
+
+  /** The indexes of blocks that have changed since the last call; null for all. */
+  takeChanged() {
+    const changed = this.#changed;
+    this.#changed = new Set();
+    return changed;
+  }
+
+  /**
+   * The blocks that were copied to a moment ago, and how much of the time that they shine is left, 1 to 0.
+   * @param {number} now of performance.now()
+   * @returns {[number, number][]} indexes with that share
+   */
+  flashesAt(now) {
+    /** @type {[number, number][]} */
+    const flashes = [];
+    for (const [id, begun] of this.#copies) {
+      if (now - begun < FLASH_MS) flashes.push([id - 1, 1 - (now - begun) / FLASH_MS]);
+      else this.#copies.delete(id);
+    }
+    return flashes;
+  }
+
+  /** @param {number} owner */
+  hueOf(owner) {
+    return this.#hues.get(owner) ?? OTHERS;
+  }
+
+  /** The ids of the blocks of a request, in ascending order. @param {number} number */
+  blocksOf(number) {
+    const group = this.groups.get(number);
+    if (group?.tables) return [...new Set(blocksOf(group.tables))].sort((a, b) => a - b);
+    const ids = [];
+    this.owners.forEach((owner, index) => owner === number && ids.push(index + 1));
+    return ids;
+  }
+
+  /** The ids of the blocks in the cache that the request of an answer has left there. @param {string} answer its id on the server */
+  leftBy(answer) {
+    const [, { ids, time }] = [...this.#ended].find(([id]) => answer.startsWith(id)) ?? ["", { ids: [], time: 0 }];
+    return ids.filter((each) => this.states[each - 1] === CACHED && this.#since[each - 1] <= time);
+  }
+
+  /** The request of an answer. @param {string} answer its id on the server @returns {Group | undefined} */
+  find(answer) {
+    return [...this.groups.values()].find(({ id }) => id && answer.startsWith(id));
+  }
+
+  /**
+   * The story of a block.
+   * @param {number} id
+   * @returns {{id: number, state: string, groups: Group[], from: number | null, seconds: number}} whose it is, and the position of
+   *   its first token, where that is known
+   */
+  storyOf(id) {
+    const index = id - 1;
+    const all = [...this.groups.values()];
+    const holders = all.filter(({ n, tables }) => (tables ? positionOf(tables, id) !== null : n === this.owners[index]));
+    const position = holders.map(({ tables }) => tables && positionOf(tables, id)).find((found) => found !== undefined);
+    const from = position === undefined ? null : position * this.latest.block_size;
+    return { id, state: STATES[this.states[index]].name, groups: holders, from, seconds: this.time - this.#since[index] };
+  }
+
+  /**
+   * What paging saves: blocks that requests hold, tokens of room in their last blocks, and the blocks that a cache would
+   * reserve which keeps each request in one piece. Null while no own request runs.
+   */
+  get saving() {
+    const own = [...this.groups.values()].filter(({ tables }) => tables?.length);
+    if (!own.length) return null;
+    const { block_size } = this.latest;
+    const held = new Set(own.flatMap(({ tables }) => blocksOf(tables))).size;
+    const tables = own.flatMap((group) => group.tables);
+    const room = tables.reduce((sum, [, tokens, runs]) => sum + countOf(runs) * block_size - tokens, 0);
+    const reserved = own.reduce((sum, { prompt, limit, rows }) => sum + rows * Math.ceil((prompt + limit) / block_size), 0);
+    return { held, room, reserved };
+  }
+
+  #noteSince(time, states, changed) {
+    if (this.states.length !== states.length) this.#since = new Float64Array(states.length).fill(time);
+    // The decoder has made new arrays for a whole picture; of a difference it says itself what has changed.
+    else if (!changed) states.forEach((state, index) => state !== this.states[index] && (this.#since[index] = time));
+    else for (const index of changed) this.#since[index] = time;
+  }
+
+  #noteChanged(changed) {
+    if (!changed) this.#changed = null;
+    else if (this.#changed) for (const index of changed) this.#changed.add(index);
+  }
+
+  #noteGroups(groups) {
+    const before = this.groups;
+    this.groups = new Map();
+    for (const group of groups) {
+      if (!this.#hues.has(group.n)) this.#hues.set(group.n, group.own ? this.#freeHue() : OTHERS);
+      this.groups.set(group.n, { ...group, hue: this.#hues.get(group.n) });
+    }
+    for (const [n, { id, tables }] of before) {
+      if (!this.groups.has(n) && id && tables) this.#ended.set(id, { ids: blocksOf(tables), time: this.time });
+    }
+    for (const id of [...this.#ended.keys()].slice(0, -MAX_ENDED)) this.#ended.delete(id);
+  }
+
+  /** The hue that the fewest requests have. */
+  #freeHue() {
+    const counts = Array(NUM_HUES).fill(0);
+    for (const hue of this.#hues.values()) if (hue !== OTHERS) counts[hue - 1]++;
+    return counts.indexOf(Math.min(...counts)) + 1;
+  }
+
+  /** @param {any[]} record @param {number} now */
+  #noteRecord(record, now) {
+    const [kind, at, ...fields] = record;
+    if (kind === "copy") this.#copies.set(fields[1], now);
+    if (kind !== "step") return;
+    const [ms, isOver, shares] = fields;
+    const named = shares.map(([n, prompt, decode, accepted]) => ({ n, hue: this.hueOf(n), prompt, decode, accepted }));
+    // What is read stands above what is written, and requests of one hue together.
+    named.sort((a, b) => Number(a.prompt > 0) - Number(b.prompt > 0) || a.hue - b.hue);
+    this.steps.push({ at, ms, isOver, shares: named });
+  }
+
+  #forgetHues() {
+    for (const n of this.#hues.keys()) if (!this.groups.has(n)) this.#hues.delete(n);
+  }
+}
+
+function countOf(runs) {
+  return runs.reduce((sum, value, at) => sum + (at % 2 ? value : 0), 0);
+}

@@ -1,0 +1,36 @@
+// The story of a block in words.
+
+import { formatDuration } from "../tree/figures.js";
+
+/**
+ * One sentence about a block.
+ * @param {ReturnType<import("./picture.js").Picture["storyOf"]>} story
+ * @param {number} blockSize
+ */
+export function tellStory({ id, state, groups, from, seconds }, blockSize) {
+  const parts = [`Block ${id} is ${state}`];
+  if (groups.length) parts.push(` by ${listOf(groups.map(({ n }) => n))}`);
+  if (from !== null) parts.push(`: tokens ${from + 1} to ${from + blockSize}`);
+  return `${parts.join("")}, ${seconds < 0.1 ? "just now" : `for ${formatDuration(seconds * 1000)}`}.`;
+}
+
+function listOf(numbers) {
+  const name = numbers.length === 1 ? "request" : "requests";
+  if (numbers.length > 4) return `${numbers.length} requests`;
+  return `${name} ${numbers.join(", ").replace(/, (?=\d+$)/, " and ")}`;
+}
+
+/**
+ * One sentence about a step.
+ * @param {import("./live_types.js").Step} step
+ */
+export function tellStep({ ms, shares, isOver }) {
+  const sum = (name) => shares.reduce((total, share) => total + share[name], 0);
+  const counted = (count, one, many) => `${count} ${count === 1 ? one : many}`;
+  const parts = [`A step of ${formatDuration(ms)} for ${counted(shares.length, "request", "requests")}`];
+  const [prompt, decode, accepted] = [sum("prompt"), sum("decode"), sum("accepted")];
+  if (prompt) parts.push(`${counted(prompt, "prompt token", "prompt tokens")} read`);
+  if (decode) parts.push(`${counted(decode, "token", "tokens")} written`);
+  if (accepted) parts.push(`${counted(accepted, "guessed token", "guessed tokens")} accepted`);
+  return `${parts.join(", ")}${isOver ? "; longer than the target" : ""}.`;
+}

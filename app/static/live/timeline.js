@@ -1,0 +1,116 @@
+// The timeline on a canvas: one column for each step, as high as it was long, in the colours of those it worked for.
+
+const COLUMN_PX = 7;
+const GAP_PX = 1;
+const LEGIBLE_PX = 3;
+// Room for the marks of accepted draft tokens above the highest column.
+const TOP_PX = 8;
+const LABEL_FONT = "11px system-ui, sans-serif";
+
+export class Timeline {
+  #canvas;
+  #scale = 1;
+  #size = { width: 0, height: 0 };
+
+  /** @param {HTMLCanvasElement} canvas */
+  constructor(canvas) {
+    this.#canvas = canvas;
+  }
+
+  /** @param {{width: number, height: number}} room in CSS pixels @param {number} scale pixels of the screen in a CSS pixel */
+  fit(room, scale) {
+    this.#size = room;
+    this.#scale = scale;
+    this.#canvas.width = Math.max(1, Math.round(room.width * scale));
+    this.#canvas.height = Math.max(1, Math.round(room.height * scale));
+  }
+
+  /** How many steps there is room for. */
+  get numColumns() {
+    return Math.floor(this.#size.width / COLUMN_PX);
+  }
+
+  /** How many steps before the newest one a point is. @param {number} x in CSS pixels */
+  ageAt(x) {
+    return Math.floor((this.#size.width - x) / COLUMN_PX);
+  }
+
+  /**
+   * Paint the newest steps, the last one at the right.
+   * @param {import("../engine/picture.js").Step[]} steps
+   * @param {number} targetMs how long a step may be; 0 if there is no limit
+   * @param {import("./colours.js").Colours} colours
+   * @param {number} looked the age of the step that is looked at, or -1
+   */
+  paint(steps, targetMs, colours, looked) {
+    const context = this.#canvas.getContext("2d");
+    const { width, height } = this.#size;
+    context.setTransform(this.#scale, 0, 0, this.#scale, 0, 0);
+    context.clearRect(0, 0, width, height);
+    const shown = steps.slice(-this.numColumns || steps.length).reverse();
+    const topMs = roundUp(Math.max(...shown.map(({ ms }) => ms), 1));
+    const perMs = (height - TOP_PX) / topMs;
+    shown.forEach((step, age) => {
+      const x = width - (age + 1) * COLUMN_PX;
+      if (age === looked) fill(context, colours.free, x - 1, 0, COLUMN_PX + 1, height);
+      paintStep(context, step, colours, { x, bottom: height, height: Math.max(1, step.ms * perMs) });
+    });
+    paintLine(context, height - topMs * perMs, width, colours.soft, [1, 3], `${topMs} ms`);
+    if (targetMs && targetMs < topMs) paintLine(context, height - targetMs * perMs, width, colours.soft, [4, 3], "target");
+  }
+}
+
+/** The next of 1, 2, 5, 10, 20 and so on: the scale stays the same for a while. */
+function roundUp(ms) {
+  const decade = 10 ** Math.floor(Math.log10(ms));
+  return [1, 2, 5, 10].map((step) => step * decade).find((step) => step >= ms);
+}
+
+function paintLine(context, at, width, colour, dashes, label) {
+  const y = Math.round(at) + 0.5;
+  context.strokeStyle = context.fillStyle = colour;
+  context.font = LABEL_FONT;
+  const labelWidth = context.measureText(label).width + 6;
+  context.fillText(label, 0, y + 3.5);
+  context.setLineDash(dashes);
+  context.beginPath();
+  context.moveTo(labelWidth, y);
+  context.lineTo(width, y);
+  context.stroke();
+  context.setLineDash([]);
+}
+
+/** Each request has a part of the column: of tokens, but by their roots, since one chunk has more than all others decode. */
+function paintStep(context, { shares, isOver }, colours, { x, bottom, height }) {
+  const side = COLUMN_PX - GAP_PX;
+  const weights = shares.map(({ prompt, decode }) => Math.sqrt(prompt + decode));
+  const total = weights.reduce((sum, weight) => sum + weight, 0);
+  let y = bottom;
+  if (!total) fill(context, colours.faint, x, bottom - height, side, height);
+  shares.forEach(({ hue, prompt }, at) => {
+    const part = (height * weights[at]) / total;
+    y -= part;
+    fill(context, colours.hues[hue], x, y, side, part);
+    if (prompt) paintLines(context, colours.paper, x, y, side, part);
+  });
+  if (isOver) fill(context, colours.rubric, x, bottom - height - 3, side, 2);
+  if (shares.some(({ accepted }) => accepted)) paintDot(context, colours.ink, x + side / 2, bottom - height - 5);
+}
+
+/** The lines of a page: a prompt is being read. */
+function paintLines(context, colour, x, y, width, height) {
+  if (height < LEGIBLE_PX) return;
+  for (let line = y + 1; line < y + height - 0.5; line += 3) fill(context, colour, x + 1, line, width - 2, 1);
+}
+
+function paintDot(context, colour, x, y) {
+  context.fillStyle = colour;
+  context.beginPath();
+  context.arc(x, y, 1.5, 0, 2 * Math.PI);
+  context.fill();
+}
+
+function fill(context, colour, x, y, width, height) {
+  context.fillStyle = colour;
+  context.fillRect(x, y, width, height);
+}

@@ -1,0 +1,119 @@
+// The tour: what each stop says, and the requests that it makes. Each is small, and comes after those of others.
+
+const QUESTION = "How does paged attention work?";
+const OTHER = "What is continuous batching?";
+// A few blocks of text that several requests begin with.
+const INSTRUCTION = "You explain how a server of language models works. Use plain words and short sentences, name the thing you speak about, and give one example with numbers. Say nothing that you do not know. ".repeat(3);
+const FEWEST_TOKENS = 96;
+// How long an answer is to be seen.
+const SECONDS = 4;
+// Of the model's context, and of the pool: the tour leaves room for others.
+const MOST_OF_CONTEXT = 0.2;
+const MOST_OF_POOL = 0.1;
+// So small a pool can be filled by eight requests.
+const SMALL_POOL = 48;
+const UNREAD_TOKENS = 32;
+
+/**
+ * How many tokens an answer of the tour has: a fast model writes more, so that there is something to see.
+ * @param {import("../engine/live_types.js").LiveState} state
+ * @param {number} context the most tokens of the model's context
+ */
+export function answerTokens({ num_blocks, block_size, figures }, context) {
+  const inTime = (1000 * SECONDS) / (figures.between_tokens_ms?.p50 ?? Infinity);
+  const most = Math.min(MOST_OF_CONTEXT * context, MOST_OF_POOL * num_blocks * block_size);
+  return Math.round(Math.max(FEWEST_TOKENS, Math.min(inTime, most)));
+}
+
+/**
+ * @typedef {object} Stop
+ * @property {string} title
+ * @property {string} text what to look at
+ * @property {(guide: import("./tour_guide.js").TourGuide) => Promise<void>} [play] without it there is nothing to start
+ */
+
+/**
+ * The stops for an engine.
+ * @param {number} numBlocks of its cache
+ * @param {number} tokens of an answer
+ * @returns {Stop[]}
+ */
+export const stopsFor = (numBlocks, tokens) => [
+  {
+    title: "One answer",
+    text: "First the question is read, in one step: the column with lines. Then each step writes one token. Whenever its last block is full, the answer takes another one, wherever one is free.",
+    play: (guide) => guide.all([guide.start(ask(QUESTION, tokens))]),
+  },
+  {
+    title: "A second one joins",
+    text: "A second question comes while the first answer is being written. It waits for nobody: from the next step on, each step works for both, and its column has two colours.",
+    async play(guide) {
+      const first = guide.start(ask(QUESTION, 2 * tokens));
+      await first.reaches(tokens / 2);
+      await guide.all([first, guide.start(ask(OTHER, tokens))]);
+    },
+  },
+  {
+    title: "Shared blocks",
+    text: "Four requests begin with the same instruction. It is computed once: the striped blocks belong to all four, and each takes blocks of its own only for what differs.",
+    async play(guide) {
+      const first = guide.start(instructed(QUESTION, tokens));
+      await first.reaches(1);
+      await guide.all([first, ...[OTHER, "What is a block?", "What is a token?"].map((question) => guide.start(instructed(question, tokens)))]);
+    },
+  },
+  {
+    title: "Copies",
+    text: "One question, four answers at once. They share all of it, also its last block, which is not full. Who writes into that one first gets a copy of it, which is ringed for a moment.",
+    play: (guide) => guide.all([guide.start({ ...instructed(QUESTION, tokens), n: 4, temperature: 1 })]),
+  },
+  {
+    title: "A slow reader",
+    text: "This page stops reading. After some tokens the request is paused: it moves to another lane, keeps its blocks and costs no time. Then the page reads on.",
+    async play(guide) {
+      const slow = guide.start(ask(QUESTION, 2 * tokens), { credit: UNREAD_TOKENS });
+      await slow.pauses();
+      await guide.rest(3000);
+      slow.read();
+      await guide.all([slow]);
+    },
+  },
+  numBlocks <= SMALL_POOL
+    ? {
+        title: "A full pool",
+        text: "Eight answers need more blocks than there are. The request that came last loses its blocks and waits; when others end it is computed again, and goes on where it was.",
+        play: (guide) => guide.all(Array.from({ length: 8 }, (_, at) => guide.start(ask(`${QUESTION} (${at + 1})`, FEWEST_TOKENS)))),
+      }
+    : {
+        title: "A full pool",
+        text: `When all blocks are in use, the request that came last loses its blocks and waits; when others end it is computed again, and goes on where it was. ${numBlocks.toLocaleString("en")} blocks are too many to show that: start a server with --num-kv-blocks ${SMALL_POOL} and look again.`,
+      },
+  {
+    title: "Stopping",
+    text: "Four answers are being written, and their reader leaves. All blocks are given back after one step: full ones stay in the cache until somebody needs their room.",
+    async play(guide) {
+      const answers = Array.from({ length: 4 }, (_, at) => guide.start(ask(`${OTHER} (${at + 1})`, 2 * tokens)));
+      await Promise.all(answers.map((answer) => answer.reaches(tokens / 2)));
+      guide.leave();
+    },
+  },
+  {
+    title: "The second turn",
+    text: "The same conversation goes on. What it shares with the first turn is found in the cache, and is not read again: the second column with lines is much lower than the first.",
+    async play(guide) {
+      await guide.all([guide.start(instructed(QUESTION, tokens))]);
+      await guide.rest(1000);
+      await guide.all([guide.start(instructed(`${QUESTION} Say it in one sentence.`, tokens))]);
+    },
+  },
+];
+
+/** The request of a stop. @param {string} question @param {number} tokens of its answer */
+function ask(question, tokens, fields = {}) {
+  const messages = [{ role: "user", content: question }];
+  return { messages, max_tokens: Math.ceil(tokens), ignore_eos: true, priority: 100, ...fields };
+}
+
+function instructed(question, tokens) {
+  return ask("", tokens, { messages: [{ role: "system", content: INSTRUCTION }, { role: "user", content: question }] });
+}

@@ -1,0 +1,152 @@
+// The live view: the engine's blocks, steps and requests as they change, beside the conversation.
+
+import { useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
+import { Decoder } from "../engine/decoder.js";
+import { Feed } from "../engine/feed.js";
+import { Picture } from "../engine/picture.js";
+import { html } from "../parts/html.js";
+import { EngineFigures } from "./engine_figures.js";
+import { HostStrip } from "./host_strip.js";
+import { Legend } from "./legend.js";
+import { useLooks } from "./looks.js";
+import { MapView } from "./map_view.js";
+import { Queue } from "./queue.js";
+import { showAnswer, useLinks } from "./request_links.js";
+import { SpokenTable } from "./spoken_table.js";
+import { TimelineView } from "./timeline_view.js";
+import { Tour } from "./tour_view.js";
+
+// With reduced motion.
+const STILL_MS = 500;
+const PHASES = {
+  connecting: "Connecting …",
+  lost: "The server cannot be reached; it is tried again.",
+  hidden: "This server shows no engine (--live-view off), or a proxy is in the way.",
+  crowded: "As many pages watch as may; it is tried again.",
+  refused: "The server has refused this page. Reload it.",
+};
+
+/** @param {{link: {key: string | null, details: Record<string, any>}, conversation: {messages: any[]}, onClose: () => void}} props */
+export function LiveView({ link, conversation, onClose }) {
+  const probe = useRef(null);
+  const looks = useLooks(probe);
+  const { picture, phase } = usePicture(link.key, looks?.isStill ? STILL_MS : 0);
+  const links = useLinks(conversation, picture);
+  // The request whose blocks are lit: its number, and the server's id of the answer if that is shown.
+  const [lit, setLit] = useState(null);
+  const blocks = useMemo(() => lit && litBlocks(picture, lit), [lit, picture.time]);
+  const choose = (group) => {
+    const message = group.id && links.messageOf(group.id);
+    setLit((now) => (now?.n === group.n ? null : { n: group.n, stream: message && links.streamOf(message) }));
+    if (message) showAnswer(message);
+  };
+  useAnswerClicks((message) => {
+    const stream = links.streamOf(message);
+    if (stream) setLit((now) => (now?.stream === stream ? null : { n: picture.find(stream)?.n, stream }));
+  });
+  const [isTouring, setTouring] = useState(false);
+  const onKeyDown = (event) => {
+    if (event.key !== "Escape") return;
+    // It stops no answer here.
+    event.stopPropagation();
+    if (lit) setLit(null);
+    else onClose();
+  };
+  return html`
+    <aside class="live" aria-label="The engine at work" onKeyDown=${onKeyDown}>
+      <header class="live-head">
+        <h2>The engine at work</h2>
+        <p class="live-phase" role="status">${PHASES[phase]}</p>
+        <span ref=${probe} hidden></span>
+        <button type="button" class="quiet" aria-pressed=${isTouring} onClick=${() => setTouring(!isTouring)}>Tour</button>
+        <button type="button" class="quiet icon" aria-label="Close the live view" onClick=${onClose}>×</button>
+      </header>
+      ${isTouring && picture.latest && html`
+        <${Tour} picture=${picture} link=${link} onEnd=${() => setTouring(false)} />`}
+      ${looks && picture.latest && html`
+        <${Sections} picture=${picture} looks=${looks} lit=${lit} blocks=${blocks} onChoose=${choose} />`}
+    </aside>
+  `;
+}
+
+function Sections({ picture, looks, lit, blocks, onChoose }) {
+  const { latest, steps, groups } = picture;
+  const chooseFirst = ({ groups: [first] }) => first && onChoose(first);
+  const map = useRef(null);
+  const chooseBelow = (n) => {
+    onChoose(groups.get(n));
+    map.current.scrollIntoView({ block: "nearest" });
+  };
+  return html`
+    <${EngineFigures} figures=${latest.figures} saving=${picture.saving} />
+    <section class="live-blocks" aria-label="Blocks">
+      <div ref=${map}>
+        <${MapView} picture=${picture} looks=${looks} lit=${blocks} onChoose=${chooseFirst} />
+      </div>
+      <${HostStrip} host=${latest.host} hueOf=${(owner) => picture.hueOf(owner)} />
+      <${Legend} blockSize=${latest.block_size} counts=${latest.blocks} looks=${looks} />
+    </section>
+    <${TimelineView} steps=${steps} targetMs=${latest.figures.step_target_ms ?? 0} looks=${looks} />
+    <${Queue} groups=${[...groups.values()]} lit=${lit?.n ?? null} isStill=${looks.isStill}
+      onChoose=${chooseBelow} />
+    <${SpokenTable} picture=${picture} />
+  `;
+}
+
+/** The picture that the server sends; each change of it renders the component again, after `pauseMs` at the earliest. */
+function usePicture(key, pauseMs) {
+  const picture = useMemo(() => new Picture(), []);
+  const [phase, setPhase] = useState("connecting");
+  const [, show] = useReducer((count) => count + 1, 0);
+  const pause = useRef(0);
+  pause.current = pauseMs;
+  useEffect(() => {
+    let decoder = new Decoder();
+    let shownAt = -Infinity;
+    /** @type {any} */
+    let timer = 0;
+    let frame = 0;
+    const draw = () => {
+      timer = 0;
+      shownAt = performance.now();
+      frame = requestAnimationFrame(() => show(undefined));
+    };
+    const feed = new Feed(key, {
+      onMessage: (buffer) => {
+        decoder.receive(buffer);
+        picture.receive(decoder, performance.now());
+        timer ||= setTimeout(draw, Math.max(0, shownAt + pause.current - performance.now()));
+      },
+      onPhase: (now) => {
+        if (now === "connecting") decoder = new Decoder();
+        setPhase(now);
+      },
+    });
+    return () => {
+      feed.close();
+      clearTimeout(timer);
+      cancelAnimationFrame(frame);
+    };
+  }, [key]);
+  return { picture, phase };
+}
+
+/** The ids of the blocks of a request, also of one that has ended and left them in the cache; null if there are none. */
+function litBlocks(picture, { n, stream }) {
+  const blocks = picture.groups.has(n) ? picture.blocksOf(n) : stream ? picture.leftBy(stream) : [];
+  return blocks.length ? blocks.sort((a, b) => a - b) : null;
+}
+
+/** Call `onAnswer` with the id of the message of an answer that is clicked, but for its buttons and links, and while text is selected. */
+function useAnswerClicks(onAnswer) {
+  const latest = useRef(onAnswer);
+  latest.current = onAnswer;
+  useEffect(() => {
+    const onClick = ({ target }) => {
+      const answer = target.closest?.(".answer[data-message]");
+      if (answer && !target.closest("a, button, summary, form") && getSelection().isCollapsed) latest.current(answer.dataset.message);
+    };
+    document.addEventListener("click", onClick);
+    return () => document.removeEventListener("click", onClick);
+  }, []);
+}

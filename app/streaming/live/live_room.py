@@ -1,0 +1,86 @@
+"""The room of those who watch the engine: pictures are made while somebody is there, and encoded once per account.
+
+    engine ──picture──▶ LiveRoom ──▶ AccountFeed (AccountView on a thread) ──LiveMessage──▶ Watcher, Watcher, ...
+
+Nothing queues up for who reads slowly: a watcher takes the newest message when its socket is free, and a whole one if
+it has missed some. So it costs what a fast one costs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+
+from app.contract.engine_figures import EngineFigures
+from app.contract.engine_picture import EnginePicture
+from app.contract.errors import RateLimitExceeded
+from app.contract.ports import EngineClient
+from app.streaming.background import Background
+from app.streaming.live.account_feed import AccountFeed, Watcher
+from app.streaming.live.account_view import AccountView
+from app.streaming.live.picture_blocks import PictureBlocks
+
+MAX_WATCHERS = 16
+
+
+class LiveRoom:
+    """Those who watch one engine; with `shows_all` they see whose all blocks are. Loop only.
+
+    `figures` is called for each picture.
+    """
+
+    def __init__(self, engine: EngineClient, figures: Callable[[], EngineFigures], *, shows_all: bool) -> None:
+        self._engine = engine
+        self._figures = figures
+        self._shows_all = shows_all
+        self._threads = Background("live", num_threads=1, max_queue=2 * MAX_WATCHERS)
+        self._feeds: dict[str, AccountFeed] = {}
+        self._newest: EnginePicture | None = None
+
+    @property
+    def num_watchers(self) -> int:
+        """The number of those who watch."""
+        return sum(feed.num_watchers for feed in self._feeds.values())
+
+    @contextlib.contextmanager
+    def watching(self, account: str) -> Iterator[Watcher]:
+        """Watch as an account, until the block is left.
+
+        Raises:
+            RateLimitExceeded: too many watch already.
+        """
+        if self.num_watchers >= MAX_WATCHERS:
+            raise RateLimitExceeded(f"{MAX_WATCHERS} watch already; close another live view, or try again later.")
+        if not self._feeds:
+            self._engine.watch(self._receive)
+        feed = self._feeds.get(account)
+        if feed is None:
+            feed = self._feeds[account] = AccountFeed(AccountView(account, shows_all=self._shows_all), self._threads)
+            if self._newest is not None:  # an idle engine makes no other
+                self._offer(self._newest, [feed])
+        feed.num_watchers += 1
+        try:
+            yield Watcher(feed)
+        finally:
+            feed.num_watchers -= 1
+            if not feed.num_watchers:
+                feed.close()
+                del self._feeds[account]
+            if not self._feeds:
+                self._engine.watch(None)
+                self._newest = None
+
+    def close(self) -> None:
+        """End the thread. Idempotent."""
+        self._threads.close()
+
+    def _receive(self, picture: EnginePicture) -> None:
+        self._newest = picture
+        self._offer(picture, [*self._feeds.values()])
+
+    def _offer(self, picture: EnginePicture, feeds: list[AccountFeed]) -> None:
+        make_blocks = cache(partial(PictureBlocks, picture))  # of the first feed that needs them, on the thread
+        figures = self._figures()
+        for feed in feeds:
+            feed.offer(make_blocks, figures, picture.records, picture.num_lost_records)

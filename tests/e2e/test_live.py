@@ -1,0 +1,178 @@
+"""The live view in the page: what it draws is what the messages say, and what is looked at tells its story."""
+
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+from starlette.websockets import WebSocket
+
+from tests.e2e.axe import violations
+from tests.e2e.browsing import PageWatch, begin, last_answer, new_page, until_true
+from tests.e2e.drawn_map import drawn
+from tests.e2e.live_messages import CACHED, FENCED, FREE, PINNED, SHARED, USED, MadeUpEngine
+from tests.e2e.scripted import ScriptedServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+# Whether a point of the first row is veiled, since its cell is not of the request that is lit.
+IS_VEILED = """(marks, x) => {
+  const copy = new OffscreenCanvas(marks.width, marks.height).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(marks, 0, 0);
+  return copy.getImageData(x, 5, 1, 1).data[3] > 0;
+}"""
+
+
+async def watch(page: Page, server: ScriptedServer) -> WebSocket:
+    """Open the page with its live view, and return the view's connection."""
+    await page.goto(f"{server.url}/#live")
+    return await server.next_watcher()
+
+
+def one_answer(request: str = "chatcmpl-1") -> MadeUpEngine:
+    """An engine of 200 blocks, three of which hold the request 1, and two another one."""
+    engine = MadeUpEngine(200)
+    engine.set(USED, range(1, 4), owner=1)
+    engine.add(1, id=request, prompt=40, computed=45, output=5, tables=[[0, 45, [1, 3]]])
+    engine.set(USED, [10, 20], owner=2)
+    engine.add(2, prompt=20, computed=20, output=0, tables=[[0, 20, [10, 1, 20, 1]]])
+    return engine
+
+
+async def expect_cells(page: Page, engine: MadeUpEngine) -> None:
+    """The map has every block at its place, with the hue of its request: 1 and 2 have the hues 1 and 2."""
+    await expect(page.locator(".live-legend li").first).to_contain_text(str(sum(s == FREE for s, _ in engine.cells)))
+    looks = {CACHED: "live-faint", USED: "hue-{}", SHARED: "hue-{}"}
+    assert await drawn(page, engine.num_blocks) == [looks.get(state, "").format(owner) for state, owner in engine.cells]
+
+
+async def test_the_map_is_what_the_messages_say(page: Page, server: ScriptedServer) -> None:
+    socket = await watch(page, server)
+    engine = one_answer()
+    await socket.send_bytes(engine.whole())
+    await expect_cells(page, engine)
+    engine.set(SHARED, range(1, 3), owner=1)
+    engine.set(CACHED, range(100, 150))
+    engine.set(PINNED, range(199, 201))
+    engine.set(FENCED, [60])
+    await socket.send_bytes(engine.difference())
+    await expect_cells(page, engine)
+    engine.set(USED, range(120, 140), owner=2)
+    engine.set(FREE, [10, 60])
+    await socket.send_bytes(engine.difference())
+    await expect_cells(page, engine)
+
+
+async def test_a_block_tells_its_story_to_the_mouse_and_to_the_keyboard(page: Page, server: ScriptedServer) -> None:
+    socket = await watch(page, server)
+    await socket.send_bytes(one_answer().whole())
+    marks = page.locator(".live-marks")
+    await marks.hover(position={"x": 5, "y": 5})
+    story = page.locator("#live-story")
+    await expect(story).to_contain_text("Block 1 is used by request 1: tokens 1 to 16")
+    await page.mouse.move(1, 1)
+    await expect(story).to_contain_text("Point at a block")
+    await marks.focus()
+    await page.keyboard.press("Home")
+    for _ in range(2):
+        await page.keyboard.press("ArrowRight")
+    await expect(story).to_contain_text("Block 3 is used by request 1: tokens 33 to 48")
+    await page.keyboard.press("End")
+    await expect(story).to_contain_text("Block 200 is free")
+
+
+async def test_a_request_in_the_queue_lights_its_blocks(page: Page, server: ScriptedServer) -> None:
+    socket = await watch(page, server)
+    await socket.send_bytes(one_answer().whole())
+    button = page.get_by_role("button", name="Request 2:")
+    await button.click()
+    await expect(button).to_have_attribute("aria-pressed", "true")
+    await until_true(page.locator(".live-marks"), f"marks => ({IS_VEILED})(marks, 5)")
+    await page.keyboard.press("Escape")
+    await expect(button).to_have_attribute("aria-pressed", "false")
+    await until_true(page.locator(".live-marks"), f"marks => !({IS_VEILED})(marks, 5)")
+    await page.keyboard.press("Escape")
+    await expect(page.locator(".live")).to_have_count(0)
+
+
+async def test_an_answer_has_the_hue_of_its_request_and_lights_its_blocks(page: Page, server: ScriptedServer) -> None:
+    server.keeps = True
+    stream = await begin(page, server)
+    await stream.delta("It is a server.")
+    await expect(last_answer(page)).to_contain_text("It is a server.")
+    await page.keyboard.press("Control+e")
+    socket = await server.next_watcher()
+    engine = one_answer(request="s" + stream.id)
+    await socket.send_bytes(engine.whole())
+    await expect(last_answer(page)).to_have_attribute("data-hue", "1")
+    await last_answer(page).locator(".prose").click()
+    button = page.get_by_role("button", name="Request 1:")
+    await expect(button).to_have_attribute("aria-pressed", "true")
+    await stream.done()
+    # What it has left in the cache.
+    engine.groups.pop(1)
+    engine.set(CACHED, range(1, 4))
+    await socket.send_bytes(engine.difference())
+    await expect(button).to_have_count(0)
+    await until_true(page.locator(".live-marks"), f"marks => ({IS_VEILED})(marks, 200) && !({IS_VEILED})(marks, 5)")
+    await page.keyboard.press("Control+e")
+    await expect(last_answer(page)).not_to_have_attribute("data-hue", "1")
+
+
+async def test_a_request_is_in_the_lane_of_its_state(page: Page, server: ScriptedServer) -> None:
+    socket = await watch(page, server)
+    engine = one_answer()
+    await socket.send_bytes(engine.whole())
+    lane = page.locator(".live-lane").filter(has=page.get_by_role("button", name="Request 1:")).locator("h3")
+    for state in ("paused", "swapped", "preempted", "waiting", "running"):
+        engine.add(1, state)
+        await socket.send_bytes(engine.difference())
+        await expect(lane).to_contain_text("Waiting" if state == "preempted" else state.capitalize())
+
+
+async def test_the_view_costs_the_engine_nothing_when_it_is_closed(page: Page, server: ScriptedServer) -> None:
+    server.key = "secret"
+    await page.goto(server.url)
+    await page.get_by_label("This server requires an API key.").fill("secret")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+    button = page.get_by_role("button", name="The engine at work")
+    await button.click()
+    socket = await server.next_watcher()
+    assert server.live_hellos == [{"t": "hello", "key": "secret"}]
+    await socket.send_bytes(one_answer().whole())
+    await expect(page.locator(".live-map")).to_be_visible()
+    await button.click()
+    await server.next_left()
+
+
+async def test_a_message_that_does_not_follow_begins_the_picture_anew(page: Page, server: ScriptedServer) -> None:
+    await page.add_init_script("console.warn = () => {}")
+    socket = await watch(page, server)
+    await socket.send_bytes(one_answer().difference())
+    socket = await server.next_watcher()
+    engine = one_answer()
+    await socket.send_bytes(engine.whole())
+    await expect_cells(page, engine)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+async def test_the_view_is_accessible_and_fits_the_window(
+    browser: Browser, server: ScriptedServer, scheme: str, size: str
+) -> None:
+    context, page = await new_page(
+        browser, color_scheme=scheme, reduced_motion="reduce", **(PHONE if size == "phone" else {})
+    )
+    watched = PageWatch(page)
+    socket = await watch(page, server)
+    engine = one_answer()
+    engine.step(12.5, (1, 0, 1, 0), (2, 20, 0, 0))
+    engine.host = {"total": 10, "used": 4, "owners": [[2, 3]]}
+    await socket.send_bytes(engine.whole())
+    await expect(page.locator("#live-step")).to_contain_text("2 requests, 20 prompt tokens read")
+    assert await violations(page) == []
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert await page.locator(".live").evaluate("live => live.scrollWidth <= live.clientWidth")
+    await watched.check(page, server.url)
+    await context.close()
