@@ -112,7 +112,7 @@ def _operations(metrics: Metrics, figures: FiguresReader) -> list[Operation]:
         Operation(
             "GET",
             EVENTS_PATH,
-            EngineEvents(figures.read).show,
+            EngineEvents(figures.read).engine_events,
             "The figures of the engine, once in an interval",
             None,
             has_streams=True,

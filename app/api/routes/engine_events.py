@@ -29,7 +29,7 @@ class EngineEvents:
         self._read = read
         self._num_streams = 0
 
-    async def show(self, request: Request) -> ASGIApp:
+    async def engine_events(self, request: Request) -> ASGIApp:
         """Answer with the stream.
 
         Raises:
