@@ -41,6 +41,7 @@ OPTIONS = ("--max-model-len", "6144", "--kv-cache-memory", "1GiB", "--dtype", "b
 MODELS = ("s135", "smollm2")
 END_S, WAIT_S = 30.0, 120.0
 _WRITTEN = re.compile(rb"^quire_kv_disk_blocks_written_total{.*} (\d+)", re.MULTILINE)
+_TOKEN = re.compile(rb'"token_ids": ?\[\d')
 
 
 class Turn(NamedTuple):
@@ -81,11 +82,22 @@ class Restart(NamedTuple):
 
 
 class TokenReader(PieceReader):
-    """Keeps the whole body."""
+    """Keeps the whole body.
+
+    Attributes:
+        body: what came so far.
+        first_token_at: when the first token came; a long prompt is announced by heartbeats, which are pieces, too.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.body = b""
+        self.first_token_at: float | None = None
+
+    def feed(self, piece: bytes, now: float) -> None:
+        super().feed(piece, now)
+        if self.first_token_at is None and _TOKEN.search(self.body):
+            self.first_token_at = now
 
     def on_body(self, body: bytes) -> None:
         """Keep the next bytes; called by the parser."""
@@ -99,12 +111,12 @@ async def ask(server: ServerProcess, prompt: Sequence[int], num_tokens: int) -> 
     payload = orjson.dumps(fields | {"stream_options": {"include_usage": True}, "return_token_ids": True})
     reader, processor_s, began = TokenReader(), server.processor_s(), time.perf_counter()
     await server.client().exchange(server.target.post("/v1/completions", payload), reader)
-    assert reader.num_tokens() == num_tokens, "the answer ended early"
+    assert reader.num_tokens() == num_tokens and reader.first_token_at is not None, "the answer ended early"
     chunks = [orjson.loads(line[6:]) for line in reader.body.split(b"\n") if line.startswith(b"data: {")]
     token_ids = [one for chunk in chunks for choice in chunk["choices"] for one in choice.get("token_ids") or ()]
     usage = next(chunk["usage"] for chunk in reversed(chunks) if chunk.get("usage"))
     num_cached = usage["prompt_tokens_details"]["cached_tokens"]
-    return Turn(token_ids, reader.times[0] - began, num_cached, server.processor_s() - processor_s)
+    return Turn(token_ids, reader.first_token_at - began, num_cached, server.processor_s() - processor_s)
 
 
 async def wait_until_written(server: ServerProcess, num_blocks: int) -> None:
