@@ -22,7 +22,6 @@ import orjson
 from app.api.body.json_body import parse_object
 from app.api.body.new_answer import fingerprint_of
 from app.api.body.parse_request import Parser, on_thread, parse_answer
-from app.api.http.access_log import shown_id
 from app.api.http.accounts import Sender
 from app.api.http.context import ApiContext, Asked
 from app.api.wire.api_request import ApiRequest
@@ -43,6 +42,7 @@ from app.journal.entries import Head
 from app.journal.store import JournalStore, StoredStream
 from app.observe.families import Histogram
 from app.observe.metrics import Metrics
+from app.observe.shown_id import shown_id
 from app.runtime.clock import monotonic
 from app.streaming.kept import told_entries
 from app.streaming.kept.idempotency_keys import KEY_BYTES, KeyName

@@ -10,13 +10,13 @@ from starlette.types import Scope
 from app.contract.errors import ErrorInfo
 from app.contract.events import Usage
 from app.observe.request_log import RequestLog
+from app.observe.shown_id import shown_id
 from app.streaming.kept.polling_reader import PollingReader
 from app.streaming.kept.stream_cursor import StreamCursor
 from app.streaming.session import Session
 from app.streaming.session_group import SessionGroup
 
 STREAM_PATH = "/v1/streams/"
-_SHOWN_DIGITS = 8
 _KEY = "quire.access"
 
 
@@ -108,11 +108,6 @@ def _times_of(session: Session | SessionGroup | StreamCursor) -> dict[str, float
     if session.num_tokens:
         times["first_token_ms"] = round(span.first_token_s * 1000, 3)
     return times
-
-
-def shown_id(stream_id: str) -> str:
-    """Return the part of a kept answer's id that logs show."""
-    return stream_id[: stream_id.find("-") + 1 + _SHOWN_DIGITS]
 
 
 def _fields(scope: Scope, method: str, status: int, reason: str | None, duration_s: float) -> dict[str, Any]:
