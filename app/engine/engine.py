@@ -29,6 +29,7 @@ from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.step_plan import StepPlan, StepResult
 from app.engine.view import View
+from app.observe.shown_id import shown_id
 from app.runtime.clock import Clock, monotonic
 from app.text.grammar.cache import GrammarCache
 
@@ -137,7 +138,7 @@ class Engine:
     def add(self, request: EngineRequest) -> list[EngineEvent]:
         """Queue a request; one that can never run ends with `RequestFailed`."""
         if self.scheduler.is_open(request.id):
-            _log.error("request %s was submitted twice; ignoring the second one", request.id)
+            _log.error("request %s was submitted twice; ignoring the second one", shown_id(request.id))
             return []
         try:
             self._check(request)

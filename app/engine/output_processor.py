@@ -25,6 +25,7 @@ from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import Sequence
 from app.engine.schedule.step_plan import Sample
 from app.engine.schedule.step_results import StepProgress
+from app.observe.shown_id import shown_id
 from app.runtime.contain import contain
 from app.text.tokens.tokenizer import Tokenizer
 
@@ -140,7 +141,7 @@ class OutputProcessor:
 
         Only the message of a QuireError is for clients.
         """
-        _log.error("the engine failed on request %s: %s", group.request.id, error, exc_info=error)
+        _log.error("the engine failed on request %s: %s", shown_id(group.request.id), error, exc_info=error)
         self._scheduler.finish_group(group)
         self.drop(group)
         failure = EngineFailed("The engine failed while it computed this answer; try again.")
@@ -148,7 +149,7 @@ class OutputProcessor:
 
     def reject(self, group: SequenceGroup, error: QuireError) -> RequestFailed:
         """End a request that cannot be answered, by the client's mistake; the other requests continue."""
-        _log.info("request %s failed: %s", group.request.id, error)
+        _log.info("request %s failed: %s", shown_id(group.request.id), error)
         self._scheduler.finish_group(group)
         self.drop(group)
         return RequestFailed(group.request.id, error.info())

@@ -1,12 +1,15 @@
 """The output processor: many sequences in one step, finished and cancelled requests, counts and times."""
 
+import logging
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.contract.engine_status import EngineStats, StepReport
+from app.contract.errors import InvalidValue
 from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, TokenDelta, Usage
 from app.engine.output_processor import OutputProcessor
 from app.engine.schedule.group import SequenceGroup
@@ -251,6 +254,18 @@ def test_a_search_cancelled_before_its_first_step_gives_only_the_ends():
         (Finished, 0, FinishReason.CANCELLED),
         (Finished, 1, FinishReason.CANCELLED),
     ]
+
+
+@pytest.mark.parametrize("end", [OutputProcessor.fail, OutputProcessor.reject])
+def test_the_log_shows_eight_digits_of_the_id_of_a_request_that_failed(end, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "quire.engine")
+    group = make_group()
+    answer_id = "chatcmpl-" + "0123456789abcdef" * 2
+    group.request = replace(group.request, id=answer_id)
+    output, _ = make_processor(group)
+    assert end(output, group, InvalidValue("The grammar is stuck.")).request_id == answer_id
+    assert "chatcmpl-01234567" in caplog.text
+    assert "chatcmpl-012345678" not in caplog.text
 
 
 def test_a_search_that_cannot_be_decoded_fails():

@@ -42,6 +42,7 @@ from app.journal.entries import Head
 from app.journal.store import JournalStore, StoredStream
 from app.observe.families import Histogram
 from app.observe.metrics import Metrics
+from app.observe.shown_id import shown_id
 from app.runtime.clock import monotonic
 from app.streaming.kept import told_entries
 from app.streaming.kept.idempotency_keys import KEY_BYTES, KeyName

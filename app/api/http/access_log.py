@@ -11,6 +11,7 @@ from app.contract.errors import ErrorInfo
 from app.contract.events import Usage
 from app.contract.requests import shown_id
 from app.observe.request_log import RequestLog
+from app.observe.shown_id import shown_id
 from app.streaming.kept.polling_reader import PollingReader
 from app.streaming.kept.stream_cursor import StreamCursor
 from app.streaming.session import Session

@@ -19,6 +19,7 @@ from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.search.beam_search import BeamSearch
 from app.engine.schedule.sequence import PAUSED, RUNNING, WAITING, Sequence, SequenceStatus
 from app.engine.schedule.step_plan import Sample
+from app.observe.shown_id import shown_id
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +111,7 @@ class SequenceGroup:
 
     def check_integrity(self, block_size: int, promised: dict[int, int]) -> None:
         """Assert that an unfinished group is consistent; steps in flight sample `promised` tokens, by sequence id."""
-        name = f"request {self.request.id}"
+        name = f"request {shown_id(self.request.id)}"
         assert self.open and not any(sequence.is_finished for sequence in self.open), f"{name}: ended ones are open"
         assert self.active == (self.open[:1] if self.is_folded else self.open), f"{name}: the wrong ones run"
         assert self.ready or self.status is not RUNNING or self.is_protected, f"{name}: does not pause"

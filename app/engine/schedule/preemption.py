@@ -16,6 +16,7 @@ from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import HOLDING, PAUSED, PREEMPTED, SWAPPED
 from app.engine.schedule.step_budget import StepBudget
+from app.observe.shown_id import shown_id
 
 
 class Preemption:
@@ -114,7 +115,9 @@ class Preemption:
             ValueError: the group is in another state; nothing was changed.
         """
         if group.status not in HOLDING:
-            raise ValueError(f"request {group.request.id} is {group.status.value}; it holds no blocks to give up")
+            raise ValueError(
+                f"request {shown_id(group.request.id)} is {group.status.value}; it holds no blocks to give up"
+            )
         if self._is_worth_swapping(group):
             self._queues.move(group, SWAPPED)
             self._tables.swap_out(group)

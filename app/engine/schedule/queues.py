@@ -24,6 +24,7 @@ from app.engine.schedule.sequence import (
     SequenceStatus,
 )
 from app.engine.schedule.shares import SeatShares
+from app.observe.shown_id import shown_id
 
 _sort_key = attrgetter("sort_key")
 
@@ -144,7 +145,7 @@ class SequenceQueues:
         """
         before = group.status
         if status not in TRANSITIONS[before]:
-            raise ValueError(f"request {group.request.id} cannot go from {before.value} to {status.value}")
+            raise ValueError(f"request {shown_id(group.request.id)} cannot go from {before.value} to {status.value}")
         group.status = status
         self._take_out(group, before)
         self._note_change(group)
@@ -185,7 +186,7 @@ class SequenceQueues:
             assert all(first.sort_key < second.sort_key for first, second in pairwise(queue)), "out of order"
             for group in queue:
                 is_right = self._queues[group.status, group.ready] is queue
-                assert is_right, f"request {group.request.id} is in the queue of {status}, {ready}"
+                assert is_right, f"request {shown_id(group.request.id)} is in the queue of {status}, {ready}"
                 assert groups.setdefault(group.id, group) is group, "two groups have one id"
         queues = {id(queue): queue for queue in self._queues.values()}
         assert sum(map(len, queues.values())) == len(groups), "a group is in two queues"
@@ -215,7 +216,7 @@ class SequenceQueues:
     def _take_out(self, group: SequenceGroup, status: SequenceStatus) -> None:
         queue = self._queues[status, group.ready]
         index = 0 if queue[0] is group else bisect_left(queue, group.sort_key, key=_sort_key)  # no two keys are equal
-        assert queue[index] is group, f"request {group.request.id} is not in its queue"
+        assert queue[index] is group, f"request {shown_id(group.request.id)} is not in its queue"
         del queue[index]
         if self.shares is not None and group.ready and status is not RUNNING:
             self.shares.remove_waiting(group)

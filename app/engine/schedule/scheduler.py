@@ -66,6 +66,7 @@ from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_plan import StepPlan, StepResult
 from app.engine.schedule.step_results import ResultProcessor, StepProgress
+from app.observe.shown_id import shown_id
 
 
 class _InFlight(NamedTuple):
@@ -165,7 +166,7 @@ class Scheduler:
             ValueError: a request with this id is not finished. In all cases nothing was changed.
         """
         if request.id in self._groups:
-            raise ValueError(f"request {request.id} is already there")
+            raise ValueError(f"request {shown_id(request.id)} is already there")
         check_fits(
             len(request.prompt_token_ids),
             request.params,

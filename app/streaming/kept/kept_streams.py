@@ -1,16 +1,18 @@
 """The live streams of one server, for readers that come back: whose they are, how many, how much and for how long.
 
 A stream is kept from its beginning until nobody has read it for its `ttl_s`; one that still runs then is cancelled.
-Over the bound of memory the ended streams that nobody reads go first, the oldest before the others; what runs is never
-ended for it. Where no room can be made, a new stream is not kept: it is answered as if nobody had asked for more.
+Over the bound of memory ended streams that nobody reads go; what runs or is read never does. The share of an account is
+all of the memory while it is alone, else half. What goes first is of an account above its share. Above it an account's
+memory does not count against the others: what they have within theirs stays, and they can begin more. Where no room can
+be made, a new stream is not kept: it is answered as if nobody had asked for more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.contract.counts import Counts, counter, gauge
@@ -36,6 +38,10 @@ CallLater = Callable[[float, Callable[[], None]], Timer]
 """Calls a function after some seconds."""
 
 
+Idle = OrderedDict[str, LiveStream]
+"""Ended streams that nobody reads by their ids, the oldest first: a plain dict seeks it behind all that have gone."""
+
+
 @dataclass(slots=True)
 class KeptCounts(Counts):
     """The number of kept answers, and how often readers came back."""
@@ -56,10 +62,11 @@ class KeptCounts(Counts):
 
 @dataclass(slots=True)
 class _Account:
-    """The number and the memory of the streams of one account."""
+    """The streams of one account: their number, their memory, and the ended ones that nobody reads (idle)."""
 
     count: int = 0
     num_bytes: int = 0
+    idle: Idle = field(default_factory=OrderedDict)
 
 
 class KeptStreams:
@@ -77,14 +84,16 @@ class KeptStreams:
         self._resumed: dict[str, float] = dict.fromkeys(TRANSPORTS, 0)
         self.keys = IdempotencyKeys()
         self._max_bytes = max_bytes
+        self._half = max_bytes // 2
         self._call_later = call_later or _call_later
         # By key and id: to look up a stream of another key is to look up none, with the same work.
         self._streams: dict[tuple[str | None, str], LiveStream] = {}
         self._accounts: dict[str, _Account] = {}
+        self._large: dict[str, _Account] = {}  # those with more than half of the memory: hardly more than two
         self._on_freed = on_freed
         self._freed_bytes = 0  # since it was last called
         self._timers: dict[str, Timer] = {}  # of the streams that nobody reads
-        self._idle: dict[str, LiveStream] = {}  # the ended ones that nobody reads, the oldest first
+        self._idle: Idle = OrderedDict()  # of all accounts
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -98,12 +107,12 @@ class KeptStreams:
     def keep(self, stream: LiveStream) -> bool:
         """Keep a new stream if there is room for it; return whether it is kept."""
         num_bytes = stream.num_bytes
-        if not self._make_room(stream.account, num_bytes):
-            return False
         account = self._accounts.setdefault(stream.account, _Account())
         account.count += 1
-        account.num_bytes += num_bytes
-        self.num_bytes += num_bytes
+        self._count(stream.account, num_bytes)
+        if not (self._make_own_room(account) and self._make_room()):
+            self._discount(stream.account, num_bytes)
+            return False
         self._streams[stream.tenant, stream.id] = stream
         stream.keeper = self
         self.settle(stream)
@@ -124,10 +133,9 @@ class KeptStreams:
 
     def grow(self, stream: LiveStream, num_bytes: int) -> None:
         """Count what was told in a stream, and let ended ones go if there is too much."""
-        self._accounts[stream.account].num_bytes += num_bytes
-        self.num_bytes += num_bytes
+        self._count(stream.account, num_bytes)
         if self.num_bytes > self._max_bytes:
-            self._shrink()
+            self._make_room()
 
     def note_return(self, transport: str) -> None:
         """Count a reader that has come after the first one."""
@@ -136,19 +144,15 @@ class KeptStreams:
     def settle(self, stream: LiveStream) -> None:
         """Note that a stream has ended, or that a reader has come or gone; it may be let go if there is too much."""
         if stream.readers:
-            self._idle.pop(stream.id, None)
+            self._drop_idle(stream)
             if timer := self._timers.pop(stream.id, None):
                 timer.cancel()
             return
         if stream.id not in self._timers:
             self._timers[stream.id] = self._call_later(stream.ttl_s, lambda: self._expire(stream))
         if stream.is_over:
-            self._idle[stream.id] = stream
-            self._shrink()
-
-    def _shrink(self) -> None:
-        while self.num_bytes > self._max_bytes and self._idle:
-            self.forget(next(iter(self._idle.values())))
+            self._idle[stream.id] = self._accounts[stream.account].idle[stream.id] = stream
+            self._make_room()
 
     def _expire(self, stream: LiveStream) -> None:
         stream.cancel()
@@ -162,48 +166,69 @@ class KeptStreams:
         if stream.recorder is not None:
             stream.recorder.forget(stream)
         self.keys.forget(stream)
-        self._idle.pop(stream.id, None)
+        self._drop_idle(stream)
         self._timers.pop(stream.id).cancel()
-        account = self._accounts[stream.account]
         num_bytes = stream.num_bytes
-        account.count -= 1
-        account.num_bytes -= num_bytes
-        self.num_bytes -= num_bytes
-        if not account.count:
-            del self._accounts[stream.account]
+        self._discount(stream.account, num_bytes)
         self._freed_bytes += num_bytes
         if self._freed_bytes >= FREED_BYTES and self._on_freed is not None:
             self._freed_bytes = 0
             self._on_freed()
 
-    def _make_room(self, name: str, num_bytes: int) -> bool:
-        """Forget ended streams until there is room for one more of an account; return whether there is.
+    def _drop_idle(self, stream: LiveStream) -> None:
+        self._idle.pop(stream.id, None)
+        self._accounts[stream.account].idle.pop(stream.id, None)
 
-        An account has at most `MAX_PER_ACCOUNT` streams, and half of the memory while others have streams, too.
-        """
-        # One pass each: an account may have hundreds of streams behind thousands of others.
-        return self._forget_until(
-            lambda: not self._has_enough(name, num_bytes), lambda stream: stream.account == name
-        ) and self._forget_until(lambda: self.num_bytes + num_bytes <= self._max_bytes, lambda _: True)
+    def _count(self, name: str, num_bytes: int) -> None:
+        account = self._accounts[name]
+        account.num_bytes += num_bytes
+        self.num_bytes += num_bytes
+        if account.num_bytes > self._half:
+            self._large[name] = account
+        else:
+            self._large.pop(name, None)
 
-    def _has_enough(self, name: str, num_bytes: int) -> bool:
-        account = self._accounts.get(name)
-        if account is None:
-            return False
-        has_others = len(self._streams) > account.count
-        is_too_large = has_others and account.num_bytes + num_bytes > self._max_bytes // 2
-        return account.count >= MAX_PER_ACCOUNT or is_too_large
+    def _discount(self, name: str, num_bytes: int) -> None:
+        self._count(name, -num_bytes)
+        account = self._accounts[name]
+        account.count -= 1
+        if not account.count:
+            del self._accounts[name]
 
-    def _forget_until(self, is_enough: Callable[[], bool], may_go: Callable[[LiveStream], bool]) -> bool:
-        """Forget ended streams, the oldest first, until there is enough room; return whether there is."""
-        if is_enough():
-            return True
-        for stream in [*self._idle.values()]:
-            if may_go(stream):
-                self.forget(stream)
-                if is_enough():
-                    return True
-        return False
+    # --- Room ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _share(self) -> int:
+        """The memory that an account may have."""
+        return self._half if len(self._accounts) > 1 else self._max_bytes
+
+    @property
+    def _num_within_shares(self) -> int:
+        """The memory of all accounts, without what some have above their shares."""
+        return self.num_bytes - sum(max(0, account.num_bytes - self._share) for account in self._large.values())
+
+    def _make_own_room(self, account: _Account) -> bool:
+        """Forget idle streams of an account until it is within its bounds; return whether it is."""
+        while account.count > MAX_PER_ACCOUNT or account.num_bytes > self._share:
+            if not account.idle:
+                return False
+            self._forget_oldest(account.idle)
+        return True
+
+    def _make_room(self) -> bool:
+        """Forget idle streams until there is not too much; return whether others may have what they have."""
+        while self.num_bytes > self._max_bytes and (idle := self._idle_above_share()):
+            self._forget_oldest(idle)
+        while self._num_within_shares > self._max_bytes and self._idle:
+            self._forget_oldest(self._idle)
+        return self._num_within_shares <= self._max_bytes
+
+    def _idle_above_share(self) -> Idle | None:
+        """The idle streams of an account that has some, and more than its share."""
+        return next((one.idle for one in self._large.values() if one.idle and one.num_bytes > self._share), None)
+
+    def _forget_oldest(self, idle: Idle) -> None:
+        self.forget(next(iter(idle.values())))
 
 
 def _call_later(seconds: float, function: Callable[[], None]) -> Timer:

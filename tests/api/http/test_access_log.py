@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from app.api.http.access_log import shown_id
 from app.contract.events import Usage
 from app.observe.log import ACCESS_LOGGER, JsonFormatter
 from tests.api.chat_client import open_chat
@@ -97,8 +96,3 @@ async def test_the_log_line_of_a_disconnected_stream_has_the_cause_and_its_token
     (line,) = lines()
     assert line["reason"] == {"disconnect": "client_disconnected", "close": "closed_1003"}[way]
     assert (line["completion_tokens"], line["prompt_tokens"]) == (4, len(engine.requests[0].prompt_token_ids))
-
-
-@pytest.mark.parametrize("before", ["chatcmpl-", "cmpl-", ""])
-def test_logs_show_eight_digits_of_the_id_of_a_kept_answer(before: str):
-    assert shown_id(before + "0123456789abcdef") == before + "01234567"

@@ -5,46 +5,13 @@ from dataclasses import replace
 import pytest
 
 from app.contract.errors import RateLimitExceeded, StreamNotFound
-from app.streaming.kept.kept_streams import FREED_BYTES, MAX_PER_ACCOUNT, KeptStreams
-from app.streaming.kept.live_stream import CHOICE_BYTES, MAX_READERS, STREAM_BYTES, TTL_S, LiveStream, State
+from app.streaming.kept.kept_streams import FREED_BYTES, MAX_PER_ACCOUNT
+from app.streaming.kept.live_stream import CHOICE_BYTES, MAX_READERS, TTL_S, LiveStream, State
 from app.streaming.kept.polling_reader import PollingReader
 from app.streaming.kept.waiting_reader import WaitingReader
 from tests.fakes import make_request
-from tests.streaming.kept.live_engine import LateCalls, LiveEngine, delta, finished, live_stream
-
-ROOM = STREAM_BYTES + CHOICE_BYTES + 200  # of one short stream
-
-
-class Kept:
-    """Kept streams that tests start, end and let go."""
-
-    def __init__(self, max_bytes: int = 2**20) -> None:
-        self.engine, self.timers = LiveEngine(), LateCalls()
-        self.kept = KeptStreams(max_bytes, call_later=self.timers)
-
-    def start(self, stream_id: str, tenant: str | None = None) -> tuple[LiveStream, WaitingReader] | None:
-        stream = live_stream(self.engine, stream_id, tenant=tenant)
-        if not self.kept.keep(stream):
-            return None
-        stream.start()
-        reader = WaitingReader(stream)
-        reader.open()
-        return stream, reader
-
-    def ended(self, stream_id: str, tenant: str | None = None) -> LiveStream | None:
-        """A stream that has ended, and that nobody reads."""
-        found = self.start(stream_id, tenant)
-        if found is None:
-            return None
-        self.engine.put(stream_id, finished(stream_id))
-        found[1].close()
-        return found[0]
-
-    def has(self, stream_id: str, tenant: str | None = None) -> bool:
-        try:
-            return self.kept.find(stream_id, tenant).id == stream_id
-        except StreamNotFound:
-            return False
+from tests.streaming.kept.live_engine import LiveEngine, delta, finished, live_stream
+from tests.streaming.kept.live_kept import ROOM, Kept
 
 
 def test_the_time_begins_when_the_last_reader_has_left_and_stops_when_one_comes():
@@ -143,42 +110,12 @@ def test_without_room_a_new_stream_is_not_kept():
     assert Kept(0).start("r") is None
 
 
-def test_an_account_has_half_of_the_memory_while_others_have_streams():
-    kept = Kept(6 * ROOM)
-    for number in range(6):
-        kept.ended(f"a{number}", "a")
-    assert kept.ended("b0", "b") is not None
-    assert not kept.has("a0", "a")
-    assert kept.ended("a6", "a") is not None
-    assert sum(kept.has(f"a{number}", "a") for number in range(7)) == 3
-    assert kept.has("b0", "b")
-
-
 def test_an_account_has_at_most_512_streams():
     kept = Kept(2**30)
     for number in range(MAX_PER_ACCOUNT):
         assert kept.start(f"r{number}", "a") is not None
     assert kept.start("more", "a") is None
     assert kept.start("other", "b") is not None
-
-
-def test_room_for_one_account_is_made_with_two_looks_at_the_streams_of_the_others():
-    class Looked(dict[str, LiveStream]):
-        num_looks = 0
-
-        def values(self):
-            self.num_looks += 1
-            return super().values()
-
-    kept = Kept(2**30)
-    for account, count in (("b", 40), ("a", 10)):
-        for number in range(count):
-            kept.ended(f"{account}{number}", account)
-    kept.kept._idle = looked = Looked(kept.kept._idle)
-    kept.kept._max_bytes = 2 * ROOM
-    assert kept.ended("large", "a") is not None
-    assert looked.num_looks <= 2
-    assert kept.has("large", "a")
 
 
 def test_the_heap_is_trimmed_for_each_few_megabytes_that_are_let_go():

@@ -1,0 +1,10 @@
+"""The part of an answer's id that logs show: on a server without keys, a whole id opens a kept answer."""
+
+from __future__ import annotations
+
+_SHOWN_DIGITS = 8
+
+
+def shown_id(answer_id: str) -> str:
+    """Return the part of the id of an answer, or of one of its requests, that logs and errors in them show."""
+    return answer_id[: answer_id.find("-") + 1 + _SHOWN_DIGITS]
