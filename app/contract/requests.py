@@ -119,11 +119,3 @@ class Resume:
 
 
 EngineCommand = Submit | Abort | Pause | Resume | Watch
-
-
-_NUM_SHOWN_CHARS = len("chatcmpl-") + 8
-
-
-def shown_id(request_id: str) -> str:
-    """Return the beginning of an id, as logs and the live view show it: without keys, a whole id opens the answer."""
-    return request_id[:_NUM_SHOWN_CHARS]

@@ -1,4 +1,4 @@
-"""The part of an answer's id that logs show: on a server without keys, a whole id opens a kept answer."""
+"""The part of an answer's id that logs and the live view show: on a server without keys, a whole id opens a kept answer."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ _SHOWN_DIGITS = 8
 
 
 def shown_id(answer_id: str) -> str:
-    """Return the part of the id of an answer, or of one of its requests, that logs and errors in them show."""
+    """Return the part of the id of an answer, or of one of its requests, that logs and the live view show."""
     return answer_id[: answer_id.find("-") + 1 + _SHOWN_DIGITS]

@@ -37,7 +37,7 @@ from app.contract.errors import (
     UnsupportedParameter,
 )
 from app.contract.model_print import model_print
-from app.contract.requests import EngineRequest, shown_id
+from app.contract.requests import EngineRequest
 from app.journal.entries import Head
 from app.journal.store import JournalStore, StoredStream
 from app.observe.families import Histogram

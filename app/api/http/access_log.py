@@ -9,7 +9,6 @@ from starlette.types import Scope
 
 from app.contract.errors import ErrorInfo
 from app.contract.events import Usage
-from app.contract.requests import shown_id
 from app.observe.request_log import RequestLog
 from app.observe.shown_id import shown_id
 from app.streaming.kept.polling_reader import PollingReader

@@ -23,7 +23,7 @@ from app.contract.live_state import (
     LiveState,
     LiveStep,
 )
-from app.contract.requests import shown_id
+from app.observe.shown_id import shown_id
 from app.streaming.live.live_message import LiveMessage
 from app.streaming.live.picture_blocks import (
     Cells,
