@@ -1,4 +1,4 @@
-"""The part of an answer's id that logs and the live view show: on a server without keys, a whole id opens a kept answer."""
+"""The part of an answer's id that logs and the live view show: without keys, a whole id opens a kept answer."""
 
 from __future__ import annotations
 
