@@ -15,7 +15,7 @@ from app.contract.admission import check_told
 from app.contract.engine_counts import MemoryCounts, SpeculationCounts
 from app.contract.engine_status import EngineStats, ModelInfo, StepReport
 from app.contract.errors import EngineFailed, InvalidValue, QuireError
-from app.contract.events import EngineEvent, RequestFailed
+from app.contract.events import EngineEvent, FinishReason, RequestFailed
 from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
 from app.engine.brownout import Brownout
 from app.engine.execute.interfaces import InFlight, Runner
@@ -153,7 +153,7 @@ class Engine:
         Raises:
             EngineFailed: steps keep failing without a culprit.
         """
-        events = self._expire_deadlines(now) + self._end_complete(now)
+        events = self._expire_deadlines(now) + self._end_late(now)
         self._update_overload(now)
         self.recovery.choose()
         plan = self.scheduler.schedule(now)
@@ -215,18 +215,19 @@ class Engine:
         failed = self._fail_without_token(result) if result.num_without_token else []
         progress = self.scheduler.update(result, now)
         self.recovery.take_progress(progress)
-        return failed + self.output.process(progress, now) + self._end_complete(now)
+        return failed + self.output.process(progress, now) + self._end_late(now)
 
-    def _end_complete(self, now: float) -> list[EngineEvent]:
-        """End the answers whose last tokens have completed them, which was not known with those tokens.
+    def _end_late(self, now: float) -> list[EngineEvent]:
+        """End the answers whose ends were not known with their last tokens.
 
         The step of these tokens may have failed afterwards; then the sequence does not have them.
         """
         events: list[EngineEvent] = []
-        for sequence_id, num_tokens in self.runner.masks.take_complete():
-            sequence = self.scheduler.open_sequence(sequence_id)
-            if sequence is not None and len(sequence.output_token_ids) == num_tokens:
-                events += self.output.end(sequence, now)
+        for end in self.runner.masks.take_ends():
+            sequence = self.scheduler.open_sequence(end.sequence_id)
+            if sequence is not None and len(sequence.output_token_ids) == end.num_tokens:
+                reason = FinishReason.STOP if end.is_complete else FinishReason.LENGTH
+                events += self.output.end(sequence, reason, now)
         return events
 
     def _fail_without_token(self, result: StepResult) -> list[EngineEvent]:
