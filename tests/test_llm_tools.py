@@ -14,7 +14,7 @@ from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.contract.grammar import StructuredOutputs
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
-from tests.text.templates import ONE_CALL
+from tests.text.templates import ONE_CALL, WHOLE_CHAT
 
 QUESTION = {"role": "user", "content": "How warm is it in Oslo?"}
 PARAMETERS = {
@@ -31,7 +31,7 @@ TOOLS = [
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[LLM]:
-    loaded = LLM("guide", max_model_len=2048, num_kv_blocks=256)
+    loaded = LLM("guide", chat_template=str(WHOLE_CHAT), max_model_len=2048, num_kv_blocks=256)
     yield loaded
     loaded.close()
 

@@ -29,7 +29,7 @@ AS_WRITTEN = {
     "curl -N http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' "
     '-d \'{"messages": [{"role": "user", "content": "What is Quire?"}], "stream": true}\'': "data: [DONE]",
     "quire chat": "",
-    'quire generate "What is Quire?"': "Quire is a streaming chat server",
+    'quire generate "What is Quire?"': "chat server",
     "quire models": "guide",
     "quire doctor": "python",
     "quire plan path/to/model": "KV",
@@ -152,7 +152,7 @@ def test_the_substitute_of_a_command_works(clone, address, command):
 def test_a_python_snippet_works_as_it_is_written(clone, address, snippet):
     (clone / "snippet.py").write_text(snippet.replace(ADDRESS, address), encoding="utf-8")
     output = run(clone, [sys.executable, "snippet.py"])
-    assert "Quire is a streaming chat server" in output
+    assert "chat server" in output
 
 
 @pytest.mark.parametrize("snippet", blocks("js"), ids=lambda snippet: snippet.splitlines()[0])
@@ -164,4 +164,4 @@ def test_a_node_snippet_works_as_it_is_written_and_ends(clone, address, snippet)
     version = int(run(clone, [node, "--version"]).lstrip("v").split(".")[0])
     flags = [] if version >= 22 else ["--experimental-websocket"]
     (clone / "snippet.mjs").write_text(snippet.replace(ADDRESS, address), encoding="utf-8")
-    assert "streaming" in run(clone, [node, *flags, "snippet.mjs"]).replace("\n", "")
+    assert "chat server" in run(clone, [node, *flags, "snippet.mjs"]).replace("\n", "")

@@ -133,7 +133,8 @@ class Choice:
             if self.ended is not None:
                 raise EngineFailed("The answer cannot go on: it ends with tokens that were told before.")
 
-    def _take(self, token_id: int, row: bytes | None, *, ends: bool) -> None:
+    def _take(self, token_id: int, row: bytes | None, *, ends: bool | None) -> None:
+        """Take a token; `ends` None: whether it ends the answer, and why, is known later."""
         self._num_generated += 1
         if token_id in self._end_ids and self._num_generated > self._min_tokens:
             self.end(FinishReason.STOP, None if token_id in self._eos_ids else token_id)
@@ -149,7 +150,7 @@ class Choice:
                 self.end(FinishReason.STOP)
             elif self._repetition is not None and self._repetition.append(token_id):
                 self.end(FinishReason.LENGTH, REPETITION)
-            elif self._num_generated >= self._max_tokens:
+            elif self._num_generated >= self._max_tokens and ends is not None:
                 self.end(FinishReason.LENGTH)
 
     def end(self, reason: FinishReason, stop_reason: StopReason | None = None) -> None:

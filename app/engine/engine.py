@@ -17,7 +17,7 @@ from app.contract.engine_counts import MemoryCounts, SpeculationCounts
 from app.contract.engine_picture import Watch
 from app.contract.engine_status import EngineStats, ModelInfo, StepReport
 from app.contract.errors import EngineFailed, InvalidValue, QuireError
-from app.contract.events import EngineEvent, RequestFailed
+from app.contract.events import EngineEvent, FinishReason, RequestFailed
 from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
 from app.engine.brownout import Brownout
 from app.engine.execute.interfaces import InFlight, Runner
@@ -166,7 +166,7 @@ class Engine:
         Raises:
             EngineFailed: steps keep failing without a culprit.
         """
-        events = self._expire_deadlines(now) + self._end_complete(now)
+        events = self._expire_deadlines(now) + self._end_late(now)
         self._update_overload(now)
         self.recovery.choose()
         plan = self.scheduler.schedule(now)
@@ -230,18 +230,19 @@ class Engine:
         self.recovery.take_progress(progress)
         if self.view is not None:
             self.view.take_step(in_flight.plan, result, progress, now)
-        return failed + self.output.process(progress, now) + self._end_complete(now)
+        return failed + self.output.process(progress, now) + self._end_late(now)
 
-    def _end_complete(self, now: float) -> list[EngineEvent]:
-        """End the answers whose last tokens have completed them, which was not known with those tokens.
+    def _end_late(self, now: float) -> list[EngineEvent]:
+        """End the answers whose ends were not known with their last tokens.
 
         The step of these tokens may have failed afterwards; then the sequence does not have them.
         """
         events: list[EngineEvent] = []
-        for sequence_id, num_tokens in self.runner.masks.take_complete():
-            sequence = self.scheduler.open_sequence(sequence_id)
-            if sequence is not None and len(sequence.output_token_ids) == num_tokens:
-                events += self.output.end(sequence, now)
+        for end in self.runner.masks.take_ends():
+            sequence = self.scheduler.open_sequence(end.sequence_id)
+            if sequence is not None and len(sequence.output_token_ids) == end.num_tokens:
+                reason = FinishReason.STOP if end.is_complete else FinishReason.LENGTH
+                events += self.output.end(sequence, reason, now)
         return events
 
     def _fail_without_token(self, result: StepResult) -> list[EngineEvent]:

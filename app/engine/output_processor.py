@@ -104,13 +104,13 @@ class OutputProcessor:
                 self._report_search(group, None, events, now)
         return events
 
-    def end(self, sequence: Sequence, now: float) -> list[EngineEvent]:
-        """Return the last events of a sequence whose answer was complete with its last token, reported before."""
+    def end(self, sequence: Sequence, reason: FinishReason, now: float) -> list[EngineEvent]:
+        """Return the last events of a sequence whose answer has ended with its last token, reported before."""
         events: list[EngineEvent] = []
         choice = self._choices.get(sequence.id)
         if isinstance(choice, Choice):
             with contain(partial(self._fail_into, events, sequence.group)):
-                choice.end(FinishReason.STOP)
+                choice.end(reason)
                 self._report(sequence, choice, events, now)
         return events
 

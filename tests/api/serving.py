@@ -8,6 +8,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -25,6 +26,7 @@ from app.api.http.context import ApiContext, StreamTimers
 from app.api.routes.page import Page
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.socket_stream import SocketStream
+from app.checkpoint.checkpoint_folder import EMBEDDED
 from app.checkpoint.names import resolve, served_name
 from app.checkpoint.text_files import FolderText
 from app.config.settings import Config, ModelConfig, make_config
@@ -36,6 +38,7 @@ from app.streaming.flow.ack_monitor import AckMonitor
 from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
 from tests.fakes import FakeEngine
+from tests.text.templates import WHOLE_CHAT
 
 FAST = StreamTimers(waiting_s=0.02, generating_s=0.02)
 SLOW = StreamTimers(waiting_s=60, generating_s=60)
@@ -96,7 +99,9 @@ def text_of_guide() -> TextFrontend:
 
 
 def load(settings: ModelConfig) -> TextFrontend:
-    """Read the text frontend of a model."""
+    """Read the text frontend of a model; `guide` has a chat template that shows the whole conversation."""
+    if settings.model == EMBEDDED and settings.chat_template is None:
+        settings = replace(settings, chat_template=str(WHOLE_CHAT))
     return TextFrontend.load(settings, FolderText(resolve(settings.model)))
 
 

@@ -90,6 +90,25 @@ def test_answers_that_stop_satisfy_their_grammar(alone: dict):
 
 
 @pytest.mark.usefixtures("masks_everywhere")
+def test_an_answer_that_is_complete_with_the_last_token_it_may_have_stops(alone: dict):
+    """However late that is known; with one token less it is cut."""
+    engine = engine_for()
+    made, requests, wanted = Constrained(engine), [], {}
+    for number in (1, 2):
+        for temperature in (0.0, 1.0):
+            name = f"{number}-{temperature}"
+            tokens, _, end = alone[name, 0]
+            assert end == "stop"
+            for most, reason in ((len(tokens), "stop"), (len(tokens) - 1, "length")):
+                fields = {"temperature": temperature, "seed": number, "max_tokens": most}
+                requests.append(made.request(f"{name} {reason}", PROMPT[number:], WANTED[number], **fields))
+                wanted[f"{name} {reason}", 0] = (tokens[:most], reason)
+    found = answer_all(engine, requests)
+    assert {key: (tokens, end) for key, (tokens, _, end) in found.items()} == wanted
+    assert engine.stats().blocks.num_free == engine.stats().blocks.num_blocks
+
+
+@pytest.mark.usefixtures("masks_everywhere")
 @pytest.mark.parametrize(
     ("settings", "steps_between"),
     [

@@ -14,6 +14,8 @@ from app.contract.events import EngineEvent, Finished, FinishReason, RequestFail
 from app.engine.output_processor import OutputProcessor
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.search.beam_search import Hypothesis
+from app.engine.schedule.step_plan import Sample
+from app.engine.schedule.step_results import StepProgress
 from app.observe.metrics import Metrics
 from tests.engine.sequence_groups import (
     BYTES,
@@ -307,8 +309,19 @@ def test_an_answer_may_end_after_its_last_token_was_reported():
     output, finishes = make_processor(sequence.group)
     held = TOKENIZER.encode("ab")
     assert step(output, [(sequence, token_id) for token_id in held]) == []
-    delta, finished = output.end(sequence, 21.0)
+    delta, finished = output.end(sequence, FinishReason.STOP, 21.0)
     assert (delta.text, list(delta.token_ids)) == ("ab", held)
     assert (finished.reason, finished.usage.completion_tokens) == (FinishReason.STOP, len(held))
     assert finishes.take() == [sequence] and output.num_open == 0
-    assert output.end(sequence, 22.0) == [] and finishes.take() == []
+    assert output.end(sequence, FinishReason.STOP, 22.0) == [] and finishes.take() == []
+
+
+@pytest.mark.parametrize("reason", [FinishReason.STOP, FinishReason.LENGTH])
+def test_the_last_token_that_an_answer_may_have_is_reported_before_why_it_ends_is_known(reason: FinishReason):
+    sequence = make_sequence(max_tokens=1)
+    output, finishes = make_processor(sequence.group)
+    sample = Sample(sequence.id, TOKEN_ID, ends=None)
+    (delta,) = output.process(StepProgress([(sequence, sample)], [], []), 20.0)
+    assert list(delta.token_ids) == [TOKEN_ID] and finishes.take() == []
+    (finished,) = output.end(sequence, reason, 21.0)
+    assert (finished.reason, finished.usage.completion_tokens) == (reason, 1) and finishes.take() == [sequence]

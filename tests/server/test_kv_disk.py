@@ -13,11 +13,13 @@ import pytest
 
 from tests.api.resuming import RESUME
 from tests.server.processes import HANG_S, RunningServer, quire, serving
+from tests.text.templates import WHOLE_CHAT
 
 CHAT = "/v1/chat/completions"
 FIRST = {"role": "user", "content": "What is Quire, and how do I start it on my machine with a model of my own? " * 4}
 SECOND = {"role": "user", "content": "And on a GPU?"}
 OPTIONS = {"max_tokens": 40, "temperature": 0, "ignore_eos": True}
+SERVED = ("--chat-template", str(WHOLE_CHAT))
 
 
 def ask(client: httpx.Client, *messages: dict[str, str]) -> dict[str, Any]:
@@ -56,7 +58,7 @@ def num_full(answer: dict[str, Any]) -> int:
 @pytest.fixture(scope="module")
 def undisturbed() -> tuple[str, str]:
     """Both answers of a server without a folder."""
-    with serving() as server, client_of(server) as client:
+    with serving(*SERVED) as server, client_of(server) as client:
         first = text_of(ask(client, FIRST))
         return first, text_of(ask(client, FIRST, {"role": "assistant", "content": first}, SECOND))
 
@@ -68,7 +70,7 @@ def client_of(server: RunningServer) -> httpx.Client:
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=["kill -9", "SIGTERM"])
 def test_the_next_turn_after_a_restart_is_warm(end: signal.Signals, tmp_path: Path, undisturbed: tuple[str, str]):
-    folder = ("--kv-disk", str(tmp_path / "kv"))
+    folder = (*SERVED, "--kv-disk", str(tmp_path / "kv"))
     with serving(*folder) as server, client_of(server) as client:
         first = ask(client, FIRST)
         assert text_of(first) == undisturbed[0] and num_cached(first) == 0
@@ -87,7 +89,7 @@ def test_the_next_turn_after_a_restart_is_warm(end: signal.Signals, tmp_path: Pa
 
 
 def test_an_answer_that_goes_on_after_a_kill_uses_it(tmp_path: Path):
-    options = ("--kv-disk", str(tmp_path / "kv"), "--journal", str(tmp_path / "journal"))
+    options = (*SERVED, "--kv-disk", str(tmp_path / "kv"), "--journal", str(tmp_path / "journal"))
     body = {"messages": [FIRST], **OPTIONS, "max_tokens": 200, "stream": True}
     with (
         serving(*options) as server,

@@ -1,5 +1,10 @@
 """Chat templates in the style of real models."""
 
+from pathlib import Path
+
+WHOLE_CHAT = Path(__file__).with_name("whole_chat.jinja")
+"""A file: every message as it is, between the marks of `guide`, whose own template need not show all of them."""
+
 LLAMA_3 = """{{- bos_token }}
 {%- if messages[0]['role'] == 'system' %}
     {%- set system = messages[0]['content'] | trim %}

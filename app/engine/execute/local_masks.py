@@ -18,6 +18,7 @@ from app.engine.execute.masks import (
     NOT_COMPILED,
     NOTHING_LEFT,
     Accepted,
+    AnswerEnd,
     MaskBuffers,
     RowSamples,
     SampleMasks,
@@ -119,7 +120,7 @@ class LocalMasks:
     def wait(self) -> None:
         """Do nothing: all masks are there."""
 
-    def take_complete(self) -> Sequence[tuple[int, int]]:
+    def take_ends(self) -> Sequence[AnswerEnd]:
         """Return nothing: all was known."""
         return ()
 

@@ -59,13 +59,24 @@ class MaskBuffers(NamedTuple):
 class Accepted(NamedTuple):
     """The samples of a step after its constraints have seen them; those that are not valid are as they were sampled.
 
-    `ends` says of each sample whether the answer ends with its token; `failures` has the reasons, by sequence id, why
-    sequences cannot go on; their samples are `NO_ALLOWED_TOKEN`.
+    `ends` says of each sample whether the answer ends with its token, None where that comes with `Masks.take_ends`;
+    `failures` has the reasons, by sequence id, why sequences cannot go on; their samples are `NO_ALLOWED_TOKEN`.
     """
 
     token_ids: list[int]
-    ends: list[bool]
+    ends: list[bool | None]
     failures: dict[int, str]
+
+
+class AnswerEnd(NamedTuple):
+    """The end of an answer that was not known with its last token, the one with the number `num_tokens`.
+
+    With `is_complete` its grammar allows nothing more; else it has as many tokens as it may have.
+    """
+
+    sequence_id: int
+    num_tokens: int
+    is_complete: bool
 
 
 class RowSamples(NamedTuple):
@@ -151,8 +162,8 @@ class Masks(ForcedTokens, Protocol):
     def wait(self) -> None:
         """Wait a little for masks, if there are sequences that sit steps out for theirs."""
 
-    def take_complete(self) -> Sequence[tuple[int, int]]:
-        """Return the ids and numbers of tokens of sequences whose answers are complete, which is known only now."""
+    def take_ends(self) -> Sequence[AnswerEnd]:
+        """Return the ends of answers that are known only now."""
 
 
 def samples_of(plan: StepPlan, rows: Container[int]) -> Iterator[RowSamples]:

@@ -33,6 +33,7 @@ class RemoteSequence:
     asked_at: float = 0.0
     forced: tuple[int, ...] = ()
     failure: str | None = None
+    is_complete: bool = False  # its grammar ends with its tokens
     ahead: Drafted | None = None  # masks behind forced tokens, from `ahead_region` on
     ahead_region: int = -1
     drafted: Drafted | None = None  # masks behind the draft tokens of the last step, from `draft_region` on
@@ -42,6 +43,11 @@ class RemoteSequence:
     def is_settled(self) -> bool:
         """Whether its mask is there, or none will be."""
         return self.is_ready or self.failure is not None
+
+    @property
+    def has_all(self) -> bool:
+        """Whether it has as many tokens as it may have: its answer has ended, and its grammar says how."""
+        return self.max_tokens is not None and len(self.tokens) >= self.max_tokens
 
     @property
     def needs_region(self) -> bool:

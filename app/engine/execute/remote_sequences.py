@@ -45,14 +45,14 @@ class RemoteSequences:
 
     Attributes:
         late: those whose masks are not there, by number.
-        complete: those whose answers have ended with their last token, until somebody has noted it; by number.
+        ended: those whose answers have ended with their last token, until somebody has noted it; by number.
     """
 
     def __init__(
         self, workers: MaskWorkers, grammars: GrammarCache, num_regions: int, clock: Clock = monotonic
     ) -> None:
         self.late: dict[int, RemoteSequence] = {}
-        self.complete: dict[int, RemoteSequence] = {}
+        self.ended: dict[int, RemoteSequence] = {}
         self._workers = workers
         self._grammars = grammars
         self._clock = clock
@@ -247,13 +247,15 @@ class RemoteSequences:
         if take is None:
             return
         sequence = self._by_number[took.sequence_id]
-        sequence.tokens += take.token_ids[: took.num_taken]
+        # Tokens behind the end do not count, those behind a failure do: they were sampled.
+        sequence.tokens += take.token_ids[: took.num_taken] if took.is_complete else take.token_ids
         sequence.failure = sequence.failure or took.failure
+        sequence.is_complete = took.is_complete
         if has_ended:
             sequence.has_answered = True
             self.late.pop(sequence.number, None)
-        if took.is_complete:
-            self.complete[sequence.number] = sequence
+        if took.is_complete or sequence.has_all:
+            self.ended[sequence.number] = sequence
 
     def _apply_ready(self, ready: Ready) -> None:
         if (ended := self._ending.pop(ready.sequence_id, None)) is not None:
@@ -268,7 +270,8 @@ class RemoteSequences:
             return
         self.late.pop(sequence.number, None)
         if ready.is_complete:
-            self.complete[sequence.number] = sequence
+            sequence.is_complete = True
+            self.ended[sequence.number] = sequence
         sequence.is_ready, sequence.is_slow = sequence.region >= 0, ready.is_slow
         sequence.forced, sequence.failure = ready.forced, sequence.failure or ready.failure
         sequence.ahead = ready.ahead
@@ -350,8 +353,7 @@ class RemoteSequences:
         for sequence in (culprit, *self._sequences.values()):
             is_same = sequence.grammar == culprit.grammar
             if sequence.account == culprit.account and (is_same or is_barred):
-                sequence.failure = sequence.failure or (reason if is_same else TOO_MANY)
-                self._forget(sequence)
+                self._fail(sequence, reason if is_same else TOO_MANY)
 
     def _miss_process(self) -> None:
         """Note that there is no process, and that none can be forked; sequences fail if that does not change."""
@@ -364,12 +366,24 @@ class RemoteSequences:
 
     def _fail_all(self) -> None:
         for sequence in self._sequences.values():
-            sequence.failure = sequence.failure or NO_PROCESS
-        for found in (self.late, self._takes, self._suspects):
-            found.clear()
+            self._fail(sequence, NO_PROCESS)
+        self._suspects.clear()
+
+    def _fail(self, sequence: RemoteSequence, reason: str) -> None:
+        """Let a sequence fail at its next token; one whose answer has ended has none, and does not."""
+        take = self._takes.pop(sequence.number, None)
+        self.late.pop(sequence.number, None)
+        if sequence.number in self.ended:
+            return
+        if take is not None:
+            sequence.tokens += take.token_ids
+        if take is not None and sequence.has_all:
+            self.ended[sequence.number] = sequence
+        else:
+            sequence.failure = sequence.failure or reason
 
     def _forget(self, sequence: RemoteSequence) -> None:
-        for found in (self.late, self.complete, self._takes):
+        for found in (self.late, self.ended, self._takes):
             found.pop(sequence.number, None)
 
     def _note_late(self, sequence: RemoteSequence) -> None:

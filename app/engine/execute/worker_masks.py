@@ -8,6 +8,8 @@ computed in vain.
     READY ──step, tokens to take──▶ late ──tokens taken, mask found──▶ READY
                                       └──tokens taken: complete──▶ the answer ends
 
+An answer with as many tokens as it may have ends as soon as these are taken: only then is it known why.
+
 What becomes of a sequence when that process ends is told in remote_sequences.
 """
 
@@ -18,7 +20,16 @@ from collections.abc import Collection, Sequence
 from torch import Tensor
 
 from app.engine.execute.local_masks import MAX_THREADS, LocalMasks
-from app.engine.execute.masks import NOTHING_LEFT, Accepted, MaskBuffers, Masks, RowSamples, SampleMasks, samples_of
+from app.engine.execute.masks import (
+    NOTHING_LEFT,
+    Accepted,
+    AnswerEnd,
+    MaskBuffers,
+    Masks,
+    RowSamples,
+    SampleMasks,
+    samples_of,
+)
 from app.engine.execute.remote_sequence import RemoteSequence
 from app.engine.execute.remote_sequences import RemoteSequences
 from app.engine.schedule.row_sampling import RowSampling
@@ -141,31 +152,31 @@ class WorkerMasks:
         return sequence.failure is not None or (sequence.is_ready and len(sequence.tokens) == num_tokens)
 
     def late(self) -> Collection[int]:
-        late, complete = self._remote.late, self._remote.complete
+        late, ended = self._remote.late, self._remote.ended
         if late:
             self._remote.read(0.0)
         while late and (left := max(map(_awaited_until, late.values())) - self._clock()) > 0:
             self._remote.read(left)
-        return {sequence.id for found in (late, complete) for sequence in found.values()}
+        return {sequence.id for found in (late, ended) for sequence in found.values()}
 
     def is_slow(self, sequence_id: int) -> bool:
         sequence = self._remote.get(sequence_id)
         return sequence is not None and sequence.is_slow
 
     def wait(self) -> None:
-        late = self._remote.late
-        if (number := len(late)) and not self._remote.complete:
-            self._remote.receive(lambda: len(late) < number, self._clock() + IDLE_S)
+        late, ended = self._remote.late, self._remote.ended
+        if number := len(late):
+            self._remote.receive(lambda: bool(ended) or len(late) < number, self._clock() + IDLE_S)
 
-    def take_complete(self) -> Sequence[tuple[int, int]]:
+    def take_ends(self) -> Sequence[AnswerEnd]:
         if self._taking:
             self._remote.wait_for_answers(self._taking, self._taking_until)
             self._taking = []
-        complete = self._remote.complete
-        if not complete:
+        ended = self._remote.ended
+        if not ended:
             return ()
-        found = [(sequence.id, len(sequence.tokens)) for sequence in complete.values()]
-        complete.clear()
+        found = [AnswerEnd(each.id, len(each.tokens), each.is_complete) for each in ended.values()]
+        ended.clear()
         return found
 
     # --- Steps ----------------------------------------------------------------------------------------------------
@@ -194,10 +205,9 @@ class WorkerMasks:
             if tokens and sequence.failure is None:
                 sequence.ahead_region = self._ahead_region(samples.row, sequence) if self._may_draft else -1
                 taking.append((sequence, tokens))
+                accepted.ends[samples.first + len(tokens) - 1] = None
         self._taking, self._taking_until = [sequence for sequence, _ in taking], self._clock() + WAIT_S
         self._remote.take(taking)
-        # Of those that end here whatever their grammar says, it must be known why.
-        self._remote.wait_for_answers([one for one, tokens in taking if _is_last(one, tokens)], self._taking_until)
         for samples, sequence in self._samples:
             self._conclude(samples, sequence, accepted)
         return accepted
@@ -246,8 +256,7 @@ class WorkerMasks:
         if sampled[-1] == NO_ALLOWED_TOKEN:
             sequence.failure = sequence.failure or NOTHING_LEFT
             accepted.failures[sequence.id] = sequence.failure
-        elif _is_complete(samples, sequence, sampled) or sequence.number in self._remote.complete:
-            self._remote.complete.pop(sequence.number, None)
+        elif _is_complete(samples, sequence, sampled):
             accepted.ends[last] = True
         elif samples.draft and sequence.drafted is None:
             accepted.token_ids[last + 1] = NOT_SAMPLED
@@ -274,11 +283,6 @@ def _is_complete(samples: RowSamples, sequence: RemoteSequence, sampled: Sequenc
     if not samples.draft or drafted is None or not drafted.is_complete or len(sampled) <= drafted.count:
         return False
     return list(sampled) == samples.draft[: drafted.count + 1]
-
-
-def _is_last(sequence: RemoteSequence, tokens: Sequence[int]) -> bool:
-    """Return whether an answer has as many tokens as it may have."""
-    return sequence.max_tokens is not None and len(sequence.tokens) + len(tokens) >= sequence.max_tokens
 
 
 def _awaited_until(sequence: RemoteSequence) -> float:

@@ -190,19 +190,22 @@ NOT_SAMPLED = -3
 
 
 class Sample(NamedTuple):
-    """The token sampled for one sequence in one step, NO_TOKEN or NO_ALLOWED_TOKEN; `ends`: its grammar ends here."""
+    """The token sampled for one sequence in one step, NO_TOKEN or NO_ALLOWED_TOKEN.
+
+    `ends` says whether its grammar ends here, None where that is known later.
+    """
 
     sequence_id: int
     token_id: int
     logprobs: SampleLogprobs | None = None
-    ends: bool = False
+    ends: bool | None = False
 
 
 def make_samples(
     plan: StepPlan,
     token_ids: Iterable[int],
     logprobs: Iterable[SampleLogprobs | None],
-    ends: Iterable[bool] | None = None,
+    ends: Iterable[bool | None] | None = None,
 ) -> tuple[Sample, ...]:
     """Return the samples of a step from its sampled token ids, in their order; `ends` None: no answer ends."""
     sequence_ids = [sequence_id for _, sequence_id in plan.sampled]

@@ -12,7 +12,7 @@ from app.text.grammar.cache import GrammarCache
 from benchmarks.schemas.cases import cases
 from benchmarks.schemas.conversations import conversations
 from tests.api import test_openai_javascript, test_openai_parse, test_openai_tools
-from tests.api.serving import client_of, make_app
+from tests.api.serving import EOS, VOCAB_SIZE, client_of, make_app
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 DEGREES = {"type": "object", "properties": {"degrees": {"type": "integer"}}, "required": ["degrees"]}
@@ -50,7 +50,7 @@ async def test_no_ordinary_grammar_is_rejected_at_the_limits_of_a_trial():
     grammars = GrammarCache(is_served=True)
     app = await make_app(grammars=grammars)
     text = app.state.context.text
-    assert grammars.load(text.tokenizer, 3072, (4,)) is None
+    assert grammars.load(text.tokenizer, VOCAB_SIZE, (EOS,)) is None
     wanted = [
         *({"response_format": case.response_format} for case in cases()),
         *map(required, assistants()),

@@ -10,7 +10,7 @@ import msgspec
 from app.contract.grammar import Constraint, Grammar, GrammarKind
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.local_masks import LocalMasks
-from app.engine.execute.masks import Accepted, MaskBuffers, SampleMasks
+from app.engine.execute.masks import Accepted, AnswerEnd, MaskBuffers, SampleMasks
 from app.engine.execute.worker_masks import WorkerMasks
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan
@@ -36,7 +36,7 @@ class Setting:
 
     def __init__(self, *plays: Play | None, num_sequences: int = 16) -> None:
         self.now = 100.0
-        self.ended: list[tuple[int, int]] = []
+        self.ended: list[AnswerEnd] = []
         self.children = ScriptedChildren(*plays)
         self.cache = GrammarCache(is_served=True)
         setup = Setup(1, WORDS, num_sequences + NUM_SAMPLES + MAX_AHEAD * num_sequences, ())
@@ -58,11 +58,12 @@ class Setting:
         *,
         text: str | None = None,
         account: str | None = None,
+        max_tokens: int | None = None,
     ) -> None:
         """Begin a sequence in a row; its grammar and its account are its own unless they are given."""
         number = row if sequence_id is None else sequence_id
         wanted = Constraint(grammar(text or f"g{number}"))
-        sampling = RowSampling.of(SamplingParams(), wanted, account or f"account {number}")
+        sampling = RowSampling.of(SamplingParams(max_tokens=max_tokens), wanted, account or f"account {number}")
         self.masks.start(RowStart(row, number, 0, sampling, (5,), output))
 
     def fill(self, *rows: int, drafts: dict[int, list[int]] | None = None) -> None:
@@ -85,9 +86,9 @@ class Setting:
         return self.accept([token] * len(rows))
 
     def accept(self, token_ids: list[int]) -> Accepted:
-        """Let the sequences of the step take their tokens, as the engine does; `ended` has those that are complete."""
+        """Let the sequences of the step take their tokens, as the engine does; `ended` has the ends that are known."""
         accepted = self.masks.accept(token_ids)
-        self.ended += self.masks.take_complete()
+        self.ended += self.masks.take_ends()
         return accepted
 
     def failures(self) -> dict[int, str]:

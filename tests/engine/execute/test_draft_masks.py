@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from app.engine.execute.masks import NOTHING_LEFT
+from app.engine.execute.masks import NOTHING_LEFT, AnswerEnd
 from app.engine.schedule.speculation.forced_tokens import MAX_FORCED
 from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NO_TOKEN, NOT_SAMPLED
 from app.text.grammar.children.mask_messages import MAX_AHEAD, Drafted, Ready, Took, Turn
@@ -24,7 +24,7 @@ def test_sampled_tokens_behind_the_end_do_not_count(make):
     setting.start(1)
     setting.fill(1, drafts={1: [3, 4]})
     setting.accept([3, 4, 5])
-    assert setting.ended == [(1, 2)] and setting.late() == set()
+    assert setting.ended == [AnswerEnd(1, 2, True)] and setting.late() == set()
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_samples_without_the_masks_behind_draft_tokens_do_not_count(make):
     setting.process._play = silent(setting, "drafts")
     for tokens in ([], [3]):
         setting.fill(1, drafts={1: [3, 4]})
-        assert setting.accept([3, 4, 5]) == ([3, NOT_SAMPLED, 5], [False] * 3, {})
+        assert setting.accept([3, 4, 5]) == ([3, NOT_SAMPLED, 5], [None, False, False], {})
         setting.masks._remote.receive(lambda: not setting.masks._remote.late)
         assert setting.masks._remote._sequences[1].tokens == [*tokens, 3]
     assert sum(len(turn.drafts) for turn in setting.process.turns) == 1
@@ -86,7 +86,7 @@ def test_an_answer_ends_with_the_draft_token_that_completes_it(make):
     setting.masks.end(1)
     setting.start(1)
     setting.fill(1, drafts={1: [3, 4, 5]})
-    assert setting.accept([3, 9, 5, 6]).ends == [False] * 4
+    assert setting.accept([3, 9, 5, 6]).ends == [False, None, False, False]
 
 
 def forcing(process: ScriptedProcess, turn: Turn) -> None:
@@ -111,7 +111,7 @@ def test_masks_behind_forced_tokens_are_there_before_they_are_draft_tokens(make)
     setting.masks._remote.masks()[ahead[0]] = [1 << 4, 0, 0]
     setting.fill(1, 2, drafts={1: [3, 4], 2: [3]})
     assert setting.masks.allowed(1).nonzero().flatten().tolist() == [4]
-    assert setting.accept([3, 4, 9, 3, 5]) == ([3, 4, 9, 3, 5], [False, True, False, False, False], {})
+    assert setting.accept([3, 4, 9, 3, 5]) == ([3, 4, 9, 3, 5], [False, True, False, False, None], {})
     assert not any(turn.drafts for turn in setting.process.turns)
 
 
@@ -126,7 +126,7 @@ def test_other_draft_tokens_than_forced_ones_have_masks_of_their_own(make):
     setting.step(1)
     setting.late()
     setting.fill(1, drafts={1: [3, 5]})
-    assert setting.accept([3, 5, 6]) == ([3, 5, 6], [False] * 3, {})
+    assert setting.accept([3, 5, 6]) == ([3, 5, 6], [False, False, None], {})
     assert [draft.token_ids for turn in setting.process.turns for draft in turn.drafts] == [(3, 5)]
 
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from app.engine.execute import remote_sequences
+from app.engine.execute.masks import AnswerEnd
 from app.engine.execute.remote_sequences import MAX_ENDS, MISSING_S, NO_PROCESS, TOO_COSTLY, TOO_LARGE, TOO_MANY
 from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, NOT_SAMPLED
-from app.text.grammar.children.mask_messages import Ready, Setup, Turn, read_message
+from app.text.grammar.children.mask_messages import Ready, Setup, Took, Turn, read_message
 from tests.engine.execute import mask_setting
-from tests.engine.execute.mask_setting import Play, Setting, grammar
+from tests.engine.execute.mask_setting import Play, Setting, grammar, silent
 from tests.text.grammar.children.scripted_process import ScriptedChildren, ScriptedProcess
 
 
@@ -49,7 +50,8 @@ def test_nobody_fails_when_somebody_else_ends_the_process(make, kind: str):
     setting.fill(1, 2, drafts={1: [3, 4]})
     accepted = setting.accept([3, 4, 5, 6])
     has_drafts = kind != "drafts"
-    assert accepted == ([3, 4 if has_drafts else NOT_SAMPLED, 5, 6], [False] * 4, {})
+    ends = [False, False, None, None] if has_drafts else [None, False, False, None]
+    assert accepted == ([3, 4 if has_drafts else NOT_SAMPLED, 5, 6], ends, {})
     assert setting.late() == set()
     assert len(setting.children.processes) == 2 and setting.workers.num_started == 2
     assert {1: setting.process.tokens[setting.number(1)], 2: setting.process.tokens[setting.number(2)]} == {
@@ -70,7 +72,7 @@ def test_masks_that_are_there_outlive_the_process(make):
     assert setting.masks.allowed(2).nonzero().flatten().tolist() == [9] and not setting.late()
     starts = [start for turn in setting.process.turns for start in turn.starts]
     assert [start.region for start in starts] == [-1, -1]
-    assert setting.accept([4, 5, 6]) == ([4, NOT_SAMPLED, 6], [False] * 3, {})
+    assert setting.accept([4, 5, 6]) == ([4, NOT_SAMPLED, 6], [None, False, None], {})
     setting.now += 1.0
     assert setting.late() == {"g1", "g2"}
 
@@ -248,6 +250,39 @@ def test_rows_fail_where_no_process_can_be_started(make, monkeypatch: pytest.Mon
     setting.children.can_fork = True
     setting.start(3)
     assert setting.step(3).failures == {} and setting.late() == set()
+
+
+@pytest.mark.parametrize("is_culprit", [True, False])
+def test_an_answer_with_all_its_tokens_does_not_fail_with_the_process(make, is_culprit: bool):
+    """Although it has taken too long, or no other process can begin; others of its account fail."""
+    setting = make()
+    setting.start(1, max_tokens=1)
+    setting.start(2, text="g1", account="account 1")
+    setting.fill(1, 2)
+    setting.process._play = silent(setting, "takes")
+    setting.accept([3, 4])
+    if is_culprit:
+        setting.note(setting.number(1), setting.number(1))
+        setting.process.end()
+    else:
+        setting.workers.close()
+    setting.masks.wait()
+    assert setting.masks.take_ends() == [AnswerEnd(1, 1, False)]
+    assert setting.failures() == {2: TOO_COSTLY if is_culprit else NO_PROCESS}
+
+
+def test_an_answer_that_is_complete_fails_no_more(make):
+    setting = make()
+    setting.start(1)
+    setting.fill(1)
+    setting.process._play = silent(setting, "takes")
+    setting.accept([3])
+    setting.process.reply(took=(Took(setting.number(1), 1, True, None),))
+    setting.masks.wait()
+    setting.workers.close()
+    setting.start(2)
+    setting.step(2)
+    assert setting.failures() == {2: NO_PROCESS} and setting.ended == [AnswerEnd(1, 1, True)]
 
 
 def test_rows_fail_at_once_when_the_server_ends(make):

@@ -70,10 +70,11 @@ class MaskSetup:
         return [None if mask is None else set(torch.nonzero(mask).flatten().tolist()) for mask in allowed]
 
     def accept(self, token_ids: list[int]) -> Accepted:
-        """Let the rows of the step take their tokens; those that are known later to be complete end with their last."""
+        """Let the rows of the step take their tokens, and wait until their ends are known."""
         accepted = self.masks.accept(token_ids)
-        for row, _ in self.masks.take_complete():
-            accepted.ends[len(self._sampled_rows) - 1 - self._sampled_rows[::-1].index(row)] = True
+        accepted.ends[:] = map(bool, accepted.ends)
+        for end in self.masks.take_ends():
+            accepted.ends[len(self._sampled_rows) - 1 - self._sampled_rows[::-1].index(end.sequence_id)] = True
         return accepted
 
 

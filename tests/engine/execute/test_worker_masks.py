@@ -5,9 +5,12 @@ The process is played by the test, so that everything happens in a known order.
 
 from __future__ import annotations
 
+import pytest
+
 from app.contract.grammar import Constraint
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute import worker_masks
+from app.engine.execute.masks import AnswerEnd
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import NO_ALLOWED_TOKEN, RowStart
 from app.text.grammar.children.mask_messages import Ready, Took, Turn
@@ -173,7 +176,7 @@ def test_a_failure_of_the_next_mask_costs_no_token(make):
 
     setting = make(fail_early)
     setting.start(1)
-    assert setting.step(1) == ([3], [False], {})
+    assert setting.step(1) == ([3], [None], {})
     assert setting.late() == set()
     setting.fill(1)
     assert not setting.masks.allowed(0).any()
@@ -186,15 +189,42 @@ def test_an_answer_whose_end_is_known_late_ends_after_its_step(make):
     setting.start(2)
     setting.fill(1, 2)
     setting.process._play = silent(setting, "takes")
-    assert setting.accept([3, 4]) == ([3, 4], [False, False], {})
-    assert setting.late() == {"g1", "g2"} and not setting.masks.take_complete()
+    assert setting.accept([3, 4]) == ([3, 4], [None, None], {})
+    assert setting.late() == {"g1", "g2"} and not setting.masks.take_ends()
     setting.process.reply(took=(Took(setting.number(1), 1, True, None), Took(setting.number(2), 1, False, None)))
     setting.process.reply(ready=(Ready(setting.number(2), 1, False, None, ()),))
     setting.masks.wait()
     assert setting.late() == {"g1"}, "it takes part in no other step"
-    assert setting.masks.take_complete() == [(1, 1)] and not setting.masks.take_complete()
+    assert setting.masks.take_ends() == [AnswerEnd(1, 1, True)] and not setting.masks.take_ends()
     setting.masks.end(1)
     assert setting.masks._remote._regions.num_free == 15
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_an_answer_with_all_its_tokens_ends_when_it_is_known_why(make, is_complete: bool):
+    setting = make()
+    setting.start(1, max_tokens=2)
+    setting.step(1)
+    assert setting.ended == []
+    setting.fill(1)
+    setting.process._play = silent(setting, "takes")
+    assert setting.accept([3]) == ([3], [None], {}) and setting.ended == []
+    setting.process.reply(took=(Took(setting.number(1), 1, is_complete, None),))
+    setting.masks.wait()
+    assert setting.late() == {"g1"}, "it takes part in no other step"
+    assert setting.masks.take_ends() == [AnswerEnd(1, 2, is_complete)] and not setting.masks.take_ends()
+
+
+def test_an_answer_with_all_its_tokens_ends_although_its_grammar_has_failed(make):
+    """At an earlier one of its last tokens, too: all of them were sampled."""
+    setting = make()
+    setting.start(1, max_tokens=3)
+    setting.fill(1, drafts={1: [3, 4]})
+    setting.process._play = silent(setting, "takes")
+    setting.accept([3, 4, 5])
+    setting.process.reply(took=(Took(setting.number(1), 1, False, "Too deep"),))
+    setting.masks.wait()
+    assert setting.masks.take_ends() == [AnswerEnd(1, 3, False)]
 
 
 def test_a_failure_that_is_known_late_is_for_the_next_step(make):

@@ -23,7 +23,7 @@ from app.text.answer.tool_use import NO_TOOLS, ToolUse, choose_tools
 from app.text.entry.chat_prompt import ChatPrompt, EncodedPrompt
 from app.text.entry.request_builder import PlannedRequest, RequestBuilder, Terms
 from app.text.template.chat_template import RenderOptions
-from tests.api.serving import load, make_app, parse, raw
+from tests.api.serving import EOS, VOCAB_SIZE, load, make_app, parse, raw
 from tests.fakes import MODEL_INFO
 
 HI = [{"role": "user", "content": "Hi"}]
@@ -118,7 +118,7 @@ async def test_a_servers_requests_are_those_of_the_builder():
     """HTTP and quire.v1 add their terms; the rest is what `LLM` and the commands of the terminal have."""
     assert TEXT.chat_template is not None
     context = (await make_app(reasoning_parser="think", queue_timeout=3.0)).state.context
-    context.grammars.load(context.text.tokenizer, 3072, (4,))
+    context.grammars.load(context.text.tokenizer, VOCAB_SIZE, (EOS,))
     sender = Sender(tenant="t", account="a")
     params = SamplingParams(max_tokens=5, seed=1, structured_outputs=StructuredOutputs(regex="a+"))
     body = {"max_tokens": 5, "seed": 1, "regex": "a+"}

@@ -7,7 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.checkpoint.checkpoint_folder import EMBEDDED
+from app.checkpoint.names import resolve
 from app.checkpoint.text_files import FolderText
+from app.config.settings import ModelConfig
+from app.text.entry.frontend import TextFrontend
 from app.text.template import template_trial
 from app.text.template.chat_template import ChatTemplate, RenderOptions
 from app.text.template.template_trial import Findings, Trial
@@ -121,14 +125,10 @@ def test_the_template_for_tools_has_its_own(tmp_path):
     assert "<1>\n\n<2>" not in template.render_text(chat("suu"))
 
 
-def test_the_embedded_model_gets_every_chat_as_it_is():
-    from tests.api.serving import text_of_guide
-
-    template = text_of_guide().chat_template
+def test_the_embedded_model_takes_every_chat_as_it_is():
+    template = TextFrontend.load(ModelConfig(), FolderText(resolve(EMBEDDED))).chat_template
     assert template is not None and template.findings.turns == AS_GIVEN
-    assert (
-        template.render_text(chat("sus")) == "<|system|><0><|end|><|system|><2><|end|><|user|><1><|end|><|assistant|>"
-    )
+    assert template.render_text(chat("sus")).endswith("<1><|end|><|assistant|>")
 
 
 def fitted(turns: Turns, roles: str) -> str:

@@ -35,7 +35,7 @@ class Samples(NamedTuple):
 
     token_ids: list[int]
     logprobs: list[SampleLogprobs | None]
-    ends: list[bool] | None = None
+    ends: list[bool | None] | None = None
     failures: Mapping[int, str] = MappingProxyType({})
 
 
