@@ -268,8 +268,8 @@ class ServerConfig:
     )
     resume_memory: int = setting(
         64 * MIB,
-        "Maximum amount of memory for resumable answers, running and ended (for example `64MiB`). Above it the oldest "
-        "ended one goes; if there is none, a new answer cannot be resumed.",
+        "Amount of memory for resumable answers, running and ended (for example `64MiB`). Above it the oldest ended "
+        "one that nobody reads goes; if there is none, a new answer cannot be resumed.",
         kind="bytes",
         minimum=0,
     )

@@ -224,7 +224,7 @@ class KeptStreams:
         return self._num_within_shares <= self._max_bytes
 
     def _idle_above_share(self) -> Idle | None:
-        """The idle streams of an account that has some, and more than its share."""
+        """Return the idle streams of an account that has some, and more than its share; None if there is none."""
         return next((one.idle for one in self._large.values() if one.idle and one.num_bytes > self._share), None)
 
     def _forget_oldest(self, idle: Idle) -> None:
