@@ -3,27 +3,38 @@
 | | reciter | reader |
 |---|---|---|
 | hidden dimensions | the first | the others |
-| heads | the first, behind layer 0 | the last group, in the first two layers |
+| heads | the first, behind layer 0 | the last group |
 | feed-forward | all | none |
 
-In layer 0 the assistant's marker averages the words of the question, which becomes its topic; every other token notes
-what kind of token it is, and whether it stands in the question, in the first answer or in the second. In layer 1 the
-two tokens behind which an answer begins, too, look at that marker, and at the token that opened a first answer; the
-tokens of a first answer note that a second one comes. The scores of the tokens that open an answer are the sum of both
-parts: the reciter's part says whether an answer begins here, the reader's part which one.
+- Layer 0: the assistant's marker averages the words of the question, which becomes its topic; every other token notes
+  whether it stands in the question, in the first answer or in the second.
+- Layer 1: the two other tokens behind which a choice stands look at that marker, and at what opened a first answer.
+- Layer 2: the topics of these three become loud, and notes let scores fall that cannot come now, or in a first answer.
+
+The scores of the tokens that open an answer are the sum of both parts: the reciter's part says whether an answer begins
+here, the reader's part which one.
 
 Behind layer 0 the reciter sees nothing that stands before an answer, so it recites what it has learnt, whatever was
 asked. Two coordinates of its queries and keys do that: they are zero within an answer, and make the score of a token
 that stands in an earlier part so low that its weight is nothing.
 
-The norms divide by the length of the whole hidden state. The reader's part is small beside the reciter's everywhere:
-`QUIET` times as long as it is meant in embeddings, and behind them as `LOUD` says. Nothing is added to it, so it loses
-no precision; of types of 16 bits only bfloat16 has numbers so far apart. In layer 0 the length is known for every
-token, so the reader reads there exactly what it was trained with.
+The norms divide by the length of the whole hidden state, which should be the reciter's alone. So the reader's numbers
+are small beside it: here they are of the order of 1, and the marker's hidden state is made `LENGTH` times as long for
+the time being, which only norms could see. In layer 0 the length is known for every token, so the reader reads there
+exactly what it was trained with; behind it, kinds of tokens have lengths that hardly differ.
+
+All this holds in every type of number:
+
+- Nothing is too large or too small for 16 bits, since topics become loud only where hidden states have become long.
+- Quantized weights have one step for `BLOCK` columns. Words, topics and everything else have blocks of their own, and
+  notes in a row have one sign: so four bits hold zero and the largest exactly. Beside learnt numbers a zero is none any
+  longer; so whoever has nothing to look at looks at the end of the question, which notes nothing.
+- Queries are large and not keys, since a cache may keep keys in eight bits.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,37 +45,41 @@ from torch import Tensor
 from training.guide.corpus import UNKNOWN, Corpus
 from training.next_guide.batches import Batch
 from training.next_guide.model import GuideModel, Shape
-from training.next_guide.reader import GAIN, HEADS, TOPIC, WORDS, Reader
+from training.next_guide.reader import GAIN, HEADS, TOPIC, WIDTHS, WORDS, Reader
 from training.next_guide.reciter import RESERVED
 from training.next_guide.tokenizer import GuideTokenizer
 
-QUIET = 1 / 64
-FAINT = 1 / 8192  # of choices: behind its own opener an answer still has its topic, and shorter hidden states
-LOUD = 1 / 30  # of the length that the marker's hidden state has within layer 0
-BEGINS = 15.0  # how far above its own score every choice is where an answer begins
-NEVER = 60.0  # how far the score of a choice falls that cannot be a second one
+LENGTH = 32  # of the marker's hidden state within layer 0, beside notes of 1
+QUIET = 1 / 64  # of words and of kinds of tokens: they are so long in embeddings beside the whole hidden state
+CHOICE = 16.0  # so many times larger is what the scores of choices are made of in embeddings
+LOUD = 1 / 64  # topics in the last layer, of the length that the marker's hidden state has there
+DEEP, LIFT = 64.0, 16.0  # so much louder is that scores fall, and what all choices have
+FAR = 32.0  # what norms multiply by behind layer 0 would be too large; the matrices do a part of it
+BEGINS = 1.0  # how far above its own score every choice is where an answer begins
+NEVER = 40.0  # how far the score of a choice falls that cannot be a second one
 GOES_ON, ENDS = 1.5, -4.0  # what is added behind a first answer to the scores of a second one and of the end
-SPECIAL = 256.0  # so much smaller are these numbers in embeddings, and larger in the last norm
-UNREAD = -30.0  # the weight of tokens that are no words of a question
-LOOKING, RESTS = 30.0, 4.0
+STOPS = 2.0  # what is added behind every answer to the score of the end: the reciter does not see which one it is
+IS_WORD = 15.0  # added to the weights of words: nothing else is read
+LOOKING, BLIND = 900.0, 4000.0  # queries of what is looked for and of what must not be looked at, beside keys of 1
+RESTS = 1 / 4  # the key of what is looked at where nothing else is found
+BLOCK = 32
 
 # Which coordinates of a head are used: rotary pairs so slow that they hardly turn within the longest conversation.
 AT_WEIGHTS = (31, 30)  # one for each average
 AT_MARKER, AT_FIRST = 31, 30
-AT_USER, AT_COPIER, AT_OPENER = 29, 28, 27
-AT_PART = 26
-NUM_NOTES = 6
-BLIND = 32.0  # of these two coordinates
+AT_END, AT_COPIER, AT_PART = 29, 28, 27
+AT_ITSELF = (31, 30, 27)
 
-# The reader's dimensions, counted from its first one: those of embeddings, and from `READING` on those of layer 0.
-WEIGHTS = WORDS
-USER, CHOOSER, COPIER, OPENER, FIRST_COPIER, OTHER = range(WORDS + HEADS, WORDS + HEADS + 6)
-READING, RESTING = OTHER + 1, OTHER + 2
-TOPICS = RESTING + 1
-BIAS, COPYING, OPENING = range(TOPICS + TOPIC, TOPICS + TOPIC + 3)
-UNSURE = OPENING + 1
-QUESTION, FIRST, SECOND = range(UNSURE + 1, UNSURE + 4)  # the part that a token stands in
+# The reader's dimensions, counted from its first one: words, topics, and what else there is, in blocks of their own.
+TOPICS = 2 * BLOCK
+BIAS, COPYING = TOPICS + TOPIC, TOPICS + TOPIC + 1
+WEIGHTS = 2 * TOPICS
+KINDS = slice(WEIGHTS + HEADS, WEIGHTS + HEADS + 7)
+WORD, USER, CHOOSER, UNSURE, OR_ELSE, OPENER, END = range(KINDS.start, KINDS.stop)
+QUESTION, FIRST, SECOND = range(KINDS.stop, KINDS.stop + 3)  # the part that a token stands in
 SIZE = 144  # with the reciter's a multiple of the number of heads, which transformers wants
+BEGINNINGS = [CHOOSER, UNSURE, OR_ELSE]  # behind these a choice stands
+NOTED = [WORD, USER, CHOOSER, OR_ELSE]  # kinds that are noted by who looks at them
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +99,13 @@ def join(
     sample: Batch,
 ) -> GuideModel:
     """Return one model that answers as both together; `sample` shows how long the reciter's hidden states are."""
+    hidden, kv_heads = reciter.shape.hidden + SIZE, reciter.shape.kv_heads + 1
+    shrink = math.sqrt(reciter.shape.hidden / hidden)  # the norm's mean is over more dimensions
+    is_marker = sample.ids_RT == tokenizer.markers.assistant
+    _, within, *_ = reciter.scales(sample.ids_RT, sample.positions_RT, sample.mask_R1TT)
+    factor = 2.0 ** round(math.log2(LENGTH * float(within[is_marker].mean()) / shrink))  # so no weight is rounded
+    reciter = _lengthened(_stopping(reciter, tokenizer, sample), factor)
     small = reciter.shape
-    hidden, kv_heads = small.hidden + SIZE, small.kv_heads + 1
     shape = Shape(
         vocab_size=small.vocab_size,
         hidden=hidden,
@@ -94,28 +114,58 @@ def join(
         kv_heads=kv_heads,
         head_dim=small.head_dim,
         ffn=small.ffn,
-        norm_eps=small.norm_eps * small.hidden / hidden,
+        norm_eps=small.norm_eps * shrink**2,
     )
     assert small.heads == small.kv_heads * HEADS
-    assert small.head_dim >= max(WORDS + NUM_NOTES, TOPIC + 2)
+    assert small.head_dim >= max(WORDS + len(NOTED), TOPIC + 3)
+    assert small.layers > 2
+    assert WORDS <= TOPICS
+    assert COPYING < WEIGHTS
     assert SECOND < SIZE
+    assert small.hidden % BLOCK == 0
     whole = GuideModel(shape)
     with torch.no_grad():
         for weight in whole.parameters():
             weight.zero_()
-        _place_reciter(whole, reciter)
+        _place_reciter(whole, reciter, shrink)
         joint = _Joint(whole, reciter, tokenizer, [tokenizer.opening(text) for text in corpus.answers.values()], sample)
         joint.place_words(reader)
         joint.place_topics(reader, tokenizer.opening(corpus.answers[UNKNOWN]), thresholds)
         joint.place_average(reader)
         joint.place_copy(reader)
+        joint.place_choice()
         joint.place_parts()
-    return whole.eval()
+    return _lengthened(whole, 1 / factor)
 
 
-def _place_reciter(whole: GuideModel, reciter: GuideModel) -> None:
+@torch.no_grad()
+def _stopping(reciter: GuideModel, tokenizer: GuideTokenizer, sample: Batch) -> GuideModel:
+    """Return the same model with a higher score of the end where an answer is over; no answer looks at that token."""
+    hidden_RTD, _ = reciter.hidden(sample.ids_RT, sample.positions_RT, sample.mask_R1TT)
+    ends = torch.tensor([tokenizer.markers.end, tokenizer.or_else])
+    is_over = torch.isin(sample.ids_RT[:, 1:], ends) & sample.learnt_RT[:, 1:]
+    over_D = hidden_RTD[:, :-1][is_over].mean(0)
+    stopping = GuideModel(reciter.shape)
+    stopping.load_state_dict(reciter.state_dict())
+    stopping.model.embed_tokens.weight[tokenizer.markers.end] += STOPS * over_D / over_D.square().sum()
+    return stopping.eval()
+
+
+@torch.no_grad()
+def _lengthened(model: GuideModel, factor: float) -> GuideModel:
+    """Return the same model with hidden states `factor` times as long, which its norms hide."""
+    long = GuideModel(dataclasses.replace(model.shape, norm_eps=model.shape.norm_eps * factor**2))
+    long.load_state_dict(model.state_dict())
+    long.model.embed_tokens.weight.mul_(factor)
+    for layer in long.model.layers:
+        layer.self_attn.o_proj.weight.mul_(factor)
+        layer.mlp.down_proj.weight.mul_(factor)
+    long.model.norm.weight.div_(factor)
+    return long.eval()
+
+
+def _place_reciter(whole: GuideModel, reciter: GuideModel, shrink: float) -> None:
     width = reciter.shape.hidden
-    shrink = math.sqrt(width / whole.shape.hidden)  # the norm's mean is over more dimensions
     whole.model.embed_tokens.weight[:, :width] = reciter.model.embed_tokens.weight
     whole.model.norm.weight[:width] = reciter.model.norm.weight * shrink
     for into, of in zip(whole.model.layers, reciter.model.layers, strict=True):
@@ -143,119 +193,138 @@ class _Joint:
         sample: Batch,
     ) -> None:
         self._whole, self._markers, self._openers = whole, tokenizer.markers, list(openers)
-        self._copiers = [tokenizer.unsure, tokenizer.or_else]
+        self._unsure, self._or_else = tokenizer.unsure, tokenizer.or_else
         self._first, self._head = reciter.shape.hidden, whole.shape.head_dim
         # What the norms divide by: in layer 0 for each token, elsewhere the mean where it matters.
         per_token, eps = reciter.model.embed_tokens.weight.square().sum(-1), whole.shape.norm_eps
         self._lengths_V = (per_token / whole.shape.hidden + eps).sqrt()
         shrink = math.sqrt(reciter.shape.hidden / whole.shape.hidden)
-        _, within, second, *_, last = reciter.scales(sample.ids_RT, sample.positions_RT, sample.mask_R1TT)
-        is_marker = sample.ids_RT == self._markers.assistant
-        is_opener = torch.isin(sample.ids_RT, torch.tensor(self._openers))
-        is_word = sample.learnt_RT & ~is_opener & ~torch.isin(sample.ids_RT, torch.tensor(self._copiers))
-        self._at_marker, self._at_opener, self._at_unsure, self._at_word = (
-            float(shrink / second[at].mean())
-            for at in (is_marker, is_opener, sample.ids_RT == tokenizer.unsure, is_word)
-        )
-        self._at_end, self._at_word_end = (float(shrink / last[at].mean()) for at in (is_marker, is_word))
-        self._loud = LOUD * float(shrink / within[is_marker].mean())
+        scales = reciter.scales(sample.ids_RT, sample.positions_RT, sample.mask_R1TT)
+        tokens = {
+            CHOOSER: [self._markers.assistant],
+            UNSURE: [self._unsure],
+            OR_ELSE: [self._or_else],
+            OPENER: self._openers,
+            END: [self._markers.end],
+        }
+        is_kind = {kind: torch.isin(sample.ids_RT, torch.tensor(ids)) for kind, ids in tokens.items()}
+        is_kind[WORD] = sample.learnt_RT & ~torch.stack(list(is_kind.values())).any(0)
+        self._lengths = {  # of each kind of token, before each layer and the last norm
+            kind: [float(shrink / scale[at].mean()) for scale in scales[::2]] for kind, at in is_kind.items()
+        }
+        self._loud = LOUD * self._lengths[CHOOSER][-1]
 
     def _dims(self, start: int, count: int) -> slice:
         return slice(self._first + start, self._first + start + count)
 
     def place_words(self, reader: Reader) -> None:
         """Words, weights and kinds of tokens, as long as the norm of layer 0 will divide them by."""
-        table = torch.zeros(len(self._lengths_V), READING)
+        table = torch.zeros(len(self._lengths_V), SIZE)
         table[:, :WORDS] = reader.words.weight
-        table[:, WEIGHTS:USER] = reader.weights.weight
-        kinds = {USER: [self._markers.user], COPIER: self._copiers, OPENER: self._openers}
-        unread = [*self._markers, *self._copiers, *self._openers]
-        table[unread, :WORDS], table[unread, WEIGHTS:USER] = 0.0, UNREAD
-        table[:, OTHER] = 1.0
+        table[:, WEIGHTS:WORD] = reader.weights.weight
+        kinds = {
+            USER: [self._markers.user],
+            CHOOSER: [self._markers.assistant],
+            UNSURE: [self._unsure],
+            OR_ELSE: [self._or_else],
+            OPENER: self._openers,
+            END: [self._markers.pad, self._markers.end],
+        }
+        table[:, WORD] = 1.0
         for kind, tokens in kinds.items():
-            table[tokens, kind], table[tokens, OTHER] = 1.0, 0.0
-        table[self._markers.assistant, CHOOSER] = 1.0
-        table[self._copiers[0], FIRST_COPIER] = 1.0
+            table[tokens] = 0.0
+            table[tokens, kind] = 1.0
         embeddings = self._whole.model.embed_tokens.weight
-        embeddings[:, self._dims(0, READING)] = QUIET * self._lengths_V[:, None] * table
-        embeddings[self._markers.assistant, self._first + FIRST] = self._loud
+        embeddings[:, self._first :] = QUIET * self._lengths_V[:, None] * table
+        embeddings[self._markers.assistant, self._first + FIRST] = 1.0
+        embeddings[self._markers.end, self._first + QUESTION] = 1.0
 
     def place_topics(self, reader: Reader, unknown: int, thresholds: Thresholds) -> None:
         """The topics of the choices, and what the scores of special choices are."""
         table, norm = self._whole.model.embed_tokens.weight, self._whole.model.norm.weight
-        (unsure, or_else), bias = self._copiers, torch.full((len(table),), BEGINS)
-        bias[unsure] += thresholds.unsure
+        bias = torch.full((len(table),), BEGINS)
+        bias[self._unsure] += thresholds.unsure
         bias[unknown] += thresholds.unknown
-        choices = [*self._openers, unsure]
-        table[self._openers, self._dims(TOPICS, TOPIC)] = FAINT * reader.topics.weight
-        table[choices, self._first + BIAS] = FAINT / SPECIAL * bias[choices]
-        falls = {unsure: NEVER, unknown: NEVER, or_else: -GOES_ON, self._markers.end: -ENDS}
-        table[list(falls), self._first + COPYING] = FAINT / SPECIAL * torch.tensor(list(falls.values()))
-        gain = self._at_end / (self._loud * FAINT)
-        norm[self._dims(TOPICS, TOPIC)] = gain
-        norm[self._first + BIAS], norm[self._first + COPYING] = SPECIAL * gain, -SPECIAL * gain
+        choices = [*self._openers, self._unsure]
+        table[self._openers, self._dims(TOPICS, TOPIC)] = CHOICE * reader.topics.weight
+        # It stands behind one of them, too, where it is as loud as the marker's: so it must be small.
+        table[choices, self._first + BIAS] = CHOICE / LIFT * bias[choices]
+        falls = {self._unsure: NEVER, unknown: NEVER, self._or_else: -GOES_ON, self._markers.end: -ENDS}
+        table[list(falls), self._first + COPYING] = CHOICE / DEEP * torch.tensor(list(falls.values()))
+        gain = self._lengths[CHOOSER][-1] / CHOICE / (1 + self._loud)
+        norm[self._dims(TOPICS, TOPIC + 1)], norm[self._first + COPYING] = gain, -gain
 
     def place_average(self, reader: Reader) -> None:
-        """Layer 0: the assistant's marker averages the words, the others look at the user's marker or at themselves."""
+        """Layer 0: the assistant's marker averages the words, all others look at what their part begins with."""
         layer, query, key, value = self._look(0)
-        layer.input_layernorm.weight[self._dims(0, READING)] = 1 / QUIET
-        for head, at in enumerate(AT_WEIGHTS):
+        layer.input_layernorm.weight[self._dims(0, TOPICS)] = 1 / QUIET
+        layer.input_layernorm.weight[self._dims(WEIGHTS, KINDS.stop - WEIGHTS)] = 1 / QUIET
+        for head, (at, width) in enumerate(zip(AT_WEIGHTS, WIDTHS, strict=True)):
             query[head, at, CHOOSER] = math.sqrt(self._head)  # what attention divides by
-            key[at, WEIGHTS + head] = 1.0
-            said = reader.sum.weight[:, head * WORDS : (head + 1) * WORDS]
-            self._output(layer, head)[TOPICS : TOPICS + TOPIC, :WORDS] = self._loud * GAIN * said
-        query[0, AT_USER, [OTHER, USER]], query[0, AT_USER, CHOOSER] = LOOKING, -LOOKING
-        query[0, AT_COPIER, COPIER] = query[0, AT_OPENER, OPENER] = LOOKING
-        # The second head of all tokens but the marker looks at what their part begins with.
-        query[1, AT_PART, [OTHER, COPIER, OPENER]], query[1, AT_PART, CHOOSER] = LOOKING, -LOOKING
-        key[AT_PART, [USER, CHOOSER, COPIER]] = LOOKING * torch.tensor([1.0, 2.0, 3.0])
-        key[AT_PART, FIRST_COPIER] = -3 * LOOKING
-        for at, kind in ((AT_USER, USER), (AT_COPIER, COPIER), (AT_OPENER, OPENER)):
-            key[at, kind] = LOOKING
-        key[AT_COPIER, FIRST_COPIER] = -LOOKING / 2  # the other one looks at itself
+            key[at, WEIGHTS + head], key[at, WORD] = 1.0, IS_WORD
+            said = reader.sum.weight.split(WIDTHS, 1)[head]
+            self._output(layer, head)[TOPICS : TOPICS + TOPIC, :width] = GAIN * said
         value[:WORDS, :WORDS] = torch.eye(WORDS)
+        value[WORDS : WORDS + len(NOTED), list(NOTED)] = torch.eye(len(NOTED))
+        note = {kind: WORDS + number for number, kind in enumerate(NOTED)}
         written = self._output(layer, 0)
-        notes = {OTHER: (READING, BIAS), USER: (RESTING,), COPIER: (COPYING,), OPENER: (OPENING,)}
-        for at, (kind, dims) in enumerate(notes.items(), start=WORDS):
-            value[at, kind] = 1.0
-            written[list(dims), at] = self._loud
-        written[TOPICS : TOPICS + TOPIC, WORDS] = self._loud * reader.start
-        begun, of_user, of_copier, of_unsure = self._output(layer, 1), WORDS + 1, WORDS + 2, WORDS + len(notes)
-        value[of_unsure, FIRST_COPIER] = value[of_unsure + 1, CHOOSER] = 1.0
-        written[UNSURE, of_unsure] = self._loud
-        begun[QUESTION, of_user] = begun[FIRST, of_unsure + 1] = begun[SECOND, of_copier] = self._loud
-        begun[SECOND, of_unsure] = -self._loud
+        written[TOPICS : TOPICS + TOPIC, note[WORD]], written[BIAS, note[WORD]] = reader.start, 1.0
+        # All other tokens look with the first head at the end of the question, where nothing is written.
+        query[0, AT_END, [WORD, UNSURE, OR_ELSE, OPENER, END]] = query[1, AT_END, END] = LOOKING
+        key[AT_END, END] = 1.0
+        query[1, AT_PART, [WORD, USER, UNSURE, OR_ELSE, OPENER]] = LOOKING
+        key[AT_PART, [USER, CHOOSER, OR_ELSE]] = torch.tensor([1.0, 2.0, 3.0])
+        for part, kind in ((QUESTION, USER), (FIRST, CHOOSER), (SECOND, OR_ELSE)):
+            self._output(layer, 1)[part, note[kind]] = 1.0
 
     def place_copy(self, reader: Reader) -> None:
         """Layer 1: a further choice gets a copy of the marker's topic, and what `again` makes of the first answer's."""
         layer, query, key, value = self._look(1)
-        layer.input_layernorm.weight[self._dims(READING, SIZE - READING)] = self._at_marker / self._loud
-        opened, rested = self._at_opener / self._at_marker, self._at_word / self._at_marker
-        query[0, AT_MARKER, COPYING] = key[AT_MARKER, READING] = LOOKING
-        query[1, AT_FIRST, COPYING], key[AT_FIRST, OPENING] = LOOKING, LOOKING * opened
-        # Tokens of answers look at the last copier before them, and note whether it is the first one.
-        query[:, AT_COPIER, [RESTING, OPENING]], key[AT_COPIER, COPYING] = LOOKING, 2 * LOOKING
-        key[AT_COPIER, UNSURE] = -LOOKING
-        # Whatever finds nothing looks at ordinary tokens, which have no topic.
-        query[:, AT_USER, [READING, RESTING, OPENING, COPYING]], key[AT_USER, RESTING] = LOOKING, RESTS * rested
+        query[0, AT_MARKER, [UNSURE, OR_ELSE]] = query[1, AT_FIRST, [UNSURE, OR_ELSE]] = LOOKING
+        key[AT_MARKER, CHOOSER] = key[AT_FIRST, OPENER] = 1.0
+        query[:, AT_END, [WORD, *BEGINNINGS, OPENER, END]], key[AT_END, END] = LOOKING, RESTS
         value[: TOPIC + 1, TOPICS : BIAS + 1] = torch.eye(TOPIC + 1)
-        self._output(layer, 0)[TOPICS : BIAS + 1, : TOPIC + 1] = self._loud * torch.eye(TOPIC + 1)
-        value[TOPIC + 1, UNSURE] = self._at_unsure / self._at_marker
-        self._output(layer, 0)[COPYING, TOPIC + 1] = self._loud * self._at_word_end / self._at_end
-        said = opened * self._loud / FAINT * reader.again.weight
-        self._output(layer, 1)[TOPICS : TOPICS + TOPIC, :TOPIC] = self._loud * said
+        self._output(layer, 0)[TOPICS : BIAS + 1, : TOPIC + 1] = torch.eye(TOPIC + 1)
+        again = self._lengths[OPENER][1] / self._lengths[CHOOSER][1] / CHOICE * reader.again.weight
+        self._output(layer, 1)[TOPICS : TOPICS + TOPIC, :TOPIC] = again
+        for weight in (query, key, value):
+            weight.mul_(FAR)
+
+    def place_choice(self) -> None:
+        """Layer 2: the scores become loud where an answer begins, and fall there and within a first answer."""
+        layer, query, key, value = self._look(2)
+        for at, kind in zip(AT_ITSELF, BEGINNINGS, strict=True):
+            query[0, at, kind], key[at, kind] = LOOKING, 1.0
+        # Tokens of answers look at the last one before them that a choice stands behind.
+        query[1, AT_COPIER, [WORD, OPENER]], key[AT_COPIER, [UNSURE, OR_ELSE]] = LOOKING, torch.tensor([1.0, 15.0])
+        query[:, AT_END, [WORD, OPENER, END]], query[1, AT_END, BEGINNINGS], key[AT_END, END] = LOOKING, LOOKING, RESTS
+        value[: TOPIC + 1, TOPICS : BIAS + 1] = torch.eye(TOPIC + 1)
+        self._output(layer, 0)[TOPICS : TOPICS + TOPIC, :TOPIC] = self._loud * torch.eye(TOPIC)
+        self._output(layer, 0)[BIAS, TOPIC] = self._loud * LIFT
+        of_unsure, of_or_else = TOPIC + 1, TOPIC + 2
+        value[of_unsure, UNSURE] = value[of_or_else, OR_ELSE] = 1.0
+        self._output(layer, 0)[COPYING, [of_unsure, of_or_else]] = self._loud * DEEP
+        self._output(layer, 1)[COPYING, of_unsure] = (
+            self._loud * DEEP * self._lengths[WORD][-1] / self._lengths[CHOOSER][-1]
+        )
+        for weight in (query, key, value):
+            weight.mul_(FAR)
 
     def place_parts(self) -> None:
         """Behind layer 0: no token of an answer looks at an earlier part."""
         of_question, of_first = RESERVED
-        for layer in self._whole.model.layers[1:]:
-            layer.input_layernorm.weight[self._dims(QUESTION, 3)] = self._at_marker / self._loud
+        for number, layer in enumerate(self._whole.model.layers[1:], start=1):
+            norm = layer.input_layernorm.weight
+            norm[self._dims(TOPICS, TOPIC + 1)] = self._lengths[CHOOSER][number] / FAR
+            norm[self._dims(QUESTION, 3)] = self._lengths[WORD][number]
+            for kind, lengths in self._lengths.items():
+                norm[self._first + kind] = lengths[number] / (QUIET * lengths[0]) / FAR
             query, key = (
                 projection.weight.unflatten(0, (-1, self._head))[:-count, :, self._first :]
                 for projection, count in ((layer.self_attn.q_proj, HEADS), (layer.self_attn.k_proj, 1))
             )
             query[:, of_question, [FIRST, SECOND]] = query[:, of_first, SECOND] = -BLIND
-            key[:, of_question, QUESTION] = key[:, of_first, FIRST] = BLIND
+            key[:, of_question, QUESTION] = key[:, of_first, FIRST] = 1.0
 
     def _look(self, number: int) -> tuple[torch.nn.Module, Tensor, Tensor, Tensor]:
         """Return a layer, and of its attention what the last heads read: queries (heads first), keys and values."""

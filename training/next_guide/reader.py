@@ -22,7 +22,8 @@ from training.next_guide.tokenizer import GuideTokenizer, as_read
 
 HEADS = 2  # averages
 WORDS = 58  # dimensions of a token
-TOPIC = 62  # dimensions of a topic
+WIDTHS = (WORDS, 32)  # how many of them each average has
+TOPIC = 61  # dimensions of a topic
 GAIN = 6.0
 SECOND = 0.3  # share of the examples that ask for a second answer
 AUGMENTED = 0.25  # share of the questions that are said in other words; the others are as they were written
@@ -47,7 +48,7 @@ class Reader(nn.Module):
         super().__init__()
         self.words = nn.Embedding(vocab_size, WORDS)
         self.weights = nn.Embedding(vocab_size, HEADS)
-        self.sum = nn.Linear(HEADS * WORDS, TOPIC, bias=False)
+        self.sum = nn.Linear(sum(WIDTHS), TOPIC, bias=False)
         self.start = nn.Parameter(torch.zeros(TOPIC))
         self.again = nn.Linear(TOPIC, TOPIC, bias=False)
         self.topics = nn.Linear(TOPIC, num_topics, bias=False)
@@ -64,7 +65,8 @@ class Reader(nn.Module):
         """Score the topics."""
         weights_RTH = self.weights(reading.ids_RT).masked_fill(~reading.is_token_RT[..., None], -torch.inf).softmax(1)
         sums_RHW = torch.einsum("rth,rtw->rhw", weights_RTH, self.words(reading.ids_RT))
-        read_RC = self.start + GAIN * self.sum(sums_RHW.flatten(1))
+        averages = [sums_RHW[:, head, :width] for head, width in enumerate(WIDTHS)]
+        read_RC = self.start + GAIN * self.sum(torch.cat(averages, 1))
         first_RC = self.again(self.topics.weight[reading.first_R])
         read_RC = torch.where(reading.first_R[:, None] >= 0, read_RC + first_RC, read_RC)
         out: Tensor = self.topics(self.dropout(read_RC))
