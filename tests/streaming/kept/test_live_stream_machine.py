@@ -103,7 +103,7 @@ def poll_now(reader: PollingReader) -> list[EngineEvent]:
     found = []
     while (event := reader.poll()) is not None and not reader.error:
         found.append(event)
-    assert not reader.has_more or reader.error
+    assert not reader.has_more or reader.error or reader.lacks_credit
     return found
 
 
@@ -221,6 +221,7 @@ class LiveStreams(RuleBasedStateMachine):
             if model.is_cancelled and not model.stream.is_settled:
                 open_choices = {*range(len(model.texts))} - model.ends
                 ends = [finished(model.stream.id, choice, FinishReason.CANCELLED) for choice in open_choices]
+                model.judge()
                 self.engine.put(model.stream.id, *ends)
 
     @precondition(lambda self: self.models)
@@ -241,10 +242,7 @@ class LiveStreams(RuleBasedStateMachine):
     @rule(data=st.data())
     def read(self, data: st.DataObject) -> None:
         model, one = self.pick_reader(data)
-        before = one.delivered
-        one.deliver()
-        if one.lag and one.delivered != before:  # a reader that does not lag, or has taken nothing, changes nothing
-            model.judge()
+        self.deliver(model, one)
         events = read_now(one.reader) if one.credit is None else poll_now(one.reader)
         for event in events:
             if isinstance(event, TokenDelta):
@@ -264,9 +262,15 @@ class LiveStreams(RuleBasedStateMachine):
             is_told = model.is_cancelled and one.credit is not None
             assert (one.reader.error is not None) == (model.is_failed and not is_told)
         if one.credit is not None:
-            one.deliver()
-            model.judge()
+            self.deliver(model, one)
             self.check_credit(model, one)
+
+    def deliver(self, model: ModelStream, one: ModelReader) -> None:
+        """What was read is delivered; a reader that does not lag, or has taken nothing, changes nothing by it."""
+        before = one.delivered
+        one.deliver()
+        if one.lag and one.delivered != before:
+            model.judge()
 
     def check_credit(self, model: ModelStream, one: ModelReader) -> None:
         """A reader that polls has all that its credit allows, and the end of each choice that it has all of."""
