@@ -288,19 +288,22 @@ async def test_a_lost_connection_keeps_nothing_of_a_message(sent: bytes):
     async with served(max_request_bytes=MAX_BYTES) as server:
         gc.collect()
         gc.disable()
+        num_before = num_kept()  # by tests before this one
         try:
             _, writer = await open_websocket(server)
             writer.write(sent)
             await writer.drain()
-            await until(lambda: num_kept() > 0 or sent[0] & 0x80)
+            await until(lambda: num_kept() > num_before or sent[0] & 0x80)
             writer.transport.abort()
             await until(lambda: server.num_connections == 0)
-            assert num_kept() == 0
+            assert num_kept() == num_before
         finally:
             gc.enable()
 
 
 async def test_an_open_connection_keeps_no_message_that_the_application_has():
+    gc.collect()
+    num_before = num_kept()
     async with served(max_request_bytes=MAX_BYTES) as server:
         reader, writer = await open_websocket(server)
         writer.write(
@@ -309,5 +312,5 @@ async def test_an_open_connection_keeps_no_message_that_the_application_has():
         )
         async with asyncio.timeout(HANG_S):
             await reader.readuntil(b'"t":"error"')
-        assert num_kept() == 0
+        assert num_kept() <= num_before
         writer.transport.abort()
