@@ -15,11 +15,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDiscon
 
 from app.api.http.access_log import access_record
 from app.api.http.connection import connection_of, direct_send
-from app.api.http.context import ApiContext, context_of
-from app.api.http.cors import check_origin
-from app.api.http.middleware import reject
-from app.contract.engine_status import EngineState
-from app.contract.errors import Draining, NotFound, QuireError, RateLimitExceeded
+from app.api.http.context import ApiContext
+from app.api.http.socket_opening import open_socket
+from app.contract.errors import NotFound, RateLimitExceeded
 from app.contract.live_state import LIVE_PROTOCOL
 from app.runtime.clock import monotonic
 from app.runtime.stall_detector import observation_interval
@@ -51,24 +49,17 @@ CLOSE_REASONS = {
 
 async def live_endpoint(websocket: WebSocket, hello_timeout_s: float = HELLO_TIMEOUT_S) -> None:
     """Serve one WebSocket on `/live`; a key in the headers has been checked already."""
-    context = context_of(websocket)
-    try:
-        check_origin(websocket.headers, context.config.server)
-        room = context.live
-        if room is None:
-            raise NotFound("This server does not show its engine (--live-view off).")
-        if context.engine.health().state is EngineState.DRAINING:
-            raise Draining("The server is shutting down and takes no new connections.")
-    except QuireError as error:
-        await reject(error, websocket.scope, websocket.receive, websocket.send)
-        return
-    with contextlib.suppress(OSError, WebSocketDisconnect):  # the client disconnected before its accept
-        if LIVE_PROTOCOL in websocket.scope["subprotocols"]:
-            await websocket.accept(subprotocol=LIVE_PROTOCOL)
-            await LiveSocket(websocket, context, room, hello_timeout_s).run()
-        else:
-            await websocket.accept()
-            await websocket.close(chat_table.CLOSE_SUBPROTOCOL, f"the subprotocol must be {LIVE_PROTOCOL}")
+
+    async def serve(context: ApiContext) -> None:
+        await LiveSocket(websocket, context, _room_of(context), hello_timeout_s).run()
+
+    await open_socket(websocket, LIVE_PROTOCOL, serve, check=_room_of)
+
+
+def _room_of(context: ApiContext) -> LiveRoom:
+    if context.live is None:
+        raise NotFound("This server does not show its engine (--live-view off).")
+    return context.live
 
 
 class LiveSocket:

@@ -21,18 +21,16 @@ from app.api.body.new_answer import NewAnswer
 from app.api.body.parse_chat import parse_chat
 from app.api.http.access_log import access_record
 from app.api.http.connection import connection_of, direct_send
-from app.api.http.context import ApiContext, context_of
-from app.api.http.cors import check_origin
-from app.api.http.middleware import reject
+from app.api.http.context import ApiContext
+from app.api.http.socket_opening import open_socket
 from app.api.routes.chat import chat_wire
 from app.api.wire.socket_stream import SocketStream
-from app.contract.engine_status import EngineState
-from app.contract.errors import Draining, QuireError, RateLimitExceeded
+from app.contract.errors import RateLimitExceeded
 from app.runtime.clock import monotonic
 from app.runtime.stall_detector import StallDetector, observation_interval
 from app.streaming.chat_actions import Action, Cancel, ChatLimits, Close, Detach, Resume, Send, Start
 from app.streaming.chat_protocol import ChatProtocol
-from app.streaming.chat_table import CLOSE_RATE, CLOSE_RESTART, CLOSE_SLOW, CLOSE_SUBPROTOCOL, PROTOCOL, State
+from app.streaming.chat_table import CLOSE_RATE, CLOSE_RESTART, CLOSE_SLOW, PROTOCOL, State
 from app.streaming.flow.ack_monitor import AckMonitor
 from app.streaming.flow.flow_window import Credit
 from app.streaming.flow.outbox import Outbox
@@ -45,21 +43,11 @@ LARGE_FRAME = 8 * 1024  # bytes; only many log-probabilities or long texts have 
 
 async def websocket_endpoint(websocket: WebSocket, limits: ChatLimits | None = None) -> None:
     """Serve one WebSocket on `/ws`; a key in the headers has been checked already."""
-    context = context_of(websocket)
-    try:
-        check_origin(websocket.headers, context.config.server)
-        if context.engine.health().state is EngineState.DRAINING:
-            raise Draining("The server is shutting down and takes no new connections.")
-    except QuireError as error:
-        await reject(error, websocket.scope, websocket.receive, websocket.send)
-        return
-    with contextlib.suppress(OSError, WebSocketDisconnect):  # the client disconnected before its accept
-        if PROTOCOL in websocket.scope["subprotocols"]:
-            await websocket.accept(subprotocol=PROTOCOL)
-            await ChatSocket(websocket, context, limits).run()
-        else:
-            await websocket.accept()
-            await websocket.close(CLOSE_SUBPROTOCOL, f"the subprotocol must be {PROTOCOL}")
+
+    async def serve(context: ApiContext) -> None:
+        await ChatSocket(websocket, context, limits).run()
+
+    await open_socket(websocket, PROTOCOL, serve)
 
 
 class ChatSocket:
