@@ -1,28 +1,18 @@
 """The record ring: the newest records of what has happened since the last picture.
 
-A step is only put aside when it is done. Its record is made for the picture, so that what a picture takes, and thereby
-the rate of pictures, has the cost of all records before it.
+The record of a step is made when it is done: a step that is kept for later keeps all objects of its tokens, which makes
+the steps after it slower.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import NamedTuple
 
 from app.contract.engine_picture import CopyRecord, GroupState, Record, StateRecord, StepRecord, StepShare
 from app.engine.schedule.step_plan import StepPlan
 from app.engine.schedule.step_results import StepProgress
 
 MAX_RECORDS = 4096
-
-
-class DoneStep(NamedTuple):
-    """A step whose record is not made yet: when it began, and its seconds on the device."""
-
-    plan: StepPlan
-    progress: StepProgress
-    start_time: float
-    duration_s: float
 
 
 class RecordRing:
@@ -33,7 +23,7 @@ class RecordRing:
 
     def __init__(self, itl_target: float) -> None:
         self._itl_target = itl_target
-        self._kept: deque[Record | DoneStep] = deque(maxlen=MAX_RECORDS)
+        self._kept: deque[Record] = deque(maxlen=MAX_RECORDS)
         self._num_added = 0
         self._plain_ids: tuple[int, ...] = ()  # of the sequences in the last step with one token of each answer
         self._plain_shares: tuple[StepShare, ...] = ()
@@ -44,7 +34,8 @@ class RecordRing:
         for source, target in plan.copies:
             self._add(CopyRecord(start_time, source, target))
         if plan.num_tokens:
-            self._add(DoneStep(plan, progress, start_time, duration_s))
+            is_over_target = 0.0 < self._itl_target < duration_s and has_decodes(plan, progress)
+            self._add(StepRecord(start_time, duration_s, self._shares(plan, progress), is_over_target))
 
     def add_state(self, time: float, request_id: str, state: GroupState) -> None:
         """Add a request's new state."""
@@ -52,27 +43,23 @@ class RecordRing:
 
     def take(self) -> tuple[tuple[Record, ...], int]:
         """Return the records since the last call, and how many were dropped before them."""
-        records = tuple(self._recorded(one) if isinstance(one, DoneStep) else one for one in self._kept)
+        records = tuple(self._kept)
         num_lost = self._num_added - len(records)
         self._kept.clear()
         self._num_added = 0
         return records, num_lost
 
-    def _add(self, record: Record | DoneStep) -> None:
+    def _add(self, record: Record) -> None:
         self._kept.append(record)
         self._num_added += 1
 
-    def _recorded(self, step: DoneStep) -> StepRecord:
-        is_over_target = 0.0 < self._itl_target < step.duration_s and has_decodes(step.plan, step.progress)
-        return StepRecord(step.start_time, step.duration_s, self._shares(step), is_over_target)
-
-    def _shares(self, step: DoneStep) -> tuple[StepShare, ...]:
+    def _shares(self, plan: StepPlan, progress: StepProgress) -> tuple[StepShare, ...]:
         """Return the shares of a step; the same tuple again while a batch only decodes, as it does nearly always."""
-        chunks = step.plan.chunks
-        if step.plan.num_prompt_tokens or step.plan.num_tokens > len(chunks):
-            return shares(step.plan, step.progress)
+        chunks = plan.chunks
+        if plan.num_prompt_tokens or plan.num_tokens > len(chunks):
+            return shares(plan, progress)
         if chunks.sequence_ids != self._plain_ids:
-            self._plain_ids, self._plain_shares = chunks.sequence_ids, shares(step.plan, step.progress)
+            self._plain_ids, self._plain_shares = chunks.sequence_ids, shares(plan, progress)
         return self._plain_shares
 
 

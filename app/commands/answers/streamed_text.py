@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from app.contract.events import ChoiceEnd
 
 Messages = Sequence[dict[str, str]]
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -65,9 +67,20 @@ def iterate(runner: asyncio.Runner, deltas: AsyncGenerator[str, None]) -> Genera
     try:
         while True:
             try:
-                delta = runner.run(next_delta())
+                delta = _run(runner, next_delta())
             except StopAsyncIteration:
                 return
             yield delta
     finally:
-        runner.run(close())
+        _run(runner, close())
+
+
+def _run(runner: asyncio.Runner, work: Coroutine[object, object, Result]) -> Result:
+    """Run a coroutine; Ctrl-C raises KeyboardInterrupt.
+
+    The runner itself raises CancelledError where Ctrl-C meets another cancellation, such as that of a time limit.
+    """
+    try:
+        return runner.run(work)
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None

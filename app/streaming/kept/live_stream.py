@@ -309,8 +309,9 @@ class LiveStream:
             self._lag_from = min(tokens for tokens, _ in marks), min(num_bytes for _, num_bytes in marks)
             return
         self._lag_from = _NOW
-        if self.slow_reader is SlowReader.DROP:
-            for reader in [reader for reader, lag in zip(self.readers, lags, strict=True) if lag]:
+        if self.slow_reader is SlowReader.DROP and not self.is_over:
+            # Who comes back far behind is not slow yet: the answer waits for it, once.
+            for reader in [one for one, lag in zip(self.readers, lags, strict=True) if lag and one.has_caught_up]:
                 reader.drop()
         # With `coalesce` generation stops where nothing more may become pending, as for the mailbox of a session.
         least = Lag.FULL if self.slow_reader is SlowReader.COALESCE else Lag.SLOW

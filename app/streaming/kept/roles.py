@@ -15,9 +15,11 @@ class LiveReader(Protocol):
 
     Attributes:
         transport: one of `kept_streams.TRANSPORTS`.
+        has_caught_up: whether it has once not lagged, as far as `check` knows.
     """
 
     transport: str
+    has_caught_up: bool
 
     def check(self) -> Lag:
         """Return how far the reader lags; called before a step's events are added and whenever that may change."""

@@ -15,7 +15,7 @@ from app.contract.errors import ErrorInfo, Overloaded
 from app.contract.events import ChoiceEnd, Finished, Timings, TokenDelta, Usage, total_usage
 from app.streaming.flow.delta_buffer import delta_bytes
 from app.streaming.flow.flow_window import Lag, Watermarks
-from app.streaming.flow.slow_reader import DISCONNECT
+from app.streaming.flow.slow_reader import DISCONNECT, SlowReader
 from app.streaming.kept.live_stream import LiveStream
 from app.streaming.stream_timings import Stopwatch
 
@@ -30,13 +30,14 @@ class StreamCursor(ABC):
         transport: whose reader it is, in the counts of readers that came back.
         stream: the stream.
         after: see above.
+        has_caught_up: whether it has once not lagged; one that comes back may begin far behind.
         num_merged: 0: a reader that is behind has no deltas that could be merged.
         error: why the answer is incomplete, once that was read.
     """
 
     __slots__ = (
         "_delivered_bytes", "_dropped", "_finished", "_lag", "_last_bytes", "_marks", "_num_before", "_num_delivered",
-        "_num_taken", "_positions", "_stopwatch", "_taken_bytes", "_turn", "after", "error", "stream",
+        "_num_taken", "_positions", "_stopwatch", "_taken_bytes", "_turn", "after", "error", "has_caught_up", "stream",
     )  # fmt: skip
     transport: str
     num_merged = 0
@@ -54,6 +55,7 @@ class StreamCursor(ABC):
         self._dropped: ErrorInfo | None = None
         self._marks = marks or Watermarks()
         self._lag = Lag.NONE
+        self.has_caught_up = False
         # As the stream counts them: what is before `after` counts as taken and delivered from the beginning.
         told = [*zip(after, stream.transcripts, strict=True)]
         self._num_before = sum(min(position, one.num_tokens) for position, one in told)
@@ -91,6 +93,7 @@ class StreamCursor(ABC):
         num_bytes = self.stream.told_bytes - self._delivered_bytes
         marks = self._marks
         if not self._lag and num_tokens < marks.high_tokens and num_bytes < marks.high_bytes:
+            self.has_caught_up = True
             return Lag.NONE
         is_above_low = num_tokens > marks.low_tokens or num_bytes > marks.low_bytes
         is_high = num_tokens >= marks.high_tokens or num_bytes >= marks.high_bytes
@@ -98,8 +101,9 @@ class StreamCursor(ABC):
             lag = Lag.FULL
         else:
             lag = Lag.SLOW if is_high or (self._lag and is_above_low) else Lag.NONE
-        if lag and not self._lag:
+        if lag and not self._lag and self.stream.slow_reader is not SlowReader.DROP:
             self.stream.streams.slow_readers[self.stream.slow_reader] += 1
+        self.has_caught_up |= not lag
         self._lag = lag
         return lag
 
@@ -123,6 +127,7 @@ class StreamCursor(ABC):
 
     def drop(self) -> None:
         """Detach from the stream, which goes on; the reader gets an error at once."""
+        self.stream.streams.slow_readers[SlowReader.DROP] += 1
         self._dropped = Overloaded("The reader was dropped: it is too slow (slow_reader: drop).").info()
         self.stream.detach(self)
         self.on_put()

@@ -45,3 +45,21 @@ def test_an_interrupt_before_the_runner_waits_for_its_task_closes_the_generator(
             next(deltas)
         assert log == ["closed"]
         assert next(iterate(runner, numbers(log))) == "0", "the runner can be used further"
+
+
+def test_an_interrupt_beside_another_cancellation_is_an_interrupt():
+    """Such as that of a time limit at the same moment."""
+
+    async def cancelled_twice():
+        yield "0"
+        signal.raise_signal(signal.SIGINT)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    with asyncio.Runner() as runner:
+        deltas = iterate(runner, cancelled_twice())
+        assert next(deltas) == "0"
+        with pytest.raises(KeyboardInterrupt):
+            next(deltas)

@@ -195,6 +195,30 @@ def test_a_reader_that_lags_is_dropped_alone_where_the_request_says_so():
     assert (slow.failure.code, quick.failure, engine.aborted) == ("overloaded", None, [])
 
 
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_reader_that_comes_back_far_behind_is_waited_for_once(is_over):
+    engine = LiveEngine()
+    stream = live_stream(engine, slow_reader=SlowReader.DROP)
+    opened(stream).close()
+    for number in range(1, 301):
+        engine.put("r", delta("r", number, "x"))
+    if is_over:
+        engine.put("r", finished("r"))
+    back = opened(stream)
+    assert back.failure is None
+    assert engine.paused == (set() if is_over else {"r"})
+    text = ""
+    while events := read_now(back):
+        text += text_of(events)
+    assert (text, back.failure, engine.paused) == ("x" * 300, None, set())
+    if not is_over:
+        for number in range(301, 494):
+            engine.put("r", delta("r", number, "x"))
+        assert read_now(back) == []
+        assert back.failure is not None
+        assert back.failure.code == "overloaded"
+
+
 async def test_readers_that_are_far_behind_get_one_piece_in_a_turn_of_the_loop():
     engine = LiveEngine()
     stream = live_stream(engine)

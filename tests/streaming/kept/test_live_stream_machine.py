@@ -45,6 +45,7 @@ class ModelReader:
     ends: list[int] = field(default_factory=list)
     is_over: bool = False
     credit: Credit | None = None
+    has_caught_up: bool = False
 
     def deliver(self) -> None:
         self.delivered = [max(len(read), after) for read, after in zip(self.read, self.after, strict=True)]
@@ -76,11 +77,13 @@ class ModelStream:
         return self.is_failed or len(self.ends) == len(self.texts)
 
     def judge(self) -> None:
-        """Update the lags; a reader that lags is dropped with that policy."""
+        """Update the lags; with that policy a reader that lags is dropped, once it has been without."""
         for one in [*self.readers]:
             pairs = zip(self.texts, one.delivered, strict=True)
             one.note([text for texts, position in pairs for text in texts[position:]])
-            if one.lag and self.stream.slow_reader is SlowReader.DROP:
+            one.has_caught_up |= not one.lag
+            is_slow = one.lag and one.has_caught_up and not self.is_over
+            if is_slow and self.stream.slow_reader is SlowReader.DROP:
                 self.readers.remove(one)
                 one.is_over = True
 
