@@ -262,7 +262,8 @@ class ServerConfig:
         256 * MIB,
         "Maximum amount of data that is pending for slow clients, of all streams (for example `256MiB`). Above it a "
         "new request is rejected with 503 `overloaded` if its API key (or client address) has at least an equal share "
-        "of that data. The generation of a stream pauses when 96 KiB are pending for it.",
+        "of that data. The generation of a stream pauses when 192 tokens or 48 KiB are pending for it; with the slow "
+        "reader `coalesce` at 96 KiB.",
         kind="bytes",
         minimum=MIB,
     )
