@@ -16,6 +16,7 @@ from app.config.settings import make_config
 from app.contract.engine_picture import EnginePicture, GroupState, StateRecord, StepRecord, Watch
 from app.contract.requests import Abort, EngineCommand, Submit
 from app.engine.engine import Engine
+from app.engine.schedule.step_plan import Chunks, StepPlan, StepResult
 from app.engine.thread import EngineThread
 from app.engine.view import COST_TIMES, MIN_INTERVAL_S, View
 from tests.checkpoints import tiny
@@ -23,6 +24,7 @@ from tests.engine.driving import Run, build, request
 from tests.engine.pictures import check_blocks, check_groups, ids
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.scripted_engine import HANG_S, ReportCollector, record_wait_timeouts
+from tests.engine.sequence_groups import make_progress
 
 
 def engine(**settings: object) -> Engine:
@@ -137,7 +139,7 @@ def test_records_belong_to_the_cost_of_their_picture():
     ticks = count(0.0, 0.004)  # a picture takes one of them, and so does a step
     view = View(driver.scheduler, count(1), clock=lambda: next(ticks))
     for _ in range(3):
-        view.take_step(StepPlan(1, Chunks(), (), ()), StepResult(1), make_progress(), 49.0)
+        view.take_step(StepPlan(1, Chunks(), (), ()), StepResult(1, ()), make_progress(), 49.0)
     assert view.take_picture(50.0) is not None
     driver.add()
     assert view.take_picture(50.01) is None
