@@ -86,6 +86,9 @@ class EngineClient(Protocol):
     def submit_all(self, submissions: Sequence[tuple[EngineRequest, EventSink]]) -> None:
         """Submit several requests of one account, or none of them; see `submit`."""
 
+    def check_room(self, account: str) -> None:
+        """Raise what `submit` would raise for every request of an account now: a rejection may cost no more than this."""
+
     def abort(self, request_id: str) -> None:
         """Drop a request; its sink gets one `Finished(cancelled)` per open choice. Idempotent."""
 

@@ -61,14 +61,20 @@ class AsyncEngine:
     def submit_all(self, submissions: Sequence[tuple[EngineRequest, EventSink]]) -> None:
         """Submit several requests; raises Overloaded also while new requests are shed."""
         requests = [request for request, _ in submissions]
-        self._check_accepting(requests[0].account)
-        self._open.check(requests, self._stats)
+        account = requests[0].account
+        self._check_accepting(account)
+        self._open.check(account, requests[1:], self._stats)
         for request, sink in submissions:
             assert request.id not in self._open, request.id
             self._open[request.id] = OpenRequest(request, sink)
         self._is_idle.clear()
         for request in requests:
             self._port.post(Submit(request))
+
+    def check_room(self, account: str) -> None:
+        """Reject a request that nobody has read yet; raises Overloaded also while new requests are shed."""
+        self._check_accepting(account)
+        self._open.check(account, (), self._stats)
 
     def abort(self, request_id: str) -> None:
         if request_id in self._open:

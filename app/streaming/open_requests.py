@@ -72,14 +72,15 @@ class OpenRequests(dict[str, OpenRequest]):
         self._max_num_seqs = max_num_seqs
         self._max_paused = max_paused
 
-    def check(self, requests: Sequence[EngineRequest], stats: EngineStats) -> None:
-        """Reject the further `requests` of one body if a limit is reached; `stats` are the engine's last. O(open).
+    def check(self, account: str, further: Sequence[EngineRequest], stats: EngineStats) -> None:
+        """Reject one more request of an account, and the `further` ones of its body, if a limit is reached. O(open).
+
+        `stats` are the engine's last.
 
         Raises:
             RateLimitExceeded: too many streams of the account are paused.
             Overloaded: the account has as much of the queue as it may have.
         """
-        account = requests[0].account
         ready = [one for one in self.values() if not one.is_paused]
         num_paused = sum(one.is_paused and one.request.account == account for one in self.values())
         if num_paused >= self._max_paused:
@@ -96,18 +97,17 @@ class OpenRequests(dict[str, OpenRequest]):
         num_waiting = self._num_waiting(len(ready), num_sequences, stats)
         num_own = counts[account]
         if num_own or num_waiting >= self._max_queue:
-            further = requests[1:]
             num_sequences += sum(one.params.num_sequences for one in further)
             num_waiting = self._num_waiting(len(ready) + len(further), num_sequences, stats)
             num_own += len(further)
         is_alone = all(one.request.account == account for one in ready)
         num_own_waiting = num_waiting if is_alone else min(num_own, num_waiting)
         full = f"is full: {self._max_queue} requests are waiting."
-        if len(requests) > 1:
-            full = f"has no room for {len(requests)} more requests; at most {self._max_queue} may wait."
+        if further:
+            full = f"has no room for {1 + len(further)} more requests; at most {self._max_queue} may wait."
         if not is_alone and num_own_waiting >= max(1, self._max_queue // 2):
             self.counts.rejections[QUEUE_FULL] += 1
-            more = f", and {len(requests)} more came in one body" if len(requests) > 1 else ""
+            more = f", and {1 + len(further)} more came in one body" if further else ""
             raise Overloaded(
                 f"{counts[account]} requests of this account are waiting{more}; while others have requests too, it may "
                 f"have half of the queue of {self._max_queue}. Try again later."

@@ -194,9 +194,12 @@ async def test_a_queue_behind_a_full_cache_is_bounded():
 
 async def test_without_a_queue_a_request_needs_a_free_seat():
     engine = make_engine(FakePort(), max_queue=0, max_num_seqs=1)
+    engine.check_room("an account")
     submit(engine, make_request("a"))
     with pytest.raises(Overloaded):
         submit(engine, make_request("b"))
+    with pytest.raises(Overloaded):
+        engine.check_room("an account")
 
 
 async def test_every_choice_takes_a_seat():

@@ -34,7 +34,7 @@ class FilledRequests:
 
     def check(self, account: str, num_requests: int = 1) -> None:
         """Check a body of `num_requests`."""
-        self.requests.check([make_request(account=account)] * num_requests, self.stats)
+        self.requests.check(account, [make_request(account=account)] * (num_requests - 1), self.stats)
 
     def add(self, account: str, num_requests: int = 1) -> None:
         """Add a body of `num_requests`, if it is admitted."""

@@ -8,6 +8,7 @@ A corpus file is a list of topics:
     ! denies NAME      a mark: a sentence of the answer denies something about this name (product_names.py)
     - wording          one question that this topic answers
     * wording          one that README or the page itself asks: the answer must be sure, so it is never held out
+    ? wording          one that somebody asked who did not know the others: these are like what the model will be asked
     >>                 the answer is everything from here to the next topic
 
 `{default:port}` and `{param:max_tokens}` in an answer stand for defaults of app/config/settings.py and
@@ -53,6 +54,7 @@ class Topic:
     wordings: tuple[str, ...]
     keywords: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()  # the wordings that README or the page asks
+    asked: tuple[str, ...] = ()  # those that somebody asked who did not know the others
     is_social: bool = False
     denies: frozenset[str] = frozenset()
 
@@ -96,6 +98,7 @@ class _Draft:
 
     wordings: list[str] = dataclasses.field(default_factory=list)
     shown: list[str] = dataclasses.field(default_factory=list)
+    asked: list[str] = dataclasses.field(default_factory=list)
     keywords: list[str] = dataclasses.field(default_factory=list)
     answer: list[str] = dataclasses.field(default_factory=list)
     marks: set[str] = dataclasses.field(default_factory=set)
@@ -110,16 +113,17 @@ def load_corpus(folder: Path = CORPUS) -> Corpus:
     drafts: dict[str, _Draft] = {}
     for file in sorted(folder.glob("*.txt")):
         _read(file, drafts)
-    foreign = {kind: drafts.pop(kind).wordings for kind in UNKNOWN_KINDS}
+    foreign = {kind: drafts.pop(kind) for kind in UNKNOWN_KINDS}
+    drafts[UNKNOWN].asked += [question for draft in foreign.values() for question in draft.asked]
     held_out: list[HeldOut] = []
     topics: list[Topic] = []
     for name, draft in drafts.items():
         wordings = _distinct(draft.wordings)
         if name == UNKNOWN:
-            for kind in UNKNOWN_KINDS:
-                chosen = sorted(_distinct(foreign[kind]), key=hash_key)[:NUM_UNKNOWN_HELD_OUT]
+            for kind, questions in foreign.items():
+                chosen = sorted(_distinct(questions.wordings), key=hash_key)[:NUM_UNKNOWN_HELD_OUT]
                 held_out += [HeldOut(name, kind, question) for question in chosen]
-                wordings += [question for question in _distinct(foreign[kind]) if question not in chosen]
+                wordings += [question for question in _distinct(questions.wordings) if question not in chosen]
         else:
             chosen = [min(wordings, key=hash_key)]
             held_out += [HeldOut(name, "known", question) for question in chosen]
@@ -130,9 +134,10 @@ def load_corpus(folder: Path = CORPUS) -> Corpus:
             Topic(
                 name,
                 answer,
-                tuple(wordings),
+                (*wordings, *_distinct(draft.asked)),
                 tuple(draft.keywords),
                 tuple(draft.shown),
+                tuple(_distinct(draft.asked)),
                 bool(draft.marks & {"social", UNKNOWN}),
                 denies,
             )
@@ -201,6 +206,7 @@ def _read(file: Path, drafts: dict[str, _Draft]) -> None:
             adders = {
                 "- ": draft.wordings.append,
                 "* ": draft.shown.append,
+                "? ": draft.asked.append,
                 "+ ": lambda text, into=draft: into.keywords.extend(part.strip() for part in text.split(",")),  # type: ignore[misc]
                 "! ": draft.marks.add,
             }

@@ -48,7 +48,7 @@ def _problems_of(topic: Topic) -> list[str]:
         found += [
             f"{text!r} has no word of the keyword line or of another wording."
             for text in topic.wordings
-            if not _stems(text) & anchors
+            if text not in topic.asked and not _stems(text) & anchors
         ]
     return [f"{topic.name}: {line}" for line in found]
 

@@ -29,6 +29,7 @@ SECOND = 0.3  # share of the examples that ask for a second answer
 AUGMENTED = 0.25  # share of the questions that are said in other words; the others are as they were written
 DROPPED_WORDS = 0.2
 SHOWN = 0.3  # share of those that README or the page asks, where a topic has some
+ASKED = 0.5  # share, of the others, of those that somebody asked who did not know the others
 DROPOUT = 0.2
 
 
@@ -84,6 +85,7 @@ class Readings:
             [tokenizer.encode(as_read(text)) for text in (*topic.wordings, *topic.keywords)] for topic in corpus.topics
         ]
         self._shown = [[tokenizer.encode(as_read(text)) for text in topic.shown] for topic in corpus.topics]
+        self._asked = [[tokenizer.encode(as_read(text)) for text in topic.asked] for topic in corpus.topics]
         self._unknown = corpus.names.index(UNKNOWN)
         # What each topic was last taken for: a second answer is asked for mostly after one of these.
         self._rivals = [(number + 1) % len(corpus.topics) for number in range(len(corpus.topics))]
@@ -113,7 +115,9 @@ class Readings:
         rng = self._rng
         if self._shown[topic] and rng.random() < SHOWN:
             return rng.choice(self._shown[topic])
-        if rng.random() < AUGMENTED:
+        if self._asked[topic] and rng.random() < ASKED:
+            ids = rng.choice(self._asked[topic])
+        elif rng.random() < AUGMENTED:
             ids = self._tokenizer.encode(as_read(self._questions.ask(topic)))
         else:
             ids = rng.choice(self._written[topic])

@@ -187,7 +187,9 @@ async def parse_answer(
 
     Raises:
         RequestError, ModelLoading, EngineFailed, Overloaded: see `parse` and `structured_output.lease`.
+        Overloaded, RateLimitExceeded, Draining: no request of the sender is accepted now.
     """
+    context.engine.check_room(sender.account)
     parsed = await parse(body, context, parser, sender, always_streams=always_streams)
     grammar = parsed.request.grammar
     if grammar is None or parsed.demand is None:

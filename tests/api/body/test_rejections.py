@@ -217,6 +217,19 @@ async def test_a_full_queue_rejects_requests_with_a_retry_after(stream):
         assert await control(client) == text_of_first
 
 
+async def test_behind_a_full_queue_a_body_is_not_even_parsed():
+    """A flood of requests that are rejected must cost nearly nothing."""
+    config = make_config({"max_queue": 0, "max_num_seqs": 1})
+    engine = FakeEngine(config=config, held=True)
+    async with client_of(await make_app(engine, config)) as client:
+        first = asyncio.create_task(client.post(TEXT, json=CONTROL))
+        await until(lambda: engine.requests)
+        check_error(await client.post(CHAT, content=b"{", headers=JSON), 503, "overloaded")
+        engine.release()
+        assert (await first).status_code == 200
+        check_error(await client.post(CHAT, content=b"{", headers=JSON), 400, "json_invalid")
+
+
 @pytest.mark.parametrize(
     ("state", "status", "code"),
     [(EngineState.LOADING, 503, "model_loading"), (EngineState.FAILED, 500, "engine_error")],
