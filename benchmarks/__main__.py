@@ -19,7 +19,7 @@ BENCHMARKS = {
     "gpu_host": "what the host spends beside a GPU, without one: a scripted device, 256 streams, threads told apart",
     "streams": "what a stream costs the server, apart from the model: CPU, latency, memory, slow clients",
     "scheduler": "what the engine spends outside the model: a step of 256 sequences, an event, a token",
-    "live": "what pictures for the live view cost the engine thread",
+    "live": "what the live view costs the engine thread, and watchers the event loop of a server",
     "itl": "times between tokens while long prompts arrive",
     "prompts": "how soon prompts get their first token beside decodes, and beside one of 250,000 tokens",
     "isolation": "cost of one client for the others, for several attacks",

@@ -27,6 +27,18 @@ HELP = (
     "or skip these tests with QUIRE_NO_BROWSER=1."
 )
 
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+"""With which a Chromium is started that nobody sees."""
+
 # Unpacks standard input with node, because Python's standard library has no Brotli.
 UNPACK = "process.stdin.pipe(require('zlib').createBrotliDecompress()).pipe(process.stdout)"
 

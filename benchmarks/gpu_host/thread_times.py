@@ -1,11 +1,11 @@
-"""CPU time of single threads of another process. Linux."""
+"""CPU time of the threads of a server over a scripted device. Linux."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple, Self
 
 from benchmarks.gpu_host.device import THREAD
+from benchmarks.threads import threads_of
 
 
 class ThreadTimes(NamedTuple):
@@ -23,17 +23,12 @@ class ThreadTimes(NamedTuple):
     def of(cls, pid: int) -> Self:
         """Return the times of a server over a scripted device so far."""
         loop = engine = others = waited = 0.0
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            try:
-                running, waiting, *_ = (int(number) / 1e9 for number in (task / "schedstat").read_text().split())
-                is_engine = (task / "comm").read_text().strip() == THREAD
-            except OSError:  # it has ended
-                continue
-            is_loop = task.name == str(pid)
-            loop += running * is_loop
-            engine += running * is_engine
-            others += running * (not is_loop and not is_engine)
-            waited += waiting * (is_loop or is_engine)
+        for thread in threads_of(pid):
+            is_engine = thread.name == THREAD
+            loop += thread.running_s * thread.is_first
+            engine += thread.running_s * is_engine
+            others += thread.running_s * (not thread.is_first and not is_engine)
+            waited += thread.waited_s * (thread.is_first or is_engine)
         return cls(loop, engine, others, waited)
 
     def since(self, before: ThreadTimes) -> ThreadTimes:

@@ -10,18 +10,7 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 
 from tests.e2e.browsing import TIMEOUT_MS, PageWatch, new_page
 from tests.e2e.scripted import STATIC, ScriptedServer
-from tools.browser import HELP, find
-
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+from tools.browser import FLAGS, HELP, find
 
 
 def chromium() -> str:

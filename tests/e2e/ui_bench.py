@@ -20,11 +20,12 @@ from typing import Any
 from playwright.async_api import Browser, CDPSession, Page, async_playwright, expect
 
 from tests.e2e.browsing import TIMEOUT_MS, ask, last_answer, new_page
-from tests.e2e.conftest import FLAGS, chromium
+from tests.e2e.conftest import chromium
 from tests.e2e.live_messages import FREE, USED, MadeUpEngine
 from tests.e2e.scripted import ScriptedServer, Stream
 from tests.e2e.tour import RICH
 from tests.e2e.traces import scripting_of_frames
+from tools.browser import FLAGS
 
 CATEGORIES = ["devtools.timeline", "v8", "blink"]  # with blink come the frames
 RATE = 200  # tokens/s

@@ -1,11 +1,7 @@
-"""What pictures for the live view cost the engine thread, for each token.
+"""What pictures for the live view cost the engine thread, for each token: an engine in this process.
 
-`python -m benchmarks live [--repeat N] [--only NAMES]` writes `results/live.json`, and exits 1 when a figure misses its
-limit.
-
-Each cell decodes a batch, and takes the same number of steps with somebody who watches and with nobody, in turns: on,
-off, off, on, and again, so that neither a longer text nor a faster machine counts for one side. Times are
-`time.thread_time()` of `Engine.turn`, as the engine thread calls it; a repeat is the ratio of their sums.
+Each cell decodes a batch, and takes the same number of steps with somebody who watches and with nobody, in turns.
+Times are `time.thread_time()` of `Engine.turn`, as the engine thread calls it; a repeat is the ratio of their sums.
 
     guide    32 sequences of the embedded model
     s135     32 sequences of that shape, random weights
@@ -14,36 +10,26 @@ off, off, on, and again, so that neither a longer text nor a faster machine coun
 
 from __future__ import annotations
 
-import argparse
 import gc
 import random
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from app.commands.measuring.machine import machine
-from app.commands.options import Parser
 from app.contract.engine_picture import EnginePicture, Watch
 from app.contract.engine_status import StepReport
 from app.engine.engine import Engine
 from app.engine.execute.interfaces import InFlight, Runner
 from app.engine.schedule.step_plan import StepPlan
-from app.loadgen.table import table
-from app.observe.terminal import own_terminal
 from app.runtime.clock import monotonic
-from app.runtime.gc_tuning import freeze_after_startup
 from benchmarks.engine_load import add, greedy, load_model
-from benchmarks.figures import RESULTS, spread, write_json
 from benchmarks.idle_engine import BLOCK_SIZE, IdleEngine
-from benchmarks.limits import Verdict, conclude, judge
-from benchmarks.options import chosen
 from benchmarks.passing_runner import PassingRunner
 
-LIMIT = "processor time of the engine thread for a token, more"
 SETTLE = 20  # steps that are not counted
 ORDER = (True, False, False, True)
+"""Whether somebody watches, in turns, so that neither a longer text nor a faster machine counts for one side."""
 NUM_POOL_BLOCKS, POOL_BATCH, STEP_S = 100_000, 256, 0.02
 
 
@@ -153,43 +139,3 @@ def start(engine: Engine, cell: Cell, number: int) -> list[str]:
 def turns(engine: Engine, count: int) -> list[StepReport]:
     """Take steps as the engine thread does."""
     return [engine.turn((), monotonic()) for _ in range(count)]
-
-
-def add_options(parser: Parser) -> None:
-    """Add how often, and what."""
-    parser.add_argument("--repeat", type=int, default=5, help="repeats of each cell, default 5")
-    parser.add_argument("--only", help=f"cells, of: {', '.join(CELLS)}")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Measure, write the figures, and judge the medians."""
-    found: dict[str, Found] = {}
-    for name in chosen(args.only, list(CELLS), "only"):
-        engine = CELLS[name].open()
-        freeze_after_startup()
-        found[name] = measure(engine, CELLS[name], args.repeat)
-        del engine
-    heads = ["", "more, %", "a token, unwatched, µs", "a picture, ms", "pictures a second"]
-    print("\n".join(table(own_terminal(), heads, [_row(name, one) for name, one in found.items()])))
-    verdicts = {name: judge("live", LIMIT, statistics.median(one.shares), name) for name, one in found.items()}
-    cells = {name: _json(found[name], verdict) for name, verdict in verdicts.items()}
-    write_json(
-        RESULTS / "live.json", {"benchmark": "live", "machine": machine(), "repeats": args.repeat, "cells": cells}
-    )
-    print(*verdicts.values(), sep="\n")
-    return conclude(verdicts.values())
-
-
-def _row(name: str, found: Found) -> list[str]:
-    percent = spread([100 * share for share in found.shares])
-    return [name, percent, spread(found.token_us), spread(found.picture_ms), f"{found.rate:.1f}"]
-
-
-def _json(found: Found, verdict: Verdict) -> dict[str, object]:
-    return {
-        "more": found.shares,
-        "token_us": found.token_us,
-        "picture_ms": statistics.median(found.picture_ms) if found.pictures else None,
-        "pictures_per_second": found.rate,
-        "is_met": verdict.is_met,
-    }

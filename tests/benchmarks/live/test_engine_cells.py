@@ -1,14 +1,11 @@
 """The benchmark of pictures compares turns of the same work, and counts the pictures of those that are watched."""
 
 import time
-from argparse import Namespace
-
-import pytest
 
 from app import LLM
-from benchmarks import live
 from benchmarks.idle_engine import IdleEngine
-from benchmarks.live import BusyRunner, Cell, Found, measure, turns
+from benchmarks.live import engine_cells
+from benchmarks.live.engine_cells import BusyRunner, Cell, measure, start, turns
 
 
 def open_guide():
@@ -16,7 +13,7 @@ def open_guide():
 
 
 def test_a_cell_is_measured_with_new_sequences_in_each_repeat(monkeypatch):
-    monkeypatch.setattr(live, "SETTLE", 1)
+    monkeypatch.setattr(engine_cells, "SETTLE", 1)
     engine = open_guide()
     found = measure(engine, Cell(open_guide, batch=2, num_prompt=8, num_steps=3, num_turns=1), repeats=2)
     assert len(found.shares) == len(found.token_us) == 2 and min(found.token_us) > 0
@@ -27,19 +24,8 @@ def test_a_cell_is_measured_with_new_sequences_in_each_repeat(monkeypatch):
 def test_the_model_of_the_large_pool_keeps_its_thread_busy():
     idle = IdleEngine(num_blocks=64, max_num_seqs=4, max_tokens=64, max_model_len=400)
     idle.engine.runner = runner = BusyRunner(idle.engine.runner)
-    live.start(idle.engine, Cell(lambda: idle.engine, batch=2, num_prompt=32, num_steps=1), 0)
-    assert runner.seconds == live.STEP_S
+    start(idle.engine, Cell(lambda: idle.engine, batch=2, num_prompt=32, num_steps=1), 0)
+    assert runner.seconds == engine_cells.STEP_S
     began = time.thread_time()
     assert [report.num_decode_tokens for report in turns(idle.engine, 2)] == [2, 2]
-    assert time.thread_time() - began >= 2 * live.STEP_S
-
-
-@pytest.mark.parametrize(("share", "code"), [(0.004, 0), (0.02, 1)])
-def test_a_cost_above_the_limit_is_missed(share, code, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(live, "RESULTS", tmp_path)
-    monkeypatch.setattr(live, "CELLS", {"guide": Cell(open_guide, 1, 8, 1)})
-    found = Found([share, share, -share], [10.0], [], 1.0)
-    monkeypatch.setattr(live, "measure", lambda engine, cell, repeats: found)
-    monkeypatch.setattr(live, "freeze_after_startup", lambda: None)
-    assert live.run(Namespace(repeat=1, only=None)) == code
-    assert "a picture, ms" in capsys.readouterr().out and (tmp_path / "live.json").exists()
+    assert time.thread_time() - began >= 2 * engine_cells.STEP_S

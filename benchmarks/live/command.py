@@ -1,0 +1,91 @@
+"""What the live view costs: pictures the engine thread, and watchers the engine thread and the event loop of a server.
+
+`python -m benchmarks live [--repeat N] [--only NAMES]` writes `results/live.json`, and exits 1 when a figure misses its
+limit. Linux.
+
+In each repeat somebody watches and nobody does, in turns: on, off, off, on. What is compared is the processor time of
+threads for a token, which other programs affect least; the time between tokens is reported.
+
+    guide    an engine in this process decodes 32 sequences of the embedded model
+    s135     32 sequences of that shape, random weights
+    pool     a pool of 100,000 KV blocks, 256 sequences with 380 each, and a model that keeps the thread busy for 20 ms
+    served   `quire serve guide` sends 32 streams beside a watcher, 16, one that reads nothing, and Chromium that draws
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.commands.measuring.machine import machine
+from app.commands.options import Parser
+from app.observe.terminal import own_terminal
+from app.runtime.gc_tuning import freeze_after_startup
+from benchmarks.figures import RESULTS, write_json
+from benchmarks.limits import conclude
+from benchmarks.live import engine_cells, served
+from benchmarks.live.engine_cells import CELLS, Found
+from benchmarks.live.report import (
+    engine_json,
+    engine_table,
+    engine_verdicts,
+    faults,
+    served_json,
+    served_table,
+    served_verdicts,
+)
+from benchmarks.live.served import CHROMIUM, NUM_WATCHERS, Served
+from benchmarks.options import chosen
+from benchmarks.stopping import stopped_by_signals
+
+SERVED = "served"
+
+
+def add_options(parser: Parser) -> None:
+    """Add how often, and what."""
+    names = ", ".join([*CELLS, SERVED])
+    parser.add_argument("--repeat", type=int, default=5, help="repeats of each part, default 5")
+    parser.add_argument("--only", metavar="NAMES", help=f"parts, comma-separated, of {names}; default all")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, write the figures, and judge the medians."""
+    names = chosen(args.only, [*CELLS, SERVED], "only")
+    cells = measure_cells([name for name in names if name in CELLS], args.repeat)
+    beside = measure_served(args.repeat) if SERVED in names else {}
+    if cells:
+        print(*engine_table(cells, own_terminal()), sep="\n")
+    if beside:
+        print(*served_table(beside, own_terminal()), sep="\n")
+    judged = engine_verdicts(cells)
+    about = {"benchmark": "live", "machine": machine(), "repeats": args.repeat}
+    engine = {name: engine_json(found, judged[name]) for name, found in cells.items()}
+    write_json(
+        RESULTS / "live.json",
+        about | {"cells": engine, "served": {name: served_json(found) for name, found in beside.items()}},
+    )
+    verdicts = [*judged.values(), *served_verdicts(beside)]
+    print(*verdicts, sep="\n")
+    return conclude(verdicts, faults(beside))
+
+
+def measure_cells(names: Sequence[str], repeats: int) -> dict[str, Found]:
+    """Measure engines in this process, one after the other."""
+    found: dict[str, Found] = {}
+    for name in names:
+        engine = CELLS[name].open()
+        freeze_after_startup()
+        found[name] = engine_cells.measure(engine, CELLS[name], repeats)
+        del engine
+    return found
+
+
+def measure_served(repeats: int) -> dict[str, Served]:
+    """Measure a server beside its watchers."""
+    names = served.available([*NUM_WATCHERS, CHROMIUM])
+    if CHROMIUM not in names:
+        print(f"{CHROMIUM} is left out: `make dev` brings one, and playwright, which drives it.")
+    with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder, stopped_by_signals():
+        return served.measure(names, repeats, Path(folder))

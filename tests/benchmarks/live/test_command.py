@@ -1,0 +1,46 @@
+"""`python -m benchmarks live`: its parts, its file, and its exit code."""
+
+import json
+from argparse import Namespace
+
+import pytest
+
+from benchmarks.live import command
+from benchmarks.live.engine_cells import Found
+from benchmarks.live.served import CHROMIUM, WATCHER, Repeat, Served, Spent, Turn
+from benchmarks.live.watching import Watched
+
+
+def found(share: float) -> Found:
+    return Found([share, share, -share], [10.0], [], 1.0)
+
+
+def beside(share: float) -> dict[str, Served]:
+    on, off = (Turn(Spent(seconds, 1.0), 5.0, 2.0, Watched(50, 500, 50)) for seconds in (9 + 10 * share, 9.0))
+    return {WATCHER: Served(1, [Repeat([on, on], [off, off])])}
+
+
+@pytest.mark.parametrize(("share", "served_share", "code"), [(0.004, 0.004, 0), (0.02, 0.004, 1), (0.004, 0.02, 1)])
+def test_a_cost_above_the_limit_is_missed(share, served_share, code, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
+    monkeypatch.setattr(command, "measure_cells", lambda names, repeats: {name: found(share) for name in names})
+    monkeypatch.setattr(command, "measure_served", lambda repeats: beside(served_share))
+    assert command.run(Namespace(repeat=1, only=None)) == code
+    printed = capsys.readouterr().out
+    assert "a picture, ms" in printed and "loop, ms a message" in printed
+    written = json.loads((tmp_path / "live.json").read_text())
+    assert [*written["cells"]] == ["guide", "s135", "pool"] and [*written["served"]] == [WATCHER]
+
+
+def test_parts_can_be_chosen(monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
+    monkeypatch.setattr(command, "measure_cells", lambda names, repeats: {name: found(0.0) for name in names})
+    monkeypatch.setattr(command, "measure_served", lambda repeats: pytest.fail("it was not asked for"))
+    assert command.run(Namespace(repeat=1, only="pool")) == 0
+
+
+def test_a_missing_chromium_is_said(monkeypatch, capsys):
+    monkeypatch.setattr(command.served, "find_chromium", lambda: None)
+    monkeypatch.setattr(command.served, "measure", lambda names, repeats, folder: dict.fromkeys(names))
+    assert CHROMIUM not in command.measure_served(1)
+    assert f"{CHROMIUM} is left out" in capsys.readouterr().out

@@ -1,0 +1,37 @@
+"""Watchers of the benchmark: they decode what they read, and know what they have missed."""
+
+import asyncio
+
+from app.contract.engine_picture import EnginePicture
+from benchmarks.live.watcher_process import Watchers
+from tests.api.serving import HANG_S, make_app, serving, until
+from tests.fakes import FakeEngine
+from tests.streaming.live.pictures import group, picture, table
+
+NUM_PICTURES = 4
+NUM_BLOCKS = 50_000  # all change with each picture: more than the buffers of a connection hold
+
+
+def striped(number: int) -> EnginePicture:
+    """A picture in which every second block is used that was free in the one before."""
+    held = table(range(1 + number % 2, NUM_BLOCKS, 2))
+    return picture(number, [group("chatcmpl-a", [held])], num_blocks=NUM_BLOCKS)
+
+
+async def test_one_that_reads_receives_every_picture_and_one_that_does_not_knows_what_it_missed():
+    engine = FakeEngine(held=True)
+    engine.start()
+    app = await make_app(engine)
+    async with serving(app) as url, asyncio.timeout(HANG_S):
+        reader, stalled = (Watchers(int(url.rpartition(":")[2])) for _ in range(2))
+        beginning = asyncio.gather(reader.watch(1, True), stalled.watch(1, False))
+        await until(lambda: app.state.context.live.num_watchers == 2)
+        engine.port.show(striped(0))
+        await beginning
+        for number in range(1, NUM_PICTURES + 1):
+            engine.port.show(striped(number))
+            await until(lambda number=number: reader.present[0].num_messages == number)
+        read, missed = await reader.leave(), await stalled.leave()
+    assert read["num_messages"] == read["num_pictures"] == missed["num_pictures"] == NUM_PICTURES
+    assert missed["num_messages"] < NUM_PICTURES and 0 < missed["num_bytes"] < read["num_bytes"]
+    assert reader.present == stalled.present == []
