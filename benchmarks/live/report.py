@@ -90,6 +90,7 @@ def served_json(found: Served) -> dict[str, Any]:
         "token_us": found.token_us,
         "message_ms": [*map(FIGURES[MESSAGE], found.repeats)],
         "encoding_ms": found.encoding_ms,
+        "reading_ms": found.reading_ms,
         "bytes_per_second": found.bytes_per_s,
         "p99_ms": [turn.p99_ms for turn in found.watched],
         "p99_unwatched_ms": [turn.p99_ms for turn in found.unwatched],

@@ -120,6 +120,12 @@ class Served:
         ]
 
     @property
+    def reading_ms(self) -> list[float]:
+        """Milliseconds that a watcher has taken to read and decode a message, of each turn; none if none was read."""
+        watched = (turn.watched for turn in self.watched if turn.watched.num_messages)
+        return [1000 * one.reading_s / one.num_messages for one in watched]
+
+    @property
     def bytes_per_s(self) -> list[float]:
         """Bytes a second for each watcher, of each turn."""
         return [turn.watched.num_bytes / turn.seconds / self.num_watchers for turn in self.watched]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -84,6 +85,7 @@ class Watchers:
     def __init__(self, port: int) -> None:
         self._port = port
         self.present: list[Watcher] = []
+        self._began_s = 0.0  # of this process
 
     async def watch(self, num_watchers: int, is_reading: bool) -> dict[str, Any]:
         """Begin to watch; the answer comes when each has its first message."""
@@ -92,16 +94,19 @@ class Watchers:
                 watcher = Watcher(await self._open(is_reading), is_reading=is_reading)
                 self.present.append(watcher)
                 await watcher.begin()
+        self._began_s = time.process_time()
         return {}
 
     async def leave(self) -> dict[str, Any]:
-        """Leave; return what all have received since they began, and how many pictures there were."""
+        """Leave; return what all have received since they began, what that took, and how many pictures there were."""
+        reading_s = time.process_time() - self._began_s
         watchers, self.present = self.present, []
         for watcher in watchers:
             await watcher.end()
         return {
             "num_messages": sum(watcher.num_messages for watcher in watchers),
             "num_bytes": sum(watcher.num_bytes for watcher in watchers),
+            "reading_s": reading_s,
             "num_pictures": max((watcher.num_pictures for watcher in watchers), default=0),
         }
 

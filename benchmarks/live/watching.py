@@ -29,12 +29,14 @@ class Watched:
 
     Attributes:
         num_messages, num_bytes: of all.
+        reading_s: processor seconds of their process.
         num_pictures: how many there were, received or not.
     """
 
     num_messages: int = 0
     num_bytes: int = 0
     num_pictures: int = 0
+    reading_s: float = 0.0
 
 
 Watch = Callable[[], AbstractContextManager[Watched]]

@@ -10,7 +10,8 @@ from benchmarks.live.watching import Watched
 
 
 def turn(engine_s: float, loop_s: float, num_messages: int = 0) -> Turn:
-    return Turn(Spent(engine_s, loop_s, 0.5), 10.0, 5.0, Watched(num_messages, 1000 * num_messages, 100))
+    watched = Watched(num_messages, 1000 * num_messages, 100, 0.4) if num_messages else Watched()
+    return Turn(Spent(engine_s, loop_s, 0.5), 10.0, 5.0, watched)
 
 
 def test_what_a_repeat_compares_are_sums():
@@ -24,7 +25,7 @@ def test_what_a_repeat_compares_are_sums():
 def test_rates_are_of_one_watcher():
     found = served.Served(2, [Repeat([turn(2.0, 0.5, 200)], [turn(2.0, 0.5)])])
     assert found.bytes_per_s == [10_000]
-    assert found.encoding_ms == [5.0]
+    assert found.encoding_ms == [5.0] and found.reading_ms == [2.0]
 
 
 def test_without_a_chromium_it_is_left_out(monkeypatch):
@@ -46,4 +47,5 @@ def test_a_server_is_measured_beside_each_kind_of_watchers(tmp_path: Path, monke
         assert min(*on.spent, *off.spent[:2], on.p99_ms, off.p99_ms) > 0
         assert off.watched.num_messages == 0
     (on,) = found[WATCHERS].watched
+    assert found[WATCHERS].reading_ms[0] > 0
     assert on.watched.num_pictures > 0 and on.watched.num_messages > on.watched.num_pictures
