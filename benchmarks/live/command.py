@@ -1,7 +1,7 @@
 """What the live view costs: pictures the engine thread, and watchers the engine thread and the event loop of a server.
 
-`python -m benchmarks live [--repeat N] [--only NAMES]` writes `results/live.json`, and exits 1 when a figure misses its
-limit. Linux.
+`python -m benchmarks live [--repeat N] [--only NAMES]` writes `results/live.json`, of `served`
+`results/live_served.json`, and exits 1 when a figure misses its limit. Linux.
 
 In each repeat somebody watches and nobody does, in turns: on, off, off, on. What is compared is the processor time of
 threads for a token, which other programs affect least; the time between tokens is reported.
@@ -55,17 +55,14 @@ def run(args: argparse.Namespace) -> int:
     names = chosen(args.only, [*CELLS, SERVED], "only")
     cells = measure_cells([name for name in names if name in CELLS], args.repeat)
     beside = measure_served(args.repeat) if SERVED in names else {}
+    judged = engine_verdicts(cells)
     if cells:
         print(*engine_table(cells, own_terminal()), sep="\n")
+        figures = {name: engine_json(found, judged[name]) for name, found in cells.items()}
+        _write("live", args.repeat, {"cells": figures})
     if beside:
         print(*served_table(beside, own_terminal()), sep="\n")
-    judged = engine_verdicts(cells)
-    about = {"benchmark": "live", "machine": machine(), "repeats": args.repeat}
-    engine = {name: engine_json(found, judged[name]) for name, found in cells.items()}
-    write_json(
-        RESULTS / "live.json",
-        about | {"cells": engine, "served": {name: served_json(found) for name, found in beside.items()}},
-    )
+        _write("live_served", args.repeat, {"beside": {name: served_json(found) for name, found in beside.items()}})
     verdicts = [*judged.values(), *served_verdicts(beside)]
     print(*verdicts, sep="\n")
     return conclude(verdicts, faults(beside))
@@ -89,3 +86,7 @@ def measure_served(repeats: int) -> dict[str, Served]:
         print(f"{CHROMIUM} is left out: `make dev` brings one, and playwright, which drives it.")
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder, stopped_by_signals():
         return served.measure(names, repeats, Path(folder))
+
+
+def _write(name: str, repeats: int, figures: dict[str, object]) -> None:
+    write_json(RESULTS / f"{name}.json", {"benchmark": "live", "machine": machine(), "repeats": repeats} | figures)

@@ -132,16 +132,19 @@ class Served:
 
 
 def measure(names: Sequence[str], repeats: int, folder: Path) -> dict[str, Served]:
-    """Measure beside each of these watchers in every repeat. Blocks."""
+    """Measure beside each of these watchers in every repeat, and print a line for each. Blocks."""
     found = {name: Served(NUM_WATCHERS.get(name, 1)) for name in names}
     with _serving(folder) as server, ExitStack() as stack:
         ways = _ways(server, names, folder, stack)
         _turn(server, None, folder)  # warms up, and leaves the prompts in the prefix cache for all turns
-        for _ in range(repeats):
+        for number in range(repeats):
             for name, watch in ways.items():
                 turns = [(is_on, _turn(server, watch if is_on else None, folder)) for is_on in ORDER]
                 on, off = ([turn for was_on, turn in turns if was_on is is_on] for is_on in (True, False))
-                found[name].repeats.append(Repeat(on, off))
+                repeat = Repeat(on, off)
+                found[name].repeats.append(repeat)
+                more = 100 * repeat.more("engine_s", "loop_s")
+                print(f"{number + 1}/{repeats} beside {name}: {more:+.2f} % of processor time", flush=True)
     return found
 
 

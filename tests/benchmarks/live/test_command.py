@@ -28,8 +28,9 @@ def test_a_cost_above_the_limit_is_missed(share, served_share, code, monkeypatch
     assert command.run(Namespace(repeat=1, only=None)) == code
     printed = capsys.readouterr().out
     assert "a picture, ms" in printed and "loop, ms a message" in printed
-    written = json.loads((tmp_path / "live.json").read_text())
-    assert [*written["cells"]] == ["guide", "s135", "pool"] and [*written["served"]] == [WATCHER]
+    written = {file.stem: json.loads(file.read_text()) for file in tmp_path.iterdir()}
+    assert [*written["live"]["cells"]] == ["guide", "s135", "pool"]
+    assert [*written["live_served"]["beside"]] == [WATCHER]
 
 
 def test_parts_can_be_chosen(monkeypatch, tmp_path):
@@ -37,6 +38,7 @@ def test_parts_can_be_chosen(monkeypatch, tmp_path):
     monkeypatch.setattr(command, "measure_cells", lambda names, repeats: {name: found(0.0) for name in names})
     monkeypatch.setattr(command, "measure_served", lambda repeats: pytest.fail("it was not asked for"))
     assert command.run(Namespace(repeat=1, only="pool")) == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["live.json"]
 
 
 def test_a_missing_chromium_is_said(monkeypatch, capsys):
