@@ -87,7 +87,7 @@ class EngineClient(Protocol):
         """Submit several requests of one account, or none of them; see `submit`."""
 
     def check_room(self, account: str) -> None:
-        """Raise what `submit` would raise for every request of an account now: a rejection may cost no more than this."""
+        """Raise what `submit` would raise for any request of an account now, before its body is read."""
 
     def abort(self, request_id: str) -> None:
         """Drop a request; its sink gets one `Finished(cancelled)` per open choice. Idempotent."""
