@@ -25,12 +25,13 @@ WORDS = 58  # dimensions of a token
 WIDTHS = (WORDS, 32)  # how many of them each average has
 TOPIC = 61  # dimensions of a topic
 GAIN = 6.0
-SECOND = 0.3  # share of the examples that ask for a second answer
-AUGMENTED = 0.25  # share of the questions that are said in other words; the others are as they were written
-DROPPED_WORDS = 0.2
-SHOWN = 0.3  # share of those that README or the page asks, where a topic has some
-ASKED = 0.5  # share, of the others, of those that somebody asked who did not know the others
-DROPOUT = 0.2
+SECOND = 0.1  # share of the examples that ask for a second answer
+DROPPED_WORDS = 0.15
+SHOWN = 0.3  # share of the questions that README or the page asks, where a topic has some
+ASKED = 0.7  # share, of the others, of those that somebody asked who did not know the others
+AUGMENTED = 0.1  # share, of the rest, of those that are said in other words; the others are as they were written
+MADE_UP = 0.5  # the same of foreign questions, most of which are made up
+DROPOUT = 0.05
 
 
 class Reading(NamedTuple):
@@ -117,7 +118,7 @@ class Readings:
             return rng.choice(self._shown[topic])
         if self._asked[topic] and rng.random() < ASKED:
             ids = rng.choice(self._asked[topic])
-        elif rng.random() < AUGMENTED:
+        elif rng.random() < (MADE_UP if topic == self._unknown else AUGMENTED):
             ids = self._tokenizer.encode(as_read(self._questions.ask(topic)))
         else:
             ids = rng.choice(self._written[topic])

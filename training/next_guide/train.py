@@ -42,9 +42,9 @@ class Recipe:
     threads: int = 2
     vocab_size: int = 3584
     reciting: Phase = Phase(steps=1100, size=4, learning_rate=4e-3)
-    reading: Phase = Phase(steps=2000, size=384, learning_rate=1.5e-2)
+    reading: Phase = Phase(steps=3000, size=384, learning_rate=1.5e-2)
     row: int = 512
-    label_smoothing: float = 0.1
+    label_smoothing: float = 0.02
     level: float = 6.0  # of the scores of a question, as the logarithm of the sum of their exponentials
     leveling: float = 0.02  # weight of this loss
     unsure_below: float = 3.6  # score of the likeliest topic; a quarter of the held-out questions is below
