@@ -22,6 +22,7 @@ import "../settings/panel.js";
 import "../store/memory.js";
 import "../store/search.js";
 import "../stream/http_connection.js";
+import "../tokens/tokens_view.js";
 import "../turns/branches.js";
 import "../turns/cut_mark.js";
 import "../turns/editor.js";
@@ -38,7 +39,7 @@ import "./delete.js";
 import "./found_place.js";
 import "./shortcut_sheet.js";
 
-const STYLES = ["reading/code_blocks.css", "turns/context.css", "parts/parts.css", "list/sidebar.css", "parts/window.css", "live/live.css"];
+const STYLES = ["reading/code_blocks.css", "turns/context.css", "tokens/tokens.css", "parts/parts.css", "list/sidebar.css", "parts/window.css", "live/live.css"];
 
 // One that is missing is tried again when it is needed.
 for (const name of STYLES) loadStyle(name).catch(() => {});

@@ -178,16 +178,17 @@ export class ChunkReader {
     const before = this.usage?.completion_tokens ?? this.#last.reduce((sum, number) => sum + number, 0);
     if (usage) this.usage = usage;
     const positions = after?.split(".").map(Number);
-    return (choices ?? []).flatMap(({ index: i, delta, finish_reason: reason, stop_reason: why }) => {
+    return (choices ?? []).flatMap(({ index: i, delta, logprobs, finish_reason: reason, stop_reason: why }) => {
       const frames = [];
       const r = delta?.reasoning_content;
       const tool = delta?.tool_calls?.flatMap(toPieces);
-      if (delta?.content || r || tool?.length) {
+      const lp = logprobs?.content;
+      if (delta?.content || r || tool?.length || lp?.length) {
         // Without counts each chunk is taken for one token. Only in a stream that is kept text behind the last one has none.
         const k = Math.max(positions ? 0 : 1, usage ? usage.completion_tokens - before : 1);
         this.#last[i] = positions?.[i] ?? (this.#last[i] ?? 0) + k;
         const n = this.#last[i] - Math.max(k, 1) + 1;
-        frames.push({ t: "delta", i, n, k, x: delta.content ?? "", ...(r && { r }), ...(tool && { tool }) });
+        frames.push({ t: "delta", i, n, k, x: delta?.content ?? "", ...(r && { r }), ...(tool && { tool }), ...(lp && { lp }) });
       }
       const ended = { finish_reason: reason, ...(why !== undefined && { stop_reason: why }) };
       if (reason) frames.push({ t: "finish", i, n: this.#last[i] ?? 0, ...ended });

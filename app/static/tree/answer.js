@@ -5,6 +5,7 @@
 // and, if this page has begun it, a request.
 
 import { Stopwatch } from "./figures.js";
+import { withTokens } from "./probabilities.js";
 import { newId, toMessage } from "./records.js";
 
 export const isOpen = (message) => message?.state === "waiting" || message?.state === "streaming";
@@ -32,8 +33,8 @@ export function newMessage(conversation, role, parent, text, now) {
  */
 export function newAnswer(conversation, parent, request, begun, now) {
   const message = newMessage(conversation, "assistant", parent, begun?.text ?? "", now);
-  const { reasoning, reasoningMs, tools, figures, usage } = begun ?? /** @type {any} */ ({});
-  const kept = begun && { reasoning, reasoningMs, tools, begunUsage: usage, begun: begun.id };
+  const { reasoning, reasoningMs, tools, tokens, figures, usage } = begun ?? /** @type {any} */ ({});
+  const kept = begun && { reasoning, reasoningMs, tools, tokens, begunUsage: usage, begun: begun.id };
   const watch = new Stopwatch(performance.now(), figures?.tokens);
   return { ...message, ...kept, state: "waiting", request, stream: null, watch };
 }
@@ -55,9 +56,12 @@ export const endOf = ({ finish_reason, stop_reason }) =>
 export const isCut = ({ state, finish }) =>
   state === "stopped" || (state === "done" && ["length", "repetition"].includes(finish));
 
-/** Add the text, reasoning and tool calls of one `delta` frame. */
-export function append(answer, { k, x = "", r, tool }, now) {
+/** Add the text, reasoning, tool calls and probabilities of one `delta` frame. */
+export function append(answer, { k, x = "", r, tool, lp }, now) {
   answer.state = "streaming";
+  // Of text without probabilities, as that of an answer that was begun without them, no more is known.
+  if (lp) answer.tokens = withTokens(answer.tokens ?? unknown(answer.text), lp, k);
+  else if (answer.tokens) answer.tokens = [...answer.tokens, ...unknown(clean(x))];
   if (r) {
     answer.reasoningSince ??= now - (answer.reasoningMs ?? 0);
     answer.reasoning = (answer.reasoning ?? "") + clean(r);
@@ -96,5 +100,7 @@ function addToolPiece(answer, { k, id, name, a }) {
   if (a) tools[k] = { ...tools[k], arguments: tools[k].arguments + a };
   answer.tools = tools.filter(Boolean);
 }
+
+const unknown = (text) => (text ? [{ text }] : []);
 
 const clean = (text) => text.replaceAll("\r", "");

@@ -28,6 +28,7 @@
  * @property {string} [reasoning]
  * @property {number} [reasoningMs]
  * @property {ToolCall[]} [tools]
+ * @property {Token[]} [tokens] of an answer whose request has asked for probabilities
  * @property {TextFile[]} [files] of a question
  * @property {{id: string, name: string, text: string}[]} [results] of the calls of the answer before, instead of a text
  * @property {{tokens: number, firstTokenMs: number | null, waitedMs: number, rate: number | null}} [figures]
@@ -42,6 +43,9 @@
  * @typedef {{conversations: ConversationRecord[], messages: MessageRecord[]}} Records
  * @typedef {{stream: string, after: number[]}} Position the server's id of a stream, and the number of the last token of
  *   each choice that was received
+ * @typedef {{text: string, p?: number, top?: {text: string, p: number}[], bytes?: number[], numTokens?: number,
+ *   isEnd?: boolean}} Token its text, its probability if that is known, and the most probable others; the bytes of one that ends
+ *   within a character; how many tokens it is if they are one character; whether it ended the answer and is not part of it
  * @typedef {{name: string, text: string}} TextFile
  * @typedef {Pick<ConversationRecord, "draft" | "files" | "queued">} DraftFields
  * @typedef {{id: string, name: string, arguments: string}} ToolCall

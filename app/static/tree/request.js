@@ -24,7 +24,7 @@ export const ANSWER = { messagesOf: sentOf, fieldsOf: (fields) => fields };
 /** The summary that the last question asks for: plain text, whatever answers must look like. @type {Kind} */
 export const SUMMARY = {
   messagesOf: summarizedOf,
-  fieldsOf: ({ response_format: _format, tools: _tools, stop: _stop, ...others }) => others,
+  fieldsOf: ({ response_format: _format, tools: _tools, stop: _stop, logprobs: _asked, top_logprobs: _num, ...others }) => others,
 };
 
 /** What the last question of a branch asks for. @param {any[]} path */

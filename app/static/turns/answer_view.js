@@ -9,6 +9,7 @@ import { useGrowth } from "./growth.js";
 
 /** Until it is there, an answer is shown with its marks. */
 export const Prose = lazy((again) => import("../reading/prose.js" + again), "Prose");
+const TokensView = lazy((again) => import("../tokens/tokens_view.js" + again), "TokensView", "tokens/tokens.css");
 const Reasoning = lazy((again) => import("./reasoning.js" + again), "Reasoning", "parts/parts.css");
 const ToolCalls = lazy((again) => import("./tool_calls.js" + again), "ToolCalls", "parts/parts.css");
 const ResultsForm = lazy((again) => import("./results_form.js" + again), "ResultsForm", "parts/parts.css");
@@ -29,17 +30,20 @@ const DELETING = { version: "Delete this answer", summary: "Delete the summary",
 
 /** `props` are those of messages.js: the place of the answer in the conversation. */
 export function Answer({ message, conversation, ...props }) {
-  const { isEditing, isLast, isSent, canTakeBack, canAsk, hasResults, obstacle, actions } = props;
+  const { isEditing, isLast, isSent, showsTokens, canTakeBack, canAsk, hasResults, obstacle, actions } = props;
   const isBeingWritten = isOpen(message);
   useGrowth(conversation, isBeingWritten);
+  const prose = html`
+    <${Prose} fallback=${html`<div class="prose plain" dir="auto">${message.text}</div>`} text=${message.text}
+      version=${message.version} isOpen=${isBeingWritten} />`;
   const view = html`
     <article class="answer" data-message=${message.id} data-state=${message.state} data-sent=${isSent}
       aria-busy=${isBeingWritten}>
       <h2 class="unseen">Quire answered${!isSent && ", not sent any more"}</h2>
       ${message.reasoning && html`
         <${Reasoning} text=${message.reasoning} ms=${message.reasoningMs} isOpen=${isBeingWritten && !message.text} />`}
-      <${Prose} fallback=${html`<div class="prose plain" dir="auto">${message.text}</div>`} text=${message.text}
-        version=${message.version} isOpen=${isBeingWritten} />
+      ${message.tokens?.length ? html`
+        <${TokensView} fallback=${prose} message=${message} isWanted=${showsTokens}>${prose}<//>` : prose}
       ${message.tools?.length && html`<${ToolCalls} tools=${message.tools} />`}
       ${message.tools?.length && isLast && message.state === "done" && html`
         <${ResultsForm} message=${message} calls=${message.tools} canAsk=${canAsk}

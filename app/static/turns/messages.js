@@ -39,6 +39,7 @@ export function Messages({ conversation, actions, canAsk }) {
       hasResults: Boolean(turn[index + 1]?.results),
       // Summaries are not asked for with the settings that say what answers look like.
       obstacle: obstacleOf(message, isSummary(question) ? {} : conversation.settings),
+      showsTokens: Boolean(conversation.settings.token_probabilities),
       canAsk,
     };
     const look = [message.version, message.state, branch.number, branch.count, ...Object.values(place)].join(" ");

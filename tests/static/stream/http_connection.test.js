@@ -31,6 +31,15 @@ test("chunks of a stream that is kept become frames with its numbers, behind tho
   assert.deepEqual(reader.read(chunk("held back", "6", 5)), [{ t: "delta", i: 0, n: 6, k: 0, x: "held back" }]);
 });
 
+test("chunks with probabilities become frames with them, also the one of the token that ended the answer", () => {
+  const reader = new ChunkReader([0]);
+  const chunk = (delta, content, after, count) => ({
+    choices: [{ index: 0, delta, logprobs: { content } }], after, usage: { completion_tokens: count },
+  });
+  assert.deepEqual(reader.read(chunk({ content: "a" }, ["of a"], "1", 1)), [{ t: "delta", i: 0, n: 1, k: 1, x: "a", lp: ["of a"] }]);
+  assert.deepEqual(reader.read(chunk({}, ["of the end"], "2", 1)), [{ t: "delta", i: 0, n: 2, k: 0, x: "", lp: ["of the end"] }]);
+});
+
 test("chunks become frames whose tokens are those of the usage", () => {
   const reader = new ChunkReader();
   const chunk = (delta, count, finish_reason = null) => ({
