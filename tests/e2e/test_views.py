@@ -64,6 +64,7 @@ async def test_every_view_is_accessible_and_fits_the_window(
     await tour.sidebar(tmp_path)
     await tour.branches()
     await tour.preview()
+    await tour.probabilities()
     await tour.storage()
     await tour.waiting()
     await tour.failures()

@@ -30,5 +30,5 @@ export function describe({ text, p, top = [], numTokens, isEnd }) {
   if (numTokens) return { words: `${numTokens} tokens make this, together ${formatProbability(p)}.`, choices: [] };
   const own = { text, p, isChosen: true };
   const choices = [own, ...top.map((other) => ({ ...other, isChosen: false }))].sort((a, b) => b.p - a.p);
-  return { words: isEnd ? "The answer ended here:" : "The model's choice:", choices };
+  return { words: isEnd ? "The answer ended here. Probabilities:" : "Probabilities here:", choices };
 }

@@ -18,7 +18,7 @@ test("a probability has the digits that tell it from none and from certainty", (
 
 test("what stood to choose is told from the most probable on, whether it was chosen or not", () => {
   const { words, choices } = describe({ text: " a", p: 0.2, top: [{ text: " the", p: 0.7 }, { text: " an", p: 0.05 }] });
-  assert.equal(words, "The model's choice:");
+  assert.equal(words, "Probabilities here:");
   assert.deepEqual(choices.map(({ text, isChosen }) => [text, isChosen]), [[" the", false], [" a", true], [" an", false]]);
 });
 
