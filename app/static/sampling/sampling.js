@@ -29,6 +29,7 @@ export const FIELDS = [
   { name: "thinking", kind: "choice", choices: ["on", "off"] },
   { name: "reasoning_effort", kind: "choice", choices: ["minimal", "low", "medium", "high"] },
   ...JSON_FIELDS,
+  { name: "n", kind: "integer", min: 1, max: 4 },
   { name: "token_probabilities", kind: "choice", choices: ["on"] },
 ];
 

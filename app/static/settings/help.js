@@ -20,6 +20,7 @@ export const LABELS = {
   reasoning_effort: "Thinking effort",
   json_schema: "JSON schema",
   tools: "Tools",
+  n: "Answers at once",
   token_probabilities: "Token probabilities",
 };
 
@@ -34,6 +35,7 @@ export const HELP = {
   tools:
     "A list of functions that the model may call, such as " +
     '[{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]. You enter their results.',
+  n: "So many answers to each question are written side by side; go on with the one that you choose. They differ only above temperature 0.",
   token_probabilities:
     "Answers are shown token by token: those that were less probable are underlined, and each shows what else the model might " +
     "have written. The probabilities are those before temperature and the other settings.",
@@ -51,6 +53,7 @@ export const UNSET = {
   reasoning_effort: "the model's default",
   json_schema: "none",
   tools: "none",
+  n: "1",
   token_probabilities: "off",
 };
 

@@ -39,6 +39,16 @@ export function newAnswer(conversation, parent, request, begun, now) {
   return { ...message, ...kept, state: "waiting", request, stream: null, watch };
 }
 
+/** The answers to a request, of which there are several if it asks for more than one choice. @returns {any[]} */
+export function newAnswers(conversation, parent, request, begun, now) {
+  const { n = 1 } = request;
+  // In the order of their numbers.
+  const answers = Array.from({ length: n }, (_, number) => newAnswer(conversation, parent, request, begun, now + number));
+  const lead = answers[0].id;
+  if (n > 1) answers.forEach((each, number) => Object.assign(each, { beside: { lead, number } }));
+  return answers;
+}
+
 /** Make an answer that another page has begun one that this page writes. */
 export function takeOver(answer, now) {
   answer.watch = Stopwatch.goingOn(now, answer.figures);
@@ -73,15 +83,26 @@ export function append(answer, { k, x = "", r, tool, lp }, now) {
   answer.version += 1;
 }
 
-/** End an answer, with the server's `timings` and `usage` if it has sent them. */
+/** Note why the server has ended an answer. Of several at once others may go on. */
+export function finish(answer, frame, now) {
+  answer.finish = endOf(frame);
+  if (answer.beside) answer.watch.stop(now);
+  answer.version += 1;
+}
+
+/** Whether an answer has ended while others of its request may go on. */
+export const hasFinished = ({ beside, finish: reason }) => Boolean(beside && reason);
+
+/** End an answer, with the server's `timings` and `usage` if it has sent them: those of all answers of the request. */
 export function end(answer, state, { timings, usage } = /** @type {any} */ ({}), now) {
   answer.state = state;
   // They hold the text a second time, piece by piece, and the whole conversation.
   answer.stream = answer.request = null;
   answer.position = undefined;
-  answer.watch.stop(now, timings?.decode_tok_s);
+  answer.watch.stop(now, answer.beside ? null : timings?.decode_tok_s);
   answer.figures = answer.watch.read(now);
-  if (usage) answer.usage = { prompt_tokens: usage.prompt_tokens, completion_tokens: usage.completion_tokens };
+  const completion_tokens = answer.beside ? answer.figures.tokens : usage?.completion_tokens;
+  if (usage) answer.usage = { prompt_tokens: usage.prompt_tokens, completion_tokens };
   answer.version += 1;
 }
 

@@ -33,7 +33,9 @@
  * @property {{id: string, name: string, text: string}[]} [results] of the calls of the answer before, instead of a text
  * @property {{tokens: number, firstTokenMs: number | null, waitedMs: number, rate: number | null}} [figures]
  * @property {{prompt_tokens: number, completion_tokens: number}} [usage]
- * @property {Position} [position] of an open answer that the server keeps: where its rest begins
+ * @property {Position} [position] of an open answer that the server keeps: where its rest begins, in its choice alone
+ * @property {{lead: string, number: number} | null} [beside] of an answer that is shown beside others of its request, see
+ *   tree/beside.js: the id of the first one, and the number of its choice
  * @property {string} [model]
  * @property {boolean} [isEdited] whether the user has written this answer
  * @property {number} [keeps] of a cut: how many messages up to this one are still sent, see tree/cut.js

@@ -79,6 +79,7 @@ export const isMessage = isRecordOf({
   reasoningMs: isAbsentOr(isNumber),
   model: isAbsentOr(isText),
   position: isAbsentOr(isRecordOf({ stream: isText, after: isListOf(isNumber) })),
+  beside: isAbsentOr(isRecordOf({ lead: isId, number: isNumber })),
   tools: isAbsentOr(isListOf(isRecordOf({ id: isText, name: isText, arguments: isText }))),
   tokens: isAbsentOr(isListOf(isToken)),
   files: isAbsentOr(areFiles),
@@ -95,7 +96,7 @@ export const isPreset = isRecordOf({ id: isId, name: isText, settings: isObject 
 const CONVERSATION_FIELDS = "id title titleFrom isPinned createdAt updatedAt head settings draft files queued".split(" ");
 const MESSAGE_FIELDS = (
   "id conversation parent role text createdAt state finish error code reasoning reasoningMs tools tokens files results figures usage " +
-  "model position isEdited isReturned keeps isUndone"
+  "model position beside isEdited isReturned keeps isUndone"
 ).split(" ");
 
 const pick = (fields, value) =>

@@ -30,7 +30,7 @@ const DELETING = { version: "Delete this answer", summary: "Delete the summary",
 
 /** `props` are those of messages.js: the place of the answer in the conversation. */
 export function Answer({ message, conversation, ...props }) {
-  const { isEditing, isLast, isSent, showsTokens, canTakeBack, canAsk, hasResults, obstacle, actions } = props;
+  const { isEditing, isLast, isSent, side, showsTokens, canTakeBack, canAsk, hasResults, obstacle, actions } = props;
   const isBeingWritten = isOpen(message);
   useGrowth(conversation, isBeingWritten);
   const prose = html`
@@ -39,7 +39,9 @@ export function Answer({ message, conversation, ...props }) {
   const view = html`
     <article class="answer" data-message=${message.id} data-state=${message.state} data-sent=${isSent}
       aria-busy=${isBeingWritten}>
-      <h2 class="unseen">Quire answered${!isSent && ", not sent any more"}</h2>
+      ${side
+        ? html`<h2 class="sides-number">Answer ${side}</h2>`
+        : html`<h2 class="unseen">Quire answered${!isSent && ", not sent any more"}</h2>`}
       ${message.reasoning && html`
         <${Reasoning} text=${message.reasoning} ms=${message.reasoningMs} isOpen=${isBeingWritten && !message.text} />`}
       ${message.tokens?.length ? html`
@@ -76,12 +78,14 @@ function Ending({ message, obstacle, hasResults }) {
   return text && html`<span class="ending">${text} ${isCut(message) && obstacle}</span>`;
 }
 
-function Actions({ message, branch, deletes, obstacle, canAsk, actions }) {
+function Actions({ message, branch, side, deletes, obstacle, canAsk, actions }) {
   const { text } = message;
   const deleting = DELETING[deletes];
   return html`
     <span class="actions">
-      ${branch.count > 1 && html`<${Branches} branch=${branch} onStep=${(step) => actions.switchBranch(message, step)} />`}
+      ${side && html`
+        <button type="button" class="quiet" onClick=${() => actions.choose(message)}>Go on with this one</button>`}
+      ${!side && branch.count > 1 && html`<${Branches} branch=${branch} onStep=${(step) => actions.switchBranch(message, step)} />`}
       ${isCut(message) && text && !obstacle && html`
         <button type="button" class="copy" aria-label="Continue answer" disabled=${!canAsk}
           onClick=${() => actions.continueAnswer(message)}>Continue</button>`}
