@@ -78,6 +78,17 @@ class Stream:
         await self.send("delta", i=0, n=self.sent + 1, k=tokens, x=text)
         self.sent += tokens
 
+    async def choice(self, number: int, text: str, *, first: int = 1, ends: str = "") -> None:
+        """Send `text` as one token of a choice, its `first` one or a later one, and its end if that has a reason."""
+        await self.send("delta", i=number, n=first, k=1, x=text)
+        if ends:
+            await self.send("finish", i=number, n=first, finish_reason=ends)
+
+    async def done_all(self, number: int) -> None:
+        """End the stream of so many choices, each of which has ended."""
+        usage = {"prompt_tokens": 9, "completion_tokens": number, "total_tokens": 9 + number}
+        await self.send("done", usage=usage, timings={})
+
     async def token(self, text: str, probability: float, **others: float) -> None:
         """Send `text` as the next token, with its probability and those of others in its place."""
         entry = scored(text.encode(), probability)

@@ -65,6 +65,7 @@ async def test_every_view_is_accessible_and_fits_the_window(
     await tour.branches()
     await tour.preview()
     await tour.probabilities()
+    await tour.sides()
     await tour.storage()
     await tour.waiting()
     await tour.failures()

@@ -35,7 +35,9 @@ export const HELP = {
   tools:
     "A list of functions that the model may call, such as " +
     '[{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]. You enter their results.',
-  n: "So many answers to each question are written side by side; go on with the one that you choose. They differ only above temperature 0.",
+  n:
+    "So many answers to each question are written side by side, and you choose the one to go on with. They are the same with a " +
+    "temperature of 0.",
   token_probabilities:
     "Answers are shown token by token: those that were less probable are underlined, and each shows what else the model might " +
     "have written. The probabilities are those before temperature and the other settings.",

@@ -51,4 +51,4 @@ function decode(bytes) {
   return rest ? { text, bytes } : { text };
 }
 
-const toProbability = (logprob) => Number(Math.exp(logprob).toPrecision(4));
+const toProbability = (logprob) => Number(Math.exp(logprob).toPrecision(6));

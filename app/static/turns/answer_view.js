@@ -3,7 +3,7 @@
 import { CopyButton } from "../parts/copy_button.js";
 import { html } from "../parts/html.js";
 import { lazy } from "../parts/lazy.js";
-import { hasFailed, isCut, isOpen } from "../tree/answer.js";
+import { hasFailed, hasFinished, isCut, isOpen } from "../tree/answer.js";
 import { formatDuration, formatRate } from "../tree/figures.js";
 import { useGrowth } from "./growth.js";
 
@@ -32,18 +32,20 @@ const DELETING = { version: "Delete this answer", summary: "Delete the summary",
 export function Answer({ message, conversation, ...props }) {
   const { isEditing, isLast, isSent, side, showsTokens, canTakeBack, canAsk, hasResults, obstacle, actions } = props;
   const isBeingWritten = isOpen(message);
+  // Others of its request may still be.
+  const isGrowing = isBeingWritten && !hasFinished(message);
   useGrowth(conversation, isBeingWritten);
   const prose = html`
     <${Prose} fallback=${html`<div class="prose plain" dir="auto">${message.text}</div>`} text=${message.text}
-      version=${message.version} isOpen=${isBeingWritten} />`;
+      version=${message.version} isOpen=${isGrowing} />`;
   const view = html`
-    <article class="answer" data-message=${message.id} data-state=${message.state} data-sent=${isSent}
-      aria-busy=${isBeingWritten}>
+    <article class="answer" data-message=${message.id} data-state=${isBeingWritten && !isGrowing ? "done" : message.state}
+      data-sent=${isSent} aria-busy=${isGrowing}>
       ${side
         ? html`<h2 class="sides-number">Answer ${side}</h2>`
         : html`<h2 class="unseen">Quire answered${!isSent && ", not sent any more"}</h2>`}
       ${message.reasoning && html`
-        <${Reasoning} text=${message.reasoning} ms=${message.reasoningMs} isOpen=${isBeingWritten && !message.text} />`}
+        <${Reasoning} text=${message.reasoning} ms=${message.reasoningMs} isOpen=${isGrowing && !message.text} />`}
       ${message.tokens?.length ? html`
         <${TokensView} fallback=${prose} message=${message} isWanted=${showsTokens}>${prose}<//>` : prose}
       ${message.tools?.length && html`<${ToolCalls} tools=${message.tools} />`}
@@ -55,7 +57,7 @@ export function Answer({ message, conversation, ...props }) {
           canRetry=${isLast && canAsk} canContinue=${!obstacle} canTakeBack=${canTakeBack} actions=${actions} />`}
       <footer class="figures" aria-live="off">
         <${Figures} figures=${figuresOf(message)} isOpen=${isBeingWritten} />
-        ${isBeingWritten && html`
+        ${isGrowing && html`
           <${Standing} ...${standingOf(message)} />`}
         ${!isBeingWritten && html`<${Ending} message=${message} obstacle=${obstacle} hasResults=${hasResults} />`}
         ${!isBeingWritten && html`<${Actions} message=${message} ...${props} />`}

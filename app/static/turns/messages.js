@@ -53,7 +53,7 @@ export function Messages({ conversation, actions, canAsk }) {
       return html`<${Message} key=${each.id} look=${look} message=${each} branch=${branch} ...${own}
         conversation=${conversation} actions=${actions} />`;
     });
-    return answers.length > 1 ? html`<${Sides} key=${answers[0].id} fallback=${shown}>${shown}<//>` : shown[0];
+    return answers.length > 1 ? html`<${Sides} key=${answers[0].id} answers=${answers} fallback=${shown}>${shown}<//>` : shown[0];
   }));
   for (const cut of cutsOf(messages).reverse()) {
     nodes.splice(cut.from, 0, html`<${CutMark} key=${`cut ${cut.message.id}`} cut=${cut} conversation=${conversation} />`);
