@@ -20,7 +20,10 @@ COPIED = """() => {
   return getSelection().toString();
 }"""
 # How a token is underlined, but for the colour.
-UNDERLINE = "element => `${getComputedStyle(element).textDecorationStyle} ${getComputedStyle(element).textDecorationThickness}`"
+UNDERLINE = """element => {
+  const { textDecorationStyle, textDecorationThickness } = getComputedStyle(element);
+  return `${textDecorationStyle} ${textDecorationThickness}`;
+}"""
 
 
 async def begin(page: Page, server: ScriptedServer) -> Stream:
@@ -93,7 +96,8 @@ async def test_the_arrow_keys_go_from_token_to_token_and_to_those_in_doubt(page:
         await page.keyboard.press(key)
         await expect(tokens(page).nth(index)).to_be_focused()
         await expect(page.get_by_role("tooltip")).to_be_visible()
-    await expect(tokens(page).nth(1)).to_have_accessible_description("Probabilities here: chosen: ␣**bold** 60 % more 30 %")
+    said = "Probabilities here: chosen: ␣**bold** 60 % more 30 %"
+    await expect(tokens(page).nth(1)).to_have_accessible_description(said)
     await page.keyboard.press("Tab")
     await expect(last_answer(page).get_by_role("button", name="Show formatted")).to_be_focused()
     await expect(page.get_by_role("tooltip")).to_have_count(0)
