@@ -100,6 +100,7 @@ async def test_one_that_has_failed_says_so_beside_the_others(page: Page, server:
     await expect(sides(page).get_by_role("alert")).to_have_count(2)
     await expect(sides(page).first.get_by_role("alert")).to_have_count(0)
     await expect(sides(page).nth(1).get_by_role("alert")).to_contain_text("The engine has failed.")
+    await expect(sides(page).last.get_by_role("alert").get_by_role("button")).to_have_text(["Try again"])
     await expect(page.get_by_label("Your question")).to_have_value("")
 
 

@@ -8,7 +8,6 @@ const SPACE = "␣";
 /** A token's text with signs for what is not seen: blanks at its ends, ends of lines, control characters. */
 export function spell(text) {
   const seen = text.replace(/^ +| +$/g, (blanks) => SPACE.repeat(blanks.length)).replaceAll("\n", NEWLINE);
-  // eslint-disable-next-line no-control-regex
   return seen.replace(/[\u0000-\u001f]/g, (sign) => String.fromCodePoint(PICTURES + sign.codePointAt(0)));
 }
 

@@ -32,8 +32,6 @@ export function Messages({ conversation, actions, canAsk }) {
     const place = {
       isLast: message === last,
       isSent: at + index >= firstSent,
-      // Its question may go back into the field.
-      canTakeBack: index === 1 && Boolean(question) && isTyped(question),
       hasResults: Boolean(turn[index + 1]?.results),
       showsTokens: Boolean(conversation.settings.token_probabilities),
       canAsk,
@@ -43,6 +41,8 @@ export function Messages({ conversation, actions, canAsk }) {
       const own = {
         ...place,
         isEditing: editing === each.id,
+        // Its question may go back into the field.
+        canTakeBack: index === 1 && Boolean(question) && isTyped(question) && answers.length === 1,
         deletes: deletedBy(question, [...turn.slice(0, index), each], conversation),
         // Summaries are not asked for with the settings that say what answers look like.
         obstacle: obstacleOf(each, isSummary(question) ? {} : conversation.settings),
