@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import math
 import re
 import socket
 from collections.abc import AsyncIterator
@@ -51,6 +52,11 @@ def static_file(name: str) -> bytes | None:
     return file.read_bytes() if file.is_file() else None
 
 
+def scored(token: bytes, probability: float) -> dict[str, Any]:
+    """A token as OpenAI's log-probabilities have it."""
+    return {"token": token.decode("utf-8", "replace"), "logprob": math.log(probability), "bytes": list(token)}
+
+
 class Stream:
     """One stream of the scripted server; the test sends each of its frames."""
 
@@ -60,7 +66,7 @@ class Stream:
         self.frame = frame
         self.request = frame.get("request", {})
         self.cancelled = asyncio.Event()
-        (self.sent,) = frame.get("after", [0])
+        self.sent = frame.get("after", [0])[0]
         self.credits: list[int] = []  # the last token that each credit frame allows
 
     async def send(self, kind: str, **fields: Any) -> None:
@@ -71,6 +77,25 @@ class Stream:
         """Send `text` as the next `tokens` tokens."""
         await self.send("delta", i=0, n=self.sent + 1, k=tokens, x=text)
         self.sent += tokens
+
+    async def choice(self, number: int, text: str, *, first: int = 1, ends: str = "") -> None:
+        """Send `text` as one token of a choice, its `first` one or a later one, and its end if that has a reason."""
+        await self.send("delta", i=number, n=first, k=1, x=text)
+        if ends:
+            await self.send("finish", i=number, n=first, finish_reason=ends)
+
+    async def done_all(self, number: int) -> None:
+        """End the stream of so many choices, each of which has ended."""
+        usage = {"prompt_tokens": 9, "completion_tokens": number, "total_tokens": 9 + number}
+        await self.send("done", usage=usage, timings={})
+
+    async def token(self, text: str, probability: float, **others: float) -> None:
+        """Send `text` as the next token, with its probability and those of others in its place."""
+        entry = scored(text.encode(), probability)
+        best = [scored(other.encode(), each) for other, each in others.items()]
+        lp = [entry | {"top_logprobs": [entry, *best]}]
+        await self.send("delta", i=0, n=self.sent + 1, k=1, x=text, lp=lp)
+        self.sent += 1
 
     async def done(
         self, reason: str = "stop", timings: dict[str, float] | None = None, *, stop_reason: str | None = None

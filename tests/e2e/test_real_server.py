@@ -1,14 +1,16 @@
 """The page against `quire serve`, from loading the model to the shutdown."""
 
 import asyncio
+import itertools
 import json
+import math
 import re
 import sys
 import urllib.request
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
@@ -17,8 +19,10 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from app.client.live_picture import LivePicture
 from app.contract.live_state import LIVE_PROTOCOL, CellState, LiveState
-from tests.e2e.browsing import TIMEOUT_MS, PageWatch, new_page, stored_answer
+from tests.e2e.browsing import TIMEOUT_MS, PageWatch, ask, new_page, stored, stored_answer
 from tests.e2e.drawn_map import drawn
+from tests.e2e.scripted import LIMITS
+from tests.e2e.test_blocked_websockets import BLOCKED
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -63,12 +67,18 @@ async def listen(output: asyncio.StreamReader, url: asyncio.Future[str]) -> None
         url.set_exception(RuntimeError("the server ended before it listened"))
 
 
-def complete_answer(url: str) -> str:
-    """The answer to the same question over the HTTP API, not streamed."""
-    body = json.dumps({"messages": [{"role": "user", "content": QUESTION}]}).encode()
+def complete_choices(url: str, **fields: Any) -> list[dict[str, Any]]:
+    """The answers to the same question over the HTTP API, not streamed."""
+    body = json.dumps({"messages": [{"role": "user", "content": QUESTION}], **fields}).encode()
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
     with urllib.request.urlopen(urllib.request.Request(f"{url}/v1/chat/completions", body, headers)) as response:
-        answer = json.load(response)["choices"][0]["message"]["content"]
+        choices: list[dict[str, Any]] = json.load(response)["choices"]
+    return choices
+
+
+def complete_answer(url: str) -> str:
+    """The answer to the same question over the HTTP API, not streamed."""
+    answer = complete_choices(url)[0]["message"]["content"]
     assert isinstance(answer, str)
     return answer
 
@@ -110,6 +120,47 @@ async def unlock(page: Page, address: str) -> None:
     await key.fill(KEY, timeout=START_S * 1000)
     await key.press("Enter")
     await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+
+
+@pytest.mark.parametrize("websockets", ["", BLOCKED], ids=["websockets", "http"])
+async def test_several_answers_have_the_texts_and_probabilities_of_the_api_also_over_a_reload(
+    browser: Browser, served: RunningServer, shots: Path, websockets: str
+) -> None:
+    context, page = await new_page(browser)
+    watch = PageWatch(page)
+    await page.add_init_script(websockets)
+    await unlock(page, served.url)
+    await page.get_by_role("button", name="Settings", exact=True).click()
+    for label, value in (("Answers at once", "3"), ("Temperature", "2"), ("Seed", "7"), ("Max tokens", "400")):
+        await page.get_by_label(label, exact=True).fill(value)
+    await page.get_by_label("Token probabilities").select_option("on")
+    await page.keyboard.press("Escape")
+    await ask(page, QUESTION)
+    await expect(page.locator(".sides .token").first).to_be_visible()
+    await page.reload()
+    await expect(page.get_by_role("button", name="Go on with this one")).to_have_count(3)
+    stored_answers = sorted(
+        (record for record in await stored(page) if "beside" in record), key=lambda record: record["beside"]["number"]
+    )
+    sampled = {"n": 3, "temperature": 2, "seed": 7, "max_tokens": 400, "logprobs": True, "top_logprobs": 5}
+    choices = await asyncio.to_thread(lambda: complete_choices(served.url, **LIMITS, **sampled))
+    texts = [choice["message"]["content"] for choice in choices]
+    assert [record["text"] for record in stored_answers] == texts
+    assert len(set(texts)) == 3
+    for record, choice in zip(stored_answers, choices, strict=True):
+        shown = [token for token in record["tokens"] if not token.get("isEnd")]
+        assert "".join(token["text"] for token in shown) == record["text"]
+        entries = iter(choice["logprobs"]["content"])
+        # Tokens that make one character are one.
+        told = [
+            math.exp(sum(entry["logprob"] for entry in itertools.islice(entries, token.get("numTokens", 1))))
+            for token in record["tokens"]
+        ]
+        assert [token["p"] for token in record["tokens"]] == pytest.approx(told, rel=1e-3)
+        assert next(entries, None) is None
+    await page.screenshot(path=shots / f"real-sides{'-http' if websockets else ''}.png")
+    await watch.check(page, served.url)
+    await context.close()
 
 
 def looks(picture: LivePicture, hues: dict[int, str]) -> list[str]:

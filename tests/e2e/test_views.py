@@ -11,6 +11,7 @@ from tests.e2e.axe import violations
 from tests.e2e.browsing import PageWatch, new_page
 from tests.e2e.scripted import ScriptedServer
 from tests.e2e.tour import Tour
+from tests.e2e.tour_of_answers import TourOfAnswers
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -64,6 +65,9 @@ async def test_every_view_is_accessible_and_fits_the_window(
     await tour.sidebar(tmp_path)
     await tour.branches()
     await tour.preview()
+    answers = TourOfAnswers(page, server, look)
+    await answers.probabilities()
+    await answers.sides()
     await tour.storage()
     await tour.waiting()
     await tour.failures()

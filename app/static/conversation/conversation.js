@@ -1,17 +1,18 @@
-// One conversation: its messages as a tree, the branch that is shown, and at most one answer that this page writes.
+// One conversation: its messages as a tree, the branch that is shown, and the answers to one request that this page writes.
 // A question whose answer fails before its first token goes back into the draft, where it can be edited.
 
-import { canGoOn, hasFailed, isBlank, isOpen, newAnswer, newMessage } from "../tree/answer.js";
+import { hasFailed, isBlank, isOpen, newAnswers, newMessage } from "../tree/answer.js";
+import { besideOf, leaveOne, part, partFor } from "../tree/beside.js";
 import { isSummary, isTyped } from "../tree/cut.js";
 import { mergeInto } from "../tree/merging.js";
 import { kindOf, makeRequest, restOf } from "../tree/request.js";
 import { Tree } from "../tree/tree.js";
 import { versionsOf } from "../tree/turns.js";
 import { removeVain } from "../tree/vain.js";
+import { abandonedIn, endOfAbandoned, requestAgain } from "./abandoned.js";
 import { Draft } from "./draft.js";
 import { Entry } from "./entry.js";
 import { Keeper } from "./keeper.js";
-import { INTERRUPTION } from "./losses.js";
 import { Writer } from "./writer.js";
 
 export class Conversation {
@@ -39,14 +40,14 @@ export class Conversation {
     this.#services = services;
     this.#tree = new Tree(messages.map((message) => ({ ...message, version: 0 })));
     this.#head = this.#tree.get(record.head) ? record.head : (this.#tree.newestLeaf()?.id ?? null);
-    this.#keeper = new Keeper((changed, removed) => this.#store(changed, removed), () => this.#measured());
+    this.#keeper = new Keeper((changed, removed) => this.#store(changed, removed), () => this.#writer.measured);
     this.#writer = new Writer(services.link, {
       onChange: services.onChange,
       onGrowth: () => {
         this.#keeper.soon();
         services.onGrowth();
       },
-      onEnd: (answer) => this.#onEnd(answer),
+      onEnd: (answers) => this.#onEnd(answers),
       askForRest: (begun) => this.#requestFor(this.#tree.path(begun), restOf),
     });
     this.draft = new Draft(record, () => {
@@ -99,9 +100,14 @@ export class Conversation {
     return this.all.length === 0;
   }
 
-  /** The answer that this page is writing, or undefined. */
+  /** The answer that this page is writing, the first one of several, or undefined. */
   get open() {
     return this.#open ?? undefined;
+  }
+
+  /** Whether this page is writing an answer. @param {string} id */
+  writes(id) {
+    return this.#writer.answers.some((answer) => answer.id === id);
   }
 
   get #open() {
@@ -122,6 +128,17 @@ export class Conversation {
   /** Whether there are other versions of a part of a turn, see turns.js. */
   hasVersions(message) {
     return versionsOf(this.#tree, message).length > 1;
+  }
+
+  /** The answers that are shown beside each other, among them `message`, see beside.js; or it alone. */
+  besides(message) {
+    return besideOf(this.#tree, message);
+  }
+
+  /** Go on with one of the answers that are shown beside each other; the others are its branches. */
+  choose(answer) {
+    this.#head = answer.id;
+    this.#save(part(this.besides(answer)));
   }
 
   /** Show the branch of the sibling that is `step` places after a message. */
@@ -191,9 +208,7 @@ export class Conversation {
     this.stop();
     this.editing = null;
     const edited = newMessage(this.id, "assistant", answer.parent, text, Date.now());
-    Object.assign(edited, { state: "done", isEdited: true });
-    this.#add(edited);
-    this.#save([edited]);
+    this.#save(this.#add({ ...edited, state: "done", isEdited: true }));
   }
 
   /** Let the model answer a question again, on a branch of its own; a blank end of a branch is replaced. */
@@ -270,12 +285,10 @@ export class Conversation {
    * @param {(id: string, isFinal: boolean) => Promise<boolean>} isAbandoned also gets whether that cannot be taken back
    */
   async settle(isAbandoned) {
-    for (const answer of this.#tree.all.filter((message) => isOpen(message) && message !== this.#open)) {
-      const isFinal = !canGoOn(answer, Date.now());
-      if (!(await isAbandoned(answer.id, isFinal)) || !isOpen(answer)) continue;
-      if (!canGoOn(answer, Date.now())) this.update(answer, { state: "interrupted", error: INTERRUPTION });
-      // Of several, the next one has its turn when this one has ended.
-      else if (!this.#open) this.#takeOver(answer);
+    for await (const { answers, goOn } of abandonedIn(this.#tree, (id) => this.writes(id), isAbandoned)) {
+      if (!goOn) for (const each of answers) this.update(each, endOfAbandoned(each));
+      // Of several requests, the next one has its turn when this one has ended.
+      else if (!this.#open) this.#takeOver(answers);
     }
     const stray = this.#stray;
     if (stray && (await isAbandoned(stray.id, true)) && this.#stray?.id === stray.id) this.draft.adopt(stray);
@@ -289,7 +302,7 @@ export class Conversation {
     const isAtEnd = shown && !this.#tree.childrenOf(shown.id).length;
     mergeInto(this.#tree, messages, {
       isGone: ({ id }) => removed.includes(id) || !this.#own.has(id),
-      isOwn: ({ id }) => id === this.#open?.id,
+      isOwn: ({ id }) => this.writes(id),
     });
     this.#entry.merge(record);
     this.draft.merge(record);
@@ -318,49 +331,46 @@ export class Conversation {
   #askAt(parent, text, { files = [], keeps = undefined, results = undefined }, changed = [], removed = []) {
     const question = newMessage(this.id, "user", parent, text, Date.now());
     Object.assign(question, files.length && { files }, keeps !== undefined && { keeps }, results && { results });
-    this.#add(question);
-    this.#answer([...changed, question], removed);
+    this.#answer([...changed, ...this.#add(question)], removed);
   }
 
-  /** Request an answer to the question at the head, or a continuation of the answer `begun` there. */
+  /** Request answers to the question at the head, or a continuation of the answer `begun` there. */
   #answer(messages, removed, begun = null) {
     const path = this.messages;
     const request = this.#requestFor(path, begun ? restOf : kindOf);
     const parent = begun ? begun.parent : this.#head;
-    const answer = newAnswer(this.id, parent, request, begun, Date.now());
-    this.#add(answer);
-    this.#writer.begin(answer);
+    const answers = newAnswers(this.id, parent, request, begun, Date.now());
+    const changed = this.#add(...answers);
+    this.#writer.begin(...answers);
     this.#entry.touch(Date.now());
-    this.#save([...messages, answer], removed);
+    this.#save([...messages, ...changed], removed);
   }
 
-  /** Go on with an answer that another page has begun. */
-  #takeOver(answer) {
-    if (!answer.position) answer.request = this.#requestFor(this.#tree.path(answer.parent), kindOf);
-    this.#writer.takeOver(answer);
+  /** Go on with the answers to a request of another page. */
+  #takeOver(answers) {
+    if (!answers[0].position) answers[0].request = requestAgain(this.#tree, answers, this.settings);
+    this.#writer.takeOver(...answers);
   }
 
   #requestFor(path, kind) {
     return makeRequest(path, this.settings, kind(path, this.#services.link));
   }
 
-  #add(message) {
-    this.#own.add(message.id);
-    this.#tree.add([message]);
-    this.#head = message.id;
+  /** Add a message, or the answers to a request, and return all messages that have changed. */
+  #add(...messages) {
+    for (const { id } of messages) this.#own.add(id);
+    this.#tree.add(messages);
+    this.#head = messages[0].id;
+    return [...partFor(this.#tree, messages[0]), ...messages];
   }
 
-  /** The open answer as it is now, to store it, or null. */
-  #measured() {
-    const answer = this.#open;
-    if (answer) answer.figures = answer.watch.read(performance.now());
-    return answer;
-  }
-
-  #onEnd(answer) {
-    this.#save([answer]);
+  #onEnd(answers) {
+    const { head, changed, removed } = leaveOne(this.#tree, this.#head, answers);
+    this.#head = head;
+    this.#save(changed, removed);
+    const answer = changed.find(({ id }) => id === head) ?? changed[0];
     this.#sendQueued(answer);
-    if (!hasFailed(answer) || !isBlank(answer)) return;
+    if (!hasFailed(answer) || !answers.every(isBlank)) return;
     // Only into an empty draft: text that the user has typed meanwhile is not changed.
     if (!this.draft.text && isTyped(this.#tree.get(answer.parent))) this.takeBack(answer);
   }

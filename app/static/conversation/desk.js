@@ -125,7 +125,7 @@ export class Desk {
 
   /** Whether this page is writing the answer with this id, or lets the question with it wait. */
   holds(id) {
-    return this.#all.some(({ open, draft }) => [open, draft.queued].some((each) => each && each.id === id));
+    return this.#all.some((conversation) => conversation.writes(id) || conversation.draft.queued?.id === id);
   }
 
   /** Whether any answer is being written by this page. */

@@ -1,4 +1,4 @@
-// When a conversation is stored: what is done at once, the open answer and the draft at most a second later.
+// When a conversation is stored: what is done at once, open answers and the draft at most a second later.
 
 // A crash of the tab loses no more.
 const KEEP_MS = 1000;
@@ -14,7 +14,7 @@ export class Keeper {
 
   /**
    * @param {(messages: any[], removed: string[]) => void} store stores them and the conversation
-   * @param {() => any} open the open answer, or null
+   * @param {() => any[]} open the open answers
    */
   constructor(store, open) {
     this.#store = store;
@@ -41,7 +41,7 @@ export class Keeper {
     clearTimeout(this.#timer);
     this.#timer = null;
     const open = this.#open();
-    if (this.#isChanged) this.save(open ? [open] : []);
+    if (this.#isChanged) this.save(open);
   }
 
   /** Store nothing any more, because the conversation was deleted. */

@@ -1,21 +1,22 @@
 // Writes the open answer of a conversation: asks the server for it, receives it, and goes on with it when the connection,
-// or the page that has begun it, has ended.
+// or the page that has begun it, has ended. Several answers may be open at once: the choices of one request, in one stream.
 
-import { append, end, endOf, takeOver } from "../tree/answer.js";
+import { append, end, finish, hasFinished, takeOver } from "../tree/answer.js";
+import { positionOf } from "../tree/beside.js";
 import { noteBegun, noteEnded } from "./begun.js";
 import { FORGOTTEN, goesOn, INTERRUPTION, isLast, lossOf } from "./losses.js";
 
 const CONTINUE_FIELDS = ["continue_final_message", "add_generation_prompt"];
 
 export class Writer {
-  /** @type {any} the open answer, or null */
-  answer = null;
+  /** The open answers, in the order of their choices. @type {any[]} */
+  answers = [];
   #link;
   #listeners;
 
   /**
    * @param {import("./service_types.js").Services["link"]} link
-   * @param {{onChange: () => void, onGrowth: () => void, onEnd: (answer: any) => void,
+   * @param {{onChange: () => void, onGrowth: () => void, onEnd: (answers: any[]) => void,
    *   askForRest: (begun: string) => Record<string, any>}} listeners `onGrowth` is called when the answer has more text, or
    *   waits for something else; `askForRest` makes the request for the rest of a stored answer where the server cannot
    *   continue one
@@ -25,31 +26,39 @@ export class Writer {
     this.#listeners = listeners;
   }
 
-  /** Ask for a new answer, as soon as the link is ready. */
-  begin(answer) {
-    this.answer = answer;
+  /** The open answer, the first one of several, or null. */
+  get answer() {
+    return this.answers[0] ?? null;
+  }
+
+  /** The open answers as they are now, to store them. */
+  get measured() {
+    for (const answer of this.answers) answer.figures = answer.watch.read(performance.now());
+    return this.answers;
+  }
+
+  /** Ask for a new answer or, if it is for several, for all of them, as soon as the link is ready. */
+  begin(...answers) {
+    this.answers = answers;
     this.connect();
   }
 
-  /** Go on with an answer that no page writes any more; without a position it has its request. */
-  takeOver(answer) {
-    takeOver(answer, performance.now());
-    this.begin(answer);
+  /** Go on with answers that no page writes any more; without a position the first one has their request. */
+  takeOver(...answers) {
+    for (const each of answers) takeOver(each, performance.now());
+    this.begin(...answers);
     this.#listeners.onChange();
   }
 
-  /** Ask for the answer or its rest, if the link is ready. */
+  /** Ask for the answers or their rest, if the link is ready. */
   connect() {
     const { answer } = this;
     if (!answer || answer.stream || !this.#link.isReady) return;
-    const { id, position, request } = answer;
-    if (position) {
-      answer.stream = this.#link.resume(id, position);
-      return;
-    }
-    answer.model = this.#link.model;
+    const { id, request } = answer;
+    const position = positionOf(this.answers);
+    if (position) return this.#set({ stream: this.#link.resume(id, position) });
     answer.numSent = (answer.numSent ?? 0) + 1;
-    answer.stream = this.#link.start(id, request, id);
+    this.#set({ model: this.#link.model, stream: this.#link.start(id, request, id) });
   }
 
   /** Stop the answer; its text so far is kept. */
@@ -65,21 +74,25 @@ export class Writer {
     if (!answer) return;
     this.#cancel();
     noteEnded(answer);
-    this.answer = null;
+    this.answers = [];
   }
 
-  /** Apply one frame that has changed the stream of the answer; others are ignored. */
+  /** Apply one frame that has changed the stream of the answers; others are ignored. */
   receive(stream, frame) {
-    const { answer } = this;
-    if (answer?.stream !== stream) return;
-    answer.position = stream.position ?? undefined;
-    if (frame.t === "accepted") answer.numRefused = 0;
+    const { answer, answers } = this;
+    if (!answer || answer.stream !== stream) return;
+    const { position } = stream;
+    answers.forEach((each, number) => {
+      each.position = position ? { stream: position.stream, after: [position.after[number]] } : undefined;
+    });
+    if (frame.t === "accepted") this.#set({ numRefused: 0 });
     if (frame.t === "accepted" && answer.position) noteBegun(answer);
-    if (frame.t === "finish") answer.finish = endOf(frame);
+    const own = answers[frame.i ?? 0];
+    if (frame.t === "finish") finish(own, frame, performance.now());
     else if (frame.t === "done") this.#end("done", frame);
     else if (frame.t === "error") this.#reject(frame);
     else {
-      if (frame.t === "delta") append(answer, frame, performance.now());
+      if (frame.t === "delta") append(own, frame, performance.now());
       this.#listeners.onGrowth();
     }
   }
@@ -87,14 +100,15 @@ export class Writer {
   /** The connection was closed with `code`: the answer waits for the next one, or ends. */
   lose(code) {
     const { answer } = this;
-    if (answer) answer.numRefused = 0;
+    this.#set({ numRefused: 0 });
     if (!answer || (!answer.stream && !isLast(code))) return;
     if (goesOn(answer, code)) this.#hold();
     else this.#fail("disconnected", lossOf(code));
   }
 
   #cancel() {
-    const { id, position, request, stream, numSent } = this.answer;
+    const { id, request, stream, numSent } = this.answer;
+    const position = positionOf(this.answers);
     // Without a position the server may have begun it, too, if it was sent, and not keep it, if it was accepted.
     const isSent = numSent && !stream?.isAccepted;
     this.#link.cancel(id, position ? { position } : isSent ? { request } : null);
@@ -102,15 +116,20 @@ export class Writer {
 
   /** The server takes no further reader of the answer. Those that are gone without a word leave after a while. */
   #comeLater() {
-    const { answer } = this;
-    answer.numRefused = (answer.numRefused ?? 0) + 1;
+    const numRefused = (this.answer.numRefused ?? 0) + 1;
+    this.#set({ numRefused });
     this.#hold();
-    setTimeout(() => this.connect(), this.#link.delayAfter(answer.numRefused));
+    setTimeout(() => this.connect(), this.#link.delayAfter(numRefused));
   }
 
   #hold() {
-    this.answer.stream = null;
+    this.#set({ stream: null });
     this.#listeners.onChange();
+  }
+
+  /** Set fields of all answers. */
+  #set(fields) {
+    for (const each of this.answers) Object.assign(each, fields);
   }
 
   #reject({ code, message, param }) {
@@ -122,9 +141,9 @@ export class Writer {
     if (code === "stream_not_found" || param === "after") return this.#fail("interrupted", FORGOTTEN, code);
     // The page that has sent it had other settings.
     if (code === "idempotency_conflict") return this.#fail("interrupted", INTERRUPTION, code);
-    if (code !== "draining" || answer.state !== "waiting") return this.#fail("failed", message, code);
+    if (code !== "draining" || this.answers.some(({ state }) => state !== "waiting")) return this.#fail("failed", message, code);
     // The server that shuts down has not begun it: the next one is asked.
-    answer.position = undefined;
+    this.#set({ position: undefined });
     this.#hold();
   }
 
@@ -139,15 +158,15 @@ export class Writer {
   }
 
   #fail(state, error, code = undefined) {
-    Object.assign(this.answer, { error, code });
+    for (const each of this.answers) if (!hasFinished(each)) Object.assign(each, { error, code });
     this.#end(state);
   }
 
   #end(state, frame = undefined) {
-    const { answer } = this;
-    this.answer = null;
-    noteEnded(answer);
-    end(answer, state, frame, performance.now());
-    this.#listeners.onEnd(answer);
+    const { answers } = this;
+    this.answers = [];
+    noteEnded(answers[0]);
+    for (const each of answers) end(each, hasFinished(each) ? "done" : state, frame, performance.now());
+    this.#listeners.onEnd(answers);
   }
 }

@@ -4,6 +4,9 @@
 import { PARAMETERS } from "./parameters.js";
 import { JSON_FIELDS, isJson, toJsonFields } from "./structure.js";
 
+// Of the most probable tokens, five.
+const PROBABILITIES = { logprobs: true, top_logprobs: 5 };
+
 const NUMBERS = Object.keys(PARAMETERS).filter((name) => PARAMETERS[name].minimum !== undefined);
 
 /**
@@ -26,6 +29,8 @@ export const FIELDS = [
   { name: "thinking", kind: "choice", choices: ["on", "off"] },
   { name: "reasoning_effort", kind: "choice", choices: ["minimal", "low", "medium", "high"] },
   ...JSON_FIELDS,
+  { name: "n", kind: "integer", min: 1, max: 4 },
+  { name: "token_probabilities", kind: "choice", choices: ["on"] },
 ];
 
 /** The longest stop string. */
@@ -79,8 +84,9 @@ export function cleanSettings(settings) {
  * @returns {Record<string, any>}
  */
 export function toFields(settings) {
-  const { thinking, json_schema, tools, ...sampling } = cleanSettings(settings);
+  const { thinking, json_schema, tools, token_probabilities: hasProbabilities, ...sampling } = cleanSettings(settings);
   const fields = { ...sampling, ...toJsonFields({ json_schema, tools }) };
+  if (hasProbabilities) Object.assign(fields, PROBABILITIES);
   if (thinking) fields.chat_template_kwargs = { enable_thinking: thinking === "on" };
   return fields;
 }

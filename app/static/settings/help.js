@@ -20,6 +20,8 @@ export const LABELS = {
   reasoning_effort: "Thinking effort",
   json_schema: "JSON schema",
   tools: "Tools",
+  n: "Answers at once",
+  token_probabilities: "Token probabilities",
 };
 
 /** @type {Record<string, string>} by the name of the field */
@@ -33,6 +35,12 @@ export const HELP = {
   tools:
     "A list of functions that the model may call, such as " +
     '[{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]. You enter their results.',
+  n:
+    "So many answers to each question are written side by side, and you choose the one to go on with. They are the same with a " +
+    "temperature of 0.",
+  token_probabilities:
+    "Answers are shown token by token: those that were less probable are underlined, and each shows what else the model might " +
+    "have written. The probabilities are those before temperature and the other settings.",
 };
 
 /** What a setting without a value means, if the server names no default. @type {Record<string, string>} */
@@ -47,6 +55,8 @@ export const UNSET = {
   reasoning_effort: "the model's default",
   json_schema: "none",
   tools: "none",
+  n: "1",
+  token_probabilities: "off",
 };
 
 /**

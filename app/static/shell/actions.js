@@ -110,6 +110,10 @@ function messageActions(conversation, follow, focusField, deleteMessage) {
       conversation().regenerate(message);
       focusField();
     },
+    choose(message) {
+      conversation().choose(message);
+      focusField();
+    },
     continueAnswer(message) {
       follow();
       conversation().continueAnswer(message);

@@ -14,11 +14,11 @@ export function deleteMessage({ desk, library, say }, message) {
   const conversation = desk.current;
   if (message.conversation !== conversation.id) return;
   const messages = deletedWith(new Tree(conversation.all), message);
-  if (messages.some((each) => isOpen(each) && each !== conversation.open)) {
+  if (messages.some((each) => isOpen(each) && !conversation.writes(each.id))) {
     return say("Nothing was deleted: another tab is writing the answer. Delete it when it is complete.");
   }
   if (messages.length === conversation.all.length) return deleteConversation({ desk, library, say }, conversation);
-  if (messages.includes(conversation.open)) conversation.stop();
+  if (messages.some(({ id }) => conversation.writes(id))) conversation.stop();
   const { deletion } = conversation.change((tree, head) => deleteFrom(tree, head, messages));
   const undo = async () => {
     await desk.open(conversation.id);

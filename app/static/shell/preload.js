@@ -22,6 +22,7 @@ import "../settings/panel.js";
 import "../store/memory.js";
 import "../store/search.js";
 import "../stream/http_connection.js";
+import "../tokens/tokens_view.js";
 import "../turns/branches.js";
 import "../turns/cut_mark.js";
 import "../turns/editor.js";
@@ -31,6 +32,7 @@ import "../turns/long_text.js";
 import "../turns/reasoning.js";
 import "../turns/results_form.js";
 import "../turns/results_view.js";
+import "../turns/sides.js";
 import "../turns/standing.js";
 import "../turns/summary_ask.js";
 import "../turns/tool_calls.js";
@@ -38,7 +40,10 @@ import "./delete.js";
 import "./found_place.js";
 import "./shortcut_sheet.js";
 
-const STYLES = ["reading/code_blocks.css", "turns/context.css", "parts/parts.css", "list/sidebar.css", "parts/window.css", "live/live.css"];
+const STYLES = [
+  "reading/code_blocks.css", "turns/context.css", "turns/sides.css", "tokens/tokens.css", "parts/parts.css", "list/sidebar.css",
+  "parts/window.css", "live/live.css",
+];
 
 // One that is missing is tried again when it is needed.
 for (const name of STYLES) loadStyle(name).catch(() => {});

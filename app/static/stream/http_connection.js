@@ -167,27 +167,33 @@ export class ChunkReader {
   usage = undefined;
   /** Number of the last token of each choice. @type {number[]} */
   #last;
+  /** How many tokens of each choice the server has counted. @type {number[]} */
+  #counted;
 
   /** `after` are the numbers of the last tokens that were received before. */
   constructor(after = []) {
     this.#last = [...after];
+    this.#counted = [...after];
   }
 
   /** @returns {object[]} */
   read({ choices, usage, after }) {
-    const before = this.usage?.completion_tokens ?? this.#last.reduce((sum, number) => sum + number, 0);
     if (usage) this.usage = usage;
     const positions = after?.split(".").map(Number);
-    return (choices ?? []).flatMap(({ index: i, delta, finish_reason: reason, stop_reason: why }) => {
+    return (choices ?? []).flatMap(({ index: i, delta, logprobs, finish_reason: reason, stop_reason: why }) => {
       const frames = [];
       const r = delta?.reasoning_content;
       const tool = delta?.tool_calls?.flatMap(toPieces);
-      if (delta?.content || r || tool?.length) {
-        // Without counts each chunk is taken for one token. Only in a stream that is kept text behind the last one has none.
-        const k = Math.max(positions ? 0 : 1, usage ? usage.completion_tokens - before : 1);
+      const lp = logprobs?.content;
+      // Without counts each chunk is taken for one token.
+      const count = usage ? usage.completion_tokens - (this.#counted[i] ?? 0) : 1;
+      if (usage) this.#counted[i] = usage.completion_tokens;
+      if (delta?.content || r || tool?.length || (lp?.length && (count > 0 || positions))) {
+        // Only in a stream that is kept what comes behind the last token has none.
+        const k = Math.max(positions ? 0 : 1, count);
         this.#last[i] = positions?.[i] ?? (this.#last[i] ?? 0) + k;
         const n = this.#last[i] - Math.max(k, 1) + 1;
-        frames.push({ t: "delta", i, n, k, x: delta.content ?? "", ...(r && { r }), ...(tool && { tool }) });
+        frames.push({ t: "delta", i, n, k, x: delta?.content ?? "", ...(r && { r }), ...(tool && { tool }), ...(lp && { lp }) });
       }
       const ended = { finish_reason: reason, ...(why !== undefined && { stop_reason: why }) };
       if (reason) frames.push({ t: "finish", i, n: this.#last[i] ?? 0, ...ended });

@@ -5,6 +5,7 @@
 // and, if this page has begun it, a request.
 
 import { Stopwatch } from "./figures.js";
+import { withTokens } from "./probabilities.js";
 import { newId, toMessage } from "./records.js";
 
 export const isOpen = (message) => message?.state === "waiting" || message?.state === "streaming";
@@ -32,10 +33,20 @@ export function newMessage(conversation, role, parent, text, now) {
  */
 export function newAnswer(conversation, parent, request, begun, now) {
   const message = newMessage(conversation, "assistant", parent, begun?.text ?? "", now);
-  const { reasoning, reasoningMs, tools, figures, usage } = begun ?? /** @type {any} */ ({});
-  const kept = begun && { reasoning, reasoningMs, tools, begunUsage: usage, begun: begun.id };
+  const { reasoning, reasoningMs, tools, tokens, figures, usage } = begun ?? /** @type {any} */ ({});
+  const kept = begun && { reasoning, reasoningMs, tools, tokens, begunUsage: usage, begun: begun.id };
   const watch = new Stopwatch(performance.now(), figures?.tokens);
   return { ...message, ...kept, state: "waiting", request, stream: null, watch };
+}
+
+/** The answers to a request, of which there are several if it asks for more than one choice. @returns {any[]} */
+export function newAnswers(conversation, parent, request, begun, now) {
+  const { n = 1 } = request;
+  // In the order of their numbers.
+  const answers = Array.from({ length: n }, (_, number) => newAnswer(conversation, parent, request, begun, now + number));
+  const lead = answers[0].id;
+  if (n > 1) answers.forEach((each, number) => Object.assign(each, { beside: { lead, number } }));
+  return answers;
 }
 
 /** Make an answer that another page has begun one that this page writes. */
@@ -55,9 +66,12 @@ export const endOf = ({ finish_reason, stop_reason }) =>
 export const isCut = ({ state, finish }) =>
   state === "stopped" || (state === "done" && ["length", "repetition"].includes(finish));
 
-/** Add the text, reasoning and tool calls of one `delta` frame. */
-export function append(answer, { k, x = "", r, tool }, now) {
+/** Add the text, reasoning, tool calls and probabilities of one `delta` frame. */
+export function append(answer, { k, x = "", r, tool, lp }, now) {
   answer.state = "streaming";
+  // Of text without probabilities, as that of an answer that was begun without them, no more is known.
+  if (lp) answer.tokens = withTokens(answer.tokens ?? unknown(answer.text), lp, k);
+  else if (answer.tokens) answer.tokens = [...answer.tokens, ...unknown(clean(x))];
   if (r) {
     answer.reasoningSince ??= now - (answer.reasoningMs ?? 0);
     answer.reasoning = (answer.reasoning ?? "") + clean(r);
@@ -69,15 +83,26 @@ export function append(answer, { k, x = "", r, tool }, now) {
   answer.version += 1;
 }
 
-/** End an answer, with the server's `timings` and `usage` if it has sent them. */
+/** Note why the server has ended an answer. Of several at once others may go on. */
+export function finish(answer, frame, now) {
+  answer.finish = endOf(frame);
+  if (answer.beside) answer.watch.stop(now);
+  answer.version += 1;
+}
+
+/** Whether an answer has ended while others of its request may go on. */
+export const hasFinished = ({ beside, finish: reason }) => Boolean(beside && reason);
+
+/** End an answer, with the server's `timings` and `usage` if it has sent them: those of all answers of the request. */
 export function end(answer, state, { timings, usage } = /** @type {any} */ ({}), now) {
   answer.state = state;
   // They hold the text a second time, piece by piece, and the whole conversation.
   answer.stream = answer.request = null;
   answer.position = undefined;
-  answer.watch.stop(now, timings?.decode_tok_s);
+  answer.watch.stop(now, answer.beside ? null : timings?.decode_tok_s);
   answer.figures = answer.watch.read(now);
-  if (usage) answer.usage = { prompt_tokens: usage.prompt_tokens, completion_tokens: usage.completion_tokens };
+  const completion_tokens = answer.beside ? answer.figures.tokens : usage?.completion_tokens;
+  if (usage) answer.usage = { prompt_tokens: usage.prompt_tokens, completion_tokens };
   answer.version += 1;
 }
 
@@ -96,5 +121,7 @@ function addToolPiece(answer, { k, id, name, a }) {
   if (a) tools[k] = { ...tools[k], arguments: tools[k].arguments + a };
   answer.tools = tools.filter(Boolean);
 }
+
+const unknown = (text) => (text ? [{ text }] : []);
 
 const clean = (text) => text.replaceAll("\r", "");

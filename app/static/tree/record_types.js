@@ -28,11 +28,14 @@
  * @property {string} [reasoning]
  * @property {number} [reasoningMs]
  * @property {ToolCall[]} [tools]
+ * @property {Token[]} [tokens] of an answer whose request has asked for probabilities
  * @property {TextFile[]} [files] of a question
  * @property {{id: string, name: string, text: string}[]} [results] of the calls of the answer before, instead of a text
  * @property {{tokens: number, firstTokenMs: number | null, waitedMs: number, rate: number | null}} [figures]
  * @property {{prompt_tokens: number, completion_tokens: number}} [usage]
- * @property {Position} [position] of an open answer that the server keeps: where its rest begins
+ * @property {Position} [position] of an open answer that the server keeps: where its rest begins, in its choice alone
+ * @property {{lead: string, number: number} | null} [beside] of an answer that is shown beside others of its request, see
+ *   tree/beside.js: the id of the first one, and the number of its choice
  * @property {string} [model]
  * @property {boolean} [isEdited] whether the user has written this answer
  * @property {number} [keeps] of a cut: how many messages up to this one are still sent, see tree/cut.js
@@ -42,6 +45,9 @@
  * @typedef {{conversations: ConversationRecord[], messages: MessageRecord[]}} Records
  * @typedef {{stream: string, after: number[]}} Position the server's id of a stream, and the number of the last token of
  *   each choice that was received
+ * @typedef {{text: string, p?: number, top?: {text: string, p: number}[], bytes?: number[], numTokens?: number,
+ *   isEnd?: boolean}} Token its text, its probability if that is known, and the most probable others; the bytes of one that ends
+ *   within a character; how many tokens it is if they are one character; whether it ended the answer and is not part of it
  * @typedef {{name: string, text: string}} TextFile
  * @typedef {Pick<ConversationRecord, "draft" | "files" | "queued">} DraftFields
  * @typedef {{id: string, name: string, arguments: string}} ToolCall

@@ -28,11 +28,21 @@ export function newConversation(now, settings = {}) {
 
 const isText = (value) => typeof value === "string";
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+const isByte = (value) => Number.isInteger(value) && value >= 0 && value < 256;
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 const isId = (value) => isText(value) && /^[\w-]{1,64}$/.test(value);
 const isAbsentOr = (check) => (value) => value === undefined || value === null || check(value);
 const isListOf = (check) => (value) => Array.isArray(value) && value.every(check);
 const isRecordOf = (checks) => (value) => isObject(value) && Object.keys(checks).every((name) => checks[name](value[name]));
+
+const isToken = isRecordOf({
+  text: isText,
+  p: isAbsentOr(isNumber),
+  top: isAbsentOr(isListOf(isRecordOf({ text: isText, p: isNumber }))),
+  bytes: isAbsentOr(isListOf(isByte)),
+  numTokens: isAbsentOr(isNumber),
+  isEnd: isAbsentOr((value) => typeof value === "boolean"),
+});
 
 const areFiles = isListOf(isRecordOf({ name: isText, text: isText }));
 
@@ -69,7 +79,9 @@ export const isMessage = isRecordOf({
   reasoningMs: isAbsentOr(isNumber),
   model: isAbsentOr(isText),
   position: isAbsentOr(isRecordOf({ stream: isText, after: isListOf(isNumber) })),
+  beside: isAbsentOr(isRecordOf({ lead: isId, number: isNumber })),
   tools: isAbsentOr(isListOf(isRecordOf({ id: isText, name: isText, arguments: isText }))),
+  tokens: isAbsentOr(isListOf(isToken)),
   files: isAbsentOr(areFiles),
   results: isAbsentOr(isListOf(isRecordOf({ id: isText, name: isText, text: isText }))),
   usage: isAbsentOr(isRecordOf({ prompt_tokens: isNumber, completion_tokens: isNumber })),
@@ -83,8 +95,8 @@ export const isPreset = isRecordOf({ id: isId, name: isText, settings: isObject 
 
 const CONVERSATION_FIELDS = "id title titleFrom isPinned createdAt updatedAt head settings draft files queued".split(" ");
 const MESSAGE_FIELDS = (
-  "id conversation parent role text createdAt state finish error code reasoning reasoningMs tools files results figures usage " +
-  "model position isEdited isReturned keeps isUndone"
+  "id conversation parent role text createdAt state finish error code reasoning reasoningMs tools tokens files results figures usage " +
+  "model position beside isEdited isReturned keeps isUndone"
 ).split(" ");
 
 const pick = (fields, value) =>

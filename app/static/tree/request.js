@@ -21,11 +21,11 @@ const GO_ON = "Continue exactly where you stopped. Repeat nothing.";
 /** An answer to the last question. @type {Kind} */
 export const ANSWER = { messagesOf: sentOf, fieldsOf: (fields) => fields };
 
-/** The summary that the last question asks for: plain text, whatever answers must look like. @type {Kind} */
-export const SUMMARY = {
-  messagesOf: summarizedOf,
-  fieldsOf: ({ response_format: _format, tools: _tools, stop: _stop, ...others }) => others,
-};
+// What says how answers look, and how many there are.
+const OF_ANSWERS = ["response_format", "tools", "stop", "logprobs", "top_logprobs", "n"];
+
+/** The summary that the last question asks for: one plain text, whatever answers must look like. @type {Kind} */
+export const SUMMARY = { messagesOf: summarizedOf, fieldsOf: (fields) => without(fields, OF_ANSWERS) };
 
 /** What the last question of a branch asks for. @param {any[]} path */
 export const kindOf = (path) => (isSummary(turnsOf(path).at(-1)?.question) ? SUMMARY : ANSWER);
@@ -38,10 +38,12 @@ export const kindOf = (path) => (isSummary(turnsOf(path).at(-1)?.question) ? SUM
  */
 export function restOf(path, { canContinue }) {
   const kind = kindOf(path);
-  if (!canContinue) return { ...kind, asks: GO_ON };
-  const goesOn = { continue_final_message: true, add_generation_prompt: false };
-  return { ...kind, fieldsOf: (fields) => ({ ...kind.fieldsOf(fields), ...goesOn }) };
+  const goesOn = canContinue ? { continue_final_message: true, add_generation_prompt: false } : {};
+  const fieldsOf = (fields) => ({ ...without(kind.fieldsOf(fields), ["n"]), ...goesOn });
+  return { ...kind, fieldsOf, ...(!canContinue && { asks: GO_ON }) };
 }
+
+const without = (fields, names) => Object.fromEntries(Object.entries(fields).filter(([name]) => !names.includes(name)));
 
 /**
  * @param {any[]} path the messages up to the question or, for the rest of an answer, up to that answer

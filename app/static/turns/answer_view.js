@@ -3,12 +3,13 @@
 import { CopyButton } from "../parts/copy_button.js";
 import { html } from "../parts/html.js";
 import { lazy } from "../parts/lazy.js";
-import { hasFailed, isCut, isOpen } from "../tree/answer.js";
+import { hasFailed, hasFinished, isCut, isOpen } from "../tree/answer.js";
 import { formatDuration, formatRate } from "../tree/figures.js";
 import { useGrowth } from "./growth.js";
 
 /** Until it is there, an answer is shown with its marks. */
 export const Prose = lazy((again) => import("../reading/prose.js" + again), "Prose");
+const TokensView = lazy((again) => import("../tokens/tokens_view.js" + again), "TokensView", "tokens/tokens.css");
 const Reasoning = lazy((again) => import("./reasoning.js" + again), "Reasoning", "parts/parts.css");
 const ToolCalls = lazy((again) => import("./tool_calls.js" + again), "ToolCalls", "parts/parts.css");
 const ResultsForm = lazy((again) => import("./results_form.js" + again), "ResultsForm", "parts/parts.css");
@@ -29,17 +30,24 @@ const DELETING = { version: "Delete this answer", summary: "Delete the summary",
 
 /** `props` are those of messages.js: the place of the answer in the conversation. */
 export function Answer({ message, conversation, ...props }) {
-  const { isEditing, isLast, isSent, canTakeBack, canAsk, hasResults, obstacle, actions } = props;
+  const { isEditing, isLast, isSent, side, showsTokens, canTakeBack, canAsk, hasResults, obstacle, actions } = props;
   const isBeingWritten = isOpen(message);
+  // Others of its request may still be.
+  const isGrowing = isBeingWritten && !hasFinished(message);
   useGrowth(conversation, isBeingWritten);
+  const prose = html`
+    <${Prose} fallback=${html`<div class="prose plain" dir="auto">${message.text}</div>`} text=${message.text}
+      version=${message.version} isOpen=${isGrowing} />`;
   const view = html`
-    <article class="answer" data-message=${message.id} data-state=${message.state} data-sent=${isSent}
-      aria-busy=${isBeingWritten}>
-      <h2 class="unseen">Quire answered${!isSent && ", not sent any more"}</h2>
+    <article class="answer" data-message=${message.id} data-state=${isBeingWritten && !isGrowing ? "done" : message.state}
+      data-sent=${isSent} aria-busy=${isGrowing}>
+      ${side
+        ? html`<h2 class="sides-number">Answer ${side}</h2>`
+        : html`<h2 class="unseen">Quire answered${!isSent && ", not sent any more"}</h2>`}
       ${message.reasoning && html`
-        <${Reasoning} text=${message.reasoning} ms=${message.reasoningMs} isOpen=${isBeingWritten && !message.text} />`}
-      <${Prose} fallback=${html`<div class="prose plain" dir="auto">${message.text}</div>`} text=${message.text}
-        version=${message.version} isOpen=${isBeingWritten} />
+        <${Reasoning} text=${message.reasoning} ms=${message.reasoningMs} isOpen=${isGrowing && !message.text} />`}
+      ${message.tokens?.length ? html`
+        <${TokensView} fallback=${prose} message=${message} isWanted=${showsTokens}>${prose}<//>` : prose}
       ${message.tools?.length && html`<${ToolCalls} tools=${message.tools} />`}
       ${message.tools?.length && isLast && message.state === "done" && html`
         <${ResultsForm} message=${message} calls=${message.tools} canAsk=${canAsk}
@@ -49,7 +57,7 @@ export function Answer({ message, conversation, ...props }) {
           canRetry=${isLast && canAsk} canContinue=${!obstacle} canTakeBack=${canTakeBack} actions=${actions} />`}
       <footer class="figures" aria-live="off">
         <${Figures} figures=${figuresOf(message)} isOpen=${isBeingWritten} />
-        ${isBeingWritten && html`
+        ${isGrowing && html`
           <${Standing} ...${standingOf(message)} />`}
         ${!isBeingWritten && html`<${Ending} message=${message} obstacle=${obstacle} hasResults=${hasResults} />`}
         ${!isBeingWritten && html`<${Actions} message=${message} ...${props} />`}
@@ -72,12 +80,14 @@ function Ending({ message, obstacle, hasResults }) {
   return text && html`<span class="ending">${text} ${isCut(message) && obstacle}</span>`;
 }
 
-function Actions({ message, branch, deletes, obstacle, canAsk, actions }) {
+function Actions({ message, branch, side, deletes, obstacle, canAsk, actions }) {
   const { text } = message;
   const deleting = DELETING[deletes];
   return html`
     <span class="actions">
-      ${branch.count > 1 && html`<${Branches} branch=${branch} onStep=${(step) => actions.switchBranch(message, step)} />`}
+      ${side && html`
+        <button type="button" class="quiet" onClick=${() => actions.choose(message)}>Go on with this one</button>`}
+      ${!side && branch.count > 1 && html`<${Branches} branch=${branch} onStep=${(step) => actions.switchBranch(message, step)} />`}
       ${isCut(message) && text && !obstacle && html`
         <button type="button" class="copy" aria-label="Continue answer" disabled=${!canAsk}
           onClick=${() => actions.continueAnswer(message)}>Continue</button>`}

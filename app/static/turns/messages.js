@@ -12,6 +12,7 @@ import { Question } from "./question_view.js";
 
 const SummaryAsk = lazy((again) => import("./summary_ask.js" + again), "SummaryAsk", "turns/context.css");
 const Results = lazy((again) => import("./results_view.js" + again), "Results", "parts/parts.css");
+const Sides = lazy((again) => import("./sides.js" + again), "Sides", "turns/sides.css");
 const CutMark = lazy((again) => import("./cut_mark.js" + again), "CutMark", "turns/context.css");
 
 /**
@@ -28,22 +29,31 @@ export function Messages({ conversation, actions, canAsk }) {
   const last = messages.at(-1);
   const firstSent = cutInForce(messages)?.from ?? 0;
   const nodes = turnsOf(messages).flatMap(({ at, question, messages: turn }) => turn.map((message, index) => {
-    const branch = conversation.branches(message);
     const place = {
-      isEditing: editing === message.id,
       isLast: message === last,
       isSent: at + index >= firstSent,
-      deletes: deletedBy(question, turn.slice(0, index + 1), conversation),
-      // Its question may go back into the field.
-      canTakeBack: index === 1 && Boolean(question) && isTyped(question),
       hasResults: Boolean(turn[index + 1]?.results),
-      // Summaries are not asked for with the settings that say what answers look like.
-      obstacle: obstacleOf(message, isSummary(question) ? {} : conversation.settings),
+      showsTokens: Boolean(conversation.settings.token_probabilities),
       canAsk,
     };
-    const look = [message.version, message.state, branch.number, branch.count, ...Object.values(place)].join(" ");
-    return html`<${Message} key=${message.id} look=${look} message=${message} branch=${branch} ...${place}
-      conversation=${conversation} actions=${actions} />`;
+    const answers = conversation.besides(message);
+    const shown = answers.map((each, number) => {
+      const own = {
+        ...place,
+        isEditing: editing === each.id,
+        // Its question may go back into the field.
+        canTakeBack: index === 1 && Boolean(question) && isTyped(question) && answers.length === 1,
+        deletes: deletedBy(question, [...turn.slice(0, index), each], conversation),
+        // Summaries are not asked for with the settings that say what answers look like.
+        obstacle: obstacleOf(each, isSummary(question) ? {} : conversation.settings),
+        side: answers.length > 1 ? `${number + 1} of ${answers.length}` : "",
+      };
+      const branch = conversation.branches(each);
+      const look = [each.version, each.state, branch.number, branch.count, ...Object.values(own)].join(" ");
+      return html`<${Message} key=${each.id} look=${look} message=${each} branch=${branch} ...${own}
+        conversation=${conversation} actions=${actions} />`;
+    });
+    return answers.length > 1 ? html`<${Sides} key=${answers[0].id} answers=${answers} fallback=${shown}>${shown}<//>` : shown[0];
   }));
   for (const cut of cutsOf(messages).reverse()) {
     nodes.splice(cut.from, 0, html`<${CutMark} key=${`cut ${cut.message.id}`} cut=${cut} conversation=${conversation} />`);

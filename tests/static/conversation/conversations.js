@@ -18,8 +18,12 @@ beforeEach(() => {
   kept = [];
 });
 
-const link = { isReady: true, canContinue: true, model: "guide", start: (id) => ({ id }), cancel: () => {}, delayAfter: () => 0 };
-const services = () => ({ link, library, onChange: () => {}, onGrowth: () => {}, keepNew: (fields) => kept.push(fields) });
+/** What a test replaces here, all conversations use. */
+export const link = {
+  isReady: true, canContinue: true, model: "guide", delayAfter: () => 0,
+  start: (id, _request) => ({ id }), resume: (id, _position) => ({ id }), cancel: (_id, _stop) => {},
+};
+const services = () => ({ link: /** @type {any} */ (link), library, onChange: () => {}, onGrowth: () => {}, keepNew: (fields) => kept.push(fields) });
 export const begin = () => new Conversation(newConversation(1), [], services());
 /** The conversation as a page shows it that reads it now: after a reload, or in another tab. */
 export const reopened = ({ id }) => new Conversation(library.get(id), library.messages(id), services());

@@ -9,7 +9,7 @@ let open;
 let keeper;
 
 beforeEach(() => {
-  [clock, stored, open] = [5000, [], null];
+  [clock, stored, open] = [5000, [], []];
   mock.timers.enable({ apis: ["setTimeout"] });
   mock.method(performance, "now", () => clock);
   keeper = new Keeper((messages, removed) => stored.push([clock, messages, removed]), () => open);
@@ -27,13 +27,13 @@ function pass(ms) {
 }
 
 test("what changes often is stored once a second, the first change at once", () => {
-  open = { id: "answer" };
+  open = [{ id: "answer" }];
   for (let count = 0; count < 30; count += 1) {
     keeper.soon();
     pass(100);
   }
   assert.deepEqual(stored.map(([at]) => at), [5000, 6000, 7000, 8000]);
-  assert.deepEqual(stored[0].slice(1), [[open], []]);
+  assert.deepEqual(stored[0].slice(1), [open, []]);
 });
 
 test("what is done is stored at once, and puts off the next second", () => {

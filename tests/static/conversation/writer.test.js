@@ -17,7 +17,7 @@ function makeWriter() {
     start: (id, request, key) => open("start", request, key), resume: (_id, position) => open("resume", position),
     cancel: (_id, stop) => asked.push(["cancel", stop]), delayAfter: (numAttempts) => 100 * numAttempts,
   };
-  const listeners = { onChange: () => {}, onGrowth: () => {}, onEnd: (answer) => ended.push(answer), askForRest: () => ({}) };
+  const listeners = { onChange: () => {}, onGrowth: () => {}, onEnd: (answers) => ended.push(...answers), askForRest: () => ({}) };
   return { writer: new Writer(link, listeners), link, asked, ended };
 }
 

@@ -40,6 +40,17 @@ test("what is no export, or of a newer version, or damaged anywhere, is refused 
   refused(written((archive) => void archive.conversations.push(archive.conversations[0])), /same id/);
 });
 
+test("probabilities of tokens are imported unchanged, and refused if they are damaged", () => {
+  const tokens = [
+    { text: "Once", p: 0.5, top: [{ text: "One", p: 0.3 }] }, { text: "", p: 0.1, bytes: [240, 159], numTokens: 2 },
+    { text: "<end>", p: 1, top: [], isEnd: true }, { text: " upon" },
+  ];
+  const withTokens = (changed) => written((archive) => void (archive.conversations[0].messages[1].tokens = changed));
+  assert.deepEqual(readArchive(withTokens(tokens)).messages[1].tokens, tokens);
+  const damaged = ["Once", [null], [{ p: 1 }], [{ text: "a", p: "1" }], [{ text: "a", top: [{ text: "b" }] }], [{ text: "a", bytes: [256] }]];
+  for (const each of damaged) assert.throws(() => readArchive(withTokens(each)), ImportError, JSON.stringify(each));
+});
+
 test("unknown fields and wrong settings of an import are dropped", () => {
   const text = written((archive) => void Object.assign(archive.conversations[0], { evil: 1, settings: { seed: "x" } }));
   const [conversation] = readArchive(text).conversations;

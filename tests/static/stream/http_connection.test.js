@@ -31,6 +31,35 @@ test("chunks of a stream that is kept become frames with its numbers, behind tho
   assert.deepEqual(reader.read(chunk("held back", "6", 5)), [{ t: "delta", i: 0, n: 6, k: 0, x: "held back" }]);
 });
 
+test("chunks with probabilities become frames with them, also the one of the token that ended the answer", () => {
+  const reader = new ChunkReader([0]);
+  const chunk = (delta, content, after, count) => ({
+    choices: [{ index: 0, delta, logprobs: { content } }], after, usage: { completion_tokens: count },
+  });
+  assert.deepEqual(reader.read(chunk({ content: "a" }, ["of a"], "1", 1)), [{ t: "delta", i: 0, n: 1, k: 1, x: "a", lp: ["of a"] }]);
+  assert.deepEqual(reader.read(chunk({}, ["of the end"], "2", 1)), [{ t: "delta", i: 0, n: 2, k: 0, x: "", lp: ["of the end"] }]);
+});
+
+test("chunks of several answers become frames with the numbers of each", () => {
+  const chunk = (index, content, count) => ({ choices: [{ index, delta: { content } }], usage: { completion_tokens: count } });
+  const numbers = (reader, ...chunks) => chunks.flatMap((each) => reader.read(each)).map(({ i, n, k }) => [i, n, k]);
+  assert.deepEqual(
+    numbers(new ChunkReader([0, 0]), chunk(0, "a", 2), chunk(1, "b", 1), chunk(0, "c", 3), chunk(1, "d", 4)),
+    [[0, 1, 2], [1, 1, 1], [0, 3, 1], [1, 2, 3]],
+  );
+  const kept = (index, content, count, after) => ({ ...chunk(index, content, count), after });
+  assert.deepEqual(
+    numbers(new ChunkReader([2, 1]), kept(1, "d", 4, "2.4"), kept(0, "c", 3, "3.4")),
+    [[1, 2, 3], [0, 3, 1]],
+  );
+});
+
+test("the end of an answer that is not kept has no frame for its probabilities alone", () => {
+  const reader = new ChunkReader();
+  const end = { choices: [{ index: 0, delta: {}, logprobs: { content: ["of the end"] } }], usage: { completion_tokens: 0 } };
+  assert.deepEqual(reader.read(end), []);
+});
+
 test("chunks become frames whose tokens are those of the usage", () => {
   const reader = new ChunkReader();
   const chunk = (delta, count, finish_reason = null) => ({

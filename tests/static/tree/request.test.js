@@ -30,6 +30,17 @@ test("settings become fields, and the system prompt the first message", () => {
   });
 });
 
+test("probabilities are asked for with answers and their rest, and not with summaries", () => {
+  const path = [user("Tell."), assistant("Once")];
+  const asked = (kind) => {
+    const { logprobs, top_logprobs: number } = makeRequest(path, { token_probabilities: "on" }, kind);
+    return [logprobs, number];
+  };
+  assert.deepEqual(asked(ANSWER), [true, 5]);
+  assert.deepEqual(asked(restOf(path, { canContinue: true })), [true, 5]);
+  assert.deepEqual(asked(SUMMARY), [undefined, undefined]);
+});
+
 test("questions whose answer has no text are left out", () => {
   const { messages } = makeRequest([user("Lost?"), assistant(""), user("Again?")], {}, ANSWER);
   assert.deepEqual(messages, [{ role: "user", content: "Again?" }]);
