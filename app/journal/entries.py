@@ -5,7 +5,7 @@ Times are of the wall clock, in Unix seconds: those of the monotonic clock mean 
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -125,10 +125,35 @@ class Told(msgspec.Struct, array_like=True):
         self.state, self.failure = later.state, later.failure
 
 
+class Batch(msgspec.Struct, array_like=True):
+    """The tokens and ends that answers were told with one commit, by the numbers of the answers.
+
+    Attributes:
+        deltas: those of the answers that were told nothing else, one by one: nearly all that is ever recorded.
+        told: what the others were told.
+    """
+
+    deltas: list[tuple[int, Delta]] = []
+    told: dict[int, Told] = {}
+
+
+_ANY_BATCH: Any = Batch | dict[int, Told]
+
+
 def pack(record: object) -> bytes:
     """Return the bytes of a record."""
     data = msgspec.msgpack.encode(record)
     return crc32(data).to_bytes(_CRC_BYTES, "little") + data
+
+
+def unpack_batch(data: bytes) -> Batch:
+    """Return the batch of bytes, also of an older journal, which has no deltas beside the rest.
+
+    Raises:
+        JournalDamaged: see `unpack`.
+    """
+    found = unpack(data, _ANY_BATCH)
+    return found if isinstance(found, Batch) else Batch(told=found)
 
 
 def unpack(data: bytes, kind: type[Record]) -> Record:

@@ -6,13 +6,13 @@ import os
 import sqlite3
 import stat
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from app.contract.errors import CannotStart, ConfigurationError
 
 APPLICATION_ID = int.from_bytes(b"Quir", "big")
-VERSION = 2
+VERSION = 3
 _WAL = "-wal"
 _SIDE_FILES = (_WAL, "-shm", "-journal")
 
@@ -92,7 +92,11 @@ def move_aside(path: Path) -> Path:
 
 def num_bytes(path: Path) -> int:
     """Return the size of a journal with its write-ahead log."""
-    return sum(side.stat().st_size for side in (path, Path(f"{path}{_WAL}")) if side.exists())
+    found = 0
+    for file in (path, f"{path}{_WAL}"):
+        with suppress(OSError):  # a closed journal has no log
+            found += os.stat(file).st_size
+    return found
 
 
 def _check(path: Path) -> None:

@@ -9,13 +9,13 @@ A batch can be deleted when no answer needs it any more. An answer that has ende
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from pathlib import Path
 
 from app.contract.errors import CannotStart
-from app.journal.entries import Head, JournalDamaged, Told, pack, unpack
+from app.journal.entries import Batch, Delta, Head, JournalDamaged, Told, pack, unpack, unpack_batch
 from app.journal.journal_file import (
     APPLICATION_ID,
     VERSION,
@@ -44,13 +44,18 @@ COMMIT;
 """
 
 
+_Statement = tuple[str, tuple[object, ...]]
+
+
 @dataclass(slots=True)
 class Changes:
     """The changes that one commit writes, by the numbers of the answers.
 
     Attributes:
         begun: new answers.
-        told: what was told since the last commit.
+        deltas: the deltas that were told since the last commit, in their order, of answers that are in neither `told`
+            nor `written`.
+        told: what other answers were told since then.
         written: all that was told of answers, which then need no batches: those that have ended, and those that have
             held back too many batches.
         forgotten: the answers that are not kept any longer.
@@ -58,13 +63,11 @@ class Changes:
     """
 
     begun: dict[int, Head] = field(default_factory=dict)
+    deltas: list[tuple[int, Delta]] = field(default_factory=list)
     told: dict[int, Told] = field(default_factory=dict)
     written: dict[int, Told] = field(default_factory=dict)
     forgotten: set[int] = field(default_factory=set)
     attempts: dict[int, int] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return any((self.begun, self.told, self.written, self.forgotten, self.attempts))
 
 
 @dataclass(slots=True)
@@ -99,7 +102,7 @@ class JournalStore:
     next_number: int
     _last_batch: int
     _sizes: dict[int, int]  # of the batches, the oldest first
-    _first: dict[int, int]  # the first batch that an answer still needs
+    _first: dict[int, int]  # the first batch that an answer still needs, the oldest first
     _last: dict[int, int]  # the last batch with something of an answer
     _stored: list[StoredStream]
 
@@ -137,47 +140,53 @@ class JournalStore:
         self._write(changes, replaces_all=False)
 
     def _write(self, changes: Changes, *, replaces_all: bool) -> None:
-        batch = {no: told for no, told in changes.told.items() if no not in changes.written}
-        number = self._last_batch + bool(batch)
-        first = {**dict.fromkeys(batch, number), **({} if replaces_all else self._first)}
-        for no in changes.forgotten.union(changes.written):
-            first.pop(no, None)
-        deleted = [*self._sizes] if replaces_all else self._unneeded(min(first.values(), default=number + 1))
-        data = pack(batch) if batch else b""
-        run, many = self._connection.execute, self._connection.executemany
+        in_batch = {no for no, _ in changes.deltas}.union(changes.told)
+        number = self._last_batch + bool(in_batch)
+        gone = changes.forgotten.union(changes.written)
+        deleted = [*self._sizes] if replaces_all else self._unneeded(gone)
+        statements = [*_statements(changes, number, deleted)]
+        if replaces_all:
+            statements.insert(0, ("DELETE FROM streams", ()))
+        data = b""
+        if in_batch:
+            data = pack(Batch(changes.deltas, changes.told))
+            statements.append(("INSERT INTO batches(no, data) VALUES (?, ?)", (number, data)))
+        self._run(statements)
+        if replaces_all:
+            self._first.clear()
+        for no in gone:
+            self._first.pop(no, None)
+        for one in deleted:
+            self.num_batch_bytes -= self._sizes.pop(one)
+        if in_batch:
+            self._first.update(dict.fromkeys(in_batch - gone - self._first.keys(), number))
+            self._add_batch(number, len(data), in_batch)
+        for no in changes.forgotten:
+            self._last.pop(no, None)
+
+    def _run(self, statements: Sequence[_Statement]) -> None:
+        """Run statements in one transaction."""
+        run = self._connection.execute
+        if len(statements) == 1:  # nearly always: what streams are told; it is a transaction by itself
+            run(*statements[0])
+            return
         run("BEGIN IMMEDIATE")
         try:
-            if replaces_all:
-                run("DELETE FROM streams")
-            begun = [(no, pack(head)) for no, head in changes.begun.items()]
-            many("INSERT INTO streams(no, head) VALUES (?, ?)", begun)
-            if batch:
-                run("INSERT INTO batches(no, data) VALUES (?, ?)", (number, data))
-            written = [(number, pack(told), no) for no, told in changes.written.items()]
-            many("UPDATE streams SET upto = ?, log = ? WHERE no = ?", written)
-            many(
-                "UPDATE streams SET attempts = ? WHERE no = ?", [(tries, no) for no, tries in changes.attempts.items()]
-            )
-            many("DELETE FROM streams WHERE no = ?", [(no,) for no in changes.forgotten])
-            many("DELETE FROM batches WHERE no = ?", [(one,) for one in deleted])
+            for statement in statements:
+                run(*statement)
             run("COMMIT")
         except BaseException:
             if self._connection.in_transaction:
                 run("ROLLBACK")
             raise
-        self._first, self._last_batch = first, number
-        for one in deleted:
-            self.num_batch_bytes -= self._sizes.pop(one)
-        if batch:
-            self._add_batch(number, len(data), batch)
-        for no in changes.forgotten:
-            self._last.pop(no, None)
 
-    def holders(self, forgotten: Iterable[int] = ()) -> list[int]:
+    def holders(self, forgotten: Collection[int] = ()) -> list[int]:
         """Return the answers to write together, so that batches can be deleted, those with the oldest batches first.
 
         They need batches beyond `MAX_BATCH_BYTES`, or some that have something of `forgotten` answers.
         """
+        if self.num_batch_bytes <= MAX_BATCH_BYTES and not forgotten:
+            return []
         too_old = max((self._last.get(no, 0) for no in forgotten), default=0)
         rest = self.num_batch_bytes
         for number, size in self._sizes.items():
@@ -185,12 +194,12 @@ class JournalStore:
                 break
             rest -= size
             too_old = max(number, too_old)
-        return sorted((no for no, first in self._first.items() if first <= too_old), key=self._first.__getitem__)
+        return [no for no, _ in takewhile(lambda needs: needs[1] <= too_old, self._first.items())]
 
     @property
     def has_unneeded(self) -> bool:
         """Whether there are batches that a further commit would delete."""
-        return bool(self._unneeded(min(self._first.values(), default=self._last_batch + 1)))
+        return bool(self._unneeded())
 
     @property
     def num_stored(self) -> int:
@@ -265,12 +274,16 @@ class JournalStore:
             told = Told() if log is None else unpack(log, Told)
             streams[no] = StoredStream(no, unpack(head, Head), told, attempts)
         for number, data in connection.execute("SELECT no, data FROM batches ORDER BY no"):
-            batch = unpack(data, dict[int, Told])
-            for no, told in batch.items():
-                if no in streams and number > upto[no]:
-                    streams[no].told.add(told)
-                    self._first.setdefault(no, number)
-            self._add_batch(number, len(data), batch)
+            batch = unpack_batch(data)
+            in_batch = {no for no, _ in batch.deltas}.union(batch.told)
+            needed = {no for no in in_batch if no in streams and number > upto[no]}
+            for no, delta in batch.deltas:
+                if no in needed:
+                    streams[no].told.deltas.append(delta)
+            for no in needed.intersection(batch.told):
+                streams[no].told.add(batch.told[no])
+            self._first.update(dict.fromkeys(needed - self._first.keys(), number))
+            self._add_batch(number, len(data), in_batch)
         self._last_batch = max(self._last_batch, *upto.values(), 0)  # a number that a log covers must not come again
         self.next_number = max(streams, default=0) + 1
         self._stored = [*streams.values()]
@@ -281,6 +294,21 @@ class JournalStore:
         self.num_batch_bytes += num_bytes
         self._last.update(dict.fromkeys(batch, number))
 
-    def _unneeded(self, first: int) -> list[int]:
-        """Return the oldest batches before the first one that is needed, not too many."""
+    def _unneeded(self, gone: Container[int] = ()) -> list[int]:
+        """Return the oldest batches before the first one that is needed, without answers that go; not too many."""
+        first = next((first for no, first in self._first.items() if no not in gone), self._last_batch + 1)
         return [*islice(takewhile(first.__gt__, self._sizes), _MAX_DELETED)]
+
+
+def _statements(changes: Changes, number: int, deleted: Iterable[int]) -> Iterator[_Statement]:
+    """Yield the statements that make changes, without what was told of each answer; `number` is the last batch's."""
+    for no, head in changes.begun.items():
+        yield "INSERT INTO streams(no, head) VALUES (?, ?)", (no, pack(head))
+    for no, told in changes.written.items():
+        yield "UPDATE streams SET upto = ?, log = ? WHERE no = ?", (number, pack(told), no)
+    for no, attempts in changes.attempts.items():
+        yield "UPDATE streams SET attempts = ? WHERE no = ?", (attempts, no)
+    for no in changes.forgotten:
+        yield "DELETE FROM streams WHERE no = ?", (no,)
+    for batch in deleted:
+        yield "DELETE FROM batches WHERE no = ?", (batch,)

@@ -22,7 +22,7 @@ def write(path: Path) -> None:
     whole = Told(columns=[columns_of(0, [delta] * (NUM_TOKENS - NUM_IN_BATCHES))])
     store.commit(Changes(written=dict.fromkeys(numbers, whole)))
     for _ in range(NUM_IN_BATCHES):
-        store.commit(Changes(told={number: Told([delta]) for number in numbers}))
+        store.commit(Changes(deltas=[(number, delta) for number in numbers]))
     store.close()
 
 

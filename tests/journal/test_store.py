@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from app.contract.errors import CannotStart, ConfigurationError, ErrorInfo
 from app.contract.events import Timings, Usage
-from app.journal.entries import Columns, Delta, End, Head, Told
+from app.journal.entries import Columns, Delta, End, Head, Told, pack
 from app.journal.journal_file import VERSION, connect, prepare
 from app.journal.store import _TABLES, MAX_BATCH_BYTES, Changes, JournalStore
 
@@ -61,6 +61,15 @@ def test_what_was_committed_is_read_again(path: Path):
     }
 
 
+def test_deltas_are_read_behind_those_that_were_written_before(path: Path):
+    store = JournalStore(path)
+    store.commit(Changes(begun={1: head(1), 2: head(2)}, deltas=[(1, Delta(0, (1,), "a")), (2, Delta(0, (1,), "x"))]))
+    store.commit(Changes(deltas=[(1, Delta(0, (1,), "b")), (1, Delta(0, (1,), "c"))], told={2: told("y")}))
+    store.commit(Changes(written={2: told("x", "y")}, deltas=[(1, Delta(0, (1,), "d"))]))
+    store.close()
+    assert {no: one[1] for no, one in stored(path).items()} == {1: told("a", "b", "c", "d"), 2: told("x", "y")}
+
+
 def test_log_probabilities_keep_their_bits(path: Path):
     delta = Delta(1, (70_000, 5), "\ud7ff\U0001f600", 2, bytes(range(56)))
     store = JournalStore(path)
@@ -72,8 +81,9 @@ def test_log_probabilities_keep_their_bits(path: Path):
 def test_a_commit_that_fails_changes_nothing(path: Path):
     store = JournalStore(path)
     store.commit(Changes(begun={1: head(1)}, told={1: told("a")}))
-    with pytest.raises(sqlite3.IntegrityError):
-        store.commit(Changes(told={1: told("never")}, begun={1: head(1)}))
+    for changes in (Changes(told={1: told("never")}, begun={1: head(1)}), Changes(begun={1: head(1)})):
+        with pytest.raises(sqlite3.IntegrityError):
+            store.commit(changes)
     store.commit(Changes(told={1: told("b")}))
     store.close()
     assert stored(path)[1][1] == told("a", "b")
@@ -272,7 +282,9 @@ Action = tuple[str, int]
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from(["tell", "write", "end", "forget", "reopen"]), st.integers(1, 4)), max_size=30)
+    st.lists(
+        st.tuples(st.sampled_from(["add", "tell", "write", "end", "forget", "reopen"]), st.integers(1, 4)), max_size=30
+    )
 )
 def test_any_order_of_changes_is_read_as_it_was_made(tmp_path_factory: pytest.TempPathFactory, actions: list[Action]):
     path = tmp_path_factory.mktemp("journal") / "journal"
@@ -292,6 +304,9 @@ def test_any_order_of_changes_is_read_as_it_was_made(tmp_path_factory: pytest.Te
         elif action == "tell" and expected[no].state == "running":
             expected[no] = told(*[delta.text for delta in expected[no].deltas], str(step))
             store.commit(Changes(told={no: told(str(step))}))
+        elif action == "add" and expected[no].state == "running":
+            expected[no] = told(*[delta.text for delta in expected[no].deltas], str(step))
+            store.commit(Changes(deltas=[(no, expected[no].deltas[-1])]))
         elif action in ("write", "end"):
             state = "finished" if action == "end" else expected[no].state
             expected[no] = told(*[delta.text for delta in expected[no].deltas], state=state)
@@ -345,6 +360,22 @@ def test_a_journal_of_the_first_version_is_read_and_becomes_one_of_this(path: Pa
     with sqlite3.connect(path) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
     connection.close()
+
+
+def test_batches_of_the_second_version_are_read_before_those_of_this(path: Path):
+    """They have no deltas beside the rest."""
+    store = JournalStore(path)
+    store.commit(Changes(begun={1: head(1), 2: head(2)}, told={1: told("never read")}))
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE batches SET data = ?", (pack({1: told("a"), 2: told("x")}),))
+        connection.execute("PRAGMA user_version=2")
+    connection.close()
+    store = JournalStore(path)
+    assert store.holders([2]) == [1, 2]
+    store.commit(Changes(deltas=[(1, Delta(0, (1,), "b"))]))
+    store.close()
+    assert {no: one[1] for no, one in stored(path).items()} == {1: told("a", "b"), 2: told("x")}
 
 
 def test_what_was_written_together_comes_before_what_was_told_later(path: Path):
