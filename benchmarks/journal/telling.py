@@ -27,7 +27,7 @@ from benchmarks.streams.gauges import thread_cpu_s
 
 CONTEXT = 1 << 20
 CARD = ModelInfo("bench", "0", CONTEXT, CONTEXT, 1000)
-JOURNAL_THREAD = "quire-journal_0"
+JOURNAL_THREAD = "quire-journal"
 TOKEN_IDS, TEXT = (5,), " token"
 WARM_UP_S = 1.0
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import atexit
 import sys
 import time
-from collections.abc import Mapping
 from unittest.mock import patch
 
 from app.cli import main
-from app.streaming.kept.journaling import Journaling, _Work
-from app.streaming.kept.live_stream import LiveStream
+from app.streaming.kept.journal_work import JournalWork
+from app.streaming.kept.journaling import Journaling
 
 BEGINS = "the journal's thread has worked for "
 
@@ -24,10 +23,10 @@ class TimedJournaling(Journaling):
 
     seconds = 0.0
 
-    def _write_now(self, work: _Work, numbers: Mapping[LiveStream, int]) -> bool:
+    def _write_now(self, work: JournalWork) -> bool:
         began = time.thread_time()
         try:
-            return super()._write_now(work, numbers)
+            return super()._write_now(work)
         finally:
             TimedJournaling.seconds += time.thread_time() - began
 

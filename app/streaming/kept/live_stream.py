@@ -34,8 +34,8 @@ TTL_S = 300.0
 # What is kept besides what was told: the objects of a stream and of each choice, and the prompt's ids (a pointer and an
 # int for each). `python -m benchmarks kept_memory` compares them with the memory of a process.
 STREAM_BYTES, CHOICE_BYTES, PROMPT_TOKEN_BYTES = 4096, 1024, 36
-
-
+# Tokens that may wait to be recorded before a stream pauses, and before it goes on again.
+HIGH_WAITING, LOW_WAITING = 192, 64
 _NOW, _NEVER = (0.0, 0.0), (math.inf, math.inf)
 
 
@@ -56,8 +56,8 @@ class StreamEnd:
     error: ErrorInfo
 
 
-Fact = tuple[int, TokenDelta | Finished] | StreamEnd
-"""What a stream tells: an event of a choice, or its end."""
+Ending = tuple[int, Finished] | StreamEnd
+"""What a stream tells besides tokens: the end of a choice, or its own."""
 
 
 class LiveStream:
@@ -88,13 +88,15 @@ class LiveStream:
         is_stopped: whether the process ends before the stream does, which goes on in the next process.
         num_bytes: the memory that it takes.
         num_tokens, told_bytes: the tokens that were told, of all choices, and their bytes.
+        num_waiting: the tokens that wait to be recorded.
+        is_behind: whether too many tokens wait: from a high mark on, until a low one is reached.
     """
 
     __slots__ = (
         "_answer_bytes", "_engine", "_is_failing", "_is_paused", "_is_submitted", "_lag_from", "_last_report",
         "_parts", "_release", "_was_read", "account", "answer", "cancelled_ends", "ends", "failure", "id",
-        "is_stopped", "keeper", "num_tokens", "num_told", "progress", "readers", "recorder", "requests",
-        "slow_reader", "state", "streams", "tenant", "told_bytes", "transcripts", "ttl_s",
+        "is_behind", "is_stopped", "keeper", "num_tokens", "num_told", "num_waiting", "progress", "readers",
+        "recorder", "requests", "slow_reader", "state", "streams", "tenant", "told_bytes", "transcripts", "ttl_s",
     )  # fmt: skip
 
     def __init__(
@@ -127,8 +129,8 @@ class LiveStream:
         self.readers: dict[LiveReader, None] = {}  # in the order of their coming
         self.keeper: Keeper | None = None
         self.recorder: Recorder | None = None
-        self.is_stopped = False
-        self.num_tokens = self.told_bytes = self.num_told = 0
+        self.is_stopped = self.is_behind = False
+        self.num_tokens = self.told_bytes = self.num_told = self.num_waiting = 0
         self._parts = [RequestSink(self, index * per_prompt, range(per_prompt)) for index in range(len(self.requests))]
         self._engine = engine
         self._answer_bytes = answer_bytes
@@ -190,7 +192,7 @@ class LiveStream:
         self._settle()
         self.judge()
 
-    def restore(self, deltas: Iterable[Columns], ends: Iterable[Fact]) -> None:
+    def restore(self, deltas: Iterable[Columns], ends: Iterable[Ending]) -> None:
         """Take the deltas that an earlier process has told, and then the ends; `submit_again` goes on."""
         self._is_submitted = self._was_read = True
         for columns in deltas:
@@ -199,8 +201,8 @@ class LiveStream:
         self.num_told = sum(transcript.last for transcript in self.transcripts)
         if self.keeper is not None:
             self.keeper.grow(self, self.told_bytes)
-        for fact in ends:
-            self.take(fact)
+        for ending in ends:
+            self.take_ending(ending)
         for part in self._parts:
             part.close()
 
@@ -249,15 +251,18 @@ class LiveStream:
         if report is None or report != self._last_report:
             self._last_report = report
             lag_tokens, lag_bytes = self._lag_from
-            if self.num_tokens >= lag_tokens or self.told_bytes >= lag_bytes or self.recorder is not None:
+            if self.num_tokens >= lag_tokens or self.told_bytes >= lag_bytes or self.num_waiting >= HIGH_WAITING:
                 self.judge()
 
     def add(self, choice: int, delta: TokenDelta) -> None:
         """Add new tokens of an open choice of the answer; those of a cancelled one are told to nobody."""
+        if self._is_failing or choice in self.ends:
+            return
+        self.num_waiting += len(delta.token_ids)
         if self.recorder is None:
-            self._take_tokens(choice, delta)
-        elif choice not in self.ends and not self._is_failing:
-            self.recorder.put(self, (choice, delta))
+            self.take(choice, delta)
+        else:
+            self.recorder.add(self, choice, delta)
 
     def note_progress(self, progress: Progress) -> None:
         """Note how far a request is that has no token yet."""
@@ -287,22 +292,34 @@ class LiveStream:
             self.is_stopped = True
             self._notify()
 
-    def take(self, fact: Fact) -> None:
-        """Tell the readers a fact, which is recorded if the stream is."""
-        if isinstance(fact, StreamEnd):
-            if not self.is_over:
-                self.failure = fact.error
-                self._end(fact.state)
-        elif isinstance(fact[1], TokenDelta):
-            self._take_tokens(fact[0], fact[1])
-        elif not self.is_over:
-            self._take_end(fact[0], fact[1])
+    def take(self, choice: int, delta: TokenDelta) -> None:
+        """Tell the readers tokens, which are recorded if the stream is."""
+        num_tokens = len(delta.token_ids)
+        self.num_waiting -= num_tokens
+        if self.state is not State.RUNNING:
+            return
+        num_bytes = self.transcripts[choice].append(delta)
+        self.told_bytes += num_bytes
+        self.num_tokens += num_tokens
+        if self.keeper is not None:
+            self.keeper.grow(self, num_bytes)
+        for reader in self.readers:
+            reader.on_put()
+
+    def take_ending(self, ending: Ending) -> None:
+        """Tell the readers an ending, which is recorded if the stream is."""
+        if not self.is_over:
+            if isinstance(ending, StreamEnd):
+                self.failure = ending.error
+                self._end(ending.state)
+            else:
+                self._take_end(*ending)
         self._notify()
 
     def judge(self) -> None:
         """Let the requests pause or go on, as the lags of readers and recorder ask for. The one place that decides."""
         lags = [reader.check() for reader in self.readers]
-        is_behind = self.recorder is not None and self.recorder.is_behind(self)
+        self.is_behind = is_behind = self.num_waiting >= (LOW_WAITING + 1 if self.is_behind else HIGH_WAITING)
         if not self._is_paused and not is_behind and not any(lags):
             # What readers have only grows, so none of them lags before: this is far less work for each token.
             marks = [reader.lag_from for reader in self.readers] or [_NEVER]
@@ -330,27 +347,16 @@ class LiveStream:
         """Whether generation is paused for the readers or the recorder."""
         return self._is_paused and not self.is_over
 
-    def _tell(self, fact: Fact) -> None:
+    def _tell(self, ending: Ending) -> None:
         if self.recorder is None:
-            self.take(fact)
+            self.take_ending(ending)
         else:
-            self.recorder.put(self, fact)
+            self.recorder.add_ending(self, ending)
 
     def _told_of(self, choice: int) -> ToldChoice:
         if choice in self.ends:
             return ToldChoice(has_ended=True)
         return ToldChoice(self.transcripts[choice].token_ids)
-
-    def _take_tokens(self, choice: int, delta: TokenDelta) -> None:
-        if self.state is not State.RUNNING:
-            return
-        num_bytes = self.transcripts[choice].append(delta)
-        self.told_bytes += num_bytes
-        self.num_tokens += len(delta.token_ids)
-        if self.keeper is not None:
-            self.keeper.grow(self, num_bytes)
-        for reader in self.readers:
-            reader.on_put()
 
     def _take_end(self, choice: int, event: Finished) -> None:
         self.ends[choice] = event

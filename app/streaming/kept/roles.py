@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from app.contract.events import TokenDelta
 from app.streaming.flow.flow_window import Lag
 
 if TYPE_CHECKING:
-    from app.streaming.kept.live_stream import Fact, LiveStream
+    from app.streaming.kept.live_stream import Ending, LiveStream
 
 
 class LiveReader(Protocol):
@@ -55,13 +56,13 @@ class Keeper(Protocol):
 
 
 class Recorder(Protocol):
-    """The part that records the facts of streams before their readers are told."""
+    """The part that records what streams tell before their readers are told."""
 
-    def put(self, stream: LiveStream, fact: Fact) -> None:
-        """Record a fact, and then let the stream take it."""
+    def add(self, stream: LiveStream, choice: int, delta: TokenDelta) -> None:
+        """Record tokens, and then let the stream take them."""
 
-    def is_behind(self, stream: LiveStream) -> bool:
-        """Return whether too much of a stream waits to be recorded."""
+    def add_ending(self, stream: LiveStream, ending: Ending) -> None:
+        """Record an ending behind the tokens, and then let the stream take it."""
 
     def is_durable(self, stream: LiveStream) -> bool:
         """Return whether the stream outlives the process."""

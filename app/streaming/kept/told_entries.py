@@ -8,29 +8,30 @@ from itertools import accumulate, chain, starmap
 
 from app.contract.events import ChoiceEnd, Finished, FinishReason, TokenDelta
 from app.journal.entries import Columns, Delta, End, Told
-from app.streaming.kept.live_stream import Fact, LiveStream, State, StreamEnd
+from app.streaming.kept.live_stream import Ending, LiveStream, State, StreamEnd
 
 
-def told_of(stream: LiveStream, facts: Sequence[Fact]) -> Told:
-    """Return facts that a stream has not taken yet as a record."""
-    told = Told()
-    num_ended = len(stream.ends)
-    for fact in facts:
-        if isinstance(fact, StreamEnd):
-            told.state, told.failure = fact.state, fact.error
-            break
-        choice, event = fact
-        if isinstance(event, TokenDelta):
-            told.deltas.append(_delta(choice, event))
-        else:
-            told.ends.append(_end(choice, event))
-            num_ended += 1
-    if num_ended == len(stream.transcripts):
-        told.state, told.failure = State.FINISHED, None
-    return told
+def delta_entry(choice: int, delta: TokenDelta) -> Delta:
+    """Return the entry of a delta."""
+    logprobs = delta.logprobs
+    if logprobs is None:
+        return Delta(choice, delta.token_ids, delta.text)
+    return Delta(choice, delta.token_ids, delta.text, logprobs.num_top, logprobs.rows)
 
 
-def whole(stream: LiveStream, later: Told) -> Told:
+def add_ending(told: Told, stream: LiveStream, ending: Ending) -> None:
+    """Add an ending that a stream has not taken yet to what it has told since it last took something."""
+    if told.state != State.RUNNING:
+        return
+    if isinstance(ending, StreamEnd):
+        told.state, told.failure = ending.state, ending.error
+    else:
+        told.ends.append(_end(*ending))
+        if len(stream.ends) + len(told.ends) == len(stream.transcripts):
+            told.state = State.FINISHED
+
+
+def whole(stream: LiveStream, later: Told | None = None) -> Told:
     """Return all that a stream has told, and then `later`. Any thread, while the stream does not change."""
     told = Told(
         ends=[_end(choice, finished) for choice, finished in stream.ends.items()],
@@ -38,7 +39,7 @@ def whole(stream: LiveStream, later: Told) -> Told:
         failure=stream.failure,
         columns=[transcript.columns() for transcript in stream.transcripts if transcript.last],
     )
-    if not stream.is_over:
+    if later is not None and not stream.is_over:
         told.add(later)
     return told
 
@@ -49,7 +50,7 @@ def restore(stream: LiveStream, told: Told) -> None:
     for delta in told.deltas:
         by_choice.setdefault(delta.choice, []).append(delta)
     later = starmap(columns_of, by_choice.items())
-    stream.restore([*told.columns, *later], _ends_of(told, stream.id))
+    stream.restore([*told.columns, *later], _endings_of(told, stream.id))
 
 
 def columns_of(choice: int, deltas: Sequence[Delta]) -> Columns:
@@ -69,19 +70,12 @@ def columns_of(choice: int, deltas: Sequence[Delta]) -> Columns:
     )
 
 
-def _ends_of(told: Told, stream_id: str) -> Iterator[Fact]:
+def _endings_of(told: Told, stream_id: str) -> Iterator[Ending]:
     for end in told.ends:
         reason = ChoiceEnd(FinishReason(end.reason), end.stop_reason)
         yield end.choice, Finished(stream_id, end.choice, reason, end.usage, end.timings)
     if told.failure is not None:
         yield StreamEnd(State(told.state), told.failure)
-
-
-def _delta(choice: int, delta: TokenDelta) -> Delta:
-    logprobs = delta.logprobs
-    if logprobs is None:
-        return Delta(choice, delta.token_ids, delta.text)
-    return Delta(choice, delta.token_ids, delta.text, logprobs.num_top, logprobs.rows)
 
 
 def _end(choice: int, finished: Finished) -> End:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from app.contract.errors import Draining, EngineFailed
 from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta
-from app.journal.store import JournalStore
 from app.streaming.kept import journaling
-from app.streaming.kept.journaling import HIGH_TOKENS
-from app.streaming.kept.live_stream import LiveStream, State
+from app.streaming.kept.live_stream import HIGH_WAITING, LiveStream, State
 from app.streaming.kept.polling_reader import PollingReader
 from app.streaming.kept.told_entries import restore
 from app.streaming.kept.waiting_reader import StreamStopped, WaitingReader
 from tests.api.serving import until
 from tests.streaming.kept.live_engine import LiveEngine, delta, failed, finished, live_stream, read_now
 from tests.streaming.kept.recorded_deltas import deltas_of
-from tests.streaming.kept.recorded_streams import begun, head, recording, stored, text_of
+from tests.streaming.kept.recorded_streams import begun, recording, stored, text_of
 
 
 @pytest.fixture
@@ -81,6 +78,7 @@ async def test_an_end_is_recorded_with_the_whole_answer(path: Path, engine: Live
         await journal.flush()
         assert stream.state == how
         assert disk.num_batch_bytes == 0
+        assert journal.counts.num_bytes == sum(each.stat().st_size for each in path.parent.iterdir()) > 0
     found = stored(path)["r"].told
     assert (found.state, [one.text for one in deltas_of(found)]) == (how, ["a"])
 
@@ -102,19 +100,39 @@ async def test_a_slow_disk_pauses_a_stream_and_grows_no_memory(path: Path, engin
     async with recording(path) as (disk, journal):
         disk.may_commit.clear()
         stream, reader = begun(engine, journal)
-        for number in range(HIGH_TOKENS):
+        for number in range(HIGH_WAITING):
             engine.put("r", delta("r", number + 1, "a"))
         engine.put("r")
         stream.judge()
         assert engine.paused == {"r"}
         disk.may_commit.set()
         await journal.flush()
-        assert not journal.is_behind(stream)
+        assert not stream.is_behind
         assert (
-            len(text_of(read_now(reader))) == HIGH_TOKENS
+            len(text_of(read_now(reader))) == HIGH_WAITING
         )  # now the reader lags; what it has read is delivered with the next
         assert read_now(reader) == []
         assert engine.paused == set()
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_a_stream_without_readers_goes_on_when_what_waits_is_told(
+    path: Path, engine: LiveEngine, monkeypatch: pytest.MonkeyPatch, is_full: bool
+):
+    monkeypatch.setattr(journaling, "AGAIN_S", 0.0)
+    async with recording(path) as (disk, journal):
+        stream, reader = begun(engine, journal)
+        reader.close()
+        await journal.flush()
+        disk.may_commit.clear()
+        for number in range(HIGH_WAITING + 1):
+            engine.put("r", delta("r", number + 1, "a"))
+        assert engine.paused == {"r"} and not stream.num_tokens
+        disk.is_full = is_full
+        disk.may_commit.set()
+        await until(lambda: not engine.paused)
+        assert (stream.num_tokens, stream.num_waiting) == (HIGH_WAITING + 1, 0)
+        assert journal.is_degraded == is_full
 
 
 async def test_a_full_disk_degrades_and_recovers(
@@ -165,25 +183,6 @@ async def test_a_commit_that_hangs_degrades_and_is_not_waited_for(
         engine.put("r", delta("r", 3, "c"), finished("r"))
         await journal.flush()
     assert [one.text for one in deltas_of(stored(path)["r"].told)] == ["a", "b", "c"]
-
-
-async def test_a_forgotten_stream_is_in_no_byte_of_the_files(
-    path: Path, engine: LiveEngine, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(journaling, "FORGET_S", 0.01)
-    async with recording(path) as (_, journal):
-        begun(engine, journal, "other")
-        stream, _ = begun(engine, journal)
-        for number in range(200):  # more batches than one commit deletes
-            engine.put("r", delta("r", number + 1, f"a-secret-{number}"))
-            engine.put("other", delta("other", number + 1, "b"))
-            await journal.flush()
-        journal.forget(stream)
-        await until(lambda: not any(b"a-secret" in each.read_bytes() for each in path.parent.iterdir()))
-        await journal.flush()
-    found = stored(path)
-    assert [*found] == ["other"]
-    assert len(deltas_of(found["other"].told)) == 200
 
 
 async def test_attempts_are_recorded_before_the_request_is_submitted(path: Path, engine: LiveEngine):
@@ -257,46 +256,6 @@ async def test_a_stream_that_cannot_take_a_fact_fails_alone(path: Path, engine: 
         await until(lambda: bad.state is State.FAILED)
 
 
-async def test_what_was_committed_is_not_committed_again_when_the_file_cannot_be_cleaned(
-    path: Path, engine: LiveEngine, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(journaling, "FORGET_S", 0.0)
-    async with recording(path) as (disk, journal):
-        begun(engine, journal)
-        old, _ = begun(engine, journal, "old")
-        await journal.flush()
-        is_full = True
-
-        def truncate() -> None:
-            nonlocal is_full
-            if is_full:
-                is_full = False
-                raise sqlite3.OperationalError("database or disk is full")
-            JournalStore.truncate(disk)
-
-        monkeypatch.setattr(disk, "truncate", truncate)
-        journal.forget(old)
-        engine.put("r", delta("r", 1, "a"))
-        await until(lambda: not is_full)
-        await journal.flush()
-        assert not journal.is_degraded
-    assert [one.text for one in deltas_of(stored(path)["r"].told)] == ["a"]
-
-
-async def test_a_stream_that_is_forgotten_ends_nevertheless(path: Path, engine: LiveEngine):
-    """Its time is over while it runs: it is cancelled and forgotten, and lets go of its grammar."""
-    async with recording(path) as (_, journal):
-        released: list[bool] = []
-        stream = live_stream(engine, release=lambda: released.append(True))
-        journal.begin(stream, head(stream))
-        stream.start()
-        stream.cancel()
-        journal.forget(stream)
-        await until(lambda: stream.is_over)
-        assert released == [True]
-    assert stored(path) == {}
-
-
 async def test_a_stream_in_memory_alone_hears_of_the_end_of_the_process(
     path: Path, engine: LiveEngine, monkeypatch: pytest.MonkeyPatch
 ):
@@ -362,21 +321,3 @@ async def test_a_journal_is_not_written_anew_without_the_answers_of_an_earlier_p
         journal.are_taken.set()
         await until(lambda: not journal.is_degraded and journal.counts.state == 0)
     assert sorted(stored(path)) == ["new", "old"]
-
-
-async def test_a_journal_that_is_written_anew_is_cleaned(
-    path: Path, engine: LiveEngine, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(journaling, "AGAIN_S", 0.0)
-    monkeypatch.setattr(journaling, "RETRY_S", 0.0)
-    monkeypatch.setattr(journaling, "FORGET_S", 0.0)
-    async with recording(path) as (disk, journal):
-        stream, _ = begun(engine, journal)
-        engine.put("r", delta("r", 1, "a-secret"))
-        await journal.flush()
-        disk.is_full = True
-        engine.put("r", delta("r", 2, "b"))
-        await until(lambda: journal.is_degraded)
-        journal.forget(stream)
-        disk.is_full = False
-        await until(lambda: not any(b"a-secret" in each.read_bytes() for each in path.parent.iterdir()))

@@ -15,7 +15,7 @@ from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES
 from app.streaming.flow.flow_window import Lag, Watermarks
 from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.kept.kept_streams import KeptStreams
-from app.streaming.kept.live_stream import MAX_READERS, LiveStream, State
+from app.streaming.kept.live_stream import HIGH_WAITING, LOW_WAITING, MAX_READERS, Ending, LiveStream, State
 from app.streaming.kept.told_entries import columns_of
 from app.streaming.kept.waiting_reader import WaitingReader
 from app.streaming.streams import Streams
@@ -308,3 +308,45 @@ def test_the_lag_of_a_reader_that_keeps_up_is_not_judged_for_every_token():
     assert engine.paused == set()
     engine.put("r", delta("r", 592, "x"))
     assert engine.paused == {"r"}
+
+
+class LateRecorder:
+    """A recorder whose tokens a test lets streams take."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[LiveStream, int, TokenDelta]] = []
+
+    def add(self, stream: LiveStream, choice: int, delta: TokenDelta) -> None:
+        self.waiting.append((stream, choice, delta))
+
+    def add_ending(self, stream: LiveStream, ending: Ending) -> None:
+        raise AssertionError("no test ends a stream")
+
+    def is_durable(self, stream: LiveStream) -> bool:
+        return True
+
+    def forget(self, stream: LiveStream) -> None:
+        raise AssertionError("no test forgets a stream")
+
+    def record(self, num_left: int) -> None:
+        while len(self.waiting) > num_left:
+            stream, choice, delta = self.waiting.pop(0)
+            stream.take(choice, delta)
+
+
+def test_a_stream_pauses_for_its_recorder_from_a_high_mark_until_a_low_one():
+    engine, recorder = LiveEngine(), LateRecorder()
+    stream = live_stream(engine)
+    stream.recorder = recorder
+    stream.start()
+    for number in range(1, HIGH_WAITING + 1):
+        engine.put("r", delta("r", number, "a"))
+    assert (stream.num_waiting, stream.is_paused, engine.paused) == (HIGH_WAITING, False, set())
+    engine.put("r", delta("r", HIGH_WAITING + 1, "a"))
+    assert (stream.is_behind, stream.is_paused, engine.paused) == (True, True, {"r"})
+    recorder.record(LOW_WAITING + 1)
+    stream.judge()
+    assert stream.is_behind and engine.paused == {"r"}
+    recorder.record(LOW_WAITING)
+    stream.judge()
+    assert (stream.is_behind, stream.is_paused, engine.paused) == (False, False, set())
