@@ -5,7 +5,8 @@ streams 20 times and 256 streams 100 times a second, and recorded in a folder fo
 32 durable streams of the s135 shape, and single requests with a journal and without one in turn; and a file of 1,000
 answers with 512 tokens each is read.
 
-Processor times hold on a busy machine; the times of commits and first tokens need a quiet one.
+Processor times hold on a busy machine; the times of commits and first tokens need a quiet one. Garbage is collected as
+in the server: rarely, and without what was there before the streams.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from app.commands.measuring.machine import describe_run
 from app.commands.options import Parser
 from app.loadgen.figures import percentile
+from app.runtime.gc_tuning import freeze_after_startup
 from benchmarks.figures import write_json
 from benchmarks.journal.restoring import NUM_STREAMS, NUM_TOKENS, restore_s, write
 from benchmarks.journal.serving import first_tokens_s, share_of_process
@@ -40,6 +42,7 @@ def add_options(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, print and judge."""
     verdicts: list[Verdict] = []
+    freeze_after_startup()
     with tempfile.TemporaryDirectory(prefix="quire-journal-") as name, stopped_by_signals():
         for verdict in measure(args, Path(name)):
             print(verdict, flush=True)

@@ -31,6 +31,8 @@ JOURNAL_THREAD = "quire-journal"
 TOKEN_IDS, TEXT = (5,), " token"
 WARM_UP_S = 1.0
 
+Put = Callable[[TokenDelta, int], None]
+
 
 class Told(NamedTuple):
     """What a run has cost.
@@ -38,7 +40,7 @@ class Told(NamedTuple):
     Attributes:
         num_tokens: the tokens of all streams.
         thread_s, loop_s: processor seconds of the journal's thread, and of the event loop with its transcripts, but
-            without its timer.
+            without its timer and the making of deltas, which is the engine's.
         commits_s: the seconds of each commit, the shortest first.
         wal_bytes: the most that the log beside the file has had.
         file_bytes: the file at the end, with the log.
@@ -58,14 +60,18 @@ class Told(NamedTuple):
 
 
 class Teller:
-    """Stands for the engine: its sinks are told tokens from outside, and nothing pauses."""
+    """Stands for the engine: its requests are told tokens from outside, and nothing pauses.
+
+    Attributes:
+        puts: the ids of the requests, and where their tokens go.
+    """
 
     def __init__(self) -> None:
-        self.sinks: list[tuple[str, EventSink]] = []
+        self.puts: list[tuple[str, Put]] = []
 
     def submit_all(self, submissions: Sequence[tuple[EngineRequest, EventSink]]) -> None:
-        """Keep the sinks of requests."""
-        self.sinks += [(request.id, sink) for request, sink in submissions]
+        """Keep where the tokens of requests go."""
+        self.puts += [(request.id, sink.put) for request, sink in submissions]
 
     def pause(self, request_id: str) -> None:
         """Go on."""
@@ -124,7 +130,7 @@ async def tell(path: Path, num_streams: int, steps_per_s: float, seconds: float)
         stream.start()
     await journal.flush()
     await _steps(engine, 1, steps_per_s, WARM_UP_S)
-    idle_s = await _idle_loop_s(steps_per_s)
+    idle_s = await _idle_loop_s(engine, steps_per_s)
     journal.commit_s = times = Times()
     first = 1 + round(WARM_UP_S * steps_per_s)
     began, loop_s, thread_s = monotonic(), time.thread_time(), thread_cpu_s(JOURNAL_THREAD)
@@ -146,11 +152,11 @@ async def tell(path: Path, num_streams: int, steps_per_s: float, seconds: float)
 async def _steps(
     engine: Teller, first: int, steps_per_s: float, seconds: float, log_bytes: Callable[[], int] = lambda: 0
 ) -> tuple[int, int]:
-    """Put a token into every sink in each step; return the most bytes of the log, and the number behind the last."""
+    """Put a token into every stream in each step; return the most bytes of the log, and the number behind the last."""
     due, num_steps, wal_bytes = monotonic(), round(seconds * steps_per_s), 0
     for number in range(first, first + num_steps):
-        for request_id, sink in engine.sinks:
-            sink.put(TokenDelta(request_id, 0, number, TOKEN_IDS, TEXT), number)
+        for request_id, put in engine.puts:
+            put(TokenDelta(request_id, 0, number, TOKEN_IDS, TEXT), number)
         if not number % 20:
             wal_bytes = max(wal_bytes, log_bytes())
         due += 1 / steps_per_s
@@ -158,10 +164,12 @@ async def _steps(
     return wal_bytes, first + num_steps
 
 
-async def _idle_loop_s(steps_per_s: float) -> float:
-    """Return the seconds that the loop spends in a step without streams."""
+async def _idle_loop_s(engine: Teller, steps_per_s: float) -> float:
+    """Return the seconds that the loop spends in a step whose tokens go nowhere."""
+    idle = Teller()
+    idle.puts = [(request_id, lambda delta, number: None) for request_id, _ in engine.puts]
     began = time.thread_time()
-    _, behind = await _steps(Teller(), 1, steps_per_s, WARM_UP_S)
+    _, behind = await _steps(idle, 1, steps_per_s, WARM_UP_S)
     return (time.thread_time() - began) / (behind - 1)
 
 
