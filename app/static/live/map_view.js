@@ -8,6 +8,11 @@ import { BlockMap } from "./block_map.js";
 // Of the height of the window.
 const HEIGHT_SHARE = 0.42;
 const LEAST_HEIGHT_PX = 200;
+// With reduced motion a ring does not fade: so often it is looked whether its time is over.
+const STILL_MS = 250;
+
+/** @param {[number, number]} flash @returns {[number, number]} */
+const unfaded = ([index]) => [index, 1];
 
 /**
  * @param {{picture: import("../engine/picture.js").Picture, looks: import("./looks.js").Looks, lit: number[] | null,
@@ -42,13 +47,20 @@ export function MapView({ picture, looks: { colours, scale, isStill }, lit, onCh
   });
   useEffect(() => {
     let frame = 0;
+    /** @type {any} */
+    let timer = 0;
     const mark = () => {
-      const flashes = isStill ? [] : picture.flashesAt(performance.now());
-      map.current.mark({ cursor: Math.min(block, count) - 1, lit: lit && lit.map((id) => id - 1), flashes });
-      if (flashes.length) frame = requestAnimationFrame(mark);
+      const flashes = picture.flashesAt(performance.now());
+      const rings = isStill ? flashes.map(unfaded) : flashes;
+      map.current.mark({ cursor: Math.min(block, count) - 1, lit: lit && lit.map((id) => id - 1), flashes: rings });
+      if (flashes.length && isStill) timer = setTimeout(mark, STILL_MS);
+      else if (flashes.length) frame = requestAnimationFrame(mark);
     };
     mark();
-    return () => cancelAnimationFrame(frame);
+    return () => {
+      cancelAnimationFrame(frame);
+      clearTimeout(timer);
+    };
   });
 
   const story = block > 0 && block <= count ? picture.storyOf(block) : null;
