@@ -46,6 +46,7 @@ export function MapView({ picture, looks: { colours, scale, isStill }, lit, onCh
     if (size) map.current.paint(picture, picture.takeChanged());
   });
   useEffect(() => {
+    if (!size) return undefined;
     let frame = 0;
     /** @type {any} */
     let timer = 0;
