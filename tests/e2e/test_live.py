@@ -1,5 +1,6 @@
 """The live view in the page: what it draws is what the messages say, and what is looked at tells its story."""
 
+import re
 from typing import Any
 
 import pytest
@@ -91,6 +92,22 @@ async def test_a_block_tells_its_story_to_the_mouse_and_to_the_keyboard(page: Pa
     await expect(story).to_contain_text("Block 3 is used by request 1: tokens 33 to 48")
     await page.keyboard.press("End")
     await expect(story).to_contain_text("Block 200 is free")
+
+
+async def test_of_a_hundred_thousand_blocks_each_can_be_pointed_at(page: Page, server: ScriptedServer) -> None:
+    """They are in bands of 16 cells, a pixel wide and two high."""
+    socket = await watch(page, server)
+    engine = MadeUpEngine(100_000)
+    engine.set(USED, range(1, 401), owner=1)
+    engine.add(1, prompt=6000, computed=6400, output=400, tables=[[0, 6400, [1, 400]]])
+    await socket.send_bytes(engine.whole())
+    story = page.locator("#live-story")
+    await expect(story).to_contain_text("Too small for patterns: shared blocks are nearer to the colour of the text")
+    marks = page.locator(".live-marks")
+    await marks.hover(position={"x": 8, "y": 21})
+    await expect(story).to_contain_text(re.compile(r"Block 1[67]\d is used by request 1: tokens 2[67]\d\d to"))
+    await marks.hover(position={"x": 17 + 8, "y": 21})
+    await expect(story).to_contain_text(re.compile(r"Block \d{4} is free"))
 
 
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 FULL_POOL = "A full pool"
 INSTRUCTION = "You explain how servers of language models work, in plain words and with examples. " * 4
 OTHERS = ("What is a token?", "What is a block?", "What is a batch?", "What is a cache?", "What is a prompt?")
-QUESTION = "Why do language models keep keys and values in memory? Explain it to a programmer, with an example."
+QUESTION = "Why is the sky blue?"
 
 
 async def begin(page: Page) -> Locator:
@@ -177,11 +177,13 @@ async def test_an_answer_of_a_real_model_is_seen_being_written(browser: Browser,
     """Beside those of others; the picture in the README is this screenshot."""
     if not smollm2.is_there():
         pytest.skip("there is no real model; run `make real-model`")
-    async with running("smollm2", "--num-kv-blocks", "320") as server:
+    async with running("smollm2", "--num-kv-blocks", "240") as server:
         context, page = await new_page(browser, viewport={"width": 1280, "height": 900})
         watch = PageWatch(page)
         await unlock(page, f"{server.url}/#live")
         async with connect_client(server.url, KEY) as client:
+            earlier = await client.chat([{"role": "user", "content": QUESTION[::-1]}], max_tokens=200, ignore_eos=True)
+            await earlier.text()
             for number, question in enumerate(OTHERS):
                 messages = [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": question}]
                 answer = await client.chat(messages, n=1 + number % 2, max_tokens=240, ignore_eos=True)

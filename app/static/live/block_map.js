@@ -38,7 +38,7 @@ export class BlockMap {
       canvas.style.width = `${grid.width / scale}px`;
       canvas.style.height = `${grid.height / scale}px`;
     }
-    this.#painter = new Cells(grid, new Tiles(paletteOf(colours), grid.size));
+    this.#painter = new Cells(grid, new Tiles(paletteOf(colours), grid.size, grid.cellHeight));
     this.#scale = scale;
     this.#colours = colours;
     this.grid = grid;

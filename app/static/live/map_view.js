@@ -26,6 +26,7 @@ export function MapView({ picture, looks: { colours, scale, isStill }, lit, onCh
   const map = useRef(null);
   const [size, setSize] = useState(null);
   const [block, setBlock] = useState(0);
+  const [isSmall, setSmall] = useState(false);
   const count = picture.states.length;
   useLayoutEffect(() => {
     map.current = new BlockMap(cells.current, marks.current);
@@ -41,6 +42,7 @@ export function MapView({ picture, looks: { colours, scale, isStill }, lit, onCh
     if (!size) return;
     map.current.fit(count, size, scale, colours);
     map.current.paint(picture, null);
+    setSmall(map.current.grid.isInBands);
   }, [count, size, scale, colours]);
   useLayoutEffect(() => {
     if (size) map.current.paint(picture, picture.takeChanged());
@@ -88,6 +90,8 @@ export function MapView({ picture, looks: { colours, scale, isStill }, lit, onCh
         onPointerMove=${(event) => setBlock(blockAt(event))} onPointerLeave=${() => setBlock(0)} onBlur=${() => setBlock(0)}
         onClick=${choose} onKeyDown=${onKeyDown}></canvas>
     </div>
-    <p class="live-story" id="live-story" aria-live="polite">${story ? tellStory(story, picture.latest.block_size) : "Point at a block to read its story."}</p>
+    <p class="live-story" id="live-story" aria-live="polite">
+      ${story ? tellStory(story, picture.latest.block_size) : "Point at a block to read its story."}
+      ${!story && isSmall && " Too small for patterns: shared blocks are nearer to the colour of the text, pinned and fenced ones have it."}</p>
   `;
 }
