@@ -17,7 +17,10 @@ const SMALL_POOL = 48;
 const MOST_OF_FULL_POOL = 0.5;
 // Of a slow model, whose answers are then not awaited.
 const LONGEST_MS = 30_000;
-const UNREAD_TOKENS = 32;
+// What a slow reader reads first; how many more it takes until the server pauses the answer, and some that are left then.
+const READ_TOKENS = 32;
+const PENDING_TOKENS = 192;
+const LEFT_TOKENS = 64;
 
 /**
  * How many tokens an answer of the tour has: a fast model writes more, so that there is something to see.
@@ -85,7 +88,8 @@ const beforeFullPool = (tokens) => [
     title: "A slow reader",
     text: "This page stops reading. After some tokens the request is paused: it moves to another lane, keeps its blocks and costs no time. Then the page reads on.",
     async play(guide) {
-      const slow = guide.start(ask(QUESTION, 2 * tokens), { credit: UNREAD_TOKENS });
+      const most = Math.max(2 * tokens, READ_TOKENS + PENDING_TOKENS + LEFT_TOKENS);
+      const slow = guide.start(ask(QUESTION, most), { credit: READ_TOKENS });
       await slow.pauses();
       await guide.rest(3000);
       slow.read();

@@ -49,7 +49,14 @@ test("every stop asks for little, after all others, and for no more than eight a
   for (const stop of stopsFor(state(48, null), 2048).filter((each) => each.play)) {
     const requests = await play(stop);
     assert.ok(requests.length >= 1 && requests.length <= 8, stop.title);
-    const most = stop.title === "A full pool" ? 24 * 16 : 2 * 96;
+    const most = { "A full pool": 24 * 16, "A slow reader": 32 + 192 + 64 }[stop.title] ?? 2 * 96;
     for (const { max_tokens, priority } of requests) assert.deepEqual([max_tokens <= most, priority], [true, 100], stop.title);
+  }
+});
+
+test("an answer that is read slowly is longer than what a server lets wait, also on a slow engine", async () => {
+  for (const ms of [200, 1, null]) {
+    const [{ max_tokens }] = await play(stopsFor(state(2000, ms), 8192).find(({ title }) => title === "A slow reader"));
+    assert.ok(max_tokens > 32 + 192);
   }
 });
