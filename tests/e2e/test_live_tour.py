@@ -125,8 +125,8 @@ async def test_a_recording_shows_what_a_large_pool_cannot(page: Page, server: Sc
     phase = page.locator(".live-phase")
     await expect(phase).to_have_text("A recording, not this server")
     await expect(block_map).to_have_accessible_name(re.compile(r"\b32 blocks"))
-    await expect(page.get_by_role("button", name=re.compile("^Request .*: swapped"))).to_be_visible()
-    await expect(page.get_by_role("button", name=re.compile("^Request .*: preempted"))).to_be_visible()
+    await expect(page.get_by_role("button", name=re.compile("^Request .*: swapped")).first).to_be_visible()
+    await expect(page.get_by_role("button", name=re.compile("^Request .*: preempted")).first).to_be_visible()
     await page.screenshot(path=shots / "recording.png")
     assert await violations(page) == []
     await expect_over(page, tour)
