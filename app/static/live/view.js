@@ -58,7 +58,7 @@ export function LiveView({ link, conversation, onClose }) {
     else onClose();
   };
   return html`
-    <aside class="live" aria-label="The engine at work" onKeyDown=${onKeyDown}>
+    <section class="live" role=${looks?.isAlone ? "main" : "complementary"} aria-label="The engine at work" onKeyDown=${onKeyDown}>
       <header class="live-head">
         <h2>The engine at work</h2>
         <p class="live-phase" role="status" data-recorded=${recording !== null}>
@@ -71,7 +71,7 @@ export function LiveView({ link, conversation, onClose }) {
         <${Tour} picture=${own} link=${link} onRecording=${setRecording} onRecorded=${draw} onEnd=${() => setTouring(false)} />`}
       ${looks && picture.latest && html`
         <${Sections} key=${recording ? "recorded" : "own"} picture=${picture} looks=${looks} lit=${lit} blocks=${blocks} onChoose=${choose} />`}
-    </aside>
+    </section>
   `;
 }
 
