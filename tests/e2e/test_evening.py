@@ -17,7 +17,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.browsing import PageWatch, ask, last_answer, new_page, stored
-from tests.e2e.test_real_server import listen
+from tests.e2e.real_server import listen
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
 

@@ -1,5 +1,6 @@
 """The live view in the page: what it draws is what the messages say, and what is looked at tells its story."""
 
+import re
 from typing import Any
 
 import pytest
@@ -20,6 +21,18 @@ IS_VEILED = """(marks, x) => {
   const copy = new OffscreenCanvas(marks.width, marks.height).getContext("2d", { willReadFrequently: true });
   copy.drawImage(marks, 0, 0);
   return copy.getImageData(x, 5, 1, 1).data[3] > 0;
+}"""
+
+# The time of the page stands still, so that what shines for a moment stays; a test moves it.
+STILL_TIME = "window.time = 0; performance.now = () => window.time;"
+# How opaque the most opaque of the marks is, 0 to 255.
+MOST_OPAQUE = """(marks) => {
+  const copy = new OffscreenCanvas(marks.width, marks.height).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(marks, 0, 0);
+  const { data } = copy.getImageData(0, 0, marks.width, marks.height);
+  let most = 0;
+  for (let at = 3; at < data.length; at += 4) most = Math.max(most, data[at]);
+  return most;
 }"""
 
 
@@ -79,6 +92,45 @@ async def test_a_block_tells_its_story_to_the_mouse_and_to_the_keyboard(page: Pa
     await expect(story).to_contain_text("Block 3 is used by request 1: tokens 33 to 48")
     await page.keyboard.press("End")
     await expect(story).to_contain_text("Block 200 is free")
+
+
+async def test_of_a_hundred_thousand_blocks_each_can_be_pointed_at(page: Page, server: ScriptedServer) -> None:
+    """They are in bands of 16 cells, a pixel wide and two high."""
+    socket = await watch(page, server)
+    engine = MadeUpEngine(100_000)
+    engine.set(USED, range(1, 401), owner=1)
+    engine.add(1, prompt=6000, computed=6400, output=400, tables=[[0, 6400, [1, 400]]])
+    await socket.send_bytes(engine.whole())
+    story = page.locator("#live-story")
+    await expect(story).to_contain_text("Too small for patterns: shared blocks are nearer to the colour of the text")
+    marks = page.locator(".live-marks")
+    await marks.hover(position={"x": 8, "y": 21})
+    await expect(story).to_contain_text(re.compile(r"Block 1[67]\d is used by request 1: tokens 2[67]\d\d to"))
+    await marks.hover(position={"x": 17 + 8, "y": 21})
+    await expect(story).to_contain_text(re.compile(r"Block \d{4} is free"))
+
+
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+async def test_a_copied_block_is_ringed_for_a_moment(browser: Browser, server: ScriptedServer, motion: str) -> None:
+    """The ring fades, but for those who want no motion."""
+    context, page = await new_page(browser, reduced_motion=motion)
+    await page.add_init_script(STILL_TIME)
+    socket = await watch(page, server)
+    engine = one_answer()
+    await socket.send_bytes(engine.whole())
+    marks = page.locator(".live-marks")
+    await until_true(marks, f"marks => ({MOST_OPAQUE})(marks) === 0")
+    engine.copy(3, 4)
+    engine.set(USED, [4], owner=1)
+    await socket.send_bytes(engine.difference())
+    await until_true(marks, f"marks => ({MOST_OPAQUE})(marks) === 255")
+    await page.evaluate("window.time = 700")
+    if motion == "no-preference":
+        await until_true(marks, f"marks => ({MOST_OPAQUE})(marks) < 200")
+    assert await marks.evaluate(MOST_OPAQUE) > (100 if motion == "no-preference" else 254)
+    await page.evaluate("window.time = 1000")
+    await until_true(marks, f"marks => ({MOST_OPAQUE})(marks) === 0")
+    await context.close()
 
 
 async def test_a_request_in_the_queue_lights_its_blocks(page: Page, server: ScriptedServer) -> None:

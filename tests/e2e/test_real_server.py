@@ -5,12 +5,10 @@ import itertools
 import json
 import math
 import re
-import sys
 import urllib.request
-from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -21,50 +19,21 @@ from app.client.live_picture import LivePicture
 from app.contract.live_state import LIVE_PROTOCOL, CellState, LiveState
 from tests.e2e.browsing import TIMEOUT_MS, PageWatch, ask, new_page, stored, stored_answer
 from tests.e2e.drawn_map import drawn
+from tests.e2e.real_server import KEY, START_S, RunningServer, running, unlock
 from tests.e2e.scripted import LIMITS
 from tests.e2e.test_blocked_websockets import BLOCKED
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-KEY = "sheet-and-thread"
-START_S = 240
 ANSWER_MS = 60_000
 QUESTION = "What is Quire?"
 
 
-class RunningServer(NamedTuple):
-    """A running `quire serve` with the embedded model and one API key."""
-
-    process: Process
-    url: str
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def served() -> AsyncIterator[RunningServer]:
-    """Start the server on a free port; it may still load its model when the test begins."""
-    command = (sys.executable, "-m", "app", "serve", "--port", "0", "--api-key", KEY, "--num-kv-blocks", "200")
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT)
-    assert process.stdout
-    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    reader = asyncio.create_task(listen(process.stdout, url))
-    try:
-        yield RunningServer(process, await asyncio.wait_for(url, START_S))
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await reader
-        await process.wait()
-
-
-async def listen(output: asyncio.StreamReader, url: asyncio.Future[str]) -> None:
-    """Print the server's output, for the report of a failed test, and set `url` when a line contains it."""
-    async for line in output:
-        print(line.decode(), end="")
-        found = re.search(r"http://[\w.:]+", line.decode())
-        if found and not url.done():
-            url.set_result(found[0])
-    if not url.done():
-        url.set_exception(RuntimeError("the server ended before it listened"))
+    """A server with 200 blocks."""
+    async with running("--num-kv-blocks", "200") as server:
+        yield server
 
 
 def complete_choices(url: str, **fields: Any) -> list[dict[str, Any]]:
@@ -111,15 +80,6 @@ async def test_the_page_works_with_the_embedded_model_and_survives_the_shutdown(
     assert await served.process.wait() == 0
     await expect(page.locator(".question p")).to_have_text(QUESTION)
     await context.close()
-
-
-async def unlock(page: Page, address: str) -> None:
-    """Open an address of the page, and enter the key."""
-    await page.goto(address)
-    key = page.get_by_label("This server requires an API key.")
-    await key.fill(KEY, timeout=START_S * 1000)
-    await key.press("Enter")
-    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
 
 
 @pytest.mark.parametrize("websockets", ["", BLOCKED], ids=["websockets", "http"])
@@ -206,31 +166,4 @@ async def test_the_live_view_draws_what_the_server_sends(browser: Browser, serve
         await reader.send(json.dumps({"t": "cancel", "id": "1"}))
         state = await expect_same(page, watcher, picture)
         assert state.blocks.used == 0 < state.blocks.cached
-    await context.close()
-
-
-async def test_the_tour_runs_to_its_end_on_the_embedded_model(browser: Browser, served: RunningServer) -> None:
-    context, page = await new_page(browser)
-    watch = PageWatch(page)
-    await unlock(page, f"{served.url}/#live")
-    await page.get_by_role("button", name="Tour", exact=True).click()
-    tour = page.get_by_role("region", name="Tour")
-    titles = []
-    while True:
-        titles.append(await tour.get_by_role("heading").inner_text())
-        show = tour.get_by_role("button", name="Show it")
-        if await show.count():
-            await show.click()
-            await expect(tour.get_by_role("button", name="Stop")).to_be_visible()
-            await expect(show).to_be_visible()
-            await expect(tour.get_by_role("status")).to_have_text("")
-            await expect(page.locator(".live-lane[data-empty=true]")).to_have_count(4)
-        if await tour.get_by_role("button", name="End").count():
-            break
-        await tour.get_by_role("button", name="Next").click()
-    assert len(set(titles)) == 8
-    await tour.get_by_role("button", name="End").click()
-    await expect(tour).to_have_count(0)
-    await expect(page.locator(".answer")).to_have_count(0)
-    await watch.check(page, served.url)
     await context.close()

@@ -9,8 +9,9 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.axe import violations
 from tests.e2e.browsing import PageWatch, new_page
+from tests.e2e.busy_engine import busy_engine
 from tests.e2e.scripted import ScriptedServer
-from tests.e2e.tour import Tour
+from tests.e2e.tour import Look, Tour
 from tests.e2e.tour_of_answers import TourOfAnswers
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -34,6 +35,26 @@ def tours() -> list[Any]:
     usual = [("desktop", "light"), ("phone", "dark")]
     every = itertools.product(SIZES, ("light", "dark"))
     return [pytest.param(*each, marks=() if each in usual else pytest.mark.long) for each in every]
+
+
+async def look_at_engine(page: Page, server: ScriptedServer, look: Look) -> None:
+    """The live view: a busy engine, its last lanes, a request whose blocks are lit, and the tour."""
+    button = page.get_by_role("button", name="The engine at work")
+    await button.click()
+    await (await server.next_watcher()).send_bytes(busy_engine().whole())
+    request = page.get_by_role("button", name="Request 3:")
+    await expect(request).to_be_visible()
+    await look("engine")
+    await page.locator(".live-queue").scroll_into_view_if_needed()
+    await look("engine-queue")
+    await request.click()
+    await expect(request).to_have_attribute("aria-pressed", "true")
+    await look("engine-request")
+    await page.get_by_role("button", name="Tour", exact=True).click()
+    await expect(page.get_by_role("region", name="Tour")).to_be_visible()
+    await look("engine-tour")
+    await button.click()
+    await expect(page.locator(".live")).to_have_count(0)
 
 
 @pytest.mark.parametrize(("size", "scheme"), tours())
@@ -68,6 +89,7 @@ async def test_every_view_is_accessible_and_fits_the_window(
     answers = TourOfAnswers(page, server, look)
     await answers.probabilities()
     await answers.sides()
+    await look_at_engine(page, server, look)
     await tour.storage()
     await tour.waiting()
     await tour.failures()

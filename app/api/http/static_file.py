@@ -29,6 +29,7 @@ _MEDIA_TYPES = {
     ".json": "application/json",
     ".svg": "image/svg+xml",
     ".woff2": "font/woff2",
+    ".bin": "application/octet-stream",
 }
 _NO_WEIGHT = re.compile(r"q=0(\.0*)?")
 _ENCODINGS = {"br": ".br", "gzip": ".gz"}  # the first that a browser accepts is sent

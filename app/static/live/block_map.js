@@ -38,7 +38,7 @@ export class BlockMap {
       canvas.style.width = `${grid.width / scale}px`;
       canvas.style.height = `${grid.height / scale}px`;
     }
-    this.#painter = new Cells(grid, new Tiles(paletteOf(colours), grid.size));
+    this.#painter = new Cells(grid, new Tiles(paletteOf(colours), grid.size, grid.cellHeight));
     this.#scale = scale;
     this.#colours = colours;
     this.grid = grid;
@@ -70,7 +70,7 @@ export class BlockMap {
       context.globalAlpha = 1;
       for (const box of this.grid.boxesOf(lit)) context.clearRect(...box);
     }
-    for (const [index, left] of flashes) this.#ring(context, index, this.#colours.rubric, left);
+    for (const [index, left] of flashes) this.#ring(context, index, this.#colours.rubric, Math.min(1, 2 * left));
     if (cursor >= 0) this.#ring(context, cursor, this.#colours.ink, 1);
   }
 
@@ -85,12 +85,13 @@ export class BlockMap {
     const wide = Math.round(2 * this.#scale);
     const least = Math.round(7 * this.#scale);
     const side = Math.max(this.grid.size, least);
-    const off = (side - this.grid.size) / 2;
+    // Within a cell that can hold it: at the edge of the map nothing of it is cut off.
+    const off = side > this.grid.size ? (side - this.grid.size) / 2 : -wide / 2;
     context.globalAlpha = opacity;
     for (const [stroke, width] of [[this.#colours.paper, 2 * wide], [colour, wide]]) {
       context.strokeStyle = stroke;
       context.lineWidth = width;
-      context.strokeRect(x - off, y - off, side, side);
+      context.strokeRect(x - off, y - off, this.grid.size + 2 * off, this.grid.size + 2 * off);
     }
     context.globalAlpha = 1;
   }

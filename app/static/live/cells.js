@@ -29,32 +29,33 @@ export class Cells {
       if (!hues.has(owner)) hues.set(owner, hueOf(owner));
       return hues.get(owner);
     };
-    const { columns, count, size } = this.#grid;
-    let first = Infinity;
-    let last = -1;
+    const grid = this.#grid;
+    let top = Infinity;
+    let bottom = 0;
     const paint = (index) => {
-      const row = Math.floor(index / columns);
-      first = Math.min(first, row);
-      last = Math.max(last, row);
-      const isJoined = (index + 1) % columns > 0 && belongsTogether(states, owners, index);
-      this.#put(index % columns, row, this.#tiles.tile(states[index], hue(owners[index]), isJoined));
+      const [x, y] = grid.cornerOf(index);
+      top = Math.min(top, y);
+      bottom = Math.max(bottom, y + grid.cellHeight);
+      const isJoined = grid.isBesideNext(index) && belongsTogether(states, owners, index);
+      this.#put(x, y, this.#tiles.tile(states[index], hue(owners[index]), isJoined));
     };
     if (changed) {
       for (const index of changed) {
         paint(index);
         // What joins it to the one before.
-        if (index % columns > 0) paint(index - 1);
+        if (index > 0 && grid.isBesideNext(index - 1)) paint(index - 1);
       }
-    } else for (let index = 0; index < count; index++) paint(index);
-    return last < 0 ? [0, 0] : [first * size, (last + 1) * size];
+    } else for (let index = 0; index < grid.count; index++) paint(index);
+    return bottom ? [top, bottom] : [0, 0];
   }
 
-  #put(column, row, tile) {
+  /** Put a tile where its left upper corner is `left`, `top`. */
+  #put(left, top, tile) {
     const { pixels } = this;
-    const { size, width } = this.#grid;
+    const { size, cellHeight, width } = this.#grid;
     let from = 0;
-    for (let y = 0; y < size; y++) {
-      let to = (row * size + y) * width + column * size;
+    for (let y = top; y < top + cellHeight; y++) {
+      let to = y * width + left;
       for (let x = 0; x < size; x++) pixels[to++] = tile[from++];
     }
   }

@@ -1,11 +1,15 @@
-// Where the cells of the block map are: in rows from the left to the right, in the order of their ids.
+// Where the cells of the block map are: in rows from the left to the right, in the order of their ids. Cells that are too
+// small for a shape are in bands, each like a column of a newspaper: so the blocks of one request are a patch, not a line.
 
 const MOVES = { ArrowLeft: () => -1, ArrowRight: () => 1, ArrowUp: (columns) => -columns, ArrowDown: (columns) => columns };
+/** A smaller cell has a colour only. */
+export const SMALLEST_SHAPE = 3;
+const BAND_COLUMNS = 16;
 
 export class Grid {
   /**
-   * Fit `count` square cells into a rectangle; if they are too many, each is one pixel and they go beyond its height.
-   * All sizes are pixels of the screen.
+   * Fit `count` square cells into a rectangle; in bands they are up to twice as high as wide. If they are too many, each is
+   * one pixel and they go beyond its height. All sizes are pixels of the screen.
    * @param {number} count
    * @param {number} width
    * @param {number} height
@@ -16,28 +20,49 @@ export class Grid {
     while (size > 1 && Math.floor(width / size) * Math.floor(height / size) < count) size--;
     this.count = count;
     this.size = size;
-    this.columns = Math.max(1, Math.min(Math.floor(width / size), Math.max(count, 1)));
-    this.rows = Math.ceil(count / this.columns);
+    this.isInBands = size < SMALLEST_SHAPE && count > BAND_COLUMNS;
+    /** Of a band, if there are bands. */
+    this.columns = this.isInBands ? BAND_COLUMNS : Math.max(1, Math.min(Math.floor(width / size), Math.max(count, 1)));
+    this.bandGap = this.isInBands ? size : 0;
+    const mostBands = this.isInBands ? Math.max(1, Math.floor((width + this.bandGap) / this.#bandStep)) : 1;
+    this.rows = Math.ceil(count / (mostBands * this.columns));
+    this.numBands = Math.max(1, Math.ceil(count / (this.rows * this.columns)));
+    this.cellHeight = this.isInBands ? Math.max(size, Math.min(2 * size, Math.floor(height / this.rows))) : size;
   }
 
   get width() {
-    return this.columns * this.size;
+    return this.numBands * this.#bandStep - this.bandGap;
   }
 
   get height() {
-    return this.rows * this.size;
+    return this.rows * this.cellHeight;
+  }
+
+  /** From the left of a band to that of the next one. */
+  get #bandStep() {
+    return this.columns * this.size + this.bandGap;
   }
 
   /** The left upper corner of a cell. @param {number} index @returns {[number, number]} */
   cornerOf(index) {
-    return [(index % this.columns) * this.size, Math.floor(index / this.columns) * this.size];
+    const line = Math.floor(index / this.columns);
+    const band = Math.floor(line / this.rows);
+    return [band * this.#bandStep + (index % this.columns) * this.size, (line - band * this.rows) * this.cellHeight];
   }
 
   /** The index of the cell at a point, or -1. */
   indexAt(x, y) {
-    if (x < 0 || y < 0 || x >= this.width) return -1;
-    const index = Math.floor(y / this.size) * this.columns + Math.floor(x / this.size);
+    if (x < 0 || y < 0 || x >= this.width || y >= this.height) return -1;
+    const band = Math.floor(x / this.#bandStep);
+    const column = Math.floor((x - band * this.#bandStep) / this.size);
+    if (column >= this.columns) return -1;
+    const index = (band * this.rows + Math.floor(y / this.cellHeight)) * this.columns + column;
     return index < this.count ? index : -1;
+  }
+
+  /** Whether a cell and the one after it are side by side. @param {number} index */
+  isBesideNext(index) {
+    return (index + 1) % this.columns > 0;
   }
 
   /** The cell to which a key leads, or null if it leads nowhere. @param {number} index @param {string} key */
@@ -59,9 +84,8 @@ export class Grid {
     const boxes = [];
     let last = -2;
     for (const index of indexes) {
-      const [x, y] = this.cornerOf(index);
-      if (index === last + 1 && x > 0) boxes.at(-1)[2] += this.size;
-      else boxes.push([x, y, this.size, this.size]);
+      if (index === last + 1 && this.isBesideNext(last)) boxes.at(-1)[2] += this.size;
+      else boxes.push([...this.cornerOf(index), this.size, this.cellHeight]);
       last = index;
     }
     return boxes;

@@ -1,9 +1,15 @@
-// How the live view is to look: the colours of the theme, the pixels of the screen, and whether it may move.
+// How the live view is to look: the colours of the theme, the pixels of the screen, whether it may move, and what is beside it.
 
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { readColours } from "./colours.js";
 
-/** @typedef {{colours: import("./colours.js").Colours, scale: number, isStill: boolean}} Looks */
+// live.css has the same width.
+const ALONE = "(max-width: 64rem)";
+
+/**
+ * `isAlone` is whether the view covers the conversation.
+ * @typedef {{colours: import("./colours.js").Colours, scale: number, isStill: boolean, isAlone: boolean}} Looks
+ */
 
 /**
  * The looks as they are now; null before the first rendering. A change renders the component again.
@@ -16,6 +22,7 @@ export function useLooks(probe) {
     colours: readColours(probe.current),
     scale: devicePixelRatio,
     isStill: matchMedia("(prefers-reduced-motion: reduce)").matches,
+    isAlone: matchMedia(ALONE).matches,
   });
   useLayoutEffect(read, []);
   useEffect(() => {

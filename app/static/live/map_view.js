@@ -8,6 +8,11 @@ import { BlockMap } from "./block_map.js";
 // Of the height of the window.
 const HEIGHT_SHARE = 0.42;
 const LEAST_HEIGHT_PX = 200;
+// With reduced motion a ring does not fade: so often it is looked whether its time is over.
+const STILL_MS = 250;
+
+/** @param {[number, number]} flash @returns {[number, number]} */
+const unfaded = ([index]) => [index, 1];
 
 /**
  * @param {{picture: import("../engine/picture.js").Picture, looks: import("./looks.js").Looks, lit: number[] | null,
@@ -21,6 +26,7 @@ export function MapView({ picture, looks: { colours, scale, isStill }, lit, onCh
   const map = useRef(null);
   const [size, setSize] = useState(null);
   const [block, setBlock] = useState(0);
+  const [isSmall, setSmall] = useState(false);
   const count = picture.states.length;
   useLayoutEffect(() => {
     map.current = new BlockMap(cells.current, marks.current);
@@ -36,19 +42,28 @@ export function MapView({ picture, looks: { colours, scale, isStill }, lit, onCh
     if (!size) return;
     map.current.fit(count, size, scale, colours);
     map.current.paint(picture, null);
+    setSmall(map.current.grid.isInBands);
   }, [count, size, scale, colours]);
   useLayoutEffect(() => {
     if (size) map.current.paint(picture, picture.takeChanged());
   });
   useEffect(() => {
+    if (!size) return undefined;
     let frame = 0;
+    /** @type {any} */
+    let timer = 0;
     const mark = () => {
-      const flashes = isStill ? [] : picture.flashesAt(performance.now());
-      map.current.mark({ cursor: Math.min(block, count) - 1, lit: lit && lit.map((id) => id - 1), flashes });
-      if (flashes.length) frame = requestAnimationFrame(mark);
+      const flashes = picture.flashesAt(performance.now());
+      const rings = isStill ? flashes.map(unfaded) : flashes;
+      map.current.mark({ cursor: Math.min(block, count) - 1, lit: lit && lit.map((id) => id - 1), flashes: rings });
+      if (flashes.length && isStill) timer = setTimeout(mark, STILL_MS);
+      else if (flashes.length) frame = requestAnimationFrame(mark);
     };
     mark();
-    return () => cancelAnimationFrame(frame);
+    return () => {
+      cancelAnimationFrame(frame);
+      clearTimeout(timer);
+    };
   });
 
   const story = block > 0 && block <= count ? picture.storyOf(block) : null;
@@ -75,6 +90,8 @@ export function MapView({ picture, looks: { colours, scale, isStill }, lit, onCh
         onPointerMove=${(event) => setBlock(blockAt(event))} onPointerLeave=${() => setBlock(0)} onBlur=${() => setBlock(0)}
         onClick=${choose} onKeyDown=${onKeyDown}></canvas>
     </div>
-    <p class="live-story" id="live-story" aria-live="polite">${story ? tellStory(story, picture.latest.block_size) : "Point at a block to read its story."}</p>
+    <p class="live-story" id="live-story" aria-live="polite">
+      ${story ? tellStory(story, picture.latest.block_size) : "Point at a block to read its story."}
+      ${!story && isSmall && " Too small for patterns: shared blocks are nearer to the colour of the text, pinned and fenced ones have it."}</p>
   `;
 }

@@ -47,12 +47,12 @@ function Request({ group, isLit, onChoose }) {
   const { n, hue, state, prompt, computed, output, limit, preemptions } = group;
   const words = wordsOf(group);
   return html`
-    <button type="button" class="live-request" data-hue=${hue} aria-pressed=${isLit} aria-label=${`Request ${n}: ${words}`}
-      title=${words} onClick=${() => onChoose(n)}>
-      <b>${n}</b>
+    <button type="button" class="live-request" data-hue=${hue} aria-pressed=${isLit} title=${words} onClick=${() => onChoose(n)}>
+      <span class="unseen">Request ${n}: ${words}</span>
+      <b aria-hidden="true">${n}</b>
       <svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">${barOf(group).map(([name, x, width]) => html`
         <rect class=${name} x=${x} width=${width} height="10" />`)}</svg>
-      <span>${prompt === null || prompt === undefined ? "" : computed < prompt ? `${computed}/${prompt}` : `${output}/${limit}`}</span>
+      <span aria-hidden="true">${prompt === null || prompt === undefined ? "" : computed < prompt ? `${computed}/${prompt}` : `${output}/${limit}`}</span>
       ${(state === "preempted" || preemptions > 0) && html`<span class="live-again" aria-hidden="true">↺</span>`}
     </button>
   `;

@@ -1,9 +1,8 @@
 // What a cell of the block map looks like, pixel by pixel: a colour tells whose a block is, a shape tells its state.
 
 import { CACHED, FENCED, FREE, PINNED, SHARED, USED } from "../engine/states.js";
+import { SMALLEST_SHAPE } from "./grid.js";
 
-// A cell that is smaller shows only a colour.
-const SMALLEST_SHAPE = 3;
 const SMALLEST_GAP_AT = 4;
 const WIDE_GAP_AT = 14;
 // Smaller cells would lose too much of themselves.
@@ -19,10 +18,15 @@ export class Tiles {
   #made = new Map();
   #palette;
 
-  /** @param {Palette} palette @param {number} size of a cell with the gap that follows it, in pixels of the screen */
-  constructor(palette, size) {
+  /**
+   * @param {Palette} palette
+   * @param {number} size of a cell with the gap that follows it, in pixels of the screen
+   * @param {number} [height] of a cell without a shape, if it is another one
+   */
+  constructor(palette, size, height = size) {
     this.#palette = palette;
     this.size = size;
+    this.height = height;
     this.gap = size >= WIDE_GAP_AT ? 2 : size >= SMALLEST_GAP_AT ? 1 : 0;
   }
 
@@ -45,10 +49,10 @@ export class Tiles {
   }
 
   #make(state, hue, isJoined) {
-    const { size, gap } = this;
+    const { size, height, gap } = this;
     const side = size - gap;
-    const tile = new Uint32Array(size * size).fill(this.#palette.paper);
-    for (let y = 0; y < side; y++) {
+    const tile = new Uint32Array(size * height).fill(this.#palette.paper);
+    for (let y = 0; y < height - gap; y++) {
       for (let x = 0; x < side; x++) tile[y * size + x] = this.#pixel(state, hue, x, y, side);
     }
     // Like beads on a thread.

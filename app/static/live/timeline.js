@@ -55,8 +55,8 @@ export class Timeline {
       if (age === looked) fill(context, colours.free, x - 1, 0, COLUMN_PX + 1, height);
       paintStep(context, step, colours, { x, bottom: height, height: Math.max(1, step.ms * perMs) });
     });
-    paintLine(context, height - topMs * perMs, width, colours.soft, [1, 3], `${topMs} ms`);
-    if (targetMs && targetMs < topMs) paintLine(context, height - targetMs * perMs, width, colours.soft, [4, 3], "target");
+    paintLine(context, height - topMs * perMs, width, colours, [1, 3], `${topMs} ms`);
+    if (targetMs && targetMs < topMs) paintLine(context, height - targetMs * perMs, width, colours, [4, 3], "target");
   }
 }
 
@@ -66,11 +66,13 @@ function roundUp(ms) {
   return [1, 2, 5, 10].map((step) => step * decade).find((step) => step >= ms);
 }
 
-function paintLine(context, at, width, colour, dashes, label) {
+function paintLine(context, at, width, { paper, soft }, dashes, label) {
   const y = Math.round(at) + 0.5;
-  context.strokeStyle = context.fillStyle = colour;
   context.font = LABEL_FONT;
   const labelWidth = context.measureText(label).width + 6;
+  // Columns may stand behind the label.
+  fill(context, paper, 0, y - 7, labelWidth - 3, 14);
+  context.strokeStyle = context.fillStyle = soft;
   context.fillText(label, 0, y + 3.5);
   context.setLineDash(dashes);
   context.beginPath();

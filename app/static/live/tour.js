@@ -1,5 +1,7 @@
 // The tour: what each stop says, and the requests that it makes. Each is small, and comes after those of others.
 
+import { RECORDED } from "../engine/recording.js";
+
 const QUESTION = "How does paged attention work?";
 const OTHER = "What is continuous batching?";
 // A few blocks of text that several requests begin with.
@@ -10,18 +12,26 @@ const SECONDS = 4;
 // Of the model's context, and of the pool: the tour leaves room for others.
 const MOST_OF_CONTEXT = 0.2;
 const MOST_OF_POOL = 0.1;
-// So small a pool can be filled by eight requests.
+// So small a pool can be filled by eight requests, each of which takes at most this share of it.
 const SMALL_POOL = 48;
-const UNREAD_TOKENS = 32;
+const MOST_OF_FULL_POOL = 0.5;
+// Of a slow model, whose answers are then not awaited.
+const LONGEST_MS = 30_000;
+// What a slow reader reads first; how many more it takes until the server pauses the answer, and some that are left then.
+const READ_TOKENS = 32;
+const PENDING_TOKENS = 192;
+const LEFT_TOKENS = 64;
 
 /**
  * How many tokens an answer of the tour has: a fast model writes more, so that there is something to see.
  * @param {import("../engine/live_types.js").LiveState} state
  * @param {number} context the most tokens of the model's context
+ * @param {number} [share] of the pool that an answer may take
+ * @param {number} [unknown] how many tokens it has, if no speed is known yet
  */
-export function answerTokens({ num_blocks, block_size, figures }, context) {
-  const inTime = (1000 * SECONDS) / (figures.between_tokens_ms?.p50 ?? Infinity);
-  const most = Math.min(MOST_OF_CONTEXT * context, MOST_OF_POOL * num_blocks * block_size);
+export function answerTokens({ num_blocks, block_size, figures }, context, share = MOST_OF_POOL, unknown = FEWEST_TOKENS) {
+  const inTime = figures.between_tokens_ms ? (1000 * SECONDS) / figures.between_tokens_ms.p50 : unknown;
+  const most = Math.min(MOST_OF_CONTEXT * context, share * num_blocks * block_size);
   return Math.round(Math.max(FEWEST_TOKENS, Math.min(inTime, most)));
 }
 
@@ -29,16 +39,23 @@ export function answerTokens({ num_blocks, block_size, figures }, context) {
  * @typedef {object} Stop
  * @property {string} title
  * @property {string} text what to look at
- * @property {(guide: import("./tour_guide.js").TourGuide) => Promise<void>} [play] without it there is nothing to start
+ * @property {(guide: import("./tour_guide.js").TourGuide) => Promise<void>} [play] without it a recording is shown
+ * @property {boolean} [isRecorded] whether there is a recording, which is shown also where the server has no time
  */
 
 /**
  * The stops for an engine.
- * @param {number} numBlocks of its cache
- * @param {number} tokens of an answer
+ * @param {import("../engine/live_types.js").LiveState} state of it
+ * @param {number} context the most tokens of the model's context
  * @returns {Stop[]}
  */
-export const stopsFor = (numBlocks, tokens) => [
+export function stopsFor(state, context) {
+  const tokens = answerTokens(state, context);
+  return [...beforeFullPool(tokens), fullPool(state, context), ...afterFullPool(tokens)];
+}
+
+/** @param {number} tokens of an answer @returns {Stop[]} */
+const beforeFullPool = (tokens) => [
   {
     title: "One answer",
     text: "First the question is read, in one step: the column with lines. Then each step writes one token. Whenever its last block is full, the answer takes another one, wherever one is free.",
@@ -71,23 +88,40 @@ export const stopsFor = (numBlocks, tokens) => [
     title: "A slow reader",
     text: "This page stops reading. After some tokens the request is paused: it moves to another lane, keeps its blocks and costs no time. Then the page reads on.",
     async play(guide) {
-      const slow = guide.start(ask(QUESTION, 2 * tokens), { credit: UNREAD_TOKENS });
+      const most = Math.max(2 * tokens, READ_TOKENS + PENDING_TOKENS + LEFT_TOKENS);
+      const slow = guide.start(ask(QUESTION, most), { credit: READ_TOKENS });
       await slow.pauses();
       await guide.rest(3000);
       slow.read();
       await guide.all([slow]);
     },
   },
-  numBlocks <= SMALL_POOL
-    ? {
-        title: "A full pool",
-        text: "Eight answers need more blocks than there are. The request that came last loses its blocks and waits; when others end it is computed again, and goes on where it was.",
-        play: (guide) => guide.all(Array.from({ length: 8 }, (_, at) => guide.start(ask(`${QUESTION} (${at + 1})`, FEWEST_TOKENS)))),
-      }
-    : {
-        title: "A full pool",
-        text: `When all blocks are in use, the request that came last loses its blocks and waits; when others end it is computed again, and goes on where it was. ${numBlocks.toLocaleString("en")} blocks are too many to show that: start a server with --num-kv-blocks ${SMALL_POOL} and look again.`,
-      },
+];
+
+/** @returns {Stop} */
+function fullPool(state, context) {
+  const stop = {
+    title: "A full pool",
+    text: "Eight answers need more blocks than there are. The request that came last loses its blocks, or the host's memory keeps them (Swapped). When others have ended it goes on where it was.",
+    isRecorded: true,
+  };
+  if (state.num_blocks > SMALL_POOL) {
+    const count = state.num_blocks.toLocaleString("en");
+    return { ...stop, text: `${stop.text} This server has ${count}, too many to fill: what you see is ${RECORDED}. A server with --num-kv-blocks ${SMALL_POOL} shows it itself.` };
+  }
+  const tokens = answerTokens(state, context, MOST_OF_FULL_POOL, Infinity);
+  return {
+    ...stop,
+    async play(guide) {
+      const answers = Array.from({ length: 8 }, (_, at) => guide.start(ask(`${QUESTION} (${at + 1})`, tokens)));
+      await Promise.race([guide.all(answers), guide.rest(LONGEST_MS)]);
+      guide.leave();
+    },
+  };
+}
+
+/** @param {number} tokens of an answer @returns {Stop[]} */
+const afterFullPool = (tokens) => [
   {
     title: "Stopping",
     text: "Four answers are being written, and their reader leaves. All blocks are given back after one step: full ones stay in the cache until somebody needs their room.",

@@ -1,8 +1,9 @@
 // The tour in the live view: one stop after the other, each started by a button.
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { RECORDED, Recording, RecordingMissing } from "../engine/recording.js";
 import { html } from "../parts/html.js";
-import { answerTokens, stopsFor } from "./tour.js";
+import { stopsFor } from "./tour.js";
 import { TourEnded, TourGuide } from "./tour_guide.js";
 
 // The tour asks for what others do not need.
@@ -11,18 +12,24 @@ const MOST_RUNNING = 8;
 // Of a model whose server does not tell.
 const CONTEXT = 2048;
 
-/** @param {{picture: import("../engine/picture.js").Picture, link: {key: string | null, details: Record<string, any>}, onEnd: () => void}} props */
-export function Tour({ picture, link, onEnd }) {
-  const { latest } = picture;
-  const stops = stopsFor(latest.num_blocks, answerTokens(latest, link.details.max_model_len ?? CONTEXT));
+/**
+ * @param {{picture: import("../engine/picture.js").Picture, link: {key: string | null, details: Record<string, any>},
+ *   onRecording: (recording: Recording | null) => void, onRecorded: () => void, onEnd: () => void}} props
+ *   `onRecording` gets a recording that is to be shown in the place of the server, or null at its end; `onRecorded` is called
+ *   when it has changed
+ */
+export function Tour({ picture, link, onRecording, onRecorded, onEnd }) {
+  const stops = stopsFor(picture.latest, link.details.max_model_len ?? CONTEXT);
   const [at, setAt] = useState(0);
+  const stop = stops[at];
   const [said, setSaid] = useState("");
-  /** @type {{current: TourGuide | null}} */
-  const guide = useRef(null);
+  /** What is played. @type {{current: TourGuide | Recording | null}} */
+  const player = useRef(null);
   const [isPlaying, setPlaying] = useState(false);
   const leave = () => {
-    guide.current?.close();
-    guide.current = null;
+    player.current?.close();
+    player.current = null;
+    onRecording(null);
     setPlaying(false);
   };
   useEffect(() => leave, []);
@@ -31,34 +38,44 @@ export function Tour({ picture, link, onEnd }) {
     setSaid("");
     setAt(next);
   };
-  const play = async () => {
-    const refusal = refusalOf(picture.latest.figures);
-    setSaid(refusal);
-    if (refusal) return;
-    const mine = new TourGuide(link.key);
-    guide.current = mine;
+  const run = async (mine, work) => {
+    player.current = mine;
     setPlaying(true);
     try {
-      await mine.welcome;
-      await stops[at].play(mine);
+      await work();
     } catch (error) {
-      if (!(error instanceof TourEnded)) throw error;
+      if (!(error instanceof TourEnded || error instanceof RecordingMissing)) throw error;
       // The viewer has gone on meanwhile.
-      if (guide.current === mine) setSaid(error.message);
+      if (player.current === mine) setSaid(error.message);
     } finally {
-      if (guide.current === mine) leave();
+      if (player.current === mine) leave();
     }
   };
-  const stop = stops[at];
+  const showRecording = () => {
+    const recording = new Recording();
+    onRecording(recording);
+    return run(recording, () => recording.play(onRecorded));
+  };
+  const show = () => {
+    const refusal = stop.play ? refusalOf(picture.latest.figures) : "";
+    setSaid(refusal && stop.isRecorded ? `${refusal} This is ${RECORDED}.` : refusal);
+    if (stop.isRecorded && (refusal || !stop.play)) return showRecording();
+    if (refusal) return undefined;
+    const guide = new TourGuide(link.key);
+    return run(guide, async () => {
+      await guide.welcome;
+      await stop.play(guide);
+    });
+  };
   return html`
     <section class="live-tour" aria-label="Tour">
       <h3>${stop.title} <span class="soft">${at + 1} of ${stops.length}</span></h3>
       <p>${stop.text}</p>
       <p role="status">${said}</p>
       <div class="live-tour-row">
-        ${stop.play && (isPlaying
+        ${isPlaying
           ? html`<button type="button" class="quiet" onClick=${leave}>Stop</button>`
-          : html`<button type="button" class="quiet" onClick=${play}>Show it</button>`)}
+          : html`<button type="button" class="quiet" onClick=${show}>Show it</button>`}
         <button type="button" class="quiet" disabled=${at === 0} onClick=${() => go(at - 1)}>Back</button>
         ${at + 1 < stops.length
           ? html`<button type="button" class="quiet" onClick=${() => go(at + 1)}>Next</button>`

@@ -30,11 +30,15 @@ const PHASES = {
 export function LiveView({ link, conversation, onClose }) {
   const probe = useRef(null);
   const looks = useLooks(probe);
-  const { picture, phase } = usePicture(link.key, looks?.isStill ? STILL_MS : 0);
-  const links = useLinks(conversation, picture);
+  const draw = useDrawing(looks?.isStill ? STILL_MS : 0);
+  const { picture: own, phase } = usePicture(link.key, draw);
+  /** What the tour shows in the place of this server. @type {[import("../engine/recording.js").Recording | null, any]} */
+  const [recording, setRecording] = useState(null);
+  const picture = recording?.picture ?? own;
+  const links = useLinks(conversation, own);
   // The request whose blocks are lit: its number, and the server's id of the answer if that is shown.
   const [lit, setLit] = useState(null);
-  const blocks = useMemo(() => lit && litBlocks(picture, lit), [lit, picture.time]);
+  const blocks = useMemo(() => lit && litBlocks(picture, lit), [lit, picture, picture.time]);
   const choose = (group) => {
     const message = group.id && links.messageOf(group.id);
     setLit((now) => (now?.n === group.n ? null : { n: group.n, stream: message && links.streamOf(message) }));
@@ -44,6 +48,7 @@ export function LiveView({ link, conversation, onClose }) {
     const stream = links.streamOf(message);
     if (stream) setLit((now) => (now?.stream === stream ? null : { n: picture.find(stream)?.n, stream }));
   });
+  useEffect(() => setLit(null), [recording]);
   const [isTouring, setTouring] = useState(false);
   const onKeyDown = (event) => {
     if (event.key !== "Escape") return;
@@ -53,19 +58,20 @@ export function LiveView({ link, conversation, onClose }) {
     else onClose();
   };
   return html`
-    <aside class="live" aria-label="The engine at work" onKeyDown=${onKeyDown}>
+    <section class="live" role=${looks?.isAlone ? "main" : "complementary"} aria-label="The engine at work" onKeyDown=${onKeyDown}>
       <header class="live-head">
         <h2>The engine at work</h2>
-        <p class="live-phase" role="status">${PHASES[phase]}</p>
+        <p class="live-phase" role="status" data-recorded=${recording !== null}>
+          ${recording ? "A recording, not this server" : PHASES[phase]}</p>
         <span ref=${probe} hidden></span>
         <button type="button" class="quiet" aria-pressed=${isTouring} onClick=${() => setTouring(!isTouring)}>Tour</button>
         <button type="button" class="quiet icon" aria-label="Close the live view" onClick=${onClose}>×</button>
       </header>
-      ${isTouring && picture.latest && html`
-        <${Tour} picture=${picture} link=${link} onEnd=${() => setTouring(false)} />`}
+      ${isTouring && own.latest && html`
+        <${Tour} picture=${own} link=${link} onRecording=${setRecording} onRecorded=${draw} onEnd=${() => setTouring(false)} />`}
       ${looks && picture.latest && html`
-        <${Sections} picture=${picture} looks=${looks} lit=${lit} blocks=${blocks} onChoose=${choose} />`}
-    </aside>
+        <${Sections} key=${recording ? "recorded" : "own"} picture=${picture} looks=${looks} lit=${lit} blocks=${blocks} onChoose=${choose} />`}
+    </section>
   `;
 }
 
@@ -93,15 +99,12 @@ function Sections({ picture, looks, lit, blocks, onChoose }) {
   `;
 }
 
-/** The picture that the server sends; each change of it renders the component again, after `pauseMs` at the earliest. */
-function usePicture(key, pauseMs) {
-  const picture = useMemo(() => new Picture(), []);
-  const [phase, setPhase] = useState("connecting");
+/** A function that renders the component again, but only so long after the last time. @param {number} pauseMs */
+function useDrawing(pauseMs) {
   const [, show] = useReducer((count) => count + 1, 0);
   const pause = useRef(0);
   pause.current = pauseMs;
-  useEffect(() => {
-    let decoder = new Decoder();
+  const drawing = useMemo(() => {
     let shownAt = -Infinity;
     /** @type {any} */
     let timer = 0;
@@ -111,22 +114,38 @@ function usePicture(key, pauseMs) {
       shownAt = performance.now();
       frame = requestAnimationFrame(() => show(undefined));
     };
+    return {
+      draw: () => {
+        timer ||= setTimeout(draw, Math.max(0, shownAt + pause.current - performance.now()));
+      },
+      end: () => {
+        clearTimeout(timer);
+        cancelAnimationFrame(frame);
+      },
+    };
+  }, []);
+  useEffect(() => drawing.end, []);
+  return drawing.draw;
+}
+
+/** The picture that the server sends. @param {string | null} key @param {() => void} draw called after each change of it */
+function usePicture(key, draw) {
+  const picture = useMemo(() => new Picture(), []);
+  const [phase, setPhase] = useState("connecting");
+  useEffect(() => {
+    let decoder = new Decoder();
     const feed = new Feed(key, {
       onMessage: (buffer) => {
         decoder.receive(buffer);
         picture.receive(decoder, performance.now());
-        timer ||= setTimeout(draw, Math.max(0, shownAt + pause.current - performance.now()));
+        draw();
       },
       onPhase: (now) => {
         if (now === "connecting") decoder = new Decoder();
         setPhase(now);
       },
     });
-    return () => {
-      feed.close();
-      clearTimeout(timer);
-      cancelAnimationFrame(frame);
-    };
+    return () => feed.close();
   }, [key]);
   return { picture, phase };
 }

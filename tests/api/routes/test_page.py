@@ -50,7 +50,7 @@ async def test_every_static_file_is_served_unchanged(client):
     ("name", "media_type"),
     [("app.js", "text/javascript; charset=utf-8"), ("shell/page.css", "text/css; charset=utf-8"),
      ("quire.svg", "image/svg+xml"), ("vendor/THIRD_PARTY_LICENSES", "text/plain; charset=utf-8"),
-     ("vendor/stix-two-math-5.3.0.woff2", "font/woff2")],
+     ("vendor/stix-two-math-5.3.0.woff2", "font/woff2"), ("engine/full_pool.bin", "application/octet-stream")],
 )  # fmt: skip
 async def test_files_have_their_content_type(client, name, media_type):
     assert (await client.get(f"/static/{name}")).headers["content-type"] == media_type

@@ -20,9 +20,9 @@ function makeCells(count, seed) {
 }
 
 test("painting what has changed gives the same pixels as painting all", () => {
-  for (const [count, width] of [[37, 60], [400, 200], [5000, 90]]) {
+  for (const [count, width] of [[37, 60], [400, 200], [5000, 90], [900, 90]]) {
     const grid = new Grid(count, width, 90, 18);
-    const tiles = new Tiles(PALETTE, grid.size);
+    const tiles = new Tiles(PALETTE, grid.size, grid.cellHeight);
     const before = makeCells(count, 1);
     const after = makeCells(count, 2);
     for (let at = 0; at < count; at += 2) [after.states[at], after.owners[at]] = [before.states[at], before.owners[at]];

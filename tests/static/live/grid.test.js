@@ -11,9 +11,29 @@ test("few cells are not larger than the largest", () => {
   assert.equal(new Grid(10, 680, 440, 18).size, 18);
 });
 
-test("a hundred thousand cells are a pixel each, and may need more height than there is", () => {
+test("a hundred thousand cells are a pixel wide each, and may need more height than there is", () => {
   const grid = new Grid(100_000, 600, 100, 18);
-  assert.deepEqual([grid.size, grid.width, grid.height], [1, 600, 167]);
+  assert.deepEqual([grid.size, grid.cellHeight, grid.width, grid.height], [1, 1, 35 * 17 - 1, 179]);
+});
+
+test("cells in bands are twice as high as wide, if there is room", () => {
+  const grid = new Grid(100_000, 670, 340, 18);
+  assert.deepEqual([grid.size, grid.cellHeight, grid.rows], [1, 2, 161]);
+  assert.ok(grid.height <= 340 && grid.width <= 670);
+});
+
+test("the cells of a band are above the ones that follow, and bands are beside each other", () => {
+  const grid = new Grid(100_000, 670, 340, 18);
+  assert.deepEqual([0, 15, 16, 16 * 161 - 1, 16 * 161].map((index) => grid.cornerOf(index)), [[0, 0], [15, 0], [0, 2], [15, 320], [17, 0]]);
+  for (let index = 0; index < 100_000; index++) {
+    const [x, y] = grid.cornerOf(index);
+    assert.equal(grid.indexAt(x, y), index);
+    assert.equal(grid.indexAt(x, y + 1), index);
+  }
+  // Between two bands.
+  assert.equal(grid.indexAt(16, 0), -1);
+  assert.deepEqual(grid.boxesOf([14, 15, 16, 17]), [[14, 0, 2, 2], [0, 2, 2, 2]]);
+  assert.equal(grid.moved(3, "ArrowDown"), 19);
 });
 
 test("a point is in the cell whose corner is left above it", () => {

@@ -17,11 +17,13 @@ test("an answer of the tour lasts some seconds, and leaves room for others", () 
   for (const [latest, context, tokens] of cases) assert.equal(answerTokens(latest, context), tokens);
 });
 
-test("only a pool that is small enough is filled", () => {
-  const full = (numBlocks) => stopsFor(numBlocks, 96).find(({ title }) => title === "A full pool");
-  assert.ok(full(48).play);
-  assert.equal(full(49).play, undefined);
-  assert.match(full(2000).text, /2,000 blocks are too many/);
+const fullOf = (numBlocks, ms = null) => stopsFor(state(numBlocks, ms), 2048).find(({ title }) => title === "A full pool");
+
+test("only a pool that is small enough is filled; for others there is a recording", () => {
+  assert.ok(fullOf(48).play);
+  assert.equal(fullOf(49).play, undefined);
+  assert.match(fullOf(2000).text, /has 2,000, too many to fill: what you see is a recording/);
+  for (const stop of stopsFor(state(2000, null), 2048)) assert.ok(stop.play || stop.isRecorded, stop.title);
 });
 
 /** Plays a stop with answers that have ended at once. Returns the requests. */
@@ -32,10 +34,29 @@ async function play(stop) {
   return requests;
 }
 
+test("eight answers fill a small pool, on a fast engine several times", async () => {
+  for (const [ms, times] of [[30, 1], [0.5, 4], [null, 4]]) {
+    const requests = await play(fullOf(48, ms));
+    assert.equal(requests.length, 8);
+    const tokens = requests.reduce((sum, { max_tokens }) => sum + max_tokens, 0);
+    assert.ok(tokens >= times * 48 * 16, `${tokens} tokens`);
+    // One that comes alone finds room.
+    for (const { max_tokens } of requests) assert.ok(max_tokens <= 24 * 16);
+  }
+});
+
 test("every stop asks for little, after all others, and for no more than eight answers", async () => {
-  for (const stop of stopsFor(48, 96).filter((each) => each.play)) {
+  for (const stop of stopsFor(state(48, null), 2048).filter((each) => each.play)) {
     const requests = await play(stop);
     assert.ok(requests.length >= 1 && requests.length <= 8, stop.title);
-    for (const { max_tokens, priority } of requests) assert.deepEqual([max_tokens <= 2 * 96, priority], [true, 100], stop.title);
+    const most = { "A full pool": 24 * 16, "A slow reader": 32 + 192 + 64 }[stop.title] ?? 2 * 96;
+    for (const { max_tokens, priority } of requests) assert.deepEqual([max_tokens <= most, priority], [true, 100], stop.title);
+  }
+});
+
+test("an answer that is read slowly is longer than what a server lets wait, also on a slow engine", async () => {
+  for (const ms of [200, 1, null]) {
+    const [{ max_tokens }] = await play(stopsFor(state(2000, ms), 8192).find(({ title }) => title === "A slow reader"));
+    assert.ok(max_tokens > 32 + 192);
   }
 });

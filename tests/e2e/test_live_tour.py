@@ -1,0 +1,203 @@
+"""The tour of the live view: on the embedded model, and with the recording of what a server cannot show."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Locator, Page, expect
+from websockets.asyncio.client import connect
+
+from app.checkpoint.hub import smollm2
+from app.client.client import connect as connect_client
+from app.client.live_picture import LivePicture
+from app.contract.live_state import LIVE_PROTOCOL
+from tests.e2e.axe import violations
+from tests.e2e.browsing import TIMEOUT_MS, PageWatch, ask, last_answer, new_page
+from tests.e2e.live_messages import MadeUpEngine
+from tests.e2e.real_server import KEY, RunningServer, running, unlock
+from tests.e2e.scripted import ScriptedServer
+from tools.live_recording import events_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+FULL_POOL = "A full pool"
+INSTRUCTION = "You explain how servers of language models work, in plain words and with examples. " * 4
+OTHERS = ("What is a token?", "What is a block?", "What is a batch?", "What is a cache?", "What is a prompt?")
+QUESTION = "Why is the sky blue?"
+
+
+async def begin(page: Page) -> Locator:
+    """Begin the tour in the live view that is shown."""
+    await page.get_by_role("button", name="Tour", exact=True).click()
+    return page.get_by_role("region", name="Tour")
+
+
+async def go_to(tour: Locator, title: str) -> None:
+    """Go on to a stop."""
+    while title not in await tour.get_by_role("heading").inner_text():
+        await tour.get_by_role("button", name="Next").click()
+
+
+async def expect_over(page: Page, tour: Locator) -> None:
+    """Wait until a stop has been shown to its end, and nothing is left of its requests."""
+    await expect(tour.get_by_role("button", name="Show it")).to_be_visible()
+    await expect(page.locator(".live-lane[data-empty=true]")).to_have_count(4)
+
+
+async def events_until(server: RunningServer, event: str) -> list[str]:
+    """Watch a server until something has happened; return all that has."""
+    events: list[str] = []
+    picture = LivePicture()
+    address = server.url.replace("http", "ws")
+    key = {"Authorization": f"Bearer {KEY}"}
+    async with connect(f"{address}/live", subprotocols=[LIVE_PROTOCOL], additional_headers=key) as watcher:
+        while event not in events:
+            picture.receive(bytes(await watcher.recv(decode=False)))
+            assert picture.state is not None
+            events += events_of(picture.state)
+    return events
+
+
+@pytest.mark.parametrize(
+    "model", ["guide", pytest.param("smollm2", marks=[pytest.mark.real, pytest.mark.timeout(900)])]
+)
+async def test_the_tour_runs_to_its_end(browser: Browser, model: str) -> None:
+    if model == smollm2.NAME and not smollm2.is_there():
+        pytest.skip("there is no real model; run `make real-model`")
+    async with running(model, "--num-kv-blocks", "200") as server:
+        context, page = await new_page(browser)
+        watch = PageWatch(page)
+        await unlock(page, f"{server.url}/#live")
+        tour = await begin(page)
+        titles = []
+        while True:
+            titles.append(await tour.get_by_role("heading").inner_text())
+            await tour.get_by_role("button", name="Show it").click()
+            await expect(tour.get_by_role("button", name="Stop")).to_be_visible()
+            await expect_over(page, tour)
+            await expect(tour.get_by_role("status")).to_have_text("")
+            if await tour.get_by_role("button", name="End").count():
+                break
+            await tour.get_by_role("button", name="Next").click()
+        assert len(set(titles)) == 8
+        await tour.get_by_role("button", name="End").click()
+        await expect(tour).to_have_count(0)
+        await expect(page.locator(".answer")).to_have_count(0)
+        await watch.check(page, server.url)
+        await context.close()
+
+
+async def test_a_small_pool_is_filled_until_a_request_loses_its_blocks(browser: Browser, shots: Path) -> None:
+    async with running("--num-kv-blocks", "48") as server:
+        context, page = await new_page(browser)
+        watch = PageWatch(page)
+        await unlock(page, f"{server.url}/#live")
+        tour = await begin(page)
+        await go_to(tour, FULL_POOL)
+        watching = asyncio.create_task(events_until(server, "preempted"))
+        await tour.get_by_role("button", name="Show it").click()
+        # It is said of the request for as long as it is there.
+        await expect(page.get_by_role("button", name=re.compile("preempted")).first).to_be_visible()
+        await page.screenshot(path=shots / "full-pool.png")
+        assert "preempted" in await asyncio.wait_for(watching, TIMEOUT_MS / 1000)
+        await expect_over(page, tour)
+        await expect(page.locator(".live-phase")).to_have_text("")
+        await watch.check(page, server.url)
+        await context.close()
+
+
+async def watch_scripted(page: Page, server: ScriptedServer, engine: MadeUpEngine) -> Locator:
+    """Open the live view of a made-up engine, and go to the stop of the full pool."""
+    await page.goto(f"{server.url}/#live")
+    await (await server.next_watcher()).send_bytes(engine.whole())
+    tour = await begin(page)
+    await go_to(tour, FULL_POOL)
+    return tour
+
+
+async def test_a_recording_shows_what_a_large_pool_cannot(page: Page, server: ScriptedServer, shots: Path) -> None:
+    tour = await watch_scripted(page, server, MadeUpEngine(2000))
+    await expect(tour).to_contain_text("2,000, too many to fill")
+    block_map = page.get_by_role("application", name=re.compile("^Map of"))
+    await expect(block_map).to_have_accessible_name(re.compile("2,000 blocks"))
+    await tour.get_by_role("button", name="Show it").click()
+    phase = page.locator(".live-phase")
+    await expect(phase).to_have_text("A recording, not this server")
+    await expect(block_map).to_have_accessible_name(re.compile(r"\b32 blocks"))
+    await expect(page.get_by_role("button", name=re.compile("^Request .*: swapped")).first).to_be_visible()
+    await expect(page.get_by_role("button", name=re.compile("^Request .*: preempted")).first).to_be_visible()
+    await page.screenshot(path=shots / "recording.png")
+    assert await violations(page) == []
+    await expect_over(page, tour)
+    await expect(phase).to_have_text("")
+    await expect(block_map).to_have_accessible_name(re.compile("2,000 blocks"))
+    assert server.streams.empty()
+
+
+async def test_a_recording_can_be_stopped(page: Page, server: ScriptedServer) -> None:
+    tour = await watch_scripted(page, server, MadeUpEngine(2000))
+    await tour.get_by_role("button", name="Show it").click()
+    await expect(page.get_by_role("button", name=re.compile("^Request 1:"))).to_be_visible()
+    await tour.get_by_role("button", name="Stop").click()
+    await expect(page.locator(".live-phase")).to_have_text("")
+    await expect(page.locator(".live-lane[data-empty=true]")).to_have_count(4)
+    await tour.get_by_role("button", name="Show it").click()
+    await expect(page.get_by_role("button", name=re.compile("^Request 1:"))).to_be_visible()
+    await tour.get_by_role("button", name="Next").click()
+    await expect(page.locator(".live-phase")).to_have_text("")
+
+
+async def test_a_server_with_work_to_do_is_asked_for_nothing(page: Page, server: ScriptedServer) -> None:
+    engine = MadeUpEngine(48)
+    engine.figures["waiting"] = 3
+    tour = await watch_scripted(page, server, engine)
+    await tour.get_by_role("button", name="Show it").click()
+    await expect(tour.get_by_role("status")).to_contain_text("3 wait")
+    await expect(page.locator(".live-phase")).to_have_text("A recording, not this server")
+    await tour.get_by_role("button", name="Next").click()
+    await tour.get_by_role("button", name="Show it").click()
+    await expect(tour.get_by_role("status")).to_contain_text("3 wait")
+    await expect(tour.get_by_role("button", name="Show it")).to_be_visible()
+    await expect(page.locator(".live-phase")).to_have_text("")
+    assert server.streams.empty()
+
+
+async def test_a_recording_that_is_missing_is_said(page: Page, server: ScriptedServer) -> None:
+    tour = await watch_scripted(page, server, MadeUpEngine(2000))
+    await page.route("**/full_pool.bin", lambda route: route.abort())
+    await tour.get_by_role("button", name="Show it").click()
+    await expect(tour.get_by_role("status")).to_have_text("The recording cannot be loaded from the server.")
+    await expect(page.locator(".live-phase")).to_have_text("")
+
+
+@pytest.mark.real
+@pytest.mark.timeout(900)
+async def test_an_answer_of_a_real_model_is_seen_being_written(browser: Browser, shots: Path) -> None:
+    """Beside those of others; the picture in the README is this screenshot."""
+    if not smollm2.is_there():
+        pytest.skip("there is no real model; run `make real-model`")
+    async with running("smollm2", "--num-kv-blocks", "240") as server:
+        context, page = await new_page(browser, viewport={"width": 1280, "height": 900})
+        watch = PageWatch(page)
+        await unlock(page, f"{server.url}/#live")
+        async with connect_client(server.url, KEY) as client:
+            earlier = await client.chat([{"role": "user", "content": QUESTION[::-1]}], max_tokens=200, ignore_eos=True)
+            await earlier.text()
+            for number, question in enumerate(OTHERS):
+                messages = [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": question}]
+                answer = await client.chat(messages, n=1 + number % 2, max_tokens=240, ignore_eos=True)
+                await anext(answer.events())
+            await ask(page, QUESTION)
+            answer_on_page = last_answer(page)
+            await expect(answer_on_page).to_have_attribute("data-hue", re.compile("[1-8]"))
+            hue = await answer_on_page.get_attribute("data-hue")
+            await answer_on_page.locator(".prose").click()
+            lit = page.locator(".live-request[aria-pressed=true]")
+            await expect(lit).to_have_attribute("data-hue", hue or "")
+            await lit.click()
+            await expect(lit).to_have_count(0)
+            await expect(answer_on_page.locator(".tokens b")).to_have_text(re.compile(r"^(9\d|\d{3})$"))
+            await page.screenshot(path=shots / "live.png")
+        await watch.check(page, server.url)
+        await context.close()
