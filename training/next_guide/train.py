@@ -41,7 +41,7 @@ class Recipe:
     seed: int = 0
     threads: int = 2
     vocab_size: int = 3584
-    reciting: Phase = Phase(steps=1100, size=4, learning_rate=4e-3)
+    reciting: Phase = Phase(steps=1300, size=4, learning_rate=4e-3)
     reading: Phase = Phase(steps=3000, size=384, learning_rate=1.5e-2)
     row: int = 512
     label_smoothing: float = 0.02
