@@ -171,6 +171,8 @@ class LiveStream:
             self.streams.check_pending(self.account)
             self._engine.submit_all([*zip(self.requests, self._parts, strict=True)])
         except BaseException:
+            for part in self._parts:
+                part.close()
             self._end(State.FAILED)
             if self.keeper is not None:
                 self.keeper.forget(self)

@@ -1,16 +1,19 @@
 """What is kept: for how long, how many, how much memory, and for whom."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from weakref import ref
 
 import pytest
 
-from app.contract.errors import RateLimitExceeded, StreamNotFound
+from app.contract.errors import EngineFailed, Overloaded, RateLimitExceeded, StreamNotFound
+from app.runtime.gc_tuning import without_gc
 from app.streaming.kept.kept_streams import FREED_BYTES, MAX_PER_ACCOUNT
 from app.streaming.kept.live_stream import CHOICE_BYTES, MAX_READERS, TTL_S, LiveStream, State
 from app.streaming.kept.polling_reader import PollingReader
 from app.streaming.kept.waiting_reader import WaitingReader
 from tests.fakes import make_request
-from tests.streaming.kept.live_engine import LiveEngine, delta, finished, live_stream
+from tests.streaming.kept.live_engine import LiveEngine, delta, failed, finished, live_stream
 from tests.streaming.kept.live_kept import ROOM, Kept
 
 
@@ -157,3 +160,51 @@ def test_readers_that_come_after_the_first_one_are_counted_when_they_have_come()
     with pytest.raises(RateLimitExceeded):
         WaitingReader(stream).open()
     assert kept.kept.counts.resumed == {"http": MAX_READERS - 2, "websocket": 1}
+
+
+class Payload:
+    """Something large that a stream has."""
+
+
+def _finish(kept: Kept, stream: LiveStream) -> None:
+    kept.engine.put("r", delta("r", 1, "text"), finished("r", 0), finished("r", 1))
+
+
+def _fail(kept: Kept, stream: LiveStream) -> None:
+    kept.engine.put("r", failed("r", EngineFailed("The engine has failed.")))
+
+
+def _cancel(kept: Kept, stream: LiveStream) -> None:
+    stream.cancel()
+    kept.engine.put("r", finished("r", 0), finished("r", 1))
+
+
+@pytest.mark.parametrize("end", [_finish, _fail, _cancel])
+def test_what_is_forgotten_is_freed_without_a_collection(end: Callable[[Kept, LiveStream], None]):
+    kept, payload = Kept(), Payload()
+    found = ref(payload)
+    stream = live_stream(kept.engine, n=2, answer=payload)
+    del payload
+    assert kept.kept.keep(stream)
+    with without_gc():
+        stream.start()
+        end(kept, stream)
+        kept.timers.fire()
+        assert (len(kept.kept), kept.timers.due) == (0, [])
+        del stream
+        assert found() is None
+
+
+def test_what_the_engine_does_not_take_is_freed_without_a_collection():
+    kept, payload = Kept(), Payload()
+    found = ref(payload)
+    kept.engine.rejection = Overloaded("The queue is full.")
+    stream = live_stream(kept.engine, answer=payload)
+    del payload
+    assert kept.kept.keep(stream)
+    with without_gc():
+        with pytest.raises(Overloaded):
+            stream.start()
+        kept.engine.rejection = None  # whose traceback has the stream
+        del stream
+        assert found() is None
