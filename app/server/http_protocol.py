@@ -20,7 +20,7 @@ from typing import Any
 
 import httptools
 from uvicorn._types import ASGIReceiveCallable, ASGIReceiveEvent
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.http.connection import EXTENSION, SEND
 from app.contract.errors import HeadersTooLarge, HttpInvalid, QuireError, RateLimitExceeded, RequestTimeout, UrlTooLong
@@ -87,6 +87,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._guard.leave(self._address)
         self._end_reading()
         super().connection_lost(exc)
+        if self.cycle is not None:
+            _untie(self.cycle)
+            self.cycle = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes up to the end of the current request, and hold back the rest."""
@@ -108,6 +111,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Continue with the next request, if it was received already."""
+        _untie(self.cycle)
         super().on_response_complete()
         if self._held:
             held, self._held = self._held, b""
@@ -340,3 +344,14 @@ class HttpProtocol(HttpToolsProtocol):
         """Hand over the connection, which stays counted until the WebSocket ends."""
         self._end_reading()
         super().handle_websocket_upgrade()
+        self.parser = None  # type: ignore[assignment]  # which has this object: it is of no use any more
+
+
+def _untie(cycle: RequestResponseCycle) -> None:
+    """Let a request whose response is complete, or whose connection is lost, not refer to itself.
+
+    The application has its `receive` and `send` already. Else all that the request has would wait for the collector.
+    """
+    cycle.scope["extensions"].pop(SEND, None)
+    for name in ("receive", "send"):
+        vars(cycle).pop(name, None)

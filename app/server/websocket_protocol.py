@@ -159,7 +159,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         )  # fmt: skip
 
     async def _run_app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            # Both refer to this object: with them it would wait for the collector.
+            self.app = self._app
+            self.scope["extensions"].pop(SEND)
         if self.close_sent:
             # uvicorn does not treat an HTTP response as the end of the handshake, and would log an error.
             self.handshake_complete = True

@@ -16,7 +16,7 @@ Rules of this file (the frames allowed in each state are in `chat_table`):
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
@@ -76,16 +76,6 @@ class ChatProtocol:
         self._num_bad_frames = 0
         self._messages = TokenBucket(limits.messages_per_s, limits.messages_burst, clock)
         self._pings = TokenBucket(limits.pings_per_s, limits.pings_per_s, clock)
-        self._handlers: dict[str, Callable[[dict[str, Any]], list[Action]]] = {
-            "hello": self._hello,
-            "start": self._start,
-            "resume": self._resume,
-            "credit": self._credit,
-            "cancel": lambda frame: [Cancel(frame["id"])],
-            "detach": self._detach,
-            "ping": self._ping,
-            "pong": lambda frame: [],
-        }
 
     # --- The client's frames ---------------------------------------------------------------------------------
 
@@ -119,6 +109,11 @@ class ChatProtocol:
         """Close the connection if `hello` has not come; call it after the timeout."""
         return self._close(chat_table.CLOSE_HELLO_TIMEOUT, "no hello in time") if self.state is State.GREETING else []
 
+    def end(self) -> None:
+        """Note that the connection has ended: frames are ignored, and no key is checked any more. Idempotent."""
+        self.state = State.CLOSED
+        self._check_key = lambda _: False
+
     def _bucket_of(self, frame: dict[str, Any]) -> TokenBucket:
         """Return the rate limit of a frame: that of the connection, or of an open stream for its credit."""
         client_id = frame.get("id")
@@ -128,8 +123,8 @@ class ChatProtocol:
 
     def _handle(self, frame: dict[str, Any]) -> list[Action]:
         kind = frame["t"]
-        if kind not in self._handlers or (self.state, kind) not in TRANSITIONS:
-            names = ", ".join(name for name in self._handlers if name != "hello")
+        if kind not in _HANDLERS or (self.state, kind) not in TRANSITIONS:
+            names = ", ".join(name for name in _HANDLERS if name != "hello")
             unknown = Rejection(0, f"t is {kind[:MAX_ID_LENGTH]!r}; it must be one of {names}.")
             default = NO_HELLO if self.state is State.GREETING else unknown
             return self._reject(REJECTIONS.get((self.state, kind), default), "t")
@@ -137,7 +132,7 @@ class ChatProtocol:
             state = self._state_of(_client_id(frame))
             if (state, kind) not in TRANSITIONS:
                 return self._reject(REJECTIONS[state, kind], "id")
-        return self._handlers[kind](frame)
+        return _HANDLERS[kind](self, frame)
 
     def _reject(self, rejection: Rejection, param: str) -> list[Action]:
         if rejection is IGNORED:
@@ -341,3 +336,16 @@ def _client_id(frame: dict[str, Any]) -> str:
     if not _is_id(client_id):
         raise InvalidValue(f"{frame['t']}.id must be a text of 1 to {MAX_ID_LENGTH} characters.", param="id")
     return client_id
+
+
+# Functions and no methods of an object, which would refer to itself by them and wait for the collector.
+_HANDLERS: Mapping[str, Callable[[ChatProtocol, dict[str, Any]], list[Action]]] = {
+    "hello": ChatProtocol._hello,
+    "start": ChatProtocol._start,
+    "resume": ChatProtocol._resume,
+    "credit": ChatProtocol._credit,
+    "cancel": lambda _, frame: [Cancel(frame["id"])],
+    "detach": ChatProtocol._detach,
+    "ping": ChatProtocol._ping,
+    "pong": lambda _, frame: [],
+}

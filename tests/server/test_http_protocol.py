@@ -6,8 +6,11 @@ import logging
 from dataclasses import replace
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.observe.log import ACCESS_LOGGER
+from app.runtime.gc_tuning import without_gc
+from app.server.http_protocol import HttpProtocol
 from tests.api.serving import until
 from tests.server.wire import (
     BODY,
@@ -335,3 +338,48 @@ async def test_hundreds_of_hostile_connections_leak_no_descriptors():
             await asyncio.gather(*(server.send(wire) for wire in quick), server.send(), server.send(b"GET / HT"))
         assert await server.is_ready()
         assert num_descriptors() <= before
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        LAST,
+        READYZ + LAST,
+        LAST.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        post(LENGTH, b"Connection: close", body=BODY),
+        post(LENGTH, body=b"{") + BODY[1:],
+        post(b"Content-Length: five", body=BODY),
+    ],
+    ids=["a request", "two requests", "HTTP/1.0", "a body", "a body and an open connection", "rejected"],
+)
+@on_uvloop
+async def test_what_a_connection_had_is_freed_without_a_collection(wire: bytes):
+    async with served() as server:
+        assert await server.is_ready()  # what the first request leaves is there
+        gc.collect()
+        with without_gc():
+            before = num_alive()
+            reader, writer = await server.open()
+            writer.write(wire)
+            await reader.readuntil(b"HTTP/1.1")
+            writer.close()
+            await until(lambda: server.num_connections == 0 and num_alive() == before)
+
+
+@on_uvloop
+async def test_what_a_connection_had_that_was_cut_is_freed_without_a_collection():
+    async with served() as server:
+        assert await server.is_ready()
+        gc.collect()
+        with without_gc():
+            before = num_alive()
+            _, writer = await server.open()
+            writer.write(post(LENGTH, body=BODY[:-1]))
+            await until(lambda: num_alive() == before + 2)
+            writer.transport.abort()
+            await until(lambda: server.num_connections == 0 and num_alive() == before)
+
+
+def num_alive() -> int:
+    """The number of connections and requests that are in memory, open or not."""
+    return sum(type(each) in (HttpProtocol, RequestResponseCycle) for each in gc.get_objects())

@@ -9,8 +9,12 @@ from dataclasses import replace
 import pytest
 from websockets.frames import Frame, Opcode
 
+from app.api.routes.websocket import ChatSocket
 from app.observe.log import ACCESS_LOGGER
+from app.runtime.gc_tuning import without_gc
+from app.server.http_protocol import HttpProtocol
 from app.server.websocket_protocol import WebSocketProtocol, text_frame
+from app.streaming.chat_protocol import ChatProtocol
 from tests.api.serving import HANG_S, until
 from tests.server.websocket_frames import QUIRE_V1, TEXT, frame
 from tests.server.wire import HOST, LIMITS, handshake, num_descriptors, on_uvloop, served
@@ -299,6 +303,26 @@ async def test_a_lost_connection_keeps_nothing_of_a_message(sent: bytes):
             assert num_kept() == num_before
         finally:
             gc.enable()
+
+
+@on_uvloop
+async def test_what_a_lost_websocket_had_is_freed_without_a_collection():
+    kinds = HttpProtocol, WebSocketProtocol, ChatSocket, ChatProtocol
+
+    def num_alive() -> int:
+        return sum(type(each) in kinds for each in gc.get_objects())
+
+    async with served() as server:
+        assert await server.is_ready()
+        gc.collect()
+        with without_gc():
+            before = num_alive()
+            reader, writer = await open_websocket(server)
+            writer.write(frame(TEXT, b'{"t":"hello","protocol":"quire.v1"}'))
+            await read_frames(reader, TEXT)
+            assert num_alive() == before + 3, "the one of HTTP has gone"
+            writer.transport.abort()
+            await until(lambda: num_alive() == before)
 
 
 async def test_an_open_connection_keeps_no_message_that_the_application_has():

@@ -96,6 +96,7 @@ class ChatSocket:
                     writer.cancel()
             finally:
                 self._end_streams(end_reason)
+                self._protocol.end()
 
     def _end_streams(self, end_reason: str) -> None:
         for stream, task in self._starts.items():
