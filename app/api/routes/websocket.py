@@ -97,6 +97,7 @@ class ChatSocket:
             finally:
                 self._end_streams(end_reason)
                 self._protocol.end()
+                self._outbox.finish()
 
     def _end_streams(self, end_reason: str) -> None:
         for stream, task in self._starts.items():

@@ -53,8 +53,9 @@ class Outbox:
             self._waker.wake()
 
     def finish(self) -> None:
-        """Drop the streams; `get` returns None after the last control frame."""
+        """Drop the streams; `get` returns None after the last control frame. Idempotent."""
         self._turns.clear()
+        self._ready.clear()
         self._is_finished = True
         self._waker.wake()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from itertools import pairwise
+from weakref import ref
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +87,15 @@ async def test_after_finish_only_control_frames_are_sent():
     outbox.put_control("error")
     outbox.finish()
     assert await take(outbox, 2) == ["error", None]
+
+
+def test_what_is_finished_has_no_stream_any_more():
+    outbox, source = Outbox(), Source("a1")
+    found = ref(source)
+    outbox.mark_ready(source)
+    del source
+    outbox.finish()
+    assert found() is None
 
 
 async def test_finish_wakes_the_writer():
