@@ -111,8 +111,8 @@ async def test_of_a_hundred_thousand_blocks_each_can_be_pointed_at(page: Page, s
 
 
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])
-async def test_a_copied_block_is_ringed_for_a_moment(browser: Browser, server: ScriptedServer, motion: str) -> None:
-    """The ring fades, but for those who want no motion."""
+async def test_a_copied_block_is_circled_for_seconds(browser: Browser, server: ScriptedServer, motion: str) -> None:
+    """The circle fades at its end, but for those who want no motion."""
     context, page = await new_page(browser, reduced_motion=motion)
     await page.add_init_script(STILL_TIME)
     socket = await watch(page, server)
@@ -124,11 +124,13 @@ async def test_a_copied_block_is_ringed_for_a_moment(browser: Browser, server: S
     engine.set(USED, [4], owner=1)
     await socket.send_bytes(engine.difference())
     await until_true(marks, f"marks => ({MOST_OPAQUE})(marks) === 255")
-    await page.evaluate("window.time = 700")
+    await page.evaluate("window.time = 3000")
+    assert await marks.evaluate(MOST_OPAQUE) == 255
+    await page.evaluate("window.time = 3800")
     if motion == "no-preference":
         await until_true(marks, f"marks => ({MOST_OPAQUE})(marks) < 200")
     assert await marks.evaluate(MOST_OPAQUE) > (100 if motion == "no-preference" else 254)
-    await page.evaluate("window.time = 1000")
+    await page.evaluate("window.time = 4100")
     await until_true(marks, f"marks => ({MOST_OPAQUE})(marks) === 0")
     await context.close()
 
@@ -180,6 +182,29 @@ async def test_a_request_is_in_the_lane_of_its_state(page: Page, server: Scripte
         engine.add(1, state)
         await socket.send_bytes(engine.difference())
         await expect(lane).to_contain_text("Waiting" if state == "preempted" else state.capitalize())
+
+
+async def test_the_limit_of_a_request_is_that_of_all_its_answers(page: Page, server: ScriptedServer) -> None:
+    socket = await watch(page, server)
+    engine = one_answer()
+    engine.add(1, output=180, limit=100, tables=[[choice, 45, [1, 3]] for choice in range(4)])
+    engine.set(SHARED, range(1, 4), owner=1)
+    await socket.send_bytes(engine.whole())
+    await expect(page.get_by_role("button", name="Request 1:")).to_contain_text("180 of at most 400 tokens written")
+    await page.locator(".live-marks").hover(position={"x": 5, "y": 5})
+    await expect(page.locator("#live-story")).to_contain_text("Block 1 is shared by the answers of request 1")
+
+
+async def test_blocks_that_the_host_caches_are_not_called_swapped(page: Page, server: ScriptedServer) -> None:
+    socket = await watch(page, server)
+    engine = one_answer()
+    engine.host = {"total": 10, "used": 4, "owners": [[2, 3]]}
+    await socket.send_bytes(engine.whole())
+    strip = page.locator(".live-host")
+    await expect(strip).to_contain_text("3 of 10 blocks swapped out, 1 cached or of others")
+    engine.host = {"total": 10, "used": 1, "owners": []}
+    await socket.send_bytes(engine.difference())
+    await expect(strip).to_contain_text("0 of 10 blocks swapped out, 1 cached or of others")
 
 
 async def test_the_view_costs_the_engine_nothing_when_it_is_closed(page: Page, server: ScriptedServer) -> None:

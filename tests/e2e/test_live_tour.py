@@ -13,7 +13,7 @@ from app.client.client import connect as connect_client
 from app.client.live_picture import LivePicture
 from app.contract.live_state import LIVE_PROTOCOL
 from tests.e2e.axe import violations
-from tests.e2e.browsing import TIMEOUT_MS, PageWatch, ask, last_answer, new_page
+from tests.e2e.browsing import TIMEOUT_MS, PageWatch, ask, last_answer, new_page, until_true
 from tests.e2e.live_messages import MadeUpEngine
 from tests.e2e.real_server import KEY, RunningServer, running, unlock
 from tests.e2e.scripted import ScriptedServer
@@ -80,7 +80,7 @@ async def test_the_tour_runs_to_its_end(browser: Browser, model: str) -> None:
             if await tour.get_by_role("button", name="End").count():
                 break
             await tour.get_by_role("button", name="Next").click()
-        assert len(set(titles)) == 8
+        assert len(set(titles)) == 9
         await tour.get_by_role("button", name="End").click()
         await expect(tour).to_have_count(0)
         await expect(page.locator(".answer")).to_have_count(0)
@@ -133,6 +133,27 @@ async def test_a_recording_shows_what_a_large_pool_cannot(page: Page, server: Sc
     await expect(phase).to_have_text("")
     await expect(block_map).to_have_accessible_name(re.compile("2,000 blocks"))
     assert server.streams.empty()
+
+
+# Whether all of the lanes is between the card of the tour and the end of the window.
+LANES_ARE_SEEN = """(lanes) => {
+  const { top, bottom } = lanes.getBoundingClientRect();
+  const card = document.querySelector(".live-tour").getBoundingClientRect();
+  return card.top >= 0 && top >= card.bottom - 1 && bottom <= innerHeight + 1;
+}"""
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
+async def test_what_a_stop_speaks_of_is_seen_beside_its_card(
+    page: Page, server: ScriptedServer, shots: Path, width: int, height: int
+) -> None:
+    await page.set_viewport_size({"width": width, "height": height})
+    tour = await watch_scripted(page, server, MadeUpEngine(2000))
+    await tour.get_by_role("button", name="Show it").click()
+    await expect(page.get_by_role("button", name=re.compile("^Request .*: preempted")).first).to_be_visible()
+    await until_true(page.locator(".live-queue"), LANES_ARE_SEEN)
+    await page.screenshot(path=shots / f"tour-{width}.png")
+    await expect(tour.get_by_role("button", name="Stop")).to_be_in_viewport()
 
 
 async def test_a_recording_can_be_stopped(page: Page, server: ScriptedServer) -> None:

@@ -10,8 +10,8 @@ import { blocksOf, positionOf } from "./tables.js";
 
 // More than a wide window has columns for.
 const MAX_STEPS = 600;
-// How long a copied block shines.
-const FLASH_MS = 900;
+// How long a copied block is marked: until it has been looked for.
+const FLASH_MS = 4000;
 // Of requests that have ended: their blocks are shown while they are in the cache.
 const MAX_ENDED = 50;
 

@@ -9,7 +9,8 @@ import { formatDuration } from "../tree/figures.js";
  */
 export function tellStory({ id, state, groups, from, seconds }, blockSize) {
   const parts = [`Block ${id} is ${state}`];
-  if (groups.length) parts.push(` by ${listOf(groups.map(({ n }) => n))}`);
+  const isOfOne = state === "shared" && groups.length === 1 && groups[0].tables?.length > 1;
+  if (groups.length) parts.push(` by ${isOfOne ? "the answers of " : ""}${listOf(groups.map(({ n }) => n))}`);
   if (from !== null) parts.push(`: tokens ${from + 1} to ${from + blockSize}`);
   return `${parts.join("")}, ${seconds < 0.1 ? "just now" : `for ${formatDuration(seconds * 1000)}`}.`;
 }

@@ -6,6 +6,10 @@ import { Grid } from "./grid.js";
 import { Tiles } from "./tiles.js";
 
 const LARGEST_CELL_PX = 24;
+const RING_PX = 2;
+// A circle is seen also around the smallest cell.
+const CIRCLE_OFF_PX = 4;
+const SMALLEST_CIRCLE_PX = 16;
 
 export class BlockMap {
   /** @type {Grid} */
@@ -70,8 +74,9 @@ export class BlockMap {
       context.globalAlpha = 1;
       for (const box of this.grid.boxesOf(lit)) context.clearRect(...box);
     }
-    for (const [index, left] of flashes) this.#ring(context, index, this.#colours.rubric, Math.min(1, 2 * left));
-    if (cursor >= 0) this.#ring(context, cursor, this.#colours.ink, 1);
+    // They fade at the end of their time only.
+    for (const [index, left] of flashes) this.#circle(context, index, Math.min(1, 8 * left));
+    if (cursor >= 0) this.#frame(context, cursor);
   }
 
   /** The index of the cell at a point of the canvas in CSS pixels, or -1. */
@@ -79,20 +84,41 @@ export class BlockMap {
     return this.grid.indexAt(x * this.#scale, y * this.#scale);
   }
 
-  /** A ring around a cell, also one that is too small to hold it; on cells of its colour it is seen by its edge. */
-  #ring(context, index, colour, opacity) {
+  /** A circle around a cell, in the colour of the text: no request has it. */
+  #circle(context, index, opacity) {
     const [x, y] = this.grid.cornerOf(index);
-    const wide = Math.round(2 * this.#scale);
+    const { size, cellHeight, width, height } = this.grid;
+    const radius = Math.max(Math.max(size, cellHeight) / 2 + CIRCLE_OFF_PX * this.#scale, (SMALLEST_CIRCLE_PX * this.#scale) / 2);
+    // At the edge of the map nothing of it is cut off.
+    const off = radius + RING_PX * this.#scale;
+    const within = (at, most) => Math.max(off, Math.min(at, most - off));
+    context.globalAlpha = opacity;
+    this.#stroke(context, () => {
+      context.beginPath();
+      context.arc(within(x + size / 2, width), within(y + cellHeight / 2, height), radius, 0, 2 * Math.PI);
+      context.stroke();
+    });
+    context.globalAlpha = 1;
+  }
+
+  /** A frame around a cell, also one that is too small to hold it. */
+  #frame(context, index) {
+    const [x, y] = this.grid.cornerOf(index);
+    const wide = Math.round(RING_PX * this.#scale);
     const least = Math.round(7 * this.#scale);
     const side = Math.max(this.grid.size, least);
     // Within a cell that can hold it: at the edge of the map nothing of it is cut off.
     const off = side > this.grid.size ? (side - this.grid.size) / 2 : -wide / 2;
-    context.globalAlpha = opacity;
-    for (const [stroke, width] of [[this.#colours.paper, 2 * wide], [colour, wide]]) {
+    this.#stroke(context, () => context.strokeRect(x - off, y - off, this.grid.size + 2 * off, this.grid.size + 2 * off));
+  }
+
+  /** Draw a line in the colour of the text; on cells of that colour it is seen by its edge. @param {() => void} draw */
+  #stroke(context, draw) {
+    const wide = Math.round(RING_PX * this.#scale);
+    for (const [stroke, width] of [[this.#colours.paper, 2 * wide], [this.#colours.ink, wide]]) {
       context.strokeStyle = stroke;
       context.lineWidth = width;
-      context.strokeRect(x - off, y - off, this.grid.size + 2 * off, this.grid.size + 2 * off);
+      draw();
     }
-    context.globalAlpha = 1;
   }
 }

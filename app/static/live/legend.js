@@ -9,8 +9,8 @@ import { Tiles } from "./tiles.js";
 const SIDE_PX = 14;
 // What is no state of a block: a name of a class of live.css, and words.
 const SIGNS = [
-  { name: "copied", meaning: "before it is written" },
-  { name: "read", meaning: "a part of a prompt" },
+  { name: "copied", meaning: "a moment ago" },
+  { name: "read", meaning: "a chunk of a prompt" },
   { name: "guess", meaning: "that was right" },
 ];
 

@@ -1,4 +1,4 @@
-// The requests, in the lane of their state; a request that changes its state moves to its new lane.
+// The requests, in the lane of their state; those of a lane move when one of them comes or goes.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { html } from "../parts/html.js";
@@ -44,7 +44,7 @@ export function Queue({ groups, lit, onChoose, isStill }) {
 
 /** One request, with how much of it is computed: lines for its prompt, plain for its answer. */
 function Request({ group, isLit, onChoose }) {
-  const { n, hue, state, prompt, computed, output, limit, preemptions } = group;
+  const { n, hue, state, prompt, computed, output, preemptions } = group;
   const words = wordsOf(group);
   return html`
     <button type="button" class="live-request" data-hue=${hue} aria-pressed=${isLit} title=${words} onClick=${() => onChoose(n)}>
@@ -52,40 +52,46 @@ function Request({ group, isLit, onChoose }) {
       <b aria-hidden="true">${n}</b>
       <svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">${barOf(group).map(([name, x, width]) => html`
         <rect class=${name} x=${x} width=${width} height="10" />`)}</svg>
-      <span aria-hidden="true">${prompt === null || prompt === undefined ? "" : computed < prompt ? `${computed}/${prompt}` : `${output}/${limit}`}</span>
+      <span aria-hidden="true">${prompt === null || prompt === undefined ? "" : computed < prompt ? `${computed}/${prompt}` : `${output}/${mostOf(group)}`}</span>
       ${(state === "preempted" || preemptions > 0) && html`<span class="live-again" aria-hidden="true">↺</span>`}
     </button>
   `;
 }
 
 /** Parts of the bar `[class, x, width]`, of 100: read of the prompt, the rest of it, written of the answer. */
-function barOf({ prompt, computed, output, limit }) {
+function barOf(group) {
+  const { prompt, computed, output } = group;
   if (!prompt) return [];
-  const unit = 100 / (prompt + limit);
+  const unit = 100 / (prompt + mostOf(group));
   const read = Math.min(computed, prompt) * unit;
   return [["prompt", 0, prompt * unit], ["read", 0, read], ["written", prompt * unit, output * unit]];
 }
 
-function wordsOf({ own, state, blocks, prompt, computed, output, limit, cached, preemptions }) {
+/** How many tokens a request may write: the limit is that of each of its answers. */
+const mostOf = ({ limit, tables }) => limit * Math.max(1, tables.length);
+
+function wordsOf(group) {
+  const { own, state, blocks, prompt, computed, output, cached, preemptions } = group;
   const held = `${blocks} ${blocks === 1 ? "block" : "blocks"}`;
   if (!own || !prompt) return `${state}, ${held}`;
   const parts = [state, `${Math.min(computed, prompt)} of ${prompt} prompt tokens computed`];
   if (cached) parts.push(`${cached} of them found in the cache`);
-  parts.push(`${output} of at most ${limit} tokens written`, held);
+  parts.push(`${output} of at most ${mostOf(group)} tokens written`, held);
   if (preemptions) parts.push(`preempted ${preemptions === 1 ? "once" : `${preemptions} times`}`);
   return parts.join(", ");
 }
 
-/** Let requests that are elsewhere than before move there. Returns the new places, by request. */
+/** Let requests that are elsewhere in their lane than before move there. Returns the new places, by request. */
 function moveFrom(root, before, isStill) {
   const places = new Map();
   for (const item of root.querySelectorAll("[data-request]")) {
     const { left, top } = item.getBoundingClientRect();
     const { top: origin } = root.getBoundingClientRect();
-    const place = [left, top - origin];
+    const place = { item, left, top: top - origin };
     const old = before.get(item.dataset.request);
-    if (old && !isStill && (old[0] !== place[0] || old[1] !== place[1])) {
-      item.animate({ transform: [`translate(${old[0] - place[0]}px, ${old[1] - place[1]}px)`, "none"] }, { duration: MOVE_MS, easing: "ease-out" });
+    // In another lane it is another item: on its way there it would cover others.
+    if (old?.item === item && !isStill && (old.left !== left || old.top !== place.top)) {
+      item.animate({ transform: [`translate(${old.left - left}px, ${old.top - place.top}px)`, "none"] }, { duration: MOVE_MS, easing: "ease-out" });
     }
     places.set(item.dataset.request, place);
   }

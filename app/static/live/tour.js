@@ -6,6 +6,13 @@ const QUESTION = "How does paged attention work?";
 const OTHER = "What is continuous batching?";
 // A few blocks of text that several requests begin with.
 const INSTRUCTION = "You explain how a server of language models works. Use plain words and short sentences, name the thing you speak about, and give one example with numbers. Say nothing that you do not know. ".repeat(3);
+// One sentence of a question that is read in several steps, and about how many tokens it has.
+const SENTENCE = "A server keeps what it has read in blocks of memory, and shares each block that begins several questions. ";
+const SENTENCE_TOKENS = 24;
+// Of a long question, and at most this share of the context and of the pool.
+const LONG_TOKENS = 1500;
+const MOST_OF_LONG = 0.3;
+const SHORT_ANSWER = 24;
 const FEWEST_TOKENS = 96;
 // How long an answer is to be seen.
 const SECONDS = 4;
@@ -36,9 +43,23 @@ export function answerTokens({ num_blocks, block_size, figures }, context, share
 }
 
 /**
+ * A question that takes several steps to read.
+ * @param {import("../engine/live_types.js").LiveState} state
+ * @param {number} context the most tokens of the model's context
+ */
+export function longQuestion({ num_blocks, block_size }, context) {
+  const most = Math.min(LONG_TOKENS, MOST_OF_LONG * context, MOST_OF_LONG * num_blocks * block_size);
+  return `${SENTENCE.repeat(Math.max(1, Math.floor(most / SENTENCE_TOKENS)))}${QUESTION}`;
+}
+
+/**
+ * The part of the view that a stop speaks of; its class is this name.
+ * @typedef {"map" | "timeline" | "queue"} Part
+ *
  * @typedef {object} Stop
  * @property {string} title
  * @property {string} text what to look at
+ * @property {Part} part where
  * @property {(guide: import("./tour_guide.js").TourGuide) => Promise<void>} [play] without it a recording is shown
  * @property {boolean} [isRecorded] whether there is a recording, which is shown also where the server has no time
  */
@@ -51,18 +72,20 @@ export function answerTokens({ num_blocks, block_size, figures }, context, share
  */
 export function stopsFor(state, context) {
   const tokens = answerTokens(state, context);
-  return [...beforeFullPool(tokens), fullPool(state, context), ...afterFullPool(tokens)];
+  return [...inSteps(tokens, longQuestion(state, context)), ...inBlocks(tokens), fullPool(state, context), ...atTheEnd(tokens)];
 }
 
-/** @param {number} tokens of an answer @returns {Stop[]} */
-const beforeFullPool = (tokens) => [
+/** @param {number} tokens of an answer @param {string} long a question @returns {Stop[]} */
+const inSteps = (tokens, long) => [
   {
     title: "One answer",
-    text: "First the question is read, in one step: the column with lines. Then each step writes one token. Whenever its last block is full, the answer takes another one, wherever one is free.",
+    part: "timeline",
+    text: "First the question is read: the column with lines. It is short, so one step is enough. Then each step writes one token. A block is room for a few tokens: when the last one is full, the answer takes another, wherever one is free.",
     play: (guide) => guide.all([guide.start(ask(QUESTION, tokens))]),
   },
   {
     title: "A second one joins",
+    part: "timeline",
     text: "A second question comes while the first answer is being written. It waits for nobody: from the next step on, each step works for both, and its column has two colours.",
     async play(guide) {
       const first = guide.start(ask(QUESTION, 2 * tokens));
@@ -71,8 +94,25 @@ const beforeFullPool = (tokens) => [
     },
   },
   {
+    title: "A long question",
+    part: "timeline",
+    text: "A long question is read in chunks, one a step, so that others go on writing: several columns with lines, and each has the colour of the first answer, too.",
+    async play(guide) {
+      const first = guide.start(ask(QUESTION, 2 * tokens));
+      await first.reaches(tokens / 2);
+      await guide.all([guide.start(ask(long, SHORT_ANSWER))]);
+      // No later step moves the chunks out of sight.
+      guide.leave();
+    },
+  },
+];
+
+/** @param {number} tokens of an answer @returns {Stop[]} */
+const inBlocks = (tokens) => [
+  {
     title: "Shared blocks",
-    text: "Four requests begin with the same instruction. It is computed once: the striped blocks belong to all four, and each takes blocks of its own only for what differs.",
+    part: "map",
+    text: "Four requests begin with the same instruction. It is computed once: the striped blocks are shared by all four, and each takes blocks of its own only for what differs.",
     async play(guide) {
       const first = guide.start(instructed(QUESTION, tokens));
       await first.reaches(1);
@@ -81,11 +121,13 @@ const beforeFullPool = (tokens) => [
   },
   {
     title: "Copies",
-    text: "One question, four answers at once. They share all of it, also its last block, which is not full. Who writes into that one first gets a copy of it, which is ringed for a moment.",
+    part: "map",
+    text: "One question, four answers at once, all in the colour of their request. They share its blocks, also the last one, which is not full. An answer that writes into that one gets a copy of it first: the circles.",
     play: (guide) => guide.all([guide.start({ ...instructed(QUESTION, tokens), n: 4, temperature: 1 })]),
   },
   {
     title: "A slow reader",
+    part: "queue",
     text: "This page stops reading. After some tokens the request is paused: it moves to another lane, keeps its blocks and costs no time. Then the page reads on.",
     async play(guide) {
       const most = Math.max(2 * tokens, READ_TOKENS + PENDING_TOKENS + LEFT_TOKENS);
@@ -100,14 +142,16 @@ const beforeFullPool = (tokens) => [
 
 /** @returns {Stop} */
 function fullPool(state, context) {
+  /** @type {Stop} */
   const stop = {
     title: "A full pool",
-    text: "Eight answers need more blocks than there are. The request that came last loses its blocks, or the host's memory keeps them (Swapped). When others have ended it goes on where it was.",
+    part: "queue",
+    text: "Several answers need more blocks than there are. The last one gives its blocks up and waits. This is preemption: the sign ↺. If the host's memory has room, they are kept there (Swapped). Else they are lost and computed again: 0/40 says that none of the question's 40 tokens is yet. Then it goes on where it was.",
     isRecorded: true,
   };
   if (state.num_blocks > SMALL_POOL) {
     const count = state.num_blocks.toLocaleString("en");
-    return { ...stop, text: `${stop.text} This server has ${count}, too many to fill: what you see is ${RECORDED}. A server with --num-kv-blocks ${SMALL_POOL} shows it itself.` };
+    return { ...stop, text: `${stop.text} This server has ${count}, too many to fill: what you see is ${RECORDED} (it is this server with --num-kv-blocks ${SMALL_POOL}).` };
   }
   const tokens = answerTokens(state, context, MOST_OF_FULL_POOL, Infinity);
   return {
@@ -121,9 +165,10 @@ function fullPool(state, context) {
 }
 
 /** @param {number} tokens of an answer @returns {Stop[]} */
-const afterFullPool = (tokens) => [
+const atTheEnd = (tokens) => [
   {
     title: "Stopping",
+    part: "map",
     text: "Four answers are being written, and their reader leaves. All blocks are given back after one step: full ones stay in the cache until somebody needs their room.",
     async play(guide) {
       const answers = Array.from({ length: 4 }, (_, at) => guide.start(ask(`${OTHER} (${at + 1})`, 2 * tokens)));
@@ -133,6 +178,7 @@ const afterFullPool = (tokens) => [
   },
   {
     title: "The second turn",
+    part: "timeline",
     text: "The same conversation goes on. What it shares with the first turn is found in the cache, and is not read again: the second column with lines is much lower than the first.",
     async play(guide) {
       await guide.all([guide.start(instructed(QUESTION, tokens))]);

@@ -14,11 +14,12 @@ const CONTEXT = 2048;
 
 /**
  * @param {{picture: import("../engine/picture.js").Picture, link: {key: string | null, details: Record<string, any>},
- *   onRecording: (recording: Recording | null) => void, onRecorded: () => void, onEnd: () => void}} props
+ *   onRecording: (recording: Recording | null) => void, onRecorded: () => void,
+ *   onPart: (part: import("./tour.js").Part | null) => void, onEnd: () => void}} props
  *   `onRecording` gets a recording that is to be shown in the place of the server, or null at its end; `onRecorded` is called
- *   when it has changed
+ *   when it has changed; `onPart` gets what a stop speaks of while it is shown, else null
  */
-export function Tour({ picture, link, onRecording, onRecorded, onEnd }) {
+export function Tour({ picture, link, onRecording, onRecorded, onPart, onEnd }) {
   const stops = stopsFor(picture.latest, link.details.max_model_len ?? CONTEXT);
   const [at, setAt] = useState(0);
   const stop = stops[at];
@@ -33,6 +34,10 @@ export function Tour({ picture, link, onRecording, onRecorded, onEnd }) {
     setPlaying(false);
   };
   useEffect(() => leave, []);
+  useEffect(() => {
+    onPart(isPlaying ? stop.part : null);
+    return () => onPart(null);
+  }, [isPlaying, stop.part]);
   const go = (next) => {
     leave();
     setSaid("");

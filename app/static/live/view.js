@@ -50,6 +50,8 @@ export function LiveView({ link, conversation, onClose }) {
   });
   useEffect(() => setLit(null), [recording]);
   const [isTouring, setTouring] = useState(false);
+  /** What the tour speaks of. @type {[import("./tour.js").Part | null, any]} */
+  const [part, setPart] = useState(null);
   const onKeyDown = (event) => {
     if (event.key !== "Escape") return;
     // It stops no answer here.
@@ -59,23 +61,26 @@ export function LiveView({ link, conversation, onClose }) {
   };
   return html`
     <section class="live" role=${looks?.isAlone ? "main" : "complementary"} aria-label="The engine at work" onKeyDown=${onKeyDown}>
-      <header class="live-head">
-        <h2>The engine at work</h2>
-        <p class="live-phase" role="status" data-recorded=${recording !== null}>
-          ${recording ? "A recording, not this server" : PHASES[phase]}</p>
-        <span ref=${probe} hidden></span>
-        <button type="button" class="quiet" aria-pressed=${isTouring} onClick=${() => setTouring(!isTouring)}>Tour</button>
-        <button type="button" class="quiet icon" aria-label="Close the live view" onClick=${onClose}>×</button>
-      </header>
-      ${isTouring && own.latest && html`
-        <${Tour} picture=${own} link=${link} onRecording=${setRecording} onRecorded=${draw} onEnd=${() => setTouring(false)} />`}
+      <div class="live-top">
+        <header class="live-head">
+          <h2>The engine at work</h2>
+          <p class="live-phase" role="status" data-recorded=${recording !== null}>
+            ${recording ? "A recording, not this server" : PHASES[phase]}</p>
+          <span ref=${probe} hidden></span>
+          <button type="button" class="quiet" aria-pressed=${isTouring} onClick=${() => setTouring(!isTouring)}>Tour</button>
+          <button type="button" class="quiet icon" aria-label="Close the live view" onClick=${onClose}>×</button>
+        </header>
+        ${isTouring && own.latest && html`
+          <${Tour} picture=${own} link=${link} onRecording=${setRecording} onRecorded=${draw} onPart=${setPart} onEnd=${() => setTouring(false)} />`}
+      </div>
       ${looks && picture.latest && html`
-        <${Sections} key=${recording ? "recorded" : "own"} picture=${picture} looks=${looks} lit=${lit} blocks=${blocks} onChoose=${choose} />`}
+        <${Sections} key=${recording ? "recorded" : "own"} picture=${picture} looks=${looks} lit=${lit} blocks=${blocks} part=${part} onChoose=${choose} />`}
     </section>
   `;
 }
 
-function Sections({ picture, looks, lit, blocks, onChoose }) {
+function Sections({ picture, looks, lit, blocks, part, onChoose }) {
+  useShown(part);
   const { latest, steps, groups } = picture;
   const chooseFirst = ({ groups: [first] }) => first && onChoose(first);
   const map = useRef(null);
@@ -97,6 +102,17 @@ function Sections({ picture, looks, lit, blocks, onChoose }) {
       onChoose=${chooseBelow} />
     <${SpokenTable} picture=${picture} />
   `;
+}
+
+/** Keep a part of the view in sight, also when it grows. @param {import("./tour.js").Part | null} part */
+function useShown(part) {
+  useEffect(() => {
+    if (!part) return undefined;
+    const element = document.querySelector(`.live-${part}`);
+    const observer = new ResizeObserver(() => element.scrollIntoView({ block: "end" }));
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, [part]);
 }
 
 /** A function that renders the component again, but only so long after the last time. @param {number} pauseMs */

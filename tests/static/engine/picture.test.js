@@ -91,9 +91,9 @@ test("a copied block shines for a moment", () => {
   const { picture, show } = begin(10);
   show({ records: [["copy", 1, 3, 7]] }, [], 1000);
   assert.deepEqual(picture.flashesAt(1000), [[6, 1]]);
-  const [[, left]] = picture.flashesAt(1450);
+  const [[, left]] = picture.flashesAt(3000);
   assert.ok(left > 0.4 && left < 0.6);
-  assert.deepEqual(picture.flashesAt(1900), []);
+  assert.deepEqual(picture.flashesAt(5000), []);
 });
 
 test("a step keeps the hues of requests that end with it", () => {

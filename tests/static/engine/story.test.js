@@ -12,6 +12,8 @@ test("the story of a block is one sentence", () => {
       "Block 7 is shared by requests 3, 4 and 9: tokens 1 to 16, for 12.0 s."],
     [{ id: 7, state: "shared", groups: groups(1, 2, 3, 4, 5), from: 0, seconds: 12 },
       "Block 7 is shared by 5 requests: tokens 1 to 16, for 12.0 s."],
+    [{ id: 7, state: "shared", groups: [{ n: 1, tables: [[0, 9, [7, 1]], [1, 9, [7, 1]]] }], from: 0, seconds: 12 },
+      "Block 7 is shared by the answers of request 1: tokens 1 to 16, for 12.0 s."],
   ];
   for (const [story, text] of stories) assert.equal(tellStory(/** @type {any} */ (story), 16), text);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { answerTokens, stopsFor } from "../../../app/static/live/tour.js";
+import { answerTokens, longQuestion, stopsFor } from "../../../app/static/live/tour.js";
 import { stateOf } from "../engine/messages.js";
 
 const state = (count, ms) => stateOf(count, { figures: { between_tokens_ms: ms === null ? null : { p50: ms, p95: ms, p99: ms } } });
@@ -15,6 +15,18 @@ test("an answer of the tour lasts some seconds, and leaves room for others", () 
     [state(48, 0.5), 2048, 96],
   ];
   for (const [latest, context, tokens] of cases) assert.equal(answerTokens(latest, context), tokens);
+});
+
+test("a long question is read in several steps where the pool has room for it, and never fills the pool", () => {
+  const words = (count, context) => longQuestion(state(count, null), context).split(" ").length;
+  assert.ok(words(10_000, 8192) > 2 * 512);
+  assert.ok(words(48, 2048) < 48 * 16 / 3);
+  assert.ok(words(10_000, 512) < 512 / 3);
+});
+
+test("each word that a stranger is to learn is in a stop", () => {
+  const texts = stopsFor(state(2000, null), 2048).map(({ text }) => text).join(" ");
+  for (const word of ["block", "shared", "copy", "chunks", "preemption", "↺", "0/40"]) assert.ok(texts.includes(word), word);
 });
 
 const fullOf = (numBlocks, ms = null) => stopsFor(state(numBlocks, ms), 2048).find(({ title }) => title === "A full pool");
