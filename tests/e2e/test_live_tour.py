@@ -70,6 +70,7 @@ async def test_the_tour_runs_to_its_end(browser: Browser, model: str) -> None:
         watch = PageWatch(page)
         await unlock(page, f"{server.url}/#live")
         tour = await begin(page)
+        watching = asyncio.create_task(events_until(server, "copied"))
         titles = []
         while True:
             titles.append(await tour.get_by_role("heading").inner_text())
@@ -81,6 +82,7 @@ async def test_the_tour_runs_to_its_end(browser: Browser, model: str) -> None:
                 break
             await tour.get_by_role("button", name="Next").click()
         assert len(set(titles)) == 9
+        assert "copied" in await asyncio.wait_for(watching, TIMEOUT_MS / 1000)
         await tour.get_by_role("button", name="End").click()
         await expect(tour).to_have_count(0)
         await expect(page.locator(".answer")).to_have_count(0)
@@ -120,7 +122,8 @@ async def test_a_recording_shows_what_a_large_pool_cannot(page: Page, server: Sc
     tour = await watch_scripted(page, server, MadeUpEngine(2000))
     await expect(tour).to_contain_text("2,000, too many to fill")
     block_map = page.get_by_role("application", name=re.compile("^Map of"))
-    await expect(block_map).to_have_accessible_name(re.compile("2,000 blocks"))
+    await expect(block_map).to_have_accessible_name(re.compile("the first 256 of 2,000 blocks"))
+    await expect(page.locator("#live-story")).to_contain_text("These are the first 256 of 2,000; the others are free.")
     await tour.get_by_role("button", name="Show it").click()
     phase = page.locator(".live-phase")
     await expect(phase).to_have_text("A recording, not this server")

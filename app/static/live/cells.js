@@ -20,7 +20,7 @@ export class Cells {
    * @param {Uint8Array} states of all
    * @param {Uint32Array} owners of all
    * @param {(owner: number) => number} hueOf
-   * @param {Iterable<number> | null} changed indexes; null for all
+   * @param {Iterable<number> | null} changed indexes, those beyond the grid are left out; null for all
    * @returns {[number, number]} the first row of pixels that was painted, and the one after the last
    */
   paint(states, owners, hueOf, changed) {
@@ -33,6 +33,7 @@ export class Cells {
     let top = Infinity;
     let bottom = 0;
     const paint = (index) => {
+      if (index >= grid.count) return;
       const [x, y] = grid.cornerOf(index);
       top = Math.min(top, y);
       bottom = Math.max(bottom, y + grid.cellHeight);

@@ -1,6 +1,7 @@
 // The block map in the page: it fits its cells into the room it has, and tells the story of the block that is looked at.
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { FREE } from "../engine/states.js";
 import { tellStory } from "../engine/story.js";
 import { html } from "../parts/html.js";
 import { BlockMap } from "./block_map.js";
@@ -11,14 +12,26 @@ const LEAST_HEIGHT_PX = 200;
 // With reduced motion a ring does not fade: so often it is looked whether its time is over.
 const STILL_MS = 250;
 
+const FEWEST_SHOWN = 256;
+
+/**
+ * How many blocks are shown from near: the first ones, with all that are not free.
+ * @param {Uint8Array} states
+ */
+function nearCount(states) {
+  const last = states.findLastIndex((state) => state !== FREE);
+  return Math.min(states.length, Math.max(FEWEST_SHOWN, 2 ** Math.ceil(Math.log2(last + 2))));
+}
+
 /** @param {[number, number]} flash @returns {[number, number]} */
 const unfaded = ([index]) => [index, 1];
 
 /**
- * @param {{picture: import("../engine/picture.js").Picture, looks: import("./looks.js").Looks, lit: number[] | null,
- *   onChoose: (story: ReturnType<import("../engine/picture.js").Picture["storyOf"]>) => void}} props `lit` has the ids of blocks, ascending
+ * @param {{picture: import("../engine/picture.js").Picture, looks: import("./looks.js").Looks, lit: number[] | null, isNear: boolean,
+ *   onChoose: (story: ReturnType<import("../engine/picture.js").Picture["storyOf"]>) => void}} props `lit` has the ids of blocks, ascending;
+ *   with `isNear` free blocks at the end are not shown, so that the others are larger
  */
-export function MapView({ picture, looks: { colours, scale, isStill }, lit, onChoose }) {
+export function MapView({ picture, looks: { colours, scale, isStill }, lit, isNear, onChoose }) {
   const room = useRef(null);
   const cells = useRef(null);
   const marks = useRef(null);
@@ -27,7 +40,8 @@ export function MapView({ picture, looks: { colours, scale, isStill }, lit, onCh
   const [size, setSize] = useState(null);
   const [block, setBlock] = useState(0);
   const [isSmall, setSmall] = useState(false);
-  const count = picture.states.length;
+  const numBlocks = picture.states.length;
+  const count = isNear ? nearCount(picture.states) : numBlocks;
   useLayoutEffect(() => {
     map.current = new BlockMap(cells.current, marks.current);
     const measure = () => setSize({
@@ -53,9 +67,9 @@ export function MapView({ picture, looks: { colours, scale, isStill }, lit, onCh
     /** @type {any} */
     let timer = 0;
     const mark = () => {
-      const flashes = picture.flashesAt(performance.now());
+      const flashes = picture.flashesAt(performance.now()).filter(([index]) => index < count);
       const rings = isStill ? flashes.map(unfaded) : flashes;
-      map.current.mark({ cursor: Math.min(block, count) - 1, lit: lit && lit.map((id) => id - 1), flashes: rings });
+      map.current.mark({ cursor: Math.min(block, count) - 1, lit: lit && lit.map((id) => id - 1).filter((index) => index < count), flashes: rings });
       if (flashes.length && isStill) timer = setTimeout(mark, STILL_MS);
       else if (flashes.length) frame = requestAnimationFrame(mark);
     };
@@ -86,12 +100,13 @@ export function MapView({ picture, looks: { colours, scale, isStill }, lit, onCh
     <div class="live-map" ref=${room}>
       <canvas ref=${cells} aria-hidden="true"></canvas>
       <canvas ref=${marks} class="live-marks" tabindex="0" role="application" aria-roledescription="block map"
-        aria-label=${`Map of ${count.toLocaleString("en")} blocks. Arrow keys go from block to block.`} aria-describedby="live-story"
+        aria-label=${`Map of ${count < numBlocks ? `the first ${count.toLocaleString("en")} of ` : ""}${numBlocks.toLocaleString("en")} blocks. Arrow keys go from block to block.`} aria-describedby="live-story"
         onPointerMove=${(event) => setBlock(blockAt(event))} onPointerLeave=${() => setBlock(0)} onBlur=${() => setBlock(0)}
         onClick=${choose} onKeyDown=${onKeyDown}></canvas>
     </div>
     <p class="live-story" id="live-story" aria-live="polite">
       ${story ? tellStory(story, picture.latest.block_size) : "Point at a block to read its story."}
+      ${!story && count < numBlocks && ` These are the first ${count.toLocaleString("en")} of ${numBlocks.toLocaleString("en")}; the others are free.`}
       ${!story && isSmall && " Too small for patterns: shared blocks are nearer to the colour of the text, pinned and fenced ones have it."}</p>
   `;
 }

@@ -3,6 +3,7 @@
 import { RECORDED } from "../engine/recording.js";
 
 const QUESTION = "How does paged attention work?";
+const BRIEFLY = "Say it in one sentence.";
 const OTHER = "What is continuous batching?";
 // A few blocks of text that several requests begin with.
 const INSTRUCTION = "You explain how a server of language models works. Use plain words and short sentences, name the thing you speak about, and give one example with numbers. Say nothing that you do not know. ".repeat(3);
@@ -28,6 +29,7 @@ const LONGEST_MS = 30_000;
 const READ_TOKENS = 32;
 const PENDING_TOKENS = 192;
 const LEFT_TOKENS = 64;
+const REST_MS = 3000;
 
 /**
  * How many tokens an answer of the tour has: a fast model writes more, so that there is something to see.
@@ -123,7 +125,12 @@ const inBlocks = (tokens) => [
     title: "Copies",
     part: "map",
     text: "One question, four answers at once, all in the colour of their request. They share its blocks, also the last one, which is not full. An answer that writes into that one gets a copy of it first: the circles.",
-    play: (guide) => guide.all([guide.start({ ...instructed(QUESTION, tokens), n: 4, temperature: 1 })]),
+    async play(guide) {
+      // One of the two may fill its last block, and then nothing is copied.
+      for (const question of [`${QUESTION} ${BRIEFLY}`, QUESTION]) {
+        await linger(guide, { ...instructed(question, tokens), n: 4, temperature: 1 });
+      }
+    },
   },
   {
     title: "A slow reader",
@@ -131,11 +138,7 @@ const inBlocks = (tokens) => [
     text: "This page stops reading. After some tokens the request is paused: it moves to another lane, keeps its blocks and costs no time. Then the page reads on.",
     async play(guide) {
       const most = Math.max(2 * tokens, READ_TOKENS + PENDING_TOKENS + LEFT_TOKENS);
-      const slow = guide.start(ask(QUESTION, most), { credit: READ_TOKENS });
-      await slow.pauses();
-      await guide.rest(3000);
-      slow.read();
-      await guide.all([slow]);
+      await linger(guide, ask(QUESTION, most));
     },
   },
 ];
@@ -183,10 +186,23 @@ const atTheEnd = (tokens) => [
     async play(guide) {
       await guide.all([guide.start(instructed(QUESTION, tokens))]);
       await guide.rest(1000);
-      await guide.all([guide.start(instructed(`${QUESTION} Say it in one sentence.`, tokens))]);
+      await guide.all([guide.start(instructed(`${QUESTION} ${BRIEFLY}`, tokens))]);
     },
   },
 ];
+
+/**
+ * Play a request whose reader rests within the answer: a fast engine ends it else before there is a picture of it.
+ * @param {import("./tour_guide.js").TourGuide} guide
+ * @param {Record<string, any>} request
+ */
+async function linger(guide, request) {
+  const slow = guide.start(request, { credit: READ_TOKENS });
+  await slow.pauses();
+  await guide.rest(REST_MS);
+  slow.read();
+  await guide.all([slow]);
+}
 
 /** The request of a stop. @param {string} question @param {number} tokens of its answer */
 function ask(question, tokens, fields = {}) {

@@ -74,12 +74,12 @@ export function LiveView({ link, conversation, onClose }) {
           <${Tour} picture=${own} link=${link} onRecording=${setRecording} onRecorded=${draw} onPart=${setPart} onEnd=${() => setTouring(false)} />`}
       </div>
       ${looks && picture.latest && html`
-        <${Sections} key=${recording ? "recorded" : "own"} picture=${picture} looks=${looks} lit=${lit} blocks=${blocks} part=${part} onChoose=${choose} />`}
+        <${Sections} key=${recording ? "recorded" : "own"} picture=${picture} looks=${looks} lit=${lit} blocks=${blocks} part=${part} isNear=${isTouring} onChoose=${choose} />`}
     </section>
   `;
 }
 
-function Sections({ picture, looks, lit, blocks, part, onChoose }) {
+function Sections({ picture, looks, lit, blocks, part, isNear, onChoose }) {
   useShown(part);
   const { latest, steps, groups } = picture;
   const chooseFirst = ({ groups: [first] }) => first && onChoose(first);
@@ -92,7 +92,7 @@ function Sections({ picture, looks, lit, blocks, part, onChoose }) {
     <${EngineFigures} figures=${latest.figures} saving=${picture.saving} />
     <section class="live-blocks" aria-label="Blocks">
       <div ref=${map}>
-        <${MapView} picture=${picture} looks=${looks} lit=${blocks} onChoose=${chooseFirst} />
+        <${MapView} picture=${picture} looks=${looks} lit=${blocks} isNear=${isNear} onChoose=${chooseFirst} />
       </div>
       <${HostStrip} host=${latest.host} hueOf=${(owner) => picture.hueOf(owner)} />
       <${Legend} blockSize=${latest.block_size} counts=${latest.blocks} looks=${looks} />

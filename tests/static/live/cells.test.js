@@ -43,4 +43,5 @@ test("only the rows of pixels are told that were painted", () => {
   assert.deepEqual(cells.paint(states, owners, hueOf, null), [0, 100]);
   assert.deepEqual(cells.paint(states, owners, hueOf, [34, 41]), [30, 50]);
   assert.deepEqual(cells.paint(states, owners, hueOf, []), [0, 0]);
+  assert.deepEqual(cells.paint(makeCells(200, 3).states, owners, hueOf, [150, 199]), [0, 0]);
 });
