@@ -1,4 +1,4 @@
-// The colours of requests, as numbers: live.css has one for each.
+// The colours of requests, as numbers: theme.css has one for each.
 
 /** So many requests can be told apart by colour; the ninth looks like the first one. */
 export const NUM_HUES = 8;

@@ -1,4 +1,4 @@
-// The colours of the live view: live.css has them for light and dark, canvases need them as numbers.
+// The colours of the live view: theme.css has them for light and dark, canvases need them as numbers.
 
 import { NUM_HUES } from "../engine/hues.js";
 

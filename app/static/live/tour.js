@@ -154,7 +154,7 @@ function fullPool(state, context) {
   };
   if (state.num_blocks > SMALL_POOL) {
     const count = state.num_blocks.toLocaleString("en");
-    return { ...stop, text: `${stop.text} This server has ${count}, too many to fill: what you see is ${RECORDED} (it is this server with --num-kv-blocks ${SMALL_POOL}).` };
+    return { ...stop, text: `${stop.text} This server has ${count}, too many to fill: what you see is ${RECORDED}. A server with --num-kv-blocks ${SMALL_POOL} shows its own.` };
   }
   const tokens = answerTokens(state, context, MOST_OF_FULL_POOL, Infinity);
   return {
