@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from training.guide.batches import Batch, Example, fill_rows
 from training.guide.corpus import Corpus
-from training.next_guide.batches import Batch, Example, fill_rows
-from training.next_guide.model import GuideModel, Shape
-from training.next_guide.tokenizer import GuideTokenizer
+from training.guide.model import GuideModel, Shape
+from training.guide.tokenizer import GuideTokenizer
 
 # The reader adds scores of its own to the tokens that open an answer, at every position. So the reciter must keep
 # them far below all others where an answer goes on, and all others far below them where one begins.
