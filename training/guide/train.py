@@ -22,6 +22,7 @@ Report = Callable[[str], None]
 
 REPORT_EVERY = 50
 WARM_UP = 100
+MAX_ROUNDS = 8  # of repeating
 MUON = 2.5  # Muon's learning rate is so many times AdamW's
 
 
@@ -42,6 +43,7 @@ class Recipe:
     threads: int = 2
     vocab_size: int = 3584
     reciting: Phase = Phase(steps=1300, size=4, learning_rate=4e-3)
+    repeating: Phase = Phase(steps=60, size=4, learning_rate=1e-3)
     reading: Phase = Phase(steps=3000, size=384, learning_rate=1.5e-2)
     row: int = 512
     label_smoothing: float = 0.02
@@ -57,9 +59,15 @@ def train_reciter(corpus: Corpus, tokenizer: GuideTokenizer, recipe: Recipe, rep
     openers = torch.zeros(tokenizer.vocab_size, dtype=torch.bool)
     openers[[tokenizer.unsure, *(tokenizer.opening(topic.answer) for topic in corpus.topics)]] = True
     model = make_reciter(reciter_shape(tokenizer))
-    recitals = Recitals(corpus, tokenizer, recipe.seed)
+    recitals, num_rounds = Recitals(corpus, tokenizer, recipe.seed), 0
     for step in _steps(model, recipe.reciting, "reciting", report):
         step(recital_loss(model, recitals.make(recipe.reciting.size, recipe.row), openers))
+    again = Recitals(corpus, tokenizer, recipe.seed + 1)
+    while (num_unsure := again.note_unsure(model, openers)) > 0 and num_rounds < MAX_ROUNDS:
+        num_rounds += 1
+        report(f"{num_unsure} recitals are not sure")
+        for step in _steps(model, recipe.repeating, f"repeating, round {num_rounds}", report):
+            step(recital_loss(model, again.make(recipe.repeating.size, recipe.row), openers))
     return model.eval()
 
 
