@@ -43,7 +43,7 @@ from tests.text.templates import WHOLE_CHAT
 FAST = StreamTimers(waiting_s=0.02, generating_s=0.02)
 SLOW = StreamTimers(waiting_s=60, generating_s=60)
 HANG_S = 240
-VOCAB_SIZE, EOS = 3072, 4  # of `guide`
+VOCAB_SIZE, EOS = 3584, 3  # of `guide`
 JSON = {"content-type": "application/json"}
 
 

@@ -1,72 +1,78 @@
-"""Packed batches: examples in one row do not attend to each other, and the loss is of answers only."""
+"""Packed batches: examples in one row do not attend to each other, and only answers are learnt."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 import torch
+from tests.training.guide.small import small_corpus, small_tokenizer
 
-from training.guide.batches import Batches, Example, Mixture, pack
-from training.guide.corpus import Corpus, load_corpus
+from training.guide.batches import Example, as_batch, fill_rows
 from training.guide.model import GuideModel, Shape
-from training.guide.tokenizer import GuideTokenizer, train_tokenizer
-
-
-@pytest.fixture(scope="module")
-def corpus() -> Corpus:
-    return load_corpus()
-
-
-@pytest.fixture(scope="module")
-def tokenizer(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> GuideTokenizer:
-    file: Path = tmp_path_factory.mktemp("guide") / "tokenizer.json"
-    train_tokenizer(corpus, 1024, 0, file)
-    return GuideTokenizer(file)
+from training.guide.reader import Readings
+from training.guide.reciter import Recitals
+from training.guide.tokenizer import OR_ELSE, UNSURE
 
 
 def _example(*ids: int) -> Example:
     example = Example()
-    example.add(list(ids[:-1]), topic=0)
+    example.add(list(ids[:-1]))
     example.add([ids[-1]], learnt=True)
     return example
 
 
 def test_packing_keeps_every_token_and_counts_positions_from_zero() -> None:
-    batch = pack([_example(5, 6, 7), _example(8, 9)])
+    batch = as_batch([[_example(5, 6, 7), _example(8, 9)]], width=8)
     assert batch.ids_RT[0, :5].tolist() == [5, 6, 7, 8, 9]
     assert batch.positions_RT[0, :5].tolist() == [0, 1, 2, 0, 1]
     assert batch.learnt_RT[0].nonzero().flatten().tolist() == [2, 4]
-    assert batch.topics_RT[0, :6].tolist() == [0, 0, -1, 0, -1, -1]
 
 
 def test_a_packed_example_has_the_hidden_states_it_has_alone() -> None:
     torch.manual_seed(0)
     model = GuideModel(Shape(vocab_size=32, hidden=32, layers=2, head_dim=16, ffn=64)).eval()
-    both, alone = pack([_example(5, 6, 7), _example(8, 9)]), pack([_example(8, 9)])
+    both, alone = as_batch([[_example(5, 6, 7), _example(8, 9)]], 5), as_batch([[_example(8, 9)]], 2)
     with torch.no_grad():
         packed, _ = model.hidden(both.ids_RT, both.positions_RT, both.mask_R1TT)
         single, _ = model.hidden(alone.ids_RT, alone.positions_RT, alone.mask_R1TT)
     torch.testing.assert_close(packed[0, 3:5], single[0, :2])
 
 
-def test_the_same_seed_makes_the_same_batches(corpus: Corpus, tokenizer: GuideTokenizer) -> None:
-    first, second = (Batches(corpus, tokenizer, seed=3).make(16, Mixture()) for _ in range(2))
+def test_rows_are_full_and_the_last_example_of_a_row_is_cut() -> None:
+    batch = fill_rows(lambda: _example(5, 6, 7), num_rows=2, width=5)
+    assert batch.ids_RT.tolist() == [[5, 6, 7, 5, 6]] * 2
+    assert batch.positions_RT.tolist() == [[0, 1, 2, 0, 1]] * 2
+
+
+def test_the_same_seed_makes_the_same_batches() -> None:
+    corpus, tokenizer = small_corpus(), small_tokenizer()
+    first, second = (Recitals(corpus, tokenizer, seed=3).make(2, 256) for _ in range(2))
     assert torch.equal(first.ids_RT, second.ids_RT)
+    one, other = (Readings(corpus, tokenizer, seed=3).make(32) for _ in range(2))
+    assert torch.equal(one.ids_RT, other.ids_RT) and torch.equal(one.topic_R, other.topic_R)
 
 
-def test_only_answer_tokens_are_in_the_loss(corpus: Corpus, tokenizer: GuideTokenizer) -> None:
-    mixture = Mixture(two_turns=0.5, whole_first_answers=1.0, system=0.5, whole_answers=1.0)
-    batch = Batches(corpus, tokenizer, seed=1).make(32, mixture)
-    learnt = batch.ids_RT[batch.learnt_RT].tolist()
-    texts = tokenizer.decode(learnt).split("<|end|>")
-    prefixes = {answer[:20] for answer in corpus.answers.values()}
-    assert all(any(text.startswith(prefix) for prefix in prefixes) for text in texts if text)
-    assert not {tokenizer.markers.user, tokenizer.markers.system} & set(learnt)
+def test_every_answer_is_learnt_in_each_of_its_places() -> None:
+    tokenizer, corpus = small_tokenizer(), small_corpus()
+    examples = Recitals(corpus, tokenizer, seed=1)._examples
+    assert all(not example.learnt[0] and all(example.learnt[1:]) for example in examples)
+    shown = [tokenizer.decode(example.ids) for example in examples]
+    for answer in corpus.answers.values():
+        assert f"<|assistant|>{answer}<|end|>" in shown
+        assert f"<|assistant|>{UNSURE}{answer}{OR_ELSE}" in shown
+        assert f"{OR_ELSE}{answer}<|end|>" in shown
 
 
-def test_every_byte_survives_the_tokenizer(tokenizer: GuideTokenizer) -> None:
-    text = "`--max-num-seqs` 256\n\n```bash\n  a  # ü€😀\n```"
+def test_a_second_answer_is_of_another_topic_than_the_first() -> None:
+    readings = Readings(small_corpus(), small_tokenizer(), seed=1)
+    readings.note_rivals([0, 1], [3, 1])
+    reading = readings.make(400)
+    is_second = reading.first_R >= 0
+    assert 0 < int(is_second.sum()) < 400
+    assert bool((reading.first_R != reading.topic_R)[is_second].all())
+    assert set(reading.first_R[is_second & (reading.topic_R == 0)].tolist()) >= {3}
+
+
+def test_every_byte_survives_the_tokenizer() -> None:
+    tokenizer, text = small_tokenizer(), "`--max-num-seqs` 256\n\n```bash\n  a  # ü€😀\n```"
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 

@@ -1,4 +1,4 @@
-"""The corpus of the next training knows what the product has, by name, and denies nothing by accident."""
+"""The corpus knows what the product has, by name, and denies nothing by accident."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from training.guide.corpus import NEXT_CORPUS, Corpus, Topic, load_corpus
+from training.guide.corpus import Corpus, Topic, load_corpus
 from training.guide.product_names import MAX_WAITING, problems_of_names, product_names
 
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    return load_corpus(NEXT_CORPUS)
+    return load_corpus()
 
 
 def _with(corpus: Corpus, answer: str, *denies: str) -> Corpus:

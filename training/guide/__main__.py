@@ -7,30 +7,34 @@ import dataclasses
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from training.guide.corpus import CORPUS, HELD_OUT, HERE, Corpus, load_corpus, write_held_out
 from training.guide.evaluate import evaluate, make_answerer
 from training.guide.export import export, install, load_shipped
+from training.guide.join import Thresholds, join
 from training.guide.lint import problems
-from training.guide.model import Shape
+from training.guide.product_names import problems_of_names
+from training.guide.reciter import Recitals
 from training.guide.results import table, write_results
 from training.guide.tokenizer import GuideTokenizer, train_tokenizer
-from training.guide.train import Recipe, train
+from training.guide.train import Recipe, train_reader, train_reciter
 
 SHIPPED = HERE.parents[1] / "app" / "models" / "guide"
+SAMPLE_ROWS = 16
 
 
 def main() -> int:
     """Run the whole program; returns the exit code: 2 for a corpus with problems."""
     options = _parse()
     corpus = load_corpus(options.corpus)
-    found = problems(corpus)
+    found = [*problems(corpus), *problems_of_names(corpus)]
     if found:
         print("\n".join(found), file=sys.stderr)
         return 2
     if not options.evaluate_only:
-        recipe = dataclasses.replace(Recipe(), steps=options.steps, seed=options.seed, threads=options.threads)
+        recipe = dataclasses.replace(Recipe(), seed=options.seed, threads=options.threads)
         started = time.monotonic()
         write_held_out(corpus.held_out, HELD_OUT)
         _build(corpus, recipe, options.out)
@@ -49,8 +53,13 @@ def _build(corpus: Corpus, recipe: Recipe, out: Path) -> None:
         file = Path(scratch) / "tokenizer.json"
         train_tokenizer(corpus, recipe.vocab_size, recipe.seed, file)
         tokenizer = GuideTokenizer(file)
-        print(f"{len(corpus.topics)} topics, vocabulary {tokenizer.vocab_size}, {recipe.steps} steps", flush=True)
-        model = train(corpus, tokenizer, Shape(tokenizer.vocab_size), recipe, lambda line: print(line, flush=True))
+        print(f"{len(corpus.topics)} topics, vocabulary {tokenizer.vocab_size}", flush=True)
+        report = partial(print, flush=True)
+        reciter = train_reciter(corpus, tokenizer, recipe, report)
+        reader = train_reader(corpus, tokenizer, recipe, report)
+        thresholds = Thresholds(recipe.unsure_below, recipe.rejection_bonus)
+        sample = Recitals(corpus, tokenizer, recipe.seed).make(SAMPLE_ROWS, recipe.row)
+        model = join(reciter, reader, tokenizer, corpus, thresholds, sample)
         export(model, tokenizer.markers, corpus.digest, Path(scratch))
         install(Path(scratch), out)
 
@@ -58,7 +67,6 @@ def _build(corpus: Corpus, recipe: Recipe, out: Path) -> None:
 def _parse() -> argparse.Namespace:
     defaults = Recipe()
     parser = argparse.ArgumentParser(prog="python -m training.guide", description=__doc__)
-    parser.add_argument("--steps", type=int, default=defaults.steps, help="training steps (default %(default)s)")
     parser.add_argument("--seed", type=int, default=defaults.seed, help="seed of everything (default %(default)s)")
     parser.add_argument("--threads", type=int, default=defaults.threads, help="torch threads (default %(default)s)")
     parser.add_argument("--out", type=Path, default=SHIPPED, help="folder of the model (default %(default)s)")

@@ -35,8 +35,6 @@ from app.contract.sampling_params import SamplingParams
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
-NEXT_CORPUS = HERE / "next_corpus"
-"""What the next training learns; it takes the place of `CORPUS` then."""
 HELD_OUT = HERE / "held_out.jsonl"
 UNKNOWN = "unknown"
 UNKNOWN_KINDS = ("far", "near")

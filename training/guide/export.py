@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from training.guide.model import MAX_POSITIONS, NORM_EPS, ROPE_THETA, GuideModel, Shape
+from training.guide.model import MAX_POSITIONS, ROPE_THETA, GuideModel, Shape
 from training.guide.tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS, Markers
 
 WEIGHTS = "model.safetensors"
@@ -50,6 +50,7 @@ def load_shipped(folder: Path) -> GuideModel:
         kv_heads=config["num_key_value_heads"],
         head_dim=config["head_dim"],
         ffn=config["intermediate_size"],
+        norm_eps=config["rms_norm_eps"],
     )
     model = GuideModel(shape)
     model.load_state_dict({name: weight.float() for name, weight in load_file(folder / WEIGHTS).items()})
@@ -76,7 +77,7 @@ def _config(shape: Shape, markers: Markers) -> dict[str, object]:
         "head_dim": shape.head_dim,
         "hidden_act": "silu",
         "max_position_embeddings": MAX_POSITIONS,
-        "rms_norm_eps": NORM_EPS,
+        "rms_norm_eps": shape.norm_eps,
         "rope_theta": ROPE_THETA,
         "tie_word_embeddings": True,
         "attention_bias": False,

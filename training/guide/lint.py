@@ -6,6 +6,7 @@ import re
 from collections import Counter
 
 from training.guide.corpus import UNKNOWN, Corpus, Topic, normalized
+from training.guide.tokenizer import opening
 
 MIN_TOPICS = 40
 MIN_WORDINGS = 8
@@ -22,6 +23,13 @@ def problems(corpus: Corpus) -> list[str]:
     for start, count in Counter(" ".join(topic.answer.split()[:2]) for topic in corpus.topics).items():
         if count > 1:
             found.append(f"{count} answers begin with {start!r}; the first words must tell the topic.")
+    for opened in corpus.topics:
+        phrase = opening(opened.answer)  # one token, which the model chooses a topic with
+        found += [
+            f"{topic.name}: the answer has {phrase!r} in it, with which the answer of {opened.name} begins."
+            for topic in corpus.topics
+            if phrase in (topic.answer[1:] if topic is opened else topic.answer)
+        ]
     owner: dict[str, str] = {}
     for topic in corpus.topics:
         shared = [text for text in topic.wordings if owner.setdefault(normalized(text), topic.name) != topic.name]

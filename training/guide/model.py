@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 MAX_POSITIONS = 2048
-NORM_EPS = 1e-5
 ROPE_THETA = 10000.0
 
 Cache = list[tuple[Tensor, Tensor]]  # keys and values of each layer, each RGTH
@@ -30,18 +29,19 @@ class Shape:
     kv_heads: int = 2
     head_dim: int = 64  # a power of two, whatever the hidden size: kernels like it
     ffn: int = 512
+    norm_eps: float = 1e-5
 
 
 class Norm(nn.Module):
     """RMSNorm."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
+        self.weight, self._eps = nn.Parameter(torch.ones(shape.hidden)), shape.norm_eps
 
     def forward(self, x: Tensor) -> Tensor:
         """Scale `x` to unit root mean square."""
-        return functional.rms_norm(x, (x.shape[-1],), self.weight, NORM_EPS)
+        return functional.rms_norm(x, (x.shape[-1],), self.weight, self._eps)
 
 
 class Attention(nn.Module):
@@ -60,8 +60,8 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Attend over `past` and `x`; returns the output and the keys and values to keep."""
         shape, (rows, length, _) = self.shape, x_RTD.shape
-        q_RNTH = _rotate(self.q_proj(x_RTD).view(rows, length, shape.heads, -1).transpose(1, 2), rotary)
-        k_RGTH = _rotate(self.k_proj(x_RTD).view(rows, length, shape.kv_heads, -1).transpose(1, 2), rotary)
+        q_RNTH = rotate(self.q_proj(x_RTD).view(rows, length, shape.heads, -1).transpose(1, 2), rotary)
+        k_RGTH = rotate(self.k_proj(x_RTD).view(rows, length, shape.kv_heads, -1).transpose(1, 2), rotary)
         v_RGTH = self.v_proj(x_RTD).view(rows, length, shape.kv_heads, -1).transpose(1, 2)
         if past is not None:
             k_RGTH, v_RGTH = torch.cat([past[0], k_RGTH], 2), torch.cat([past[1], v_RGTH], 2)
@@ -90,32 +90,30 @@ class Mlp(nn.Module):
 class Layer(nn.Module):
     """Attention and feed-forward, each on the normed residual."""
 
-    def __init__(self, shape: Shape, dropout: float) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.input_layernorm = Norm(shape.hidden)
+        self.input_layernorm = Norm(shape)
         self.self_attn = Attention(shape)
-        self.post_attention_layernorm = Norm(shape.hidden)
+        self.post_attention_layernorm = Norm(shape)
         self.mlp = Mlp(shape)
-        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self, x: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor, past: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """One layer; see `Attention`."""
         out, kept = self.self_attn(self.input_layernorm(x), rotary, mask, past)
-        x = x + self.dropout(out)
-        return x + self.dropout(self.mlp(self.post_attention_layernorm(x))), kept
+        x = x + out
+        return x + self.mlp(self.post_attention_layernorm(x)), kept
 
 
 class Decoder(nn.Module):
     """Embedding, layers and the last norm."""
 
-    def __init__(self, shape: Shape, dropout: float) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden)
-        self.layers = nn.ModuleList(Layer(shape, dropout) for _ in range(shape.layers))
-        self.norm = Norm(shape.hidden)
-        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.norm = Norm(shape)
 
 
 class GuideModel(nn.Module):
@@ -124,10 +122,10 @@ class GuideModel(nn.Module):
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, shape: Shape, dropout: float = 0.0) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
-        self.model = Decoder(shape, dropout)
+        self.model = Decoder(shape)
         for name, weight in self.named_parameters():
             if weight.dim() == 2:
                 nn.init.normal_(weight, std=_initial_std(name, weight))
@@ -140,13 +138,31 @@ class GuideModel(nn.Module):
         self, ids_RT: Tensor, positions_RT: Tensor, mask: Tensor, past: Cache | None = None
     ) -> tuple[Tensor, Cache]:
         """Final hidden states, RTD, and the cache; `mask` (R, 1, T, all positions) is true where attention may look."""
-        rotary = (self.cos[positions_RT][:, None], self.sin[positions_RT][:, None])
-        x = self.model.dropout(self.model.embed_tokens(ids_RT))
+        rotary = self.rotary(positions_RT)
+        x = self.model.embed_tokens(ids_RT)
         cache: Cache = []
         for index, layer in enumerate(self.model.layers):
             x, kept = layer(x, rotary, mask, None if past is None else past[index])
             cache.append(kept)
         return self.model.norm(x), cache
+
+    def rotary(self, positions_RT: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of the positions."""
+        return self.cos[positions_RT][:, None], self.sin[positions_RT][:, None]
+
+    @torch.no_grad()
+    def scales(self, ids_RT: Tensor, positions_RT: Tensor, mask: Tensor) -> list[Tensor]:
+        """What the norms multiply the hidden state by: two in each layer, and the last one; each RT."""
+        rotary, x, found = self.rotary(positions_RT), self.model.embed_tokens(ids_RT), []
+        for layer in self.model.layers:
+            found.append(self._scale(x))
+            x = x + layer.self_attn(layer.input_layernorm(x), rotary, mask, None)[0]
+            found.append(self._scale(x))
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        return [*found, self._scale(x)]
+
+    def _scale(self, x: Tensor) -> Tensor:
+        return (x.square().mean(-1) + self.shape.norm_eps).rsqrt()
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of every token of the vocabulary."""
@@ -165,17 +181,18 @@ class GuideModel(nn.Module):
         mask = (causal & is_real[:, None, :] | torch.eye(longest, dtype=torch.bool))[:, None]
         hidden, cache = self.hidden(ids, positions, mask)
         outputs: list[list[int]] = [[] for _ in prompts]
-        running = set(range(len(prompts)))
+        rows = torch.arange(len(prompts))  # the prompts that go on
         for _ in range(max_tokens):
             chosen = self.logits(hidden[:, -1]).argmax(-1)
-            for row in list(running):
-                token = int(chosen[row])
-                if token == end:
-                    running.discard(row)
-                else:
-                    outputs[row].append(token)
-            if not running:
+            goes_on = chosen != end
+            rows, chosen = rows[goes_on], chosen[goes_on]
+            for row, token in zip(rows.tolist(), chosen.tolist(), strict=True):
+                outputs[row].append(token)
+            if not len(rows):
                 break
+            if not goes_on.all():
+                positions, is_real = positions[goes_on], is_real[goes_on]
+                cache = [(keys[goes_on], values[goes_on]) for keys, values in cache]
             positions = positions[:, -1:] + 1
             is_real = torch.cat([is_real, torch.ones_like(is_real[:, :1])], 1)
             hidden, cache = self.hidden(chosen[:, None], positions, is_real[:, None, None, :], cache)
@@ -190,6 +207,6 @@ def _initial_std(name: str, weight: Tensor) -> float:
     return (0.5 if into_residual else 1.0) / math.sqrt(weight.shape[1])
 
 
-def _rotate(x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+def rotate(x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
     (first, second), (cos, sin) = x.chunk(2, -1), rotary
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)

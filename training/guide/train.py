@@ -1,26 +1,38 @@
-"""The training loop: AdamW, cosine, an average of the weights, and a second loss that names the topic."""
+"""The training: the reciter learns the answers by heart, then the reader learns which answer a question wants."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
-from training.guide.batches import Batch, Batches, Mixture
 from training.guide.corpus import Corpus
 from training.guide.model import GuideModel, Shape
+from training.guide.muon import Muon
+from training.guide.reader import Reader, Readings
+from training.guide.reciter import Recitals, make_reciter, recital_loss
 from training.guide.tokenizer import GuideTokenizer
 
 Report = Callable[[str], None]
 
-# First the topics are learnt, from short examples; then whole texts and conversations, which cost more.
-_EARLY = Mixture()
-_LATE = Mixture(two_turns=0.25, whole_answers=0.2)
+REPORT_EVERY = 50
+WARM_UP = 100
+MAX_ROUNDS = 8  # of repeating
+MUON = 2.5  # Muon's learning rate is so many times AdamW's
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """How long one part is trained, on how much at a time, and how fast."""
+
+    steps: int
+    size: int  # rows of the reciter, examples of the reader
+    learning_rate: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,94 +41,99 @@ class Recipe:
 
     seed: int = 0
     threads: int = 2
-    vocab_size: int = 3072
-    steps: int = 3600
-    batch_size: int = 32
-    learning_rate: float = 2e-3
-    warmup_steps: int = 100
-    weight_decay: float = 0.1
-    dropout: float = 0.1
-    topic_loss: float = 0.3
-    average_decay: float = 0.995
-    early: Mixture = _EARLY
-    late: Mixture = _LATE
-    late_share: float = 0.4
-    report_every: int = 50
+    vocab_size: int = 3584
+    reciting: Phase = Phase(steps=1300, size=4, learning_rate=4e-3)
+    repeating: Phase = Phase(steps=60, size=4, learning_rate=1e-3)
+    reading: Phase = Phase(steps=3000, size=384, learning_rate=1.5e-2)
+    row: int = 512
+    label_smoothing: float = 0.02
+    level: float = 6.0  # of the scores of a question, as the logarithm of the sum of their exponentials
+    leveling: float = 0.02  # weight of this loss
+    unsure_below: float = 3.6  # score of the likeliest topic; a quarter of the held-out questions is below
+    rejection_bonus: float = 0.75  # added to the score of `unknown`; chosen on the held-out questions
 
 
-class Average:
-    """An exponential moving average of a model's weights; it is what gets shipped."""
-
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.weights = {name: weight.clone() for name, weight in model.state_dict().items()}
-        self._decay = decay
-
-    @torch.no_grad()
-    def update(self, model: nn.Module, step: int) -> None:
-        """Move towards the model's weights; early steps count more, or the start would never be forgotten."""
-        decay = min(self._decay, step / (step + 10))
-        for name, weight in model.state_dict().items():
-            self.weights[name].lerp_(weight, 1 - decay)
-
-
-def train(corpus: Corpus, tokenizer: GuideTokenizer, shape: Shape, recipe: Recipe, report: Report) -> GuideModel:
-    """Train a model from random weights and return it with averaged weights, in evaluation mode."""
-    torch.set_num_threads(recipe.threads)
-    torch.manual_seed(recipe.seed)
-    batches = Batches(corpus, tokenizer, recipe.seed)
-    model = GuideModel(shape, recipe.dropout)
-    topic_head = nn.Linear(shape.hidden, len(corpus.topics))
-    optimizer = _make_optimizer(model, topic_head, recipe)
-    average = Average(model, recipe.average_decay)
-    started, num_tokens = time.monotonic(), 0
-    for step in range(1, recipe.steps + 1):
-        is_late = step > recipe.steps * (1 - recipe.late_share)
-        batch = batches.make(recipe.batch_size, recipe.late if is_late else recipe.early)
-        num_tokens += batch.ids_RT.numel()
-        for group in optimizer.param_groups:
-            group["lr"] = _learning_rate(step, recipe)
-        loss = _loss(model, topic_head, batch, recipe.topic_loss)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        average.update(model, step)
-        if step % recipe.report_every == 0 or step == recipe.steps:
-            seconds = time.monotonic() - started
-            left = seconds / step * (recipe.steps - step)
-            report(
-                f"step {step:5d}/{recipe.steps}  loss {loss.item():.3f}  {num_tokens / seconds:6.0f} tokens/s  "
-                f"{seconds:5.0f} s, about {left:.0f} s left"
-            )
-    model.load_state_dict(average.weights)
+def train_reciter(corpus: Corpus, tokenizer: GuideTokenizer, recipe: Recipe, report: Report) -> GuideModel:
+    """Train the reciter from random weights and return it in evaluation mode."""
+    _prepare(recipe)
+    openers = torch.zeros(tokenizer.vocab_size, dtype=torch.bool)
+    openers[[tokenizer.unsure, *(tokenizer.opening(topic.answer) for topic in corpus.topics)]] = True
+    model = make_reciter(reciter_shape(tokenizer))
+    recitals, num_rounds = Recitals(corpus, tokenizer, recipe.seed), 0
+    for step in _steps(model, recipe.reciting, "reciting", report):
+        step(recital_loss(model, recitals.make(recipe.reciting.size, recipe.row), openers))
+    again = Recitals(corpus, tokenizer, recipe.seed + 1)
+    while (num_unsure := again.note_unsure(model, openers)) > 0 and num_rounds < MAX_ROUNDS:
+        num_rounds += 1
+        report(f"{num_unsure} recitals are not sure")
+        for step in _steps(model, recipe.repeating, f"repeating, round {num_rounds}", report):
+            step(recital_loss(model, again.make(recipe.repeating.size, recipe.row), openers))
     return model.eval()
 
 
-def _make_optimizer(model: GuideModel, topic_head: nn.Linear, recipe: Recipe) -> torch.optim.AdamW:
-    """Weight decay on the matrices only: not on embeddings, norms and the thrown-away topic head."""
-    matrices = [w for name, w in model.named_parameters() if w.dim() == 2 and "embed" not in name]
-    others = [w for name, w in model.named_parameters() if w.dim() != 2 or "embed" in name]
-    groups = [
-        {"params": matrices, "weight_decay": recipe.weight_decay},
-        {"params": [*others, *topic_head.parameters()], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.98), fused=True)
+def train_reader(corpus: Corpus, tokenizer: GuideTokenizer, recipe: Recipe, report: Report) -> Reader:
+    """Train the reader, which needs nothing of the reciter, and return it in evaluation mode."""
+    _prepare(recipe)
+    readings = Readings(corpus, tokenizer, recipe.seed)
+    reader = Reader(tokenizer.vocab_size, len(corpus.topics))
+    for step in _steps(reader, recipe.reading, "reading", report):
+        reading = readings.make(recipe.reading.size)
+        scores = reader(reading)
+        is_first = reading.first_R < 0
+        readings.note_rivals(reading.topic_R[is_first].tolist(), scores.argmax(-1)[is_first].tolist())
+        # Scores are held at one level, so that a threshold means the same likelihood for every question.
+        level = (scores.logsumexp(-1) - recipe.level).square().mean()
+        loss = functional.cross_entropy(scores, reading.topic_R, label_smoothing=recipe.label_smoothing)
+        step(loss + recipe.leveling * level)
+    return reader.eval()
 
 
-def _learning_rate(step: int, recipe: Recipe) -> float:
-    """Linear warm-up, then a cosine to 3 %."""
-    cosine = 0.5 * (1 + math.cos(math.pi * step / recipe.steps))
-    return recipe.learning_rate * min(1.0, step / recipe.warmup_steps) * (0.97 * cosine + 0.03)
+def reciter_shape(tokenizer: GuideTokenizer) -> Shape:
+    """The sizes of the reciter."""
+    return Shape(tokenizer.vocab_size, hidden=192, layers=3, heads=4, kv_heads=2, ffn=528)
 
 
-def _loss(model: GuideModel, topic_head: nn.Linear, batch: Batch, topic_loss: float) -> Tensor:
-    """Next-token loss on answers, plus the loss of naming the topic at every token of the question.
+def _prepare(recipe: Recipe) -> None:
+    """Set what makes a training the same on one machine, and fast."""
+    torch.set_num_threads(recipe.threads)
+    torch.set_flush_denormal(True)
+    torch.manual_seed(recipe.seed)
 
-    The second one gives each word of a question its own say; it made learning faster and 2-3 points better.
-    """
-    hidden_RTD, _ = model.hidden(batch.ids_RT, batch.positions_RT, batch.mask_R1TT)
-    is_target = batch.learnt_RT[:, 1:]
-    loss = functional.cross_entropy(model.logits(hidden_RTD[:, :-1][is_target]), batch.ids_RT[:, 1:][is_target])
-    is_question = batch.topics_RT >= 0
-    named = functional.cross_entropy(topic_head(hidden_RTD[is_question]), batch.topics_RT[is_question])
-    return loss + topic_loss * named
+
+def _steps(model: nn.Module, phase: Phase, name: str, report: Report) -> Iterator[Callable[[torch.Tensor], None]]:
+    """Yield for each step what takes the loss; a warm-up, then a cosine to 2 %."""
+    optimizers = make_optimizers(model, phase.learning_rate)
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    rates = [group["lr"] for group in groups]
+    started, losses = time.monotonic(), 0.0
+
+    def step(loss: torch.Tensor) -> None:
+        nonlocal losses
+        model.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+        losses += loss.item()
+
+    for number in range(1, phase.steps + 1):
+        cosine = 0.5 * (1 + math.cos(math.pi * number / phase.steps))
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate * min(1.0, number / WARM_UP) * (0.98 * cosine + 0.02)
+        yield step
+        if number % REPORT_EVERY == 0 or number == phase.steps:
+            seconds = time.monotonic() - started
+            left = seconds / number * (phase.steps - number)
+            mean = losses / (number % REPORT_EVERY or REPORT_EVERY)
+            report(f"{name}: step {number}/{phase.steps}  loss {mean:.3f}  {seconds:.0f} s, about {left:.0f} s left")
+            losses = 0.0
+
+
+def make_optimizers(model: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of a Llama's layers, AdamW for all else; neither decays weights, which are to remember."""
+    weights = dict(model.named_parameters())
+    matrices = [weight for name, weight in weights.items() if name.startswith("model.layers.") and weight.dim() == 2]
+    ids = set(map(id, matrices))
+    others = [weight for weight in weights.values() if id(weight) not in ids]
+    adam = torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0, fused=True)
+    return [adam, Muon(matrices, lr=MUON * learning_rate)] if matrices else [adam]

@@ -42,12 +42,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from training.guide.batches import Batch
 from training.guide.corpus import UNKNOWN, Corpus
-from training.next_guide.batches import Batch
-from training.next_guide.model import GuideModel, Shape
-from training.next_guide.reader import GAIN, HEADS, TOPIC, WIDTHS, WORDS, Reader
-from training.next_guide.reciter import RESERVED
-from training.next_guide.tokenizer import GuideTokenizer
+from training.guide.model import GuideModel, Shape
+from training.guide.reader import GAIN, HEADS, TOPIC, WIDTHS, WORDS, Reader
+from training.guide.reciter import RESERVED
+from training.guide.tokenizer import GuideTokenizer
 
 LENGTH = 32  # of the marker's hidden state within layer 0, beside notes of 1
 QUIET = 1 / 64  # of words and of kinds of tokens: they are so long in embeddings beside the whole hidden state

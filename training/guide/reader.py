@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from training.guide.corpus import UNKNOWN, Corpus
 from training.guide.questions import Questions
-from training.next_guide.tokenizer import GuideTokenizer, as_read
+from training.guide.tokenizer import GuideTokenizer, as_read
 
 HEADS = 2  # averages
 WORDS = 58  # dimensions of a token

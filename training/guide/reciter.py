@@ -14,16 +14,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from training.guide.batches import Batch, Example, as_batch, fill_rows
 from training.guide.corpus import Corpus
-from training.next_guide.batches import Batch, Example, fill_rows
-from training.next_guide.model import GuideModel, Shape
-from training.next_guide.tokenizer import GuideTokenizer
+from training.guide.model import GuideModel, Shape
+from training.guide.tokenizer import GuideTokenizer
 
 # The reader adds scores of its own to the tokens that open an answer, at every position. So the reciter must keep
 # them far below all others where an answer goes on, and all others far below them where one begins.
 BEGIN_MARGIN = 12.0
 INSIDE_MARGIN = 24.0
 GAP_WEIGHT, SPREAD_WEIGHT = 0.1, 0.1
+
+SURE = 3.0
+"""How far above all other scores that of the next token must be, so that rounded weights choose it, too."""
+HARD = 0.5  # share of the unsure examples, once they are known
 
 RESERVED = (30, 31)
 """Pairs of rotary coordinates of each head that the reciter leaves alone: with them `join` keeps answers apart."""
@@ -37,13 +41,37 @@ class Recitals:
         self._examples = [
             example for topic in corpus.topics for example in _places(tokenizer.encode(topic.answer), tokenizer)
         ]
+        self._ends = [tokenizer.markers.end, tokenizer.or_else]
         self._bag: list[Example] = []
+        self._unsure: list[Example] = []
+
+    @torch.no_grad()
+    def note_unsure(self, model: GuideModel, openers: Tensor) -> int:
+        """Find the examples with a token that is not `SURE`; half of what comes next is of them. Return their number.
+
+        Which answer begins (`openers`, V), and whether a second one comes, is not the reciter's to say.
+        """
+        self._unsure = []
+        is_chosen_V = openers.clone()
+        is_chosen_V[self._ends] = True
+        for example in self._examples:
+            batch = as_batch([[example]], len(example.ids))
+            hidden_RTD, _ = model.hidden(batch.ids_RT, batch.positions_RT, batch.mask_R1TT)
+            is_learnt_N = batch.learnt_RT[0, 1:]
+            scores_NV, target_N = model.logits(hidden_RTD[0, :-1][is_learnt_N]), batch.ids_RT[0, 1:][is_learnt_N]
+            others_NV = scores_NV.scatter(1, target_N[:, None], -torch.inf)
+            margin_N = scores_NV.gather(1, target_N[:, None])[:, 0] - others_NV.amax(1)
+            if bool((margin_N[~is_chosen_V[target_N]] < SURE).any()):
+                self._unsure.append(example)
+        return len(self._unsure)
 
     def make(self, rows: int, width: int) -> Batch:
         """Make `rows` rows of at most `width` tokens."""
         return fill_rows(self._next, rows, width)
 
     def _next(self) -> Example:
+        if self._unsure and self._rng.random() < HARD:
+            return self._rng.choice(self._unsure)
         if not self._bag:
             self._bag = self._rng.sample(self._examples, len(self._examples))
         return self._bag.pop()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.training.guide.small import NUM_TOPICS, small_corpus, small_tokenizer
 from torch import Tensor
 
-from tests.training.next_guide.small import NUM_TOPICS, small_corpus, small_tokenizer
 from training.guide.corpus import UNKNOWN
-from training.next_guide.join import BEGINS, ENDS, GOES_ON, NEVER, STOPS, Thresholds, join
-from training.next_guide.model import GuideModel, Shape
-from training.next_guide.reader import Reader, as_reading
-from training.next_guide.reciter import Recitals, make_reciter
-from training.next_guide.tokenizer import as_read
+from training.guide.join import BEGINS, ENDS, GOES_ON, NEVER, STOPS, Thresholds, join
+from training.guide.model import GuideModel, Shape
+from training.guide.reader import Reader, as_reading
+from training.guide.reciter import Recitals, make_reciter
+from training.guide.tokenizer import as_read
 
 THRESHOLDS = Thresholds(unsure=3.0, unknown=0.5)
 

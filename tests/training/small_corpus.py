@@ -7,8 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from training.guide.corpus import NEXT_CORPUS, UNKNOWN, Corpus, load_corpus
-from training.next_guide.tokenizer import GuideTokenizer, train_tokenizer
+from training.guide.corpus import UNKNOWN, Corpus, load_corpus
+from training.guide.tokenizer import GuideTokenizer, train_tokenizer
 
 NUM_TOPICS, NUM_WORDINGS = 6, 20
 
@@ -16,7 +16,7 @@ NUM_TOPICS, NUM_WORDINGS = 6, 20
 @lru_cache
 def small_corpus() -> Corpus:
     """Return some topics, the rejection among them, with some of their wordings."""
-    whole = load_corpus(NEXT_CORPUS)
+    whole = load_corpus()
     topics = [*whole.topics[:NUM_TOPICS], *(topic for topic in whole.topics if topic.name == UNKNOWN)]
     names = {topic.name for topic in topics}
     return Corpus(

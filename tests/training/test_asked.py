@@ -1,0 +1,48 @@
+"""150 questions of people who saw README and docs and never the corpus, with what a right answer says.
+
+`topics` are those whose answers are right.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from training.guide.__main__ import SHIPPED
+from training.guide.corpus import load_corpus, normalized
+from training.guide.evaluate import make_answerer, topics_of
+from training.guide.export import load_shipped
+from training.guide.tokenizer import GuideTokenizer
+
+ASKED = [json.loads(line) for line in Path(__file__).with_name("asked.jsonl").read_text("utf-8").splitlines()]
+ENOUGH = {"English": 90, "German": 15, "off-topic": 27}
+
+
+def test_the_questions_have_topics_of_the_corpus() -> None:
+    assert len(ASKED) == 150
+    assert all(asked["expects"] for asked in ASKED)
+    assert {topic for asked in ASKED for topic in asked["topics"]} <= set(load_corpus().names)
+
+
+def test_no_english_question_is_trained() -> None:
+    topics = [topic for topic in load_corpus().topics if not topic.is_social]  # all say hello alike
+    trained = {normalized(text) for topic in topics for text in topic.wordings}
+    assert not trained & {normalized(asked["question"]) for asked in ASKED if asked["kind"] == "English"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", list(ENOUGH))
+def test_most_are_answered_rightly(kind: str) -> None:
+    """One of two answers is enough, but what is none of ours must be declined."""
+    asked = [one for one in ASKED if one["kind"] == kind]
+    topic_of = {topic.answer: topic.name for topic in load_corpus().topics}
+    answer = make_answerer(load_shipped(SHIPPED), GuideTokenizer(SHIPPED / "tokenizer.json"))
+    given = [topics_of(text, topic_of) for text in answer([one["question"] for one in asked])]
+    wrong = [
+        (one["question"], topics)
+        for one, topics in zip(asked, given, strict=True)
+        if not set(topics) & set(one["topics"]) or (kind == "off-topic" and len(topics) > 1)
+    ]
+    assert len(asked) - len(wrong) >= ENOUGH[kind], wrong
