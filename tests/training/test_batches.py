@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
-from tests.training.guide.small import small_corpus, small_tokenizer
 
+from tests.training.small_corpus import small_corpus, small_tokenizer
 from training.guide.batches import Example, as_batch, fill_rows
 from training.guide.model import GuideModel, Shape
 from training.guide.reader import Readings
-from training.guide.reciter import Recitals
+from training.guide.reciter import Recitals, make_reciter
 from training.guide.tokenizer import OR_ELSE, UNSURE
+from training.guide.train import reciter_shape
 
 
 def _example(*ids: int) -> Example:
@@ -61,12 +62,22 @@ def test_every_answer_is_learnt_in_each_of_its_places() -> None:
         assert f"{OR_ELSE}{answer}<|end|>" in shown
 
 
+def test_what_is_not_recited_surely_comes_more_often() -> None:
+    tokenizer, corpus = small_tokenizer(), small_corpus()
+    recitals = Recitals(corpus, tokenizer, seed=1)
+    openers = torch.zeros(tokenizer.vocab_size, dtype=torch.bool)
+    reciter = make_reciter(reciter_shape(tokenizer))
+    assert recitals.note_unsure(reciter, openers) == 3 * len(corpus.topics), "it has learnt nothing"
+    unsure = recitals._unsure = recitals._unsure[:1]
+    assert sum(recitals._next() is unsure[0] for _ in range(200)) > 60
+
+
 def test_a_second_answer_is_of_another_topic_than_the_first() -> None:
     readings = Readings(small_corpus(), small_tokenizer(), seed=1)
     readings.note_rivals([0, 1], [3, 1])
-    reading = readings.make(400)
+    reading = readings.make(4000)
     is_second = reading.first_R >= 0
-    assert 0 < int(is_second.sum()) < 400
+    assert 0 < int(is_second.sum()) < 4000
     assert bool((reading.first_R != reading.topic_R)[is_second].all())
     assert set(reading.first_R[is_second & (reading.topic_R == 0)].tolist()) >= {3}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from training.guide.corpus import HELD_OUT, UNKNOWN, Corpus, fill_placeholders, 
 from training.guide.evaluate import MAX_ANSWER_TOKENS, Score, evaluate, make_answerer, topics_of
 from training.guide.export import load_shipped, shipped_digest
 from training.guide.lint import MIN_TOPICS, problems
-from training.guide.tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS, GuideTokenizer
+from training.guide.tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS, GuideTokenizer, opening
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_BYTES = 9_000_000
@@ -80,6 +81,13 @@ def _answer(model: Any, tokenizer: Any, conversations: Sequence[list[Message]]) 
 
 def test_the_corpus_is_learnable(corpus: Corpus) -> None:
     assert problems(corpus) == []
+
+
+def test_an_answer_may_not_have_the_beginning_of_another_one_in_it(corpus: Corpus) -> None:
+    first, second, *others = corpus.topics
+    mixed = dataclasses.replace(second, answer=f"{second.answer} {opening(first.answer)} too.")
+    found = problems(dataclasses.replace(corpus, topics=(first, mixed, *others)))
+    assert any(f"with which the answer of {first.name} begins" in line for line in found)
 
 
 def test_the_corpus_covers_enough_topics(corpus: Corpus) -> None:

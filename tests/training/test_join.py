@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.training.guide.small import NUM_TOPICS, small_corpus, small_tokenizer
 from torch import Tensor
 
+from tests.training.small_corpus import NUM_TOPICS, small_corpus, small_tokenizer
 from training.guide.corpus import UNKNOWN
 from training.guide.join import BEGINS, ENDS, GOES_ON, NEVER, STOPS, Thresholds, join
 from training.guide.model import GuideModel, Shape
