@@ -36,8 +36,8 @@ def test_every_token_but_the_first_has_its_own_score_and_the_best_ones(llm):
 
 def test_scores_are_those_of_the_same_tokens_generated(llm):
     """The greedy answer, scored as a prompt, has its ranks and, but for the last bits, its log-probabilities."""
-    params = SamplingParams(max_tokens=100, temperature=0, logprobs=2, ignore_eos=True)
-    (answer,) = llm.generate("What is Quire?", params, use_tqdm=False)
+    params = SamplingParams(max_tokens=60, temperature=0, logprobs=2, ignore_eos=True)
+    (answer,) = llm.generate("Quire is a", params, use_tqdm=False)
     generated = answer.outputs[0]
     prompt = [*answer.prompt_token_ids, *generated.token_ids]
     (scores,) = llm.score_prompt([prompt], num_top=2)

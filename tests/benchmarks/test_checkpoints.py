@@ -6,7 +6,7 @@ from tests.checkpoint.reading import read_spec
 from tests.checkpoints import real_size
 
 
-@pytest.mark.parametrize(("name", "context", "vocabulary"), [("long", 262_144, 3_072), ("wide", 32_768, 151_936)])
+@pytest.mark.parametrize(("name", "context", "vocabulary"), [("long", 262_144, 3_584), ("wide", 32_768, 151_936)])
 def test_a_checkpoint_of_a_real_size_has_its_shape_and_generates_text(name: str, context: int, vocabulary: int):
     spec = read_spec(Checkpoint.open(real_size(name), with_weights=False))
     assert (spec.max_position, spec.vocab_size) == (context, vocabulary)

