@@ -2,7 +2,7 @@
 
 A copy is all that the engine does. Whole pictures are made, now and then, so nothing that changes the books has to tell
 of it. The rate follows the cost: a picture that took t seconds, with the records in it, is followed by the next after
-150 t at the earliest, so watching costs less than one per cent, however many blocks and requests there are.
+150 t at the earliest, so watching costs about one per cent, however many blocks and requests there are.
 """
 
 from __future__ import annotations
