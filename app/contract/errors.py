@@ -178,6 +178,12 @@ class StreamNotFound(NotFound):
     code = "stream_not_found"
 
 
+class PreviousResponseNotFound(RequestError):
+    """There is no response of that id to go on from: it never was, is of another key, or is not kept."""
+
+    code = "previous_response_not_found"
+
+
 class StreamCancelled(RequestError):
     """The stream was cancelled, by its client or because nobody came back to read it."""
 
@@ -197,6 +203,13 @@ class MethodNotAllowed(RequestError):
 
     code = "method_not_allowed"
     http_status = 405
+
+
+class NoWebSocketHere(RequestError):
+    """The path has no WebSocket; send the request over HTTP."""
+
+    code = "no_websocket_here"
+    http_status = 426
 
 
 class RequestTimeout(RequestError):

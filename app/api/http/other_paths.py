@@ -8,8 +8,9 @@ from app.config.nearest import nearest
 
 MAX_PATH_CHARS = 100
 API_PATHS = (
-    "/v1/models", "/v1/chat/completions", "/v1/chat/completions/input_tokens", "/v1/completions", "/v1/embeddings",
-    "/tokenize", "/detokenize", "/apply-template", "/version", "/openapi.json", "/v1/engine/events",
+    "/v1/models", "/v1/chat/completions", "/v1/chat/completions/input_tokens", "/v1/completions", "/v1/responses",
+    "/v1/responses/input_tokens", "/v1/embeddings", "/tokenize", "/detokenize", "/apply-template", "/version",
+    "/openapi.json", "/v1/engine/events",
 )  # fmt: skip
 _CHAT, _TEXT, _VECTORS, _MODELS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models"
 _COMPARE = f"{_VECTORS}, and compare the vectors of the query and the documents"
@@ -17,7 +18,7 @@ _OTHER_SERVER = "another server: this one reads and writes text"
 _NOWHERE = "another server: this one keeps nothing between requests"
 # The beginnings of paths, the longer ones first: whose they are, and what to use here.
 _OTHERS: Mapping[str, tuple[str, str]] = {
-    "/v1/responses": ("OpenAI's Responses API", _CHAT),
+    "/v1/responses": ("OpenAI's stored responses", "POST /v1/responses with the whole conversation as input"),
     "/v1/realtime": ("OpenAI's Realtime API", f"the WebSocket /ws, or {_CHAT}"),
     **dict.fromkeys(("/v1/audio", "/v1/images", "/v1/videos"), ("OpenAI's APIs for sound and pictures", _OTHER_SERVER)),
     **dict.fromkeys(

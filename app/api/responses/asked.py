@@ -46,7 +46,7 @@ class AskedResponse:
         instructions: the client's text, or the items it sent as such.
         has_summary: reasoning goes out as its summary, not as raw text.
         text: `format`, with its `type`, and `verbosity`, if it was sent.
-        tool_choice: what the client sent, else "auto" if there are tools, else "none".
+        tool_choice: what the client sent, else "auto".
         tools: what the client sent, with the tools that are left out.
         temperature, top_p: what was resolved, of the request or the model's defaults.
         has_logprobs: the texts of the answer have log-probabilities, with `top_logprobs` others for each token.

@@ -18,6 +18,9 @@ from app.api.body.schemas import ChatBody, CompletionBody
 from app.api.body.tokenize_bodies import KINDS, DetokenizeBody
 from app.api.http.access_log import STREAM_PATH
 from app.api.http.error_shape import OPENAI_ERRORS, ErrorShape
+from app.api.responses.resource import ResponseObject
+from app.api.responses.response_fields import ResponsesBody
+from app.api.responses.responses import PromptCount, count_response_tokens, create_response
 from app.api.routes.chat import chat_completions, chat_wire
 from app.api.routes.completions import completion_wire, completions
 from app.api.routes.embeddings import embeddings
@@ -31,6 +34,7 @@ from app.api.wire import answers
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 
 
+RESPONSES_PATH = "/v1/responses"
 OF_ANSWERS = ("X-Quire-Resume", "Idempotency-Key")
 """The headers of requests whose answers can be kept."""
 
@@ -90,6 +94,23 @@ OPERATIONS = (
         (CompletionBody,),
         has_streams=True,
         headers=OF_ANSWERS,
+    ),
+    Operation(
+        "POST",
+        RESPONSES_PATH,
+        create_response,
+        "The response to a conversation",
+        ResponseObject,
+        (ResponsesBody,),
+        has_streams=True,
+    ),
+    Operation(
+        "POST",
+        RESPONSES_PATH + "/input_tokens",
+        count_response_tokens,
+        "The number of tokens in the prompt of a response",
+        PromptCount,
+        (ResponsesBody,),
     ),
     Operation(
         "GET",

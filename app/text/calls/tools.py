@@ -240,11 +240,16 @@ def with_definitions(
     changed = [dict(message) for message in messages]
     if not tools:
         return changed
-    text = _DEFINE.format(definitions="\n".join(map(to_json, tools))) + ask
+    text = definitions_text(tools) + ask
     if changed and changed[0]["role"] == "system":
         changed[0]["content"] = f"{changed[0].get('content') or ''}\n\n{text}"
         return changed
     return [{"role": "system", "content": text}, *changed]
+
+
+def definitions_text(tools: Sequence[Mapping[str, Any]]) -> str:
+    """Return the text that defines tools where no template does."""
+    return _DEFINE.format(definitions="\n".join(map(to_json, tools)))
 
 
 def to_json(value: object) -> str:

@@ -12,8 +12,8 @@ from tests.api.serving import client_of, make_app
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/v1/responses", "/v1/responses belongs to OpenAI's Responses API, .*; use /v1/chat/completions"),
-        ("/v1/responses/resp_1/cancel", "OpenAI's Responses API"),
+        ("/v1/responses/resp_1", "/v1/responses belongs to OpenAI's stored responses, .*; use POST /v1/responses with"),
+        ("/v1/responses/resp_1/cancel", "OpenAI's stored responses"),
         ("/v1/messages", "Anthropic's Messages API, which this server does not have; use /v1/chat/completions"),
         ("/v1/messages/count_tokens", "Anthropic's Messages API"),
         ("/api/chat", "Ollama's API, .*; use /v1/chat/completions"),
