@@ -18,7 +18,6 @@ _OTHER_SERVER = "another server: this one reads and writes text"
 _NOWHERE = "another server: this one keeps nothing between requests"
 # The beginnings of paths, the longer ones first: whose they are, and what to use here.
 _OTHERS: Mapping[str, tuple[str, str]] = {
-    "/v1/responses": ("OpenAI's stored responses", "POST /v1/responses with the whole conversation as input"),
     "/v1/realtime": ("OpenAI's Realtime API", f"the WebSocket /ws, or {_CHAT}"),
     **dict.fromkeys(("/v1/audio", "/v1/images", "/v1/videos"), ("OpenAI's APIs for sound and pictures", _OTHER_SERVER)),
     **dict.fromkeys(

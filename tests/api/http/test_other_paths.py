@@ -12,8 +12,8 @@ from tests.api.serving import client_of, make_app
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/v1/responses/resp_1", "/v1/responses belongs to OpenAI's stored responses, .*; use POST /v1/responses with"),
-        ("/v1/responses/resp_1/cancel", "OpenAI's stored responses"),
+        ("/v1/responses/resp_1", "nothing at /v1/responses/resp_1; did you mean '/v1/responses'"),
+        ("/openai/v1/responses", "use /v1/responses; the base URL"),
         ("/v1/messages", "Anthropic's Messages API, which this server does not have; use /v1/chat/completions"),
         ("/v1/messages/count_tokens", "Anthropic's Messages API"),
         ("/api/chat", "Ollama's API, .*; use /v1/chat/completions"),
@@ -55,7 +55,7 @@ from tests.api.serving import client_of, make_app
         ("/v1/chat/completion", "completion; did you mean '/v1/chat/completions' or .*; /openapi.json lists"),
         ("/v1/modles", "nothing at /v1/modles; did you mean '/v1/models'"),
         ("/nope", "nothing at /nope; /openapi.json lists the routes.$"),
-        ("/v1/responsesx", "nothing at /v1/responsesx; /openapi.json"),
+        ("/v1/realtimex", "nothing at /v1/realtimex; /openapi.json"),
         ("/v1", "nothing at /v1; /openapi.json"),
     ],
 )
