@@ -12,7 +12,7 @@ from tests.api.serving import client_of, make_app
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/v1/responses/resp_1", "nothing at /v1/responses/resp_1; did you mean '/v1/responses'"),
+        ("/v1/responses/resp_1", "nothing at /v1/responses/resp_1; /openapi.json"),
         ("/openai/v1/responses", "use /v1/responses; the base URL"),
         ("/v1/messages", "Anthropic's Messages API, which this server does not have; use /v1/chat/completions"),
         ("/v1/messages/count_tokens", "Anthropic's Messages API"),
