@@ -13,16 +13,16 @@ from msgspec import UNSET
 
 from app.api.responses.asked import CalledTool
 from app.api.responses.output_items import (
-    CustomCallItem,
-    FunctionCallItem,
+    AnswerReasoning,
+    AnswerSummary,
+    AnswerText,
     ItemStatus,
-    MessageItem,
+    OutputCustomCall,
+    OutputFunctionCall,
     OutputItem,
-    OutputText,
-    ReasoningItem,
-    ReasoningText,
-    SummaryText,
-    ToolSearchItem,
+    OutputMessage,
+    OutputReasoning,
+    OutputToolSearch,
 )
 from app.api.responses.response_events import (
     ArgumentsDelta,
@@ -110,14 +110,14 @@ class OpenMessage(OpenItem):
         self._logprobs = logprobs
         self._kept = bytearray()  # log-probabilities
 
-    def _item(self, status: ItemStatus, text: str) -> MessageItem:
+    def _item(self, status: ItemStatus, text: str) -> OutputMessage:
         if status == "in_progress":
-            return MessageItem(self.id, status, [])
+            return OutputMessage(self.id, status, [])
         logprobs = [] if self._logprobs is None else self._logprobs.whole(self._kept)
-        return MessageItem(self.id, status, [OutputText(text, logprobs=logprobs)])
+        return OutputMessage(self.id, status, [AnswerText(text, logprobs=logprobs)])
 
     def _opening(self) -> Sequence[ResponseEvent]:
-        return (PartAdded(output_index=self.index, item_id=self.id, part=OutputText("")),)
+        return (PartAdded(output_index=self.index, item_id=self.id, part=AnswerText("")),)
 
     def _piece(self, text: str) -> Sequence[ResponseEvent]:
         logprobs = [] if self._logprobs is None else self._logprobs.give(self._kept)
@@ -126,7 +126,7 @@ class OpenMessage(OpenItem):
     def _closing(self, text: str) -> Sequence[ResponseEvent]:
         return (
             TextDone(output_index=self.index, item_id=self.id, text=text),
-            PartDone(output_index=self.index, item_id=self.id, part=OutputText(text)),
+            PartDone(output_index=self.index, item_id=self.id, part=AnswerText(text)),
         )
 
 
@@ -135,11 +135,11 @@ class OpenReasoning(OpenItem):
 
     prefix = "rs"
 
-    def _item(self, status: ItemStatus, text: str) -> ReasoningItem:
-        return ReasoningItem(self.id, status, [], [] if status == "in_progress" else [ReasoningText(text)])
+    def _item(self, status: ItemStatus, text: str) -> OutputReasoning:
+        return OutputReasoning(self.id, status, [], [] if status == "in_progress" else [AnswerReasoning(text)])
 
     def _opening(self) -> Sequence[ResponseEvent]:
-        return (PartAdded(output_index=self.index, item_id=self.id, part=ReasoningText("")),)
+        return (PartAdded(output_index=self.index, item_id=self.id, part=AnswerReasoning("")),)
 
     def _piece(self, text: str) -> Sequence[ResponseEvent]:
         return (ReasoningDelta(output_index=self.index, item_id=self.id, delta=text),)
@@ -147,7 +147,7 @@ class OpenReasoning(OpenItem):
     def _closing(self, text: str) -> Sequence[ResponseEvent]:
         return (
             ReasoningDone(output_index=self.index, item_id=self.id, text=text),
-            PartDone(output_index=self.index, item_id=self.id, part=ReasoningText(text)),
+            PartDone(output_index=self.index, item_id=self.id, part=AnswerReasoning(text)),
         )
 
 
@@ -156,11 +156,11 @@ class OpenSummary(OpenItem):
 
     prefix = "rs"
 
-    def _item(self, status: ItemStatus, text: str) -> ReasoningItem:
-        return ReasoningItem(self.id, status, [] if status == "in_progress" else [SummaryText(text)], None)
+    def _item(self, status: ItemStatus, text: str) -> OutputReasoning:
+        return OutputReasoning(self.id, status, [] if status == "in_progress" else [AnswerSummary(text)], None)
 
     def _opening(self) -> Sequence[ResponseEvent]:
-        return (SummaryPartAdded(output_index=self.index, item_id=self.id, part=SummaryText("")),)
+        return (SummaryPartAdded(output_index=self.index, item_id=self.id, part=AnswerSummary("")),)
 
     def _piece(self, text: str) -> Sequence[ResponseEvent]:
         return (SummaryDelta(output_index=self.index, item_id=self.id, delta=text),)
@@ -168,7 +168,7 @@ class OpenSummary(OpenItem):
     def _closing(self, text: str) -> Sequence[ResponseEvent]:
         return (
             SummaryDone(output_index=self.index, item_id=self.id, text=text),
-            SummaryPartDone(output_index=self.index, item_id=self.id, part=SummaryText(text)),
+            SummaryPartDone(output_index=self.index, item_id=self.id, part=AnswerSummary(text)),
         )
 
 
@@ -191,8 +191,8 @@ class OpenFunctionCall(OpenCall):
 
     prefix = "fc"
 
-    def _item(self, status: ItemStatus, text: str) -> FunctionCallItem:
-        return FunctionCallItem(self.id, status, self._call_id, self._tool.name, text, self._namespace)
+    def _item(self, status: ItemStatus, text: str) -> OutputFunctionCall:
+        return OutputFunctionCall(self.id, status, self._call_id, self._tool.name, text, self._namespace)
 
     def _piece(self, text: str) -> Sequence[ResponseEvent]:
         return (ArgumentsDelta(output_index=self.index, item_id=self.id, delta=text),)
@@ -206,8 +206,8 @@ class OpenCustomCall(OpenCall):
 
     prefix = "ctc"
 
-    def _item(self, status: ItemStatus, text: str) -> CustomCallItem:
-        return CustomCallItem(self.id, status, self._call_id, self._tool.name, _input_of(text), self._namespace)
+    def _item(self, status: ItemStatus, text: str) -> OutputCustomCall:
+        return OutputCustomCall(self.id, status, self._call_id, self._tool.name, _input_of(text), self._namespace)
 
     def _piece(self, text: str) -> Sequence[ResponseEvent]:
         return ()
@@ -223,8 +223,8 @@ class OpenToolSearch(OpenCall):
 
     prefix = "tsc"
 
-    def _item(self, status: ItemStatus, text: str) -> ToolSearchItem:
-        return ToolSearchItem(self.id, status, self._call_id, _object_of(text) if text else {})
+    def _item(self, status: ItemStatus, text: str) -> OutputToolSearch:
+        return OutputToolSearch(self.id, status, self._call_id, _object_of(text) if text else {})
 
     def _piece(self, text: str) -> Sequence[ResponseEvent]:
         return ()

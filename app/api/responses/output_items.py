@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
-class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):
+class AnswerText(msgspec.Struct, tag_field="type", tag="output_text"):
     """The text of a message. Its log-probabilities come in pieces in a JSON body; a stream has them in its deltas."""
 
     text: str
@@ -21,38 +21,38 @@ class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):
     logprobs: list[Any] = []
 
 
-class ReasoningText(msgspec.Struct, tag_field="type", tag="reasoning_text"):
+class AnswerReasoning(msgspec.Struct, tag_field="type", tag="reasoning_text"):
     """Reasoning as the model has written it."""
 
     text: str
 
 
-class SummaryText(msgspec.Struct, tag_field="type", tag="summary_text"):
+class AnswerSummary(msgspec.Struct, tag_field="type", tag="summary_text"):
     """Reasoning for clients that ask for its summary; it is the same text."""
 
     text: str
 
 
-class MessageItem(msgspec.Struct, tag_field="type", tag="message"):
+class OutputMessage(msgspec.Struct, tag_field="type", tag="message"):
     """A message of the assistant: none or one text."""
 
     id: str
     status: ItemStatus
-    content: list[OutputText]
+    content: list[AnswerText]
     role: Literal["assistant"] = "assistant"
 
 
-class ReasoningItem(msgspec.Struct, tag_field="type", tag="reasoning"):
+class OutputReasoning(msgspec.Struct, tag_field="type", tag="reasoning"):
     """Reasoning: its text is the `summary` or, if no summary was asked for, the `content`."""
 
     id: str
     status: ItemStatus
-    summary: list[SummaryText]
-    content: list[ReasoningText] | None
+    summary: list[AnswerSummary]
+    content: list[AnswerReasoning] | None
     encrypted_content: None = None
 
 
-class FunctionCallItem(msgspec.Struct, tag_field="type", tag="function_call"):
+class OutputFunctionCall(msgspec.Struct, tag_field="type", tag="function_call"):
     """A call of a function; `arguments` is the text of the model, mostly the JSON of an object."""
 
     id: str
@@ -63,7 +63,7 @@ class FunctionCallItem(msgspec.Struct, tag_field="type", tag="function_call"):
     namespace: str | UnsetType = UNSET
 
 
-class CustomCallItem(msgspec.Struct, tag_field="type", tag="custom_tool_call"):
+class OutputCustomCall(msgspec.Struct, tag_field="type", tag="custom_tool_call"):
     """A call of a tool that takes a text."""
 
     id: str
@@ -74,7 +74,7 @@ class CustomCallItem(msgspec.Struct, tag_field="type", tag="custom_tool_call"):
     namespace: str | UnsetType = UNSET
 
 
-class ToolSearchItem(msgspec.Struct, tag_field="type", tag="tool_search_call"):
+class OutputToolSearch(msgspec.Struct, tag_field="type", tag="tool_search_call"):
     """A search for tools, which the client makes; `arguments` is an object."""
 
     id: str
@@ -84,4 +84,4 @@ class ToolSearchItem(msgspec.Struct, tag_field="type", tag="tool_search_call"):
     execution: Literal["client"] = "client"
 
 
-OutputItem = MessageItem | ReasoningItem | FunctionCallItem | CustomCallItem | ToolSearchItem
+OutputItem = OutputMessage | OutputReasoning | OutputFunctionCall | OutputCustomCall | OutputToolSearch

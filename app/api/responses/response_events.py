@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from app.api.responses.output_items import OutputItem, OutputText, ReasoningText, SummaryText
+from app.api.responses.output_items import AnswerReasoning, AnswerSummary, AnswerText, OutputItem
 from app.api.responses.resource import ResponseObject
 
 
@@ -78,14 +78,14 @@ class InItem(ItemEvent, kw_only=True):
 class PartAdded(InItem, kw_only=True, tag="response.content_part.added"):
     """The part of an item begins, still empty."""
 
-    part: OutputText | ReasoningText
+    part: AnswerText | AnswerReasoning
     content_index: int = 0
 
 
 class PartDone(InItem, kw_only=True, tag="response.content_part.done"):
     """The part of an item has ended."""
 
-    part: OutputText | ReasoningText
+    part: AnswerText | AnswerReasoning
     content_index: int = 0
 
 
@@ -122,14 +122,14 @@ class ReasoningDone(InItem, kw_only=True, tag="response.reasoning_text.done"):
 class SummaryPartAdded(InItem, kw_only=True, tag="response.reasoning_summary_part.added"):
     """The summary of reasoning begins, still empty."""
 
-    part: SummaryText
+    part: AnswerSummary
     summary_index: int = 0
 
 
 class SummaryPartDone(InItem, kw_only=True, tag="response.reasoning_summary_part.done"):
     """The summary of reasoning has ended."""
 
-    part: SummaryText
+    part: AnswerSummary
     summary_index: int = 0
 
 
