@@ -145,11 +145,10 @@ async def test_an_answer_and_the_results_of_its_calls_go_back_to_the_model():
 
 
 async def test_a_summary_of_reasoning_can_be_asked_for():
-    async with client_for(await make_app(engine_that_says(TEXT), reasoning_parser="think")) as client:
-        async with client.responses.stream(
-            model="guide", input="How warm?", tools=TOOLS, reasoning={"summary": "auto"}
-        ) as stream:
-            response = await stream.get_final_response()
+    app = await make_app(engine_that_says(TEXT), reasoning_parser="think")
+    asked: Any = {"model": "guide", "input": "How warm?", "tools": TOOLS, "reasoning": {"summary": "auto"}}
+    async with client_for(app) as client, client.responses.stream(**asked) as stream:
+        response = await stream.get_final_response()
     assert [part.text for part in response.output[0].summary] == ["Two cities."]
 
 
