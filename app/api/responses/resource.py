@@ -85,7 +85,7 @@ class IncompleteDetails(msgspec.Struct):
     reason: Literal["max_output_tokens"]
 
 
-class ReasoningOptions(msgspec.Struct):
+class RepeatedReasoning(msgspec.Struct):
     """What was asked for of the reasoning."""
 
     effort: str | None
@@ -116,7 +116,7 @@ class ResponseObject(msgspec.Struct, kw_only=True):
     top_p: float | None
     top_logprobs: int
     text: Any
-    reasoning: ReasoningOptions
+    reasoning: RepeatedReasoning
     truncation: Literal["auto", "disabled"]
     store: bool
     background: bool
@@ -182,7 +182,7 @@ def _repeated(asked: AskedResponse) -> dict[str, Any]:
         "temperature": asked.temperature,
         "top_p": asked.top_p,
         "top_logprobs": asked.top_logprobs,
-        "reasoning": ReasoningOptions(asked.reasoning.effort, asked.reasoning.summary),
+        "reasoning": RepeatedReasoning(asked.reasoning.effort, asked.reasoning.summary),
         "truncation": asked.truncation,
         "store": asked.store,
         "background": asked.background,
