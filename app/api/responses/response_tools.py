@@ -261,7 +261,7 @@ class RequestTools:
         if kind not in ("function", "custom", TOOL_SEARCH) or not isinstance(name, str):
             raise InvalidValue(f"tool_choice is {choice!r:.100}; {_CHOICE_RULE}.", param="tool_choice")
         found = self._names.get((namespace, name)) if isinstance(namespace, str | None) else None
-        if found is None and name in self._called:
+        if namespace is None and found is None and name in self._called:
             found = name
         if found is None or self._called[found].kind != kind:
             raise InvalidValue(
