@@ -149,12 +149,13 @@ async def test_the_prompt_is_that_of_the_same_chat(context, tmp_path, template):
 
 async def test_the_count_is_that_of_the_prompt(context):
     fields = {**BODY, "input": AS_ITEMS, "tools": [TOOL, {"type": "web_search"}], "instructions": "Be brief."}
-    counted = await parse_only(context, fields)
+    counted = await count(context, fields)
     assert counted.num_tokens == len((await parsed(context, **fields)).request.prompt_token_ids)
     assert counted.ignored == ("tools[1]",)
 
 
-async def parse_only(context: Any, fields: dict[str, Any]) -> Any:
+async def count(context: Any, fields: dict[str, Any]) -> Any:
+    """The count of a body's prompt."""
     return await parse_request.parse(raw(fields), context, count_prompt, Sender())
 
 
@@ -229,6 +230,25 @@ async def test_a_schema_beside_tools_is_for_what_is_no_call(context):
     required = await parsed(context, text=form, tools=[TOOL], tool_choice="required")
     alone = await parsed(context, tools=[TOOL], tool_choice="required")
     assert required.request.grammar == alone.request.grammar
+
+
+async def test_with_truncation_a_prompt_that_is_too_long_loses_its_oldest_turns():
+    context = (await make_app()).state.context
+    turns = [
+        item
+        for number in range(12)
+        for item in (
+            {"role": "user", "content": f"Q{number} {'word ' * 200}"},
+            {"role": "assistant", "content": "Ho."},
+        )
+    ]
+    fields = {"instructions": "Be brief.", "input": [*turns, {"role": "user", "content": "And now?"}]}
+    with pytest.raises(ContextLengthExceeded):
+        await parsed(context, **fields)
+    text = await prompt(context, **fields, truncation="auto")
+    assert "Be brief." in text and "And now?" in text and "Q11 " in text and "Q0 " not in text
+    counted = await count(context, {**fields, "truncation": "auto"})
+    assert counted.num_tokens == len((await parsed(context, **fields, truncation="auto")).request.prompt_token_ids)
 
 
 async def test_a_prompt_that_does_not_fit_is_named_as_input(context):
