@@ -20,6 +20,7 @@ from app.contract.errors import (
     RequestError,
 )
 from app.contract.sampling_params import MAX_TOKENS
+from app.text.calls.tools import MAX_TOOLS
 from tests.api.responses.parsing import (
     BODY,
     CHAT_TOOL,
@@ -268,7 +269,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
     },
     "256 tools in a namespace": {
         "tools": [
-            {"type": "namespace", "name": "n", "tools": [{**TOOL, "name": f"f{number}"} for number in range(200)]}
+            {"type": "namespace", "name": "n", "tools": [{**TOOL, "name": f"f{number}"} for number in range(MAX_TOOLS)]}
         ]
     },
     "a deep schema": {"tools": [{**TOOL, "parameters": json.loads('{"properties": {"a": ' * 12 + "{}" + "}}" * 12)}]},
