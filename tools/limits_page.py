@@ -7,7 +7,8 @@ from app.api.body.parse_embeddings import MAX_INPUTS
 from app.api.body.parse_request import MAX_SMALL_BYTES
 from app.api.http.context import MAX_LONG_WAITING
 from app.api.responses.item_kinds import MAX_ITEMS
-from app.api.responses.response_fields import MAX_ECHO_CHARS, MAX_KEY_CHARS, MAX_PAIRS
+from app.api.responses.response_fields import MAX_DESCRIPTION_CHARS, MAX_ECHO_CHARS, MAX_KEY_CHARS, MAX_PAIRS
+from app.api.responses.response_tools import MAX_CHOICE_BYTES
 from app.checkpoint import text_files
 from app.config.settings import Config
 from app.contract import admission
@@ -83,6 +84,8 @@ def _fields() -> dict[str, str]:
             f"{MAX_PAIRS} pairs, names of {MAX_KEY_CHARS} and values of {MAX_ECHO_CHARS} characters"
         ),
         "`user`, `safety_identifier`, `prompt_cache_key` of a response": f"{MAX_ECHO_CHARS} characters",
+        "`tool_choice` of a response": f"{MAX_CHOICE_BYTES:,} bytes of JSON",
+        "`text.format.description` of a response": f"{MAX_DESCRIPTION_CHARS:,} characters",
         "`n`, `best_of`, `beam_width`": f"1 to {params.MAX_SEQUENCES}, and `--max-num-seqs`",
         "`max_tokens`, `max_completion_tokens`": f"1 to {params.MAX_TOKENS:,}; 0 in completions with `echo`",
         "`n` (or `best_of`, `beam_width`) × `max_tokens` × (1 + `top_logprobs`)": (

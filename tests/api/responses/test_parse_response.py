@@ -67,7 +67,7 @@ async def test_the_answer_repeats_texts_tools_and_choice_as_they_were_sent(conte
     found = await asked(context, **fields)
     assert {name: getattr(found, name) for name in fields} == fields
     assert found.called.of("f") == CalledTool("function", "f")
-    assert (await asked(context, text={"verbosity": "low", "format": None})).text == {
+    assert (await asked(context, text={"verbosity": "low", "format": None, "more": 1})).text == {
         "format": {"type": "text"}, "verbosity": "low",
     }  # fmt: skip
 
