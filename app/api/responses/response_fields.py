@@ -162,6 +162,7 @@ AS_ON_CHAT = (
 )  # fmt: skip
 """The fields that mean what they mean in a chat."""
 NAMES_ON_CHAT: Mapping[str, str] = {
+    "prompt": "input",
     "messages": "input",
     "max_tokens": "max_output_tokens",
     "reasoning_effort": "reasoning.effort",

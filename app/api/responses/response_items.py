@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, get_args
 
 import msgspec
+import orjson
 
 from app.api.body.chat_fields import Message, RefusalPart, TextPart
 from app.api.body.invalid_field import invalid_field
@@ -38,6 +39,7 @@ from app.api.responses.item_kinds import (
     ToolSearchCallItem,
     ToolSearchResultItem,
 )
+from app.api.responses.response_fields import ResponsesBody
 from app.api.responses.response_tools import TOOL_SEARCH, RequestTools
 from app.contract.errors import InvalidValue, NotFound, UnsupportedParameter
 from app.text.calls.tools import definitions_text, to_json
@@ -67,12 +69,6 @@ class ReadItems(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-class _Input(msgspec.Struct, kw_only=True):
-    """An input of items, for the paths of errors."""
-
-    input: list[InputItem]
-
-
 def read_items(given: object) -> ReadItems:
     """Return an input, a text or a list of items as they come from JSON, as checked items. Any thread.
 
@@ -92,9 +88,11 @@ def read_items(given: object) -> ReadItems:
     left_out = tuple(f"input[{index}]" for index, item in enumerate(typed) if item is _NOTHING)
     fields: dict[str, object] = {"input": typed}
     try:
-        return ReadItems(msgspec.convert(fields, _Input).input, left_out)
+        body = msgspec.convert(fields, ResponsesBody)
     except msgspec.ValidationError as error:
-        raise invalid_field(str(error), fields, _Input) from None
+        raise invalid_field(str(error), fields, ResponsesBody) from None
+    assert isinstance(body.input, list)
+    return ReadItems(body.input, left_out)
 
 
 def as_messages(items: Sequence[InputItem], tools: RequestTools, num_before: int = 0) -> list[Message]:
@@ -193,7 +191,7 @@ class _Conversation:
         if isinstance(item, ToolSearchResultItem):
             yield to_json(self._tools.add_found(f"{path}.tools", item.tools))
         elif isinstance(item, LocalShellResultItem | ShellResultItem):
-            yield item.output if isinstance(item.output, str) else to_json(item.output or [])
+            yield item.output if isinstance(item.output, str) else orjson.dumps(item.output or []).decode()
         elif isinstance(item, ApplyPatchResultItem):
             yield item.output if isinstance(item.output, str) else item.status or ""
         else:

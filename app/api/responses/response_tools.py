@@ -124,17 +124,20 @@ class RequestTools:
         return CalledTools(self._called)
 
     def add_found(self, path: str, given: list[Any]) -> list[dict[str, Any]]:
-        """Add the tools that an item at `path` brings; return their definitions, for the prompt.
+        """Add the tools that an item at `path` brings; return their definitions there, for the prompt.
 
-        Those that the request has already are the same tools.
+        Those that the request has already are the same tools, and keep the definitions that they have.
         """
         found = []
         for index, tool in enumerate(given):
             for each, namespace, fields in self._each(f"{path}[{index}]", tool):
-                known = self._names.get((namespace, str(fields.get("name"))))
-                name = known or self._register(each, namespace, fields, self._later)
+                definition = _definition(each, fields)
+                name = self._names.get((namespace, definition["function"]["name"]))
+                if name is None:
+                    name = self._register(each, namespace, fields, self._later)
                 self._unloaded.discard(name)
-                found.append(self._definitions[name])
+                found.append(_named(definition, name))
+        check_size(found, path)
         return found
 
     def name_in_prompt(self, name: str, namespace: str | None = None) -> str:
@@ -204,13 +207,12 @@ class RequestTools:
     def _register(self, path: str, namespace: str | None, fields: dict[str, Any], place: list[dict[str, Any]]) -> str:
         """Add one function to the table and to `place`; return its name in the prompt."""
         kind: ToolKind = fields["type"]
-        definition = check_function(path, _function_of(path, kind, fields))
-        function = definition["function"]
-        own_name = function["name"]
+        definition = _definition(path, fields)
+        own_name = definition["function"]["name"]
         name = _joined(namespace, own_name)
         if name in self._called:
             name = _shortened(namespace, own_name)
-        definition["function"] = {**function, "name": name}
+        definition = _named(definition, name)
         self._names[namespace, own_name] = name
         self._called[name] = CalledTool(kind, own_name, namespace)
         self._definitions[name] = definition
@@ -259,7 +261,7 @@ class RequestTools:
         if kind not in ("function", "custom", TOOL_SEARCH) or not isinstance(name, str):
             raise InvalidValue(f"tool_choice is {choice!r:.100}; {_CHOICE_RULE}.", param="tool_choice")
         found = self._names.get((namespace, name)) if isinstance(namespace, str | None) else None
-        if found is None and name in self._called:
+        if namespace is None and found is None and name in self._called:
             found = name
         if found is None or self._called[found].kind != kind:
             raise InvalidValue(
@@ -292,8 +294,19 @@ def _is_hosted(kind: object) -> bool:
     return isinstance(kind, str) and (kind in _HOSTED or kind.startswith(_HOSTED_BEGINNINGS))
 
 
-def _function_of(path: str, kind: ToolKind, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _definition(path: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the checked definition of the function that a tool at `path` is."""
+    return check_function(path, _function_of(path, fields))
+
+
+def _named(definition: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a definition with another name."""
+    return {**definition, "function": {**definition["function"], "name": name}}
+
+
+def _function_of(path: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of the function that a tool is in the prompt."""
+    kind = fields["type"]
     if kind == "function":
         return {name: value for name, value in fields.items() if name in _FUNCTION_FIELDS}
     description = fields.get("description")

@@ -101,17 +101,15 @@ def check_number(num_tools: int) -> None:
         )
 
 
-def check_size(definitions: object) -> None:
-    """Check the size of a request's definitions as JSON.
+def check_size(definitions: object, path: str = "tools") -> None:
+    """Check the size of a request's definitions as JSON, which are at `path`.
 
     Raises:
         InvalidValue: they are too large.
     """
     num_bytes = _num_bytes(definitions)
     if num_bytes > MAX_TOOLS_BYTES:
-        raise InvalidValue(
-            f"tools has {num_bytes} bytes as JSON; at most {MAX_TOOLS_BYTES} are allowed.", param="tools"
-        )
+        raise InvalidValue(f"{path} has {num_bytes} bytes as JSON; at most {MAX_TOOLS_BYTES} are allowed.", param=path)
 
 
 def unknown_fields(tools: object) -> Iterator[tuple[str, str, tuple[str, ...]]]:

@@ -317,7 +317,8 @@ async def test_a_request_goes_on_from_a_response_that_is_kept(context):
     whole = await parsed(context, input=AS_ITEMS[:6], tools=[TOOL])
     assert second.request.prompt_token_ids == whole.request.prompt_token_ids
     assert kept.items[second.id] == AS_ITEMS[:6]
-    empty = await parse(raw({**BODY, "previous_response_id": second.id, "input": []}), context, parser)
+    fields = {"previous_response_id": second.id, "input": [], "tools": [TOOL]}
+    empty = await parse(raw({**BODY, **fields}), context, parser)
     assert empty.request.prompt_token_ids == whole.request.prompt_token_ids
     assert empty.asked.previous_response_id == second.id
 

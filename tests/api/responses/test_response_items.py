@@ -97,7 +97,7 @@ EACH = {
     ),
     "shell_call_output": (
         {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "a", "stderr": ""}]},
-        {"role": "tool", "content": '[{"stdout": "a", "stderr": ""}]', "tool_call_id": "c"},
+        {"role": "tool", "content": '[{"stdout":"a","stderr":""}]', "tool_call_id": "c"},
     ),
     "apply_patch_call_output": (
         {"type": "apply_patch_call_output", "call_id": "c", "status": "failed"},

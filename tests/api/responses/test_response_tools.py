@@ -256,3 +256,16 @@ def test_a_call_cannot_be_required_without_tools_or_a_format_of_calls(choice):
 def test_as_many_tools_as_are_allowed_are_read():
     inner = [function(f"f{number}") for number in range(MAX_TOOLS - 1)]
     assert len(use_of(function(), namespace("n", *inner)).definitions) == MAX_TOOLS
+
+
+def test_a_tool_that_is_found_has_the_definition_that_came_with_it():
+    """What an item names again costs what the item says, not what was said before."""
+    tools = RequestTools([function("later", description="x" * 1000, defer_loading=True)])
+    (found,) = tools.add_found("input[0].tools", [{"type": "function", "name": "later"}])
+    assert found["function"] == {"name": "later", "parameters": {"type": "object", "properties": {}}}
+
+
+def test_found_tools_that_are_too_large_are_named_by_their_item():
+    with pytest.raises(InvalidValue, match=r"^input\[0\]\.tools has ") as caught:
+        RequestTools().add_found("input[0].tools", [function(description="x" * MAX_TOOLS_BYTES)])
+    assert caught.value.param == "input[0].tools"

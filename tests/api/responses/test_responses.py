@@ -58,7 +58,7 @@ async def test_the_tokens_of_a_prompt_are_counted(engine):
         ({"input": "Hi", "previous_response_id": "resp_1"}, "previous_response_not_found", "previous_response_id"),
         ({"input": "Hi", "background": True}, "unsupported_parameter", "background"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "not_found", "input[0].id"),
-        ({"input": "word " * 3000}, "context_length_exceeded", "input"),
+        ({"input": "word " * 60_000}, "context_length_exceeded", "input"),
     ],
 )
 async def test_a_rejected_body_is_an_error_in_openais_shape(engine, path, body, code, param):
