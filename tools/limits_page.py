@@ -6,6 +6,8 @@ from app.api.body import grammar_trials, json_body, parse_chat, prompts, schemas
 from app.api.body.parse_embeddings import MAX_INPUTS
 from app.api.body.parse_request import MAX_SMALL_BYTES
 from app.api.http.context import MAX_LONG_WAITING
+from app.api.responses.item_kinds import MAX_ITEMS
+from app.api.responses.response_fields import MAX_ECHO_CHARS, MAX_KEY_CHARS, MAX_PAIRS
 from app.checkpoint import text_files
 from app.config.settings import Config
 from app.contract import admission
@@ -76,6 +78,11 @@ def _fields() -> dict[str, str]:
         "`messages`": f"1 to {parse_chat.MAX_MESSAGES:,}",
         "prompts × `n` (or `best_of`, `beam_width`) of a completion with several": f"{prompts.MAX_PROMPT_SEQUENCES}",
         "`input` of embeddings": f"{MAX_INPUTS} items",
+        "`input` of a response": f"{MAX_ITEMS:,} items",
+        "`metadata` of a response": (
+            f"{MAX_PAIRS} pairs, names of {MAX_KEY_CHARS} and values of {MAX_ECHO_CHARS} characters"
+        ),
+        "`user`, `safety_identifier`, `prompt_cache_key` of a response": f"{MAX_ECHO_CHARS} characters",
         "`n`, `best_of`, `beam_width`": f"1 to {params.MAX_SEQUENCES}, and `--max-num-seqs`",
         "`max_tokens`, `max_completion_tokens`": f"1 to {params.MAX_TOKENS:,}; 0 in completions with `echo`",
         "`n` (or `best_of`, `beam_width`) × `max_tokens` × (1 + `top_logprobs`)": (

@@ -38,7 +38,7 @@ class AskedReasoning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedResponse:
-    """What the answer to a request for a response repeats of it, or depends on. Any thread.
+    """The part of a request for a response that its answer repeats or depends on. Any thread.
 
     Attributes:
         response_id: "resp_" and 32 hexadecimal digits.

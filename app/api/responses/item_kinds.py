@@ -15,7 +15,7 @@ Role = Literal["user", "assistant", "system", "developer"]
 
 
 class _Tagged(msgspec.Struct, kw_only=True, tag_field="type"):
-    """What has a `type`."""
+    """The items and parts, which have a `type`."""
 
 
 class InputText(_Tagged, tag="input_text"):
@@ -157,7 +157,7 @@ class ToolSearchResultItem(_Tagged, tag="tool_search_output"):
 
 
 class LocalShellResultItem(_Tagged, tag="local_shell_call_output"):
-    """What a command has written."""
+    """The output of a command."""
 
     output: Any = None
     call_id: str | None = None
@@ -165,14 +165,14 @@ class LocalShellResultItem(_Tagged, tag="local_shell_call_output"):
 
 
 class ShellResultItem(_Tagged, tag="shell_call_output"):
-    """What commands have written."""
+    """The output of commands."""
 
     output: Any = None
     call_id: str | None = None
 
 
 class ApplyPatchResultItem(_Tagged, tag="apply_patch_call_output"):
-    """What came of a change."""
+    """The outcome of a change."""
 
     output: Any = None
     status: str | None = None

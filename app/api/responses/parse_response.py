@@ -167,7 +167,7 @@ def _requested(body: ResponsesBody) -> Requested | None:
 
 
 def _asked(read: _Read, parsed: ApiRequest) -> AskedResponse:
-    """Return what the answer repeats of a body."""
+    """Return the part of a body that its answer needs."""
     body, params = read.body, parsed.request.params
     reasoning = body.reasoning
     summary = None if reasoning is None else reasoning.summary or reasoning.generate_summary

@@ -86,7 +86,7 @@ class IncompleteDetails(msgspec.Struct):
 
 
 class RepeatedReasoning(msgspec.Struct):
-    """What was asked for of the reasoning."""
+    """The request's `reasoning`."""
 
     effort: str | None
     summary: str | None

@@ -15,6 +15,7 @@ from app.api.responses.item_kinds import MAX_ITEMS, InputItem
 from app.api.responses.response_tools import CHOICE_SCHEMA, TOOLS_SCHEMA
 
 MAX_PAIRS = 16
+MAX_KEY_CHARS = 64
 MAX_ECHO_CHARS = 512
 MAX_TOP_LOGPROBS = 20
 LOGPROBS = "message.output_text.logprobs"
@@ -32,7 +33,7 @@ Summary = Literal["auto", "concise", "detailed"]
 Echo = Annotated[str, msgspec.Meta(max_length=MAX_ECHO_CHARS)]
 """A text that the response repeats."""
 Pairs = Annotated[
-    dict[Annotated[str, msgspec.Meta(max_length=64)], Annotated[str, msgspec.Meta(max_length=512)]],
+    dict[Annotated[str, msgspec.Meta(max_length=MAX_KEY_CHARS)], Echo],
     msgspec.Meta(max_length=MAX_PAIRS),
 ]
 

@@ -170,7 +170,7 @@ class _Conversation:
         return Message(role="tool", content=_content(list(self._result_of(path, item))), tool_call_id=call_id)
 
     def _function_of(self, item: CallItem) -> FunctionCall:
-        """Return what the prompt has of a call."""
+        """Return the name and the arguments that the prompt has for a call."""
         arguments: Any
         if isinstance(item, FunctionCallItem | CustomCallItem):
             name = self._tools.name_in_prompt(item.name, item.namespace)

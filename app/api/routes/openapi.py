@@ -22,7 +22,7 @@ from app.api.body.any_body import AnyBody
 from app.api.body.field_table import FIELDS, Fate, rule_of
 from app.api.body.parse_chat import MAX_MESSAGES
 from app.api.routes.operations import Operation
-from app.api.wire.framing import NDJSON, SSE
+from app.api.wire.framing import SSE
 from app.contract import sampling_params
 from app.contract.sampling_params import BOUNDS, PARAMETERS
 from app.runtime.lazy_property import lazy_property
@@ -142,8 +142,8 @@ def _content(operation: Operation) -> dict[str, object]:
         content["application/json"] = {"schema": _ref(operation.answer)}
     if operation.has_streams:
         # A schema of server-sent events would be read by some as that of the whole stream, by others as that of each.
-        for framing, schema in ((SSE, {}), (NDJSON, {"schema": {"type": "string"}})):
-            content[framing.media_type.partition(";")[0]] = schema
+        for framing in operation.framings:
+            content[framing.media_type.partition(";")[0]] = {} if framing is SSE else {"schema": {"type": "string"}}
     return content
 
 

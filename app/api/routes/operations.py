@@ -30,6 +30,7 @@ from app.api.routes.models import get_model, list_models
 from app.api.routes.tokenize import apply_template, count_input_tokens, detokenize, tokenize
 from app.api.routes.version import version
 from app.api.wire import answers
+from app.api.wire.framing import NDJSON, SSE, Framing
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -43,7 +44,8 @@ class Operation(NamedTuple):
     """One route. `bodies` are the alternatives of a POST's body, `answer` is the JSON of a 200, None is text.
 
     With `has_streams` the answer can also be a stream, with `can_be_empty` a 204, and without `needs_key` the route is
-    open. `query` and `headers` name its parameters there, `errors` is the shape of errors at the path and below it.
+    open. `query` and `headers` name its parameters there, `errors` is the shape of errors at the path and below it, and
+    `framings` are those of its streams.
     """
 
     method: str
@@ -58,6 +60,7 @@ class Operation(NamedTuple):
     headers: tuple[str, ...] = ()
     needs_key: bool = True
     errors: ErrorShape = OPENAI_ERRORS
+    framings: tuple[Framing, ...] = (SSE, NDJSON)
 
 
 OPERATIONS = (
@@ -103,6 +106,7 @@ OPERATIONS = (
         ResponseObject,
         (ResponsesBody,),
         has_streams=True,
+        framings=(SSE,),
     ),
     Operation(
         "POST",

@@ -1,6 +1,5 @@
 """From the body of a request for a response to an engine request, and to what its answer repeats."""
 
-import dataclasses
 import json
 from functools import partial
 from itertools import pairwise
@@ -14,151 +13,31 @@ from app.api.http.accounts import Sender
 from app.api.responses.asked import AskedReasoning, AskedResponse, CalledTool
 from app.api.responses.item_kinds import MAX_ITEMS
 from app.api.responses.parse_response import count_prompt, parse_response
-from app.api.responses.response_fields import ResponsesBody
 from app.contract.errors import (
     ContextLengthExceeded,
     InvalidValue,
     PreviousResponseNotFound,
     RequestError,
-    UnsupportedParameter,
 )
 from app.contract.sampling_params import MAX_TOKENS
-from tests.api.serving import make_app, parse, raw, with_grammars
-from tests.fakes import MODEL_INFO, FakeEngine
-
-BODY = {"input": "Hi", "seed": 7}
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-TOOL = {"type": "function", "name": "f", "parameters": SCHEMA, "strict": False}
-CHAT_TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
-NO_TYPE = {"type": "object", "properties": {"a": {"type": "no type"}}}
-ROOM = 60_000
-
-
-def engine_with_room() -> FakeEngine:
-    """An engine whose context has room for the prompts of agents."""
-    engine = FakeEngine()
-    engine.model_info = lambda: dataclasses.replace(MODEL_INFO, max_model_len=ROOM)  # type: ignore[method-assign]
-    return engine
+from tests.api.responses.parsing import (
+    BODY,
+    CHAT_TOOL,
+    ROOM,
+    SCHEMA,
+    TOOL,
+    asked,
+    context_with_room,
+    engine_with_room,
+    parsed,
+    prompt,
+)
+from tests.api.serving import make_app, parse, raw
 
 
 @pytest.fixture
 async def context():
-    return with_grammars(await make_app(engine_with_room())).state.context
-
-
-async def parsed(context: Any, **fields: Any):
-    return await parse(raw({**BODY, **fields}), context, parse_response)
-
-
-async def asked(context: Any, **fields: Any) -> AskedResponse:
-    request = await parsed(context, **fields)
-    assert isinstance(request.asked, AskedResponse)
-    return request.asked
-
-
-async def prompt(context: Any, **fields: Any) -> str:
-    """The text of a prompt."""
-    token_ids = (await parsed(context, **fields)).request.prompt_token_ids
-    return context.text.tokenizer.decode(token_ids, skip_special_tokens=False)
-
-
-def outcome(request: Any) -> str:
-    """What a parsed request says, but for its random id and its time."""
-    engine = request.request
-    times = {
-        name: getattr(engine, name) and round(getattr(engine, name) - engine.arrival_time)
-        for name in ("start_deadline", "deadline")
-    }
-    engine = dataclasses.replace(engine, id="", arrival_time=0.0, **times)
-    return repr(
-        dataclasses.replace(request, request=engine, created=0, token_bytes=None, demand=None, asked=None, lease=None)
-    )
-
-
-# A value that changes the request, for each field that acts, and what it needs beside it.
-ACTING: dict[str, tuple[object, dict[str, Any]]] = {
-    "input": ("Ho", {}),
-    "instructions": ("Be brief.", {}),
-    "tools": ([TOOL], {}),
-    "tool_choice": ("required", {"tools": [TOOL]}),
-    "parallel_tool_calls": (False, {"tools": [TOOL]}),
-    "text": ({"format": {"type": "json_object"}}, {}),
-    "include": (["message.output_text.logprobs"], {}),
-    "top_logprobs": (3, {"include": ["message.output_text.logprobs"]}),
-    "max_output_tokens": (5, {}),
-    "stream": (True, {}),
-    "stream_options": ({"slow_reader": "drop"}, {"stream": True}),
-    "temperature": (0.5, {}),
-    "top_p": (0.5, {}),
-    "top_k": (5, {}),
-    "min_p": (0.5, {}),
-    "presence_penalty": (1, {}),
-    "frequency_penalty": (1, {}),
-    "repetition_penalty": (1.5, {}),
-    "logit_bias": ({"5": 1}, {}),
-    "seed": (8, {}),
-    "stop": ("x", {}),
-    "stop_token_ids": ([5], {}),
-    "ignore_eos": (True, {}),
-    "min_tokens": (2, {}),
-    "repetition_stop": (True, {}),
-    "priority": (5, {}),
-    "cache_salt": ("x", {}),
-    "queue_timeout": (5, {}),
-    "timeout": (5, {}),
-    "timings": (True, {}),
-}
-# Values that the answer repeats, and nothing else is changed by.
-REPEATED: dict[str, object] = {
-    "metadata": {"a": "b"},
-    "user": "Ann",
-    "safety_identifier": "s",
-    "prompt_cache_key": "k",
-    "max_tool_calls": 3,
-}
-SILENT: dict[str, object] = {
-    "store": True,
-    "background": False,
-    "truncation": "disabled",
-    "service_tier": "flex",
-    "prompt_cache_retention": "24h",
-    "prompt_cache_options": {"mode": "explicit"},
-    "access_programs": {"cyber": "standard"},
-    "background_options": {"a": 1},
-    "image": {"context_compression": "auto"},
-    "client_metadata": {"x-codex-turn": "1"},
-    "conversation": None,
-    "prompt": {},
-    "n": 1,
-    "include": ["reasoning.encrypted_content", "web_search_call.action.sources"],
-    "top_logprobs": 5,
-    "stream_options": None,
-    "text": {"verbosity": "low"},
-    "reasoning": {"summary": "auto", "context": "all_turns", "mode": "pro"},
-}
-ELSEWHERE = {"model", "reasoning", "chat_template_kwargs", "previous_response_id", "thinking_token_budget"}
-
-
-def test_every_field_of_the_body_has_a_test():
-    assert set(ResponsesBody.__struct_fields__) == {*ACTING, *REPEATED, *ELSEWHERE, "store", "background", "truncation"}
-
-
-@pytest.mark.parametrize("name", ACTING)
-async def test_a_field_that_acts_changes_the_request(context, name):
-    value, beside = ACTING[name]
-    without = await parsed(context, **beside)
-    assert outcome(await parsed(context, **{**beside, name: value})) != outcome(without)
-
-
-@pytest.mark.parametrize("name", [*REPEATED, *SILENT])
-async def test_a_field_without_effect_changes_nothing_and_is_not_named(context, name):
-    value = REPEATED[name] if name in REPEATED else SILENT[name]
-    assert outcome(await parsed(context, **{name: value})) == outcome(await parsed(context))
-
-
-async def test_the_answer_repeats_what_was_asked(context):
-    found = await asked(context, **REPEATED)
-    assert {name: getattr(found, name) for name in REPEATED} == REPEATED
+    return await context_with_room()
 
 
 async def test_by_default_the_answer_repeats_defaults(context):
@@ -270,12 +149,13 @@ async def test_the_prompt_is_that_of_the_same_chat(context, tmp_path, template):
 
 async def test_the_count_is_that_of_the_prompt(context):
     fields = {**BODY, "input": AS_ITEMS, "tools": [TOOL, {"type": "web_search"}], "instructions": "Be brief."}
-    counted = await parse_only(context, fields)
+    counted = await count(context, fields)
     assert counted.num_tokens == len((await parsed(context, **fields)).request.prompt_token_ids)
     assert counted.ignored == ("tools[1]",)
 
 
-async def parse_only(context: Any, fields: dict[str, Any]) -> Any:
+async def count(context: Any, fields: dict[str, Any]) -> Any:
+    """The count of a body's prompt."""
     return await parse_request.parse(raw(fields), context, count_prompt, Sender())
 
 
@@ -344,135 +224,31 @@ async def test_a_prompt_alone_can_be_asked_for(context):
     assert request.request.is_prompt_only and not (await parsed(context)).request.is_prompt_only
 
 
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"input": None}, "input"),
-    ({"input": ""}, "input"),
-    ({"input": []}, "input"),
-    ({"input": 5}, "input"),
-    ({"input": [{"role": "user", "content": 5}]}, "input[0].content"),
-    ({"input": [{"type": "reasoning"}]}, "input"),
-    ({"instructions": 5}, "instructions"),
-    ({"previous_response_id": 5}, "previous_response_id"),
-    ({"model": 5}, "model"),
-    ({"tools": {}}, "tools"),
-    ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
-    ({"tool_choice": "required"}, "tool_choice"),
-    ({"tool_choice": 5}, "tool_choice"),
-    ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
-    ({"text": "a"}, "text"),
-    ({"text": {"verbosity": "loud"}}, "text.verbosity"),
-    ({"text": {"format": {"type": "yaml"}}}, "text.format.type"),
-    ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
-    ({"text": {"format": {"type": "json_schema", "schema": 5}}}, "text.format.schema"),
-    ({"text": {"format": {"type": "json_schema", "schema": {"type": "no type"}}}}, "text.format.schema"),
-    ({"text": {"format": {"type": "json_schema", "json_schema": {"schema": {}}}}}, "text.format.json_schema"),
-    ({"text": {"format": {"type": "text", "schema": {}}}}, "text.format.schema"),
-    ({"reasoning": "high"}, "reasoning"),
-    ({"reasoning": {"effort": "most"}}, "reasoning.effort"),
-    ({"reasoning": {"summary": "long"}}, "reasoning.summary"),
-    ({"include": "a"}, "include"),
-    ({"include": ["message.output_text"]}, "include[0]"),
-    ({"top_logprobs": 21}, "top_logprobs"),
-    ({"top_logprobs": -1}, "top_logprobs"),
-    ({"max_output_tokens": 0}, "max_output_tokens"),
-    ({"max_output_tokens": -1}, "max_output_tokens"),
-    ({"max_output_tokens": 1.5}, "max_output_tokens"),
-    ({"truncation": "always"}, "truncation"),
-    ({"store": "yes"}, "store"),
-    ({"background": 1}, "background"),
-    ({"stream": "yes"}, "stream"),
-    ({"stream_options": {}}, "stream_options"),
-    ({"stream": True, "stream_options": {"slow_reader": "wait"}}, "stream_options.slow_reader"),
-    ({"metadata": {"a": 1}}, "metadata[...]"),
-    ({"metadata": {str(number): "" for number in range(17)}}, "metadata"),
-    ({"metadata": {"x" * 65: ""}}, "metadata"),
-    ({"metadata": {"x": "y" * 513}}, "metadata[...]"),
-    ({"user": "x" * 513}, "user"),
-    ({"safety_identifier": 5}, "safety_identifier"),
-    ({"prompt_cache_key": 5}, "prompt_cache_key"),
-    ({"max_tool_calls": "5"}, "max_tool_calls"),
-    ({"temperature": 3}, "temperature"),
-    ({"top_p": -1}, "top_p"),
-    ({"stop": [""]}, "stop"),
-    ({"priority": 101}, "priority"),
-    ({"cache_salt": ""}, "cache_salt"),
-    ({"timeout": 0}, "timeout"),
-    ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
-    ({"tools": [{**TOOL, "strict": True, "parameters": NO_TYPE}]}, "tools[0].parameters"),
-    ({"tools": [{"type": "namespace", "name": "n", "tools": [{**TOOL, "parameters": NO_TYPE}]}],
-      "tool_choice": "required"}, "tools[0].tools[0].parameters"),
-]  # fmt: skip
-REFUSED: dict[str, tuple[object, str]] = {
-    "background": (True, "stream the response"),
-    "conversation": ("conv_1", "send the items as input"),
-    "prompt": ({"id": "pmpt_1"}, "send the items as input"),
-    "context_management": ([{"type": "compaction"}], "leave it out"),
-    "moderation": ({"model": "m"}, "leave it out"),
-    "messages": ([{"role": "user", "content": "Hi"}], "send input"),
-    "max_tokens": (5, "send max_output_tokens"),
-    "reasoning_effort": ("low", "send reasoning.effort"),
-    "response_format": ({"type": "json_object"}, "send text.format"),
-    "logprobs": (True, "send top_logprobs"),
-    "prompt_logprobs": (1, "send top_logprobs"),
-    "n": (2, "leave it out"),
-    "best_of": (2, "leave it out"),
-    "use_beam_search": (True, "leave it out"),
-    "echo": (True, "leave it out"),
-    "guided_json": ({}, "send text.format"),
-}
-
-
-@pytest.mark.parametrize(("fields", "path"), WRONG, ids=str)
-async def test_a_wrong_value_is_named_by_its_path(context, fields, path):
-    with pytest.raises(RequestError) as caught:
-        await parsed(context, **fields)
-    assert caught.value.param == path
-    assert caught.value.message.startswith(path)
-
-
-@pytest.mark.parametrize("name", REFUSED)
-async def test_what_would_change_the_answer_is_refused(context, name):
-    value, words = REFUSED[name]
-    if name == "guided_json":
-        value = {"type": "string"}
-    with pytest.raises(UnsupportedParameter, match=words) as caught:
-        await parsed(context, **{name: value})
-    assert caught.value.param == name
-    await parsed(context, **{name: None})
-
-
-async def test_what_is_ignored_is_named(context):
-    fields = {
-        "loudness": 5,
-        "reasoning": {"depth": 5},
-        "input": [{"role": "user", "content": "Hi"}, {"type": "web_search_call", "id": "ws_1"}],
-        "tools": [TOOL, {"type": "web_search"}],
-    }
-    assert (await parsed(context, **fields)).ignored == ("loudness", "reasoning.depth", "input[1]", "tools[1]")
-
-
-@pytest.mark.parametrize(
-    ("fields", "path"),
-    [
-        ({"loudness": 5}, "loudness"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0]"),
-        ({"input": [{"type": "web_search_call"}, {"role": "user", "content": "Hi"}]}, "input[0]"),
-    ],
-)
-async def test_with_strict_nothing_is_ignored(fields, path):
-    context = (await make_app(strict=True)).state.context
-    with pytest.raises(RequestError) as caught:
-        await parsed(context, **fields)
-    assert caught.value.param == path
-    await parsed(context)
-
-
 async def test_a_schema_beside_tools_is_for_what_is_no_call(context):
     form = {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}
     assert (await parsed(context, text=form, tools=[TOOL])).request.grammar is not None
     required = await parsed(context, text=form, tools=[TOOL], tool_choice="required")
     alone = await parsed(context, tools=[TOOL], tool_choice="required")
     assert required.request.grammar == alone.request.grammar
+
+
+async def test_with_truncation_a_prompt_that_is_too_long_loses_its_oldest_turns():
+    context = (await make_app()).state.context
+    turns = [
+        item
+        for number in range(12)
+        for item in (
+            {"role": "user", "content": f"Q{number} {'word ' * 200}"},
+            {"role": "assistant", "content": "Ho."},
+        )
+    ]
+    fields = {"instructions": "Be brief.", "input": [*turns, {"role": "user", "content": "And now?"}]}
+    with pytest.raises(ContextLengthExceeded):
+        await parsed(context, **fields)
+    text = await prompt(context, **fields, truncation="auto")
+    assert "Be brief." in text and "And now?" in text and "Q11 " in text and "Q0 " not in text
+    counted = await count(context, {**fields, "truncation": "auto"})
+    assert counted.num_tokens == len((await parsed(context, **fields, truncation="auto")).request.prompt_token_ids)
 
 
 async def test_a_prompt_that_does_not_fit_is_named_as_input(context):

@@ -2,6 +2,7 @@
 
 import json
 
+import jsonschema
 import pytest
 from openai.types.responses import Response
 from websockets.asyncio.client import connect
@@ -68,6 +69,22 @@ async def test_a_rejected_body_is_an_error_in_openais_shape(engine, path, body, 
     assert (error["code"], error["param"]) == (code, param)
     assert answer.status_code == (404 if code in ("model_not_found", "not_found") else 400)
     assert engine.requests == []
+
+
+async def test_every_field_of_a_response_is_described():
+    call = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+    engine = FakeEngine(Script(answer=[f"<think>Hm.</think>\n\nLet me see.\n{call}"]))
+    tools = [{"type": "function", "name": "f"}, {"type": "custom", "name": "g"}]
+    body = {"input": "Hi", "tools": tools, "timings": True, "include": ["message.output_text.logprobs"]}
+    async with client_of(await make_app(engine, reasoning_parser="think")) as client:
+        answer = await client.post(PATH, json=body)
+        found = (await client.get("/openapi.json")).json()
+    assert [item["type"] for item in answer.json()["output"]] == ["reasoning", "message", "function_call"]
+    for schema in found["components"]["schemas"].values():
+        if "properties" in schema:
+            schema["additionalProperties"] = False
+    described = found["paths"][PATH]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+    jsonschema.validate(answer.json(), {**described, "components": found["components"]})
 
 
 async def test_other_methods_are_refused(engine):

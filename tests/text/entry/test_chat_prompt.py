@@ -79,8 +79,7 @@ def test_what_must_be_kept_may_be_too_long():
     messages = turns(3)
     assert chat(*messages).fitted(5).encode() == chat(messages[0], messages[-1]).encode()
     long = {"role": "user", "content": "word " * 2000}
-    with pytest.raises(ContextLengthExceeded):
-        chat(*messages, long).fitted(900).encode()
+    assert len(chat(*messages, long).fitted(900).encode().token_ids) > 2000
 
 
 def test_a_prompt_is_encoded_once(monkeypatch: pytest.MonkeyPatch):
