@@ -46,7 +46,7 @@ class ResponseMemory:
         return len(self._responses)
 
     def next(self) -> NextResponse:
-        """Return what reads the memory for one request, and remembers its response."""
+        """Return the reader of this memory for one request, which remembers its response."""
         return NextResponse(self)
 
     def find(self, response_id: str) -> Remembered:

@@ -156,8 +156,18 @@ def _read(text: str) -> _Fields:
 
 
 def _value(raw: msgspec.Raw) -> Any:
-    """Return the value of a field, None if it is missing or longer than a field can be."""
-    return orjson.loads(raw) if 0 < len(bytes(raw)) <= MAX_FIELD_BYTES else None
+    """Return the value of a field, None if it is missing or longer than a field can be.
+
+    Raises:
+        JsonInvalid: it is no JSON, or nested too deeply.
+    """
+    json = bytes(raw)
+    if not 0 < len(json) <= MAX_FIELD_BYTES:
+        return None
+    try:
+        return orjson.loads(json)
+    except orjson.JSONDecodeError as error:
+        raise JsonInvalid(f"A field of the frame is not valid JSON: {error}.") from None
 
 
 def _stream_id(fields: _Fields) -> str | None:

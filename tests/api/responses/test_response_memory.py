@@ -83,7 +83,7 @@ def test_what_is_too_much_for_the_budget_is_not_remembered():
     memory.clear()
     memory.clear()
     assert budget.num_bytes == 0
-    remember(other, "r2", "b" * 100)
+    remember(other, "r2", "b" * 60)
     assert len(other) == 1
 
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from openai.types.responses import ResponseSteerFailedEvent
 from openai.types.responses.responses_server_event import ResponseWsError
@@ -135,6 +135,27 @@ def test_an_error_says_when_to_try_again():
     frame = json.loads(error_frame(Overloaded("Full.", retry_after_s=7).info()))
     ResponseWsError.model_validate(frame, strict=True)
     assert (frame["status"], frame["error"]["headers"]) == (503, {"retry-after": "7"})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=9,
+)
+NAMES = st.sampled_from(["type", "stream_id", "generate", "input", "previous_response_id", "x"])
+TYPES = st.sampled_from(["response.create", "response.steer", "response.processed"])
+
+
+@given(st.one_of(st.text(), st.dictionaries(NAMES, JSON | TYPES).map(json.dumps)))
+@example('{"type": "\\ud800"}')
+@example('{"type": "response.steer", "input": 1e999}')
+@example('{"type": "response.steer", "input": ' + "[" * 2000 + "]" * 2000 + "}")
+def test_whatever_a_client_sends_is_answered(text):
+    for action in protocol().receive(text):
+        if isinstance(action, Send):
+            assert json.loads(action.frame)["type"] in ("error", "response.steer.failed")
+        else:
+            assert isinstance(action, Create) and json.loads(action.body)["type"] == "response.create"
 
 
 @given(st.lists(st.sampled_from(["create", "end", "bad", "steer"]), max_size=80))
