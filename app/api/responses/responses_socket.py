@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from functools import partial
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
@@ -19,18 +20,22 @@ from app.api.body.parse_request import parse_answer
 from app.api.http.access_log import access_record
 from app.api.http.connection import connection_of, direct_send
 from app.api.http.context import ApiContext
+from app.api.http.error_response import FROM_OUTSIDE
 from app.api.http.first_of import first_of
 from app.api.responses.parse_response import parse_response
 from app.api.responses.response_memory import ResponseMemory
-from app.api.responses.responses_protocol import Action, Create, ResponsesProtocol
+from app.api.responses.responses_protocol import Action, Create, ResponsesProtocol, error_frame
 from app.api.responses.socket_response import SocketResponse
+from app.contract.errors import EngineFailed
 from app.runtime.clock import monotonic
+from app.runtime.contain import contain
 from app.runtime.stall_detector import observation_interval
 from app.streaming.chat_actions import ChatLimits, Close, Send
 from app.streaming.chat_table import CLOSE_RATE, CLOSE_RESTART
 from app.streaming.flow.ack_monitor import AckMonitor
 from app.streaming.flow.outbox import Outbox
 
+CLOSE_INTERNAL = 1011
 CLOSE_TIMEOUT_S = 5.0
 MAX_UNREAD_REPLIES = 1024  # errors that may be pending for a client that does not read
 OBSERVATION_S = 15.0
@@ -72,13 +77,18 @@ class ResponsesSocket:
     async def _receive(self) -> Close | None:
         """Read frames; return how to close the connection, None if the client has disconnected."""
         while (message := await self._websocket.receive())["type"] == "websocket.receive":
-            text = message.get("text")
-            close = self._act(self._protocol.receive_binary() if text is None else self._protocol.receive(text))
-            if close is not None:
+            if close := self._act(self._take(message.get("text"))):
                 return close
             if self._outbox.num_control > MAX_UNREAD_REPLIES:
                 return Close(CLOSE_RATE, "replies are not being read")
         return None
+
+    def _take(self, text: str | None) -> list[Action]:
+        """Return the actions for a frame; a binary one has no text. An internal error is told before the close."""
+        with contain(_log, FROM_OUTSIDE):
+            return self._protocol.receive_binary() if text is None else self._protocol.receive(text)
+        failed = EngineFailed("Internal error on this connection; see the server log.")
+        return [Send(error_frame(failed.info())), Close(CLOSE_INTERNAL, "internal error")]
 
     def _act(self, actions: list[Action]) -> Close | None:
         """Execute the protocol's actions up to a close, which is returned."""
@@ -144,3 +154,7 @@ class ResponsesSocket:
                     await self._websocket.close(close.code, close.reason)
             except TimeoutError:
                 self._connection.abort()
+
+
+def _log(error: BaseException) -> None:
+    logging.getLogger(__name__).error("internal error on a connection", exc_info=error)

@@ -253,6 +253,18 @@ async def test_a_violation_closes_the_socket_and_aborts_the_response(messages, c
         await until(lambda: len(engine.aborted) == 1)
 
 
+async def test_an_internal_error_is_told_before_the_close(monkeypatch, caplog):
+    def broken(self, text):
+        raise ZeroDivisionError("secret")
+
+    async with opened(FakeEngine()) as client:
+        monkeypatch.setattr("app.api.responses.responses_protocol.ResponsesProtocol.receive", broken)
+        error = await client.ask()
+        assert error["error"]["code"] == "engine_error" and "secret" not in error["error"]["message"]
+        assert await client.closed() == 1011
+    assert "internal error" in caplog.text
+
+
 async def test_a_drain_lets_the_response_end_and_closes_then():
     engine = FakeEngine(ANSWER, held=True)
     async with opened(engine) as client:
