@@ -12,11 +12,16 @@ from typing import Any
 import openai
 import pytest
 from starlette.applications import Starlette
+from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from app.api.responses import responses_socket
 from app.api.responses.responses_protocol import MAX_WAITING
+from app.api.responses.responses_socket import ResponsesSocket
 from app.config.settings import make_config
+from app.contract.requests import Pause
+from app.streaming.chat_actions import ChatLimits
 from tests.api.responses.answered import DONE, check_stream, text_of, typed
 from tests.api.serving import HANG_S, make_app, serving, until
 from tests.fakes import FakeEngine, Script
@@ -297,3 +302,66 @@ async def test_the_client_of_openai_asks_twice_over_one_connection():
                         break
                     assert event.type != "error"
     assert len(engine.requests) == 2
+
+
+class StuckTransport:
+    """An ASGI connection whose `send` never returns: a client that reads nothing, with every buffer full."""
+
+    def __init__(self, app: Starlette) -> None:
+        self.messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        scope = {"type": "websocket", "headers": [], "app": app, "state": {}, "path": PATH}
+        self.websocket = WebSocket(scope, self.messages.get, self.send)
+
+    async def serve(self, limits: ChatLimits) -> asyncio.Task[None]:
+        """Accept the connection; return the task that serves it."""
+        self.deliver({"type": "websocket.connect"})
+        await self.websocket.accept()
+        socket = ResponsesSocket(self.websocket, self.websocket.app.state.context, limits)
+        return asyncio.create_task(socket.run())
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Take the accept, and nothing else."""
+        if message["type"] != "websocket.accept":
+            await asyncio.Event().wait()
+
+    def deliver(self, message: dict[str, Any]) -> None:
+        """Let the server receive a message."""
+        self.messages.put_nowait(message)
+
+    def frame(self, **fields: Any) -> None:
+        """Let the server receive a frame."""
+        self.deliver({"type": "websocket.receive", "text": json.dumps(fields)})
+
+
+LIMITS = ChatLimits(messages_per_s=1e6, messages_burst=1e6)
+
+
+@pytest.mark.parametrize("ending", ["unread replies", "close", "disconnect"])
+async def test_a_client_that_reads_nothing_cannot_keep_the_socket_open(ending, monkeypatch):
+    monkeypatch.setattr(responses_socket, "CLOSE_TIMEOUT_S", 0.01)
+    engine = FakeEngine()
+    transport = StuckTransport(await make_app(engine))
+    run = await transport.serve(LIMITS)
+    transport.frame(type="response.create", input="Hi", max_output_tokens=1000)
+    await until(lambda: engine.requests)
+    if ending == "unread replies":
+        for _ in range(responses_socket.MAX_UNREAD_REPLIES + 10):
+            transport.frame(type="response.steer")
+    elif ending == "close":
+        transport.deliver({"type": "websocket.receive", "bytes": b""})
+    else:
+        transport.deliver({"type": "websocket.disconnect", "code": 1006})
+    async with asyncio.timeout(HANG_S):
+        await run
+    await until(lambda: engine.port.num_open == 0)
+
+
+async def test_generation_pauses_while_the_client_does_not_read():
+    engine = FakeEngine(Script(answer=["x" * 4096] * 256))
+    transport = StuckTransport(await make_app(engine))
+    run = await transport.serve(LIMITS)
+    transport.frame(type="response.create", input="Hi")
+    await until(lambda: any(isinstance(command, Pause) for command in engine.port.posted))
+    transport.deliver({"type": "websocket.disconnect", "code": 1006})
+    await run
+    assert len(engine.aborted) == 1
