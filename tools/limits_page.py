@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.api.body import grammar_trials, json_body, parse_chat, prompts, schemas, template_options, tool_messages
 from app.api.body.parse_embeddings import MAX_INPUTS
 from app.api.body.parse_request import MAX_SMALL_BYTES
-from app.api.http.context import MAX_LONG_WAITING
+from app.api.http.context import MAX_LONG_WAITING, NUM_LONG_THREADS
 from app.api.responses.item_kinds import MAX_ITEMS
 from app.api.responses.response_fields import MAX_ECHO_CHARS, MAX_KEY_CHARS, MAX_PAIRS
 from app.checkpoint import text_files
@@ -69,7 +69,9 @@ def _bodies() -> dict[str, str]:
         "keys of one object": f"{json_body.MAX_KEYS}",
         "objects, lists and strings": f"{json_body.MAX_PARTS:,}",
         "values of any kind": f"{json_body.MAX_VALUES:,}",
-        f"bodies above {MAX_SMALL_BYTES:,} bytes that wait to be parsed": f"{MAX_LONG_WAITING}",
+        f"bodies above {MAX_SMALL_BYTES:,} bytes that are parsed at once, and that wait for it": (
+            f"{NUM_LONG_THREADS}, {MAX_LONG_WAITING}"
+        ),
     }
 
 

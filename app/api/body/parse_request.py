@@ -173,7 +173,7 @@ async def on_thread(
     if num_bytes <= MAX_SMALL_BYTES:
         return await context.threads.run(function, given, account=account)
     try:
-        return await context.long_thread.run(function, given, account=account)
+        return await context.long_threads.run(function, given, account=account)
     finally:
         context.heap.note_large()
 

@@ -29,7 +29,8 @@ from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
 from app.text.grammar.grammar_entries import Lease
 
-MAX_LONG_WAITING = 16  # long bodies: each holds up to --max-request-bytes
+NUM_LONG_THREADS = 2  # for long bodies, as agents send them with each request
+MAX_LONG_WAITING = 16  # of them: each holds up to --max-request-bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class ApiContext:
         grammars: the compiled grammars of answers, which the engine reads.
         grammar_trials: tries grammars in processes of their own, and leases them.
         threads: the threads that parse and tokenize request bodies.
-        long_thread: the thread for long bodies, so that short ones do not wait for them.
+        long_threads: the threads for long bodies, so that short ones do not wait for them.
         heap: returns to the system what these, and streams that are kept no longer, have freed.
         timers: heartbeat intervals of streams.
         streams: the open streams.
@@ -142,8 +143,8 @@ class ApiContext:
         self.grammars = grammars
         self.threads = Background("text")
         self.grammar_trials = make_trials(grammars, self.threads)
-        self.long_thread = Background("long-text", num_threads=1, max_queue=MAX_LONG_WAITING)
-        self.heap = HeapTrimmer(self.long_thread)
+        self.long_threads = Background("long-text", num_threads=NUM_LONG_THREADS, max_queue=MAX_LONG_WAITING)
+        self.heap = HeapTrimmer(self.long_threads)
         self.timers = timers
         self.streams = Streams(config.server.max_pending_bytes)
         self.kept = KeptStreams(config.server.resume_memory, on_freed=self.heap.note_large)
@@ -170,7 +171,7 @@ class ApiContext:
             self.live.close()
         self.heap.close()
         self.threads.close()
-        self.long_thread.close()
+        self.long_threads.close()
 
 
 def context_of(connection: HTTPConnection) -> ApiContext:

@@ -1,4 +1,4 @@
-"""What a body's request becomes: its defaults, and long bodies, parsed one by one on a thread of their own."""
+"""What a body's request becomes: its defaults, and long bodies, parsed on threads of their own."""
 
 import asyncio
 import threading
@@ -8,7 +8,7 @@ import pytest
 
 from app.api.body.parse_chat import parse_chat
 from app.api.body.parse_request import MAX_SMALL_BYTES
-from app.api.http.context import MAX_LONG_WAITING
+from app.api.http.context import MAX_LONG_WAITING, NUM_LONG_THREADS
 from app.contract.errors import ContextLengthExceeded, Overloaded
 from app.contract.sampling_defaults import SamplingDefaults
 from app.text.template.chat_template import ChatTemplate
@@ -42,7 +42,7 @@ async def context():
     return (await make_app(FakeEngine())).state.context
 
 
-async def test_long_bodies_are_parsed_one_by_one_on_a_thread_and_short_ones_do_not_wait(context, monkeypatch):
+async def test_long_bodies_are_parsed_two_at_once_on_their_threads_and_short_ones_do_not_wait(context, monkeypatch):
     gate, threads = threading.Event(), []
     encode_parts = type(context.text.tokenizer).encode_parts
 
@@ -57,13 +57,13 @@ async def test_long_bodies_are_parsed_one_by_one_on_a_thread_and_short_ones_do_n
     monkeypatch.setitem(vars(context.text.tokenizer), "max_token_chars", 10**9)
     long = raw({"messages": [{"role": "user", "content": " " * MAX_SMALL_BYTES}], "max_tokens": 1})
     waiting = [asyncio.create_task(parse(long, context, parse_chat)) for _ in range(4)]
-    await until(lambda: threads)
+    await until(lambda: len(threads) == NUM_LONG_THREADS)
     for _ in range(3):
         assert (await parse(raw(BODY), context, parse_chat)).request.prompt_token_ids
-    assert len(threads) == 1
+    assert len(threads) == NUM_LONG_THREADS == 2
     gate.set()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert len(threads) == 4 and len(set(threads)) == 1
+    assert len(threads) == 4 and len(set(threads)) == NUM_LONG_THREADS
 
 
 async def test_the_number_of_waiting_long_bodies_is_bounded(context, monkeypatch):
@@ -71,7 +71,9 @@ async def test_the_number_of_waiting_long_bodies_is_bounded(context, monkeypatch
     monkeypatch.setattr(ChatTemplate, "render", lambda self, messages, options, **limits: gate.wait(HANG_S) and [5])
     long = raw({"messages": [{"role": "user", "content": "x" * MAX_SMALL_BYTES}], "x": "y" * MAX_SMALL_BYTES})
     monkeypatch.setitem(vars(context.text.tokenizer), "max_token_chars", 10**9)
-    waiting = [asyncio.create_task(parse(long, context, parse_chat)) for _ in range(1 + MAX_LONG_WAITING)]
+    waiting = [
+        asyncio.create_task(parse(long, context, parse_chat)) for _ in range(NUM_LONG_THREADS + MAX_LONG_WAITING)
+    ]
     await asyncio.sleep(0)
     with pytest.raises(Overloaded):
         await parse(long, context, parse_chat)
