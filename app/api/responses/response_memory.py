@@ -105,7 +105,8 @@ class NextResponse:
         self._items = b"[]"
 
     def items_of(self, response_id: str) -> Sequence[object]:
-        found = self._previous = self._memory.find(response_id)
+        self._previous = self._memory.find(response_id)
+        found: Remembered | None = self._previous
         parts: list[list[object]] = []
         while found is not None:
             parts.append([*orjson.loads(found.items), *orjson.loads(found.output)])
