@@ -98,6 +98,7 @@ class ResponsesBody(AnyBody, kw_only=True):
             "it says nothing to this server",
             "access_programs", "background_options", "image", "client_metadata",
         ),
+        **accepted("it is read on the WebSocket alone", "type", "stream_id", "generate"),
         **refused("messages", note="send input"),
         **refused("logprobs", "prompt_logprobs", note="send top_logprobs, and include message.output_text.logprobs"),
         **refused("max_tokens", "max_completion_tokens", note="send max_output_tokens"),
