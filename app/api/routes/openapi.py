@@ -86,7 +86,7 @@ def document(operations: Iterable[Operation], *, has_keys: bool) -> dict[str, ob
         if issubclass(kind, AnyBody):
             _describe(components[kind.__name__])
             for fate, key in ((Fate.REFUSED, "x-unsupported"), (Fate.ACCEPTED, "x-accepted")):
-                names = sorted(name for name in FIELDS if rule_of(name, kind).fate is fate)
+                names = sorted(name for name in {*FIELDS, *kind.own_rules} if rule_of(name, kind).fate is fate)
                 components[kind.__name__][key] = names
     paths: dict[str, dict[str, object]] = {}
     for operation in operations:
