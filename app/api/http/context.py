@@ -28,6 +28,8 @@ from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
 from app.text.grammar.grammar_entries import Lease
 
+ANY_NAME = "*"
+"""The alias of the model that allows any name."""
 MAX_LONG_WAITING = 16  # long bodies: each holds up to --max-request-bytes
 
 
@@ -135,6 +137,7 @@ class ApiContext:
         self.engine = engine
         self.config = config
         self.model_name = served_name(config.model)
+        self._aliases = frozenset(config.server.model_alias)
         self.keys = ApiKeys(config.server)
         self.text = text
         self.grammars = grammars
@@ -151,12 +154,12 @@ class ApiContext:
         self.drain = Drain(engine, self.streams)
 
     def check_model(self, model: str | None) -> str:
-        """Return the served name for a request's `model`; None means the served one. Any thread.
+        """Return the served name for a request's `model`; None and the aliases mean the served one. Any thread.
 
         Raises:
             ModelNotFound: the model is another one.
         """
-        if model is None or model == self.model_name:
+        if model is None or model == self.model_name or not self._aliases.isdisjoint((model, ANY_NAME)):
             return self.model_name
         raise ModelNotFound(f"The model {model[:100]!r} is not served here; use {self.model_name!r}.", param="model")
 
