@@ -1,0 +1,27 @@
+"""Blocks of tools that Anthropic runs itself, in the messages of a body: they say nothing to a model here."""
+
+from __future__ import annotations
+
+_CALLS = ("server_tool_use", "mcp_tool_use", "container_upload")
+_RESULT, _OWN_RESULT = "_tool_result", "tool_result"
+_NOTHING = {"type": "redacted_thinking"}
+"""A block that says nothing, in place of one that is left out: so the others keep their numbers in errors."""
+
+
+def leave_out_hosted(fields: dict[str, object]) -> tuple[str, ...]:
+    """Replace the hosted blocks in the messages of a parsed body, and return their paths. Any thread."""
+    messages = fields.get("messages")
+    left_out: list[str] = []
+    for index, message in enumerate(messages) if isinstance(messages, list) else ():
+        content = message.get("content") if isinstance(message, dict) else None
+        for number, block in enumerate(content) if isinstance(content, list) else ():
+            if isinstance(block, dict) and _is_hosted(block.get("type")):
+                content[number] = _NOTHING
+                left_out.append(f"messages[{index}].content[{number}]")
+    return tuple(left_out)
+
+
+def _is_hosted(kind: object) -> bool:
+    if not isinstance(kind, str):
+        return False
+    return kind in _CALLS or (kind.endswith(_RESULT) and kind != _OWN_RESULT)
