@@ -30,7 +30,7 @@ AS_MESSAGES = {"prompt": "messages"}
 
 
 class Translated(NamedTuple):
-    """What the body of another API says of an answer, instead of the fields of a chat, which its errors would name.
+    """The part of another API's body that says the answer, instead of fields of a chat, which its errors would name.
 
     The limit of such an answer is lowered to what fits, as clients of those APIs expect.
 
