@@ -1,4 +1,4 @@
-"""What a model that reads text alone gets of blocks that are more than text."""
+"""Texts in place of blocks that are more than text, for models that read text alone."""
 
 from __future__ import annotations
 

@@ -14,7 +14,9 @@ def leave_out_hosted(fields: dict[str, object]) -> tuple[str, ...]:
     left_out: list[str] = []
     for index, message in enumerate(messages) if isinstance(messages, list) else ():
         content = message.get("content") if isinstance(message, dict) else None
-        for number, block in enumerate(content) if isinstance(content, list) else ():
+        if not isinstance(content, list):
+            continue
+        for number, block in enumerate(content):
             if isinstance(block, dict) and _is_hosted(block.get("type")):
                 content[number] = _NOTHING
                 left_out.append(f"messages[{index}].content[{number}]")

@@ -33,14 +33,14 @@ SIGNATURE = "signature_delta"
 class BlockStart(NamedTuple):
     """A block begins: its number in the message, from 0, and the empty block."""
 
-    index: int
+    number: int
     block: Content
 
 
 class BlockDelta(NamedTuple):
     """A piece of the open block: the type of the delta, and its text."""
 
-    index: int
+    number: int
     kind: str
     text: str
 
@@ -48,7 +48,7 @@ class BlockDelta(NamedTuple):
 class BlockStop(NamedTuple):
     """A block is complete, or breaks off."""
 
-    index: int
+    number: int
 
 
 Change = BlockStart | BlockDelta | BlockStop
@@ -134,9 +134,9 @@ class MessageContent:
                 case BlockStart():
                     self._blocks.append(_Block(change.block))
                 case BlockDelta() if change.kind == SIGNATURE:
-                    self._blocks[change.index].signature = change.text
+                    self._blocks[change.number].signature = change.text
                 case BlockDelta():
-                    self._blocks[change.index].texts.append(change.text)
+                    self._blocks[change.number].texts.append(change.text)
 
     @property
     def blocks(self) -> list[Content]:

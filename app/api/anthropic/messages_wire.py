@@ -133,13 +133,13 @@ class MessagesWire:
                 return head + text_line(change.text) + _AFTER_TEXT
             case BlockStart():
                 self._heads = {}
-                return _event("content_block_start", index=change.index, content_block=change.block)
+                return _event("content_block_start", index=change.number, content_block=change.block)
             case BlockStop():
-                return _event("content_block_stop", index=change.index)
+                return _event("content_block_stop", index=change.number)
 
     def _head(self, delta: BlockDelta) -> bytes:
         fields = {"type": delta.kind, _FIELDS[delta.kind]: ""}
-        event = _event("content_block_delta", index=delta.index, delta=fields)
+        event = _event("content_block_delta", index=delta.number, delta=fields)
         self._heads[delta.kind] = head = event.removesuffix(b'""' + _AFTER_TEXT)
         return head
 

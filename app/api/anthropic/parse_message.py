@@ -36,7 +36,7 @@ Body = TypeVar("Body", bound=CountTokensBody)
 
 
 class AskedMessage(NamedTuple):
-    """What the wire of an answer needs of the body.
+    """The part of a body that the wire of its answer needs.
 
     Attributes:
         is_lowered: whether the answer may have fewer tokens than the body allows, because no more fit.
