@@ -102,7 +102,6 @@ EXAMPLES = (
         "print([item.embedding for item in answer.data])",
     ),
     Example("A message, in Anthropic's API", "/v1/messages", {"messages": MESSAGES, "max_tokens": 64}),
-    Example("A streamed message", "/v1/messages", {"messages": MESSAGES, "max_tokens": 64, "stream": True}),
     Example("The length of a message's prompt", "/v1/messages/count_tokens", {"messages": MESSAGES}),
     Example("The length of a chat's prompt", "/v1/chat/completions/input_tokens", {"messages": MESSAGES}),
     Example("The prompt of a chat", "/apply-template", {"messages": MESSAGES}),

@@ -30,7 +30,7 @@ AS_MESSAGES = {"prompt": "messages"}
 
 
 class Translated(NamedTuple):
-    """The part of another API's body that says the answer, instead of fields of a chat, which its errors would name.
+    """The demands of another API's body on an answer, instead of the fields of a chat, which its errors would name.
 
     The limit of such an answer is lowered to what fits, as clients of those APIs expect.
 
