@@ -62,7 +62,7 @@ async def test_a_stream_has_typed_events_and_ends_with_the_message(client, engin
     ]  # fmt: skip
     assert "".join(event.text for event in events if event.type == "text") == "".join(TEXT)
     whole = await client.messages.create(**CREATE)
-    assert final.content == whole.content
+    assert [block.text for block in final.content] == [block.text for block in whole.content]
     assert (final.stop_reason, final.usage.output_tokens) == (whole.stop_reason, whole.usage.output_tokens)
     assert final.usage.input_tokens == whole.usage.input_tokens == len(engine.requests[0].prompt_token_ids) - 3
     assert final.usage.cache_read_input_tokens == 3

@@ -231,7 +231,8 @@ def missing_routes() -> Iterator[tuple[str, Case]]:
     """Paths that are mistyped, or belong to another API."""
     for path in ("/models", "/v1/v1/models", "/v1/models/", "/v1/modelss", "/v1/model", "/api/tags", "/v1/responses"):
         yield path, Case(path)
-    for path in ("/v1", "/chat/completions", "/v1/v1/chat/completions", "/v1/messages/batches", "/api/chat", "/x"):
+    chats = ("/chat/completions", "/v1/v1/chat/completions", "/v1/messages/batches", "/api/chat")
+    for path in ("/v1", *chats, "/rerank", "/x"):
         yield f"POST {path}", Case(path, BODIES[CHAT])
 
 
