@@ -43,7 +43,7 @@ CLOSE_REASONS = {
     chat_table.CLOSE_UNAUTHENTICATED: "the key is missing or wrong, or the first frame was not `hello`",
     chat_table.CLOSE_SUBPROTOCOL: "the subprotocol is not `quire.live.v1`",
     chat_table.CLOSE_HELLO_TIMEOUT: "no `hello` in time",
-    chat_table.CLOSE_RATE: "too many watch already",
+    chat_table.CLOSE_RATE: "too many watch already, or another account has taken the place",
 }
 
 
