@@ -28,8 +28,6 @@ from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
 from app.text.grammar.grammar_entries import Lease
 
-ANY_NAME = "*"
-"""The alias of the model that allows any name."""
 MAX_LONG_WAITING = 16  # long bodies: each holds up to --max-request-bytes
 
 
@@ -102,6 +100,9 @@ class Journal(Protocol):
         """Record what waits, and end. Idempotent."""
 
 
+_ANY_NAME = "*"  # as an alias of the model
+
+
 class ApiContext:
     """The parts of one server. Loop only; any thread may read the attributes.
 
@@ -159,7 +160,7 @@ class ApiContext:
         Raises:
             ModelNotFound: the model is another one.
         """
-        if model is None or model == self.model_name or not self._aliases.isdisjoint((model, ANY_NAME)):
+        if model is None or model == self.model_name or not self._aliases.isdisjoint((model, _ANY_NAME)):
             return self.model_name
         raise ModelNotFound(f"The model {model[:100]!r} is not served here; use {self.model_name!r}.", param="model")
 
