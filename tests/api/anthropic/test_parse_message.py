@@ -202,6 +202,28 @@ async def test_tools_alone_may_be_too_long(app):
         await parsed(app, tools=tools)
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "tool_use", "id": "a", "name": "f", "input": {"text": "word " * 200_000}},
+        {"type": "tool_use", "id": "a", "name": "f", "input": "word " * 200_000},
+        {"type": "text", "text": "word " * 200_000},
+    ],
+    ids=["arguments", "arguments as text", "text"],
+)
+async def test_a_megabyte_in_one_block_is_too_long(app, block):
+    messages = [USER, {"role": "assistant", "content": [block]}, USER]
+    with pytest.raises(ContextLengthExceeded, match=r"^prompt is too long: \d+ tokens > 2047 maximum$"):
+        await parsed(app, messages=messages)
+
+
+async def test_a_message_of_many_blocks_is_read(app):
+    content = [{"type": "text", "text": "a"}] * 500
+    request = await parsed(app, messages=[{"role": "user", "content": content}])
+    joined = await parsed(app, messages=[{"role": "user", "content": "\n".join(["a"] * 500)}])
+    assert request.request.prompt_token_ids == joined.request.prompt_token_ids
+
+
 async def test_an_alias_names_the_served_model():
     app = await make_app(FakeEngine(), model_alias=("claude-haiku", "other"))
     for name in ("guide", "claude-haiku", "other", None):
