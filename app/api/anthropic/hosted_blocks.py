@@ -1,8 +1,11 @@
-"""Blocks of tools that Anthropic runs itself, in the messages of a body: they say nothing to a model here."""
+"""Blocks that only Anthropic's own servers make and read, in the messages of a body: they say nothing to a model here.
+
+Nearly all are calls of tools that it runs itself, and their results.
+"""
 
 from __future__ import annotations
 
-_CALLS = ("server_tool_use", "mcp_tool_use", "container_upload")
+_KINDS = ("server_tool_use", "mcp_tool_use", "mcp_tool_listing", "container_upload", "compaction", "fallback")
 _RESULT, _OWN_RESULT = "_tool_result", "tool_result"
 _NOTHING = {"type": "redacted_thinking"}
 """A block that says nothing, in place of one that is left out: so the others keep their numbers in errors."""
@@ -26,4 +29,4 @@ def leave_out_hosted(fields: dict[str, object]) -> tuple[str, ...]:
 def _is_hosted(kind: object) -> bool:
     if not isinstance(kind, str):
         return False
-    return kind in _CALLS or (kind.endswith(_RESULT) and kind != _OWN_RESULT)
+    return kind in _KINDS or (kind.endswith(_RESULT) and kind != _OWN_RESULT)

@@ -89,7 +89,7 @@ def _of_user(path: str, message: InputMessage, definitions: Mapping[str, str]) -
             case SearchResultBlock():
                 texts.append(search_text(block))
             case DocumentBlock() | ImageBlock():
-                texts.append(_read(at, block))
+                texts.append(_text_of(at, block))
             case ToolResultBlock():
                 _check_id(f"{at}.tool_use_id", block.tool_use_id)
                 text = result_text(block, definitions)
@@ -142,7 +142,7 @@ def _content(texts: Sequence[str]) -> str | list[TextPart | RefusalPart]:
     return texts[0] if len(texts) == 1 else [TextPart(text=text) for text in texts]
 
 
-def _read(path: str, block: DocumentBlock | ImageBlock) -> str:
+def _text_of(path: str, block: DocumentBlock | ImageBlock) -> str:
     text = document_text(block) if isinstance(block, DocumentBlock) else None
     if text is None:
         raise UnsupportedParameter(f"{path}: {_UNREAD}", param=path)

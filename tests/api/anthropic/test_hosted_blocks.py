@@ -1,8 +1,14 @@
 """Blocks of tools that Anthropic runs are left out, and the others keep their numbers."""
 
+import re
+from typing import Any, get_args
+
 import pytest
+from anthropic.types import ContentBlockParam
+from anthropic.types.beta import BetaContentBlock
 
 from app.api.anthropic.hosted_blocks import leave_out_hosted
+from app.api.anthropic.message_fields import ContentBlock
 from app.api.anthropic.parse_message import parse_message
 from app.contract.errors import InvalidValue
 from tests.api.anthropic.messages import parsed, prompt_of
@@ -14,6 +20,7 @@ HOSTED = [
     {"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_1", "content": {"stdout": "x"}},
     {"type": "mcp_tool_use", "id": "a", "name": "f", "server_name": "b", "input": {}},
     {"type": "mcp_tool_result", "tool_use_id": "a", "content": "secret"},
+    {"type": "compaction", "content": "What was said before."},
 ]
 TEXT = {"type": "text", "text": "Cold."}
 
@@ -34,6 +41,22 @@ async def test_the_blocks_behind_it_keep_their_numbers():
     with pytest.raises(InvalidValue) as caught:
         await parsed(await make_app(), messages=[{"role": "assistant", "content": content}])
     assert caught.value.param == "messages[0].content[1].text"
+
+
+def tags(union: Any) -> set[str]:
+    """The types of the blocks in a union of the SDK's."""
+    found = get_args(union)
+    kinds = found if isinstance(found[0], type) else get_args(found[0])
+    return {name for kind in kinds for name in re.findall(r"Literal\['(\w+)'", repr(kind.__annotations__["type"]))}
+
+
+@pytest.mark.parametrize("union", [ContentBlockParam, BetaContentBlock])
+def test_every_block_of_the_sdk_is_read_or_left_out(union):
+    """If this fails, the SDK knows a new block: read it, or leave it out."""
+    read = {block.__struct_config__.tag for block in get_args(ContentBlock)}
+    blocks = [{"type": kind} for kind in tags(union) - read]
+    assert len(blocks) > 5
+    assert len(leave_out_hosted({"messages": [{"content": blocks}]})) == len(blocks), blocks
 
 
 @pytest.mark.parametrize("kind", ["tool_result", "text", "image_url", "", None, 3])

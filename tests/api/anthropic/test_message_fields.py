@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from anthropic.types.message_count_tokens_params import MessageCountTokensParams
+from anthropic.types.message_create_params import MessageCreateParamsBase, MessageCreateParamsStreaming
 
-from app.api.anthropic.message_fields import MessagesBody
+from app.api.anthropic.message_fields import CountTokensBody, MessagesBody
 from app.api.body.field_table import Fate, rule_of
 from tests.api.anthropic.messages import BODY, COUNT, PATH, TOOLS, USER, parsed
 from tests.api.serving import client_of, make_app
@@ -149,3 +151,13 @@ def test_every_own_rule_is_of_a_field_that_does_not_act():
     assert {rule_of(name, MessagesBody).fate for name in MessagesBody.own_rules} == {
         Fate.ACCEPTED, Fate.IGNORED, Fate.REFUSED,
     }  # fmt: skip
+
+
+def test_every_field_of_the_sdk_is_decided():
+    """If this fails, the SDK has a new field: let it act, or add a rule."""
+    for params, body in (
+        (MessageCreateParamsBase, MessagesBody),
+        (MessageCreateParamsStreaming, MessagesBody),
+        (MessageCountTokensParams, CountTokensBody),
+    ):
+        assert not set(params.__annotations__) - {*body.__struct_fields__, *body.own_rules}
