@@ -31,6 +31,7 @@ async def test_the_application_has_exactly_these_routes():
         "/v1/chat/completions/input_tokens", "/v1/completions", "/v1/responses", "/v1/responses/input_tokens",
         "/v1/embeddings", "/tokenize", "/detokenize",
         "/apply-template", "/version", "/openapi.json", "/ws", "/v1/streams/{id}", "/live", "/v1/engine/events",
+        "/v1/messages", "/v1/messages/count_tokens",
     }  # fmt: skip
 
 
@@ -74,6 +75,12 @@ async def test_the_model_object_has_the_context_length():
     assert model == {
         "id": "guide",
         "object": "model",
+        "type": "model",
+        "display_name": "guide",
+        "lifecycle": "active",
+        "created_at": "1970-01-01T00:00:00Z",
+        "max_input_tokens": MODEL_INFO.max_model_len - 1,
+        "max_tokens": MODEL_INFO.max_model_len - 1,
         "created": 0,
         "owned_by": "quire",
         "root": "guide",

@@ -101,6 +101,9 @@ class Journal(Protocol):
         """Record what waits, and end. Idempotent."""
 
 
+_ANY_NAME = "*"  # as an alias of the model
+
+
 class ApiContext:
     """The parts of one server. Loop only; any thread may read the attributes.
 
@@ -137,6 +140,7 @@ class ApiContext:
         self.engine = engine
         self.config = config
         self.model_name = served_name(config.model)
+        self._aliases = frozenset(config.server.model_alias)
         self.keys = ApiKeys(config.server)
         self.text = text
         self.grammars = grammars
@@ -154,12 +158,12 @@ class ApiContext:
         self.drain = Drain(engine, self.streams)
 
     def check_model(self, model: str | None) -> str:
-        """Return the served name for a request's `model`; None means the served one. Any thread.
+        """Return the served name for a request's `model`; None and the aliases mean the served one. Any thread.
 
         Raises:
             ModelNotFound: the model is another one.
         """
-        if model is None or model == self.model_name:
+        if model is None or model == self.model_name or not self._aliases.isdisjoint((model, _ANY_NAME)):
             return self.model_name
         raise ModelNotFound(f"The model {model[:100]!r} is not served here; use {self.model_name!r}.", param="model")
 
