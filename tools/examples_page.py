@@ -94,6 +94,22 @@ EXAMPLES = (
         "print(answer.choices[0].logprobs.token_logprobs)",
     ),
     Example(
+        "A response",
+        "/v1/responses",
+        {"input": "What is Quire?", "max_output_tokens": 64},
+        'answer = client.responses.create(model="guide", input="What is Quire?", max_output_tokens=64)\n'
+        "print(answer.output_text)",
+    ),
+    Example(
+        "A streamed response",
+        "/v1/responses",
+        {"input": "What is Quire?", "max_output_tokens": 64, "stream": True},
+        'with client.responses.stream(model="guide", input="What is Quire?", max_output_tokens=64) as stream:\n'
+        "    for event in stream:\n"
+        '        if event.type == "response.output_text.delta":\n'
+        '            print(event.delta, end="")',
+    ),
+    Example(
         "Embeddings",
         "/v1/embeddings",
         {"input": ["What is Quire?", "Does it need a GPU?"], "dimensions": 8},
@@ -101,7 +117,10 @@ EXAMPLES = (
         'answer = client.embeddings.create(model="guide", input=texts, dimensions=8)\n'
         "print([item.embedding for item in answer.data])",
     ),
+    Example("A message, in Anthropic's API", "/v1/messages", {"messages": MESSAGES, "max_tokens": 64}),
+    Example("The length of a message's prompt", "/v1/messages/count_tokens", {"messages": MESSAGES}),
     Example("The length of a chat's prompt", "/v1/chat/completions/input_tokens", {"messages": MESSAGES}),
+    Example("The length of a response's prompt", "/v1/responses/input_tokens", {"input": "What is Quire?"}),
     Example("The prompt of a chat", "/apply-template", {"messages": MESSAGES}),
     Example("Text to token ids", "/tokenize", {"prompt": "What is Quire?"}),
     Example("Token ids to text", "/detokenize", {"tokens": [72, 105]}),

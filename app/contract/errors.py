@@ -178,6 +178,12 @@ class StreamNotFound(NotFound):
     code = "stream_not_found"
 
 
+class PreviousResponseNotFound(RequestError):
+    """There is no response of that id to go on from: it never was, is of another key, or is not kept."""
+
+    code = "previous_response_not_found"
+
+
 class StreamCancelled(RequestError):
     """The stream was cancelled, by its client or because nobody came back to read it."""
 

@@ -15,9 +15,11 @@ from benchmarks.streams.control import Rejected
 from benchmarks.streams.http_client import HttpClient
 from benchmarks.streams.readers import AnyReader, Client, Reader, SlowReader, StalledReader
 from benchmarks.streams.script import seed_of
+from benchmarks.streams.stream_apis import CHAT
+from benchmarks.streams.stream_apis import RESPONSES as RESPONSES_API
 from benchmarks.streams.stream_check import Recorder, StreamCheck, TextStreamCheck
 
-SSE, NDJSON, WEBSOCKET = "sse", "ndjson", "ws"
+SSE, NDJSON, WEBSOCKET, RESPONSES = "sse", "ndjson", "ws", "responses"
 RESUMABLE, WEBSOCKET_RESUMABLE = "sse-resumable", "ws-resumable"
 PROMPT, STALL, SLOW, VANISH = "prompt", "stall", "slow", "vanish"
 SMALL_BUFFER = 4096  # of slow readers, so that unread bytes wait in the server
@@ -162,6 +164,7 @@ class ClientGroup:
             self._port,
             is_ndjson=settings.kind == NDJSON,
             is_resumable=settings.kind == RESUMABLE,
+            api=RESPONSES_API if settings.kind == RESPONSES else CHAT,
         )
 
     async def _reconnect_repeatedly(self, number: int) -> None:

@@ -19,8 +19,10 @@ PLAIN = {
     "resumable-saturated": "sse-saturated",
     "ws-resumable": "ws",
     "ws-resumable-saturated": "ws-saturated",
+    "responses": "sse",
+    "responses-saturated": "sse-saturated",
 }
-"""The cells of resumable streams, and those that they are compared with."""
+"""The cells of resumable streams and of responses, and the plain ones that they are compared with."""
 # With fewer, the cost per event or stream is mostly that of the server itself, and percentiles are random.
 LEAST_EVENTS, LEAST_STREAMS = 5000, 32
 TOO_SMALL = f"too small to judge (fewer than {LEAST_EVENTS:,} events or {LEAST_STREAMS} streams)"
@@ -153,7 +155,7 @@ class Figures:
         return [*(verdict for found in self.cells for verdict in found.verdicts()), *self._compared()]
 
     def _compared(self) -> Iterator[Verdict]:
-        """Yield the verdicts on what resumable streams cost beside plain ones of the same rounds."""
+        """Yield the verdicts on what other streams cost beside plain ones of the same rounds."""
         for name, plain in PLAIN.items():
             found, other = self.cell(name), self.cell(plain)
             if found is None or other is None:

@@ -11,11 +11,11 @@ from typing import Any
 import orjson
 
 from benchmarks.streams.control import Rejected
+from benchmarks.streams.stream_apis import CHAT, StreamApi
 from benchmarks.streams.stream_check import StreamCheck
 
 HEAD_END, LINE_END = b"\r\n\r\n", b"\r\n"
 DATA, DONE = b"data: ", b"[DONE]"
-PATH = "/v1/chat/completions"
 RESUME, RESUMABLE = "x-quire-resume: 1\r\n", b"\r\nx-quire-stream-id: "
 
 
@@ -28,21 +28,30 @@ class HttpClient:
     """
 
     def __init__(
-        self, check: StreamCheck, body: dict[str, Any], port: int, *, is_ndjson: bool, is_resumable: bool = False
+        self,
+        check: StreamCheck,
+        body: dict[str, Any],
+        port: int,
+        *,
+        is_ndjson: bool,
+        is_resumable: bool = False,
+        api: StreamApi = CHAT,
     ) -> None:
         self.checks = [check]
         self.is_over = False
         self._check = check
+        self._api = api
         self._separator = b"\n" if is_ndjson else b"\n\n"
+        self._ends_with_event = is_ndjson or not api.has_done
         self._is_resumable = is_resumable
         self._has_head = False
         self._has_finished = False
         self._rest = self._body = b""
-        payload = orjson.dumps(body | {"stream": True})
+        payload = orjson.dumps(api.fields(body) | {"stream": True})
         accept = "application/x-ndjson" if is_ndjson else "text/event-stream"
         head = (
-            f"POST {PATH} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\naccept: {accept}\r\ncontent-type: application/json\r\n"
-            f"connection: close\r\ncontent-length: {len(payload)}\r\n{RESUME if is_resumable else ''}\r\n"
+            f"POST {api.path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\naccept: {accept}\r\nconnection: close\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(payload)}\r\n{RESUME if is_resumable else ''}\r\n"
         )
         self.opening = head.encode() + payload
 
@@ -104,11 +113,10 @@ class HttpClient:
     def _read(self, payload: dict[str, Any], now: float) -> None:
         if "error" in payload:
             raise Rejected(f"a stream failed: {payload['error']}")
-        for choice in payload["choices"]:
-            if text := choice["delta"].get("content"):
-                self._check.take(text, now)
-            if choice["finish_reason"] is not None and self._separator == b"\n":
-                self._has_finished = True
+        text, is_last = self._api.read(payload)
+        if text:
+            self._check.take(text, now)
+        self._has_finished |= is_last and self._ends_with_event
 
     def _end(self) -> None:
         self._check.is_done = self._has_finished

@@ -57,12 +57,15 @@ CASES = [
     [
         ("/v1/completions", {"prompt": ["a", "b"], "max_tokens": 3}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3}),
+        ("/v1/responses", {"input": "a", "max_output_tokens": 3}),
     ],
 )
 async def test_streams_are_answered_as_documented(path, body):
     async with serving(await make_app(FakeEngine())) as url:
         schema = await asyncio.to_thread(schemathesis.openapi.from_url, f"{url}/openapi.json")
-        for accept in ("text/event-stream", "application/x-ndjson"):
+        offered = schema.raw_schema["paths"][path]["post"]["responses"]["200"]["content"].keys() - {"application/json"}
+        assert offered <= {"text/event-stream", "application/x-ndjson"} and "text/event-stream" in offered
+        for accept in sorted(offered):
             case = schema[path]["POST"].Case(
                 body={**body, "stream": True}, media_type="application/json", headers={"Accept": accept}
             )

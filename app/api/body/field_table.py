@@ -8,7 +8,8 @@ OpenAI, vLLM, llama.cpp and some further servers know are rows of `FIELDS`:
   it; `--strict` rejects it.
 - Refused: it would change the answer. Its harmless values, which ask for nothing, are accepted.
 
-A field that is in neither is unknown and ignored, because SDKs keep adding fields. `docs/reference/http.md` prints the
+The bodies of another API have a table of their own, which is asked first (`AnyBody.own_rules`). A field that is in none
+is unknown and ignored, because SDKs keep adding fields. `docs/reference/http.md` prints the
 table, and a test goes through it field by field.
 """
 
@@ -65,23 +66,28 @@ LEAVE_OUT = "leave it out"
 
 
 def rule_of(name: str, kind: type[AnyBody]) -> Rule:
-    """Return the rule of a field in bodies of one kind. Any thread."""
-    return _ACTS if name in kind.__struct_fields__ else FIELDS.get(name, _UNKNOWN)
+    """Return the rule of a field in bodies of one kind, whose own table comes first. Any thread."""
+    if name in kind.__struct_fields__:
+        return _ACTS
+    return kind.own_rules.get(name) or FIELDS.get(name, _UNKNOWN)
 
 
-def _accepted(note: str, *names: str) -> dict[str, Rule]:
+def accepted(note: str, *names: str) -> dict[str, Rule]:
+    """Return the rows of fields that have nothing to change here; `note` says why."""
     return dict.fromkeys(names, Rule(Fate.ACCEPTED, note))
 
 
-def _ignored(note: str, *names: str, neutral: tuple[object, ...] = ()) -> dict[str, Rule]:
+def ignored(note: str, *names: str, neutral: tuple[object, ...] = ()) -> dict[str, Rule]:
+    """Return the rows of fields that are ignored; `note` says what to do instead, or why."""
     return dict.fromkeys(names, Rule(Fate.IGNORED, note, (*OFF, *neutral)))
 
 
-def _refused(*names: str, note: str = LEAVE_OUT) -> dict[str, Rule]:
+def refused(*names: str, note: str = LEAVE_OUT) -> dict[str, Rule]:
+    """Return the rows of fields that are refused unless they ask for nothing; `note` says what to do instead."""
     return dict.fromkeys(names, Rule(Fate.REFUSED, note, OFF))
 
 
-def _refused_but(*harmless: object, note: str = LEAVE_OUT) -> Rule:
+def refused_but(*harmless: object, note: str = LEAVE_OUT) -> Rule:
     """Return the rule of a field with harmless values of its own; those of `OFF` ask for something."""
     both = [(item, float(item)) if type(item) is int else (item,) for item in harmless]
     return Rule(Fate.REFUSED, note, (None, *(each for items in both for each in items)))
@@ -97,146 +103,146 @@ _IN_KWARGS = "send it in chat_template_kwargs"
 _BUDGET = "send thinking_token_budget"
 
 _OPENAI: Mapping[str, Rule] = {
-    **_accepted(
+    **accepted(
         "nothing is stored, billed or moderated here",
         "store", "metadata", "user", "service_tier", "safety_identifier",
     ),
-    **_accepted(
+    **accepted(
         "the prefix cache needs no advice",
         "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
     ),
-    **_refused("audio", "prediction", "moderation", "suffix"),
-    **_refused("functions", note="send tools"),
-    "function_call": _refused_but("none", "auto", note="send tool_choice"),
-    "modalities": _refused_but(["text"]),
-    "verbosity": _refused_but("medium", note="leave it out, and ask for it in a message"),
-    "web_search_options": _refused_but(),
+    **refused("audio", "prediction", "moderation", "suffix"),
+    **refused("functions", note="send tools"),
+    "function_call": refused_but("none", "auto", note="send tool_choice"),
+    "modalities": refused_but(["text"]),
+    "verbosity": refused_but("medium", note="leave it out, and ask for it in a message"),
+    "web_search_options": refused_but(),
 }  # fmt: skip
 
 _OTHER_ROUTES: Mapping[str, Rule] = {  # fields that act on another route
-    **_refused("tools", "chat_template_kwargs", "continue_final_message", note=_CHAT_TEMPLATE),
-    **_accepted("it says something of `tools`", "parallel_tool_calls"),
-    **_accepted("it says something of reasoning in chats", "include_reasoning"),
-    **_accepted("nothing is read from the prefix cache", "cache_salt"),
-    **_refused("echo"),
-    "add_generation_prompt": _refused_but(True),
-    "add_special_tokens": _refused_but(False, note="leave it out: the template writes special tokens"),
-    "max_completion_tokens": _refused_but(-1, note="send max_tokens"),
+    **refused("tools", "chat_template_kwargs", "continue_final_message", note=_CHAT_TEMPLATE),
+    **accepted("it says something of `tools`", "parallel_tool_calls"),
+    **accepted("it says something of reasoning in chats", "include_reasoning"),
+    **accepted("nothing is read from the prefix cache", "cache_salt"),
+    **refused("echo"),
+    "add_generation_prompt": refused_but(True),
+    "add_special_tokens": refused_but(False, note="leave it out: the template writes special tokens"),
+    "max_completion_tokens": refused_but(-1, note="send max_tokens"),
     "priority": Rule(Fate.IGNORED, "the inputs of one body wait together", (None, 0)),
-    "reasoning_effort": _refused_but(note=_CHAT_TEMPLATE),
-    "tool_choice": _refused_but("none", "auto", note=_CHAT_TEMPLATE),
-    "top_logprobs": _refused_but(0, note="send logprobs"),
+    "reasoning_effort": refused_but(note=_CHAT_TEMPLATE),
+    "tool_choice": refused_but("none", "auto", note=_CHAT_TEMPLATE),
+    "top_logprobs": refused_but(0, note="send logprobs"),
 }
 
 _VLLM: Mapping[str, Rule] = {
-    **_accepted("nothing is truncated", "truncation_side"),
-    **_accepted("images and sound are refused", "media_io_kwargs", "mm_processor_kwargs", "return_mm_kwargs"),
-    **_accepted("it belongs to vLLM's routes for prompts alone", "return_token_offsets"),
-    **_accepted("a session needs no name here", "session_id"),
-    **_ignored("send the header x-request-id", "request_id"),
-    **_ignored("a chunk has what a step has made", "stream_interval"),
-    **_ignored("no experts are reported", "routed_experts_prompt_start", neutral=(0,)),
-    **_refused(
+    **accepted("nothing is truncated", "truncation_side"),
+    **accepted("images and sound are refused", "media_io_kwargs", "mm_processor_kwargs", "return_mm_kwargs"),
+    **accepted("it belongs to vLLM's routes for prompts alone", "return_token_offsets"),
+    **accepted("a session needs no name here", "session_id"),
+    **ignored("send the header x-request-id", "request_id"),
+    **ignored("a chunk has what a step has made", "stream_interval"),
+    **ignored("no experts are reported", "routed_experts_prompt_start", neutral=(0,)),
+    **refused(
         "chat_template", "documents", "prompt_embeds", "truncate_prompt_tokens", "bad_words", "allowed_token_ids",
         "include_stop_str_in_output", "watermarking", "logprob_token_ids", "kv_transfer_params",
         "ec_transfer_params", "vllm_xargs", "structural_tag", "logits_processors",
     ),
-    **_refused("return_tokens_as_token_ids", note="send return_token_ids"),
-    **_refused("repetition_detection", note="send repetition_stop"),
-    **_refused("return_prompt_text", note="send the body to /apply-template"),
-    **dict.fromkeys(("skip_special_tokens", "spaces_between_special_tokens"), _refused_but(True)),
-    "embed_dtype": _refused_but("float32"),
-    "endianness": _refused_but("native", "little"),
-    "use_activation": _refused_but(True, note="send normalize"),
+    **refused("return_tokens_as_token_ids", note="send return_token_ids"),
+    **refused("repetition_detection", note="send repetition_stop"),
+    **refused("return_prompt_text", note="send the body to /apply-template"),
+    **dict.fromkeys(("skip_special_tokens", "spaces_between_special_tokens"), refused_but(True)),
+    "embed_dtype": refused_but("float32"),
+    "endianness": refused_but("native", "little"),
+    "use_activation": refused_but(True, note="send normalize"),
 }  # fmt: skip
 
 _LLAMA_CPP: Mapping[str, Rule] = {
-    **_accepted(
+    **accepted(
         "the sampler that it belongs to is refused",
         "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers", "mirostat_tau",
         "mirostat_eta", "xtc_threshold", "dynatemp_exponent", "adaptive_decay",
     ),
-    **_accepted("the context is never shifted", "n_keep", "n_discard"),
-    **_accepted(
+    **accepted("the context is never shifted", "n_keep", "n_discard"),
+    **accepted(
         "the limit that it belongs to is refused",
         "reasoning_budget_start_tag", "reasoning_budget_end_tag", "reasoning_budget_end_tags",
         "reasoning_budget_message",
     ),
-    **_accepted("grammar_lazy, which it belongs to, is refused", "grammar_triggers"),
-    **_ignored("the server chooses what to keep and where", "id_slot", "n_cache_reuse", neutral=(0, -1)),
-    **_ignored("the same tokens come with the cache or without", "cache_prompt", neutral=(True,)),
-    **_ignored("send timings", "timings_per_token", "return_progress", "verbose"),
-    **_ignored("the sampler chooses where it runs", "backend_sampling"),
-    **_ignored("heartbeats have an interval of the server", "sse_ping_interval", neutral=(0, -1)),
-    **_ignored("the end of reasoning cannot be requested later", "reasoning_control"),
-    **_refused(
+    **accepted("grammar_lazy, which it belongs to, is refused", "grammar_triggers"),
+    **ignored("the server chooses what to keep and where", "id_slot", "n_cache_reuse", neutral=(0, -1)),
+    **ignored("the same tokens come with the cache or without", "cache_prompt", neutral=(True,)),
+    **ignored("send timings", "timings_per_token", "return_progress", "verbose"),
+    **ignored("the sampler chooses where it runs", "backend_sampling"),
+    **ignored("heartbeats have an interval of the server", "sse_ping_interval", neutral=(0, -1)),
+    **ignored("the end of reasoning cannot be requested later", "reasoning_control"),
+    **refused(
         "samplers", "lora", "grammar_lazy", "preserved_tokens", "post_sampling_probs", "response_fields",
         "generation_prompt", "chat_parser", "penalize_nl", "image_data",
     ),
-    **_refused("stop_sequences", note="send stop"),
-    **_refused("return_tokens", note="send return_token_ids"),
-    **_refused("content", note="send messages, prompt or input"),
-    **dict.fromkeys(("typical_p", "tfs_z"), _refused_but(1)),
+    **refused("stop_sequences", note="send stop"),
+    **refused("return_tokens", note="send return_token_ids"),
+    **refused("content", note="send messages, prompt or input"),
+    **dict.fromkeys(("typical_p", "tfs_z"), refused_but(1)),
     **dict.fromkeys(
         ("xtc_probability", "dry_multiplier", "mirostat", "dynatemp_range", "min_keep", "n_indent", "top_a"),
-        _refused_but(0),
+        refused_but(0),
     ),
-    **dict.fromkeys(("top_n_sigma", "adaptive_target"), _refused_but(-1)),
-    **dict.fromkeys(("n_predict", "num_predict"), _refused_but(-1, note="send max_tokens")),
-    **dict.fromkeys(("t_max_predict_ms", "t_max_prompt_ms"), _refused_but(-1, 0, note="send timeout")),
-    **dict.fromkeys(("reasoning_budget_tokens", "thinking_budget_tokens"), _refused_but(-1, note=_BUDGET)),
-    "chat_format": _refused_but(0),
-    "embd_normalize": _refused_but(2, note="send normalize"),
-    "grammar_type": _refused_but("", "user"),
-    "n_cmpl": _refused_but(1, note="send n"),
-    "n_probs": _refused_but(0, note="send logprobs"),
-    "parse_tool_calls": _refused_but(True, note="start the server with --tool-parser none"),
-    "reasoning_format": _refused_but("auto", "deepseek", note="start the server with --reasoning-parser none"),
-    "repeat_last_n": _refused_but(-1, note="leave it out: penalties count all tokens"),
-    "repeat_penalty": _refused_but(1, note="send repetition_penalty"),
+    **dict.fromkeys(("top_n_sigma", "adaptive_target"), refused_but(-1)),
+    **dict.fromkeys(("n_predict", "num_predict"), refused_but(-1, note="send max_tokens")),
+    **dict.fromkeys(("t_max_predict_ms", "t_max_prompt_ms"), refused_but(-1, 0, note="send timeout")),
+    **dict.fromkeys(("reasoning_budget_tokens", "thinking_budget_tokens"), refused_but(-1, note=_BUDGET)),
+    "chat_format": refused_but(0),
+    "embd_normalize": refused_but(2, note="send normalize"),
+    "grammar_type": refused_but("", "user"),
+    "n_cmpl": refused_but(1, note="send n"),
+    "n_probs": refused_but(0, note="send logprobs"),
+    "parse_tool_calls": refused_but(True, note="start the server with --tool-parser none"),
+    "reasoning_format": refused_but("auto", "deepseek", note="start the server with --reasoning-parser none"),
+    "repeat_last_n": refused_but(-1, note="leave it out: penalties count all tokens"),
+    "repeat_penalty": refused_but(1, note="send repetition_penalty"),
 }  # fmt: skip
 
 _IN_BODY = "send its fields in the body itself"
 
 _OTHER_SERVERS: Mapping[str, Rule] = {  # SGLang, TGI, Mistral, Qwen, DeepSeek, OpenRouter, Ollama, KoboldAI, Jina
-    **_ignored("send the header x-request-id", "rid"),
-    **_ignored("usage has the cached tokens", "return_cached_tokens_details", "return_meta_info"),
-    **_ignored("reasoning is sent as it comes", "stream_reasoning", neutral=(True,)),
-    **_ignored("there is one engine", "data_parallel_rank"),
-    **_refused(
+    **ignored("send the header x-request-id", "rid"),
+    **ignored("usage has the cached tokens", "return_cached_tokens_details", "return_meta_info"),
+    **ignored("reasoning is sent as it comes", "stream_reasoning", neutral=(True,)),
+    **ignored("there is one engine", "data_parallel_rank"),
+    **refused(
         "no_stop_trim", "stop_regex", "return_hidden_states", "return_routed_experts", "lora_path",
         "session_params", "custom_params", "custom_logit_processor", "bootstrap_host", "bootstrap_port",
         "bootstrap_room", "tool_prompt", "safe_prompt", "input_type", "prompt_name",
     ),
-    **_refused(
+    **refused(
         "adapter_id", "banned_strings", "banned_tokens", "custom_token_bans", "decoder_input_details", "instruction",
         "late_chunking", "negative_prompt", "task", "watermark",
     ),
-    **_refused("extra_body", "options", note=_IN_BODY),
-    **_refused("stopping_strings", "until", note="send stop"),
-    **_refused("ban_eos_token", note="send ignore_eos"),
-    **_refused("format", note="send response_format"),
-    **_refused("output_dimension", note="send dimensions"),
-    **_refused("return_full_text", note="send echo to /v1/completions"),
+    **refused("extra_body", "options", note=_IN_BODY),
+    **refused("stopping_strings", "until", note="send stop"),
+    **refused("ban_eos_token", note="send ignore_eos"),
+    **refused("format", note="send response_format"),
+    **refused("output_dimension", note="send dimensions"),
+    **refused("return_full_text", note="send echo to /v1/completions"),
     **dict.fromkeys(
-        ("epsilon_cutoff", "eta_cutoff", "no_repeat_ngram_size", "penalty_alpha", "smoothing_factor"), _refused_but(0)
+        ("epsilon_cutoff", "eta_cutoff", "no_repeat_ngram_size", "penalty_alpha", "smoothing_factor"), refused_but(0)
     ),
-    **dict.fromkeys(("encoder_repetition_penalty", "guidance_scale", "num_beams", "tfs", "typical"), _refused_but(1)),
-    **dict.fromkeys(("embedding_type", "output_dtype"), _refused_but("float")),
-    "do_sample": _refused_but(True, note="send temperature 0"),
-    "normalized": _refused_but(True, note="send normalize"),
-    "rep_pen": _refused_but(1, note="send repetition_penalty"),
-    "think": _refused_but(note=_IN_KWARGS),
-    **_refused("input_ids", note="send token ids as prompt to /v1/completions"),
-    **_refused("extra_key", note="send cache_salt"),
-    **dict.fromkeys(("sampling_seed", "random_seed"), _refused_but(note="send seed")),
-    **dict.fromkeys(("enable_thinking", "thinking"), _refused_but(note=_IN_KWARGS)),
-    "max_new_tokens": _refused_but(note="send max_tokens"),
-    "min_new_tokens": _refused_but(0, note="send min_tokens"),
-    "reasoning": _refused_but(note=_CHAT_TEMPLATE),
-    "separate_reasoning": _refused_but(True, note="start the server with --reasoning-parser none"),
-    "thinking_budget": _refused_but(-1, note=_BUDGET),
-    "truncate": _refused_but(False, "NONE"),
+    **dict.fromkeys(("encoder_repetition_penalty", "guidance_scale", "num_beams", "tfs", "typical"), refused_but(1)),
+    **dict.fromkeys(("embedding_type", "output_dtype"), refused_but("float")),
+    "do_sample": refused_but(True, note="send temperature 0"),
+    "normalized": refused_but(True, note="send normalize"),
+    "rep_pen": refused_but(1, note="send repetition_penalty"),
+    "think": refused_but(note=_IN_KWARGS),
+    **refused("input_ids", note="send token ids as prompt to /v1/completions"),
+    **refused("extra_key", note="send cache_salt"),
+    **dict.fromkeys(("sampling_seed", "random_seed"), refused_but(note="send seed")),
+    **dict.fromkeys(("enable_thinking", "thinking"), refused_but(note=_IN_KWARGS)),
+    "max_new_tokens": refused_but(note="send max_tokens"),
+    "min_new_tokens": refused_but(0, note="send min_tokens"),
+    "reasoning": refused_but(note=_CHAT_TEMPLATE),
+    "separate_reasoning": refused_but(True, note="start the server with --reasoning-parser none"),
+    "thinking_budget": refused_but(-1, note=_BUDGET),
+    "truncate": refused_but(False, "NONE"),
 }  # fmt: skip
 
 FIELDS: Mapping[str, Rule] = {**_OPENAI, **_OTHER_ROUTES, **_VLLM, **_LLAMA_CPP, **_OTHER_SERVERS}

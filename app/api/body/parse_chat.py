@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NamedTuple
+
 from app.api.body.chat_fields import Message
 from app.api.body.parse_request import RequestContext, new_id, renaming
 from app.api.body.schemas import UNSET_NUMBER, ChatBody, sampling_params
@@ -12,7 +15,8 @@ from app.api.wire.api_request import ApiRequest
 from app.api.wire.shown_prompt import ShownPrompt
 from app.contract.admission import DefaultLength, output_limit
 from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
-from app.text.answer.tool_use import choose_tools
+from app.text.answer.answer_demand import Requested
+from app.text.answer.tool_use import ToolUse, choose_tools
 from app.text.entry.chat_prompt import ChatPrompt
 
 MAX_MESSAGES = 8192
@@ -27,17 +31,41 @@ AS_MESSAGES = {"prompt": "messages"}
 """The prompt of a chat as its errors name it."""
 
 
+class Translated(NamedTuple):
+    """The demands of another API's body on an answer, instead of the fields of a chat, which its errors would name.
+
+    The limit of such an answer is lowered to what fits, as clients of those APIs expect.
+
+    Attributes:
+        request_id: the id of the answer.
+        tools: those that it may call.
+        requested: the form that it must have.
+        is_prompt_only: it has no tokens; its prompt is computed into the prefix cache.
+    """
+
+    request_id: str
+    tools: ToolUse
+    requested: Requested | None = None
+    is_prompt_only: bool = False
+
+
 def parse_chat(request: RequestContext) -> ApiRequest:
     """Check a chat body, render its template and tokenize (see `Parser`)."""
     return chat_request(request, *request.read(ChatBody))
 
 
 def chat_request(
-    request: RequestContext, body: ChatBody, ignored: tuple[str, ...], *, drops_oldest: bool = False
+    request: RequestContext,
+    body: ChatBody,
+    ignored: tuple[str, ...],
+    translated: Translated | None = None,
+    *,
+    drops_oldest: bool = False,
 ) -> ApiRequest:
     """Return the request for answers to a chat; `ignored` are the fields of the client that are. Any thread.
 
-    With `drops_oldest` a chat that is too long loses its oldest turns (see `fitted_prompt`).
+    A body of another API is `translated`. With `drops_oldest` a chat that is too long loses its oldest turns (see
+    `fitted_prompt`).
 
     Raises:
         RequestError: see `chat_prompt` and `RequestBuilder.answer`.
@@ -47,17 +75,19 @@ def chat_request(
         names["logprobs"] = "top_logprobs"
     if body.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"
-    prompt = chat_prompt(request, body, is_parallel=body.parallel_tool_calls)
+    tools = None if translated is None else translated.tools
+    prompt = chat_prompt(request, body, is_parallel=body.parallel_tool_calls, tools=tools)
     max_tokens, logprobs = _max_tokens(body), _logprobs(body)  # their errors name the body's own fields
     with renaming(names):
-        requested = requested_outputs(body)
+        requested = requested_outputs(body) if translated is None else translated.requested
         params = sampling_params(body, requested, max_tokens=max_tokens, logprobs=logprobs)
         if drops_oldest:
             prompt = fitted_prompt(request, body, prompt)
         encoded, demand = prompt.encode(), request.demand(requested, prompt.tools)
         num_shown = 0 if params.prompt_logprobs is None else len(encoded.token_ids)
-        planned = request.builder.answer(
-            new_id("chatcmpl"),
+        builder = request.builder if translated is None else replace(request.builder, is_clamped=True)
+        planned = builder.answer(
+            new_id("chatcmpl") if translated is None else translated.request_id,
             encoded,
             params,
             demand,
@@ -68,14 +98,19 @@ def chat_request(
                 is_unlimited=UNSET_NUMBER in (body.max_tokens, body.max_completion_tokens),
             ),
         )
+    if translated is not None and translated.is_prompt_only:
+        planned = planned._replace(request=replace(planned.request, is_prompt_only=True))
     shown = ShownPrompt(has_logprobs=body.prompt_logprobs is not None)
     return request.api_request(body, ignored, [planned], demand, shown, _reasoning_fields(request, body))
 
 
-def chat_prompt(request: RequestContext, body: ChatBody, *, is_parallel: bool | None = None) -> ChatPrompt:
+def chat_prompt(
+    request: RequestContext, body: ChatBody, *, is_parallel: bool | None = None, tools: ToolUse | None = None
+) -> ChatPrompt:
     """Return the checked messages and tools of a body, as the model's template renders them. Any thread.
 
-    `is_parallel` says whether the answer may call several tools; the prompt does not depend on it.
+    `is_parallel` says whether the answer may call several tools; the prompt does not depend on it. `tools` are those of
+    another API's body, instead of the body's.
 
     Raises:
         RequestError: the model has no template, or a field is rejected; the error names it.
@@ -91,7 +126,8 @@ def chat_prompt(request: RequestContext, body: ChatBody, *, is_parallel: bool | 
             f"messages has {len(body.messages)} items; it must have 1 to {MAX_MESSAGES}.", param="messages"
         )
     messages = [_check_message(index, message) for index, message in enumerate(body.messages)]
-    tools = choose_tools(body.tools, body.tool_choice, is_parallel, text.answers.calls)
+    if tools is None:
+        tools = choose_tools(body.tools, body.tool_choice, is_parallel, text.answers.calls)
     with renaming(body.paths_in_reasoning):
         options = render_options(body, text.tokenizer)
     with renaming(AS_MESSAGES):

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -40,6 +40,8 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 
 class SamplingBody(StructuredOutputFields, kw_only=True):
     """The fields that chat and completions have in common."""
+
+    options: ClassVar[tuple[str, ...]] = ("stream_options", "reasoning", "response_format", "structured_outputs")
 
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -129,7 +131,6 @@ _SAMPLING_FIELDS = frozenset(field.name for field in dataclasses.fields(Sampling
 # llama.cpp's and vLLM's clients send this number where there is no limit, or no seed.
 UNSET_NUMBER = -1
 _UNSET_BY_MINUS_ONE = ("seed", "thinking_token_budget")
-_OPTIONS = ("stream_options", "reasoning", "response_format", "structured_outputs")
 
 
 def learn_body_types(kinds: Iterable[type[AnyBody]]) -> None:
@@ -147,8 +148,8 @@ def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool)
         UnsupportedParameter: a field requests an unsupported feature.
     """
     ignored = _without_effect(fields, kind)
-    _reject_in_messages(fields.get("messages"))
     if issubclass(kind, SamplingBody):
+        _reject_in_messages(fields.get("messages"))
         _reject_in_outputs(fields.get("structured_outputs"))
         _reject_misplaced_schema(fields.get("response_format"))
     try:
@@ -156,10 +157,10 @@ def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool)
     except msgspec.ValidationError as error:
         raise invalid_field(str(error), fields, kind) from None
     if isinstance(body, SamplingBody):
-        _check_values(body)
+        check_values(body)
     if isinstance(body, ChatBody) and body.reasoning is not None:
         _spread(body, body.reasoning)
-    unknown = [*ignored, *(_unknown_inside(fields, body) if isinstance(body, SamplingBody) else ())]
+    unknown = [*ignored, *_unknown_inside(fields, body)]
     if unknown and is_strict:
         path, name, known = unknown[0]
         raise InvalidValue(f"Unknown field {path!r}{nearest(name, known)}.", param=path)
@@ -202,9 +203,9 @@ def _without_effect(fields: dict[str, object], kind: type[AnyBody]) -> list[_Unk
     return ignored
 
 
-def _unknown_inside(fields: dict[str, object], body: SamplingBody) -> Iterator[_Unknown]:
+def _unknown_inside(fields: dict[str, object], body: AnyBody) -> Iterator[_Unknown]:
     """Yield the unknown fields of objects with options, and of definitions of tools."""
-    for name in _OPTIONS:
+    for name in body.options:
         yield from _unknown_of(fields.get(name), getattr(body, name, None), name)
     if isinstance(body, ChatBody):
         yield from (_Unknown(*found) for found in unknown_fields(body.tools))
@@ -274,7 +275,12 @@ def _spread(body: ChatBody, reasoning: ReasoningOptions) -> None:
         setattr(body, name, value)
 
 
-def _check_values(body: SamplingBody) -> None:
+def check_values(body: SamplingBody) -> None:
+    """Check the fields of a body that are neither parameters of sampling nor of a template.
+
+    Raises:
+        InvalidValue: a field is wrong; the error names it.
+    """
     if body.stream_options is not None and not body.stream:
         raise InvalidValue("stream_options needs `stream: true`.", param="stream_options")
     if body.priority is not None and abs(body.priority) > MAX_PRIORITY:

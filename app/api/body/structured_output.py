@@ -127,6 +127,11 @@ def _of_structured(fields: VllmOutputs) -> Requested:
 
 def _of_response_format(fields: ResponseFormat) -> Requested | None:
     """Read OpenAI's `response_format`, and what TGI made of it."""
+    requested = _of_format(fields)
+    return None if requested is None else requested._replace(yields_to_calls=True)
+
+
+def _of_format(fields: ResponseFormat) -> Requested | None:
     match fields:
         case TextFormat():
             return None

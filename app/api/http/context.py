@@ -10,6 +10,7 @@ from typing import Protocol
 from starlette.requests import HTTPConnection
 
 from app.api.http.accounts import ApiKeys, Sender
+from app.api.http.byte_budget import ByteBudget
 from app.checkpoint.names import served_name
 from app.config.settings import Config
 from app.contract.errors import ModelNotFound
@@ -100,6 +101,9 @@ class Journal(Protocol):
         """Record what waits, and end. Idempotent."""
 
 
+_ANY_NAME = "*"  # as an alias of the model
+
+
 class ApiContext:
     """The parts of one server. Loop only; any thread may read the attributes.
 
@@ -117,6 +121,7 @@ class ApiContext:
         timers: heartbeat intervals of streams.
         streams: the open streams.
         kept: the resumable ones, also those that have ended.
+        remembered: the memory of what connections remember of their responses.
         journal: keeps them beyond the end of the process, if there is one.
         live: those who watch the engine; None with `--live-view off`.
         piece_lock: lets one part of a large JSON response be encoded per iteration of the loop, server-wide.
@@ -135,6 +140,7 @@ class ApiContext:
         self.engine = engine
         self.config = config
         self.model_name = served_name(config.model)
+        self._aliases = frozenset(config.server.model_alias)
         self.keys = ApiKeys(config.server)
         self.text = text
         self.grammars = grammars
@@ -145,18 +151,19 @@ class ApiContext:
         self.timers = timers
         self.streams = Streams(config.server.max_pending_bytes)
         self.kept = KeptStreams(config.server.resume_memory, on_freed=self.heap.note_large)
+        self.remembered = ByteBudget(config.server.resume_memory)
         self.journal: Journal | None = None
         self.live: LiveRoom | None = None
         self.piece_lock = asyncio.Lock()
         self.drain = Drain(engine, self.streams)
 
     def check_model(self, model: str | None) -> str:
-        """Return the served name for a request's `model`; None means the served one. Any thread.
+        """Return the served name for a request's `model`; None and the aliases mean the served one. Any thread.
 
         Raises:
             ModelNotFound: the model is another one.
         """
-        if model is None or model == self.model_name:
+        if model is None or model == self.model_name or not self._aliases.isdisjoint((model, _ANY_NAME)):
             return self.model_name
         raise ModelNotFound(f"The model {model[:100]!r} is not served here; use {self.model_name!r}.", param="model")
 

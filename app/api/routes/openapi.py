@@ -22,7 +22,7 @@ from app.api.body.any_body import AnyBody
 from app.api.body.field_table import FIELDS, Fate, rule_of
 from app.api.body.parse_chat import MAX_MESSAGES
 from app.api.routes.operations import Operation
-from app.api.wire.framing import NDJSON, SSE
+from app.api.wire.framing import SSE
 from app.contract import sampling_params
 from app.contract.sampling_params import BOUNDS, PARAMETERS
 from app.runtime.lazy_property import lazy_property
@@ -86,7 +86,7 @@ def document(operations: Iterable[Operation], *, has_keys: bool) -> dict[str, ob
         if issubclass(kind, AnyBody):
             _describe(components[kind.__name__])
             for fate, key in ((Fate.REFUSED, "x-unsupported"), (Fate.ACCEPTED, "x-accepted")):
-                names = sorted(name for name in FIELDS if rule_of(name, kind).fate is fate)
+                names = sorted(name for name in {*FIELDS, *kind.own_rules} if rule_of(name, kind).fate is fate)
                 components[kind.__name__][key] = names
     paths: dict[str, dict[str, object]] = {}
     for operation in operations:
@@ -142,8 +142,8 @@ def _content(operation: Operation) -> dict[str, object]:
         content["application/json"] = {"schema": _ref(operation.answer)}
     if operation.has_streams:
         # A schema of server-sent events would be read by some as that of the whole stream, by others as that of each.
-        for framing, schema in ((SSE, {}), (NDJSON, {"schema": {"type": "string"}})):
-            content[framing.media_type.partition(";")[0]] = schema
+        for framing in operation.framings:
+            content[framing.media_type.partition(";")[0]] = {} if framing is SSE else {"schema": {"type": "string"}}
     return content
 
 

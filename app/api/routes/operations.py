@@ -9,6 +9,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from app.api.anthropic.message_answers import MessageAnswer
+from app.api.anthropic.message_errors import ANTHROPIC_ERRORS
+from app.api.anthropic.message_fields import CountTokensBody, MessagesBody
+from app.api.anthropic.messages_route import count_tokens, create_message
 from app.api.body.answer_journal import Route
 from app.api.body.any_body import AnyBody
 from app.api.body.parse_chat import parse_chat
@@ -18,6 +22,9 @@ from app.api.body.schemas import ChatBody, CompletionBody
 from app.api.body.tokenize_bodies import KINDS, DetokenizeBody
 from app.api.http.access_log import STREAM_PATH
 from app.api.http.error_shape import OPENAI_ERRORS, ErrorShape
+from app.api.responses.resource import ResponseObject
+from app.api.responses.response_fields import ResponsesBody
+from app.api.responses.responses import PromptCount, count_response_tokens, create_response
 from app.api.routes.chat import chat_completions, chat_wire
 from app.api.routes.completions import completion_wire, completions
 from app.api.routes.embeddings import embeddings
@@ -27,10 +34,12 @@ from app.api.routes.models import get_model, list_models
 from app.api.routes.tokenize import apply_template, count_input_tokens, detokenize, tokenize
 from app.api.routes.version import version
 from app.api.wire import answers
+from app.api.wire.framing import NDJSON, SSE, Framing
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 
 
+RESPONSES_PATH = "/v1/responses"
 OF_ANSWERS = ("X-Quire-Resume", "Idempotency-Key")
 """The headers of requests whose answers can be kept."""
 
@@ -39,7 +48,8 @@ class Operation(NamedTuple):
     """One route. `bodies` are the alternatives of a POST's body, `answer` is the JSON of a 200, None is text.
 
     With `has_streams` the answer can also be a stream, with `can_be_empty` a 204, and without `needs_key` the route is
-    open. `query` and `headers` name its parameters there, `errors` is the shape of errors at the path and below it.
+    open. `query` and `headers` name its parameters there, `errors` is the shape of errors at the path and below it, and
+    `framings` are those of its streams.
     """
 
     method: str
@@ -54,6 +64,7 @@ class Operation(NamedTuple):
     headers: tuple[str, ...] = ()
     needs_key: bool = True
     errors: ErrorShape = OPENAI_ERRORS
+    framings: tuple[Framing, ...] = (SSE, NDJSON)
 
 
 OPERATIONS = (
@@ -92,6 +103,24 @@ OPERATIONS = (
         headers=OF_ANSWERS,
     ),
     Operation(
+        "POST",
+        RESPONSES_PATH,
+        create_response,
+        "The response to a conversation",
+        ResponseObject,
+        (ResponsesBody,),
+        has_streams=True,
+        framings=(SSE,),
+    ),
+    Operation(
+        "POST",
+        RESPONSES_PATH + "/input_tokens",
+        count_response_tokens,
+        "The number of tokens in the prompt of a response",
+        PromptCount,
+        (ResponsesBody,),
+    ),
+    Operation(
         "GET",
         STREAM_PATH + "{id}",
         resume_stream,
@@ -103,6 +132,25 @@ OPERATIONS = (
         headers=("Last-Event-ID",),
     ),
     Operation("DELETE", STREAM_PATH + "{id}", cancel_stream, "Cancels a resumable answer", None, can_be_empty=True),
+    Operation(
+        "POST",
+        "/v1/messages",
+        create_message,
+        "The answer to a conversation, in Anthropic's API",
+        MessageAnswer,
+        (MessagesBody,),
+        has_streams=True,
+        errors=ANTHROPIC_ERRORS,
+    ),
+    Operation(
+        "POST",
+        "/v1/messages/count_tokens",
+        count_tokens,
+        "The number of tokens in the prompt of a conversation, in Anthropic's API",
+        answers.CountAnswer,
+        (CountTokensBody,),
+        errors=ANTHROPIC_ERRORS,
+    ),
     Operation("POST", "/v1/embeddings", embeddings, "Texts as vectors", answers.EmbeddingsAnswer, (EmbeddingsBody,)),
     Operation(
         "POST", "/tokenize", tokenize, "The token ids of a text or a chat", answers.TokensAnswer, (*KINDS.values(),)

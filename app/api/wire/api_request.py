@@ -38,6 +38,7 @@ class ApiRequest:
         demand: what the grammar of the answers is made of.
         lease: keeps that grammar compiled until the session has ended; `parse_answer` adds it.
         shown: what the response has of its prompts.
+        asked: what the wire of another API needs of the body.
     """
 
     request: EngineRequest
@@ -57,6 +58,7 @@ class ApiRequest:
     demand: AnswerDemand | None = None
     lease: Lease | None = None
     shown: ShownPrompt = NO_PROMPT
+    asked: object = None
 
     def new_parsers(self) -> ParsedAnswer | None:
         """Return parsers for the answers, for one response; None if nothing is parsed."""

@@ -26,17 +26,19 @@ Naming = Callable[[str], AbstractContextManager[object]]
 
 
 class Requested(NamedTuple):
-    """The form that the answer must have, and the path of the client's field that says so."""
+    """The form that the answer must have, and the path of the client's field that says so.
+
+    With `yields_to_calls` it is not wanted where a call is required: agents send such a field with every request, for
+    the text that comes after the calls.
+    """
 
     outputs: StructuredOutputs
     path: str
+    yields_to_calls: bool = False
 
     def beside(self, tools: ToolUse) -> Requested | None:
-        """Return itself, or None for a `response_format` where a call is required.
-
-        Clients of agents send `response_format` with every request, for the text that comes after the calls.
-        """
-        return None if tools.called and self.path.startswith("response_format") else self
+        """Return itself, or None if a call is required instead."""
+        return None if tools.called and self.yields_to_calls else self
 
 
 class AnswerDemand:
@@ -63,7 +65,7 @@ class AnswerDemand:
         """The path of the field that the grammar comes from."""
         if self._requested is not None:
             return self._requested.path
-        return "tools" if self._tools.definitions else "structured_outputs"
+        return "tools" if self._tools.known else "structured_outputs"
 
     @lazy_property
     def schemas(self) -> ToolSchemas | None:
@@ -87,7 +89,7 @@ class AnswerDemand:
 
         Any thread, but not the loop: it takes up to 0.1 s.
         """
-        if not self._tools.definitions:
+        if not self._tools.known:
             return []
         parts = [] if self._requested is None else [(self._requested.path, grammar_of(self._requested.outputs))]
         return parts + list(islice(self._tools.parts(self._answers), MAX_PARTS - len(parts)))

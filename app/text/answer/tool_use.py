@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
@@ -59,21 +59,28 @@ class ToolUse:
         called: the definitions among which the answer must choose; empty if it need not call any.
         strict: the names of the tools whose schemas an optional call must satisfy.
         is_parallel: whether it may call several.
-        names: those of all tools of the request, in its order.
+        deferred: definitions that the prompt has elsewhere, if at all: an answer may call these tools, too.
+        paths: where the client has the schema of each tool, by name.
     """
 
     definitions: tuple[dict[str, Any], ...] = ()
     called: tuple[dict[str, Any], ...] = ()
     strict: frozenset[str] = frozenset()
     is_parallel: bool = True
-    names: tuple[str, ...] = ()
+    deferred: tuple[dict[str, Any], ...] = ()
+    paths: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def known(self) -> tuple[dict[str, Any], ...]:
+        """The definitions of all tools that an answer may call."""
+        return self.definitions + self.deferred
 
     @property
     def schemas(self) -> ToolSchemas | None:
         """The tools, as the parser of the answer needs them; None if there is nothing to parse."""
-        if not self.definitions:
+        if not self.known:
             return None
-        return ToolSchemas(self.definitions, is_calls_alone=bool(self.called), is_parallel=self.is_parallel)
+        return ToolSchemas(self.known, is_calls_alone=bool(self.called), is_parallel=self.is_parallel)
 
     @property
     def num_chars(self) -> int:
@@ -97,7 +104,7 @@ class ToolUse:
                 param="structured_outputs",
             )
         other = None if outputs is None else grammar_of(outputs)
-        is_checked = self.called or self.strict or (self.definitions and (other is not None or not self.is_parallel))
+        is_checked = self.called or self.strict or (self.known and (other is not None or not self.is_parallel))
         if answers.calls is None or not is_checked:
             return other
         with self._naming_tools():
@@ -120,18 +127,18 @@ class ToolUse:
     def parts(self, answers: AnswerFormat) -> Iterator[tuple[str, Grammar]]:
         """Yield a grammar of each checked tool alone, with the path of its schema: to find the one that is wrong."""
         for tool in self._checked if answers.calls is not None else ():
-            alone = replace(self, definitions=(tool,), called=(tool,))
+            alone = replace(self, definitions=(tool,), called=(tool,), deferred=())
             if (grammar := alone.grammar(answers)) is not None:
-                yield self._path_of(_name_of(tool)), grammar
+                yield self.paths[_name_of(tool)], grammar
 
     @property
     def _checked(self) -> tuple[dict[str, Any], ...]:
         """The tools of which a call satisfies the schema."""
-        return self.called or tuple(tool for tool in self.definitions if _name_of(tool) in self.strict)
+        return self.called or tuple(tool for tool in self.known if _name_of(tool) in self.strict)
 
     def _source(self, calls: CallFormat, answers: AnswerFormat, other: Grammar | None) -> str | None:
         checked = {_name_of(tool): _with_parameters(tool, _effective(tool)) for tool in self._checked}
-        tools = [checked.get(_name_of(tool)) or _with_parameters(tool, {"type": "object"}) for tool in self.definitions]
+        tools = [checked.get(_name_of(tool)) or _with_parameters(tool, {"type": "object"}) for tool in self.known]
         grammar = CallGrammar(calls.syntax, list(checked.values()) if self.called else tools, answers.special_tokens)
         is_parallel = self.is_parallel and answers.takes_several_calls
         if self.called:
@@ -148,13 +155,10 @@ class ToolUse:
         try:
             yield
         except Unwritable as error:
-            path = self._path_of(error.function)
+            path = self.paths[error.function]
             raise InvalidValue(
                 f"{path} {error.reason}. Change it, or send tool_choice 'auto' without strict.", param=path
             ) from None
-
-    def _path_of(self, name: str) -> str:
-        return f"tools[{self.names.index(name)}].function.parameters"
 
 
 NO_TOOLS = ToolUse()
@@ -181,14 +185,25 @@ def choose_tools(tools: object, choice: object, is_parallel: bool | None, calls:
     called = () if mode == AUTO else among
     if mode != NAMED:
         definitions = among
-    if called and calls is None:
+    if called:
+        check_required(calls)
+    strict = frozenset(_name_of(tool) for tool in given if tool["function"].get("strict"))
+    paths = {name: f"tools[{index}].function.parameters" for index, name in enumerate(names)}
+    return ToolUse(definitions, called, strict, is_parallel is not False and mode != NAMED, paths=paths)
+
+
+def check_required(calls: CallFormat | None) -> None:
+    """Check that a call can be required of a model whose calls have the format `calls`.
+
+    Raises:
+        UnsupportedParameter: the format is not known.
+    """
+    if calls is None:
         raise UnsupportedParameter(
             "tool_choice: the format of this model's calls is not known, so none can be required; "
             "use 'auto', or start the server with --tool-parser.",
             param="tool_choice",
         )
-    strict = frozenset(_name_of(tool) for tool in given if tool["function"].get("strict"))
-    return ToolUse(definitions, called, strict, is_parallel is not False and mode != NAMED, names)
 
 
 def _name_of(tool: Mapping[str, Any]) -> str:

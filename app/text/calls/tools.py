@@ -76,21 +76,40 @@ def check_tools(tools: object) -> list[dict[str, Any]]:
     Raises:
         InvalidValue, UnsupportedParameter: the path names the definition.
     """
-    if not isinstance(tools, list) or len(tools) > MAX_TOOLS:
-        given = f"has {len(tools)} items" if isinstance(tools, list) else "is not a list"
-        raise InvalidValue(f"tools {given}; it must be a list of at most {MAX_TOOLS} tools.", param="tools")
+    if not isinstance(tools, list):
+        raise InvalidValue(f"tools is not a list; it must be a list of at most {MAX_TOOLS} tools.", param="tools")
+    check_number(len(tools))
     checked = [_check_tool(f"tools[{index}]", tool) for index, tool in enumerate(tools)]
     names = [tool["function"]["name"] for tool in checked]
     for index, name in enumerate(names):
         if name in names[:index]:
             path = f"tools[{index}].function.name"
             raise InvalidValue(f"{path} is {name!r}, as that of another tool; names must differ.", param=path)
-    num_bytes = _num_bytes(checked)
-    if num_bytes > MAX_TOOLS_BYTES:
-        raise InvalidValue(
-            f"tools has {num_bytes} bytes as JSON; at most {MAX_TOOLS_BYTES} are allowed.", param="tools"
-        )
+    check_size(checked)
     return checked
+
+
+def check_number(num_tools: int) -> None:
+    """Check the number of a request's tools.
+
+    Raises:
+        InvalidValue: there are too many.
+    """
+    if num_tools > MAX_TOOLS:
+        raise InvalidValue(
+            f"tools has {num_tools} items; it must be a list of at most {MAX_TOOLS} tools.", param="tools"
+        )
+
+
+def check_size(definitions: object, path: str = "tools") -> None:
+    """Check the size of a request's definitions as JSON, which are at `path`.
+
+    Raises:
+        InvalidValue: they are too large.
+    """
+    num_bytes = _num_bytes(definitions)
+    if num_bytes > MAX_TOOLS_BYTES:
+        raise InvalidValue(f"{path} has {num_bytes} bytes as JSON; at most {MAX_TOOLS_BYTES} are allowed.", param=path)
 
 
 def unknown_fields(tools: object) -> Iterator[tuple[str, str, tuple[str, ...]]]:
@@ -219,11 +238,16 @@ def with_definitions(
     changed = [dict(message) for message in messages]
     if not tools:
         return changed
-    text = _DEFINE.format(definitions="\n".join(map(to_json, tools))) + ask
+    text = definitions_text(tools) + ask
     if changed and changed[0]["role"] == "system":
         changed[0]["content"] = f"{changed[0].get('content') or ''}\n\n{text}"
         return changed
     return [{"role": "system", "content": text}, *changed]
+
+
+def definitions_text(tools: Sequence[Mapping[str, Any]]) -> str:
+    """Return the text that defines tools where no template does."""
+    return _DEFINE.format(definitions="\n".join(map(to_json, tools)))
 
 
 def to_json(value: object) -> str:
@@ -254,6 +278,15 @@ def _check_tool(path: str, tool: object) -> dict[str, Any]:
     path = f"{path}.function"
     if not isinstance(function, dict):
         raise InvalidValue(f"{path} is missing; it must be an object with a name.", param=path)
+    return check_function(path, function)
+
+
+def check_function(path: str, function: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the definition of a tool as templates get it, of the fields of its function, which are at `path`.
+
+    Raises:
+        InvalidValue: a field is wrong; the error names it.
+    """
     name, description = function.get("name"), function.get("description")
     if name is None:
         raise InvalidValue(f"{path}.name is missing; {_NAME_RULE}.", param=f"{path}.name")

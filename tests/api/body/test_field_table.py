@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+from typing import ClassVar
 
 import pytest
 
-from app.api.body.field_table import FIELDS, OFF, Fate, is_one_of, rule_of
+from app.api.body.any_body import AnyBody
+from app.api.body.field_table import FIELDS, OFF, Fate, accepted, is_one_of, refused, rule_of
 from app.api.body.parse_chat import parse_chat
 from app.api.body.parse_completion import parse_completion
 from app.api.body.parse_embeddings import EmbeddingsBody, parse_embeddings
@@ -170,3 +172,26 @@ def test_the_page_of_http_has_all_fields_of_the_three_routes():
     assert {*FIELDS, *ChatBody.__struct_fields__, *CompletionBody.__struct_fields__} <= set(all_names())
     assert set(KINDS.values()) == set(NEEDED)
     json.dumps([rule.harmless for rule in FIELDS.values()])
+
+
+class OtherBody(AnyBody, kw_only=True):
+    """A body of another API."""
+
+    own_rules: ClassVar = {**refused("seed", note="send luck"), **accepted("it is silent", "suffix")}
+    options: ClassVar = ("luck",)
+    luck: StreamOptions | None = None
+
+
+def test_the_bodies_of_another_api_have_a_table_of_their_own():
+    fates = [rule_of(name, OtherBody).fate for name in ("luck", "seed", "suffix", "echo", "loudness")]
+    assert fates == [Fate.ACTS, Fate.REFUSED, Fate.ACCEPTED, Fate.REFUSED, Fate.IGNORED]
+    assert rule_of("seed", ChatBody).fate is Fate.ACTS
+    with pytest.raises(UnsupportedParameter, match=r"^seed is not supported; send luck"):
+        read_fields({"seed": 7}, OtherBody, is_strict=False)
+
+
+def test_unknown_fields_inside_the_options_of_another_api_are_named():
+    fields = {"luck": {"slow_reader": "drop", "more": 1}}
+    assert read_fields(fields, OtherBody, is_strict=False)[1] == ("luck.more",)
+    with pytest.raises(InvalidValue, match=r"luck\.more"):
+        read_fields(fields, OtherBody, is_strict=True)

@@ -12,10 +12,11 @@ from tests.api.serving import client_of, make_app
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/v1/responses", "/v1/responses belongs to OpenAI's Responses API, .*; use /v1/chat/completions"),
-        ("/v1/responses/resp_1/cancel", "OpenAI's Responses API"),
-        ("/v1/messages", "Anthropic's Messages API, which this server does not have; use /v1/chat/completions"),
-        ("/v1/messages/count_tokens", "Anthropic's Messages API"),
+        ("/v1/responses/resp_1", "nothing at /v1/responses/resp_1; /openapi.json"),
+        ("/openai/v1/responses", "use /v1/responses; the base URL"),
+        ("/v1/complete", "Anthropic's Text Completions API, which this server does not have; use /v1/completions"),
+        ("/v1/v1/messages", "use /v1/messages; the base URL for Anthropic's clients ends without /v1"),
+        ("/messages", "use /v1/messages; the base URL for Anthropic's clients"),
         ("/api/chat", "Ollama's API, .*; use /v1/chat/completions"),
         ("/api/generate", "Ollama's API, .*; use /v1/completions"),
         ("/api/tags", "Ollama's API, .*; use /v1/models"),
@@ -55,7 +56,7 @@ from tests.api.serving import client_of, make_app
         ("/v1/chat/completion", "completion; did you mean '/v1/chat/completions' or .*; /openapi.json lists"),
         ("/v1/modles", "nothing at /v1/modles; did you mean '/v1/models'"),
         ("/nope", "nothing at /nope; /openapi.json lists the routes.$"),
-        ("/v1/responsesx", "nothing at /v1/responsesx; /openapi.json"),
+        ("/v1/realtimex", "nothing at /v1/realtimex; /openapi.json"),
         ("/v1", "nothing at /v1; /openapi.json"),
     ],
 )

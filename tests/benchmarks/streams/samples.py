@@ -37,6 +37,7 @@ COSTS = {
     "bare-saturated": 3.2,
     "sse-saturated": 11.0,
     "resumable-saturated": 12.0,
+    "responses-saturated": 15.0,
     "ws-saturated": 14.0,
     "ws-resumable-saturated": 15.0,
 }

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.streams.control import Rejected
 from benchmarks.streams.http_client import HttpClient
+from benchmarks.streams.stream_apis import RESPONSES
 from benchmarks.streams.stream_check import Recorder, StreamCheck
 from tests.benchmarks.streams.tokens import STREAM, faults, token
 
@@ -28,6 +29,11 @@ def client(*, is_ndjson: bool) -> HttpClient:
     return HttpClient(StreamCheck(STREAM, Recorder()), {"seed": STREAM}, 80, is_ndjson=is_ndjson)
 
 
+def event(kind: str, **fields: object) -> bytes:
+    """An event of a response."""
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
+
+
 def stream(*chunks: bytes) -> bytes:
     """A complete response."""
     return HEAD + b"".join(map(chunk, (*chunks, b"")))
@@ -40,6 +46,23 @@ SSE = (
     b"data: " + payload(reason="length") + b"\n\ndata: [DONE]\n\n",
 )
 NDJSON = (b"\n", payload(token(1)) + b"\n", payload(token(2) + token(3)) + b"\n", payload(reason="length") + b"\n")
+
+
+RESPONSE = (
+    event("response.created", response={"output": []}),
+    event("response.output_text.delta", delta=token(1)),
+    event("response.output_text.delta", delta=token(2) + token(3)) + event("response.output_text.done", text="x"),
+    event("response.incomplete", response={"error": None}),
+)
+
+
+@pytest.mark.parametrize("num_missing", [0, 1])
+def test_a_response_is_read_up_to_its_last_event(num_missing):
+    reader = HttpClient(StreamCheck(STREAM, Recorder()), {"messages": []}, 80, is_ndjson=False, api=RESPONSES)
+    assert reader.opening.startswith(b"POST /v1/responses ") and b'{"input":[],"stream":true}' in reader.opening
+    reader.feed(stream(*RESPONSE[: len(RESPONSE) - num_missing]), 200.0)
+    (check,) = reader.checks
+    assert (check.number, check.is_done, faults(check)) == (3, not num_missing, (0, 0, 0))
 
 
 @pytest.mark.parametrize(("chunks", "is_ndjson"), [(SSE, False), (NDJSON, True)])

@@ -48,7 +48,7 @@ def test_a_grammar_is_made_once_for_all_prompts(monkeypatch: pytest.MonkeyPatch)
         (AnswerDemand(FORMAT, requested("guided_regex")), "guided_regex"),
         (AnswerDemand(FORMAT, requested("guided_regex"), use()), "guided_regex"),
         (AnswerDemand(FORMAT, None, use()), "tools"),
-        (AnswerDemand(FORMAT, requested("response_format"), use("required")), "tools"),
+        (AnswerDemand(FORMAT, requested()._replace(yields_to_calls=True), use("required")), "tools"),
     ],
 )
 def test_a_grammar_has_the_path_of_the_field_that_it_comes_from(demand: AnswerDemand, path: str):

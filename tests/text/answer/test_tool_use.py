@@ -1,5 +1,6 @@
 """The checks of `tools`, `tool_choice` and `parallel_tool_calls`."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -248,3 +249,26 @@ def test_the_parts_of_a_grammar_are_its_tools():
         f"tools[{index}].function.parameters" for index in range(2)
     ]
     assert list(read(tools).parts(AnswerFormat())) == []
+
+
+def test_a_deferred_tool_can_be_called_and_is_not_in_the_prompt():
+    parameters = {"type": "object", "properties": {"later": {"type": "integer"}}}
+    first, later = read([tool()]), read([tool("g", parameters=parameters, strict=True)])
+    use = replace(first, deferred=later.definitions, strict=later.strict, paths={"f": "a", "g": "b"})
+    assert use.schemas.names == {"f", "g"}
+    assert use.num_chars == first.num_chars
+    assert '"later"' in source_of(use) and '\\"f\\"' in source_of(use)
+    assert [path for path, _ in use.parts(AnswerFormat(HERMES))] == ["b"]
+
+
+def test_deferred_tools_alone_are_parsed():
+    use = replace(read(), deferred=read([tool()]).definitions)
+    assert use.schemas.names == {"f"} and not use.definitions
+
+
+def test_the_tool_that_is_wrong_is_named_as_the_client_has_it():
+    wrong = read([tool(parameters={"type": "object", "minProperties": 1}, strict=True)])
+    use = replace(wrong, paths={"f": "tools[3].input_schema"})
+    with pytest.raises(InvalidValue, match=r"^tools\[3\].input_schema ") as caught:
+        use.grammar(AnswerFormat(FORMATS["qwen3_coder"]))
+    assert caught.value.param == "tools[3].input_schema"

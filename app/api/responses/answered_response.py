@@ -1,0 +1,86 @@
+"""One response as it is answered: all of its events, each with its number, and the response that it becomes.
+
+The number of an event is its place among those of the deltas as they are fed. So a client that comes back gets the
+same numbers if it is fed the same deltas from the beginning.
+"""
+
+from __future__ import annotations
+
+from app.api.responses.asked import AskedResponse
+from app.api.responses.resource import ResponseObject, begun_response, ended_response, failed_response
+from app.api.responses.response_assembler import ResponseAssembler
+from app.api.responses.response_events import (
+    Completed,
+    Created,
+    Failed,
+    Incomplete,
+    InProgress,
+    Queued,
+    ResponseEvent,
+)
+from app.api.responses.text_logprobs import TextLogprobs
+from app.api.wire.api_request import ApiRequest
+from app.contract.errors import ErrorInfo
+from app.contract.events import FinishReason, Timings, TokenDelta, Usage
+from app.text.reading.answer_events import Event, Text
+
+
+class AnsweredResponse:
+    """Makes the events of one response. One owner, on the loop.
+
+    Each method returns the events of what it takes. A response that is not streamed is made in the same way, and its
+    events are dropped.
+    """
+
+    def __init__(self, request: ApiRequest, asked: AskedResponse) -> None:
+        self._asked = asked
+        self._parsers = request.new_parsers()
+        self._logprobs = TextLogprobs(request.token_bytes, is_whole=not request.stream) if asked.has_logprobs else None
+        self._assembler = ResponseAssembler(asked, self._logprobs)
+        self._reason = FinishReason.STOP
+        self._num_events = 0
+
+    @property
+    def num_logprobs_bytes(self) -> int | None:
+        """The memory of the log-probabilities that are kept for a JSON body; None without any."""
+        return None if self._logprobs is None else self._logprobs.num_bytes
+
+    def begin(self) -> list[ResponseEvent]:
+        """Return the events before all others."""
+        queued = [Queued(response=begun_response(self._asked, "queued"))] if self._asked.background else []
+        begun = begun_response(self._asked, "in_progress")
+        return self._numbered([Created(response=begun), *queued, InProgress(response=begun)])
+
+    def add(self, delta: TokenDelta) -> list[ResponseEvent]:
+        """Take new tokens."""
+        events: tuple[Event, ...]
+        events = (Text(delta.text),) if self._parsers is None else self._parsers.feed(delta).events
+        return self._numbered(self._assembler.take(events, delta.logprobs))
+
+    def finish(self, reason: FinishReason) -> list[ResponseEvent]:
+        """Take why the model has ended."""
+        self._reason = reason
+        rest = [] if self._parsers is None else self._assembler.take(self._parsers.finish(0).events)
+        return self._numbered([*rest, *self._assembler.end(is_cut=reason is not FinishReason.STOP)])
+
+    def ended(self, usage: Usage, span: Timings) -> ResponseObject:
+        """Return the response, which has ended."""
+        num_reasoning = None if self._parsers is None else self._parsers.reasoning_tokens
+        return ended_response(self._asked, self._assembler.output, self._reason, usage, span, num_reasoning)
+
+    def end(self, usage: Usage, span: Timings) -> list[ResponseEvent]:
+        """Take the end; return the last event."""
+        kind = Completed if self._reason is FinishReason.STOP else Incomplete
+        return self._numbered([kind(response=self.ended(usage, span))])
+
+    def fail(self, error: ErrorInfo) -> list[ResponseEvent]:
+        """Take an error; return the last event. The item that is open has no end, so that nobody makes half a call."""
+        begun = [] if self._num_events else self.begin()
+        failed = Failed(response=failed_response(self._asked, self._assembler.output, error))
+        return begun + self._numbered([failed])
+
+    def _numbered(self, events: list[ResponseEvent]) -> list[ResponseEvent]:
+        for event in events:
+            event.sequence_number = self._num_events
+            self._num_events += 1
+        return events
