@@ -43,7 +43,8 @@ def chat_request(request: RequestContext, body: ChatBody, ignored: tuple[str, ..
         names["max_tokens"] = "max_completion_tokens"
     prompt = chat_prompt(request, body, is_parallel=body.parallel_tool_calls)
     max_tokens, logprobs = _max_tokens(body), _logprobs(body)  # their errors name the body's own fields
-    with renaming(names):
+    is_first = all(message.role != "assistant" for message in body.messages)
+    with renaming(names), request.context.first_prompts.watched(request.model_info, is_first=is_first):
         requested = requested_outputs(body)
         params = sampling_params(body, requested, max_tokens=max_tokens, logprobs=logprobs)
         encoded, demand = prompt.encode(), request.demand(requested, prompt.tools)

@@ -10,6 +10,7 @@ from typing import Protocol
 from starlette.requests import HTTPConnection
 
 from app.api.http.accounts import ApiKeys, Sender
+from app.api.http.first_prompts import FirstPrompts
 from app.checkpoint.names import served_name
 from app.config.settings import Config
 from app.contract.errors import ModelNotFound
@@ -109,6 +110,7 @@ class ApiContext:
         model_name: the name the API gives the model.
         keys: the API keys, and the accounts of requests.
         text: tokenizer and chat template.
+        first_prompts: says that one does not fit.
         grammars: the compiled grammars of answers, which the engine reads.
         grammar_trials: tries grammars in processes of their own, and leases them.
         threads: the threads that parse and tokenize request bodies.
@@ -137,6 +139,7 @@ class ApiContext:
         self.model_name = served_name(config.model)
         self.keys = ApiKeys(config.server)
         self.text = text
+        self.first_prompts = FirstPrompts(config.model)
         self.grammars = grammars
         self.threads = Background("text")
         self.grammar_trials = make_trials(grammars, self.threads)

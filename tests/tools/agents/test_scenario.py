@@ -1,0 +1,92 @@
+"""The scenario lets a client work twice with a restart between, and finds what it does wrong."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tools.agents import __main__ as target
+from tools.agents.clients import Setup
+from tools.agents.packages import CannotInstall
+from tools.agents.scenario import Outcome, play, serving
+
+TOY = Path(__file__).with_name("toy_agent.py")
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def run(folder: Path, port: int, fault: str = "", departures: list[str] | None = None) -> Outcome:
+    arguments = (str(TOY), f"http://127.0.0.1:{port}")
+    setup = Setup("toy", "chat", arguments, arguments, {"TOY": fault}, {".toy/config": "x"})
+    return play(setup, Path(sys.executable), folder, lambda: departures or [], port=port)
+
+
+def test_a_client_reads_edits_and_answers_twice_with_a_restart_between(tmp_path, port):
+    outcome = run(tmp_path, port)
+    assert outcome.problems == []
+    assert (tmp_path / "work" / "note.txt").read_text() == "# Notes\n\nbird: crane\nweather: rain\n"
+    assert (tmp_path / "home" / ".toy" / "config").read_text() == "x"
+    assert len(outcome.requests) == len(outcome.num_tokens) == 6
+    assert outcome.num_tokens == sorted(outcome.num_tokens)
+    log = (tmp_path / "log" / "server.log").read_text()
+    assert log.count("Ready: scripted, context 32,768 tokens") == 2
+    assert outcome.requests[0]["body"]["tools"] == ["function Read", "function Edit"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("lazy", "turn 1: the file was not edited"),
+        ("forgetful", "turn 2: it did not show 'The file has named: heron, stork, crane.'"),
+        ("wrong", "POST /v1/chat/completions was answered with 400"),
+        ("failing", "turn 1: it ended with exit code 3"),
+    ],
+)
+def test_a_fault_of_a_client_is_told(tmp_path, port, fault, problem):
+    assert any(each.startswith(problem) for each in run(tmp_path, port, fault).problems)
+
+
+def test_a_connection_to_another_host_is_told(tmp_path, port):
+    outcome = run(tmp_path, port, departures=["name api.example.com"])
+    assert outcome.problems == ["turn 1: it asked for another host: name api.example.com"]
+
+
+def test_a_server_that_does_not_start_is_told(tmp_path, port):
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(RuntimeError, match="does not start"),
+        serving(tmp_path, port),
+    ):
+        pass
+
+
+def test_the_usage_has_what_a_cache_would_have_found(tmp_path, port):
+    """Each prompt begins with the whole one before, so all its full blocks are counted."""
+    run(tmp_path, port)
+    prompts = [json.loads(file.read_text()) for file in sorted((tmp_path / "log" / "prompts").glob("*.json"))]
+    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(prompts))
+
+
+def test_a_machine_that_cannot_try_says_so_and_exits_75(monkeypatch, capsys):
+    def fail(names: list[str]) -> None:
+        raise CannotInstall("npm could not install the clients.\nENOTFOUND")
+
+    monkeypatch.setattr(target, "install", fail)
+    assert target.main([]) == 75
+    assert "npm could not install the clients" in capsys.readouterr().err
+
+
+def test_an_unknown_client_is_named_with_those_that_are_known(capsys):
+    with pytest.raises(SystemExit):
+        target.main(["Codex"])
+    assert "'Codex' is no client; use claude-code, codex, opencode" in capsys.readouterr().err
