@@ -48,6 +48,8 @@ def setups(url: str) -> list[Setup]:
     ]
 
 
+_OPENCODE_HOME = ".config/opencode"
+_PLUGINS = {"@opencode-ai/plugin": "*"}
 _OPENCODE_PACKAGES = {
     "chat": "@ai-sdk/openai-compatible",
     "responses": "@ai-sdk/openai",
@@ -81,7 +83,12 @@ def _opencode(url: str, wire: str, package: str) -> Setup:
             "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
             "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
         },
-        {".config/opencode/opencode.json": json.dumps(config, indent=2)},
+        {
+            f"{_OPENCODE_HOME}/opencode.json": json.dumps(config, indent=2),
+            # It fetches the library of its plugins from npm, unless these say that it has it.
+            f"{_OPENCODE_HOME}/package-lock.json": json.dumps({"packages": {"": {"dependencies": _PLUGINS}}}),
+            f"{_OPENCODE_HOME}/node_modules/.package-lock.json": "{}",
+        },
     )
 
 

@@ -11,15 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
+from typing import Any, TextIO
 
 from tools.agents import script
 from tools.agents.clients import Setup
 from tools.agents.closed_network import again
 from tools.agents.scripted_server import PROMPTS, REQUESTS
 
+ROOT = Path(__file__).parents[2]
 PORT = 8000  # in a network of its own
 URL = f"http://127.0.0.1:{PORT}"
 FILE = "note.txt"
@@ -86,29 +85,25 @@ def serving(log: Path, port: int) -> Iterator[None]:
     Raises:
         RuntimeError: the server does not start.
     """
-    with (log / "server.log").open("ab") as output:
-        server = subprocess.Popen(
-            again("tools.agents.scripted_server", str(port), str(log)), stdout=output, stderr=subprocess.STDOUT
-        )
-    try:
-        _wait_until_ready(server, port, log / "server.log")
-        yield
-    finally:
-        server.terminate()
-        server.wait(START_S)
+    with (log / "server.log").open("a+") as output:
+        begin = output.tell()
+        command = again("tools.agents.scripted_server", str(port), str(log))
+        server = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+        try:
+            limit = time.monotonic() + START_S
+            while "Ready: " not in (said := _text_from(output, begin)):
+                if server.poll() is not None or time.monotonic() > limit:
+                    raise RuntimeError(f"The server does not start:\n{said[-MAX_SHOWN:]}")
+                time.sleep(0.1)
+            yield
+        finally:
+            server.terminate()
+            server.wait(START_S)
 
 
-def _wait_until_ready(server: subprocess.Popen[bytes], port: int, output: Path) -> None:
-    limit = time.monotonic() + START_S
-    while True:
-        with (
-            contextlib.suppress(URLError, ConnectionError),
-            urlopen(f"http://127.0.0.1:{port}/readyz", timeout=START_S),
-        ):
-            return
-        if server.poll() is not None or time.monotonic() > limit:
-            raise RuntimeError(f"The server does not start:\n{output.read_text()[-MAX_SHOWN:]}")
-        time.sleep(0.1)
+def _text_from(file: TextIO, begin: int) -> str:
+    file.seek(begin)
+    return file.read()
 
 
 def _turn(number: int, command: list[str], work: Path, environment: dict[str, str]) -> list[str]:

@@ -79,12 +79,12 @@ def answer_to(prompt: str) -> str:
         return TITLE
     index, file, bird = task
     seen = [found for message in messages if message.role != "user" for found in _BIRD.findall(_body(message))]
-    num_results = sum(message.role == "tool" for message in messages[index:])
-    if num_results == 0:
+    results = [message.text for message in messages[index:] if message.role == "tool"]
+    if not results:
         return kit.call(is_edit=False, file=file)
     if not seen:
-        return f"The results of the calls name no bird: {messages[-1].text[:500]}"
-    if num_results == 1:
+        return f"The results of the calls name no bird: {results[-1][:500]}"
+    if len(results) == 1:
         return kit.call(is_edit=True, file=file, old=line(seen[-1]), new=line(bird))
     return report(list(dict.fromkeys(seen)))
 

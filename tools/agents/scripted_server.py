@@ -36,7 +36,7 @@ TEMPLATE = Path(__file__).with_name("scripted.jinja")
 REQUESTS, PROMPTS = "requests.jsonl", "prompts"
 
 
-def config_for(port: int, context: int = CONTEXT) -> Config:
+def config_for(port: int) -> Config:
     """Return the settings: the tokenizer of smollm2, if it is on this machine, else that of guide."""
     model = smollm2.NAME if smollm2.is_there() else "guide"
     return make_config(
@@ -44,7 +44,6 @@ def config_for(port: int, context: int = CONTEXT) -> Config:
             "model": model,
             "served_model_name": NAME,
             "chat_template": str(TEMPLATE),
-            "max_model_len": context,
             "port": port,
         }
     )
@@ -54,8 +53,7 @@ def make(config: Config, folder: Path, writer: LogWriter, urls: Sequence[str]) -
     """Return a server over the scripted model, whose application is recorded in the folder; nothing runs yet."""
     files = inspect_at(resolve(config.model.model), config.model)
     text = TextFrontend.load(config.model, files.text)
-    context = config.model.max_model_len or CONTEXT
-    info = ModelInfo(NAME, "0", context, context, files.spec.vocab_size)
+    info = ModelInfo(NAME, "0", CONTEXT, CONTEXT, files.spec.vocab_size)
     model = ScriptedModel(info, text.tokenizer, answer_to, PromptLog(folder / PROMPTS))
     # The server uses only those methods of an engine thread that the model has.
     thread = cast("EngineThread", model)
