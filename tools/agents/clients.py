@@ -128,6 +128,9 @@ enabled = false
 [feedback]
 enabled = false
 
+[features]
+plugins = false
+
 [model_providers.quire]
 name = "Quire"
 base_url = "{url}/v1"
