@@ -21,6 +21,8 @@ ROLES = {"system": "system", "developer": "system", "user": "user", "assistant":
 UNSUPPORTED_ROLES = ("function",)
 # Clients send null or a list of no parts beside calls, for an answer of reasoning alone, and for a call without result.
 MAY_BE_EMPTY = ("assistant", "tool")
+ANSWER_SHARE = 4
+"""Where old turns are left out for an answer, it may need a quarter of the context, or less by its `max_tokens`."""
 AS_MESSAGES = {"prompt": "messages"}
 """The prompt of a chat as its errors name it."""
 
@@ -30,8 +32,12 @@ def parse_chat(request: RequestContext) -> ApiRequest:
     return chat_request(request, *request.read(ChatBody))
 
 
-def chat_request(request: RequestContext, body: ChatBody, ignored: tuple[str, ...]) -> ApiRequest:
+def chat_request(
+    request: RequestContext, body: ChatBody, ignored: tuple[str, ...], *, drops_oldest: bool = False
+) -> ApiRequest:
     """Return the request for answers to a chat; `ignored` are the fields of the client that are. Any thread.
+
+    With `drops_oldest` a chat that is too long loses its oldest turns (see `fitted_prompt`).
 
     Raises:
         RequestError: see `chat_prompt` and `RequestBuilder.answer`.
@@ -47,6 +53,8 @@ def chat_request(request: RequestContext, body: ChatBody, ignored: tuple[str, ..
     with renaming(names), request.context.first_prompts.watched(request.model_info, is_first=is_first):
         requested = requested_outputs(body)
         params = sampling_params(body, requested, max_tokens=max_tokens, logprobs=logprobs)
+        if drops_oldest:
+            prompt = fitted_prompt(request, body, prompt)
         encoded, demand = prompt.encode(), request.demand(requested, prompt.tools)
         num_shown = 0 if params.prompt_logprobs is None else len(encoded.token_ids)
         planned = request.builder.answer(
@@ -89,6 +97,18 @@ def chat_prompt(request: RequestContext, body: ChatBody, *, is_parallel: bool | 
         options = render_options(body, text.tokenizer)
     with renaming(AS_MESSAGES):
         return ChatPrompt(text, template, messages, options, tools, request.model_info.max_model_len)
+
+
+def fitted_prompt(request: RequestContext, body: ChatBody, prompt: ChatPrompt) -> ChatPrompt:
+    """Return the prompt of a chat, without its oldest turns if there is too little room for the answer. Any thread.
+
+    Raises:
+        RequestError: see `ChatPrompt.fitted`.
+    """
+    model = request.model_info
+    context = min(model.max_model_len, model.kv_capacity_tokens)
+    needed = min(_max_tokens(body) or context, context // ANSWER_SHARE)
+    return prompt.fitted(context - max(needed, 1))
 
 
 def _check_message(index: int, message: Message) -> dict[str, object]:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from app.contract.errors import InvalidValue
+from app.contract.errors import ContextLengthExceeded, InvalidValue
+from app.runtime.lazy_property import lazy_property
 from app.text.answer.reasoning_start import ReasoningStart, reasoning_start
 from app.text.answer.tool_use import ToolUse
 from app.text.entry.frontend import TextFrontend
+from app.text.entry.oldest_turns import without_oldest
 from app.text.template.chat_template import ChatTemplate, RenderOptions
 
 
@@ -34,7 +36,6 @@ class ChatPrompt:
 
     Raises:
         InvalidValue: the last message is to be continued, and is not one of the assistant.
-        ContextLengthExceeded: the messages have too many characters.
     """
 
     def __init__(
@@ -48,7 +49,6 @@ class ChatPrompt:
     ) -> None:
         if options.continue_final:
             _check_continued(messages)
-        text.tokenizer.check_num_chars(sum(len(_text_of(each)) for each in messages) + tools.num_chars, max_tokens)
         self.tools = tools
         self._text = text
         self._template = template
@@ -57,7 +57,41 @@ class ChatPrompt:
         self._max_tokens = max_tokens
 
     def encode(self) -> EncodedPrompt:
-        """Return the token ids (see `ChatTemplate.render`), and how an answer begins its reasoning."""
+        """Return the token ids (see `ChatTemplate.render`), and how an answer begins its reasoning.
+
+        Raises:
+            InvalidValue, ContextLengthExceeded: see `ChatTemplate.render`; messages of too many characters are not
+                rendered.
+        """
+        return self._encoded
+
+    def text(self) -> str:
+        """Return the prompt's text (see `ChatTemplate.render_text`), and raise the same errors as `encode`."""
+        self._check_num_chars()
+        return self._template.render_text(self._messages, self._options, max_tokens=self._max_tokens)
+
+    def fitted(self, max_tokens: int) -> ChatPrompt:
+        """Return the prompt, if it has more than `max_tokens` tokens without its oldest turns (see `without_oldest`).
+
+        Nothing is left out of the tools. What must be kept may have more tokens.
+
+        Raises:
+            InvalidValue: the template rejects or cannot render the messages.
+        """
+        prompts: dict[int, ChatPrompt] = {}
+
+        def fits(messages: list[dict[str, Any]]) -> bool:
+            prompts[len(messages)] = prompt = self._with(messages)
+            try:
+                return len(prompt.encode().token_ids) <= max_tokens
+            except ContextLengthExceeded:
+                return False
+
+        return prompts[len(without_oldest(self._messages, max_tokens, fits))]
+
+    @lazy_property
+    def _encoded(self) -> EncodedPrompt:
+        self._check_num_chars()
         token_ids = self._template.render(self._messages, self._options, max_tokens=self._max_tokens)
         asks_for_thinking = self._template.findings.asks_for_reasoning(self._options.variables)
         start = reasoning_start(
@@ -69,9 +103,12 @@ class ChatPrompt:
         )
         return EncodedPrompt(token_ids, start, asks_for_thinking)
 
-    def text(self) -> str:
-        """Return the prompt's text (see `ChatTemplate.render_text`)."""
-        return self._template.render_text(self._messages, self._options, max_tokens=self._max_tokens)
+    def _check_num_chars(self) -> None:
+        num_chars = sum(len(_text_of(each)) for each in self._messages) + self.tools.num_chars
+        self._text.tokenizer.check_num_chars(num_chars, self._max_tokens)
+
+    def _with(self, messages: list[dict[str, Any]]) -> ChatPrompt:
+        return ChatPrompt(self._text, self._template, messages, self._options, self.tools, self._max_tokens)
 
 
 def _check_continued(messages: Sequence[Mapping[str, object]]) -> None:
