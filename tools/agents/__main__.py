@@ -64,7 +64,7 @@ def _try_all(chosen: Sequence[Setup], programs: dict[str, Path], folder: Path, o
             print("  read, edited and answered, twice, with a restart of the server between")
         if outcome.num_tokens:
             print(f"  prompts of {', '.join(f'{number:,}' for number in outcome.num_tokens)} tokens")
-        for difference in differences(setup.client, outcome.requests):
+        for difference in differences(setup, outcome.requests):
             print(f"  differs from the transcripts: {difference}")
         sys.stdout.flush()
     if out is not None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 MODEL = "scripted"
 CONTEXT, OUTPUT = 32_768, 4_096
 """The window and the longest answer that clients are told of, in tokens."""
+_SOCKET = "-websocket"
 CLAUDE_CODE, CODEX, OPENCODE = "claude-code", "codex", "opencode"
 
 
@@ -18,7 +19,7 @@ class Setup:
 
     Attributes:
         client: its name.
-        wire: the API it speaks.
+        wire: the API it speaks; the name of one over a WebSocket ends so.
         first: the arguments of the first turn; the question is the last one.
         further: those of a turn that goes on with it.
         variables: of its environment, beside HOME and PATH.
@@ -31,6 +32,11 @@ class Setup:
     further: tuple[str, ...]
     variables: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_socket(self) -> bool:
+        """Whether it speaks over a WebSocket."""
+        return self.wire.endswith(_SOCKET)
 
     @property
     def name(self) -> str:
@@ -145,7 +151,7 @@ def _codex(url: str, *, has_websocket: bool) -> Setup:
     options = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
     return Setup(
         CODEX,
-        "responses-websocket" if has_websocket else "responses",
+        f"responses{_SOCKET}" if has_websocket else "responses",
         ("exec", *options),
         ("exec", "resume", "--last", *options),
         files={".codex/config.toml": config},

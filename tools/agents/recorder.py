@@ -62,6 +62,8 @@ class Recorder:
         def note_close(message: Message) -> None:
             if message["type"] == "websocket.close":
                 self._write({**head, "method": "CLOSE", "status": message.get("code", 1000)})
+            elif message["type"] == "websocket.http.response.start":  # instead of a WebSocket
+                self._write({**head, "status": message["status"]})
 
         await self._app(scope, _noting(receive, note_frame), _told(send, note_close))
 

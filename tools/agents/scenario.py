@@ -75,6 +75,8 @@ def play(
         outcome.requests = [*map(json.loads, (log / REQUESTS).read_text().splitlines())]
     outcome.num_tokens = [len(json.loads(file.read_text())) for file in sorted((log / PROMPTS).glob("*.json"))]
     outcome.problems += [problem for request in outcome.requests for problem in _refusals(request)]
+    if setup.has_socket and not any(request["method"] == "FRAME" for request in outcome.requests):
+        outcome.problems.append("it has sent no frame over a WebSocket")
     return outcome
 
 

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.agents import play
+from tools.agents.clients import Setup
 from tools.agents.shapes import facts_of, shape_of
 
-FOLDER = Path(__file__).parents[2] / "tests" / "agents"
+FOLDER = Path(play.__file__).parent
 
 
-def differences(client: str, requests: Sequence[Mapping[str, Any]], folder: Path = FOLDER) -> Iterator[str]:
-    """Yield what a client has sent, as `Recorder` writes it, and no transcript of it in the folder has.
+def differences(setup: Setup, requests: Sequence[Mapping[str, Any]], folder: Path = FOLDER) -> Iterator[str]:
+    """Yield what a client has sent, as `Recorder` writes it, and its transcript in the folder has not.
 
-    What a transcript has and the client has not sent here is no difference: transcripts have more than one scenario.
+    What the transcript has alone is no difference: it has more scenes than are played here.
     """
-    files = sorted(folder.glob(f"{client}*.json"))
-    if not files:
-        yield f"there is none in {folder}"
+    transcript = _transcript_of(setup, folder)
+    if transcript is None:
+        yield f"{folder.name} has none of {setup.client} over {setup.wire}"
         return
-    known = {
-        fact for file in files for body in bodies_in(json.loads(file.read_text())) for fact in facts_of(shape_of(body))
-    }
-    sent = {fact for request in requests if "body" in request for fact in facts_of(request["body"])}
+    known = {fact for request in play.requests(transcript) for fact in facts_of(shape_of(request.body))}
+    sent = {fact for request in requests for fact in facts_of(request.get("body", {}))}
     yield from sorted(sent - known)
 
 
-def bodies_in(transcript: object) -> Iterator[Mapping[str, Any]]:
-    """Yield the bodies of requests in a transcript: the objects with messages or input."""
-    if isinstance(transcript, Mapping):
-        if "messages" in transcript or "input" in transcript:
-            yield transcript
-        else:
-            for value in transcript.values():
-                yield from bodies_in(value)
-    elif isinstance(transcript, list):
-        for value in transcript:
-            yield from bodies_in(value)
+def _transcript_of(setup: Setup, folder: Path) -> Mapping[str, Any] | None:
+    for file in sorted(folder.glob("*.json")):
+        transcript = play.load(file)
+        client, wire = transcript["client"].lower().replace(" ", "-"), transcript["wire"].replace("_", "-")
+        if client.startswith(setup.client) and wire == setup.wire:
+            return transcript
+    return None

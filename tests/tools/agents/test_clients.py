@@ -32,7 +32,7 @@ def test_a_client_knows_the_address_the_model_and_its_context(setup):
 @pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.name)
 def test_its_files_can_be_read(setup):
     for name, text in setup.files.items():
-        assert {"json": json.loads, "toml": tomllib.loads}[name.rpartition(".")[2]](text)
+        assert isinstance({"json": json.loads, "toml": tomllib.loads}[name.rpartition(".")[2]](text), dict)
 
 
 def test_clients_are_told_of_the_model_that_is_served():
