@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from tools.agents.clients import Setup, setups
-from tools.agents.closed_network import Departures, NoNamespace, again, enter
+from tools.agents.closed_network import Departures, NoNamespace, again, inside
 from tools.agents.packages import PACKAGES, VERSIONS, CannotInstall, install
 from tools.agents.scenario import URL, Outcome, play
 from tools.agents.transcripts import differences
@@ -42,7 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         programs = install(options.clients or [*PACKAGES])
         if not options.inside:
-            return enter(again("tools.agents", "--inside", *arguments))
+            command = inside(again("tools.agents", "--inside", *arguments))
+            os.execvp(command[0], command)
         with tempfile.TemporaryDirectory(prefix="quire-agents-") as scratch:
             chosen = [each for each in setups(URL) if each.client in programs and options.wire in (None, each.wire)]
             return _try_all(chosen, programs, options.folder or Path(scratch), options.out)

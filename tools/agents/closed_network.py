@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
-ENTER = ("unshare", "--user", "--map-root-user", "--net", "--mount")
+# What is inside ends with the one who has entered it.
+ENTER = ("unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 DEVICE = "leaving"
 _SETUP = (
     "link set lo up",
@@ -39,8 +40,8 @@ class NoNamespace(Exception):
     """This machine permits no namespace, or lacks what sets it up."""
 
 
-def enter(command: Sequence[str]) -> int:
-    """Run a command in such a network, and return its exit code.
+def inside(command: Sequence[str]) -> list[str]:
+    """Return the command that runs another one in such a network.
 
     Raises:
         NoNamespace: the network cannot be made.
@@ -51,11 +52,11 @@ def enter(command: Sequence[str]) -> int:
         raise NoNamespace("The program `unshare` is missing; install util-linux.") from None
     if tried.returncode:
         raise NoNamespace(f"`{' '.join(ENTER)}` failed: {tried.stderr.strip()}.")
-    return subprocess.run([*ENTER, *command]).returncode
+    return [*ENTER, *command]
 
 
 class Departures:
-    """Notes what is sent to other hosts from now on; only inside a namespace that `enter` has made. Any thread.
+    """Notes what is sent to other hosts from now on; only inside a namespace that `inside` has made. Any thread.
 
     The configuration of the resolver is written into `folder`.
 

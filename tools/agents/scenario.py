@@ -74,9 +74,10 @@ def play(
     if (log / REQUESTS).exists():
         outcome.requests = [*map(json.loads, (log / REQUESTS).read_text().splitlines())]
     outcome.num_tokens = [len(json.loads(file.read_text())) for file in sorted((log / PROMPTS).glob("*.json"))]
-    outcome.problems += [problem for request in outcome.requests for problem in _refusals(request)]
-    if setup.has_socket and not any(request["method"] == "FRAME" for request in outcome.requests):
-        outcome.problems.append("it has sent no frame over a WebSocket")
+    outcome.problems += dict.fromkeys(problem for request in outcome.requests for problem in _refusals(request))
+    outcome.problems += dict.fromkeys(_failures((log / "server.log").read_text()))
+    if setup.has_socket and {request["method"] for request in outcome.requests} - {"FRAME", "CLOSE"}:
+        outcome.problems.append("it has sent requests beside its WebSocket")
     return outcome
 
 
@@ -142,6 +143,13 @@ def _turn(number: int, command: list[str], work: Path, environment: dict[str, st
 def _environment(setup: Setup, home: Path) -> dict[str, str]:
     """Return an environment that has nothing of ours."""
     return {"HOME": str(home), "PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb", **setup.variables}
+
+
+def _failures(log: str) -> Iterator[str]:
+    """Yield what a server's log says of failures."""
+    for text in log.splitlines():
+        if text.startswith("{") and (record := json.loads(text))["level"] in ("warning", "error"):
+            yield f"the server says: {record['message']} {record.get('exception', '')[-MAX_SHOWN:]}"
 
 
 def _refusals(request: dict[str, Any]) -> Iterator[str]:

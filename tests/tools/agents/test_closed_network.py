@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.house.source import ROOT
-from tools.agents.closed_network import NoNamespace, enter, name_in, target_of
+from tools.agents.closed_network import NoNamespace, inside, name_in, target_of
 
 PROGRAM = """
 import socket, sys
@@ -58,15 +59,15 @@ def test_a_question_tells_its_name():
     assert name_in(b"\x12\x34") == "name "
 
 
-def test_what_a_program_asks_of_other_hosts_is_seen_and_the_loopback_is_not(tmp_path: Path, capfd):
+def test_what_a_program_asks_of_other_hosts_is_seen_and_the_loopback_is_not(tmp_path: Path):
     program = PROGRAM.format(root=str(ROOT), folder=str(tmp_path))
     try:
-        code = enter([sys.executable, "-c", program])
+        command = inside([sys.executable, "-c", program])
     except NoNamespace as error:
         pytest.skip(str(error))
-    output = capfd.readouterr()
-    assert code == 0, output.err
-    assert output.out.strip() == str(
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(
         ["TCP 203.0.113.8 port 443", "UDP 2001:db8::7 port 4433", "UDP 203.0.113.7 port 4433", "name quire.example"]
     )
 
@@ -74,7 +75,7 @@ def test_what_a_program_asks_of_other_hosts_is_seen_and_the_loopback_is_not(tmp_
 def test_a_machine_without_namespaces_is_told(monkeypatch):
     monkeypatch.setattr("tools.agents.closed_network.ENTER", ("false",))
     with pytest.raises(NoNamespace, match="`false` failed"):
-        enter(["true"])
+        inside(["true"])
     monkeypatch.setattr("tools.agents.closed_network.ENTER", ("quire-has-no-such-program",))
     with pytest.raises(NoNamespace, match="unshare"):
-        enter(["true"])
+        inside(["true"])

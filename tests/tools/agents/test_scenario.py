@@ -7,6 +7,7 @@ import socket
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -18,11 +19,15 @@ from tools.agents.scenario import Outcome, play, serving
 TOY = Path(__file__).with_name("toy_agent.py")
 
 
-@pytest.fixture
-def port() -> int:
+def free_port() -> int:
     """A port that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
 
 
 def run(folder: Path, port: int, fault: str = "", departures: list[str] | None = None) -> Outcome:
@@ -31,16 +36,37 @@ def run(folder: Path, port: int, fault: str = "", departures: list[str] | None =
     return play(setup, Path(sys.executable), folder, lambda: departures or [], port=port)
 
 
-def test_a_client_reads_edits_and_answers_twice_with_a_restart_between(tmp_path, port):
-    outcome = run(tmp_path, port)
-    assert outcome.problems == []
-    assert (tmp_path / "work" / "note.txt").read_text() == "# Notes\n\nbird: crane\nweather: rain\n"
-    assert (tmp_path / "home" / ".toy" / "config").read_text() == "x"
-    assert len(outcome.requests) == len(outcome.num_tokens) == 6
-    assert outcome.num_tokens == sorted(outcome.num_tokens)
-    log = (tmp_path / "log" / "server.log").read_text()
+class Played(NamedTuple):
+    """What a client without a fault has done, and where."""
+
+    outcome: Outcome
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    folder = tmp_path_factory.mktemp("toy")
+    return Played(run(folder, free_port()), folder)
+
+
+def test_a_client_reads_edits_and_answers_twice_with_a_restart_between(played):
+    assert played.outcome.problems == []
+    assert (played.folder / "work" / "note.txt").read_text() == "# Notes\n\nbird: crane\nweather: rain\n"
+    assert (played.folder / "home" / ".toy" / "config").read_text() == "x"
+    log = (played.folder / "log" / "server.log").read_text()
     assert log.count("Ready: scripted, context 32,768 tokens") == 2
-    assert outcome.requests[0]["body"]["tools"] == ["function Read", "function Edit"]
+
+
+def test_the_shapes_and_lengths_of_all_requests_are_told(played):
+    assert len(played.outcome.requests) == len(played.outcome.num_tokens) == 6
+    assert played.outcome.num_tokens == sorted(played.outcome.num_tokens)
+    assert played.outcome.requests[0]["body"]["tools"] == ["function Read", "function Edit"]
+
+
+def test_each_prompt_begins_with_the_one_before(played):
+    files = sorted((played.folder / "log" / "prompts").glob("*.json"))
+    prompts = [json.loads(file.read_text()) for file in files]
+    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(prompts))
 
 
 @pytest.mark.parametrize(
@@ -68,13 +94,6 @@ def test_a_server_that_does_not_start_is_told(tmp_path, port):
         serving(tmp_path, port),
     ):
         pass
-
-
-def test_the_usage_has_what_a_cache_would_have_found(tmp_path, port):
-    """Each prompt begins with the whole one before, so all its full blocks are counted."""
-    run(tmp_path, port)
-    prompts = [json.loads(file.read_text()) for file in sorted((tmp_path / "log" / "prompts").glob("*.json"))]
-    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(prompts))
 
 
 def test_a_machine_that_cannot_try_says_so_and_exits_75(monkeypatch, capsys):
