@@ -19,6 +19,7 @@ _BIRD = re.compile(r"bird: (\w+)")
 _TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.DOTALL)
 TITLE = "A bird in a file"
 """The answer to all that is no task, as to a request for a title."""
+READING, EDITING, ENDING = "The file comes first.", "Now the bird is known.", "Both is done."
 
 
 def question(file: str, bird: str) -> str:
@@ -29,6 +30,11 @@ def question(file: str, bird: str) -> str:
 def report(birds: Sequence[str]) -> str:
     """Return the last answer of a turn."""
     return f"The file has named: {', '.join(birds)}."
+
+
+def thought(text: str) -> str:
+    """Return reasoning as the model writes it, in front of its answer."""
+    return f"<think>\n{text}\n</think>\n\n"
 
 
 def line(bird: str) -> str:
@@ -81,12 +87,12 @@ def answer_to(prompt: str) -> str:
     seen = [found for message in messages if message.role != "user" for found in _BIRD.findall(_body(message))]
     results = [message.text for message in messages[index:] if message.role == "tool"]
     if not results:
-        return kit.call(is_edit=False, file=file)
+        return thought(READING) + kit.call(is_edit=False, file=file)
     if not seen:
         return f"The results of the calls name no bird: {results[-1][:500]}"
     if len(results) == 1:
-        return kit.call(is_edit=True, file=file, old=line(seen[-1]), new=line(bird))
-    return report(list(dict.fromkeys(seen)))
+        return thought(EDITING) + kit.call(is_edit=True, file=file, old=line(seen[-1]), new=line(bird))
+    return thought(ENDING) + report(list(dict.fromkeys(seen)))
 
 
 def messages_of(prompt: str) -> Iterator[Message]:

@@ -13,10 +13,25 @@ from app.checkpoint.text_files import FolderText
 from app.config.settings import make_config
 from app.text.entry.frontend import TextFrontend
 from app.text.template.chat_template import RenderOptions
-from tools.agents.script import KITS, TITLE, Kit, answer_to, kit_for, line, question, report, tools_of
+from tools.agents.script import (
+    EDITING,
+    ENDING,
+    KITS,
+    READING,
+    TITLE,
+    Kit,
+    answer_to,
+    kit_for,
+    line,
+    question,
+    report,
+    thought,
+    tools_of,
+)
 from tools.agents.scripted_server import TEMPLATE
 
 FILE = "/home/x/note.txt"
+ENDED = thought(ENDING)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +49,9 @@ def asked(bird: str) -> dict[str, Any]:
 
 
 def called(answer: str) -> dict[str, Any]:
-    """The call of an answer."""
+    """The call of an answer, behind its reasoning."""
+    reasoning, _, answer = answer.partition("\n\n")
+    assert reasoning in [thought(text).strip() for text in (READING, EDITING)]
     assert answer.startswith("<tool_call>\n") and answer.endswith("\n</tool_call>")
     return json.loads(answer.split("\n")[1])
 
@@ -61,7 +78,7 @@ def test_a_task_is_a_read_an_edit_and_an_answer_with_what_was_read(template, kit
     assert called(edit)["name"] == kit.edits
     assert all(text in json.dumps(called(edit)["arguments"]) for text in (FILE, line("heron"), line("stork")))
     messages += did(edit, "Done.")
-    assert say(template, messages, *names) == report(["heron", "stork"])
+    assert say(template, messages, *names) == ENDED + report(["heron", "stork"])
 
 
 def test_a_further_task_names_what_earlier_ones_have_seen(template):
@@ -75,14 +92,14 @@ def test_a_further_task_names_what_earlier_ones_have_seen(template):
     edit = say(template, messages, *names)
     assert called(edit)["arguments"]["old_string"] == line("stork")
     messages += did(edit, "Done.")
-    assert say(template, messages, *names) == report(["heron", "stork", "crane"])
+    assert say(template, messages, *names) == ENDED + report(["heron", "stork", "crane"])
 
 
 def test_a_session_that_was_lost_shows(template):
     messages = [asked("crane")]
     for result in (line("stork"), "Done."):
         messages += did(say(template, messages, "Read", "Edit"), result)
-    assert say(template, messages, "Read", "Edit") == report(["stork", "crane"])
+    assert say(template, messages, "Read", "Edit") == ENDED + report(["stork", "crane"])
 
 
 def test_a_result_without_a_bird_is_shown_and_not_edited(template):
