@@ -18,7 +18,7 @@ def shape_of(value: object, key: str = "") -> Any:
         is_input = key == "input" and "type" not in value  # of a call, not of a request
         return "object" if key in _OPAQUE or is_input else {name: shape_of(value[name], name) for name in value}
     if isinstance(value, list):
-        return [*map(_tool, value)] if key == "tools" else _without_repeats([shape_of(each, key) for each in value])
+        return [*map(_tool, value)] if key == "tools" else _without_repeats([shape_of(each) for each in value])
     if isinstance(value, str):
         return value if key in _SHOWN and len(value) <= _MAX_SHOWN else "text"
     return value if value is None or isinstance(value, bool) else "number"
