@@ -115,9 +115,6 @@ def _claude_code(url: str) -> Setup:
             "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(CONTEXT),
             "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(OUTPUT),
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "DISABLE_AUTOUPDATER": "1",
-            "DISABLE_TELEMETRY": "1",
-            "DISABLE_ERROR_REPORTING": "1",
         },
     )
 

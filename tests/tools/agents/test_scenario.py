@@ -30,9 +30,9 @@ def port() -> int:
     return free_port()
 
 
-def run(folder: Path, port: int, fault: str = "", departures: list[str] | None = None) -> Outcome:
+def run(folder: Path, port: int, fault: str = "", departures: list[str] | None = None, wire: str = "chat") -> Outcome:
     arguments = (str(TOY), f"http://127.0.0.1:{port}")
-    setup = Setup("toy", "chat", arguments, arguments, {"TOY": fault}, {".toy/config": "x"})
+    setup = Setup("toy", wire, arguments, arguments, {"TOY": fault}, {".toy/config": "x"})
     return play(setup, Path(sys.executable), folder, lambda: departures or [], port=port)
 
 
@@ -76,6 +76,7 @@ def test_each_prompt_begins_with_the_one_before(played):
         ("forgetful", "turn 2: it did not show 'The file has named: heron, stork, crane.'"),
         ("wrong", "POST /v1/chat/completions was answered with 400"),
         ("failing", "turn 1: it ended with exit code 3"),
+        ("huge", "the server says: A client's first prompt needs a context of more than"),
     ],
 )
 def test_a_fault_of_a_client_is_told(tmp_path, port, fault, problem):
@@ -85,6 +86,11 @@ def test_a_fault_of_a_client_is_told(tmp_path, port, fault, problem):
 def test_a_connection_to_another_host_is_told(tmp_path, port):
     outcome = run(tmp_path, port, departures=["name api.example.com"])
     assert outcome.problems == ["turn 1: it asked for another host: name api.example.com"]
+
+
+def test_a_client_that_is_to_use_a_websocket_and_does_not_is_told(tmp_path, port):
+    outcome = run(tmp_path, port, "failing", wire="chat-websocket")
+    assert outcome.problems[-1] == "it has sent requests beside its WebSocket"
 
 
 def test_a_server_that_does_not_start_is_told(tmp_path, port):

@@ -1,7 +1,7 @@
 """An agent over the chat route, with two tools and a session that it keeps at home: `python toy_agent.py URL TASK`.
 
 `TOY` in its environment plants a fault: `lazy` edits nothing, `forgetful` keeps no session, `wrong` sends a request
-that is refused, `failing` ends with an error.
+that is refused, `failing` ends with an error, and `huge` sends more than fits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ TOOLS = [
 
 def answer(url: str, messages: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the next message of the model."""
-    body = {"messages": messages, "tools": TOOLS, **({"temperature": -1} if FAULT == "wrong" else {})}
+    instructions = [{"role": "system", "content": "a b " * 50_000}] if FAULT == "huge" else []
+    body = {"messages": [*instructions, *messages], "tools": TOOLS, **({"temperature": -1} if FAULT == "wrong" else {})}
     request = Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"})
     with urlopen(request) as response:
         message: dict[str, Any] = json.load(response)["choices"][0]["message"]
