@@ -11,6 +11,7 @@ from starlette.requests import HTTPConnection
 
 from app.api.http.accounts import ApiKeys, Sender
 from app.api.http.byte_budget import ByteBudget
+from app.api.http.first_prompts import FirstPrompts
 from app.checkpoint.names import served_name
 from app.config.settings import Config
 from app.contract.errors import ModelNotFound
@@ -113,6 +114,7 @@ class ApiContext:
         model_name: the name the API gives the model.
         keys: the API keys, and the accounts of requests.
         text: tokenizer and chat template.
+        first_prompts: says that one does not fit.
         grammars: the compiled grammars of answers, which the engine reads.
         grammar_trials: tries grammars in processes of their own, and leases them.
         threads: the threads that parse and tokenize request bodies.
@@ -143,6 +145,7 @@ class ApiContext:
         self._aliases = frozenset(config.server.model_alias)
         self.keys = ApiKeys(config.server)
         self.text = text
+        self.first_prompts = FirstPrompts(config.model)
         self.grammars = grammars
         self.threads = Background("text")
         self.grammar_trials = make_trials(grammars, self.threads)
