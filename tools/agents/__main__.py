@@ -5,8 +5,8 @@ model that calls its tools by a script: it reads a file, edits it and answers; t
 with its session. So over each wire that it speaks. A request that is refused, and a connection to any other host, is a
 failure. The shapes of all requests are written to OUT, and compared with the transcripts that the tests play.
 
-Exit codes: 0 all is well, 1 something is not, 75 it could not be tried: npm cannot be reached, or this machine permits
-no namespaces.
+Exit codes: 0 all is well, 1 something is not, 75 it could not be tried: npm, or the package index that has the
+tokenizer of smollm2, cannot be reached, or this machine permits no namespaces.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from app.checkpoint.hub import smollm2
+from app.contract.errors import CannotStart
+from app.observe.console import Console
 from tools.agents.clients import Setup, setups
 from tools.agents.closed_network import Departures, NoNamespace, again, inside
 from tools.agents.packages import PACKAGES, VERSIONS, CannotInstall, install
@@ -32,7 +35,8 @@ def main(arguments: Sequence[str]) -> int:
     """Install the clients, run them, and say what they did; return an exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.agents")
     parser.add_argument("clients", nargs="*", metavar="CLIENT", help=f"{', '.join(PACKAGES)}; all by default")
-    parser.add_argument("--wire", help="only this one: chat, messages, responses, responses-websocket")
+    wires = sorted({setup.wire for setup in setups(URL)})
+    parser.add_argument("--wire", choices=wires, help="only this one")
     parser.add_argument("--folder", type=Path, help="where homes and logs are kept; by default they are deleted")
     parser.add_argument("--out", type=Path, help="file for the shapes of all requests, as JSON")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
@@ -43,12 +47,16 @@ def main(arguments: Sequence[str]) -> int:
     try:
         programs = install(options.clients or [*PACKAGES])
         if not options.inside:
+            # With the tokenizer of guide prompts are half as long again, and Claude Code compacts them.
+            smollm2.find_or_fetch(Console(sys.stderr))
             command = inside(again("tools.agents", "--inside", *arguments))
             os.execvp(command[0], command)
         with tempfile.TemporaryDirectory(prefix="quire-agents-") as scratch:
             chosen = [each for each in setups(URL) if each.client in programs and options.wire in (None, each.wire)]
+            if not chosen:
+                parser.error(f"{' and '.join(programs)} cannot speak {options.wire}")
             return _try_all(chosen, programs, options.folder or Path(scratch), options.out)
-    except (CannotInstall, NoNamespace) as error:
+    except (CannotInstall, NoNamespace, CannotStart) as error:
         print(error, file=sys.stderr)
         return CANNOT_TRY
 

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from app.contract.errors import CannotStart
+from app.observe.console import Console
 from tools.agents import __main__ as target
 from tools.agents.clients import Setup
 from tools.agents.packages import CannotInstall
@@ -109,6 +111,16 @@ def test_a_machine_that_cannot_try_says_so_and_exits_75(monkeypatch, capsys):
     monkeypatch.setattr(target, "install", fail)
     assert target.main([]) == 75
     assert "npm could not install the clients" in capsys.readouterr().err
+
+
+def test_a_tokenizer_that_cannot_be_fetched_is_told(monkeypatch, capsys):
+    def fail(console: Console) -> Path:
+        raise CannotStart("smollm2 is not on this machine, and cannot be downloaded: no network.")
+
+    monkeypatch.setattr(target, "install", lambda names: {})
+    monkeypatch.setattr(target.smollm2, "find_or_fetch", fail)
+    assert target.main([]) == 75
+    assert "smollm2 is not on this machine" in capsys.readouterr().err
 
 
 def test_an_unknown_client_is_named_with_those_that_are_known(capsys):
