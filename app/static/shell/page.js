@@ -111,7 +111,7 @@ export function Page({ desk, library, link, presets }) {
       <div class="content">
         <main class="log" ref=${log} tabindex="0" data-following=${isFollowing}>
           <div class="column" ref=${messages} role="log" aria-live="off" aria-label="Conversation">
-            <${Messages} conversation=${conversation} actions=${actions} canAsk=${link.isReady} />
+            <${Messages} conversation=${conversation} model=${link.model} actions=${actions} canAsk=${link.isReady} />
           </div>
           ${place?.conversation === conversation.id && html`<${FoundPlace} place=${place} follower=${follower.current} />`}
           ${isEmpty && html`<${Welcome} link=${link} onAsk=${actions.ask}>${notice}<//>`}
