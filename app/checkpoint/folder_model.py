@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.checkpoint.checkpoint_folder import Checkpoint, read_json
+from app.checkpoint.checkpoint_folder import Checkpoint, read_json, rejected
 from app.checkpoint.hf_config import read_model
 from app.checkpoint.model_files import SAFETENSORS, ModelFiles
 from app.checkpoint.text_files import FolderText
@@ -16,7 +16,8 @@ def read_folder(folder: Path, settings: ModelConfig) -> ModelFiles:
     """Read the model in `folder`; for random weights the folder may lack those of the model. Blocks.
 
     Raises:
-        ModelRefused: see Checkpoint.open and read_model; or the file that says how to pool is damaged.
+        ModelRefused: see Checkpoint.open and read_model; the file that says how to pool is damaged; or
+            `max_new_tokens` is no whole number.
         OSError: a file cannot be read.
     """
     opened = Checkpoint.open(folder, with_weights=settings.load_format != "dummy")
@@ -31,8 +32,20 @@ def read_folder(folder: Path, settings: ModelConfig) -> ModelFiles:
         tensors=opened.tensors,
         states=opened.states,
         pooling=_pooling(folder),
+        answer_tokens=_answer_tokens(opened),
         text=FolderText(folder, {"config.json": opened.config, "generation_config.json": opened.generation_config}),
     )
+
+
+def _answer_tokens(opened: Checkpoint) -> int | None:
+    """Return the `max_new_tokens` of generation_config.json, if it has one."""
+    given = opened.generation_config.get("max_new_tokens")
+    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
+        raise rejected(
+            f"{opened.folder / 'generation_config.json'}: max_new_tokens is {given!r}; it must be a whole number of at "
+            "least 1. Correct or remove it."
+        )
+    return given
 
 
 def _pooling(folder: Path) -> PoolingKind:

@@ -33,6 +33,7 @@ class ModelFiles:
         states: of the files with tensors, when their headers were read.
         matrix_types: the types that GGUF files have for matrices, the one of most weights first.
         pooling: how embeddings are pooled by default.
+        answer_tokens: how long answers may be, by the files; None if they do not say it.
         text: what tokenizer and chat template are made of.
     """
 
@@ -46,6 +47,7 @@ class ModelFiles:
     states: Mapping[Path, FileState]
     matrix_types: tuple[TensorType, ...] = ()
     pooling: PoolingKind
+    answer_tokens: int | None = None
     text: TextFiles
 
     @property

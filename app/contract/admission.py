@@ -60,7 +60,7 @@ class DefaultLength:
     """The limits of an answer whose request names no `max_tokens`: all, beside the model's default and what fits.
 
     Attributes:
-        context_share: the share of the whole context that it may fill.
+        context_share: the share of the whole context that it may fill; more if the model's files allow longer answers.
         otherwise: the limit where the model has no default.
         is_unlimited: the request says so (`max_tokens` -1), and neither the model's default nor `otherwise` acts.
         most: the limit of a server that has much to do.
@@ -83,7 +83,9 @@ class DefaultLength:
 
     def tokens(self, model: ModelInfo) -> int | None:
         """Return the most tokens of such an answer of a model; None: as many as fit."""
-        share = None if self.context_share is None else max(1, int(model.max_model_len * self.context_share))
+        share = None
+        if self.context_share is not None:
+            share = max(1, int(model.max_model_len * self.context_share), model.answer_tokens or 0)
         of_model = None if self.is_unlimited else model.defaults.max_tokens or self.otherwise
         return min((limit for limit in (share, of_model, self.most) if limit is not None), default=None)
 

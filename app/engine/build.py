@@ -326,6 +326,7 @@ def _model_info(config: Config, model: OpenedModel, limits: SchedulerLimits, bac
         quantization=config.model.quantization or files.quantization,
         hidden_size=spec.hidden_size if backend.is_on_host else 0,
         pooling=files.pooling,
+        answer_tokens=files.answer_tokens,
     )
 
 

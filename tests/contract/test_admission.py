@@ -76,6 +76,13 @@ def test_the_shortest_default_length_counts(length, of_model, expected):
     assert admit([1], SamplingParams(max_tokens=50), model, length=length).max_tokens == 50
 
 
+@pytest.mark.parametrize(("of_files", "expected"), [(None, 16), (9, 16), (20, 20), (99, 48)])
+def test_a_share_of_the_context_yields_to_longer_answers_of_the_models_files(of_files, expected):
+    model = replace(LARGE_CACHE, max_model_len=64, answer_tokens=of_files)
+    for length, limit in ((DefaultLength(context_share=0.25), expected), (DefaultLength(), 48)):
+        assert admit(range(1, 17), SamplingParams(max_tokens=None), model, length=length).max_tokens == limit
+
+
 @pytest.mark.parametrize("share", [0, -1.0, 1.01, float("nan")])
 def test_a_share_of_the_context_is_one(share):
     with pytest.raises(InvalidValue, match=r"context_share is .*; it must be a number above 0 and at most 1"):

@@ -104,11 +104,42 @@ async def test_what_is_written_in_an_editor_outlives_another_one_and_a_reload(
     await page.get_by_role("button", name="Edit question").first.click()
     await expect(page.get_by_label("Edit your question")).to_have_value("One?")
     await page.reload()
-    await last_answer(page).get_by_role("button", name="Edit answer").click()
     await expect(page.get_by_label("Edit the answer")).to_have_value("My own.")
+    await page.get_by_role("button", name="New chat").click()
+    await page.go_back()
+    await expect(page.get_by_label("Edit the answer")).to_have_value("My own.")
+    await expect(page.locator(".editor")).to_contain_text("Ctrl + Enter saves, Esc cancels")
     await page.get_by_label("Edit the answer").press("Escape")
     await last_answer(page).get_by_role("button", name="Edit answer").click()
     await expect(page.get_by_label("Edit the answer")).to_have_value("Second.")
+
+
+async def test_an_answer_with_the_text_of_the_one_before_says_so(page: Page, server: ScriptedServer) -> None:
+    await begin_conversation(page, server)
+    same = page.get_by_text("The same as the answer before.")
+    for text, count in (("Second.", 1), ("Another.", 0)):
+        await last_answer(page).get_by_role("button", name="Answer again").click()
+        await (await server.next_stream()).answer(text)
+        await expect(prose(page)).to_have_text(text)
+        await expect(last_answer(page)).to_have_attribute("data-state", "done")
+        await expect(same).to_have_count(count)
+
+
+async def test_only_the_model_that_has_begun_an_answer_is_asked_to_continue_it(
+    page: Page, server: ScriptedServer
+) -> None:
+    stream = await begin(page, server, "Tell.")
+    await stream.delta("Once upon")
+    await stream.done("length")
+    await expect(last_answer(page).locator(".ending")).to_have_text(
+        "Length limit of 1 token reached: see Max tokens in the settings."
+    )
+    await expect(last_answer(page).get_by_role("button", name="Continue answer")).to_be_visible()
+    server.model = "other"
+    await page.reload()
+    await expect(last_answer(page).locator(".ending")).to_contain_text("wrote this, and the server runs other now")
+    await expect(last_answer(page).get_by_role("button", name="Continue answer")).to_have_count(0)
+    await expect(last_answer(page).get_by_role("button", name="Answer again")).to_be_enabled()
 
 
 async def test_a_stopped_answer_is_continued_on_a_branch(page: Page, server: ScriptedServer) -> None:

@@ -1,6 +1,7 @@
 """A conversation that fills the model's context: its oldest turns are dropped or summarized, and nothing is lost."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -306,6 +307,21 @@ async def test_a_first_message_that_is_too_long_only_goes_back(page: Page, serve
     await expect(page.get_by_role("alert")).to_contain_text("back in the field")
     await expect(page.get_by_label("Your question")).to_have_value("A long question")
     await expect(choice(page)).to_have_count(0)
+
+
+async def test_a_message_that_is_too_long_alone_says_so_and_offers_nothing_until_it_is_shorter(
+    page: Page, server: ScriptedServer
+) -> None:
+    await fill(page, server)
+    await page.get_by_label("Your question").fill("long " * 100)
+    await page.get_by_label("Your question").press("Enter")
+    await (await server.next_stream()).error("context_length_exceeded", 400, TOO_LONG)
+    await expect(page.get_by_label("Your question")).to_have_value(("long " * 100).strip())
+    await expect(choice(page)).to_contain_text("Your message alone is too long")
+    await expect(choice(page)).to_contain_text(re.compile(r"about [\d,]+ tokens, [\d,]+ more than .+ context of 1,000"))
+    await expect(choice(page).get_by_role("button")).to_have_count(0)
+    await page.get_by_label("Your question").fill("Short?")
+    await expect(choice(page).get_by_role("button", name="Drop")).to_be_visible()
 
 
 async def test_another_tab_shows_a_cut_and_its_undoing(page: Page, server: ScriptedServer) -> None:

@@ -204,6 +204,10 @@ async def test_an_export_can_be_imported_by_another_browser(
     await expect(other.locator(".question p")).to_have_text("How is bread made?")
     if kind == "json":
         await import_file(other, file)
+        await expect(other.get_by_text("No conversations were imported. 1 is here already")).to_be_visible()
+        await expect(entries(other)).to_have_count(1)
+        file.write_text(file.read_text().replace("With yeast.", "Without."))
+        await import_file(other, file)
         await expect(other.get_by_text("1 existed already and were added as copies.")).to_be_visible()
         await expect(entries(other)).to_have_count(2)
     await watch.check(other, server.url)
@@ -315,6 +319,22 @@ async def test_a_server_that_is_killed_in_mid_answer_loses_nothing_that_was_show
     assert (await server.next_stream()).request["messages"][-1]["content"] == "Once upon"
     record = json.dumps(await stored(page))
     assert "Once upon" in record
+
+
+async def test_a_conversation_that_was_shown_when_it_was_deleted_is_shown_again_by_undo(
+    page: Page, server: ScriptedServer
+) -> None:
+    await converse(page, server, ("One?", "1"), ("Two?", "2"))
+    await entries(page).get_by_role("button", name="One?").first.click()
+    await expect(last_answer(page).locator(".prose")).to_have_text("1")
+    await choose(page, "One?", "Delete")
+    await expect(page.locator(".welcome")).to_be_visible()
+    await page.get_by_role("button", name="Undo").click()
+    await expect(last_answer(page).locator(".prose")).to_have_text("1")
+    await choose(page, "Two?", "Delete")
+    await page.get_by_role("button", name="Undo").click()
+    await expect(entries(page)).to_have_count(2)
+    await expect(last_answer(page).locator(".prose")).to_have_text("1")
 
 
 async def test_a_message_at_the_edge_disappears_after_its_time(page: Page, server: ScriptedServer) -> None:

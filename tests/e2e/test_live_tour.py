@@ -146,6 +146,71 @@ LANES_ARE_SEEN = """(lanes) => {
 }"""
 
 
+async def test_blocks_are_shared_and_found_again_as_the_tour_says(browser: Browser) -> None:
+    async with running() as server:
+        context, page = await new_page(browser)
+        await unlock(page, f"{server.url}/#live")
+        tour = await begin(page)
+        await go_to(tour, "Shared blocks")
+        await tour.get_by_role("button", name="Show it").click()
+        shared = page.locator(".live-legend li").filter(has_text="by several")
+        await expect(shared).to_have_text(re.compile(r"shared\s+[1-9]"))
+        await expect(page.locator(".live-request").nth(3)).to_be_visible()
+        await expect_over(page, tour)
+        await expect(tour.get_by_role("button", name="Show it again")).to_be_visible()
+        await go_to(tour, "The second turn")
+        await expect(tour.get_by_role("button", name="Show it", exact=True)).to_be_visible()
+        await context.close()
+    async with running() as server:  # its cache is empty
+        context, page = await new_page(browser)
+        await unlock(page, f"{server.url}/#live")
+        tour = await begin(page)
+        await go_to(tour, "The second turn")
+        await tour.get_by_role("button", name="Show it").click()
+        hits = page.locator(".live-figures div").filter(has_text="cache hits")
+        await expect(hits).to_have_text(re.compile(r"cache hits\s*[1-9]\d* %"))
+        await expect_over(page, tour)
+        await context.close()
+
+
+BLOCKS_ARE_SEEN = """(map) => {
+  const { top, bottom } = map.getBoundingClientRect();
+  const card = document.querySelector(".live-tour").getBoundingClientRect();
+  return top >= card.bottom - 1 && bottom <= innerHeight + 1;
+}"""
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1440, 900)])
+async def test_the_blocks_stay_in_sight_beside_the_lanes_of_a_full_pool(
+    page: Page, server: ScriptedServer, shots: Path, width: int, height: int
+) -> None:
+    await page.set_viewport_size({"width": width, "height": height})
+    tour = await watch_scripted(page, server, MadeUpEngine(2000))
+    await tour.get_by_role("button", name="Show it").click()
+    await expect(page.get_by_role("button", name=re.compile("^Request .*: preempted")).first).to_be_visible()
+    await until_true(page.locator(".live-queue"), LANES_ARE_SEEN)
+    await until_true(page.locator(".live-map"), BLOCKS_ARE_SEEN)
+    await page.screenshot(path=shots / f"full-pool-{width}.png")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+async def test_the_blocks_stay_in_sight_beside_the_steps_of_an_answer(
+    browser: Browser, shots: Path, width: int, height: int
+) -> None:
+    async with running() as server:
+        context, page = await new_page(browser, viewport={"width": width, "height": height})
+        await unlock(page, f"{server.url}/#live")
+        tour = await begin(page)
+        await tour.get_by_role("button", name="Show it").click()
+        await expect(page.locator(".live-request").first).to_be_visible()
+        await until_true(page.locator(".live-map"), BLOCKS_ARE_SEEN)
+        await until_true(page.locator(".live-steps"), BLOCKS_ARE_SEEN)
+        await page.screenshot(path=shots / f"one-answer-{width}.png")
+        await expect_over(page, tour)
+        await until_true(page.locator(".live-map"), BLOCKS_ARE_SEEN)
+        await context.close()
+
+
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
 async def test_what_a_stop_speaks_of_is_seen_beside_its_card(
     page: Page, server: ScriptedServer, shots: Path, width: int, height: int

@@ -197,7 +197,9 @@ async def test_an_answer_at_its_length_limit_shows_it(page: Page, server: Script
     stream = await begin(page, server)
     await stream.delta("Cut")
     await stream.done("length")
-    await expect(last_answer(page).locator(".ending")).to_have_text("Length limit reached.")
+    await expect(last_answer(page).locator(".ending")).to_have_text(
+        "Length limit of 1 token reached: see Max tokens in the settings."
+    )
 
 
 async def test_an_answer_that_repeated_itself_says_so_and_offers_to_go_on(page: Page, server: ScriptedServer) -> None:

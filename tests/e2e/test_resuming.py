@@ -176,7 +176,7 @@ async def test_an_answer_that_the_server_has_forgotten_stays_and_can_be_continue
     stream = await tell(page, server)
     await stream.drop(1012)
     await (await server.next_stream()).error("stream_not_found", 404, "There is no such stream.")
-    await expect(page.get_by_role("alert")).to_contain_text("The server has the rest of this answer no longer")
+    await expect(page.get_by_role("alert")).to_contain_text("The server no longer has the rest of this answer")
     await expect(last_answer(page).locator(".prose")).to_have_text("Once upon")
     await page.reload()
     await expect(page.get_by_role("button", name="Try again")).to_be_visible()

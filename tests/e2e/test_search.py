@@ -10,7 +10,7 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.browsing import PageWatch, ask, begin, last_answer, new_page, until_at_end, until_true
 from tests.e2e.scripted import ScriptedServer
-from tests.e2e.test_conversations import choose, entries, import_file, open_list
+from tests.e2e.test_conversations import choose, converse, entries, import_file, open_list
 from tests.e2e.test_typing import PHONE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -66,6 +66,20 @@ async def test_a_hit_is_shown_in_a_line_and_leads_to_its_place(
         await until_true(page, f"{MARKED} === '[]'")
     await watch.check(page, server.url)
     await context.close()
+
+
+async def test_enter_opens_the_first_hit_and_arrow_keys_go_to_the_others(page: Page, server: ScriptedServer) -> None:
+    await converse(page, server, ("Needle one?", "One."), ("Needle two?", "Two."))
+    await search(page, "needle")
+    await page.get_by_label("Search conversations").press("Enter")
+    await expect(last_answer(page).locator(".prose")).to_have_text("Two.")
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await expect(last_answer(page).locator(".prose")).to_have_text("One.")
+    await page.keyboard.press("ArrowUp")
+    await page.keyboard.press("ArrowUp")
+    await expect(page.get_by_label("Search conversations")).to_be_focused()
 
 
 async def test_a_conversation_that_is_shown_again_is_shown_from_its_end(page: Page, server: ScriptedServer) -> None:

@@ -237,3 +237,34 @@ async def test_the_shortcuts_are_listed(page: Page, server: ScriptedServer) -> N
     await expect(sheet).to_have_count(0)
     await stream.delta("Escape closes the list, and does not stop the answer.")
     await expect(last_answer(page)).to_have_attribute("data-state", "streaming")
+
+
+async def test_a_setting_that_is_not_valid_is_named_above_the_field_until_it_is_right(
+    page: Page, server: ScriptedServer
+) -> None:
+    await page.goto(server.url)
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+    await open_settings(page)
+    await page.get_by_label("Temperature").fill("abc")
+    await page.get_by_label("Max tokens").fill("0")
+    await page.get_by_label("Answers at once").fill("99")
+    await page.keyboard.press("Escape")
+    notice = page.get_by_role("status").filter(has_text="Not valid")
+    await expect(notice).to_contain_text("you entered for Temperature, Max tokens and Answers at once.")
+    await ask(page, "Why?")
+    stream = await server.next_stream()
+    assert stream.request == LIMITS | {"messages": [{"role": "user", "content": "Why?"}]}
+    await expect(notice).to_be_visible()
+    await notice.get_by_role("button", name="Correct it").click()
+    await expect(page.get_by_label("Temperature")).to_have_value("abc")
+    await page.get_by_label("Temperature").fill("1")
+    await page.get_by_label("Max tokens").fill("")
+    await page.get_by_label("Answers at once").fill("2")
+    await page.keyboard.press("Escape")
+    await expect(notice).to_have_count(0)
+
+
+async def test_a_message_of_the_server_names_a_setting_by_its_label(page: Page, server: ScriptedServer) -> None:
+    stream = await begin(page, server, "Why?")
+    await stream.error("invalid_value", 400, "response_format.json_schema.schema is rejected: no type.")
+    await expect(page.get_by_role("alert")).to_contain_text("“JSON schema” is rejected: no type.")

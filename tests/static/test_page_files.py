@@ -78,6 +78,7 @@ def test_the_lazy_parts_are_lazy() -> None:
             "http_connection.js",
             "context_meter.js",
             "help.js",
+            "labels.js",
             "branches.js",
             "failure.js",
             "parts.css",

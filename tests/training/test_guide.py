@@ -20,7 +20,7 @@ from training.guide.corpus import HELD_OUT, UNKNOWN, Corpus, fill_placeholders, 
 from training.guide.evaluate import MAX_ANSWER_TOKENS, Score, evaluate, make_answerer, topics_of
 from training.guide.export import load_shipped, shipped_digest
 from training.guide.lint import MIN_TOPICS, problems
-from training.guide.tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS, GuideTokenizer, opening
+from training.guide.tokenizer import CHAT_TEMPLATE, OR_ELSE, SPECIAL_TOKENS, UNSURE, GuideTokenizer, opening
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_BYTES = 9_000_000
@@ -163,6 +163,13 @@ def test_the_model_is_greedy_by_default_and_ends_at_its_end_token(tokenizer: Any
     generation = json.loads((SHIPPED / "generation_config.json").read_text())
     assert generation["temperature"] == 0.0
     assert generation["eos_token_id"] == tokenizer.convert_tokens_to_ids("<|end|>") == tokenizer.eos_token_id
+
+
+def test_two_answers_at_once_fit_the_length_that_the_models_files_allow(corpus: Corpus, tokenizer: Any) -> None:
+    allowed = json.loads((SHIPPED / "generation_config.json").read_text())["max_new_tokens"]
+    *_, second, first = sorted(len(tokenizer.encode(topic.answer)) for topic in corpus.topics)
+    words = len(tokenizer.encode(UNSURE + OR_ELSE))
+    assert 2048 // 4 < words + first + second < allowed <= 2048 // 2
 
 
 def test_the_special_tokens_are_single_ids(tokenizer: Any) -> None:

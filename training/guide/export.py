@@ -15,6 +15,9 @@ from training.guide.model import MAX_POSITIONS, ROPE_THETA, GuideModel, Shape
 from training.guide.tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS, Markers
 
 WEIGHTS = "model.safetensors"
+ANSWER_TOKENS = 1024
+"""More than a quarter of the context, which the page leaves an answer: two answers at once are longer. Nothing has to
+follow one, since the prompt has the last question alone."""
 
 
 def export(model: GuideModel, markers: Markers, corpus_digest: str, folder: Path) -> None:
@@ -25,7 +28,7 @@ def export(model: GuideModel, markers: Markers, corpus_digest: str, folder: Path
     _write_json(folder / "tokenizer_config.json", _tokenizer_config())
     generation = {
         "do_sample": False, "temperature": 0.0, "eos_token_id": markers.end, "pad_token_id": markers.pad,
-        "chat_only": True,
+        "chat_only": True, "max_new_tokens": ANSWER_TOKENS,
     }  # fmt: skip
     _write_json(folder / "generation_config.json", generation)
 

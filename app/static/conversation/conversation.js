@@ -1,13 +1,14 @@
 // One conversation: its messages as a tree, the branch that is shown, and the answers to one request that this page writes.
 // A question whose answer fails before its first token goes back into the draft, where it can be edited.
 
+import { editedIn } from "../store/edits.js";
 import { hasFailed, isBlank, isOpen, newAnswers, newMessage } from "../tree/answer.js";
 import { besideOf, leaveOne, part, partFor } from "../tree/beside.js";
 import { isSummary, isTyped } from "../tree/cut.js";
 import { mergeInto } from "../tree/merging.js";
 import { kindOf, makeRequest, restOf } from "../tree/request.js";
 import { Tree } from "../tree/tree.js";
-import { versionsOf } from "../tree/turns.js";
+import { branchOf, versionsOf } from "../tree/turns.js";
 import { removeVain } from "../tree/vain.js";
 import { abandonedIn, endOfAbandoned, requestAgain } from "./abandoned.js";
 import { Draft } from "./draft.js";
@@ -19,8 +20,8 @@ export class Conversation {
   draft;
   /** What shows the growth of the open answer, without the rest of the page. @type {Set<() => void>} */
   watchers = new Set();
-  /** The id of the message that is being edited. */
-  editing = null;
+  /** The id of the message that is being edited; at first, of one that was edited when the conversation was left. */
+  editing;
   #entry;
   #tree;
   #head;
@@ -40,6 +41,7 @@ export class Conversation {
     this.#services = services;
     this.#tree = new Tree(messages.map((message) => ({ ...message, version: 0 })));
     this.#head = this.#tree.get(record.head) ? record.head : (this.#tree.newestLeaf()?.id ?? null);
+    this.editing = editedIn(this.messages);
     this.#keeper = new Keeper((changed, removed) => this.#store(changed, removed), () => this.#writer.measured);
     this.#writer = new Writer(services.link, {
       onChange: services.onChange,
@@ -119,10 +121,9 @@ export class Conversation {
     return this.#stray ?? undefined;
   }
 
-  /** The branches beside a message: `{number, count}`, from 1. */
+  /** The branches beside a message, see turns.js. */
   branches(message) {
-    const siblings = this.#tree.siblings(message);
-    return { number: siblings.indexOf(message) + 1, count: siblings.length };
+    return branchOf(this.#tree, message);
   }
 
   /** Whether there are other versions of a part of a turn, see turns.js. */

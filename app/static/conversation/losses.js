@@ -19,7 +19,7 @@ export const INTERRUPTION = "The page was closed before the answer was complete.
 
 /** The server does not know the stream that this page comes back to, or not so far. */
 export const FORGOTTEN =
-  "The server has the rest of this answer no longer: it was started again, nobody read the answer for too long, or the API " +
+  "The server no longer has the rest of this answer: it was started again, nobody read the answer for too long, or the API " +
   "key is another one.";
 
 /** The sentence for a close code of the connection. */

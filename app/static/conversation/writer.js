@@ -123,6 +123,7 @@ export class Writer {
   }
 
   #hold() {
+    for (const { watch } of this.answers) watch.pause(performance.now());
     this.#set({ stream: null });
     this.#listeners.onChange();
   }

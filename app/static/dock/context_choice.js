@@ -1,8 +1,9 @@
-// What can be done when the context is nearly full: drop the oldest turns, or let the model summarize them.
+// What can be done when the context is nearly full: drop the oldest turns, or let the model summarize them; of a message that
+// is too long alone, that it must be shorter.
 
 import { html } from "../parts/html.js";
 import { isOpen } from "../tree/answer.js";
-import { isSummary } from "../tree/cut.js";
+import { isSummary, isTyped } from "../tree/cut.js";
 import { divide, dropIn } from "../tree/division.js";
 import { SUMMARY, contentOf } from "../tree/request.js";
 import { isShort, isTooLong, numCharacters, tokensPerCharacter } from "./context_meter.js";
@@ -18,6 +19,8 @@ export function ContextChoice({ conversation, link, actions }) {
   const { messages } = conversation;
   const size = link.details.max_model_len;
   if (!isShort(conversation, size)) return null;
+  const alone = tokensAlone(conversation);
+  if (alone > size) return html`<${TooLongAlone} tokens=${alone} size=${size} />`;
   const { numTurns, from, end } = divideConversation(conversation, size);
   if (!numTurns) return null;
   const act = (change) => {
@@ -41,6 +44,24 @@ export function ContextChoice({ conversation, link, actions }) {
       </span>
     </div>
   `;
+}
+
+/** No turn that is left out makes room for such a message. */
+function TooLongAlone({ tokens, size }) {
+  const format = (count) => Math.ceil(count).toLocaleString("en");
+  return html`
+    <div class="context-choice" role="status">
+      <p>Your message alone is too long: with the system prompt it has about ${format(tokens)} tokens,
+        ${` ${format(tokens - size)}`} more than the model's context of ${format(size)}. Shorten it, or attach only the part that you need.</p>
+    </div>
+  `;
+}
+
+/** About how many tokens the next message has, or one that was refused and is not back in the field, with the system prompt. */
+export function tokensAlone({ messages, settings, draft }) {
+  const isRefused = isTooLong(messages) && !messages.at(-1).isReturned && isTyped(messages.at(-2));
+  const content = contentOf(isRefused ? messages.at(-2) : draft);
+  return tokensPerCharacter(messages, settings) * (content.length + (settings.system ?? "").length);
 }
 
 function reasonOf(messages) {

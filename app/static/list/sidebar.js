@@ -16,7 +16,7 @@ import { makeListActions } from "./list_actions.js";
  *   the search gets the focus whenever `numSearches` grows
  */
 export function Sidebar({ library, desk, actions: { open, toggleList }, say, numSearches }) {
-  const actions = useMemo(() => ({ open, ...makeListActions(library, say) }), []);
+  const actions = useMemo(() => ({ open, ...makeListActions(library, say, { shown: () => desk.current.id, open }) }), []);
   const root = useRef(null);
   const search = useRef(null);
   useKeptFocus(root.current, () => hasKeyboard() && search.current.focus());
@@ -28,11 +28,15 @@ export function Sidebar({ library, desk, actions: { open, toggleList }, say, num
   const found = useFound(library, query);
   const today = useToday();
   const shown = query.trim() ? found.list : library.list.map((conversation) => ({ conversation, place: null }));
-  // In the search, Escape does not stop the answer.
-  const onKeyDown = (event) => {
-    if (event.key !== "Escape") return;
-    event.stopPropagation();
-    setQuery("");
+  const onKeyDown = async (event) => {
+    // Here, it does not stop the answer.
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      setQuery("");
+    } else if (event.key === "Enter" && query.trim()) {
+      const [first] = await library.search(query);
+      if (first) open(first.conversation.id, first.place);
+    }
   };
   const toggle = (id) => {
     const next = new Set(selected);
@@ -42,7 +46,7 @@ export function Sidebar({ library, desk, actions: { open, toggleList }, say, num
   const lines = shown.map(({ conversation: { id, updatedAt, title, isPinned }, place }) =>
     [id, updatedAt, title, isPinned, desk.isWriting(id), place?.message, place?.excerpt]);
   return html`
-    <nav ref=${root} id="sidebar" class="sidebar" aria-label="Conversations">
+    <nav ref=${root} id="sidebar" class="sidebar" aria-label="Conversations" onKeyDown=${(event) => moveFocus(event, search.current)}>
       <div class="sidebar-head">
         <input type="search" ref=${search} class="search" placeholder="Search" aria-label="Search conversations"
           title="Search titles and texts (Ctrl + K)" value=${query} autocomplete="off" spellcheck="false"
@@ -58,6 +62,16 @@ export function Sidebar({ library, desk, actions: { open, toggleList }, say, num
       <${SidebarFoot} selected=${selected} shown=${shown.map(({ conversation }) => conversation)} actions=${actions} onSelection=${setSelected} />
     </nav>
   `;
+}
+
+/** Arrow keys go from the search to the titles, from one to the next, and back. */
+function moveFocus(event, search) {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  const stops = [search, ...event.currentTarget.querySelectorAll("button.conversation-title")];
+  const next = step && stops.includes(event.target) && stops[stops.indexOf(event.target) + step];
+  if (!next) return;
+  event.preventDefault();
+  next.focus();
 }
 
 /** Rendered only when something of the list has changed: there may be hundreds of conversations. */

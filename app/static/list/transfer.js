@@ -41,13 +41,18 @@ async function importOne(library, file) {
     }
     const text = await file.text();
     const records = file.name.endsWith(".md") ? readMarkdown(text, Date.now()) : readArchive(text);
-    const numCopies = await addImported(library, records);
-    const count = records.conversations.length;
-    const copies = numCopies ? ` ${numCopies} existed already and were added as copies.` : "";
-    return `${count === 1 ? "One conversation was" : `${count} conversations were`} imported.${copies}`;
+    return wordsOf(await addImported(library, records));
   } catch (error) {
     return error instanceof ImportError ? error.message : `Nothing was imported. ${error.message}`;
   }
+}
+
+/** What an import has done. */
+function wordsOf({ numAdded, numCopies, numKnown }) {
+  const added = `${numAdded === 1 ? "One conversation was" : `${numAdded || "No"} conversations were`} imported.`;
+  const copies = numCopies ? ` ${numCopies} existed already and were added as copies.` : "";
+  const known = numKnown ? ` ${numKnown} ${numKnown === 1 ? "is" : "are"} here already, with the same messages.` : "";
+  return added + copies + known;
 }
 
 function fileName({ conversations }) {

@@ -8,6 +8,8 @@ import { BlockMap } from "./block_map.js";
 
 // Of the height of the window.
 const HEIGHT_SHARE = 0.42;
+// Beside the tour and what it speaks of.
+const NEAR_HEIGHT_SHARE = 0.25;
 const LEAST_HEIGHT_PX = 200;
 // With reduced motion a ring does not fade: so often it is looked whether its time is over.
 const STILL_MS = 250;
@@ -29,7 +31,7 @@ const unfaded = ([index]) => [index, 1];
 /**
  * @param {{picture: import("../engine/picture.js").Picture, looks: import("./looks.js").Looks, lit: number[] | null, isNear: boolean,
  *   onChoose: (story: ReturnType<import("../engine/picture.js").Picture["storyOf"]>) => void}} props `lit` has the ids of blocks, ascending;
- *   with `isNear` free blocks at the end are not shown, so that the others are larger
+ *   with `isNear` the map is lower, and free blocks at the end are not shown, so that the others are larger
  */
 export function MapView({ picture, looks: { colours, scale, isStill }, lit, isNear, onChoose }) {
   const room = useRef(null);
@@ -43,15 +45,15 @@ export function MapView({ picture, looks: { colours, scale, isStill }, lit, isNe
   const numBlocks = picture.states.length;
   const count = isNear ? nearCount(picture.states) : numBlocks;
   useLayoutEffect(() => {
-    map.current = new BlockMap(cells.current, marks.current);
+    map.current ??= new BlockMap(cells.current, marks.current);
     const measure = () => setSize({
       width: room.current.clientWidth,
-      height: Math.max(LEAST_HEIGHT_PX, Math.round(innerHeight * HEIGHT_SHARE)),
+      height: Math.max(LEAST_HEIGHT_PX, Math.round(innerHeight * (isNear ? NEAR_HEIGHT_SHARE : HEIGHT_SHARE))),
     });
     const observer = new ResizeObserver(measure);
     observer.observe(room.current);
     return () => observer.disconnect();
-  }, []);
+  }, [isNear]);
   useLayoutEffect(() => {
     if (!size) return;
     map.current.fit(count, size, scale, colours);

@@ -17,6 +17,7 @@ const SHORT_ANSWER = 24;
 const FEWEST_TOKENS = 96;
 // How long an answer is to be seen.
 const SECONDS = 4;
+const MS = 1000 * SECONDS;
 // Of the model's context, and of the pool: the tour leaves room for others.
 const MOST_OF_CONTEXT = 0.2;
 const MOST_OF_POOL = 0.1;
@@ -39,7 +40,7 @@ const REST_MS = 3000;
  * @param {number} [unknown] how many tokens it has, if no speed is known yet
  */
 export function answerTokens({ num_blocks, block_size, figures }, context, share = MOST_OF_POOL, unknown = FEWEST_TOKENS) {
-  const inTime = figures.between_tokens_ms ? (1000 * SECONDS) / figures.between_tokens_ms.p50 : unknown;
+  const inTime = figures.between_tokens_ms ? MS / figures.between_tokens_ms.p50 : unknown;
   const most = Math.min(MOST_OF_CONTEXT * context, share * num_blocks * block_size);
   return Math.round(Math.max(FEWEST_TOKENS, Math.min(inTime, most)));
 }
@@ -82,8 +83,8 @@ const inSteps = (tokens, long) => [
   {
     title: "One answer",
     part: "timeline",
-    text: "First the question is read: the column with lines. It is short, so one step is enough. Then each step writes one token. A block is room for a few tokens: when the last one is full, the answer takes another, wherever one is free.",
-    play: (guide) => guide.all([guide.start(ask(QUESTION, tokens))]),
+    text: "First the question is read: the column with lines. It is short, so one step is enough. Then each step writes one token. A block is room for a few tokens: when the last one is full, the answer takes another, wherever one is free. A fast engine is asked several times.",
+    play: (guide) => guide.lasts(MS, () => guide.all([guide.start(ask(QUESTION, tokens))])),
   },
   {
     title: "A second one joins",
@@ -115,11 +116,11 @@ const inBlocks = (tokens) => [
     title: "Shared blocks",
     part: "map",
     text: "Four requests begin with the same instruction. It is computed once: the striped blocks are shared by all four, and each takes blocks of its own only for what differs.",
-    async play(guide) {
+    play: (guide) => guide.lasts(MS, async () => {
       const first = guide.start(instructed(QUESTION, tokens));
       await first.reaches(1);
       await guide.all([first, ...[OTHER, "What is a block?", "What is a token?"].map((question) => guide.start(instructed(question, tokens)))]);
-    },
+    }),
   },
   {
     title: "Copies",
@@ -149,7 +150,7 @@ function fullPool(state, context) {
   const stop = {
     title: "A full pool",
     part: "queue",
-    text: "Several answers need more blocks than there are. The last one gives its blocks up and waits. This is preemption: the sign ↺. If the host's memory has room, they are kept there (Swapped). Else they are lost and computed again: 0/40 says that none of the question's 40 tokens is yet. Then it goes on where it was.",
+    text: "Several answers need more blocks than there are. The last one gives its blocks up and waits. This is preemption: the sign ↺. If the host's memory has room, they are kept there (Swapped). Else they are computed again: 0/40 says that none of the question's 40 tokens is yet.",
     isRecorded: true,
   };
   if (state.num_blocks > SMALL_POOL) {
@@ -182,7 +183,7 @@ const atTheEnd = (tokens) => [
   {
     title: "The second turn",
     part: "timeline",
-    text: "The same conversation goes on. What it shares with the first turn is found in the cache, and is not read again: the second column with lines is much lower than the first.",
+    text: "A second question begins with all that the first one has, as each turn of a conversation does. What both begin with is found in the cache, and is not read again: the cache hits grow, and the second column with lines is lower than the first.",
     async play(guide) {
       await guide.all([guide.start(instructed(QUESTION, tokens))]);
       await guide.rest(1000);
@@ -210,6 +211,5 @@ function ask(question, tokens, fields = {}) {
   return { messages, max_tokens: Math.ceil(tokens), ignore_eos: true, priority: 100, ...fields };
 }
 
-function instructed(question, tokens) {
-  return ask("", tokens, { messages: [{ role: "system", content: INSTRUCTION }, { role: "user", content: question }] });
-}
+/** In one message: there are models, as the embedded one, whose prompts have nothing but the last question. */
+const instructed = (question, tokens) => ask(INSTRUCTION + question, tokens);

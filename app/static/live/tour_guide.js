@@ -65,6 +65,20 @@ export class TourGuide {
     return new Promise((resolve) => setTimeout(resolve, ms));
   }
 
+  /**
+   * Play again and again, and to the end, until so much time has passed: a fast engine is done before anybody has looked.
+   * @param {number} ms
+   * @param {() => Promise<void>} play
+   */
+  async lasts(ms, play) {
+    let isOver = false;
+    this.rest(ms).then(() => {
+      isOver = true;
+    });
+    do await play();
+    while (!isOver);
+  }
+
   /** End all answers that are open. */
   leave() {
     for (const [id, answer] of this.#open) {

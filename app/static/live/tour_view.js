@@ -17,7 +17,7 @@ const CONTEXT = 2048;
  *   onRecording: (recording: Recording | null) => void, onRecorded: () => void,
  *   onPart: (part: import("./tour.js").Part | null) => void, onEnd: () => void}} props
  *   `onRecording` gets a recording that is to be shown in the place of the server, or null at its end; `onRecorded` is called
- *   when it has changed; `onPart` gets what a stop speaks of while it is shown, else null
+ *   when it has changed; `onPart` gets what a stop speaks of from when it is shown until it is left, else null
  */
 export function Tour({ picture, link, onRecording, onRecorded, onPart, onEnd }) {
   const stops = stopsFor(picture.latest, link.details.max_model_len ?? CONTEXT);
@@ -27,6 +27,7 @@ export function Tour({ picture, link, onRecording, onRecorded, onPart, onEnd }) 
   /** What is played. @type {{current: TourGuide | Recording | null}} */
   const player = useRef(null);
   const [isPlaying, setPlaying] = useState(false);
+  const [wasShown, setShown] = useState(false);
   const leave = () => {
     player.current?.close();
     player.current = null;
@@ -35,17 +36,19 @@ export function Tour({ picture, link, onRecording, onRecorded, onPart, onEnd }) 
   };
   useEffect(() => leave, []);
   useEffect(() => {
-    onPart(isPlaying ? stop.part : null);
+    onPart(wasShown ? stop.part : null);
     return () => onPart(null);
-  }, [isPlaying, stop.part]);
+  }, [wasShown, stop.part]);
   const go = (next) => {
     leave();
     setSaid("");
+    setShown(false);
     setAt(next);
   };
   const run = async (mine, work) => {
     player.current = mine;
     setPlaying(true);
+    setShown(true);
     try {
       await work();
     } catch (error) {
@@ -80,7 +83,7 @@ export function Tour({ picture, link, onRecording, onRecorded, onPart, onEnd }) 
       <div class="live-tour-row">
         ${isPlaying
           ? html`<button type="button" class="quiet" onClick=${leave}>Stop</button>`
-          : html`<button type="button" class="quiet" onClick=${show}>Show it</button>`}
+          : html`<button type="button" class="quiet" onClick=${show}>Show it${wasShown && " again"}</button>`}
         <button type="button" class="quiet" disabled=${at === 0} onClick=${() => go(at - 1)}>Back</button>
         ${at + 1 < stops.length
           ? html`<button type="button" class="quiet" onClick=${() => go(at + 1)}>Next</button>`

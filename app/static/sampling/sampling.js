@@ -1,5 +1,5 @@
 // The settings of a conversation: which values are allowed, and the request fields they become. Only what differs from the
-// server's defaults is stored and sent. help.js has the words, parameters.js what the server says of its parameters.
+// server's defaults is stored and sent. labels.js has their names, parameters.js what the server says of its parameters.
 
 import { PARAMETERS } from "./parameters.js";
 import { JSON_FIELDS, isJson, toJsonFields } from "./structure.js";

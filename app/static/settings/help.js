@@ -1,28 +1,8 @@
-// What the settings are called and do, and what is wrong with a value of one.
+// What the settings do, and what is wrong with a value of one.
 
+import { LABELS } from "../sampling/labels.js";
 import { PARAMETERS } from "../sampling/parameters.js";
 import { MAX_STOP_LENGTH } from "../sampling/sampling.js";
-
-/** @type {Record<string, string>} by the name of the field */
-export const LABELS = {
-  system: "System prompt",
-  temperature: "Temperature",
-  top_p: "Top-p",
-  top_k: "Top-k",
-  min_p: "Min-p",
-  repetition_penalty: "Repetition penalty",
-  presence_penalty: "Presence penalty",
-  frequency_penalty: "Frequency penalty",
-  seed: "Seed",
-  max_tokens: "Max tokens",
-  stop: "Stop strings",
-  thinking: "Thinking",
-  reasoning_effort: "Thinking effort",
-  json_schema: "JSON schema",
-  tools: "Tools",
-  n: "Answers at once",
-  token_probabilities: "Token probabilities",
-};
 
 /** @type {Record<string, string>} by the name of the field */
 export const HELP = {

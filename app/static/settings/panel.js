@@ -3,8 +3,9 @@
 import { useEffect, useState } from "preact/hooks";
 import { Dialog } from "../parts/dialog.js";
 import { html } from "../parts/html.js";
+import { LABELS } from "../sampling/labels.js";
 import { FIELDS, parseField } from "../sampling/sampling.js";
-import { HELP, LABELS, UNSET, complaint } from "./help.js";
+import { HELP, UNSET, complaint } from "./help.js";
 import { PageSettings } from "./page_settings.js";
 import { PresetRow } from "./preset_row.js";
 import { forgetWrong, keepWrong, textsOf } from "./texts.js";

@@ -6,7 +6,9 @@ import { editName } from "../store/edits.js";
 import { tabStorage } from "../store/web_storage.js";
 
 const nameOf = (conversation) => editName({ conversation, id: "settings" });
-const readWrong = (conversation) => JSON.parse(tabStorage.get(nameOf(conversation)) ?? "{}");
+
+/** The wrong texts by the names of their fields. @param {string} conversation its id @returns {Record<string, string>} */
+export const readWrong = (conversation) => JSON.parse(tabStorage.get(nameOf(conversation)) ?? "{}");
 
 /**
  * By the names of the fields.

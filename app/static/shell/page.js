@@ -10,6 +10,7 @@ import { useKeptFocus } from "../parts/focus.js";
 import { html } from "../parts/html.js";
 import { lazy } from "../parts/lazy.js";
 import { Notice } from "../server/notice.js";
+import { readWrong } from "../settings/texts.js";
 import { Messages } from "../turns/messages.js";
 import { makeActions } from "./actions.js";
 import { Follower } from "./follower.js";
@@ -19,6 +20,7 @@ import { Welcome } from "./welcome.js";
 
 const Sidebar = lazy((again) => import("../list/sidebar.js" + again), "Sidebar", "list/sidebar.css");
 const SettingsPanel = lazy((again) => import("../settings/panel.js" + again), "SettingsPanel", "parts/window.css");
+const WrongSettings = lazy((again) => import("../settings/wrong_settings.js" + again), "WrongSettings", "turns/context.css");
 const ModelSheet = lazy((again) => import("../server/model_sheet.js" + again), "ModelSheet", "parts/window.css");
 const ContextChoice = lazy((again) => import("../dock/context_choice.js" + again), "ContextChoice", "turns/context.css");
 const DropOverlay = lazy((again) => import("../dock/drop_overlay.js" + again), "DropOverlay", "parts/parts.css");
@@ -109,7 +111,7 @@ export function Page({ desk, library, link, presets }) {
       <div class="content">
         <main class="log" ref=${log} tabindex="0" data-following=${isFollowing}>
           <div class="column" ref=${messages} role="log" aria-live="off" aria-label="Conversation">
-            <${Messages} conversation=${conversation} actions=${actions} canAsk=${link.isReady} />
+            <${Messages} conversation=${conversation} model=${link.model} actions=${actions} canAsk=${link.isReady} />
           </div>
           ${place?.conversation === conversation.id && html`<${FoundPlace} place=${place} follower=${follower.current} />`}
           ${isEmpty && html`<${Welcome} link=${link} onAsk=${actions.ask}>${notice}<//>`}
@@ -122,6 +124,8 @@ export function Page({ desk, library, link, presets }) {
             ${library.problem && !isListOpen && html`<p class="notice storage" role="alert">${library.problem}</p>`}
             ${!isEmpty && !conversation.open && html`
               <${ContextChoice} conversation=${conversation} link=${link} actions=${actions} />`}
+            ${Object.keys(readWrong(conversation.id)).length > 0 && html`
+              <${WrongSettings} conversation=${conversation} onSettings=${() => show("settings")} />`}
             <${Composer} fieldRef=${field} conversation=${conversation} canAsk=${link.isReady || link.isDraining}
               actions=${actions} />
             <${Hint} conversation=${conversation} link=${link} onHelp=${() => show("shortcuts")} />

@@ -19,6 +19,7 @@ import "../server/key_form.js";
 import "../server/loading.js";
 import "../server/model_sheet.js";
 import "../settings/panel.js";
+import "../settings/wrong_settings.js";
 import "../store/memory.js";
 import "../store/search.js";
 import "../stream/http_connection.js";

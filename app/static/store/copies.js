@@ -1,22 +1,39 @@
-// Imported conversations; those that exist already get new ids.
+// Imported conversations; those whose ids exist already get new ones, and those that are here just as they are in the file
+// are left out.
 
-import { newId } from "../tree/records.js";
+import { newId, toMessage } from "../tree/records.js";
 
 /** @typedef {import("../tree/record_types.js").Records} Records */
 
 /**
- * Add imported conversations, all or none; those whose id exists are added as copies.
+ * Add imported conversations, all or none; those whose id exists are added as copies, unless all their messages exist.
  * @param {import("./library.js").Library} library
  * @param {Records} records
- * @returns {Promise<number>} the number of copies
+ * @returns {Promise<{numAdded: number, numCopies: number, numKnown: number}>} how many were added, how many of them as copies,
+ *   and how many were left out
  * @throws {Error} nothing was stored; the message says why
  */
 export async function addImported(library, records) {
   const stored = await library.messages();
   if (!stored) throw new Error(library.problem);
-  const { numCopies, ...made } = renamed(records, new Set(library.list.map(({ id }) => id)), new Set(stored.map(({ id }) => id)));
-  await library.add(made);
-  return numCopies;
+  const { numKnown, ...others } = unknownOf(records, library.list, stored);
+  const { numCopies, ...made } = renamed(others, new Set(library.list.map(({ id }) => id)), new Set(stored.map(({ id }) => id)));
+  if (made.conversations.length) await library.add(made);
+  return { numAdded: made.conversations.length, numCopies, numKnown };
+}
+
+/** The records without the conversations that are stored with the same messages, whatever their titles and settings are now. */
+function unknownOf({ conversations, messages }, list, stored) {
+  const [given, kept] = [messages, stored].map((all) => Map.groupBy(all, ({ conversation }) => conversation));
+  const linesOf = (all) => (all ?? []).map((each) => JSON.stringify(toMessage(each))).sort().join();
+  const ids = new Set(list.map(({ id }) => id));
+  const isKnown = ({ id }) => ids.has(id) && linesOf(given.get(id)) === linesOf(kept.get(id));
+  const known = new Set(conversations.filter(isKnown).map(({ id }) => id));
+  return {
+    numKnown: known.size,
+    conversations: conversations.filter(({ id }) => !known.has(id)),
+    messages: messages.filter(({ conversation }) => !known.has(conversation)),
+  };
 }
 
 /**

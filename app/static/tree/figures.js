@@ -12,6 +12,9 @@ export class Stopwatch {
     this.begun = begun;
     this.tokens = begun;
     this.serverRate = null;
+    /** Since when nothing can come, and how long that was before. */
+    this.awaySince = null;
+    this.awayMs = 0;
   }
 
   /** Goes on where the page that has begun the answer had ended, with what it has measured. */
@@ -21,12 +24,19 @@ export class Stopwatch {
     return watch;
   }
 
+  /** The server is away, or the connection to it, until tokens arrive again. */
+  pause(now) {
+    if (this.firstAt !== null) this.awaySince ??= now;
+  }
+
   /** Count tokens that have just arrived. */
   add(count, now) {
     if (this.firstAt === null) {
       this.firstAt = now;
       this.firstTokens = count;
     }
+    if (this.awaySince !== null) this.awayMs += now - this.awaySince;
+    this.awaySince = null;
     this.tokens += count;
   }
 
@@ -44,12 +54,13 @@ export class Stopwatch {
   read(now) {
     const end = this.endedAt ?? now;
     const started = this.firstAt !== null;
+    const workedMs = started ? (this.awaySince ?? end) - this.firstAt - this.awayMs : 0;
     const later = this.tokens - this.begun - this.firstTokens;
     return {
       tokens: this.tokens,
       firstTokenMs: started ? this.firstAt - this.sentAt : null,
       waitedMs: (started ? this.firstAt : end) - this.sentAt,
-      rate: this.serverRate ?? (later > 0 && end > this.firstAt ? (later * 1000) / (end - this.firstAt) : null),
+      rate: this.serverRate ?? (later > 0 && workedMs > 0 ? (later * 1000) / workedMs : null),
     };
   }
 }

@@ -25,6 +25,21 @@ export function turnsOf(path) {
 /** Results without the calls before them are a question. */
 const isQuestion = (message, before = undefined) => message.role === "user" && !isResultOf(message, before);
 
+/**
+ * The place of a message among the branches beside it, from 1, and whether it is an answer with the text of the one before.
+ * @param {import("./tree.js").Tree} tree
+ * @param {any} message
+ * @returns {{number: number, count: number, isRepeated?: boolean}}
+ */
+export function branchOf(tree, message) {
+  const siblings = tree.siblings(message);
+  const at = siblings.indexOf(message);
+  const before = siblings[at - 1];
+  const isAnswer = message.role === "assistant" && before?.role === "assistant" && message.state === "done" && !message.isEdited;
+  const isRepeated = isAnswer && message.text !== "" && message.text === before.text;
+  return { number: at + 1, count: siblings.length, ...(isRepeated && { isRepeated }) };
+}
+
 /** The versions of a part of a turn: other answers to its question, or other results of the same calls; among them itself. */
 export const versionsOf = (tree, message) =>
   tree.siblings(message).filter(({ role, results }) => role === message.role && !results === !message.results);

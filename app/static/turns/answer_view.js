@@ -19,18 +19,19 @@ const Branches = lazy((again) => import("./branches.js" + again), "Branches", "p
 const Editor = lazy((again) => import("./editor.js" + again), "Editor", "parts/parts.css");
 
 const ENDINGS = {
-  length: "Length limit reached.",
   repetition: "Ended, because it repeated itself.",
   cancelled: "Stopped.",
   tool_calls: "The answer calls tools; this page runs none.",
 };
+
+const SAME = "The same as the answer before. A temperature above 0 makes them differ.";
 
 /** What Delete deletes, see messages.js. */
 const DELETING = { version: "Delete this answer", summary: "Delete the summary", turn: "Delete question and answer" };
 
 /** `props` are those of messages.js: the place of the answer in the conversation. */
 export function Answer({ message, conversation, ...props }) {
-  const { isEditing, isLast, isSent, side, showsTokens, canTakeBack, canAsk, hasResults, obstacle, actions } = props;
+  const { branch, isEditing, isLast, isSent, side, showsTokens, canTakeBack, canAsk, hasResults, obstacle, actions } = props;
   const isBeingWritten = isOpen(message);
   // Others of its request may still be.
   const isGrowing = isBeingWritten && !hasFinished(message);
@@ -59,7 +60,8 @@ export function Answer({ message, conversation, ...props }) {
         <${Figures} figures=${figuresOf(message)} isOpen=${isBeingWritten} />
         ${isGrowing && html`
           <${Standing} ...${standingOf(message)} />`}
-        ${!isBeingWritten && html`<${Ending} message=${message} obstacle=${obstacle} hasResults=${hasResults} />`}
+        ${!isBeingWritten && html`<${Ending} message=${message} obstacle=${obstacle} hasResults=${hasResults}
+          isRepeated=${branch.isRepeated && !side} />`}
         ${!isBeingWritten && html`<${Actions} message=${message} ...${props} />`}
       </footer>
     </article>
@@ -72,12 +74,21 @@ export function Answer({ message, conversation, ...props }) {
   `;
 }
 
-function Ending({ message, obstacle, hasResults }) {
+function Ending({ message, obstacle, hasResults, isRepeated }) {
   const { state, finish, isEdited } = message;
   // The user has run them.
   if (hasResults && finish === "tool_calls") return null;
-  const text = isEdited ? "Written by you." : state === "stopped" ? ENDINGS.cancelled : ENDINGS[finish];
-  return text && html`<span class="ending">${text} ${isCut(message) && obstacle}</span>`;
+  const text = isEdited ? "Written by you." : state === "stopped" ? ENDINGS.cancelled : finish === "length" ? limitOf(message) : ENDINGS[finish];
+  return html`
+    ${isRepeated && html`<span class="ending">${SAME}</span>`}
+    ${text && html`<span class="ending">${text} ${isCut(message) && obstacle}</span>`}
+  `;
+}
+
+/** The limit that has ended an answer, and where it is set. */
+function limitOf({ usage, figures }) {
+  const tokens = usage?.completion_tokens ?? figures?.tokens;
+  return `Length limit${tokens ? ` of ${tokens} ${tokens === 1 ? "token" : "tokens"}` : ""} reached: see Max tokens in the settings.`;
 }
 
 function Actions({ message, branch, side, deletes, obstacle, canAsk, actions }) {

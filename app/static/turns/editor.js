@@ -3,7 +3,7 @@
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "../parts/html.js";
-import { isSending } from "../parts/keyboard.js";
+import { hasKeyboard, isSending } from "../parts/keyboard.js";
 import { editName } from "../store/edits.js";
 import { tabStorage } from "../store/web_storage.js";
 import { FileList } from "./file_list.js";
@@ -38,6 +38,8 @@ export function Editor({ message, kind, label, save, isShort, onSave, onCancel }
     }
   };
   useLayoutEffect(() => {
+    // One that is shown again with its conversation opens no keyboard on the screen.
+    if (tabStorage.get(name) !== null && !hasKeyboard()) return;
     field.current.focus();
     field.current.setSelectionRange(draft.length, draft.length);
   }, []);
@@ -52,6 +54,7 @@ export function Editor({ message, kind, label, save, isShort, onSave, onCancel }
         <textarea ref=${field} aria-label=${label} dir="auto" rows="2" value=${draft}
           onInput=${(event) => write(event.target.value)} onKeyDown=${onKeyDown}></textarea>
         <p class="editor-row">
+          ${hasKeyboard() && html`<span class="small soft">${isShort ? "Enter" : "Ctrl + Enter"} ${isShort ? "sends" : "saves"}, Esc cancels</span>`}
           <button type="button" class="quiet" onClick=${cancel}>Cancel</button>
           <button type="submit" class="solid" disabled=${!isSendable}>${save}</button>
         </p>

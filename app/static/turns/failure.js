@@ -1,6 +1,7 @@
 // Why an answer has failed, and what can be done about it.
 
 import { html } from "../parts/html.js";
+import { withLabels } from "../sampling/labels.js";
 import { hasFailed, isBlank } from "../tree/answer.js";
 
 // In the server's message for clients that look for it there.
@@ -10,7 +11,7 @@ export function Failure({ message, canRetry, canContinue, canTakeBack, actions }
   const isOnlyAsked = hasFailed(message) && isBlank(message) && !message.isReturned;
   return html`
     <p class="failure" role="alert">
-      <span dir="auto">${message.error?.replace(CODE, "")} ${message.isReturned && "Your message is back in the field below."}</span>
+      <span dir="auto">${withLabels((message.error ?? "").replace(CODE, ""))} ${message.isReturned && "Your message is back in the field below."}</span>
       ${canTakeBack && isOnlyAsked && html`<button type="button" class="quiet" onClick=${() => actions.takeBack(message)}>Edit</button>`}
       ${canRetry && canContinue && message.text && html`
         <button type="button" class="quiet" onClick=${() => actions.continueAnswer(message)}>Continue</button>`}

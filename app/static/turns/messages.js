@@ -16,10 +16,10 @@ const Sides = lazy((again) => import("./sides.js" + again), "Sides", "turns/side
 const CutMark = lazy((again) => import("./cut_mark.js" + again), "CutMark", "turns/context.css");
 
 /**
- * @param {{conversation: import("../conversation/conversation.js").Conversation, actions: any, canAsk: boolean}} props
- *   `actions` are functions of a message, the same ones in each rendering
+ * @param {{conversation: import("../conversation/conversation.js").Conversation, model: string | null, actions: any, canAsk: boolean}} props
+ *   `model` is the one that the server runs; `actions` are functions of a message, the same ones in each rendering
  */
-export function Messages({ conversation, actions, canAsk }) {
+export function Messages({ conversation, model, actions, canAsk }) {
   const { messages, editing } = conversation;
   // The button that began an editing gets the focus back.
   useLayoutEffect(() => () => {
@@ -45,11 +45,11 @@ export function Messages({ conversation, actions, canAsk }) {
         canTakeBack: index === 1 && Boolean(question) && isTyped(question) && answers.length === 1,
         deletes: deletedBy(question, [...turn.slice(0, index), each], conversation),
         // Summaries are not asked for with the settings that say what answers look like.
-        obstacle: obstacleOf(each, isSummary(question) ? {} : conversation.settings),
+        obstacle: obstacleOf(each, isSummary(question) ? {} : conversation.settings, model),
         side: answers.length > 1 ? `${number + 1} of ${answers.length}` : "",
       };
       const branch = conversation.branches(each);
-      const look = [each.version, each.state, branch.number, branch.count, ...Object.values(own)].join(" ");
+      const look = [each.version, each.state, branch.number, branch.count, branch.isRepeated, ...Object.values(own)].join(" ");
       return html`<${Message} key=${each.id} look=${look} message=${each} branch=${branch} ...${own}
         conversation=${conversation} actions=${actions} />`;
     });

@@ -42,7 +42,7 @@ test("only a pool that is small enough is filled; for others there is a recordin
 async function play(stop) {
   const requests = [];
   const answer = { reaches: async () => {}, pauses: async () => {}, read: () => {} };
-  await stop.play({ start: (request) => requests.push(request) && answer, all: async () => {}, rest: async () => {}, leave: () => {} });
+  await stop.play({ start: (request) => requests.push(request) && answer, all: async () => {}, rest: async () => {}, leave: () => {}, lasts: (_, again) => again() });
   return requests;
 }
 
@@ -70,5 +70,14 @@ test("an answer that is read slowly is longer than what a server lets wait, also
   for (const ms of [200, 1, null]) {
     const [{ max_tokens }] = await play(stopsFor(state(2000, ms), 8192).find(({ title }) => title === "A slow reader"));
     assert.ok(max_tokens > 32 + 192);
+  }
+});
+
+test("requests that share blocks begin with the same text in one message, since there are models that read only the last", async () => {
+  for (const title of ["Shared blocks", "Copies", "The second turn"]) {
+    const requests = await play(stopsFor(state(2000, null), 2048).find((stop) => stop.title === title));
+    const texts = requests.map(({ messages: [{ role, content }, ...others] }) => (role === "user" && !others.length ? content : ""));
+    for (const text of texts) assert.equal(text.slice(0, 500), texts[0].slice(0, 500));
+    assert.ok(texts[0].length > 500, title);
   }
 });

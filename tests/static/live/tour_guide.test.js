@@ -111,3 +111,18 @@ test("more than eight at once are none of the tour's", async () => {
   for (let count = 0; count < 8; count++) guide.start({});
   assert.throws(() => guide.start({}), /8 answers/);
 });
+
+test("what a fast engine is done with is played again until so much time has passed, and then to its end", async () => {
+  const { guide, socket } = await begin();
+  const ends = [];
+  const played = guide.lasts(4000, () => new Promise((resolve) => ends.push(resolve)));
+  ends.at(-1)();
+  await Promise.resolve().then(() => {});
+  assert.equal(ends.length, 2);
+  mock.timers.tick(4000);
+  await Promise.resolve();
+  ends.at(-1)();
+  await played;
+  assert.equal(ends.length, 2);
+  assert.equal(socket.isClosed, false);
+});

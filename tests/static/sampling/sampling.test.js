@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { FIELDS, cleanSettings, formatField, parseField, toFields } from "../../../app/static/sampling/sampling.js";
-import { HELP, LABELS, complaint } from "../../../app/static/settings/help.js";
+import { LABELS } from "../../../app/static/sampling/labels.js";
+import { HELP, complaint } from "../../../app/static/settings/help.js";
 
 const field = (name) => FIELDS.find((each) => each.name === name);
 

@@ -51,9 +51,20 @@ test("a search gives the place with the most of the words, the oldest of several
 test("an import with existing ids adds copies and changes nothing that is stored", async () => {
   const library = await open();
   const conversation = await saved(library, "one", ["a"]);
-  assert.equal(await addImported(library, await readRecords(library, [conversation.id])), 1);
+  const records = await readRecords(library, [conversation.id]);
+  const changed = { ...records, messages: records.messages.map((each) => ({ ...each, text: "b" })) };
+  assert.deepEqual(await addImported(library, changed), { numAdded: 1, numCopies: 1, numKnown: 0 });
   assert.equal(library.list.length, 2);
-  assert.equal((await library.messages(conversation.id)).length, 1);
+  assert.deepEqual((await library.messages(conversation.id)).map(({ text }) => text), ["a"]);
+});
+
+test("an import leaves out conversations that are stored with the same messages, also under another title", async () => {
+  const library = await open();
+  const conversation = await saved(library, "one", ["a"]);
+  const records = await readRecords(library, [conversation.id]);
+  library.update(conversation.id, { title: "other" });
+  assert.deepEqual(await addImported(library, records), { numAdded: 0, numCopies: 0, numKnown: 1 });
+  assert.deepEqual(library.list.map(({ title }) => title), ["other"]);
 });
 
 test("removed messages are not found any more", async () => {

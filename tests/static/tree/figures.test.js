@@ -9,3 +9,17 @@ test("the tokens of an answer that is continued count, but not as fast ones", ()
   watch.add(9, 1500);
   assert.deepEqual(watch.read(1500), { tokens: 110, firstTokenMs: 500, waitedMs: 500, rate: 9 });
 });
+
+test("the time in which nothing could come is none of the answer's", () => {
+  const watch = new Stopwatch(0);
+  watch.pause(10);
+  watch.add(1, 1000);
+  watch.add(10, 2000);
+  watch.pause(2000);
+  watch.pause(3000);
+  assert.equal(watch.read(60_000).rate, 10);
+  watch.add(10, 62_000);
+  assert.equal(watch.read(62_000).rate, 20);
+  watch.add(10, 63_000);
+  assert.equal(watch.read(63_000).rate, 15);
+});
