@@ -52,6 +52,13 @@ def test_words_wrap_at_the_edge(text, lines, size):
     assert wrapped(text, 8, size).splitlines() == lines
 
 
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_lines_of_fenced_code_run_on(size):
+    text = "one two three\n```sh\ncurl -N -d http\n    -H x y z\n```\none two three"
+    code = ["```sh", "curl -N -d http", "    -H x y z", "```"]
+    assert wrapped(text, 8, size).splitlines() == ["one two", "three", *code, "one two", "three"]
+
+
 def test_each_piece_is_shown_once_its_word_is_complete():
     stream = io.StringIO()
     screen = WrappedScreen(stream, 80)
