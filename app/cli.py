@@ -13,6 +13,7 @@ from importlib import import_module
 from types import ModuleType
 
 from app import __version__
+from app.commands.dialog.screens import print_error
 from app.commands.options import Parser
 from app.config.nearest import nearest
 from app.config.other_names import command_advice
@@ -103,7 +104,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _fail(program: str, message: str, code: int) -> int:
-    print(error_line(program, message), file=sys.stderr)
+    print_error(error_line(program, message))
     return code
 
 

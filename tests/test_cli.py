@@ -100,7 +100,7 @@ def test_version(capsys):
         (("serve", "--max-model", "80"), "'--max-model-len'"),
         (("generate", "hi", "--temp", "1"), "the option is --temperature"),
         (("bench", "throughput", "--tokenizer", "x"), "'--tokenizer' (see"),
-        (("generate", "hi", "--model", "smollm"), "did you mean 'smollm2'"),
+        (("generate", "hi", "--model", "smollm"), "no folder or file smollm; did you mean 'smollm2'? Otherwise give"),
         (("pull", "smollm"), "did you mean 'smollm2'"),
         (("models", "rm", "smollm"), "did you mean 'smollm2'"),
         (("serve", "--api-key", ""), "--api-key is empty; give a list of strings"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from app.commands.answers.streamed_text import Messages
 from app.commands.dialog.conversation import Conversation
 from app.commands.dialog.responder import Responder
-from app.commands.dialog.screens import Screen, print_wrapped
+from app.commands.dialog.screens import Screen, print_error, print_wrapped
 from app.commands.dialog.shown_answer import AnswerFigures, ShownAnswer
 from app.commands.dialog.slash_commands import WORDS_THAT_QUIT, execute
 from app.config.unicode_text import as_unicode
@@ -79,7 +78,7 @@ class Dialog:
             except QuireError as error:
                 if not self._is_interactive:
                     raise
-                print(error_line("quire", error.message), file=sys.stderr)
+                print_error(error_line("quire", error.message))
             except KeyboardInterrupt:
                 self.say("stopped")
             if self.is_over:

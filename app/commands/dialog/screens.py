@@ -105,6 +105,13 @@ def print_wrapped(text: str) -> None:
     screen.end()
 
 
+def print_error(line: str) -> None:
+    """Print the line of a failure on standard error; on a terminal it wraps between words."""
+    screen = plain_screen(sys.stderr)
+    screen.write(line)
+    screen.end()
+
+
 def new_screen(stream: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> Callable[[], Screen]:
     """Return a maker of answers' screens, as the stream (by default standard output) and the environment allow.
 
