@@ -203,8 +203,8 @@ def _keep_line_ends(tokens: Iterable[Token]) -> None:
         _keep_line_ends(token.children or ())
 
 
-def _common(first: list[str], second: list[str]) -> int:
-    """Return how many lines at the beginnings are the same."""
+def _common(first: list[_Row], second: list[_Row]) -> int:
+    """Return how many rows at the beginnings are the same."""
     same = 0
     for one, other in zip(first, second, strict=False):
         if one != other:
