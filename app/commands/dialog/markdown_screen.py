@@ -46,7 +46,7 @@ _UP, _TO_LINE_BEGIN, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[{}A", "\r", "\x1b[K", "\x
 
 
 class _Row(NamedTuple):
-    """What stands in one row of the terminal, with sequences of colours.
+    """One row of the terminal, with sequences of colours.
 
     `goes_on`: the next row is of the same line, so no line end is between them. `is_full`: it fills the row; to clear
     what is behind it would take its last character.
