@@ -22,8 +22,13 @@ _HOMES = {
     "StructuredOutputs": "app.contract.grammar",
 }
 
+# Names of vLLM's, and ours for the same.
+_OTHER_NAMES = {"StructuredOutputsParams": "StructuredOutputs", "GuidedDecodingParams": "StructuredOutputs"}
+
 
 def __getattr__(name: str) -> object:
+    if name in _OTHER_NAMES:
+        raise ImportError(f"there is no {name} in Quire: {_OTHER_NAMES[name]} has the same fields; import that")
     if name not in _HOMES:
         raise AttributeError(f"module 'app' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

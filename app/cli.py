@@ -13,8 +13,10 @@ from importlib import import_module
 from types import ModuleType
 
 from app import __version__
+from app.commands.dialog.screens import print_error
 from app.commands.options import Parser
 from app.config.nearest import nearest
+from app.config.other_names import command_advice
 from app.config.unicode_text import as_unicode
 from app.contract.errors import CannotStart, ConfigurationError, QuireError, error_line
 from app.runtime.standard_streams import open_standard_streams
@@ -94,14 +96,15 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if name not in COMMANDS:
         what = "option" if name.startswith("-") else "command"
-        raise ConfigurationError(f"unknown {what} {name!r}{nearest(name, COMMANDS)} (see quire --help)")
+        advice = command_advice(name) or nearest(name, COMMANDS)
+        raise ConfigurationError(f"unknown {what} {name!r}{advice} (see quire --help)")
     num_words = 2 if " ".join(arguments[:2]) in COMMANDS else 1
     parser, module = command_parser(" ".join(arguments[:num_words]))
     return int(module.run(parser.parse(arguments[num_words:])))
 
 
 def _fail(program: str, message: str, code: int) -> int:
-    print(error_line(program, message), file=sys.stderr)
+    print_error(error_line(program, message))
     return code
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import fields
 from itertools import count
 
@@ -23,6 +23,7 @@ from app.contract.events import (
 from app.contract.requests import EngineRequest, Submit
 from app.contract.sampling_params import MAX_SEQUENCES, SamplingParams
 from app.engine.build import build_engine
+from app.engine.engine import Engine
 from app.llm_messages import Message, checked_messages
 from app.llm_outputs import (
     EmbeddingOutput,
@@ -88,7 +89,7 @@ class LLM:
         self._text = opened.text
         self.tokenizer = self._text.tokenizer
         self._grammars = GrammarCache()
-        self.engine = build_engine(self.config, model=opened, grammars=self._grammars)
+        self._engine: Engine | None = build_engine(self.config, model=opened, grammars=self._grammars)
         self._ids = count(1)
 
     def generate(
@@ -277,8 +278,18 @@ class LLM:
 
     def close(self) -> None:
         """Drop the engine and its memory; the object cannot be used afterwards. Idempotent."""
-        with suppress(AttributeError):
-            del self.engine
+        self._engine = None
+
+    @property
+    def engine(self) -> Engine:
+        """The engine.
+
+        Raises:
+            ConfigurationError: it was closed.
+        """
+        if self._engine is None:
+            raise ConfigurationError("this LLM was closed, and its model dropped; make another one with LLM(...)")
+        return self._engine
 
     @property
     def _builder(self) -> RequestBuilder:

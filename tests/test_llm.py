@@ -319,7 +319,8 @@ def test_closing_twice_has_no_further_effect():
     loaded = LLM(str(tiny("Llama")), num_kv_blocks=16)
     loaded.close()
     loaded.close()
-    assert not hasattr(loaded, "engine")
+    with pytest.raises(ConfigurationError, match=r"this LLM was closed, .*make another one"):
+        loaded.generate("Hi")
 
 
 @pytest.fixture

@@ -135,3 +135,9 @@ def test_what_is_no_conversation_is_rejected_in_a_sentence(llm, messages):
     with pytest.raises(InvalidValue, match="must be a list of dicts") as caught:
         llm.chat(messages, GREEDY, use_tqdm=False)
     assert caught.value.param == "messages"
+
+
+@pytest.mark.parametrize("name", ["StructuredOutputsParams", "GuidedDecodingParams"])
+def test_a_class_of_vllm_that_has_another_name_is_told_its_name(name):
+    with pytest.raises(ImportError, match=f"there is no {name} in Quire: StructuredOutputs has the same fields"):
+        exec(f"from app import {name}")

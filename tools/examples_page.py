@@ -78,20 +78,21 @@ EXAMPLES = (
         "print(answer.choices[0].message.content)",
     ),
     Example(
-        "A completion of several prompts",
-        "/v1/completions",
-        {"prompt": ["What is Quire?", "Does it need a GPU?"], "max_tokens": 16},
-        'prompts = ["What is Quire?", "Does it need a GPU?"]\n'
-        'answer = client.completions.create(model="guide", prompt=prompts, max_tokens=16)\n'
-        "print([choice.text for choice in answer.choices])",
+        "The log-probabilities of an answer",
+        "/v1/chat/completions",
+        {"messages": MESSAGES, "logprobs": True, "top_logprobs": 2, "max_tokens": 4},
+        "answer = client.chat.completions.create(\n"
+        '    model="guide", messages=MESSAGES, logprobs=True, top_logprobs=2, max_tokens=4\n'
+        ")\n"
+        "print([(token.token, token.logprob) for token in answer.choices[0].logprobs.content])",
     ),
     Example(
-        "The log-probabilities of a text",
+        "A completion of several prompts",
         "/v1/completions",
-        {"prompt": "What is Quire?", "echo": True, "logprobs": 1, "max_tokens": 0},
-        'prompt = "What is Quire?"\n'
-        'answer = client.completions.create(model="guide", prompt=prompt, echo=True, logprobs=1, max_tokens=0)\n'
-        "print(answer.choices[0].logprobs.token_logprobs)",
+        {"prompt": ["Quire is a", "Quire is a chat server for"], "max_tokens": 16, "temperature": 0},
+        'prompts = ["Quire is a", "Quire is a chat server for"]  # guide goes on with one of its answers\n'
+        'answer = client.completions.create(model="guide", prompt=prompts, max_tokens=16, temperature=0)\n'
+        "print([choice.text for choice in answer.choices])",
     ),
     Example(
         "A response",

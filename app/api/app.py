@@ -21,6 +21,7 @@ from app.api.http.cors import Cors, allowed_origins
 from app.api.http.error_response import handle_http_exception, handle_quire_error
 from app.api.http.error_shape import ErrorShapes
 from app.api.http.middleware import METRICS_PATH, RequestChecks, Trace, allowed_hosts, check_host, check_key
+from app.api.http.socket_opening import saying_where
 from app.api.routes.engine_events import EVENTS_PATH, EngineEvents
 from app.api.routes.live_socket import live_endpoint
 from app.api.routes.metrics_page import MetricsPage
@@ -102,6 +103,7 @@ def create_app(
         lifespan=_lifespan,
     )
     app.router.redirect_slashes = False  # Starlette's redirect contains the scheme, which a proxy may have changed
+    app.router.default = saying_where(app.router.not_found)
     app.state.context, app.state.metrics, app.state.request_log, app.state.error_shapes = context, metrics, log, shapes
     return app
 

@@ -107,7 +107,9 @@ def _local(model: str) -> Path:
             raise rejected(f"{model} is a file that is no GGUF file; {_FORMS}.")
         if path.is_symlink():
             raise rejected(f"{model} is a link that leads to nothing; {_FORMS}.")
-    raise rejected(f"There is no folder or file {model}{nearest(model, (EMBEDDED, SMOLLM2))}; {_FORMS}.")
+    meant = nearest(model, (EMBEDDED, SMOLLM2))
+    forms = f"{meant}? Otherwise {_FORMS}" if meant else f"; {_FORMS}"
+    raise rejected(f"There is no folder or file {model}{forms}.")
 
 
 def _in_folder(model: str, folder: Path) -> Path:

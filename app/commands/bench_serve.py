@@ -9,11 +9,11 @@ import argparse
 import asyncio
 import dataclasses
 import math
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from app.commands.answers.server_connection import read_key
 from app.commands.measuring.bench_serve_options import add_arrivals, add_requests, read_load
 from app.commands.measuring.machine import cpu_name, describe_run
 from app.commands.options import Parser
@@ -30,7 +30,7 @@ from app.loadgen.target import Target, find_target, first_model
 from app.observe.terminal import Terminal, own_terminal
 from app.runtime.process_limits import raise_file_limit
 
-KEY_VARIABLE, KEY_OPTION = "OPENAI_API_KEY", "--api-key"
+KEY_OPTION = "--api-key"
 
 
 def add_options(parser: Parser) -> None:
@@ -44,7 +44,7 @@ def add_options(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, print and write the results."""
     load, rates = read_load(args), args.rate or [math.inf]
-    target = find_target(args.url, args.api_key or os.environ.get(KEY_VARIABLE) or None)
+    target = find_target(args.url, read_key(args.api_key))
     if args.output is not None:
         _make_folder(args.output)
     raise_file_limit()

@@ -47,7 +47,7 @@ def add_options(parser: Parser) -> None:
         "--api-key",
         dest="server_key",
         metavar="KEY",
-        help="API key of the server; by default the first one in QUIRE_API_KEY.",
+        help="API key of the server; by default the first one in QUIRE_API_KEY, else OPENAI_API_KEY.",
     )
     parser.add_argument("--system", metavar="TEXT", help="System message of the conversation.")
     add_sampling(parser)

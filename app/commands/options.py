@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from app.config.nearest import nearest
+from app.config.other_names import option_advice
 from app.config.setting import KIB, MIB, Setting
 from app.config.settings import Config, load_config, settings
 from app.config.vllm_option import VllmOption
@@ -55,7 +56,9 @@ class Parser(argparse.ArgumentParser):
             shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
             known = [option for action in shown for option in action.option_strings]
             what = "option" if word.startswith("-") else "argument"
-            advice = nearest(word, known) or nearest(word, list(self._option_string_actions))  # those of vLLM, too
+            advice = (
+                option_advice(word, known) or nearest(word, known) or nearest(word, list(self._option_string_actions))
+            )  # those of vLLM, too
             if word.partition(" ")[0] in known:  # in a list of arguments, as containers have it
                 advice = "; an option and its value are two arguments"
             raise ConfigurationError(f"unknown {what} {word!r}{advice} (see {self.prog} --help)")
@@ -77,6 +80,13 @@ class Parser(argparse.ArgumentParser):
         if flag not in known:
             raise ConfigurationError(f"{option} is {value!r}; it needs no value (see {self.prog} --help)")
         return flag
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        """Return the options that `option_string` may be, as argparse asks for: none that it only begins.
+
+        Without this `-p` would be short for `-pp`, whatever `allow_abbrev` says.
+        """
+        return [found for found in super()._get_option_tuples(option_string) if option_string.startswith(found[1])]
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage and exiting."""

@@ -24,7 +24,9 @@ def add_options(parser: Parser) -> None:
     """Add the server, its key and the interval."""
     parser.add_argument("--url", metavar="URL", default=_URL, help=f"URL of a running server (default {_URL}).")
     parser.add_argument(
-        "--api-key", metavar="KEY", help="API key of the server; by default the first one in QUIRE_API_KEY."
+        "--api-key",
+        metavar="KEY",
+        help="API key of the server; by default the first one in QUIRE_API_KEY, else OPENAI_API_KEY.",
     )
     parser.add_argument(
         "--interval", metavar="SECONDS", type=float, default=1.0, help="Seconds from figures to figures (default 1)."

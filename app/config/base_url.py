@@ -9,7 +9,7 @@ from app.contract.errors import ConfigurationError
 
 PORTS = {"http": 80, "https": 443}
 _WEBSOCKETS = {"ws": "http", "wss": "https"}
-_ROUTES = ("/v1", "/ws")
+_ROUTES = ("/v1/chat/completions", "/v1/chat", "/v1/models", "/v1", "/ws")
 
 
 class BaseUrl(NamedTuple):
@@ -28,7 +28,8 @@ class BaseUrl(NamedTuple):
 def read_base_url(given: str, source: str) -> BaseUrl:
     """Return the parts of a URL; `source` is the name of the option or argument in error messages.
 
-    A trailing slash, `/v1` and `/ws` are left out: the routes add their own. The path has only ASCII then.
+    A trailing slash, `/v1`, routes below it and `/ws` are left out: the routes add their own. The path has only ASCII
+    then.
 
     Raises:
         ConfigurationError: it is no HTTP URL, or contains a password.

@@ -18,7 +18,7 @@ from app.config.devices import CUDA, resolve_device
 from app.config.nearest import nearest
 from app.config.sampling_config import SamplingConfig
 from app.config.setting import KIB, KIND_OF_TYPE, MIB, Setting, setting
-from app.config.toml_file import read_toml
+from app.config.toml_file import read_settings_file
 from app.contract.errors import ConfigurationError
 
 TOOL_PARSERS = (
@@ -344,7 +344,7 @@ def load_config(options: Mapping[str, object], environ: Mapping[str, str], file:
     """
     values: dict[str, object] = {}
     if file is not None:
-        values.update(read_toml(file))
+        values.update(read_settings_file(file, settings()))
     for item in settings():
         if item.variable in environ:
             values[item.name] = item.check(item.parse(environ[item.variable], item.variable), item.variable)

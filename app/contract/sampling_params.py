@@ -155,6 +155,7 @@ class SamplingParams:
         _check_ids("stop_token_ids", self.stop_token_ids or (), MAX_STOP_TOKEN_IDS)
         check_bias(self.logit_bias or {})
         if self.structured_outputs is not None:
+            _check_structured(self.structured_outputs)
             check_with_grammar(self)
         elif self.thinking_token_budget is not None and self.use_beam_search:
             raise InvalidValue(
@@ -295,6 +296,20 @@ def check_with_grammar(params: SamplingParams) -> None:
     ):
         if is_set:
             raise InvalidValue(f"{name} cannot be combined with structured outputs; leave one of them out.", param=name)
+
+
+def _check_structured(given: object) -> None:
+    if not isinstance(given, StructuredOutputs):
+        raise InvalidValue(
+            f"structured_outputs is {_kind(given)}; it must be a StructuredOutputs, such as "
+            "StructuredOutputs(json=SCHEMA), imported by `from app import StructuredOutputs`.",
+            param="structured_outputs",
+        )
+
+
+def _kind(given: object) -> str:
+    keys = ", ".join(map(repr, list(given)[:3])) if isinstance(given, Mapping) else ""
+    return f"a {type(given).__name__}{f' with {keys}' if keys else ''}"
 
 
 def check_bias(bias: Mapping[Any, Any]) -> None:

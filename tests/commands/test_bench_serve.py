@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from app import cli
+from app.commands.answers.server_connection import KEY_VARIABLES
 from app.commands.bench_serve import without_key
 from tests.api.serving import make_app, until
 from tests.api.serving import serving as serving_app
@@ -32,7 +33,8 @@ def lines_of(folder: Path) -> list[dict[str, str]]:
 
 @pytest.fixture(autouse=True)
 def _no_key(monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    for name in KEY_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "completions"])
@@ -126,8 +128,15 @@ async def test_a_key_is_sent_and_never_written(tmp_path, monkeypatch, capsys):
         assert await bench(server.url, *arguments[3:]) == 0
         monkeypatch.setenv("OPENAI_API_KEY", "k-other")
         assert await bench(server.url, "--num-requests", "1", "--warm-up", "0") == 0
+        monkeypatch.setenv("QUIRE_API_KEY", "k-first,k-second")
+        assert await bench(server.url, "--num-requests", "1", "--warm-up", "0") == 0
     keys = [line for head in server.heads for line in head.splitlines() if line.startswith("authorization")]
-    assert keys == ["authorization: Bearer k-secret"] * 3 + ["authorization: Bearer k-other"] * 2
+    assert (
+        keys
+        == ["authorization: Bearer k-secret"] * 3
+        + ["authorization: Bearer k-other"] * 2
+        + ["authorization: Bearer k-first"] * 2
+    )
     assert json.loads((tmp_path / "serve.json").read_text())["command"].startswith(
         "quire bench serve URL --api-key *** "
     )

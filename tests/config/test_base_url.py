@@ -10,6 +10,7 @@ from app.contract.errors import ConfigurationError
     "given",
     [
         "http://127.0.0.1:8000", "http://127.0.0.1:8000/", "http://127.0.0.1:8000/v1", "http://127.0.0.1:8000/v1/",
+        "http://127.0.0.1:8000/v1/chat", "http://127.0.0.1:8000/v1/chat/completions/", "127.0.0.1:8000/v1/models",
         "127.0.0.1:8000", "127.0.0.1:8000/v1//", " 127.0.0.1:8000\n", "ws://127.0.0.1:8000/ws",
     ],
 )  # fmt: skip
@@ -20,6 +21,7 @@ def test_slashes_v1_and_the_scheme_make_no_difference(given):
 def test_the_path_of_a_proxy_and_ports_stay():
     assert str(read_base_url("https://example.org/llm/v1", "--url")) == "https://example.org/llm"
     assert str(read_base_url("https://example.org/für%20uns/v1", "--url")) == "https://example.org/f%C3%BCr%20uns"
+    assert str(read_base_url("https://example.org/chat/v1", "--url")) == "https://example.org/chat"
     assert read_base_url("https://example.org", "--url").port == 443
     assert read_base_url("http://[::1]:9", "--url")[1:3] == ("::1", 9)
 

@@ -44,6 +44,23 @@ def test_options_override_the_environment_the_file_and_defaults(tmp_path):
     assert config.server.host == "127.0.0.1"
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("max_model_length = 1", r"Unknown setting 'max_model_length'; did you mean 'max_model_len'"),
+        ("[server]\nport = 1", r"Unknown setting 'server'; it is a table: settings stand in no table"),
+        ("port = 70000", r"port is 70000; it must be"),
+        ("port =", r"is not valid TOML"),
+    ],
+)
+def test_an_error_of_a_file_names_the_file(tmp_path, text, says):
+    file = tmp_path / "quire.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        load_config({}, {}, file)
+    assert str(file) in caught.value.message
+
+
 def test_an_unknown_name_is_rejected_with_the_nearest():
     with pytest.raises(ConfigurationError, match=r"Unknown setting 'max_model_length'.*'max_model_len'"):
         make_config({"max_model_length": 1})
@@ -133,7 +150,7 @@ def test_an_invalid_variable_is_rejected_with_its_name(variable, text):
 def test_an_invalid_size_in_a_file_is_rejected_with_its_key(tmp_path):
     file = tmp_path / "quire.toml"
     file.write_text('kv_cache_memory = "4 parsecs"')
-    with pytest.raises(ConfigurationError, match=r"^kv_cache_memory is '4 parsecs'"):
+    with pytest.raises(ConfigurationError, match=r"quire\.toml: kv_cache_memory is '4 parsecs'"):
         load_config({}, {}, file)
 
 

@@ -116,6 +116,11 @@ def test_logit_bias_is_bounded(bias):
         SamplingParams(logit_bias=bias)
 
 
+def test_structured_outputs_of_another_type_say_which_one_is_needed():
+    with pytest.raises(InvalidValue, match=r"is a dict with 'json'; it must be a StructuredOutputs, such as"):
+        SamplingParams(structured_outputs={"json": {}})
+
+
 def test_min_tokens_cannot_exceed_max_tokens():
     with pytest.raises(InvalidValue, match="min_tokens"):
         SamplingParams(min_tokens=5, max_tokens=4)

@@ -12,6 +12,11 @@ API_PATHS = (
     "/v1/responses/input_tokens", "/v1/messages", "/v1/messages/count_tokens", "/v1/embeddings", "/tokenize",
     "/detokenize", "/apply-template", "/version", "/openapi.json", "/v1/engine/events",
 )  # fmt: skip
+SOCKETS: Mapping[str, str] = {
+    "/ws": "ws:// and the subprotocol quire.v1",
+    "/live": "ws:// and the subprotocol quire.live.v1",
+}
+"""The WebSockets of this server, and how each is opened."""
 _CHAT, _TEXT, _VECTORS, _MODELS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models"
 _COMPARE = f"{_VECTORS}, and compare the vectors of the query and the documents"
 _OTHER_SERVER = "another server: this one reads and writes text"
@@ -67,6 +72,8 @@ def advice(path: str) -> str:
     """Return why there is nothing at `path`, and what to use. Any thread."""
     parts = [part for part in path.split("/") if part]
     clean = "/" + "/".join(parts)
+    if clean in SOCKETS:
+        return f"{clean} is a WebSocket, which this request is not; open it with {SOCKETS[clean]}."
     for beginning, (owner, instead) in _OTHERS.items():
         if clean == beginning or clean.startswith(f"{beginning}/"):
             return f"{beginning} belongs to {owner}, which this server does not have; use {instead}."

@@ -5,14 +5,30 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable
 
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.api.http.context import ApiContext, context_of
 from app.api.http.cors import check_origin
 from app.api.http.middleware import reject
+from app.api.http.other_paths import MAX_PATH_CHARS, SOCKETS
 from app.contract.engine_status import EngineState
-from app.contract.errors import Draining, QuireError
+from app.contract.errors import Draining, NotFound, QuireError
 from app.streaming.chat_table import CLOSE_SUBPROTOCOL
+
+
+def saying_where(otherwise: ASGIApp) -> ASGIApp:
+    """Return an application for paths without a route: it tells WebSockets where others are, and asks `otherwise`."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "websocket":
+            await otherwise(scope, receive, send)
+            return
+        given = str(scope["path"])[:MAX_PATH_CHARS]
+        error = NotFound(f"There is no WebSocket at {given}; this server's are {' and '.join(SOCKETS)}.")
+        await reject(error, scope, receive, send)
+
+    return answer
 
 
 async def open_socket(

@@ -11,6 +11,8 @@ from app.checkpoint.hub.download import reason_of
 from app.checkpoint.hub.hub_cache import HubName
 from app.contract.errors import CannotStart, ModelRefused, Unreachable
 
+USUAL_ENDPOINT = "https://huggingface.co"
+
 
 def endpoint() -> str | None:
     """Return the address of the hub, if it is not the usual one."""
@@ -34,7 +36,7 @@ def explained(name: HubName, revision: str | None) -> Iterator[None]:
     except errors.GatedRepoError:
         raise rejected(
             f"{name.repo} is gated: log in with `hf auth login`, and accept its licence at "
-            f"{endpoint() or 'https://huggingface.co'}/{name.repo}."
+            f"{endpoint() or USUAL_ENDPOINT}/{name.repo}."
         ) from None
     except (errors.RepositoryNotFoundError, errors.HFValidationError):
         raise rejected(
@@ -52,4 +54,8 @@ def explained(name: HubName, revision: str | None) -> Iterator[None]:
             ) from None
         raise Unreachable(f"{name} cannot be downloaded: the hub answers with HTTP {status}.") from None
     except Exception as error:  # the library and its HTTP client raise many types
-        raise Unreachable(f"{name} cannot be downloaded: {reason_of(error)}.") from None
+        host = endpoint() or USUAL_ENDPOINT
+        raise Unreachable(
+            f"{name} cannot be downloaded from {host}: {reason_of(error)}; check the network and HTTPS_PROXY, or "
+            "set HF_ENDPOINT to a mirror. `quire models` lists what is on this machine."
+        ) from None

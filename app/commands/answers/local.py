@@ -8,10 +8,9 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tqdm import tqdm
-
 from app.checkpoint.names import served_name
 from app.commands.answers.answer_limits import CONTEXT_SHARE
+from app.commands.answers.loading_bar import loading_bar
 from app.commands.answers.streamed_text import AnswerEnd, Messages, TextStream, iterate
 from app.commands.dialog.responder import ModelChoice
 from app.config.settings import Config
@@ -128,11 +127,9 @@ class LocalModel:
 
     async def _load(self) -> None:
         self._engine.start()
-        # Small models load before a progress bar could be read.
-        shown = "Loading {percentage:3.0f}% {bar}"
-        with tqdm(total=100, bar_format=shown, delay=0.5, leave=False, disable=None) as bar:
+        with loading_bar() as show:
             while (health := self._engine.health()).state is EngineState.LOADING:
-                bar.update(round(100 * health.progress) - bar.n)
+                show(health.progress)
                 await asyncio.sleep(_POLL_S)
         if health.state is EngineState.FAILED:
             raise self._thread.failure or EngineFailed(health.message)

@@ -15,17 +15,29 @@ from typing import Any, NamedTuple
 from app.client.client import connect
 from app.commands.answers.answer_limits import CHAT_LIMITS
 from app.commands.answers.openai_answer import count_of, count_usage, read_answer
-from app.commands.answers.server_connection import NO_KEY, authorization, connection_to, key_refused, unreachable
+from app.commands.answers.server_connection import (
+    NO_KEY,
+    authorization,
+    connection_to,
+    gone,
+    key_refused,
+    no_api,
+    unreachable,
+)
 from app.commands.answers.server_errors import refusal
 from app.commands.answers.streamed_text import AnswerEnd, Messages, TextStream, iterate
 from app.commands.dialog.responder import ModelChoice
 from app.config.base_url import BaseUrl
 from app.config.nearest import nearest
-from app.contract.errors import ConfigurationError
+from app.contract.errors import CannotStart, ConfigurationError
 
 TIMEOUT_S = 600
 FIRST_TIMEOUT_S = 10
 _FORBIDDEN = 403
+_NO_ROUTE = (404, 405, 501)
+_MAX_BYTES = 65536  # of an error
+Unreached = Callable[[BaseUrl, Exception], CannotStart]
+"""Makes the error of a server that cannot be reached."""
 
 Answer = Callable[[Messages, dict[str, Any]], TextStream]
 """Takes a conversation and the other fields of a request, and yields the answer."""
@@ -34,12 +46,14 @@ Answer = Callable[[Messages, dict[str, Any]], TextStream]
 class Listing(NamedTuple):
     """The models that a server lists, and whether it is Quire, which knows fields that others reject.
 
-    A server without such a route never `can_list` them; one that loads its model can, later.
+    A server without such a route never `can_list` them; one that loads its model can, later. `has_route`: whether it
+    may have it.
     """
 
     models: Sequence[ModelChoice] = ()
     is_quire: bool = False
     can_list: bool = True
+    has_route: bool = True
 
 
 class RemoteModels:
@@ -48,7 +62,7 @@ class RemoteModels:
     Raises:
         CannotStart: the server cannot be reached.
         ServerRefused: it rejects all requests of this machine.
-        ConfigurationError: it rejects the API key, or does not have the model `name`.
+        ConfigurationError: it rejects the API key, has no such API, or does not have the model `name`.
     """
 
     def __init__(self, url: BaseUrl, key: str | None, answer: Answer, fields: dict[str, Any], name: str | None) -> None:
@@ -57,7 +71,9 @@ class RemoteModels:
         self._answer = answer
         self._fields = fields
         self._chosen: ModelChoice | None = None
-        self._listing = listed_models(url, key)
+        self._listing = listed_models(url, key, unreached)
+        if not self._listing.has_route and not _can_answer(url, key):
+            raise no_api(url)
         if name is not None:
             self._choose(name)
 
@@ -91,7 +107,12 @@ class RemoteModels:
         self._chosen = found.get(name, ModelChoice(name))
 
 
-def listed_models(url: BaseUrl, key: str | None) -> Listing:
+def unreached(url: BaseUrl, error: Exception) -> CannotStart:
+    """Return the error of a server that has not answered yet."""
+    return unreachable(url, error, ", or leave --url out to load a model in this process")
+
+
+def listed_models(url: BaseUrl, key: str | None, unreached: Unreached = gone) -> Listing:
     """Return the models that a server lists; none if it cannot say, for example while it loads one.
 
     Raises:
@@ -105,7 +126,7 @@ def listed_models(url: BaseUrl, key: str | None) -> Listing:
         response = connection.getresponse()
         body = response.read()
     except (OSError, http.client.HTTPException) as error:
-        raise unreachable(url, error, ", or use --model") from None
+        raise unreached(url, error) from None
     finally:
         connection.close()
     if response.status == NO_KEY:
@@ -115,9 +136,24 @@ def listed_models(url: BaseUrl, key: str | None) -> Listing:
     try:
         listed = [each for each in json.loads(body)["data"] or () if isinstance(each, dict) and each.get("id")]
     except (ValueError, LookupError, TypeError, RecursionError):
-        return Listing(can_list=response.status >= 500)
+        return Listing(can_list=response.status >= 500, has_route=response.status not in _NO_ROUTE)
     models = [ModelChoice(str(each["id"]), count_of(each.get("max_model_len"))) for each in listed]
     return Listing(models, is_quire=any(each.get("owned_by") == "quire" for each in listed))
+
+
+def _can_answer(url: BaseUrl, key: str | None) -> bool:
+    """Return whether a server that lists no models has the route for answers: it rejects a request without fields."""
+    connection = connection_to(url, FIRST_TIMEOUT_S)
+    headers = {"content-type": "application/json", **authorization(key)}
+    try:
+        connection.request("POST", f"{url.path}/v1/chat/completions", "{}", headers)
+        response = connection.getresponse()
+        is_there = response.status not in _NO_ROUTE or b"model" in response.read(_MAX_BYTES)  # it misses one
+    except (OSError, http.client.HTTPException):
+        return True  # the first question tells more
+    finally:
+        connection.close()
+    return is_there
 
 
 def sse_answer(url: BaseUrl, key: str | None, messages: Messages, fields: dict[str, Any]) -> TextStream:
@@ -136,7 +172,7 @@ def sse_answer(url: BaseUrl, key: str | None, messages: Messages, fields: dict[s
             connection.request("POST", f"{url.path}/v1/chat/completions", body, headers)
             response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
-            raise unreachable(url, error, ", or use --model") from None
+            raise gone(url, error) from None
         with response:
             return (yield from read_answer(response))
     finally:
@@ -175,7 +211,7 @@ def websocket_answer(
         yield from iterate(runner, deltas())
         return end
     except OSError as error:
-        raise unreachable(url, error, ", or use --model") from None
+        raise gone(url, error) from None
 
 
 def _continuing(messages: Messages) -> dict[str, bool]:

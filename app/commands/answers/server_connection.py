@@ -8,17 +8,21 @@ import os
 from app.config.base_url import BaseUrl
 from app.contract.errors import CannotStart, ConfigurationError
 
+KEY_VARIABLES = ("QUIRE_API_KEY", "OPENAI_API_KEY")
+"""The environment variables that a key is read from, the first one that is set."""
 NO_KEY = 401
 """The status of an answer to a request whose key is missing or wrong."""
 
 
 def read_key(given: str | None) -> str | None:
-    """Return the API key for a server: the one of the option, else the first one in QUIRE_API_KEY; None without.
+    """Return the API key for a server: the one of the option, else the first one in QUIRE_API_KEY, else in
+    OPENAI_API_KEY; None without.
 
     Raises:
         ConfigurationError: HTTP cannot send it.
     """
-    key = given or os.environ.get("QUIRE_API_KEY", "").partition(",")[0].strip() or None
+    found = (os.environ.get(name, "").partition(",")[0].strip() for name in KEY_VARIABLES)
+    key = given or next(filter(None, found), None)
     if key is not None and not (key.isascii() and key.isprintable()):
         raise ConfigurationError(
             "the API key has characters that HTTP cannot send, which are all but printable ones of ASCII; correct it"
@@ -40,6 +44,23 @@ def authorization(key: str | None) -> dict[str, str]:
 def unreachable(url: BaseUrl, error: Exception, instead: str = "") -> CannotStart:
     """Return the error of a server that cannot be reached; `instead` is what else the user can do."""
     return CannotStart(f"cannot reach {url} ({error}); start a server with `quire serve`{instead}", param="url")
+
+
+def gone(url: BaseUrl, error: Exception) -> CannotStart:
+    """Return the error of a server that has answered in this chat, and cannot be reached any more."""
+    return CannotStart(
+        f"cannot reach {url} any more ({error}); nothing is lost: ask again once the server runs, or /save FILE",
+        param="url",
+    )
+
+
+def no_api(url: BaseUrl) -> ConfigurationError:
+    """Return the error of an address where no OpenAI-compatible API is."""
+    return ConfigurationError(
+        f"{url} has no OpenAI-compatible API: neither /v1/models nor /v1/chat/completions is there; give the address "
+        "before them, such as http://127.0.0.1:8000",
+        param="url",
+    )
 
 
 def key_refused(url: BaseUrl, key: str | None) -> ConfigurationError:

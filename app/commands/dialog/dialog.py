@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from app.commands.answers.streamed_text import Messages
 from app.commands.dialog.conversation import Conversation
 from app.commands.dialog.responder import Responder
-from app.commands.dialog.screens import Screen, print_wrapped
+from app.commands.dialog.screens import Screen, print_error, print_wrapped
 from app.commands.dialog.shown_answer import AnswerFigures, ShownAnswer
-from app.commands.dialog.slash_commands import execute
+from app.commands.dialog.slash_commands import WORDS_THAT_QUIT, execute
 from app.config.unicode_text import as_unicode
 from app.contract.errors import QuireError, error_line
 from app.runtime.clock import Clock, monotonic
@@ -27,7 +26,7 @@ class Dialog:
         responder: what answers.
         conversation: the turns so far.
         last: the figures of the last answer of this model in this conversation.
-        num_tokens: tokens of all answers in this conversation.
+        num_tokens: tokens of all answers in this conversation; `has_uncounted`: some are estimated from pieces.
         file: the file of the conversation, once it was saved.
         is_unanswered: whether the last question got no text, and so the last answer is one to an earlier question.
         is_over: whether the user has ended it.
@@ -54,6 +53,7 @@ class Dialog:
         self.conversation = conversation
         self.last: AnswerFigures | None = None
         self.num_tokens = 0
+        self.has_uncounted = False
         self.file: Path | None = None
         self.is_unanswered = False
 
@@ -78,7 +78,7 @@ class Dialog:
             except QuireError as error:
                 if not self._is_interactive:
                     raise
-                print(error_line("quire", error.message), file=sys.stderr)
+                print_error(error_line("quire", error.message))
             except KeyboardInterrupt:
                 self.say("stopped")
             if self.is_over:
@@ -121,7 +121,9 @@ class Dialog:
 
     def _handle(self, text: str) -> None:
         as_unicode(text, "the question")
-        if text.startswith("//"):
+        if self._is_interactive and text.lower() in WORDS_THAT_QUIT:
+            self.is_over = True
+        elif text.startswith("//"):
             self.ask(text[1:])
         elif text.startswith("/"):
             execute(self, text)
@@ -132,6 +134,12 @@ class Dialog:
         self.conversation.add(question, answer)
         self.is_unanswered = False
 
+    def _count(self, figures: AnswerFigures) -> None:
+        counted = figures.end.completion_tokens
+        self.last = figures
+        self.num_tokens += figures.num_pieces if counted is None else counted
+        self.has_uncounted |= counted is None
+
     def _receive(self, messages: Messages, keep: Callable[[str], None]) -> None:
         """Show an answer while it is generated, and `keep` its text, however it ends."""
         shown = ShownAnswer(self._new_screen(), self._clock)
@@ -140,7 +148,7 @@ class Dialog:
         finally:
             if shown.has_text:
                 keep(shown.text)
-            self.last = shown.figures
-            self.num_tokens += shown.figures.end.completion_tokens or shown.figures.num_pieces
+            if shown.figures.has_ended or shown.has_text:
+                self._count(shown.figures)
         if self._is_interactive and (words := shown.end_words()) is not None:
             self.say(f"{words}; /continue goes on" if shown.has_text else words)

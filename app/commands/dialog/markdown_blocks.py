@@ -33,10 +33,18 @@ class Block(NamedTuple):
     indent: int = 0
 
 
-class _Fence(NamedTuple):
+class Fence(NamedTuple):
+    """The line that begins a block of code: its marks, its language, and the blanks before it."""
+
     mark: str
     language: str
     indent: int
+
+    @classmethod
+    def of(cls, line: str) -> Fence | None:
+        """Return the fence that a line of text is; None if it is none."""
+        found = _FENCE.match(line)
+        return cls(found[2], found[3], len(found[1].expandtabs(4))) if found else None
 
     def is_closed_by(self, line: str) -> bool:
         """Return whether a line has at least as many of the same marks, and nothing else."""
@@ -50,7 +58,7 @@ class MarkdownBlocks:
     def __init__(self) -> None:
         self._rest = ""  # the line that has not ended
         self._lines: list[str] = []  # of the open block
-        self._fence: _Fence | None = None
+        self._fence: Fence | None = None
         self._code: list[str] = []  # of the open fence
         self._is_apart = False  # what comes next
 
@@ -82,9 +90,9 @@ class MarkdownBlocks:
     def _take(self, line: str) -> list[Block]:
         if self._fence is not None:
             return self._take_code(self._fence, line)
-        if fence := _FENCE.match(line):
+        if fence := Fence.of(line):
             closed = self._close()
-            self._fence = _Fence(fence[2], fence[3], len(fence[1].expandtabs(4)))
+            self._fence = fence
             self._is_apart = True
             return closed
         if not line.strip():
@@ -96,7 +104,7 @@ class MarkdownBlocks:
             self._is_apart = True
         return closed
 
-    def _take_code(self, fence: _Fence, line: str) -> list[Block]:
+    def _take_code(self, fence: Fence, line: str) -> list[Block]:
         if fence.is_closed_by(line):
             self._fence, self._code, self._is_apart = None, [], True
             return []

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Protocol, TextIO
 
+from app.commands.dialog.markdown_blocks import Fence
 from app.runtime.visible_text import visible
 
 
@@ -37,7 +38,10 @@ class RawScreen:
 
 
 class WrappedScreen:
-    """Implements `Screen` for terminals without colours: text wraps between words, each shown once it is complete."""
+    """Implements `Screen` for terminals without colours: text wraps between words, each shown once it is complete.
+
+    Lines of fenced code run on, so that the terminal wraps them: what is copied has no line ends of the screen in it.
+    """
 
     def __init__(self, stream: TextIO, width: int) -> None:
         self._stream = stream
@@ -45,23 +49,37 @@ class WrappedScreen:
         self._column = 0
         self._gap = ""  # blanks before the word; dropped where a line ends
         self._word = ""
+        self._line = ""  # the text's own, as far as it has arrived
+        self._fence: Fence | None = None  # of the code that is being written
 
     def write(self, text: str) -> None:
         shown = ""
         for char in visible(text).replace("\t", "    "):
-            if char not in " \n":
-                self._word += char
-                continue
-            shown += self._take_word()
-            self._gap += char
             if char == "\n":
-                shown, self._gap, self._column = f"{shown}\n", "", 0
+                shown += self._take_word() + "\n"
+                self._end_line()
+                continue
+            self._line += char
+            if self._fence is not None:
+                shown += char
+            elif char == " ":
+                shown += self._take_word()
+                self._gap += char
+            else:
+                self._word += char
         self._stream.write(shown)
         self._stream.flush()
 
     def end(self) -> None:
         self._stream.write(self._take_word() + "\n")
         self._stream.flush()
+
+    def _end_line(self) -> None:
+        line, self._line, self._gap, self._column = self._line, "", "", 0
+        if self._fence is None:
+            self._fence = Fence.of(line)
+        elif self._fence.is_closed_by(line):
+            self._fence = None
 
     def _take_word(self) -> str:
         if not self._word:
@@ -84,6 +102,13 @@ def print_wrapped(text: str) -> None:
     """Print a text of Quire's own on standard output, with control characters of names in it written out."""
     screen = plain_screen()
     screen.write(visible(text))
+    screen.end()
+
+
+def print_error(line: str) -> None:
+    """Print the line of a failure on standard error; on a terminal it wraps between words."""
+    screen = plain_screen(sys.stderr)
+    screen.write(line)
     screen.end()
 
 

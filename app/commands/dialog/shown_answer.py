@@ -15,12 +15,16 @@ CONTENT_FILTER = "content_filter"
 
 @dataclass(slots=True)
 class AnswerFigures:
-    """The figures of the last answer for `/stats`; `num_pieces` stands in for tokens that were not counted."""
+    """The figures of the last answer for `/stats`; `num_pieces` stands in for tokens that were not counted.
+
+    `has_ended`: whether it came to its end, rather than being stopped or breaking off.
+    """
 
     end: AnswerEnd
     num_pieces: int = 0
     first_s: float | None = None
     total_s: float = 0.0
+    has_ended: bool = False
 
     @property
     def rate(self) -> float | None:
@@ -55,6 +59,7 @@ class ShownAnswer:
         self._began = self._clock()
         try:
             self.figures.end = read_stream(stream, self._show)
+            self.figures.has_ended = True
         except BaseException:
             if self.text:
                 self._screen.end()

@@ -109,9 +109,10 @@ def _model(dialog: Dialog, argument: str) -> None:
 def _stats(dialog: Dialog, argument: str) -> None:
     model = dialog.responder.model
     context = f", context {model.context:,} tokens" if model.context else ""
+    about = "about " if dialog.has_uncounted else ""
     lines = [
         f"model      {model.name}{context}",
-        f"turns      {len(dialog.conversation.turns) // 2}, {dialog.num_tokens:,} tokens of answers so far",
+        f"turns      {len(dialog.conversation.turns) // 2}, {about}{dialog.num_tokens:,} tokens of answers so far",
     ]
     print_wrapped("\n".join(lines + (_lines_of(dialog.last, model.context) if dialog.last else [])))
 
@@ -119,8 +120,10 @@ def _stats(dialog: Dialog, argument: str) -> None:
 def _lines_of(last: AnswerFigures, context: int | None) -> list[str]:
     """Return the lines of `/stats` about the last answer."""
     end, count = last.end, last.end.completion_tokens or last.num_pieces
-    unit = "tokens" if end.completion_tokens is not None else "pieces (the tokens were not counted)"
-    lines = [f"last       {count:,} {unit} in {last.total_s:.1f} s"]
+    lines = [f"last       {count:,} tokens in {last.total_s:.1f} s"]
+    if end.completion_tokens is None:
+        why = "the server counts no tokens" if last.has_ended else "it was not ended, so its tokens are not counted"
+        lines = [f"last       about {count:,} tokens in {last.total_s:.1f} s: {why}"]
     if last.first_s is not None:
         rate = f", then {last.rate:,.1f} a second" if last.rate else ""
         lines.append(f"speed      the first after {last.first_s:.2f} s{rate}")
@@ -151,9 +154,11 @@ COMMANDS: Mapping[str, SlashCommand] = {
     "/load": SlashCommand("FILE", "Go on with a conversation that /save or the chat page has written.", _load),
     "/model": SlashCommand("[NAME]", "List the models, or change to one.", _model),
     "/stats": SlashCommand("", "Show tokens, speed and how much of the context is used.", _stats),
-    "/quit": SlashCommand("", "End the chat.", _quit),
+    "/quit": SlashCommand("", "End the chat; `quit` and `exit` alone on a line do, too.", _quit),
 }
 ALIASES = {"/new": "/clear", "/exit": "/quit", "/?": "/help"}
+WORDS_THAT_QUIT = frozenset(("exit", "quit", ":q"))
+"""Lines that end a chat in a terminal without a slash."""
 TYPING = (
     'A line that ends with \\ goes on with the next one; """ begins and ends a text of several lines.',
     "Ctrl-C stops an answer, which is kept. Ctrl-D ends the chat. The arrow keys bring back earlier lines.",

@@ -54,7 +54,8 @@ def add_requests(parser: Parser) -> None:
     group.add_argument("--ignore-eos", action="store_true", help="Generate outputs of the full length: ignore EOS.")
     add("--temperature", "T", "Sampling temperature; by default the server's.", kind=float)
     add("--extra-body", "JSON", "Further fields of each request, as a JSON object.", kind=str)
-    add("--api-key", "KEY", "API key of the server; by default the variable OPENAI_API_KEY.", kind=str)
+    key = "API key of the server; by default the first one in QUIRE_API_KEY, else OPENAI_API_KEY."
+    add("--api-key", "KEY", key, kind=str)
 
 
 def read_load(args: argparse.Namespace) -> Load:

@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import TemplateError, TemplateSyntaxError
 
 from app.checkpoint.text_files import Templates, TextFiles, read_template
-from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
+from app.contract.errors import CannotStart, ConfigurationError, InvalidValue, ModelRefused
 from app.text.template.message_form import MessageForm
 from app.text.template.spelled_tokens import SpelledTokens, strings, unused_characters
 from app.text.template.template_allowance import MAX_EXPANSION, MAX_EXTRA_CHARS, TemplateTooCostly, new_allowance
@@ -68,6 +68,7 @@ class ChatTemplate:
         Raises:
             ConfigurationError: `override` is missing, too large, or not a valid template.
             ModelRefused: the same for the model's template.
+            CannotStart: this machine was too busy to try it.
         """
         try:
             file, text, tool_text = _find_templates(files, override)
@@ -84,6 +85,8 @@ class ChatTemplate:
                     return template.taking(*found)
             except TemplateSyntaxError as error:
                 reason = f"line {error.lineno}: {(error.message or '')[:MAX_REASON_CHARS]}"
+            except CannotStart:
+                raise
             except Exception as error:  # jinja2 compiles templates to Python, whose compiler has limits
                 reason = f"{type(error).__name__}: it is nested too deeply"
             problem = f"{file} contains no usable chat template ({reason})"
@@ -180,7 +183,7 @@ def trying_templates(files: TextFiles, override: Path | None = None) -> Iterator
     So the processes start while the tokenizer is made.
     """
     trials: list[Trial] = []
-    with suppress(OSError, ValueError, ModelRefused):  # `load` reports them
+    with suppress(OSError, ValueError, ModelRefused, CannotStart):  # `load` reports them
         trials = _trials(*_find_templates(files, override))
         for trial in trials:
             trial.begin()

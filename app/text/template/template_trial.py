@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,15 +17,21 @@ from time import process_time
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from app.contract.errors import CannotStart
 from app.text.template.message_form import MessageForm
 from app.text.template.template_allowance import TemplateTooCostly, new_allowance
 from app.text.template.template_sandbox import compile_template
 from app.text.template.turns import AS_GIVEN, Message, Turns, turns_of
 
-TRIAL_SECONDS = 2  # of CPU time
+TRIAL_SECONDS = (
+    10  # of CPU time: usual templates take 0.1 s, and several times that where other systems share the cores
+)
 TRIAL_BYTES = 2**30
 MAX_CHARS = 2**20  # of the prompt of a sample chat
-TIMEOUT_S = 60.0  # of wall time, for a busy machine
+TIMEOUT_S = 120.0  # of wall time, for a busy machine
+_EXIT_NO_MEMORY = 3
+# Of whoever ends processes of a machine that lacks memory, or is shut down: nothing that a template does.
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 _PACKAGE = Path(__file__).resolve().parents[2]
 _CHILD = "from app.text.template.template_trial import main; main()"
@@ -119,7 +126,11 @@ class Trial:
                     child.kill()
 
     def findings(self) -> Findings:
-        """Return the findings of the trial. Blocks until the child process ends."""
+        """Return the findings of the trial. Blocks until the child process ends.
+
+        Raises:
+            CannotStart: the machine was too busy for the trial; another one may succeed.
+        """
         with self._lock:
             if self._findings is None:
                 child, self._child = self._child or _start(), None
@@ -130,7 +141,10 @@ class Trial:
 def _start() -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(_PACKAGE.parent)}
     pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, "-c", _CHILD], stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+    try:
+        return subprocess.Popen([sys.executable, "-c", _CHILD], stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+    except OSError as error:
+        raise _busy(f"its process cannot be started: {error.strerror}") from None
 
 
 def _result(child: subprocess.Popen[bytes], source: str) -> Findings:
@@ -140,14 +154,37 @@ def _result(child: subprocess.Popen[bytes], source: str) -> Findings:
             shown, _ = child.communicate(source.encode("utf-8", "surrogatepass"), TIMEOUT_S)
         except subprocess.TimeoutExpired:
             child.kill()
-            return Findings(f"it takes more than {TIMEOUT_S:.0f} seconds")
+            raise _busy(f"not ready after {TIMEOUT_S:.0f} seconds") from None
         except BaseException:
             child.kill()
             raise
     if child.returncode == 0:
         reason, takes_several_calls, switches, reasons_by_default, turns = json.loads(shown)
         return Findings(reason, takes_several_calls, tuple(switches), reasons_by_default, Turns(*turns))
-    return Findings(f"it takes more than {TRIAL_SECONDS} seconds or {TRIAL_BYTES // 2**20} MiB for a few short chats")
+    return Findings(_refusal(child.returncode))
+
+
+def _refusal(code: int) -> str:
+    """Return why a template is refused whose trial has ended with a code.
+
+    Raises:
+        CannotStart: it was not the template that ended it.
+    """
+    if code == -signal.SIGXCPU:
+        return f"it takes more than {TRIAL_SECONDS} seconds of processor time for a few short chats"
+    if code == _EXIT_NO_MEMORY:
+        return f"it takes more than {TRIAL_BYTES // 2**20} MiB for a few short chats"
+    if -code in _FROM_OUTSIDE:
+        raise _busy(f"its process was ended by signal {-code}")
+    return f"its trial failed with code {code}"
+
+
+def _busy(problem: str) -> CannotStart:
+    return CannotStart(
+        "The model's chat template could not be tried, because this machine is too busy or short of memory "
+        f"({problem}); try again",
+        param="model",
+    )
 
 
 def main() -> None:
@@ -157,7 +194,7 @@ def main() -> None:
     try:
         findings = _try(source)
     except MemoryError:
-        sys.exit(1)
+        sys.exit(_EXIT_NO_MEMORY)
     sys.stdout.write(json.dumps(findings))
 
 
@@ -218,11 +255,11 @@ class _Samples:
         return all(argument in text for argument in _CALLED_WITH[:count])
 
 
-def _limit_itself() -> None:
+def _limit_itself(cpu_s: int = TRIAL_SECONDS) -> None:
     try:
         import resource
     except ImportError:  # not a Unix: only the limits of the sandbox apply
         return
-    limit_s = ceil(process_time()) + TRIAL_SECONDS  # the imports do not count: slow machines spend a second on them
-    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
+    limit_s = ceil(process_time()) + cpu_s  # the imports do not count: slow machines spend a second on them
+    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s + 1))  # SIGXCPU first: SIGKILL comes from others, too
     resource.setrlimit(resource.RLIMIT_AS, (TRIAL_BYTES, TRIAL_BYTES))

@@ -3,10 +3,12 @@
 import re
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from app.api.http.other_paths import _OTHERS, API_PATHS, MAX_PATH_CHARS, advice
 from app.api.routes.operations import OPERATIONS
-from tests.api.serving import client_of, make_app
+from tests.api.serving import client_of, make_app, serving
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,24 @@ async def test_an_unknown_path_says_what_to_use(path, words):
     error = answer.json()["error"]
     assert (error["code"], error["type"]) == ("not_found", "not_found_error")
     assert re.search(words, error["message"]), error["message"]
+
+
+@pytest.mark.parametrize("path", ["/ws", "/live"])
+async def test_a_request_to_a_websocket_says_that_it_is_one(path):
+    async with client_of(await make_app()) as client:
+        answer = await client.get(path)
+    assert answer.status_code == 404
+    assert f"{path} is a WebSocket" in answer.json()["error"]["message"]
+
+
+async def test_a_websocket_to_a_wrong_path_says_where_they_are():
+    async with serving(await make_app()) as url:
+        with pytest.raises(InvalidStatus) as refused:
+            async with connect(f"{url}/v1/ws".replace("http", "ws", 1)):
+                pass
+    response = refused.value.response
+    assert response.status_code == 404
+    assert b"There is no WebSocket at /v1/ws; this server's are /ws and /live." in response.body
 
 
 def test_a_long_path_is_quoted_in_part():

@@ -21,7 +21,7 @@ from app.commands.answers.remote import Listing, RemoteModels, listed_models, ss
 from app.commands.answers.streamed_text import read_stream
 from app.config.base_url import BaseUrl, read_base_url
 from app.contract.errors import ConfigurationError, QuireError
-from tests.commands.answers.foreign_server import ForeignServer, Said, foreign_server
+from tests.commands.answers.foreign_server import JSON, ForeignServer, Said, foreign_server
 from tests.server.processes import HANG_S, RunningServer, serving
 
 MESSAGES = [{"role": "user", "content": "What is Quire?"}]
@@ -129,6 +129,18 @@ def test_a_server_that_has_loaded_its_model_meanwhile_is_asked_for_it_again(fore
     assert "".join(models.answer(MESSAGES)) == "Hello"
     assert foreign.bodies[-1]["model"] == "late" and models.model == ("late", 9)
     assert "".join(models.answer(MESSAGES)) == "Hello" and foreign.num_listed == 2
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+def test_an_address_without_an_api_is_told_before_the_first_question(foreign: ForeignServer, status: int) -> None:
+    foreign.answer = Said("", status, "text/html")
+    with pytest.raises(ConfigurationError, match=r"has no OpenAI-compatible API: .*; give the address"):
+        RemoteModels(base(f"{foreign.url}/wrong"), None, partial(sse_answer, base(foreign.url), None), {}, None)
+
+
+def test_a_server_that_only_misses_a_model_has_an_api(foreign: ForeignServer) -> None:
+    foreign.answer = Said('{"error": {"message": "there is no model"}}', 404, JSON)
+    RemoteModels(base(foreign.url), None, partial(sse_answer, base(foreign.url), None), {}, None)
 
 
 @pytest.mark.parametrize("said", [Said("", 404, "text/html"), Said("", 405), Said("<html>", 200, "text/html")])

@@ -1,14 +1,21 @@
 """A terminal as a grid of characters: what a user sees of output with sequences."""
 
 import re
+import unicodedata
 
+_COVERED = "\uffff"  # the second column of a wide character
 _TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|([^\x1b])", re.DOTALL)
 
 
 class Emulator:
-    """Knows the sequences that Quire writes, and fails at any other. Lines above the screen stay as they were."""
+    """Knows the sequences that Quire writes, and fails at any other. Lines above the screen stay as they were.
+
+    A row that is full goes on in the next one, as in a terminal: behind its last character the cursor waits there for
+    the next one. Such rows are in `run_on`; prose is never among them.
+    """
 
     def __init__(self, width: int = 80, height: int = 24) -> None:
+        self.run_on: set[int] = set()
         self.lines = [""]
         self.width, self.height = width, height
         self.row = self.column = 0
@@ -33,10 +40,14 @@ class Emulator:
             self.row, self.column = self.row + 1, 0
         else:
             assert char.isprintable(), f"a control character: {char!r}"
-            assert self.column < self.width, f"a line is wider than the terminal: {self.lines[self.row]!r}"
+            shown = char + (_COVERED if unicodedata.east_asian_width(char) in "WF" else "")
+            if self.column + len(shown) > self.width:
+                self.run_on.add(self.row)
+                self.row, self.column = self.row + 1, 0
+                self.lines += [""] * (self.row + 1 - len(self.lines))
             line = self.lines[self.row].ljust(self.column)
-            self.lines[self.row] = line[: self.column] + char + line[self.column + 1 :]
-            self.column += 1
+            self.lines[self.row] = line[: self.column] + shown + line[self.column + len(shown) :]
+            self.column += len(shown)
         while len(self.lines) <= self.row:
             self.lines.append("")
 
@@ -45,15 +56,24 @@ class Emulator:
             top = max(0, len(self.lines) - self.height)
             self.row = max(self.row - int(parameters or 1), top)
         elif kind == "K":
+            self.column = min(self.column, self.width - 1)
+            self.run_on.discard(self.row)
             self.lines[self.row] = self.lines[self.row][: self.column]
         elif kind == "J":
             self._obey("", "K")
             del self.lines[self.row + 1 :]
+            self.run_on = {row for row in self.run_on if row < self.row}
             self.num_cleared += 1
         else:
             assert kind == "m", f"a sequence that moves or sets: {parameters}{kind}"
 
     @property
     def shown(self) -> str:
-        """All lines, without blanks at their ends."""
-        return "\n".join(line.rstrip() for line in self.lines).rstrip()
+        """All rows, without blanks at their ends."""
+        return "\n".join(line.rstrip() for line in self.lines).rstrip().replace(_COVERED, "")
+
+    @property
+    def copied(self) -> str:
+        """The text that somebody copies with the mouse: rows that go on are one line."""
+        ends = ["" if row in self.run_on else "\n" for row in range(len(self.lines))]
+        return "".join(line + end for line, end in zip(self.lines, ends, strict=True)).replace(_COVERED, "")

@@ -99,6 +99,35 @@ def test_code_is_coloured_with_the_lines_before_it():
     assert lines[3].replace("\x1b[K", "") != "if x:" and lines[1] != lines[3], "a word in a string has another colour"
 
 
+COMMAND = (
+    "curl -N http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json'   "
+    '-d \'{"messages": [{"role": "user", "content": "日本語 What is Quire?"}], "stream": true}\''
+)
+
+
+@pytest.mark.parametrize("columns", [4, 20, 40, 85, 86, 200])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize("language", ["sh", ""])
+def test_a_line_of_code_is_copied_as_one_line_at_every_width(columns, size, language, monkeypatch):
+    monkeypatch.setattr(markdown_screen.shutil, "get_terminal_size", lambda: os.terminal_size((columns, 99)))
+    emulator = Emulator(columns, 99)
+    text = f"Do:\n\n```{language}\nls\n{COMMAND}\nls\n```\n\nSo."
+    emulator.feed("".join(written(text, size)))
+    assert emulator.copied.strip().splitlines() == ["Do:", "", "ls", COMMAND, "ls", "", "So."]
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+@pytest.mark.parametrize("length", [38, 39, 40, 41, 80])
+def test_a_line_of_code_that_fills_the_row_loses_nothing(length, size):
+    assert shown(f"```\n{'x' * length}\ny\n```\nz", size).replace("\n", "") == "x" * length + "yz"
+
+
+def test_prose_never_runs_on():
+    emulator = Emulator(SIZE.columns, SIZE.lines)
+    emulator.feed("".join(written(TEXT, 3)))
+    assert not emulator.run_on
+
+
 def test_only_what_changes_is_sent():
     """A word at the end of a paragraph of many lines costs one line."""
     stream = io.StringIO()

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from app.commands.dialog.markdown_screen import MarkdownScreen
-from app.commands.dialog.screens import RawScreen, WrappedScreen, new_screen, plain_screen
+from app.commands.dialog.screens import RawScreen, WrappedScreen, new_screen, plain_screen, print_error
 
 
 class FakeTerminal(io.StringIO):
@@ -50,6 +50,21 @@ def test_a_file_gets_the_answers_own_characters():
 )
 def test_words_wrap_at_the_edge(text, lines, size):
     assert wrapped(text, 8, size).splitlines() == lines
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_lines_of_fenced_code_run_on(size):
+    text = "one two three\n```sh\ncurl -N -d http\n    -H x y z\n```\none two three"
+    code = ["```sh", "curl -N -d http", "    -H x y z", "```"]
+    assert wrapped(text, 8, size).splitlines() == ["one two", "three", *code, "one two", "three"]
+
+
+def test_the_line_of_a_failure_wraps_between_words(monkeypatch):
+    stream = FakeTerminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setenv("COLUMNS", "20")
+    print_error("quire: error: there is no such model")
+    assert stream.getvalue() == "quire: error: there\nis no such model\n"
 
 
 def test_each_piece_is_shown_once_its_word_is_complete():

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from app.commands.dialog.slash_commands import COMMANDS
+from app.contract.errors import EngineFailed
 from tests.commands.dialog.scripted_model import ScriptedModel, ended
 from tests.commands.dialog.test_dialog import roles, talk
 from tests.house.source import ROOT
@@ -41,10 +42,15 @@ def test_clear_removes_all_but_the_system_message(capsys, line):
     assert "(new conversation)" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("line", ["/quit", "/exit"])
+@pytest.mark.parametrize("line", ["/quit", "/exit", "quit", "exit", "Exit", ":q"])
 def test_quit_ends_the_chat(line):
     model = ScriptedModel()
     assert talk(model, line, "never sent").is_over and model.requests == []
+
+
+def test_in_a_pipe_quit_is_a_question():
+    model = ScriptedModel(["one"])
+    assert not talk(model, "quit", is_interactive=False).is_over and len(model.requests) == 1
 
 
 def test_the_system_message_is_shown_set_and_removed(capsys):
@@ -129,7 +135,20 @@ def test_stats_of_another_model_have_no_figures_of_the_one_before(capsys):
 
 def test_stats_without_counts_of_the_server_say_so(capsys):
     talk(ScriptedModel(["one", "two"]), "a", "/stats")
-    assert "last       2 pieces (the tokens were not counted)" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "last       about 2 tokens in " in out and ": the server counts no tokens\n" in out
+    assert "turns      1, about 2 tokens of answers so far" in out
+
+
+def test_stats_of_a_stopped_answer_say_that_its_tokens_are_estimated(capsys):
+    talk(ScriptedModel(["one", "two", KeyboardInterrupt()]), "a", "/stats")
+    assert ": it was not ended, so its tokens are not counted\n" in capsys.readouterr().out
+
+
+def test_a_question_that_failed_before_its_answer_changes_no_figures(capsys):
+    talk(ScriptedModel(["one", ended("stop", None, 20, 5)], [EngineFailed("It broke.")]), "a", "b", "/stats")
+    out = capsys.readouterr().out
+    assert "turns      1, 5 tokens of answers so far" in out and "last       5 tokens in " in out
 
 
 def test_the_page_about_the_terminal_has_every_command_and_no_other():

@@ -7,7 +7,7 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from app.checkpoint.text_files import FolderText
-from app.contract.errors import InvalidValue, ModelRefused
+from app.contract.errors import CannotStart, InvalidValue, ModelRefused
 from app.text.template import chat_template, template_allowance, template_trial
 from app.text.template.chat_template import ChatTemplate
 from app.text.template.template_allowance import Allowance, TemplateTooCostly
@@ -149,15 +149,32 @@ def test_a_model_with_an_expensive_template_is_rejected_when_loaded(tmp_path, na
         ChatTemplate.load(FolderText(tmp_path), toy("byte_level")[0])
 
 
+IN_CHILD = "from app.text.template import template_trial as t\n"
+
+
 def test_the_trial_process_of_a_template_has_limits_of_time_and_memory(monkeypatch):
-    monkeypatch.setattr(
-        template_trial, "_CHILD", "from app.text.template.template_trial import _limit_itself as l; l()\nwhile 1: 0"
-    )
-    assert "seconds" in template_trial.Trial("x").findings().reason
-    monkeypatch.setattr(
-        template_trial, "_CHILD", "from app.text.template.template_trial import _limit_itself as l; l()\n'x' * 2**31"
-    )
+    monkeypatch.setattr(template_trial, "_CHILD", f"{IN_CHILD}t._limit_itself(1)\nwhile 1: 0")
+    assert "seconds of processor time" in template_trial.Trial("x").findings().reason
+    monkeypatch.setattr(template_trial, "_CHILD", f"{IN_CHILD}t._try = lambda source: 'x' * 2**31\nt.main()")
     assert "MiB" in template_trial.Trial("x").findings().reason
+
+
+@pytest.mark.parametrize("child", ["import os; os.kill(os.getpid(), 9)", "import time; time.sleep(3600)"])
+def test_a_trial_that_the_machine_does_not_finish_refuses_no_model(tmp_path, monkeypatch, child):
+    """The template of this test is tried once: a trial without findings may be repeated."""
+    monkeypatch.setattr(template_trial, "TIMEOUT_S", 0.2 if "sleep" in child else 60)
+    monkeypatch.setattr(template_trial, "_CHILD", child)
+    (tmp_path / "chat_template.jinja").write_text(source := f"{{{{ messages }}}} {child}")
+    with pytest.raises(CannotStart, match=r"too busy or short of memory .*; try again"):
+        ChatTemplate.load(FolderText(tmp_path), toy("byte_level")[0])
+    monkeypatch.undo()
+    assert template_trial.trial_of(source).findings().reason is None
+
+
+def test_a_trial_whose_process_cannot_be_started_says_so(monkeypatch):
+    monkeypatch.setattr(template_trial.sys, "executable", "/nowhere/python")
+    with pytest.raises(CannotStart, match="cannot be started: No such file"):
+        template_trial.Trial("x").findings()
 
 
 def test_the_reason_of_a_rejected_template_is_given_once():
