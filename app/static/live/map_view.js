@@ -9,8 +9,9 @@ import { BlockMap } from "./block_map.js";
 // Of the height of the window.
 const HEIGHT_SHARE = 0.42;
 // Beside the tour and what it speaks of.
-const NEAR_HEIGHT_SHARE = 0.25;
+const NEAR_HEIGHT_SHARE = 0.2;
 const LEAST_HEIGHT_PX = 200;
+const LEAST_NEAR_HEIGHT_PX = 140;
 // With reduced motion a ring does not fade: so often it is looked whether its time is over.
 const STILL_MS = 250;
 
@@ -48,7 +49,9 @@ export function MapView({ picture, looks: { colours, scale, isStill }, lit, isNe
     map.current ??= new BlockMap(cells.current, marks.current);
     const measure = () => setSize({
       width: room.current.clientWidth,
-      height: Math.max(LEAST_HEIGHT_PX, Math.round(innerHeight * (isNear ? NEAR_HEIGHT_SHARE : HEIGHT_SHARE))),
+      height: isNear
+        ? Math.max(LEAST_NEAR_HEIGHT_PX, Math.round(innerHeight * NEAR_HEIGHT_SHARE))
+        : Math.max(LEAST_HEIGHT_PX, Math.round(innerHeight * HEIGHT_SHARE)),
     });
     const observer = new ResizeObserver(measure);
     observer.observe(room.current);
