@@ -18,6 +18,14 @@ from app.api.body.schemas import ChatBody, CompletionBody
 from app.api.body.tokenize_bodies import KINDS, DetokenizeBody
 from app.api.http.access_log import STREAM_PATH
 from app.api.http.error_shape import OPENAI_ERRORS, ErrorShape
+from app.api.responses.kept.kept_response import (
+    DeletedResponse,
+    InputItems,
+    cancel_response,
+    delete_response,
+    get_response,
+    list_input_items,
+)
 from app.api.responses.resource import ResponseObject
 from app.api.responses.response_fields import ResponsesBody
 from app.api.responses.responses import PromptCount, count_response_tokens, create_response
@@ -115,6 +123,32 @@ OPERATIONS = (
         "The number of tokens in the prompt of a response",
         PromptCount,
         (ResponsesBody,),
+    ),
+    Operation(
+        "GET",
+        RESPONSES_PATH + "/{id}",
+        get_response,
+        "A kept response",
+        ResponseObject,
+        has_streams=True,
+        query=("include", "stream", "starting_after", "include_obfuscation"),
+        framings=(SSE,),
+    ),
+    Operation("DELETE", RESPONSES_PATH + "/{id}", delete_response, "Deletes a kept response", DeletedResponse),
+    Operation(
+        "POST",
+        RESPONSES_PATH + "/{id}/cancel",
+        cancel_response,
+        "Cancels a response that is made in the background",
+        ResponseObject,
+    ),
+    Operation(
+        "GET",
+        RESPONSES_PATH + "/{id}/input_items",
+        list_input_items,
+        "The items of the input of a kept response",
+        InputItems,
+        query=("limit", "order", "after", "include"),
     ),
     Operation(
         "GET",
