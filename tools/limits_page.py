@@ -6,8 +6,10 @@ from app.api.body import grammar_trials, json_body, parse_chat, prompts, schemas
 from app.api.body.parse_embeddings import MAX_INPUTS
 from app.api.body.parse_request import MAX_SMALL_BYTES
 from app.api.http.context import MAX_LONG_WAITING
+from app.api.responses import response_memory, responses_protocol
 from app.api.responses.item_kinds import MAX_ITEMS
-from app.api.responses.response_fields import MAX_ECHO_CHARS, MAX_KEY_CHARS, MAX_PAIRS
+from app.api.responses.response_fields import MAX_DESCRIPTION_CHARS, MAX_ECHO_CHARS, MAX_KEY_CHARS, MAX_PAIRS
+from app.api.responses.response_tools import MAX_CHOICE_BYTES
 from app.checkpoint import text_files
 from app.config.settings import Config
 from app.contract import admission
@@ -42,6 +44,7 @@ def limits_page() -> str:
         "Fields": _fields(),
         "Resumable answers": _resumable(),
         "quire.v1": _quire_v1(),
+        "WebSocket of responses": _responses(),
         "Models": _models(),
     }
     return _HEAD + "\n".join(f"## {title}\n\n{_table(rows)}" for title, rows in sections.items())
@@ -83,6 +86,8 @@ def _fields() -> dict[str, str]:
             f"{MAX_PAIRS} pairs, names of {MAX_KEY_CHARS} and values of {MAX_ECHO_CHARS} characters"
         ),
         "`user`, `safety_identifier`, `prompt_cache_key` of a response": f"{MAX_ECHO_CHARS} characters",
+        "`tool_choice` of a response": f"{MAX_CHOICE_BYTES:,} bytes of JSON",
+        "`text.format.description` of a response": f"{MAX_DESCRIPTION_CHARS:,} characters",
         "`n`, `best_of`, `beam_width`": f"1 to {params.MAX_SEQUENCES}, and `--max-num-seqs`",
         "`max_tokens`, `max_completion_tokens`": f"1 to {params.MAX_TOKENS:,}; 0 in completions with `echo`",
         "`n` (or `best_of`, `beam_width`) × `max_tokens` × (1 + `top_logprobs`)": (
@@ -169,6 +174,18 @@ def _quire_v1() -> dict[str, str]:
         "time without a pong after a WebSocket ping": (
             f"{ping_timeout_s:g} s with the default `--stall-timeout`, and a ping every {PING_S:g} s"
         ),
+    }
+
+
+def _responses() -> dict[str, str]:
+    limits = chat_actions.ChatLimits()
+    return {
+        "responses that wait for the one that is answered": f"{responses_protocol.MAX_WAITING}",
+        "responses that a connection remembers": f"{response_memory.MAX_RESPONSES}",
+        "memory of what all connections remember": "`--resume-memory`",
+        "characters of a `stream_id`": f"{responses_protocol.MAX_STREAM_ID_CHARS}",
+        "frames in a second, at once": f"{limits.messages_per_s:g}, {limits.messages_burst:g}",
+        "bad frames in a row": f"{limits.max_bad_frames}",
     }
 
 

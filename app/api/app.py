@@ -28,7 +28,7 @@ from app.api.routes.openapi import OpenApiPage
 from app.api.routes.operations import JOURNALED, OPERATIONS, RESPONSES_PATH, Handler, Operation, body_kinds
 from app.api.routes.page import Page
 from app.api.routes.preview import Preview
-from app.api.routes.response_socket import refuse_socket
+from app.api.routes.response_socket import responses_endpoint
 from app.api.routes.websocket import websocket_endpoint
 from app.config.settings import Config, ServerConfig
 from app.config.step_target import step_target_s
@@ -89,7 +89,7 @@ def create_app(
         *_routes(operations),
         WebSocketRoute("/ws", websocket_endpoint),
         WebSocketRoute("/live", live_endpoint),
-        WebSocketRoute(RESPONSES_PATH, refuse_socket),
+        WebSocketRoute(RESPONSES_PATH, responses_endpoint),
     ]
     log = RequestLog(route.path for route in routes)
     shapes = ErrorShapes((one.path, one.errors) for one in operations)

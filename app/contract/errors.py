@@ -212,13 +212,6 @@ class MethodNotAllowed(RequestError):
     http_status = 405
 
 
-class NoWebSocketHere(RequestError):
-    """The path has no WebSocket; send the request over HTTP."""
-
-    code = "no_websocket_here"
-    http_status = 426
-
-
 class RequestTimeout(RequestError):
     """The request was not received completely in time."""
 

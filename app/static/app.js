@@ -1,6 +1,7 @@
 // Starts the page: its state, and one rendering after every change of it.
 
 import { render } from "preact";
+import { addressedId } from "./conversation/address.js";
 import { Desk } from "./conversation/desk.js";
 import { html } from "./parts/html.js";
 import { Presets } from "./settings/presets.js";
@@ -63,7 +64,7 @@ async function start() {
   // What the user has set stays as it is.
   if (desk.current.isEmpty && !desk.current.isConfigured) desk.current.settings = presets.newSettings;
   // The answers of a stored conversation are not shown with their marks first.
-  if (location.hash) await reading;
+  if (addressedId()) await reading;
   await desk.openAddress();
   // Only now: what is asked earlier would be asked in another conversation, without the settings of new chats.
   link.run();

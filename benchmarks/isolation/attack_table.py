@@ -41,6 +41,7 @@ _BODIES: Mapping[str, Attack] = {
         posted(lambda: b'{"messages":[{"role":"user","content":"' + b"\\ud800" * (LARGEST // 6 - 20) + b'"}]}'), 4,
     ),
     "messages": Attack("1,024 messages", posted(bodies.messages), 4),
+    "short_messages": Attack("8,192 messages of five short parts each", posted(bodies.short_messages), 4),
     "integer_calls": Attack("a call of 400 integers of 4,299 digits", posted(bodies.integer_calls), 4),
     "stop_strings": Attack("300 biases and 16 stop strings of 256 characters", bodies.stop_strings, 4),
     "embeddings": Attack("embeddings of 256 texts", bodies.embeddings),

@@ -17,8 +17,15 @@ def duplicate_keys() -> bytes:
 
 
 def messages() -> bytes:
-    """A conversation of as many turns as are allowed, 4 MB in all."""
+    """A conversation of 1,023 turns, 4 MB in all."""
     turns = [{"role": "user" if number % 2 == 0 else "assistant", "content": "a" * 3900} for number in range(1023)]
+    return json.dumps({"messages": turns, "max_tokens": 1}).encode()
+
+
+def short_messages() -> bytes:
+    """As many messages as are allowed, of nearly as many parts of JSON as one body may have."""
+    parts = [{"type": "text", "text": "a"}] * 5
+    turns = [{"role": "user" if number % 2 == 0 else "assistant", "content": parts} for number in range(8191)]
     return json.dumps({"messages": turns, "max_tokens": 1}).encode()
 
 

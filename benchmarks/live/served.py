@@ -32,7 +32,7 @@ from benchmarks.threads import threads_of
 WATCHER, WATCHERS, STALLED, CHROMIUM = "a watcher", f"{MAX_WATCHERS} watchers", "a stalled one", "Chromium"
 NUM_WATCHERS = {WATCHER: 1, WATCHERS: MAX_WATCHERS, STALLED: 1}
 NUM_STREAMS, NUM_PROMPT, NUM_NEW = 32, 64, 1000
-VOCAB_SIZE = 3072  # of `guide`
+VOCAB_SIZE = 3072  # those of `guide` behind them are not needed
 ENGINE, ENCODER = "quire-engine", "quire-live_0"  # threads of the server
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 

@@ -14,7 +14,7 @@ from app.text.reading.json_text import JsonCounts, count_json
 MAX_DEPTH = 32
 MAX_KEYS = 512
 MAX_VALUES = 2**19  # of any kind; parsing this many numbers blocks all threads for about 20 ms
-MAX_PARTS = 2**16  # objects, lists and strings, keys included: these take longer
+MAX_PARTS = 2**18  # objects, lists and strings, keys included: these take longer, for about 20 ms too
 MAX_NAMED_VALUES = 2**16
 """A body of more values is not read once more, by Python, to say which key appears twice: these take up to 30 ms."""
 

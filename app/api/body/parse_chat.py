@@ -19,7 +19,7 @@ from app.text.answer.answer_demand import Requested
 from app.text.answer.tool_use import ToolUse, choose_tools
 from app.text.entry.chat_prompt import ChatPrompt
 
-MAX_MESSAGES = 1024
+MAX_MESSAGES = 8192
 # `developer` is OpenAI's newer word for `system`; templates have the older one.
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 UNSUPPORTED_ROLES = ("function",)

@@ -10,6 +10,7 @@ from typing import Protocol
 from starlette.requests import HTTPConnection
 
 from app.api.http.accounts import ApiKeys, Sender
+from app.api.http.byte_budget import ByteBudget
 from app.checkpoint.names import served_name
 from app.config.settings import Config
 from app.contract.errors import ModelNotFound
@@ -117,6 +118,7 @@ class ApiContext:
         timers: heartbeat intervals of streams.
         streams: the open streams.
         kept: the resumable ones, also those that have ended.
+        remembered: the memory of what connections remember of their responses.
         journal: keeps them beyond the end of the process, if there is one.
         live: those who watch the engine; None with `--live-view off`.
         piece_lock: lets one part of a large JSON response be encoded per iteration of the loop, server-wide.
@@ -145,6 +147,7 @@ class ApiContext:
         self.timers = timers
         self.streams = Streams(config.server.max_pending_bytes)
         self.kept = KeptStreams(config.server.resume_memory, on_freed=self.heap.note_large)
+        self.remembered = ByteBudget(config.server.resume_memory)
         self.journal: Journal | None = None
         self.live: LiveRoom | None = None
         self.piece_lock = asyncio.Lock()

@@ -17,12 +17,12 @@ from app.streaming.chat_table import CLOSE_SUBPROTOCOL
 
 async def open_socket(
     websocket: WebSocket,
-    protocol: str,
+    protocol: str | None,
     serve: Callable[[ApiContext], Awaitable[None]],
     check: Callable[[ApiContext], object] = lambda context: None,
 ) -> None:
-    """Accept a WebSocket and `serve` it, if its client speaks `protocol`. Loop only; a key in the headers has been
-    checked already. A `QuireError` of `check` refuses it.
+    """Accept a WebSocket and `serve` it, if its client speaks `protocol`; None is a path without subprotocols. Loop
+    only; a key in the headers has been checked already. A `QuireError` of `check` refuses it.
     """
     context = context_of(websocket)
     try:
@@ -34,7 +34,7 @@ async def open_socket(
         await reject(error, websocket.scope, websocket.receive, websocket.send)
         return
     with contextlib.suppress(OSError, WebSocketDisconnect):  # the client disconnected before its accept
-        if protocol in websocket.scope["subprotocols"]:
+        if protocol is None or protocol in websocket.scope["subprotocols"]:
             await websocket.accept(subprotocol=protocol)
             await serve(context)
         else:

@@ -193,7 +193,8 @@ def _asked(read: _Read, parsed: ApiRequest) -> AskedResponse:
     body, params = read.body, parsed.request.params
     reasoning = body.reasoning
     summary = None if reasoning is None else reasoning.summary or reasoning.generate_summary
-    text = {name: value for name, value in (read.fields.get("text") or {}).items() if value is not None}
+    given = read.fields.get("text") or {}
+    text = {name: given[name] for name in ("format", "verbosity") if given.get(name) is not None}
     return AskedResponse(
         response_id=parsed.id,
         created_at=parsed.created,

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from app.api.responses.output_items import AnswerReasoning, AnswerSummary, AnswerText, OutputItem
 from app.api.responses.resource import ResponseObject
 
 
 class ResponseEvent(msgspec.Struct, kw_only=True, tag_field="type"):
-    """An event; `sequence_number` is its number in the stream, from 0."""
+    """An event; `sequence_number` is its number in the stream, from 0. On a WebSocket `stream_id` is the client's."""
 
     sequence_number: int = 0
+    stream_id: str | UnsetType = UNSET
 
     @property
     def type(self) -> str:

@@ -17,6 +17,7 @@ from app.api.responses.response_tools import CHOICE_SCHEMA, TOOLS_SCHEMA
 MAX_PAIRS = 16
 MAX_KEY_CHARS = 64
 MAX_ECHO_CHARS = 512
+MAX_DESCRIPTION_CHARS = 16 * 2**10  # of the format of a text
 MAX_TOP_LOGPROBS = 20
 LOGPROBS = "message.output_text.logprobs"
 Include = Literal[
@@ -64,8 +65,8 @@ class SchemaText(_AnyFormat, tag="json_schema"):
     """JSON that satisfies a schema, which always binds."""
 
     schema: JsonSchema
-    name: str | None = None
-    description: str | None = None
+    name: Echo | None = None
+    description: Annotated[str, msgspec.Meta(max_length=MAX_DESCRIPTION_CHARS)] | None = None
     strict: bool | None = None
 
 
@@ -97,6 +98,7 @@ class ResponsesBody(AnyBody, kw_only=True):
             "it says nothing to this server",
             "access_programs", "background_options", "image", "client_metadata",
         ),
+        **accepted("it is read on the WebSocket alone", "type", "stream_id", "generate"),
         **refused("messages", note="send input"),
         **refused("logprobs", "prompt_logprobs", note="send top_logprobs, and include message.output_text.logprobs"),
         **refused("max_tokens", "max_completion_tokens", note="send max_output_tokens"),

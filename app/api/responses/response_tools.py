@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, NoReturn
 
+import orjson
+
 from app.api.responses.asked import CalledTool, CalledTools, ToolKind
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.text.answer.tool_use import AUTO, NAMED, NO_TOOLS, NONE, REQUIRED, ToolUse, check_required
@@ -17,6 +19,7 @@ from app.text.calls.formats import CallFormat
 from app.text.calls.tools import MAX_TOOLS, check_function, check_number, check_size
 
 MAX_NAME_CHARS = 64  # of a namespace and a name
+MAX_CHOICE_BYTES = 32 * 2**10  # of `tool_choice`, which the first events of a stream repeat
 _HASH_CHARS = 8
 TOOL_SEARCH = "tool_search"
 _HOSTED = (
@@ -115,6 +118,7 @@ class RequestTools:
         if not isinstance(given, list):
             raise InvalidValue(f"tools is not a list; it must be a list of at most {MAX_TOOLS} tools.", param="tools")
         check_number(len(given))
+        check_size(given)  # with the tools that are left out: the response repeats all
         for index, tool in enumerate(given):
             self._add_first(f"tools[{index}]", tool)
 
@@ -153,7 +157,7 @@ class RequestTools:
             InvalidValue, UnsupportedParameter: `tool_choice` is wrong, the tools are too large, or the format of the
                 model's calls is not known.
         """
-        check_size(self._first + self._later)
+        check_size(self._later)
         mode, chosen = self._read_choice(choice)
         if mode == NONE:
             return NO_TOOLS
@@ -235,6 +239,11 @@ class RequestTools:
             return AUTO if choice is None else str(choice), []
         if not isinstance(choice, dict):
             raise InvalidValue(f"tool_choice is {choice!r:.100}; {_CHOICE_RULE}.", param="tool_choice")
+        if (num_bytes := len(orjson.dumps(choice))) > MAX_CHOICE_BYTES:
+            raise InvalidValue(
+                f"tool_choice has {num_bytes} bytes as JSON; at most {MAX_CHOICE_BYTES} are allowed.",
+                param="tool_choice",
+            )
         if choice.get("type") != "allowed_tools":
             return NAMED, [self._chosen(choice)]
         mode, given = choice.get("mode"), choice.get("tools")

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
-from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
 from app.api.http.access_log import access_record
 from app.api.http.connection import connection_of, direct_send
 from app.api.http.context import ApiContext
+from app.api.http.first_of import first_of
 from app.api.http.socket_opening import open_socket
 from app.contract.errors import NotFound, RateLimitExceeded
 from app.contract.live_state import LIVE_PROTOCOL
@@ -43,7 +42,7 @@ CLOSE_REASONS = {
     chat_table.CLOSE_UNAUTHENTICATED: "the key is missing or wrong, or the first frame was not `hello`",
     chat_table.CLOSE_SUBPROTOCOL: "the subprotocol is not `quire.live.v1`",
     chat_table.CLOSE_HELLO_TIMEOUT: "no `hello` in time",
-    chat_table.CLOSE_RATE: "too many watch already",
+    chat_table.CLOSE_RATE: "too many watch already, or another account has taken the place",
 }
 
 
@@ -84,7 +83,7 @@ class LiveSocket:
         if not self._needs_key:
             self._is_known.set()
         with self._context.drain.listening(lambda _: self._drain.set()), self._ack_monitor.watching():
-            close = await _first(self._receive(), self._send(), self._watch(), self._wait_for_drain())
+            close = await first_of(self._receive(), self._send(), self._watch(), self._wait_for_drain())
             if close is not None:
                 await self._close(close)
 
@@ -158,15 +157,3 @@ class LiveSocket:
                     await self._websocket.close(close.code, close.reason)
             except TimeoutError:
                 self._connection.abort()
-
-
-async def _first(*ways: Coroutine[Any, Any, Close | None]) -> Close | None:
-    """Run coroutines until the first one ends, return its result, and cancel the others. Cancel-safe."""
-    tasks = [asyncio.create_task(way) for way in ways]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return next(iter(done)).result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,14 +1,18 @@
-"""`/v1/responses` as a WebSocket, which this server does not have: clients then send the request over HTTP."""
+"""`/v1/responses` as a WebSocket: one response after another on one connection."""
 
 from __future__ import annotations
 
 from starlette.websockets import WebSocket
 
-from app.api.http.middleware import reject
-from app.contract.errors import NoWebSocketHere
+from app.api.http.context import ApiContext
+from app.api.http.socket_opening import open_socket
+from app.api.responses.responses_socket import ResponsesSocket
 
 
-async def refuse_socket(websocket: WebSocket) -> None:
-    """Refuse a WebSocket with 426, after which Codex goes on over HTTP at once."""
-    error = NoWebSocketHere("There is no WebSocket at /v1/responses; send the request as a POST.")
-    await reject(error, websocket.scope, websocket.receive, websocket.send)
+async def responses_endpoint(websocket: WebSocket) -> None:
+    """Serve one WebSocket on `/v1/responses`; a key in the headers has been checked already."""
+
+    async def serve(context: ApiContext) -> None:
+        await ResponsesSocket(websocket, context).run()
+
+    await open_socket(websocket, None, serve)

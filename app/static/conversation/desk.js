@@ -6,6 +6,7 @@ import { retrying } from "../parts/lazy.js";
 import { tabStorage } from "../store/web_storage.js";
 import { isOpen } from "../tree/answer.js";
 import { newConversation } from "../tree/records.js";
+import { addressedId } from "./address.js";
 import { begunAnswers, noteEnded } from "./begun.js";
 import { Conversation } from "./conversation.js";
 
@@ -50,14 +51,14 @@ export class Desk {
     };
     this.#services = { link, library, ...listeners, onChange, keepNew };
     this.#settings = newSettings;
-    if (location.hash) this.#first = new Conversation(newConversation(Date.now()), [], this.#services);
+    if (addressedId()) this.#first = new Conversation(newConversation(Date.now()), [], this.#services);
     this.current = this.#first ?? this.#makeNew();
     addEventListener("popstate", () => this.openAddress());
   }
 
   /** Show the conversation that the address names, or a new one. */
   async openAddress() {
-    const id = location.hash.slice(1);
+    const id = addressedId();
     if (id === this.current.id) return;
     if (id) await this.open(id, { isAddress: true });
     else if (!this.current.isEmpty) this.startNew({ isAddress: true });

@@ -2,6 +2,7 @@
 
 import { Fragment } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { isLiveAddressed } from "../conversation/address.js";
 import { Composer, Hint } from "../dock/composer.js";
 import { useDrop } from "../dock/drop.js";
 import { Toast } from "../dock/toast.js";
@@ -29,9 +30,6 @@ const LiveView = lazy((again) => import("../live/view.js" + again), "LiveView", 
 
 const MISSING = "A part of this page could not be loaded. Reload the page when the server can be reached.";
 
-// The address that opens the live view.
-const LIVE_ADDRESS = "#live";
-
 /** Where the list stands beside the conversation, it is open at first if there is something in it. */
 const isWide = () => matchMedia("(min-width: 72rem)").matches;
 
@@ -42,7 +40,7 @@ export function Page({ desk, library, link, presets }) {
   const follower = useRef(null);
   const [isFollowing, setFollowing] = useState(true);
   const [isListOpen, setListOpen] = useState(false);
-  const [isLiveOpen, setLiveOpen] = useState(location.hash === LIVE_ADDRESS);
+  const [isLiveOpen, setLiveOpen] = useState(isLiveAddressed);
   const [numSearches, setNumSearches] = useState(0);
   const [sheet, setSheet] = useState(null);
   const [toast, setToast] = useState(null);
@@ -53,7 +51,10 @@ export function Page({ desk, library, link, presets }) {
   // The browser reports later that a sheet was closed: another may be open by then, or the same again.
   const closeSheet = () => setSheet((now) => (now === sheet ? null : now));
   const say = (text, action, run) => setToast({ text, action, run });
-  const toggleLive = () => setLiveOpen(!isLiveOpen);
+  const toggleLive = () => {
+    if (isLiveAddressed()) history.replaceState(null, "", location.pathname);
+    setLiveOpen(!isLiveOpen);
+  };
   const closing = { onClose: closeSheet, onMissing: closeSheet };
   const parts = { desk, library, field, follower, isListOpen, setListOpen, setPlace, say };
   const latest = useRef(parts);

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from app.contract.engine_figures import EngineFigures
 from app.contract.engine_picture import Record
+from app.contract.errors import RateLimitExceeded
 from app.streaming.background import Background
 from app.streaming.live.account_view import AccountView
 from app.streaming.live.live_message import LiveMessage
@@ -33,12 +34,12 @@ class AccountFeed:
     Loop only.
 
     Attributes:
-        num_watchers: who watches; the owner of the feed counts them.
+        watchers: who watches, in the order in which they came; the owner of the feed keeps it.
         newest: the last message, None before the first.
     """
 
     def __init__(self, view: AccountView, threads: Background) -> None:
-        self.num_watchers = 0
+        self.watchers: list[Watcher] = []
         self.newest: LiveMessage | None = None
         self._view = view
         self._threads = threads
@@ -58,13 +59,19 @@ class AccountFeed:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._encode(), name="quire-live-encode")
 
-    async def wait_behind(self, number: int | None) -> LiveMessage:
-        """Wait for a message other than the one with this number, which may be None. Cancel-safe."""
+    async def wait_behind(self, watcher: Watcher) -> LiveMessage:
+        """Wait for a message other than the last one that a watcher has taken. Cancel-safe."""
         while self._failure is None:
-            if self.newest is not None and self.newest.number != number:
+            watcher.check_place()
+            if self.newest is not None and self.newest.number != watcher.number:
                 return self.newest
             await self._published.wait()
         raise self._failure
+
+    def displace_newest(self) -> None:
+        """End the watcher that has come last, at once or when it asks for its next message."""
+        self.watchers.pop().is_displaced = True
+        self._wake()
 
     async def whole(self, message: LiveMessage) -> bytes:
         """Return a whole message, made once for all who need it. Cancel-safe."""
@@ -95,20 +102,36 @@ class AccountFeed:
 
 
 class Watcher:
-    """One that watches a feed, at its own speed. Loop only."""
+    """One that watches a feed, at its own speed. Loop only.
+
+    Attributes:
+        number: that of the last message that it has taken, None before the first.
+        is_displaced: its place belongs to another account.
+    """
 
     def __init__(self, feed: AccountFeed) -> None:
+        self.number: int | None = None
+        self.is_displaced = False
         self._feed = feed
-        self._number: int | None = None  # of the last message that was taken
 
     async def next(self) -> bytes:
         """Wait for the next message: a difference for who has taken the one before it, else a whole one. Cancel-safe.
 
         Raises:
+            RateLimitExceeded: its place belongs to another account.
             Exception: the pictures cannot be encoded.
         """
-        message = await self._feed.wait_behind(self._number)
-        has_last = self._number is not None and message.number == self._number + 1
+        message = await self._feed.wait_behind(self)
+        has_last = self.number is not None and message.number == self.number + 1
         made = message.difference if has_last and message.difference is not None else await self._feed.whole(message)
-        self._number = message.number
+        self.number = message.number
         return made
+
+    def check_place(self) -> None:
+        """Check that the watcher still has its place.
+
+        Raises:
+            RateLimitExceeded: it belongs to another account.
+        """
+        if self.is_displaced:
+            raise RateLimitExceeded("Another account wants to watch, and yours has the most live views open.")

@@ -4,6 +4,8 @@
 
 Nothing queues up for who reads slowly: a watcher takes the newest message when its socket is free, and a whole one if
 it has missed some. So it costs what a fast one costs.
+
+No account can keep the others out: when all places are taken, one that has fewer takes the newest of the one with most.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class LiveRoom:
     @property
     def num_watchers(self) -> int:
         """The number of those who watch."""
-        return sum(feed.num_watchers for feed in self._feeds.values())
+        return sum(len(feed.watchers) for feed in self._feeds.values())
 
     @contextlib.contextmanager
     def watching(self, account: str) -> Iterator[Watcher]:
@@ -51,7 +53,7 @@ class LiveRoom:
             RateLimitExceeded: too many watch already.
         """
         if self.num_watchers >= MAX_WATCHERS:
-            raise RateLimitExceeded(f"{MAX_WATCHERS} watch already; close another live view, or try again later.")
+            self._make_room(account)
         if not self._feeds:
             self._engine.watch(self._receive)
         feed = self._feeds.get(account)
@@ -59,21 +61,35 @@ class LiveRoom:
             feed = self._feeds[account] = AccountFeed(AccountView(account, shows_all=self._shows_all), self._threads)
             if self._newest is not None:  # an idle engine makes no other
                 self._offer(self._newest, [feed])
-        feed.num_watchers += 1
+        watcher = Watcher(feed)
+        feed.watchers.append(watcher)
         try:
-            yield Watcher(feed)
+            yield watcher
         finally:
-            feed.num_watchers -= 1
-            if not feed.num_watchers:
-                feed.close()
-                del self._feeds[account]
-            if not self._feeds:
-                self._engine.watch(None)
-                self._newest = None
+            if not watcher.is_displaced:  # else its place is another's already
+                feed.watchers.remove(watcher)
+                if not feed.watchers:
+                    feed.close()
+                    del self._feeds[account]
+                    if not self._feeds:
+                        self._engine.watch(None)
+                        self._newest = None
 
     def close(self) -> None:
         """End the thread. Idempotent."""
         self._threads.close()
+
+    def _make_room(self, account: str) -> None:
+        """Take a place from the account that has the most, if it then still has as many as the one that comes.
+
+        Raises:
+            RateLimitExceeded: no account has that many.
+        """
+        own = self._feeds.get(account)
+        most = max(self._feeds.values(), key=lambda feed: len(feed.watchers))
+        if len(most.watchers) < 2 + (0 if own is None else len(own.watchers)):
+            raise RateLimitExceeded(f"{MAX_WATCHERS} watch already; close another live view, or try again later.")
+        most.displace_newest()
 
     def _receive(self, picture: EnginePicture) -> None:
         self._newest = picture

@@ -20,8 +20,8 @@ from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.text.calls.tool_schemas import Parameters
 from app.text.reading.json_text import parse_json
 
-MAX_TOOLS = 128
-MAX_TOOLS_BYTES = 256 * 2**10
+MAX_TOOLS = 256
+MAX_TOOLS_BYTES = 512 * 2**10
 MAX_DEPTH = 64  # of the JSON of definitions and arguments
 # As MCP allows them. All formats of calls write and read such names; OpenAI's API has no dots and slashes.
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")

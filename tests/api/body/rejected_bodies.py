@@ -36,7 +36,7 @@ BODIES = [
     ("a lone surrogate", TEXT, rb'{"prompt":"\ud800"}', JSON_INVALID, None),
     ("no messages", CHAT, b"{}", VALUE, "messages"),
     ("empty messages", CHAT, chat(messages=[]), VALUE, "messages"),
-    ("1025 messages", CHAT, chat(messages=MESSAGES * 1025), VALUE, "messages"),
+    ("8193 messages", CHAT, chat(messages=MESSAGES * 8193), VALUE, "messages"),
     ("unknown role", CHAT, messages("x", role="robot"), VALUE, "messages[0].role"),
     ("function role", CHAT, messages("x", role="function"), UNSUPPORTED, "messages[0].role"),
     ("no content", CHAT, messages("x", "y", None), VALUE, "messages[2].content"),

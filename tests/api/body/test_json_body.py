@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.body import json_body
-from app.api.body.json_body import MAX_DEPTH, MAX_KEYS, MAX_NAMED_VALUES, check_shape, parse_object
+from app.api.body.json_body import MAX_DEPTH, MAX_KEYS, MAX_NAMED_VALUES, MAX_PARTS, check_shape, parse_object
 from app.contract.errors import JsonInvalid
 
 KEYS = st.text(max_size=5)
@@ -107,6 +107,15 @@ def test_a_body_with_too_many_values_is_rejected_before_parsing(monkeypatch, ite
     monkeypatch.setattr(json_body.json, "loads", None)
     with pytest.raises(JsonInvalid, match=what):
         parse_object(b'{"x":[' + b",".join([item] * count) + b"]}")
+
+
+def test_the_number_of_parts_has_a_limit():
+    def parts(count: int) -> bytes:
+        return b'{"x":[' + b",".join([b'""'] * (count - 3)) + b"]}"  # beside the object, its key and the list
+
+    parse_object(parts(MAX_PARTS))
+    with pytest.raises(JsonInvalid, match=f"has {MAX_PARTS + 1} objects, lists and strings; at most {MAX_PARTS} are"):
+        parse_object(parts(MAX_PARTS + 1))
 
 
 def test_many_copies_of_one_key_are_rejected_before_comparison(monkeypatch):

@@ -20,6 +20,7 @@ from app.contract.errors import (
     RequestError,
 )
 from app.contract.sampling_params import MAX_TOKENS
+from app.text.calls.tools import MAX_TOOLS
 from tests.api.responses.parsing import (
     BODY,
     CHAT_TOOL,
@@ -66,7 +67,7 @@ async def test_the_answer_repeats_texts_tools_and_choice_as_they_were_sent(conte
     found = await asked(context, **fields)
     assert {name: getattr(found, name) for name in fields} == fields
     assert found.called.of("f") == CalledTool("function", "f")
-    assert (await asked(context, text={"verbosity": "low", "format": None})).text == {
+    assert (await asked(context, text={"verbosity": "low", "format": None, "more": 1})).text == {
         "format": {"type": "text"}, "verbosity": "low",
     }  # fmt: skip
 
@@ -268,7 +269,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
     },
     "256 tools in a namespace": {
         "tools": [
-            {"type": "namespace", "name": "n", "tools": [{**TOOL, "name": f"f{number}"} for number in range(200)]}
+            {"type": "namespace", "name": "n", "tools": [{**TOOL, "name": f"f{number}"} for number in range(MAX_TOOLS)]}
         ]
     },
     "a deep schema": {"tools": [{**TOOL, "parameters": json.loads('{"properties": {"a": ' * 12 + "{}" + "}}" * 12)}]},

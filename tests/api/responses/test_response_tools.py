@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.api.responses.asked import CalledTool
-from app.api.responses.response_tools import MAX_NAME_CHARS, RequestTools
+from app.api.responses.response_tools import MAX_CHOICE_BYTES, MAX_NAME_CHARS, RequestTools
 from app.contract.errors import InvalidValue, RequestError, UnsupportedParameter
 from app.text.answer.answer_format import AnswerFormat
 from app.text.answer.tool_use import NO_TOOLS
@@ -214,6 +214,7 @@ WRONG_TOOLS = [
     ([function(f"f{number}") for number in range(MAX_TOOLS + 1)], "tools"),
     ([namespace("n", *(function(f"f{number}") for number in range(MAX_TOOLS + 1)))], "tools"),
     ([function(description="x" * MAX_TOOLS_BYTES)], "tools"),
+    ([{"type": "web_search", "filters": "x" * MAX_TOOLS_BYTES}], "tools"),
 ]
 
 
@@ -243,6 +244,12 @@ def test_a_wrong_choice_is_named(choice):
     with pytest.raises(InvalidValue) as caught:
         use_of(function(), choice=choice)
     assert caught.value.param == "tool_choice" and caught.value.message.startswith("tool_choice")
+
+
+def test_a_choice_that_is_too_large_is_rejected():
+    """The first events of a stream repeat it."""
+    with pytest.raises(InvalidValue, match=r"^tool_choice has \d+ bytes"):
+        use_of(function(), choice={"type": "function", "name": "f", "more": "x" * MAX_CHOICE_BYTES})
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "f"}])

@@ -5,8 +5,6 @@ import json
 import jsonschema
 import pytest
 from openai.types.responses import Response
-from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
 
 from tests.api.serving import client_of, connected, make_app, serving, until
 from tests.fakes import FakeEngine, Script
@@ -100,15 +98,6 @@ async def test_an_answer_is_never_kept(engine):
             answer = await client.post(PATH, json={"input": "Hi", "stream": True})
             assert answer.status_code == 200 and "x-quire-stream-id" not in answer.headers
     assert len(engine.requests) == 2
-
-
-async def test_a_websocket_is_refused_so_that_clients_go_on_over_http(engine):
-    async with serving(await make_app(engine)) as url:
-        with pytest.raises(InvalidStatus) as caught:
-            async with connect(f"{url.replace('http', 'ws')}{PATH}"):
-                pass
-    assert caught.value.response.status_code == 426
-    assert json.loads(caught.value.response.body)["error"]["code"] == "no_websocket_here"
 
 
 async def test_a_client_that_goes_away_ends_its_answer():

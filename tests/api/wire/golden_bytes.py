@@ -1,8 +1,8 @@
 """The bytes of answers over HTTP: `python -m tests.api.wire.golden_bytes` writes them anew.
 
-Held are the routes of chats, texts, vectors, tokens, models and health, with each framing, and the errors that the
-application makes of their requests, by status: 400, 401, 404, 405, 413, 415, 421, 429, 500, 503, 504. Ids and times are
-the same in each run.
+Held are the routes of chats, texts, responses, vectors, tokens, models and health, with each framing, and the errors
+that the application makes of their requests, by status: 400, 401, 404, 405, 413, 415, 421, 429, 500, 503, 504. Ids and
+times are the same in each run.
 
 Elsewhere are heartbeats, whose number depends on the machine (`test_stream_response`), what is rejected before the
 application (408, 414, 431, 501: `tests/server`), kept streams, the page, /metrics and /openapi.json.
@@ -106,6 +106,7 @@ def cases(num_together: int = 1) -> Iterator[tuple[str, Case]]:
     yield from parsed_cases()
     yield from failed_cases()
     yield from other_routes()
+    yield from response_cases()
     yield from refused_cases()
     yield from missing_routes()
 
@@ -176,6 +177,31 @@ def other_routes() -> Iterator[tuple[str, Case]]:
         yield f"{path} {json.dumps(body)}", Case(path, body)
 
 
+def response_cases() -> Iterator[tuple[str, Case]]:
+    """Answers, counts and errors of OpenAI's Responses API."""
+    path, settings = "/v1/responses", {"reasoning_parser": "think"}
+    inner = {"type": "namespace", "name": "home", "tools": [{"type": "function", **WARM}]}
+    tools = {"tools": [{"type": "function", **WARM}, inner, {"type": "web_search"}], "instructions": "Be brief."}
+    reasoned = Script(REASONED, usage=Usage(0, 0, cached_tokens=2))
+    for name, fields, script in (
+        ("plain", {"max_output_tokens": 4, "loudness": "lòw"}, Script()),
+        ("tokens without text", {}, NO_TEXT),
+        ("reasoning, calls", tools, reasoned),
+        ("summary, timings", {**tools, "reasoning": {"summary": "auto"}, "timings": True}, reasoned),
+        ("logprobs", {"include": ["message.output_text.logprobs"], "top_logprobs": 1}, NO_TEXT),
+        ("cut", {**tools, "max_output_tokens": 9}, reasoned),
+        ("failed after 0", {}, Script(fail_after=0, error=BROKEN)),
+        ("failed after 2", {}, Script(fail_after=2, error=BROKEN)),
+    ):
+        body = {"input": "Hi", **fields}
+        yield f"response, whole: {name}", Case(path, body, script=script, settings=settings)
+        yield f"response, SSE: {name}", Case(path, {**body, "stream": True}, script=script, settings=settings)
+    yield "response: count", Case(f"{path}/input_tokens", {"input": [USER], **tools})
+    yield "response: rejected", Case(path, {"input": [USER, {"role": "robot", "content": "Hi"}]})
+    yield "response: nothing kept", Case(path, {"input": "Hi", "previous_response_id": "resp_1"})
+    yield "response: GET", Case(path)
+
+
 def refused_cases() -> Iterator[tuple[str, Case]]:
     """Requests that are refused for their key, host, method or body, or by the engine."""
     keys, small = {"api_key": ("secret",)}, {"max_request_bytes": 1024}
@@ -204,7 +230,7 @@ def refused_cases() -> Iterator[tuple[str, Case]]:
 
 def missing_routes() -> Iterator[tuple[str, Case]]:
     """Paths that are mistyped, or belong to another API."""
-    for path in ("/models", "/v1/v1/models", "/v1/models/", "/v1/modelss", "/v1/model", "/api/tags", "/v1/responses"):
+    for path in ("/models", "/v1/v1/models", "/v1/models/", "/v1/modelss", "/v1/model", "/api/tags", "/v1/realtime"):
         yield path, Case(path)
     for path in ("/v1", "/chat/completions", "/v1/v1/chat/completions", "/v1/messages", "/api/chat", "/rerank", "/x"):
         yield f"POST {path}", Case(path, BODIES[CHAT])

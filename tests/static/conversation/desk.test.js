@@ -381,3 +381,18 @@ test("a title is asked for when nothing is being written, and given up for the n
   desk.ask("Four?", []);
   assert.equal(requests.length, 6);
 });
+
+test("the address of the live view names no conversation: it stays, and the new one keeps its draft", async () => {
+  const addresses = [];
+  history.pushState = (...given) => addresses.push(given[2]);
+  location.hash = "#live";
+  const before = makeDesk();
+  before.current.draft.write("Half a question");
+  before.keep();
+  const desk = makeDesk();
+  const shown = desk.current;
+  await desk.openAddress();
+  assert.equal(desk.current, shown);
+  assert.equal(desk.current.draft.text, "Half a question");
+  assert.deepEqual(addresses, []);
+});

@@ -148,12 +148,51 @@ async def test_at_most_so_many_records_wait(engine, room):
 async def test_only_so_many_may_watch(engine, room):
     with ExitStack() as stack:
         for number in range(MAX_WATCHERS):
-            stack.enter_context(room.watching(f"account {number % 3}"))
-        with pytest.raises(RateLimitExceeded, match="16 watch already"), room.watching("anna"):
-            pass
+            stack.enter_context(room.watching(f"account {number}"))
+        for account in ("anna", "account 1"):
+            with pytest.raises(RateLimitExceeded, match="16 watch already"), room.watching(account):
+                pass
         assert room.num_watchers == MAX_WATCHERS
     with room.watching("anna"):
         assert engine.watched == [True, False, True]
+
+
+async def test_an_account_with_all_places_gives_up_its_newest_ones_until_all_have_their_share(engine, room):
+    with ExitStack() as stack:
+        mine = [stack.enter_context(room.watching("anna")) for _ in range(MAX_WATCHERS)]
+        engine.show(made(1))
+        for watcher in mine:
+            await within(watcher.next())
+        waiting = asyncio.create_task(mine[-1].next())
+        await asyncio.sleep(0)
+        others = [stack.enter_context(room.watching("ben")) for _ in range(MAX_WATCHERS // 2)]
+        with pytest.raises(RateLimitExceeded, match="Another account"):
+            await within(waiting)
+        with pytest.raises(RateLimitExceeded, match="16 watch already"), room.watching("ben"):
+            pass
+        assert room.num_watchers == MAX_WATCHERS
+        engine.show(made(2))
+        kept, displaced = mine[: MAX_WATCHERS // 2], mine[MAX_WATCHERS // 2 :]
+        for watcher in kept + others:
+            assert kind_and_number(await within(watcher.next()))[1] == 2
+        for watcher in displaced:
+            with pytest.raises(RateLimitExceeded, match="Another account"):
+                await within(watcher.next())
+    assert engine.watched == [True, False] and room.num_watchers == 0
+
+
+async def test_a_displaced_watcher_that_leaves_last_ends_nothing(engine, room):
+    with ExitStack() as late, ExitStack() as early:
+        for _ in range(MAX_WATCHERS - 1):
+            early.enter_context(room.watching("anna"))
+        late.enter_context(room.watching("anna"))
+        early.enter_context(room.watching("ben"))
+        early.close()
+        assert engine.watched == [True, False]
+        with room.watching("anna"):
+            late.close()
+            assert room.num_watchers == 1
+    assert engine.watched == [True, False, True, False]
 
 
 async def test_a_picture_that_cannot_be_encoded_ends_the_watching(engine, room):

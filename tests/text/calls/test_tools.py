@@ -13,9 +13,11 @@ from app.contract.errors import InvalidValue, RequestError
 from app.text.calls.tools import (
     MAX_DEPTH,
     MAX_TOOLS,
+    MAX_TOOLS_BYTES,
     as_object,
     check_tools,
     in_plain_messages,
+    to_json,
     unknown_fields,
     with_named_ids,
     with_short_ids,
@@ -192,7 +194,7 @@ def function(**fields: Any) -> list[Any]:
     [
         ({}, "tools"),
         (function() * (MAX_TOOLS + 1), "tools"),
-        (function(description="x" * 2**18), "tools"),
+        (function(description="x" * MAX_TOOLS_BYTES), "tools"),
         (["f"], "tools[0]"),
         ([{"type": "web_search"}], "tools[0].type"),
         ([{"type": "function"}], "tools[0].function"),
@@ -276,16 +278,25 @@ def test_a_call_without_an_id_gets_one_where_the_template_insists():
     assert re.fullmatch(r"\[TOOL_CALLS\]\w{9}", rendered(MISTRAL, [USER, answer]))
 
 
+def test_as_many_definitions_as_are_allowed_are_accepted():
+    tools = [tool for number in range(MAX_TOOLS) for tool in function(name=f"f{number}")]
+    assert len(check_tools(tools)) == MAX_TOOLS
+    rest = MAX_TOOLS_BYTES - len(to_json(check_tools(function(description=""))))
+    assert check_tools(function(description="x" * rest))
+    with pytest.raises(InvalidValue, match=f"tools has {MAX_TOOLS_BYTES + 1} bytes as JSON"):
+        check_tools(function(description="x" * (rest + 1)))
+
+
 def test_definitions_that_are_much_too_large_are_never_written_by_python(monkeypatch):
     monkeypatch.setattr(json, "dumps", None)
-    with pytest.raises(InvalidValue, match=r"tools has \d{7} bytes as JSON; at most 262144 are allowed"):
+    with pytest.raises(InvalidValue, match=r"tools has \d{7} bytes as JSON; at most 524288 are allowed"):
         check_tools(function(parameters={"enum": [0.125] * 500_000}))
 
 
 def test_definitions_may_have_integers_that_only_python_writes():
     assert check_tools(function(parameters={"maximum": 2**70}))
     with pytest.raises(InvalidValue, match="bytes as JSON"):
-        check_tools(function(parameters={"enum": [2**70] * 20_000}))
+        check_tools(function(parameters={"enum": [2**70] * 30_000}))
 
 
 def test_a_missing_name_is_called_missing():

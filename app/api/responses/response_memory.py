@@ -1,0 +1,126 @@
+"""The last responses of one connection, which the next ones may go on from.
+
+Nothing of it is stored: it is gone with the connection. A response that went on from another one refers to it, so the
+items of a conversation are there once. They are kept as JSON, which takes an eighth of the memory of objects.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import orjson
+
+from app.api.http.byte_budget import ByteBudget
+from app.api.responses.output_items import OutputItem
+from app.contract.errors import PreviousResponseNotFound
+
+MAX_RESPONSES = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Remembered:
+    """A response: the one that it went on from, and the JSON of its own items, those of its output at last."""
+
+    previous: Remembered | None
+    items: bytes
+    output: bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory of its own items."""
+        return len(self.items) + len(self.output)
+
+
+class ResponseMemory:
+    """The responses of one connection. `budget` is shared with all others. Loop only, but for those of `next`."""
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self._budget = budget
+        self._num_bytes = 0  # taken of the budget
+        self._responses: OrderedDict[str, Remembered] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._responses)
+
+    def next(self) -> NextResponse:
+        """Return the reader of this memory for one request, which remembers its response."""
+        return NextResponse(self)
+
+    def find(self, response_id: str) -> Remembered:
+        """Return a response. Any thread.
+
+        Raises:
+            PreviousResponseNotFound: it is not one of the last ones.
+        """
+        found = self._responses.get(response_id)
+        if found is None:
+            raise PreviousResponseNotFound(
+                f"Previous response with id {response_id[:100]!r} not found: this connection remembers its last "
+                f"{MAX_RESPONSES}; send the whole conversation as input.",
+                param="previous_response_id",
+            )
+        return found
+
+    def add(self, response_id: str, response: Remembered) -> None:
+        """Remember a response if there is memory for it, and forget the oldest of too many."""
+        self._responses[response_id] = response
+        if len(self._responses) > MAX_RESPONSES:
+            self._responses.popitem(last=False)
+        if not self._settle():
+            del self._responses[response_id]
+            self._settle()
+
+    def clear(self) -> None:
+        """Forget all responses. Idempotent."""
+        self._responses.clear()
+        self._settle()
+
+    def _settle(self) -> bool:
+        """Take or give back the difference to what is remembered now; return whether there is so much."""
+        seen: set[Remembered] = set()
+        for response in self._responses.values():
+            found: Remembered | None = response
+            while found is not None and found not in seen:
+                seen.add(found)
+                found = found.previous
+        num_bytes = sum(each.num_bytes for each in seen)
+        if num_bytes > self._num_bytes and not self._budget.take(num_bytes - self._num_bytes):
+            return False
+        self._budget.give_back(max(0, self._num_bytes - num_bytes))
+        self._num_bytes = num_bytes
+        return True
+
+
+class NextResponse:
+    """Implements `KeptResponses` for one request, and remembers its response at the end. One owner at a time."""
+
+    def __init__(self, memory: ResponseMemory) -> None:
+        self._memory = memory
+        self._previous: Remembered | None = None
+        self._num_before = 0
+        self._response_id = ""
+        self._items = b"[]"
+
+    def items_of(self, response_id: str) -> Sequence[object]:
+        self._previous = self._memory.find(response_id)
+        found: Remembered | None = self._previous
+        parts: list[list[object]] = []
+        while found is not None:
+            parts.append([*orjson.loads(found.items), *orjson.loads(found.output)])
+            found = found.previous
+        items = [item for part in reversed(parts) for item in part]
+        self._num_before = len(items)
+        return items
+
+    def begin(self, response_id: str, items: Sequence[object]) -> None:
+        self._response_id = response_id
+        self._items = orjson.dumps([*items[self._num_before :]])
+
+    def end(self, output: Sequence[OutputItem]) -> None:
+        """Remember the response, with its output. Loop only."""
+        if self._response_id:
+            remembered = Remembered(self._previous, self._items, msgspec.json.encode(output))
+            self._memory.add(self._response_id, remembered)
