@@ -109,6 +109,19 @@ def parse_kept_response(request: RequestContext) -> ApiRequest:
     return parse_response(request, _conversations(request), can_store=True)
 
 
+def parse_restored_response(request: RequestContext) -> ApiRequest:
+    """Read a body that an earlier process has answered (see `Parser`), also if what it went on from is gone: a response
+    that has ended is told again all the same, and one that has not has another prompt then.
+    """
+    conversations = Conversations(request.context.kept, request.sender.tenant, is_lenient=True)
+    return parse_response(request, conversations, can_store=True)
+
+
+def as_before(request: ApiRequest) -> ApiRequest:
+    """Return a request that was read again, whose response has the id, time and model that it has."""
+    return replace(request, asked=asked_in(request).as_before(request.id, request.created, request.model))
+
+
 def _count_kept(request: RequestContext) -> CountedPrompt:
     return count_prompt(request, _conversations(request), can_store=True)
 

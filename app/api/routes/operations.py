@@ -28,7 +28,14 @@ from app.api.responses.kept.kept_response import (
 )
 from app.api.responses.resource import ResponseObject
 from app.api.responses.response_fields import ResponsesBody
-from app.api.responses.responses import PromptCount, count_response_tokens, create_response
+from app.api.responses.responses import (
+    PromptCount,
+    as_before,
+    count_response_tokens,
+    create_response,
+    parse_restored_response,
+    response_wire,
+)
 from app.api.routes.chat import chat_completions, chat_wire
 from app.api.routes.completions import completion_wire, completions
 from app.api.routes.embeddings import embeddings
@@ -177,6 +184,7 @@ JOURNALED = {
     "/v1/chat/completions": Route(parse_chat, chat_wire),
     "/v1/completions": Route(parse_completion, completion_wire),
     "/ws": Route(parse_chat, chat_wire),
+    RESPONSES_PATH: Route(parse_restored_response, response_wire, as_before),
 }
 """How the routes whose answers can be kept read their bodies and write their answers."""
 
