@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 
-.PHONY: setup dev serve test test-long shots recording ui-bench fuzz check format chaos soak simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
+.PHONY: setup dev serve test test-long shots recording agents ui-bench fuzz check format chaos soak simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
     gpu-wheels guide docs clean help
 
 # Bytecode is kept: to make it again takes every process of the tests as long as a hundred small tests.
@@ -44,6 +44,10 @@ shots: dev  ## Screenshots of every view of the page, light and dark, desktop, p
 
 recording: setup  ## Record how an answer of smollm2 goes on after kill -9, as docs/images/killed.svg (1 min)
 	$(BIN)/python -m tools.recording
+
+AGENTS ?=
+agents: dev  ## Claude Code, Codex and opencode from npm work with the server; AGENTS="codex --wire responses" chooses (5 min)
+	$(BIN)/python -m tools.agents $(AGENTS)
 
 ui-bench: dev  ## What the page costs the browser: each frame, its list and search, its memory (12 min)
 	$(BIN)/python -m tests.e2e.ui_bench

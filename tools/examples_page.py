@@ -117,6 +117,8 @@ EXAMPLES = (
         'answer = client.embeddings.create(model="guide", input=texts, dimensions=8)\n'
         "print([item.embedding for item in answer.data])",
     ),
+    Example("A message, in Anthropic's API", "/v1/messages", {"messages": MESSAGES, "max_tokens": 64}),
+    Example("The length of a message's prompt", "/v1/messages/count_tokens", {"messages": MESSAGES}),
     Example("The length of a chat's prompt", "/v1/chat/completions/input_tokens", {"messages": MESSAGES}),
     Example("The length of a response's prompt", "/v1/responses/input_tokens", {"input": "What is Quire?"}),
     Example("The prompt of a chat", "/apply-template", {"messages": MESSAGES}),

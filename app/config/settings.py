@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.config.cache_config import CacheConfig
 from app.config.checks import check_together
 from app.config.devices import CUDA, resolve_device
 from app.config.nearest import nearest
@@ -97,51 +98,6 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheConfig:
-    """KV cache."""
-
-    block_size: int = setting(16, "Tokens per KV block.", choices=(8, 16, 32, 64, 128))
-    kv_cache_dtype: str = setting(
-        "auto",
-        "Data type of the KV cache: `auto` is the model's; `int8` (one scale per token and head; CPU only) and `fp8` "
-        "(e4m3; GPU of compute capability 8.9 or higher) take half the memory of a 16-bit type.",
-        choices=("auto", "int8", "fp8"),
-    )
-    num_kv_blocks: int | None = setting(None, "Number of KV blocks; overrides `kv_cache_memory`.", minimum=1)
-    kv_cache_memory: int | None = setting(
-        None,
-        "Memory for the KV cache (for example `2GiB`). Default on a CPU: a quarter of free RAM, at most 4 GiB and at "
-        "most what `max_num_seqs` full contexts need. Default on a GPU: what `gpu_memory_utilization` leaves.",
-        kind="bytes",
-        minimum=1,
-    )
-    gpu_memory_utilization: float = setting(
-        0.92,
-        "Fraction of the GPU's memory that may be in use once the KV cache is allocated.",
-        kind="share",
-        minimum=0,
-        maximum=1,
-    )
-    enable_prefix_caching: bool = setting(
-        True,
-        "Reuse the KV blocks of earlier prompts and outputs for prompts that begin with the same tokens.",
-        negated="Disable prefix caching: compute every prompt from its first token.",
-    )
-    swap_space: int = setting(
-        0,
-        "Host memory for the KV blocks of preempted sequences and of evicted prefixes (for example `4GiB`); 0 "
-        "disables swapping.",
-        kind="bytes",
-        minimum=0,
-    )
-    pin_prefix: tuple[str, ...] = setting(
-        (),
-        "File with a system prompt (surrounding whitespace is ignored) whose KV blocks are computed at startup and "
-        "never evicted; repeatable.",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
     """Scheduling."""
 
@@ -224,6 +180,11 @@ class ServerConfig:
         "Maximum size of a request body or a WebSocket message (for example `4MiB`).",
         kind="bytes",
         minimum=1024,
+    )
+    model_alias: tuple[str, ...] = setting(
+        (),
+        "Further name of the model that requests may send, as clients do that have names of their own; repeatable. `*` "
+        "allows any. Responses have the model's own name.",
     )
     clamp_max_tokens: bool = setting(
         False,
@@ -311,6 +272,11 @@ class ServerConfig:
     )
     quiet: bool = setting(False, "Log only warnings and errors, and print nothing else.")
     strict: bool = setting(False, "Reject requests with unknown top-level fields instead of ignoring these fields.")
+    keep_billing_line: bool = setting(
+        False,
+        "Keep the line `x-anthropic-billing-header: ...` in system prompts of `/v1/messages`. Claude Code sends it, "
+        "another one in each conversation; by default it is left out, so that conversations share their prefix.",
+    )
     reasoning_field: str = setting(
         "reasoning_content",
         "Field of chat answers with the model's reasoning; `both` adds vLLM's `reasoning` to `reasoning_content`.",

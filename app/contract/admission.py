@@ -138,9 +138,18 @@ def admit(
     return replace(params.with_defaults(model.defaults), seed=seed)
 
 
-def too_long(max_model_len: int, what: str, *, param: str = "prompt") -> ContextLengthExceeded:
-    """Return the error for a text or a prompt that is too long; `what` is a clause with its length. Any thread."""
-    return ContextLengthExceeded(f"{CONTEXT_WORDS.format(max_model_len)} {what}; shorten it.{CONTEXT_END}", param=param)
+def too_long(
+    max_model_len: int, what: str, *, param: str = "prompt", num_tokens: int | None = None
+) -> ContextLengthExceeded:
+    """Return the error for a text or a prompt that is too long; `what` is a clause with its length. Any thread.
+
+    It has `num_tokens`, if they were counted.
+    """
+    error = ContextLengthExceeded(
+        f"{CONTEXT_WORDS.format(max_model_len)} {what}; shorten it.{CONTEXT_END}", param=param
+    )
+    error.num_prompt_tokens = max_model_len if num_tokens is None else num_tokens
+    return error
 
 
 def output_limit(params: SamplingParams, num_prompts: int = 1, num_shown_tokens: int = 0) -> OutputLimit:
@@ -282,20 +291,21 @@ def _check_prompt(prompt_token_ids: Sequence[int], model: ModelInfo) -> None:
     if num_prompt == 0:
         raise InvalidValue("The prompt is empty; it must have at least one token.", param="prompt")
     if num_prompt >= model.max_model_len:  # first, because the check of the ids takes long for millions of them
-        raise too_long(
-            model.max_model_len, f"The prompt has {num_prompt} tokens, and may have at most {model.max_model_len - 1}"
-        )
+        what = f"The prompt has {num_prompt} tokens, and may have at most {model.max_model_len - 1}"
+        raise too_long(model.max_model_len, what, num_tokens=num_prompt)
     if min(prompt_token_ids) < 0 or max(prompt_token_ids) >= model.vocab_size:
         wrong = next(token_id for token_id in prompt_token_ids if not 0 <= token_id < model.vocab_size)
         raise InvalidValue(
             f"prompt contains the token id {wrong}; it must be between 0 and {model.vocab_size - 1}.", param="prompt"
         )
     if num_prompt > model.kv_capacity_tokens:
-        raise KVCapacityExceeded(
+        error = KVCapacityExceeded(
             f"The prompt's length of {num_prompt} tokens {CAPACITY_WORDS}, a KV cache of {model.kv_capacity_tokens} "
             "tokens; shorten the prompt, or start the server with a larger KV cache.",
             param="prompt",
         )
+        error.num_prompt_tokens = num_prompt
+        raise error
 
 
 def _check_scored(num_prompt: int, model: ModelInfo) -> None:

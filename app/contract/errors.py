@@ -108,15 +108,25 @@ class UnsupportedParameter(RequestError):
 
 
 class ContextLengthExceeded(RequestError):
-    """The prompt, with its output if it has one, is longer than the model's context."""
+    """The prompt, with its output if it has one, is longer than the model's context.
+
+    Attributes:
+        num_prompt_tokens: the length of a prompt that does not fit even without output, or less; None of others.
+    """
 
     code = "context_length_exceeded"
+    num_prompt_tokens: int | None = None
 
 
 class KVCapacityExceeded(RequestError):
-    """The request does not fit the KV cache, even as the only one."""
+    """The request does not fit the KV cache, even as the only one.
+
+    Attributes:
+        num_prompt_tokens: see `ContextLengthExceeded`.
+    """
 
     code = "kv_capacity_exceeded"
+    num_prompt_tokens: int | None = None
 
 
 class NoChatTemplate(RequestError):

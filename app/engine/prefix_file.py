@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from app.config.settings import CacheConfig
+from app.config.cache_config import CacheConfig
 from app.config.unicode_text import read_unicode
 from app.contract.errors import ConfigurationError
 from app.text.entry.frontend import TextFrontend

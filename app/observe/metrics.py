@@ -17,7 +17,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
-from app.config.settings import CacheConfig
+from app.config.cache_config import CacheConfig
 from app.contract.counts import Counts, MetricFamily, counter
 from app.contract.engine_status import EngineStats, StepReport
 from app.contract.errors import DeadlineExceeded, EngineFailed, QueueTimeout

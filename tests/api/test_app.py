@@ -28,9 +28,11 @@ async def test_the_application_has_exactly_these_routes():
     app = await make_app()
     assert {route.path for route in app.routes} == OPEN | {
         "/metrics", "/v1/models", "/v1/models/{model:path}", "/v1/chat/completions",
-        "/v1/chat/completions/input_tokens", "/v1/completions", "/v1/responses", "/v1/responses/input_tokens", "/v1/responses/{id}", "/v1/responses/{id}/cancel", "/v1/responses/{id}/input_items",
+        "/v1/chat/completions/input_tokens", "/v1/completions", "/v1/responses", "/v1/responses/input_tokens",
+        "/v1/responses/{id}", "/v1/responses/{id}/cancel", "/v1/responses/{id}/input_items",
         "/v1/embeddings", "/tokenize", "/detokenize",
         "/apply-template", "/version", "/openapi.json", "/ws", "/v1/streams/{id}", "/live", "/v1/engine/events",
+        "/v1/messages", "/v1/messages/count_tokens",
     }  # fmt: skip
 
 
@@ -74,6 +76,12 @@ async def test_the_model_object_has_the_context_length():
     assert model == {
         "id": "guide",
         "object": "model",
+        "type": "model",
+        "display_name": "guide",
+        "lifecycle": "active",
+        "created_at": "1970-01-01T00:00:00Z",
+        "max_input_tokens": MODEL_INFO.max_model_len - 1,
+        "max_tokens": MODEL_INFO.max_model_len - 1,
         "created": 0,
         "owned_by": "quire",
         "root": "guide",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.config.settings import CacheConfig
+from app.config.cache_config import CacheConfig
 from app.contract.engine_counts import BlockCounts, BudgetCounts, PreemptionCounts, QueueCounts, StartCounts
 from app.contract.engine_status import EngineStats, StepReport
 from app.contract.events import ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage

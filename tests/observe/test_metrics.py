@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.config.settings import CacheConfig
+from app.config.cache_config import CacheConfig
 from app.contract.engine_counts import BlockCounts, PromptCounts, QueueCounts
 from app.contract.engine_status import EngineStats, StepReport
 from app.contract.errors import ErrorInfo

@@ -78,7 +78,8 @@ def chat_request(
     tools = None if translated is None else translated.tools
     prompt = chat_prompt(request, body, is_parallel=body.parallel_tool_calls, tools=tools)
     max_tokens, logprobs = _max_tokens(body), _logprobs(body)  # their errors name the body's own fields
-    with renaming(names):
+    is_first = all(message.role != "assistant" for message in body.messages)
+    with renaming(names), request.context.first_prompts.watched(request.model_info, is_first=is_first):
         requested = requested_outputs(body) if translated is None else translated.requested
         params = sampling_params(body, requested, max_tokens=max_tokens, logprobs=logprobs)
         if drops_oldest:

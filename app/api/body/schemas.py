@@ -148,8 +148,8 @@ def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool)
         UnsupportedParameter: a field requests an unsupported feature.
     """
     ignored = _without_effect(fields, kind)
-    _reject_in_messages(fields.get("messages"))
     if issubclass(kind, SamplingBody):
+        _reject_in_messages(fields.get("messages"))
         _reject_in_outputs(fields.get("structured_outputs"))
         _reject_misplaced_schema(fields.get("response_format"))
     try:

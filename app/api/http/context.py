@@ -11,6 +11,7 @@ from starlette.requests import HTTPConnection
 
 from app.api.http.accounts import ApiKeys, Sender
 from app.api.http.byte_budget import ByteBudget
+from app.api.http.first_prompts import FirstPrompts
 from app.checkpoint.names import served_name
 from app.config.settings import Config
 from app.contract.errors import ModelNotFound
@@ -101,6 +102,9 @@ class Journal(Protocol):
         """Record what waits, and end. Idempotent."""
 
 
+_ANY_NAME = "*"  # as an alias of the model
+
+
 class ApiContext:
     """The parts of one server. Loop only; any thread may read the attributes.
 
@@ -110,6 +114,7 @@ class ApiContext:
         model_name: the name the API gives the model.
         keys: the API keys, and the accounts of requests.
         text: tokenizer and chat template.
+        first_prompts: says that one does not fit.
         grammars: the compiled grammars of answers, which the engine reads.
         grammar_trials: tries grammars in processes of their own, and leases them.
         threads: the threads that parse and tokenize request bodies.
@@ -137,8 +142,10 @@ class ApiContext:
         self.engine = engine
         self.config = config
         self.model_name = served_name(config.model)
+        self._aliases = frozenset(config.server.model_alias)
         self.keys = ApiKeys(config.server)
         self.text = text
+        self.first_prompts = FirstPrompts(config.model)
         self.grammars = grammars
         self.threads = Background("text")
         self.grammar_trials = make_trials(grammars, self.threads)
@@ -154,12 +161,12 @@ class ApiContext:
         self.drain = Drain(engine, self.streams)
 
     def check_model(self, model: str | None) -> str:
-        """Return the served name for a request's `model`; None means the served one. Any thread.
+        """Return the served name for a request's `model`; None and the aliases mean the served one. Any thread.
 
         Raises:
             ModelNotFound: the model is another one.
         """
-        if model is None or model == self.model_name:
+        if model is None or model == self.model_name or not self._aliases.isdisjoint((model, _ANY_NAME)):
             return self.model_name
         raise ModelNotFound(f"The model {model[:100]!r} is not served here; use {self.model_name!r}.", param="model")
 

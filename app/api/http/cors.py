@@ -21,7 +21,7 @@ from app.contract.errors import PermissionDenied
 ANY = "*"
 _METHODS = "GET, HEAD, POST, DELETE"
 _EXPOSED = (
-    "idempotent-replayed, retry-after, x-quire-durable, x-quire-ignored, x-quire-position, x-quire-state, "
+    "idempotent-replayed, request-id, retry-after, x-quire-durable, x-quire-ignored, x-quire-position, x-quire-state, "
     "x-quire-stream-id, x-request-id, x-session-id"
 )
 _MAX_AGE_S = 600

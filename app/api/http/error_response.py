@@ -42,6 +42,8 @@ def shaped_response(error: ErrorInfo, shape: ErrorShape, request_id: str) -> Res
         headers["www-authenticate"] = "Bearer"
     if error.http_status == 413:
         headers["connection"] = "close"  # the rest of the body is not read
+    if shape.id_header:
+        headers[shape.id_header] = request_id
     body = msgspec.json.encode(shape.fill(error, request_id))
     return Response(body, error.http_status, headers, "application/json")
 

@@ -16,10 +16,12 @@ class ErrorShape(NamedTuple):
     Attributes:
         answer: the type of the JSON.
         fill: makes it of an error, and of the id of the request that has it.
+        id_header: the name of the API for the header with that id, beside `x-request-id`; "" if it has none.
     """
 
     answer: type[msgspec.Struct]
     fill: Callable[[ErrorInfo, str], msgspec.Struct]
+    id_header: str = ""
 
 
 class ErrorFields(msgspec.Struct):

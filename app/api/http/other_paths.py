@@ -9,8 +9,8 @@ from app.config.nearest import nearest
 MAX_PATH_CHARS = 100
 API_PATHS = (
     "/v1/models", "/v1/chat/completions", "/v1/chat/completions/input_tokens", "/v1/completions", "/v1/responses",
-    "/v1/responses/input_tokens", "/v1/embeddings", "/tokenize", "/detokenize", "/apply-template", "/version",
-    "/openapi.json", "/v1/engine/events",
+    "/v1/responses/input_tokens", "/v1/messages", "/v1/messages/count_tokens", "/v1/embeddings", "/tokenize",
+    "/detokenize", "/apply-template", "/version", "/openapi.json", "/v1/engine/events",
 )  # fmt: skip
 _CHAT, _TEXT, _VECTORS, _MODELS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models"
 _COMPARE = f"{_VECTORS}, and compare the vectors of the query and the documents"
@@ -28,7 +28,7 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
         ("OpenAI's APIs for stored files and jobs", _NOWHERE),
     ),
     "/v1/moderations": ("OpenAI's Moderations API", f"{_CHAT} with a question about the text"),
-    "/v1/messages": ("Anthropic's Messages API", _CHAT),
+    "/v1/messages/batches": ("Anthropic's API of batches", "/v1/messages for each request"),
     "/v1/complete": ("Anthropic's Text Completions API", _TEXT),
     **dict.fromkeys(
         ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score"), ("the APIs that rank documents", _COMPARE)
@@ -75,6 +75,8 @@ def advice(path: str) -> str:
     if meant is None:
         return f"There is nothing at {given}{nearest(clean, API_PATHS)}; /openapi.json lists the routes."
     base = "; the base URL for OpenAI's clients ends with one /v1" if meant.startswith("/v1/") else ""
+    if meant.startswith("/v1/messages"):
+        base = "; the base URL for Anthropic's clients ends without /v1"
     return f"There is nothing at {given}; use {meant}{base}."
 
 

@@ -61,6 +61,21 @@ class AnsweredResponse:
         begun = begun_response(self._asked, "in_progress")
         return self._numbered([Created(response=begun), InProgress(response=begun)])
 
+    @property
+    def is_text_alone(self) -> bool:
+        """Whether the output is one message, and its deltas are text and nothing else."""
+        return self._parsers is None and self._logprobs is None
+
+    def keep_text(self, text: str) -> int | None:
+        """Take text of an output that is text alone; return the number of its event, which is not made.
+
+        None, and the text is not taken, if it begins the message.
+        """
+        if not self._assembler.keep_text(text):
+            return None
+        self._num_events += 1
+        return self._num_events - 1
+
     def add(self, delta: TokenDelta) -> list[ResponseEvent]:
         """Take new tokens."""
         events: tuple[Event, ...]

@@ -48,12 +48,17 @@ from app.api.responses.text_logprobs import TextLogprobs
 ID_BYTES = 24
 
 
+def item_id(prefix: str, response_id: str, index: int) -> str:
+    """Return the id of an item: a function of its place, so that a stream that is read again has the same."""
+    return f"{prefix}_{blake2b(f'{response_id} {index}'.encode(), digest_size=ID_BYTES).hexdigest()}"
+
+
 class OpenItem(ABC):
     """An output item while its text comes. One owner.
 
     Attributes:
         index: its place in the output.
-        id: a function of the response and the place, so that a stream that is read again has the same.
+        id: see `item_id`.
         is_whole: whether the item may end here.
     """
 
@@ -61,7 +66,7 @@ class OpenItem(ABC):
 
     def __init__(self, response_id: str, index: int) -> None:
         self.index = index
-        self.id = f"{self.prefix}_{blake2b(f'{response_id} {index}'.encode(), digest_size=ID_BYTES).hexdigest()}"
+        self.id = item_id(self.prefix, response_id, index)
         self.is_whole = True
         self._text = StringIO()  # a list of pieces would take ten times the memory
 
@@ -74,6 +79,10 @@ class OpenItem(ABC):
         """Take a piece of the text; return its events."""
         self._text.write(text)
         return self._piece(text)
+
+    def keep(self, text: str) -> None:
+        """Take a piece of the text whose events nobody needs."""
+        self._text.write(text)
 
     def item(self, status: ItemStatus) -> OutputItem:
         """Return the item with the text so far."""

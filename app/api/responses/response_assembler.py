@@ -48,6 +48,13 @@ class ResponseAssembler:
             self._logprobs.drop()
         return found
 
+    def keep_text(self, text: str) -> bool:
+        """Take text that goes on with a message, and make no event of it; return whether there is one."""
+        if not isinstance(self._open, OpenMessage):
+            return False
+        self._open.keep(text)
+        return True
+
     def end(self, *, is_cut: bool) -> list[ResponseEvent]:
         """Take the end of the answer, which a limit has cut off or not; return the events of it."""
         found: list[ResponseEvent] = []

@@ -17,11 +17,6 @@ class ResponseEvent(msgspec.Struct, kw_only=True, tag_field="type"):
     sequence_number: int = 0
     stream_id: str | UnsetType = UNSET
 
-    @property
-    def type(self) -> str:
-        """The type of the event, its first field."""
-        return str(self.__struct_config__.tag)
-
 
 class StateEvent(ResponseEvent, kw_only=True):
     """The response has another state."""

@@ -1,4 +1,8 @@
-"""The bytes of a response: server-sent events, or one JSON body."""
+"""The bytes of a response: server-sent events, or one JSON body.
+
+Nearly all events add a text to a message and nothing else. The JSON around it is made once, from such an event too: a
+token costs one dump of its text.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from app.api.responses.answered_response import AnsweredResponse
 from app.api.responses.asked import AskedResponse
-from app.api.responses.response_events import ResponseEvent
+from app.api.responses.open_items import OpenMessage, item_id
+from app.api.responses.response_events import ResponseEvent, TextDelta
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.framing import SSE
 from app.api.wire.json_line import dump_pieces, text_line
 from app.api.wire.wire import JsonBody
 from app.contract.errors import ErrorInfo
 from app.contract.events import ChoiceEnd, Finished, PromptScored, Timings, TokenDelta, Usage
+
+_TYPE = b'{"type":"'
 
 
 class ResponsesWire:
@@ -28,12 +35,24 @@ class ResponsesWire:
     def __init__(self, request: ApiRequest, asked: AskedResponse, after: int = -1) -> None:
         self._response = AnsweredResponse(request, asked)
         self._after = after
+        self._is_text_alone = self._response.is_text_alone
+        if self._is_text_alone:
+            message_id = item_id(OpenMessage.prefix, asked.response_id, 0)
+            line = _sse(TextDelta(output_index=0, item_id=message_id, delta=""))
+            before, key, rest = line.partition(b'"sequence_number":')
+            self._before = before + key
+            self._between, _, self._behind = rest[len(b"0") :].partition(b'""')
 
     def first(self, scored: PromptScored | None = None) -> Iterator[bytes]:
         """Yield the events that say that the response has begun."""
         yield self._dump(self._response.begin())
 
     def delta(self, delta: TokenDelta) -> bytes:
+        if self._is_text_alone and delta.text:
+            number = self._response.keep_text(delta.text)
+            if number is not None:
+                event = b"%b%d%b%b%b" % (self._before, number, self._between, text_line(delta.text), self._behind)
+                return event if number > self._after else b""
         return self._dump(self._response.add(delta))
 
     def skip(self, delta: TokenDelta) -> None:
@@ -58,8 +77,10 @@ class ResponsesWire:
         return JsonBody(dump_pieces(self._response.ended(usage, span)), self._response.num_logprobs_bytes)
 
     def _dump(self, events: Iterable[ResponseEvent]) -> bytes:
-        return b"".join([
-            b"event: %b\ndata: %b\n\n" % (event.type.encode(), text_line(event))
-            for event in events
-            if event.sequence_number > self._after
-        ])  # fmt: skip
+        return b"".join([_sse(event) for event in events if event.sequence_number > self._after])
+
+
+def _sse(event: ResponseEvent) -> bytes:
+    """Return an event, whose name is its type, the first field."""
+    line = text_line(event)
+    return b"event: %b\ndata: %b\n\n" % (line[len(_TYPE) : line.index(b'"', len(_TYPE))], line)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 from msgspec import UNSET
 from starlette.exceptions import HTTPException
@@ -16,7 +18,8 @@ from app.contract.engine_status import ModelInfo
 async def list_models(request: Request) -> Response:
     """Answer with a list of all models, which is one."""
     model = _model(context_of(request))
-    return Response(msgspec.json.encode(ModelsAnswer("list", [model])), media_type="application/json")
+    models = ModelsAnswer("list", [model], has_more=False, first_id=model.id, last_id=model.id)
+    return Response(msgspec.json.encode(models), media_type="application/json")
 
 
 async def get_model(request: Request) -> Response:
@@ -30,7 +33,7 @@ async def get_model(request: Request) -> Response:
 
 
 def _model(context: ApiContext) -> ModelAnswer:
-    """Return the model as OpenAI's clients expect it; `max_model_len` is vLLM's name.
+    """Return the model as OpenAI's and Anthropic's clients expect it; `max_model_len` is vLLM's name.
 
     Raises:
         ModelLoading, EngineFailed: the engine has no model.
@@ -41,11 +44,17 @@ def _model(context: ApiContext) -> ModelAnswer:
     return ModelAnswer(
         id=context.model_name,
         object="model",
+        type="model",
+        display_name=context.model_name,
         created=model_info.created,
+        created_at=f"{datetime.fromtimestamp(model_info.created, UTC):%Y-%m-%dT%H:%M:%SZ}",
         owned_by="quire",
         root=context.model_name,
         parent=None,
         max_model_len=model_info.max_model_len,
+        max_input_tokens=model_info.max_model_len - 1,
+        max_tokens=model_info.max_model_len - 1,
+        lifecycle="active",
         kv_capacity_tokens=model_info.kv_capacity_tokens,
         format=model_info.format,
         quantization=model_info.quantization,

@@ -9,6 +9,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from app.api.anthropic.message_answers import MessageAnswer
+from app.api.anthropic.message_errors import ANTHROPIC_ERRORS
+from app.api.anthropic.message_fields import CountTokensBody, MessagesBody
+from app.api.anthropic.messages_route import count_tokens, create_message
 from app.api.body.answer_journal import Route
 from app.api.body.any_body import AnyBody
 from app.api.body.parse_chat import parse_chat
@@ -169,6 +173,25 @@ OPERATIONS = (
         headers=("Last-Event-ID",),
     ),
     Operation("DELETE", STREAM_PATH + "{id}", cancel_stream, "Cancels a resumable answer", None, can_be_empty=True),
+    Operation(
+        "POST",
+        "/v1/messages",
+        create_message,
+        "The answer to a conversation, in Anthropic's API",
+        MessageAnswer,
+        (MessagesBody,),
+        has_streams=True,
+        errors=ANTHROPIC_ERRORS,
+    ),
+    Operation(
+        "POST",
+        "/v1/messages/count_tokens",
+        count_tokens,
+        "The number of tokens in the prompt of a conversation, in Anthropic's API",
+        answers.CountAnswer,
+        (CountTokensBody,),
+        errors=ANTHROPIC_ERRORS,
+    ),
     Operation("POST", "/v1/embeddings", embeddings, "Texts as vectors", answers.EmbeddingsAnswer, (EmbeddingsBody,)),
     Operation(
         "POST", "/tokenize", tokenize, "The token ids of a text or a chat", answers.TokensAnswer, (*KINDS.values(),)

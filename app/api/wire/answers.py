@@ -169,15 +169,21 @@ class DefaultsAnswer(msgspec.Struct):
 
 
 class ModelAnswer(msgspec.Struct):
-    """The served model."""
+    """The served model, with the fields of OpenAI's and Anthropic's clients."""
 
     id: str
     object: Literal["model"]
+    type: Literal["model"]
+    display_name: str
     created: int
+    created_at: str
     owned_by: str
     root: str
     parent: str | None
     max_model_len: int
+    max_input_tokens: int
+    max_tokens: int
+    lifecycle: Literal["active"]
     kv_capacity_tokens: int
     format: str
     quantization: str | None
@@ -188,10 +194,13 @@ class ModelAnswer(msgspec.Struct):
 
 
 class ModelsAnswer(msgspec.Struct):
-    """The list of models, which is one."""
+    """The list of models, which is one, with the fields of OpenAI's and Anthropic's clients."""
 
     object: Literal["list"]
     data: list[ModelAnswer]
+    has_more: bool
+    first_id: str
+    last_id: str
 
 
 class EmbeddingAnswer(msgspec.Struct):

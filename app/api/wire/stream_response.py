@@ -41,10 +41,13 @@ from app.streaming.session_group import SessionGroup
 WRITE_BYTES = 16 * 1024  # of a long chunk, which is made in pieces
 
 
-def make_response(context: ApiContext, request: ApiRequest, wire: Wire) -> ASGIApp:
+def make_response(
+    context: ApiContext, request: ApiRequest, wire: Wire, headers: Mapping[str, str] = MappingProxyType({})
+) -> ASGIApp:
     """Return the ASGI app that sends the response with `wire`: a stream, or one JSON body.
 
-    When called, the app raises what `EngineClient.submit` raises, before anything is sent.
+    `headers` are sent beside those of all responses. When called, the app raises what `EngineClient.submit` raises,
+    before anything is sent.
     """
     engine, streams, slow_reader, release = context.engine, context.streams, request.slow_reader, request.release
     session: Session | SessionGroup
@@ -52,7 +55,7 @@ def make_response(context: ApiContext, request: ApiRequest, wire: Wire) -> ASGIA
         session = SessionGroup(engine, request.requests, streams=streams, slow_reader=slow_reader, release=release)
     else:
         session = Session(engine, request.request, streams=streams, slow_reader=slow_reader, release=release)
-    return (StreamResponse if request.stream else JsonResponse)(context, request, session, wire)
+    return (StreamResponse if request.stream else JsonResponse)(context, request, session, wire, headers)
 
 
 def resumed(

@@ -21,3 +21,13 @@ def test_the_model_may_be_left_out_but_must_not_be_another():
     assert context.check_model(None) == context.check_model("guide") == "guide"
     with pytest.raises(ModelNotFound):
         context.check_model("")
+
+
+def test_an_alias_names_the_served_model_and_a_star_any():
+    context = make_context(model_alias=("one", "two"))
+    assert [context.check_model(name) for name in ("one", "two", "guide", None)] == ["guide"] * 4
+    with pytest.raises(ModelNotFound, match="'three' is not served here; use 'guide'"):
+        context.check_model("three")
+    assert make_context(model_alias=("*",)).check_model("three") == "guide"
+    with pytest.raises(ModelNotFound):
+        make_context().check_model("*")

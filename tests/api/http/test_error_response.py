@@ -4,7 +4,8 @@ import pytest
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from app.api.http.error_response import error_response, handle_http_exception
+from app.api.http.error_response import error_response, handle_http_exception, shaped_response
+from app.api.http.error_shape import OPENAI_ERRORS
 from app.contract.errors import (
     DeadlineExceeded,
     EngineFailed,
@@ -53,6 +54,12 @@ def test_an_engine_error_keeps_its_status_and_retry_after():
         ErrorInfo("overloaded", "Full.", http_status=503, type="overloaded_error", retry_after_s=9), SCOPE
     )
     assert (response.status_code, response.headers["retry-after"]) == (503, "9")
+
+
+def test_the_id_of_a_request_is_in_the_header_that_its_api_has():
+    named = OPENAI_ERRORS._replace(id_header="its-id")
+    for shape, expected in ((OPENAI_ERRORS, None), (named, "abc")):
+        assert shaped_response(InvalidValue("x").info(), shape, "abc").headers.get("its-id") == expected
 
 
 async def test_a_wrong_method_is_told_all_others_in_order():

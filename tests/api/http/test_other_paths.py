@@ -14,8 +14,9 @@ from tests.api.serving import client_of, make_app
     [
         ("/v1/responses/resp_1/steps", "nothing at /v1/responses/resp_1/steps; /openapi.json"),
         ("/openai/v1/responses", "use /v1/responses; the base URL"),
-        ("/v1/messages", "Anthropic's Messages API, which this server does not have; use /v1/chat/completions"),
-        ("/v1/messages/count_tokens", "Anthropic's Messages API"),
+        ("/v1/complete", "Anthropic's Text Completions API, which this server does not have; use /v1/completions"),
+        ("/v1/v1/messages", "use /v1/messages; the base URL for Anthropic's clients ends without /v1"),
+        ("/messages", "use /v1/messages; the base URL for Anthropic's clients"),
         ("/api/chat", "Ollama's API, .*; use /v1/chat/completions"),
         ("/api/generate", "Ollama's API, .*; use /v1/completions"),
         ("/api/tags", "Ollama's API, .*; use /v1/models"),

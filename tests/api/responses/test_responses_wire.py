@@ -163,6 +163,13 @@ def test_a_token_is_one_event_whose_size_does_not_grow_with_the_answer():
     assert max(sizes) - min(sizes) == len("2003") - len("5")
 
 
+def test_a_token_of_text_alone_has_the_bytes_of_any_other():
+    """Its event is put together of parts; that of an answer with log-probabilities is dumped as a whole."""
+    pieces = ["One", "", " \u2028", '"', "two\n", "\x85 0 sequence_number", "."]
+    for after in (-1, 4, 6):
+        assert stream_bytes(pieces, after=after) == stream_bytes(pieces, has_logprobs=True, after=after)
+
+
 def test_counts_have_all_details():
     plan = plan_of()
     body = whole(["<think>a</think>", "b"], plan)

@@ -1,8 +1,8 @@
 """The bytes of answers over HTTP: `python -m tests.api.wire.golden_bytes` writes them anew.
 
-Held are the routes of chats, texts, responses, vectors, tokens, models and health, with each framing, and the errors
-that the application makes of their requests, by status: 400, 401, 404, 405, 413, 415, 421, 429, 500, 503, 504. Ids and
-times are the same in each run.
+Held are the routes of chats, texts, messages, responses, vectors, tokens, models and health, with each framing, and the
+errors that the application makes of their requests, by status: 400, 401, 404, 405, 413, 415, 421, 429, 500, 503, 504.
+Ids and times are the same in each run.
 
 Elsewhere are heartbeats, whose number depends on the machine (`test_stream_response`), what is rejected before the
 application (408, 414, 431, 501: `tests/server`), kept streams, the page, /metrics and /openapi.json.
@@ -104,6 +104,7 @@ def cases(num_together: int = 1) -> Iterator[tuple[str, Case]]:
             body = {key: value for name in names for key, value in features[name].items()}
             yield from each_framing(" + ".join(names), path, body)
     yield from parsed_cases()
+    yield from message_cases()
     yield from failed_cases()
     yield from other_routes()
     yield from response_cases()
@@ -141,6 +142,30 @@ def parsed_cases() -> Iterator[tuple[str, Case]]:
     ):
         settings = {"reasoning_parser": "think", "reasoning_field": field_names}
         yield from each_framing(name, CHAT, {**limit, **fields}, script=reasoned, settings=settings)
+
+
+def message_cases() -> Iterator[tuple[str, Case]]:
+    """Answers, counts and errors of Anthropic's API."""
+    path, settings = "/v1/messages", {"reasoning_parser": "think"}
+    tools = {"tools": [{"name": "warm", "description": "How warm is it?", "input_schema": WARM["parameters"]}]}
+    body = {"messages": [USER], "max_tokens": 99}
+    for name, fields, script in (
+        ("plain", {"max_tokens": 4, "loudness": "lòw"}, Script()),
+        ("tokens without text", {}, NO_TEXT),
+        ("reasoning, calls", tools, Script(REASONED, usage=Usage(0, 0, cached_tokens=2))),
+        ("no tokens", {"max_tokens": 0}, Script()),
+        ("failed after 0", {}, Script(fail_after=0, error=BROKEN)),
+        ("failed after 2", {}, Script(fail_after=2, error=BROKEN)),
+        ("too late", {}, LATE),
+    ):
+        yield f"messages, whole: {name}", Case(path, {**body, **fields}, script=script, settings=settings)
+        streamed = {**body, **fields, "stream": True}
+        yield f"messages, SSE: {name}", Case(path, streamed, script=script, settings=settings)
+    yield "messages: count", Case(f"{path}/count_tokens", {"messages": [USER], **tools})
+    yield "messages: rejected", Case(path, {**body, "temperature": "warm"})
+    yield "messages: too long", Case(path, {**body, "messages": [{"role": "user", "content": "Hi " * 4000}]})
+    yield "messages: no key", Case(path, body, settings={"api_key": ("secret",)})
+    yield "messages: GET", Case(path)
 
 
 def failed_cases() -> Iterator[tuple[str, Case]]:
@@ -232,7 +257,8 @@ def missing_routes() -> Iterator[tuple[str, Case]]:
     """Paths that are mistyped, or belong to another API."""
     for path in ("/models", "/v1/v1/models", "/v1/models/", "/v1/modelss", "/v1/model", "/api/tags", "/v1/realtime"):
         yield path, Case(path)
-    for path in ("/v1", "/chat/completions", "/v1/v1/chat/completions", "/v1/messages", "/api/chat", "/rerank", "/x"):
+    chats = ("/chat/completions", "/v1/v1/chat/completions", "/v1/messages/batches", "/api/chat")
+    for path in ("/v1", *chats, "/rerank", "/x"):
         yield f"POST {path}", Case(path, BODIES[CHAT])
 
 
