@@ -317,8 +317,7 @@ def test_an_invalid_template_is_rejected_at_construction(tmp_path: Path):
 
 def test_closing_twice_has_no_further_effect():
     loaded = LLM(str(tiny("Llama")), num_kv_blocks=16)
-    loaded.close()
-    loaded.close()
+    loaded.close(), loaded.close()
     with pytest.raises(ConfigurationError, match=r"this LLM was closed, .*make another one"):
         loaded.generate("Hi")
 

@@ -137,7 +137,7 @@ class MarkdownScreen:
         return [line.rstrip(" ") for line in self._captured(shown, width).split("\n")]
 
     def _captured(self, shown: RenderableType, width: int | None = None) -> str:
-        """Return what is printed, wrapped at a width; without one each line is whole."""
+        """Return the text and codes of something printed, wrapped at a width; without one each line is whole."""
         with self._console.capture() as capture:
             self._console.print(shown, width=width, end="", soft_wrap=width is None)
         return capture.get()
