@@ -51,7 +51,7 @@ def test_unicode_stays_as_it_is(text):
 def test_standard_input_that_is_no_utf8_is_one_line(capsys, monkeypatch, arguments, errors):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), "utf-8", errors))
     # As of a server that is there.
-    monkeypatch.setattr("app.commands.answers.remote.listed_models", lambda url, key: Listing())
+    monkeypatch.setattr("app.commands.answers.remote.listed_models", lambda *_: Listing())
     assert cli.main([str(tiny("Llama")) if each == "MODEL" else each for each in arguments]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "is not UTF-8: it has the byte 0xe9 after 'caf'" in error
