@@ -20,7 +20,7 @@ SOCKETS: Mapping[str, str] = {
 _CHAT, _TEXT, _VECTORS, _MODELS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models"
 _COMPARE = f"{_VECTORS}, and compare the vectors of the query and the documents"
 _OTHER_SERVER = "another server: this one reads and writes text"
-_NOWHERE = "another server: this one keeps nothing between requests"
+_NOWHERE = "another server: this one stores no files and runs no jobs"
 # The beginnings of paths, the longer ones first: whose they are, and what to use here.
 _OTHERS: Mapping[str, tuple[str, str]] = {
     "/v1/realtime": ("OpenAI's Realtime API", f"the WebSocket /ws, or {_CHAT}"),
