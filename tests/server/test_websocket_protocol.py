@@ -224,13 +224,19 @@ async def test_a_handshake_that_the_library_drops_gets_a_400():
         assert await server.is_ready()
 
 
-@pytest.mark.parametrize("request_bytes", [handshake(b"Origin: http://evil.example"), handshake(path=b"/nope")])
+@pytest.mark.parametrize(
+    ("request_bytes", "rejection"),
+    [
+        (handshake(b"Origin: http://evil.example"), (403, "permission_denied")),
+        (handshake(path=b"/nope"), (404, "not_found")),
+    ],
+)
 @on_uvloop
-async def test_a_rejected_handshake_is_logged_without_an_error(request_bytes, caplog):
+async def test_a_rejected_handshake_is_logged_without_an_error(request_bytes, rejection, caplog):
     caplog.set_level(logging.INFO)
     async with served() as server:
         (answer,) = await server.send(request_bytes)
-        assert (answer.status, answer.code) == (403, "permission_denied")
+        assert (answer.status, answer.code) == rejection
         assert await server.is_ready()
     assert [(record.name, record.levelno) for record in caplog.records] == [(ACCESS_LOGGER, logging.INFO)]
 
