@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import orjson
+
 from app.api.anthropic.hosted_blocks import leave_out_hosted
 from app.api.anthropic.message_fields import (
     CountTokensBody,
@@ -18,6 +20,7 @@ from app.api.anthropic.message_fields import (
 )
 from app.api.anthropic.message_tools import message_tools
 from app.api.anthropic.message_turns import chat_messages, is_continued
+from app.api.body.chat_fields import Message
 from app.api.body.json_body import parse_object
 from app.api.body.parse_chat import Translated, chat_prompt, chat_request
 from app.api.body.parse_request import RequestContext, renaming
@@ -174,10 +177,18 @@ def _num_tokens(request: RequestContext, chat: ChatBody, tools: ToolUse) -> int:
     try:
         return len(_encoded(request, chat, tools))
     except ContextLengthExceeded:
-        texts = [text for message in chat.messages for text in message.texts]
+        texts = [text for message in chat.messages for text in _all_texts(message)]
         num_chars, sample = tools.num_chars + sum(map(len, texts)), "".join(texts)[:SAMPLE_CHARS]
         num_in_sample = len(request.context.text.tokenizer.encode(sample, add_special_tokens=False))
         return num_chars * num_in_sample // max(len(sample), 1)
+
+
+def _all_texts(message: Message) -> Iterator[str]:
+    """Yield the texts of a message and the arguments of its calls; its reasoning is mostly left out by templates."""
+    yield from message.texts
+    for call in message.tool_calls or ():
+        arguments = call.function.arguments
+        yield arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
 
 
 def _encoded(request: RequestContext, chat: ChatBody, tools: ToolUse) -> Sequence[Any]:

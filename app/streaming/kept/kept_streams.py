@@ -20,7 +20,7 @@ from app.contract.errors import StreamNotFound
 from app.streaming.kept.idempotency_keys import IdempotencyKeys
 from app.streaming.kept.live_stream import LiveStream, State
 
-MAX_PER_ACCOUNT = 512
+MAX_PER_ACCOUNT = 2048  # more than a conversation of responses has
 FREED_BYTES = 4 * 2**20
 """So much is worth a trim of the heap, which takes milliseconds; less stays with the allocator."""
 MAX_TTL_S = 3600

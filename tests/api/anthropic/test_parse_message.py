@@ -189,6 +189,24 @@ async def test_the_tokens_of_a_very_long_prompt_are_estimated(app):
         assert found == pytest.approx(num_tokens, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "tool_use", "id": "a", "name": "f", "input": {"text": "word " * 40_000}},
+        {"type": "tool_use", "id": "a", "name": "f", "input": "word " * 40_000},
+    ],
+    ids=["arguments", "arguments as text"],
+)
+async def test_the_arguments_of_calls_are_estimated_too(app, block):
+    """Files that agents write are arguments of calls."""
+    num_tokens = len(app.state.context.text.tokenizer.encode("word " * 40_000))
+    messages = [USER, {"role": "assistant", "content": [block, {"type": "text", "text": "word"}]}, USER]
+    with pytest.raises(ContextLengthExceeded) as caught:
+        await parsed(app, messages=messages, system="word " * 1000)
+    found = int(caught.value.message.removeprefix("prompt is too long: ").partition(" ")[0])
+    assert found == pytest.approx(num_tokens, rel=0.1)
+
+
 async def test_a_prompt_that_fills_the_kv_cache_has_the_same_words():
     engine = FakeEngine()
     engine.model_info = lambda: replace(MODEL_INFO, kv_capacity_tokens=16)

@@ -143,7 +143,7 @@ def test_without_room_a_new_stream_is_not_kept():
     assert Kept(0).start("r") is None
 
 
-def test_an_account_has_at_most_512_streams():
+def test_an_account_has_at_most_2048_streams():
     kept = Kept(2**30)
     for number in range(MAX_PER_ACCOUNT):
         assert kept.start(f"r{number}", "a") is not None

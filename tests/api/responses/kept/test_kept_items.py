@@ -8,6 +8,7 @@ from app.api.responses.kept import kept_items
 from tests.api.responses.kept.kept_client import PATH, TOOLS, kept_client, script
 from tests.api.serving import until
 from tests.fakes import Script
+from tests.streaming.kept.live_kept import Kept
 
 
 def prompts(client) -> list[tuple[int, ...]]:
@@ -101,6 +102,14 @@ async def test_a_conversation_has_a_bound_of_responses_and_of_items(monkeypatch)
                 patch.setattr(kept_items, name, bound - 1)
                 error = await client.error("POST", PATH, 400, json=body)
                 assert (error["code"], error["param"]) == ("invalid_value", "previous_response_id")
+
+
+def test_the_longest_conversation_is_kept_whole():
+    """With the default of --resume-memory: else one of its own responses would be the oldest that goes."""
+    kept = Kept(2**26)
+    for number in range(kept_items.MAX_HOPS + 1):
+        kept.ended(f"r{number}", "a")
+    assert all(kept.has(f"r{number}", "a") for number in range(kept_items.MAX_HOPS + 1))
 
 
 async def test_a_conversation_that_goes_on_keeps_its_beginning():
