@@ -44,8 +44,7 @@ class ModelConfig:
         "not downloaded yet, and then for `main`.",
     )
     served_model_name: str | None = setting(
-        None,
-        "Model name in the API; by default the last part of the path or hub name, without `.gguf`.",
+        None, "Model name in the API; by default the last part of the path or hub name, without `.gguf`."
     )
     device: str = setting(
         "auto",
@@ -235,6 +234,9 @@ class ServerConfig:
         kind="bytes",
         minimum=0,
     )
+    response_ttl: float = setting(
+        3600.0, "Time in seconds that a response of `/v1/responses` is kept when nobody reads it; 0: none.", minimum=0
+    )
     journal: str | None = setting(
         None,
         "File in which resumable answers are recorded before they are told, so that they go on after a crash or a "
@@ -342,9 +344,7 @@ def load_config(options: Mapping[str, object], environ: Mapping[str, str], file:
     Raises:
         ConfigurationError: see `make_config`; also an unreadable file.
     """
-    values: dict[str, object] = {}
-    if file is not None:
-        values.update(read_toml(file))
+    values: dict[str, object] = {} if file is None else {**read_toml(file)}
     for item in settings():
         if item.variable in environ:
             values[item.name] = item.check(item.parse(environ[item.variable], item.variable), item.variable)

@@ -194,6 +194,13 @@ class PreviousResponseNotFound(RequestError):
     code = "previous_response_not_found"
 
 
+class ResponseInProgress(RequestError):
+    """The response to go on from has not ended yet; try again when it has."""
+
+    code = "response_in_progress"
+    http_status = 409
+
+
 class StreamCancelled(RequestError):
     """The stream was cancelled, by its client or because nobody came back to read it."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from app.contract.errors import CannotStart, ConfigurationError
 
 APPLICATION_ID = int.from_bytes(b"Quir", "big")
-VERSION = 3
+VERSION = 4  # with responses, which older versions would delete
 _WAL = "-wal"
 _SIDE_FILES = (_WAL, "-shm", "-journal")
 

@@ -7,4 +7,5 @@ _SHOWN_DIGITS = 8
 
 def shown_id(answer_id: str) -> str:
     """Return the part of the id of an answer, or of one of its requests, that logs and the live view show."""
-    return answer_id[: answer_id.find("-") + 1 + _SHOWN_DIGITS]
+    separator = max(answer_id.find("-"), 0) or answer_id.find("_")  # `chatcmpl-`, `resp_`
+    return answer_id[: separator + 1 + _SHOWN_DIGITS]

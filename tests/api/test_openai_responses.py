@@ -156,7 +156,7 @@ async def test_a_summary_of_reasoning_can_be_asked_for():
     ("fields", "code", "param"),
     [
         ({"previous_response_id": "resp_1"}, "previous_response_not_found", "previous_response_id"),
-        ({"background": True}, "unsupported_parameter", "background"),
+        ({"background": True, "store": False}, "invalid_value", "background"),
         ({"input": "word " * 3000}, "context_length_exceeded", "input"),
         ({"tool_choice": "required"}, "invalid_value", "tool_choice"),
     ],
@@ -169,7 +169,58 @@ async def test_errors_have_a_code_and_a_param(client, fields, code, param):
 
 
 async def test_what_is_kept_nowhere_is_not_found(client):
-    response = await client.responses.create(model="guide", input="Hi")
+    response = await client.responses.create(model="guide", input="Hi", store=False)
     assert response.store is False
     with pytest.raises(openai.NotFoundError):
         await client.responses.retrieve(response.id)
+
+
+async def test_a_kept_response_is_retrieved_listed_and_deleted(client):
+    response = await client.responses.create(model="guide", input="Hi")
+    assert response.store and await client.responses.retrieve(response.id) == response
+    listed = await client.responses.input_items.list(response.id, order="asc", limit=5)
+    [item] = listed.data
+    assert (item.role, item.content[0].text, listed.has_more) == ("user", "Hi", False)
+    assert [each.id async for each in client.responses.input_items.list(response.id)] == [item.id]
+    assert await client.responses.delete(response.id) is None
+    for call in (client.responses.retrieve, client.responses.delete, client.responses.input_items.list):
+        with pytest.raises(openai.NotFoundError) as caught:
+            await call(response.id)
+        assert caught.value.code == "not_found"
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_a_stream_is_retrieved_from_an_event_on(client, background):
+    stream = await client.responses.create(model="guide", input="Hi", stream=True, background=background)
+    events = [event async for event in stream]
+    again = await client.responses.retrieve(events[0].response.id, stream=True)
+    assert [event async for event in again] == events
+    rest = await client.responses.retrieve(events[0].response.id, stream=True, starting_after=4)
+    assert [event async for event in rest] == events[5:]
+
+
+async def test_a_response_in_the_background_is_waited_for(client):
+    response = await client.responses.create(model="guide", input="Hi", background=True)
+    while response.status in ("queued", "in_progress"):
+        response = await client.responses.retrieve(response.id)
+    assert (response.status, response.output_text) == ("completed", "".join(ANSWER))
+
+
+async def test_a_response_in_the_background_is_cancelled():
+    engine = FakeEngine(Script(answer=ANSWER), held=True)
+    async with client_for(await make_app(engine)) as client:
+        response = await client.responses.create(model="guide", input="Hi", background=True)
+        assert (response.status, response.background) == ("queued", True)
+        cancelled = await client.responses.cancel(response.id)
+        assert (cancelled.id, cancelled.status) == (response.id, "cancelled")
+        assert await client.responses.cancel(response.id) == cancelled
+
+
+async def test_a_conversation_goes_on_from_a_response(client, engine):
+    first = await client.responses.create(model="guide", input="Hi")
+    second = await client.responses.create(model="guide", input="And?", previous_response_id=first.id)
+    assert second.previous_response_id == first.id
+    given: Any = [{"role": "user", "content": "Hi"}, *first.output, {"role": "user", "content": "And?"}]
+    await client.responses.create(model="guide", input=given, store=False)
+    *_, by_id, at_once = (request.prompt_token_ids for request in engine.requests)
+    assert by_id == at_once

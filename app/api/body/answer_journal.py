@@ -56,11 +56,20 @@ _log = logging.getLogger("quire.journal")
 Result = TypeVar("Result")
 
 
+def _same(request: ApiRequest) -> ApiRequest:
+    return request
+
+
 class Route(NamedTuple):
-    """How bodies of a route are read, and how its answers are written."""
+    """How bodies of a route are read, and how its answers are written.
+
+    `as_before` returns a request that was read again, and has its first id, time and model, with the same in what the
+    wire needs of its body.
+    """
 
     parser: Parser[ApiRequest]
     make_wire: MakeWire
+    as_before: Callable[[ApiRequest], ApiRequest] = _same
 
 
 class AnswerJournal:
@@ -203,7 +212,7 @@ class AnswerJournal:
         parsing = partial(parse_answer, body, self._context, route.parser, sender, always_streams=head.always_streams)
         request = await _when_free(parsing)
         with request.released_on_error():
-            request = _as_before(request, head)
+            request = route.as_before(_as_before(request, head))
             if is_over:
                 self._check_readable(request, head)
             elif tuple(map(_prompt_print, request.requests)) != head.prompts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -40,6 +41,11 @@ class BegunAnswer:
     is_replayed: bool = False
 
 
+def is_stream(request: ApiRequest) -> bool:
+    """Return whether the answer to a request is a stream, which a reader can come back to."""
+    return request.stream
+
+
 @dataclass(frozen=True, slots=True)
 class NewAnswer:
     """A request whose body is not read yet, as its transport knows it.
@@ -53,6 +59,7 @@ class NewAnswer:
         ttl_s: the seconds that the answer is kept without a reader, 0 if it is only kept under a key.
         key: the idempotency key, if there is one.
         always_streams: see `RequestContext`.
+        is_kept: returns whether the answer to a checked request is kept without a key, if `ttl_s` is not 0.
     """
 
     context: ApiContext
@@ -63,6 +70,7 @@ class NewAnswer:
     ttl_s: float = 0
     key: str | None = None
     always_streams: bool = False
+    is_kept: Callable[[ApiRequest], bool] = is_stream
 
     async def begin(self, body: bytes) -> BegunAnswer:
         """Check a body, and submit its requests if the answer is kept. Cancel-safe.
@@ -107,7 +115,7 @@ class NewAnswer:
         return begun
 
     def _keep(self, request: ApiRequest, num_body_bytes: int) -> LiveStream | None:
-        if self.key is None and not (self.ttl_s and request.stream):
+        if self.key is None and not (self.ttl_s and self.is_kept(request)):
             return None
         return keep_answer(
             self.context,

@@ -17,6 +17,7 @@ from app.streaming.session import Session
 from app.streaming.session_group import SessionGroup
 
 STREAM_PATH = "/v1/streams/"
+_RESPONSE = "/v1/responses/"
 _KEY = "quire.access"
 
 
@@ -113,7 +114,9 @@ def _times_of(session: Session | SessionGroup | StreamCursor) -> dict[str, float
 def _fields(scope: Scope, method: str, status: int, reason: str | None, duration_s: float) -> dict[str, Any]:
     client = (scope.get("client") or [None])[0]
     path = scope["path"]
-    if path.startswith(STREAM_PATH):  # on a server without keys, a whole id opens the answer
-        path = STREAM_PATH + shown_id(path.removeprefix(STREAM_PATH))
+    for kept in (STREAM_PATH, f"{_RESPONSE}resp_"):  # on a server without keys, a whole id opens the answer
+        if path.startswith(kept):
+            whole_id, *rest = path.split("/")[3:]
+            path = "/".join([*path.split("/")[:3], shown_id(whole_id), *rest])
     line = {"client": client, "method": method, "path": path, "status": status, "reason": reason}
     return line | {"duration_ms": round(duration_s * 1000, 3)}

@@ -7,7 +7,14 @@ same numbers if it is fed the same deltas from the beginning.
 from __future__ import annotations
 
 from app.api.responses.asked import AskedResponse
-from app.api.responses.resource import ResponseObject, begun_response, ended_response, failed_response
+from app.api.responses.output_items import OutputItem
+from app.api.responses.resource import (
+    ResponseObject,
+    begun_response,
+    cancelled_response,
+    ended_response,
+    failed_response,
+)
 from app.api.responses.response_assembler import ResponseAssembler
 from app.api.responses.response_events import (
     Completed,
@@ -20,7 +27,7 @@ from app.api.responses.response_events import (
 )
 from app.api.responses.text_logprobs import TextLogprobs
 from app.api.wire.api_request import ApiRequest
-from app.contract.errors import ErrorInfo
+from app.contract.errors import ErrorInfo, StreamCancelled
 from app.contract.events import FinishReason, Timings, TokenDelta, Usage
 from app.text.reading.answer_events import Event, Text
 
@@ -39,6 +46,7 @@ class AnsweredResponse:
         self._assembler = ResponseAssembler(asked, self._logprobs)
         self._reason = FinishReason.STOP
         self._num_events = 0
+        self._is_queued = asked.background
 
     @property
     def num_logprobs_bytes(self) -> int | None:
@@ -47,9 +55,11 @@ class AnsweredResponse:
 
     def begin(self) -> list[ResponseEvent]:
         """Return the events before all others."""
-        queued = [Queued(response=begun_response(self._asked, "queued"))] if self._asked.background else []
+        if self._is_queued:
+            begun = begun_response(self._asked, "queued")
+            return self._numbered([Created(response=begun), Queued(response=begun)])
         begun = begun_response(self._asked, "in_progress")
-        return self._numbered([Created(response=begun), *queued, InProgress(response=begun)])
+        return self._numbered([Created(response=begun), InProgress(response=begun)])
 
     @property
     def is_text_alone(self) -> bool:
@@ -70,13 +80,14 @@ class AnsweredResponse:
         """Take new tokens."""
         events: tuple[Event, ...]
         events = (Text(delta.text),) if self._parsers is None else self._parsers.feed(delta).events
-        return self._numbered(self._assembler.take(events, delta.logprobs))
+        return self._numbered([*self._leave_queue(), *self._assembler.take(events, delta.logprobs)])
 
     def finish(self, reason: FinishReason) -> list[ResponseEvent]:
         """Take why the model has ended."""
         self._reason = reason
         rest = [] if self._parsers is None else self._assembler.take(self._parsers.finish(0).events)
-        return self._numbered([*rest, *self._assembler.end(is_cut=reason is not FinishReason.STOP)])
+        ended = self._assembler.end(is_cut=reason is not FinishReason.STOP)
+        return self._numbered([*self._leave_queue(), *rest, *ended])
 
     def ended(self, usage: Usage, span: Timings) -> ResponseObject:
         """Return the response, which has ended."""
@@ -91,8 +102,26 @@ class AnsweredResponse:
     def fail(self, error: ErrorInfo) -> list[ResponseEvent]:
         """Take an error; return the last event. The item that is open has no end, so that nobody makes half a call."""
         begun = [] if self._num_events else self.begin()
-        failed = Failed(response=failed_response(self._asked, self._assembler.output, error))
-        return begun + self._numbered([failed])
+        kind = Incomplete if error.code == StreamCancelled.code else Failed
+        return begun + self._numbered([kind(response=self.failed(error))])
+
+    def failed(self, error: ErrorInfo) -> ResponseObject:
+        """Return the response that an error has ended, or that was cancelled."""
+        if error.code == StreamCancelled.code:
+            return cancelled_response(self._asked, self._assembler.output)
+        return failed_response(self._asked, self._assembler.output, error)
+
+    @property
+    def output(self) -> list[OutputItem]:
+        """The items so far; one that is open is incomplete."""
+        return self._assembler.output
+
+    def _leave_queue(self) -> list[ResponseEvent]:
+        """Return the event that a response in the background is no longer waiting, once."""
+        if not self._is_queued:
+            return []
+        self._is_queued = False
+        return [InProgress(response=begun_response(self._asked, "in_progress"))]
 
     def _numbered(self, events: list[ResponseEvent]) -> list[ResponseEvent]:
         for event in events:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, Self
 
 ToolKind = Literal["function", "custom", "tool_search"]
 
@@ -51,8 +51,11 @@ class AskedResponse:
         temperature, top_p: what was resolved, of the request or the model's defaults.
         has_logprobs: the texts of the answer have log-probabilities, with `top_logprobs` others for each token.
         max_output_tokens: the client's limit, not what was left of it.
+        store: the response is kept, or would be if there is memory for it.
+        background: it goes on when its client is gone.
         has_timings: the response has the times of its request.
         called: the tools that the model may call, by their names in the prompt.
+        own_items: the JSON of the items of the request's own input, if the response is kept.
     """
 
     response_id: str
@@ -81,3 +84,8 @@ class AskedResponse:
     prompt_cache_key: str | None = None
     has_timings: bool = False
     called: CalledTools = CalledTools()
+    own_items: bytes = b"[]"
+
+    def as_before(self, response_id: str, created_at: int, model: str) -> Self:
+        """Return the part of a request that was read again, as it was when its response was begun."""
+        return replace(self, response_id=response_id, created_at=created_at, model=model)

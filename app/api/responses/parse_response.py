@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
+import orjson
+
 from app.api.body.chat_fields import Message
 from app.api.body.json_body import parse_object
 from app.api.body.parse_chat import Translated, chat_prompt, chat_request, fitted_prompt
@@ -64,20 +66,29 @@ NOTHING_KEPT = NothingKept()
 
 
 def parse_response(
-    request: RequestContext, kept: KeptResponses = NOTHING_KEPT, *, is_prompt_only: bool = False
+    request: RequestContext,
+    kept: KeptResponses = NOTHING_KEPT,
+    *,
+    is_prompt_only: bool = False,
+    can_store: bool = False,
 ) -> ApiRequest:
     """Check a body and tokenize its prompt (see `Parser`); it may go on from a response that is `kept`.
 
-    With `is_prompt_only` the answer has no tokens, and its prompt is in the prefix cache.
+    With `is_prompt_only` the answer has no tokens, and its prompt is in the prefix cache. With `can_store` the response
+    is kept if the body does not say otherwise, and may be made in the background.
     """
-    read = _read(request, kept)
+    read = _read(request, kept, can_store=can_store)
     body, response_id = read.body, f"resp_{secrets.token_hex(16)}"
     with renaming(NAMES_ON_CHAT):
         translated = Translated(response_id, read.use, _requested(body), is_prompt_only)
         drops_oldest = body.truncation == "auto"
         parsed = chat_request(request, read.chat, read.ignored, translated, drops_oldest=drops_oldest)
     kept.begin(response_id, read.given)
-    return replace(parsed, asked=_asked(read, parsed))
+    asked = _asked(read, parsed)
+    if can_store and read.body.store is not False:
+        own_items = orjson.dumps(read.given[read.num_before :])
+        asked = replace(asked, store=True, background=bool(read.body.background), own_items=own_items)
+    return replace(parsed, asked=asked)
 
 
 class CountedPrompt(NamedTuple):
@@ -87,9 +98,11 @@ class CountedPrompt(NamedTuple):
     ignored: tuple[str, ...]
 
 
-def count_prompt(request: RequestContext, kept: KeptResponses = NOTHING_KEPT) -> CountedPrompt:
-    """Check a body and count the tokens in its prompt (see `Parser`)."""
-    read = _read(request, kept)
+def count_prompt(
+    request: RequestContext, kept: KeptResponses = NOTHING_KEPT, *, can_store: bool = False
+) -> CountedPrompt:
+    """Check a body as `parse_response` does, and count the tokens in its prompt (see `Parser`)."""
+    read = _read(request, kept, can_store=can_store)
     with renaming(NAMES_ON_CHAT):
         prompt = chat_prompt(request, read.chat, tools=read.use)
         if read.body.truncation == "auto":
@@ -98,24 +111,33 @@ def count_prompt(request: RequestContext, kept: KeptResponses = NOTHING_KEPT) ->
 
 
 class _Read(NamedTuple):
-    """A checked body, what of it is echoed as it came, and the chat that it means."""
+    """A checked body, what of it is echoed as it came, and the chat that it means.
+
+    The first `num_before` of the items that are `given` are those of earlier responses.
+    """
 
     body: ResponsesBody
     fields: dict[str, Any]
     given: Sequence[object]
+    num_before: int
     ignored: tuple[str, ...]
     tools: RequestTools
     use: ToolUse
     chat: ChatBody
 
 
-def _read(request: RequestContext, kept: KeptResponses) -> _Read:
+def _read(request: RequestContext, kept: KeptResponses, *, can_store: bool) -> _Read:
     fields = parse_object(request.body)
     given: Any = fields.pop("input", None)
     body, ignored = request.check(fields, ResponsesBody)
-    if body.background:
+    if body.background and not can_store:
         raise UnsupportedParameter(
             "background is true, but nothing is kept here; leave it out, and stream the response.", param="background"
+        )
+    if body.background and body.store is False:
+        raise InvalidValue(
+            "background is true and store is false: nobody could come back to the response; change one of them.",
+            param="background",
         )
     before = [] if body.previous_response_id is None else [*kept.items_of(body.previous_response_id)]
     if given in (None, "", []) and not before:
@@ -135,7 +157,7 @@ def _read(request: RequestContext, kept: KeptResponses) -> _Read:
     use = tools.use(body.tool_choice, body.parallel_tool_calls, request.context.text.answers.calls)
     chat = _chat_of(body, messages)
     items = [*before, *([{"role": "user", "content": given}] if isinstance(given, str) else given or [])]
-    return _Read(body, fields, items, (*ignored, *left_out), tools, use, chat)
+    return _Read(body, fields, items, len(before), (*ignored, *left_out), tools, use, chat)
 
 
 def _chat_of(body: ResponsesBody, messages: list[Message]) -> ChatBody:

@@ -137,6 +137,11 @@ def begun_response(asked: AskedResponse, status: Literal["queued", "in_progress"
     return ResponseObject(status=status, output=(), instructions=None, tools=(), text=None, **_repeated(asked))
 
 
+def running_response(asked: AskedResponse, status: Literal["queued", "in_progress"]) -> ResponseObject:
+    """Return a response that has not ended, for a client that asks for it: its output comes with its end."""
+    return ResponseObject(status=status, output=(), **_long_fields(asked), **_repeated(asked))
+
+
 def ended_response(
     asked: AskedResponse,
     output: Sequence[OutputItem],
@@ -163,6 +168,11 @@ def failed_response(asked: AskedResponse, output: Sequence[OutputItem], error: E
     return ResponseObject(
         status="failed", output=output, error=ResponseError.of(error), **_long_fields(asked), **_repeated(asked)
     )
+
+
+def cancelled_response(asked: AskedResponse, output: Sequence[OutputItem]) -> ResponseObject:
+    """Return a response that its client has cancelled, with the output so far."""
+    return ResponseObject(status="cancelled", output=output, **_long_fields(asked), **_repeated(asked))
 
 
 def _long_fields(asked: AskedResponse) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import Literal
 
 import msgspec
@@ -10,13 +12,22 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from app.api.body.json_body import read_body
-from app.api.body.parse_request import parse_answer, parse_post
-from app.api.http.context import context_of
+from app.api.body.new_answer import NewAnswer
+from app.api.body.parse_request import RequestContext, parse_post
+from app.api.http.context import ApiContext, context_of
 from app.api.responses.asked import AskedResponse
-from app.api.responses.parse_response import count_prompt, parse_response
+from app.api.responses.kept.kept_items import Conversations
+from app.api.responses.kept.told_response import told_response
+from app.api.responses.parse_response import CountedPrompt, count_prompt, parse_response
 from app.api.responses.responses_wire import ResponsesWire
+from app.api.wire.api_request import ApiRequest
+from app.api.wire.framing import Framing
+from app.api.wire.json_response import JsonResponse
 from app.api.wire.response_head import ignored_header
-from app.api.wire.stream_response import make_response
+from app.api.wire.stream_response import StreamResponse, make_response
+from app.contract.errors import Overloaded, RequestError
+from app.streaming.kept.delta_reader import DeltaReader
+from app.streaming.kept.live_stream import LiveStream
 
 
 class PromptCount(msgspec.Struct, kw_only=True):
@@ -27,17 +38,97 @@ class PromptCount(msgspec.Struct, kw_only=True):
 
 
 async def create_response(http: Request) -> ASGIApp:
-    """Answer a request for a response. Nothing of it is kept, so it cannot be resumed."""
+    """Answer a request for a response, which is kept unless its body says otherwise or there is no memory for it."""
     context = context_of(http)
-    body = await read_body(http, context.config.server.max_request_bytes)
-    request = await parse_answer(body, context, parse_response, context.keys.sender_of(http))
+    config, sender = context.config.server, context.keys.sender_of(http)
+    if context.journal is not None:
+        context.engine.model_info()  # while it loads, the request is rejected as every other one
+        await context.journal.restored()  # it may go on from a response of the earlier process
+    new = NewAnswer(
+        context,
+        parse_kept_response,
+        response_wire,
+        route=http.scope["path"],
+        sender=sender,
+        ttl_s=config.response_ttl,
+        is_kept=_is_stored,
+    )
+    begun = await new.begin(await read_body(http, config.max_request_bytes))
+    request = begun.request
+    asked = asked_in(request)
+    _touch(context, sender.tenant, asked.previous_response_id)
+    if begun.stream is not None:
+        return await _answer_kept(context, request, begun.stream)
     with request.released_on_error():
-        assert isinstance(request.asked, AskedResponse)
-        return make_response(context, request, ResponsesWire(request, request.asked))
+        if asked.background:
+            raise Overloaded(
+                "There is no memory to keep the response (see --resume-memory and --response-ttl), so it cannot be "
+                "made in the background; try again later, or leave background out."
+            )
+        return make_response(context, request, ResponsesWire(request, replace(asked, store=False)))
+
+
+async def _answer_kept(context: ApiContext, request: ApiRequest, stream: LiveStream) -> ASGIApp:
+    """Return the app that answers with a kept response, which the client owns unless it is made in the background."""
+    asked = asked_in(request)
+    if asked.background and not request.stream:
+        return await told_response(context, stream, request.ignored)
+    reader, wire = DeltaReader(stream, is_owner=not asked.background), ResponsesWire(request, asked)
+    if not request.stream:
+        return JsonResponse(context, request, reader, wire)
+    return StreamResponse(context, request, reader, wire, begins_at_once=asked.background)
+
+
+def _touch(context: ApiContext, tenant: str | None, response_id: str | None) -> None:
+    """Keep the responses of a conversation that goes on as long as its newest one."""
+    with suppress(RequestError):  # one was deleted meanwhile
+        for stream in Conversations(context.kept, tenant).streams_to(response_id):
+            context.kept.touch(stream)
 
 
 async def count_response_tokens(http: Request) -> Response:
     """Answer with the number of tokens in the prompt of a response."""
-    num_tokens, ignored = await parse_post(http, count_prompt)
+    num_tokens, ignored = await parse_post(http, _count_kept)
     body = msgspec.json.encode(PromptCount(input_tokens=num_tokens))
     return Response(body, headers=ignored_header(ignored), media_type="application/json")
+
+
+def asked_in(request: ApiRequest) -> AskedResponse:
+    """Return the part of a request for a response that its answer needs."""
+    assert isinstance(request.asked, AskedResponse)
+    return request.asked
+
+
+def response_wire(request: ApiRequest, framing: Framing) -> ResponsesWire:
+    """Return the wire of the answer to a request for a response, which has one framing."""
+    return ResponsesWire(request, asked_in(request))
+
+
+def parse_kept_response(request: RequestContext) -> ApiRequest:
+    """Check a body and tokenize its prompt (see `Parser`); it may go on from a response of its sender."""
+    return parse_response(request, _conversations(request), can_store=True)
+
+
+def parse_restored_response(request: RequestContext) -> ApiRequest:
+    """Read a body that an earlier process has answered (see `Parser`), also if what it went on from is gone: a response
+    that has ended is told again all the same, and one that has not has another prompt then.
+    """
+    conversations = Conversations(request.context.kept, request.sender.tenant, is_lenient=True)
+    return parse_response(request, conversations, can_store=True)
+
+
+def as_before(request: ApiRequest) -> ApiRequest:
+    """Return a request that was read again, whose response has the id, time and model that it has."""
+    return replace(request, asked=asked_in(request).as_before(request.id, request.created, request.model))
+
+
+def _count_kept(request: RequestContext) -> CountedPrompt:
+    return count_prompt(request, _conversations(request), can_store=True)
+
+
+def _conversations(request: RequestContext) -> Conversations:
+    return Conversations(request.context.kept, request.sender.tenant)
+
+
+def _is_stored(request: ApiRequest) -> bool:
+    return asked_in(request).store

@@ -9,8 +9,8 @@ from starlette.types import ASGIApp
 from app.api.http.context import context_of
 from app.api.wire.framing import choose_framing
 from app.api.wire.positions import position_text, read_position
+from app.api.wire.resumable_answer import end_answer, find_answer
 from app.api.wire.stream_response import resumed, stream_headers
-from app.contract.errors import Draining
 from app.streaming.kept.live_stream import LiveStream
 
 END = "end"
@@ -40,12 +40,7 @@ async def cancel_stream(request: Request) -> Response:
     Raises:
         Draining: the server ends before it has recorded that.
     """
-    stream = await _stream_of(request)
-    stream.cancel()
-    if journal := context_of(request).journal:
-        await journal.flush()
-        if not stream.is_over:
-            raise Draining("The server ends before the cancel is recorded; send it again.")
+    await end_answer(context_of(request), await _stream_of(request))
     return Response(status_code=204)
 
 
@@ -53,4 +48,4 @@ async def _stream_of(request: Request) -> LiveStream:
     context = context_of(request)
     if context.journal is not None:
         await context.journal.restored()
-    return context.kept.find(request.path_params["id"], context.keys.sender_of(request).tenant)
+    return find_answer(context, request.path_params["id"], context.keys.sender_of(request).tenant)

@@ -22,9 +22,24 @@ from app.api.body.schemas import ChatBody, CompletionBody
 from app.api.body.tokenize_bodies import KINDS, DetokenizeBody
 from app.api.http.access_log import STREAM_PATH
 from app.api.http.error_shape import OPENAI_ERRORS, ErrorShape
+from app.api.responses.kept.kept_response import (
+    DeletedResponse,
+    InputItems,
+    cancel_response,
+    delete_response,
+    get_response,
+    list_input_items,
+)
 from app.api.responses.resource import ResponseObject
 from app.api.responses.response_fields import ResponsesBody
-from app.api.responses.responses import PromptCount, count_response_tokens, create_response
+from app.api.responses.responses import (
+    PromptCount,
+    as_before,
+    count_response_tokens,
+    create_response,
+    parse_restored_response,
+    response_wire,
+)
 from app.api.routes.chat import chat_completions, chat_wire
 from app.api.routes.completions import completion_wire, completions
 from app.api.routes.embeddings import embeddings
@@ -122,6 +137,32 @@ OPERATIONS = (
     ),
     Operation(
         "GET",
+        RESPONSES_PATH + "/{id}",
+        get_response,
+        "A kept response",
+        ResponseObject,
+        has_streams=True,
+        query=("include", "stream", "starting_after", "include_obfuscation"),
+        framings=(SSE,),
+    ),
+    Operation("DELETE", RESPONSES_PATH + "/{id}", delete_response, "Deletes a kept response", DeletedResponse),
+    Operation(
+        "POST",
+        RESPONSES_PATH + "/{id}/cancel",
+        cancel_response,
+        "Cancels a response that is made in the background",
+        ResponseObject,
+    ),
+    Operation(
+        "GET",
+        RESPONSES_PATH + "/{id}/input_items",
+        list_input_items,
+        "The items of the input of a kept response",
+        InputItems,
+        query=("limit", "order", "after", "include"),
+    ),
+    Operation(
+        "GET",
         STREAM_PATH + "{id}",
         resume_stream,
         "The rest of a resumable answer",
@@ -166,6 +207,7 @@ JOURNALED = {
     "/v1/chat/completions": Route(parse_chat, chat_wire),
     "/v1/completions": Route(parse_completion, completion_wire),
     "/ws": Route(parse_chat, chat_wire),
+    RESPONSES_PATH: Route(parse_restored_response, response_wire, as_before),
 }
 """How the routes whose answers can be kept read their bodies and write their answers."""
 

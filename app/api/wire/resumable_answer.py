@@ -10,6 +10,8 @@ from app.api.http.context import ApiContext
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.framing import Framing
 from app.api.wire.wire import Wire
+from app.contract.errors import Draining, StreamNotFound
+from app.streaming.kept.kept_streams import NO_STREAM
 from app.streaming.kept.live_stream import TTL_S, LiveStream
 
 MakeWire = Callable[[ApiRequest, Framing], Wire]
@@ -51,13 +53,38 @@ def keep_answer(
         request.requests,
         request.id,
         answer=Resumable(_for_readers(request), make_wire),
-        answer_bytes=_plan_bytes(request, num_body_bytes) + kept_bytes,
+        answer_bytes=_plan_bytes(request, num_body_bytes) + _asked_bytes(request, num_body_bytes) + kept_bytes,
         ttl_s=ttl_s,
         slow_reader=request.slow_reader,
         streams=context.streams,
         release=request.release,
     )
     return stream if context.kept.keep(stream) else None
+
+
+def find_answer(context: ApiContext, stream_id: str, tenant: str | None) -> LiveStream:
+    """Return a kept stream whose positions are numbers of tokens. Those of other APIs are read there.
+
+    Raises:
+        StreamNotFound: see `KeptStreams.find`.
+    """
+    stream = context.kept.find(stream_id, tenant)
+    if Resumable.of(stream).request.asked is not None:
+        raise StreamNotFound(NO_STREAM)
+    return stream
+
+
+async def end_answer(context: ApiContext, stream: LiveStream) -> None:
+    """End a stream for all its readers; one that has ended stays as it is. Returns when that is recorded.
+
+    Raises:
+        Draining: the server ends before it is.
+    """
+    stream.cancel()
+    if context.journal is not None:
+        await context.journal.flush()
+        if not stream.is_over:
+            raise Draining("The server ends before the cancel is recorded; send it again.")
 
 
 def _for_readers(request: ApiRequest) -> ApiRequest:
@@ -70,6 +97,11 @@ def _plan_bytes(request: ApiRequest, num_body_bytes: int) -> int:
     """Return about the memory of the tools that parsers know, at most the body's; that of text alone is nothing."""
     has_tools = request.answer is not None and request.answer.schemas is not None
     return _BYTES_OF_JSON * num_body_bytes if has_tools else 0
+
+
+def _asked_bytes(request: ApiRequest, num_body_bytes: int) -> int:
+    """Return about the memory of what the wire of another API needs of the body, such as the items of its input."""
+    return 0 if request.asked is None else num_body_bytes
 
 
 def _shows_prompt(request: ApiRequest) -> bool:

@@ -16,7 +16,7 @@ from app.api.http.error_response import FROM_OUTSIDE
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.parsed_answer import ParsedAnswer, tool_pieces
 from app.api.wire.positions import Positions, check_positions
-from app.api.wire.resumable_answer import Resumable
+from app.api.wire.resumable_answer import Resumable, find_answer
 from app.contract.errors import EngineFailed, ErrorInfo, QuireError
 from app.contract.events import Embedded, Finished, FinishReason, PromptScored, RequestFailed, TokenDelta
 from app.runtime.clock import monotonic
@@ -99,7 +99,7 @@ class SocketStream:
         with contain(self._fail_with, FROM_OUTSIDE):
             if self.context.journal is not None:
                 await self.context.journal.restored()
-            stream = self.context.kept.find(stream_id, tenant)
+            stream = find_answer(self.context, stream_id, tenant)
             if self.must_end_kept and self._has_ended:
                 stream.cancel()
                 return

@@ -93,7 +93,8 @@ def stream_headers(stream: LiveStream) -> dict[str, str]:
 class StreamResponse:
     """Sends what a wire makes of the session's events, and heartbeats while there are none.
 
-    `headers` are those of this answer beside those of all streams.
+    `headers` are those of this answer beside those of all streams. With `begins_at_once` the stream does not wait for
+    the first event of the engine, and a failure before it is the end of the stream instead of a status.
     """
 
     def __init__(
@@ -103,6 +104,8 @@ class StreamResponse:
         session: Session | SessionGroup | WaitingReader,
         wire: StreamWire,
         headers: Mapping[str, str] = MappingProxyType({}),
+        *,
+        begins_at_once: bool = False,
     ) -> None:
         self._session = session
         self._wire = wire
@@ -119,6 +122,7 @@ class StreamResponse:
             },
         )
         self._has_begun = False
+        self._begins_at_once = begins_at_once
         self._is_generating = False
         self._is_writing = False
         self._last_write = 0.0
@@ -150,6 +154,9 @@ class StreamResponse:
     async def _pump(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send all events of the session, and a heartbeat whenever the session was woken without an event."""
         session, direct = self._session, direct_send(scope, send)
+        if self._begins_at_once:
+            self._is_generating = True
+            await self._write(send, b"".join(self._wire.first()))
         while True:
             events = await session.receive()
             body = b""

@@ -25,6 +25,7 @@ FREED_BYTES = 4 * 2**20
 """So much is worth a trim of the heap, which takes milliseconds; less stays with the allocator."""
 MAX_TTL_S = 3600
 TRANSPORTS = ("http", "websocket")
+NO_STREAM = "There is no such stream: its id is wrong, it is of another API key, or it is not kept any longer."
 
 
 class Timer(Protocol):
@@ -126,9 +127,7 @@ class KeptStreams:
         """
         stream = self._streams.get((tenant, stream_id))
         if stream is None:
-            raise StreamNotFound(
-                "There is no such stream: its id is wrong, it is of another API key, or it is not kept any longer."
-            )
+            raise StreamNotFound(NO_STREAM)
         return stream
 
     def grow(self, stream: LiveStream, num_bytes: int) -> None:
@@ -154,20 +153,28 @@ class KeptStreams:
             self._idle[stream.id] = self._accounts[stream.account].idle[stream.id] = stream
             self._make_room()
 
+    def touch(self, stream: LiveStream) -> None:
+        """Keep a stream as if a reader had just left it."""
+        if stream.keeper is self and not stream.readers:
+            self._drop_idle(stream)
+            self._timers.pop(stream.id).cancel()
+            self.settle(stream)
+
     def _expire(self, stream: LiveStream) -> None:
         stream.cancel()
         if stream.keeper is not None:  # it may have been let go when it ended
             self.forget(stream)
 
     def forget(self, stream: LiveStream) -> None:
-        """Keep a stream without readers no longer."""
+        """Keep a stream no longer; those who read it may read on."""
         del self._streams[stream.tenant, stream.id]
         stream.keeper = None
         if stream.recorder is not None:
             stream.recorder.forget(stream)
         self.keys.forget(stream)
         self._drop_idle(stream)
-        self._timers.pop(stream.id).cancel()
+        if timer := self._timers.pop(stream.id, None):
+            timer.cancel()
         num_bytes = stream.num_bytes
         self._discount(stream.account, num_bytes)
         self._freed_bytes += num_bytes

@@ -52,7 +52,7 @@ class Keeper(Protocol):
         """Count a reader that has come after the first one."""
 
     def forget(self, stream: LiveStream) -> None:
-        """Keep a stream without readers no longer."""
+        """Keep a stream no longer; those who read it may read on."""
 
 
 class Recorder(Protocol):

@@ -137,7 +137,7 @@ class StreamCursor(ABC):
     def _take(self, choice: int, limit: int) -> TokenDelta:
         """Return the next delta of a choice, up to the position `limit` at most, which is behind the reader's."""
         position, after = self._positions[choice], self.after[choice]
-        delta = self.stream.transcripts[choice].piece(position, min(after, limit) if position < after else limit)
+        delta = self._cut(choice, position, min(after, limit) if position < after else limit)
         num_tokens, num_bytes = len(delta.token_ids), delta_bytes(delta)
         self._positions[choice] = position + (num_tokens or 1)
         self._last_bytes += num_bytes
@@ -145,6 +145,10 @@ class StreamCursor(ABC):
             self._num_taken += num_tokens
             self._taken_bytes += num_bytes
         return delta
+
+    def _cut(self, choice: int, after: int, upto: int) -> TokenDelta:
+        """Return the next delta of a choice, or the beginning of it."""
+        return self.stream.transcripts[choice].piece(after, upto)
 
     def _take_end(self, choice: int, end: Finished) -> Finished:
         """Note that the end of a choice is read; return it."""

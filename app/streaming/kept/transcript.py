@@ -117,6 +117,14 @@ class Transcript:
             logprobs = Logprobs(self._num_top, bytes(self._rows[self._rows_end(after) : self._rows_end(upto)]))
         return TokenDelta(self._id, self._choice, after + 1, tuple(self._token_ids[after:upto]), text, logprobs)
 
+    def delta(self, after: int) -> TokenDelta:
+        """Return the delta behind a position that one ends at, as the engine has told it; `after` < `last`."""
+        newest = self._newest
+        if newest is not None and newest.first == after + 1:
+            return newest
+        number = bisect_right(self._ends, after)
+        return self.cut(after, self._ends[number] if number < len(self._ends) else self.last)
+
     @property
     def token_ids(self) -> tuple[int, ...]:
         """The ids of all tokens."""

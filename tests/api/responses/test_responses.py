@@ -55,7 +55,7 @@ async def test_the_tokens_of_a_prompt_are_counted(engine):
         ({}, "invalid_value", "input"),
         ({"input": "Hi", "model": "gpt-9"}, "model_not_found", "model"),
         ({"input": "Hi", "previous_response_id": "resp_1"}, "previous_response_not_found", "previous_response_id"),
-        ({"input": "Hi", "background": True}, "unsupported_parameter", "background"),
+        ({"input": "Hi", "background": True, "store": False}, "invalid_value", "background"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "not_found", "input[0].id"),
         ({"input": "word " * 60_000}, "context_length_exceeded", "input"),
     ],

@@ -13,7 +13,7 @@ from app.streaming.kept.live_stream import CHOICE_BYTES, MAX_READERS, TTL_S, Liv
 from app.streaming.kept.polling_reader import PollingReader
 from app.streaming.kept.waiting_reader import WaitingReader
 from tests.fakes import make_request
-from tests.streaming.kept.live_engine import LiveEngine, delta, failed, finished, live_stream
+from tests.streaming.kept.live_engine import LiveEngine, delta, failed, finished, live_stream, read_now
 from tests.streaming.kept.live_kept import ROOM, Kept
 
 
@@ -28,6 +28,36 @@ def test_the_time_begins_when_the_last_reader_has_left_and_stops_when_one_comes(
     assert kept.timers.due == []
     again.close()
     kept.timers.fire()
+    assert (len(kept.kept), kept.kept.num_bytes, kept.timers.due) == (0, 0, [])
+
+
+def test_a_touched_stream_is_kept_as_if_a_reader_had_just_left_it():
+    kept = Kept(3 * ROOM)
+    first, second = kept.ended("first"), kept.ended("second")
+    [_, later] = kept.timers.due
+    kept.kept.touch(first)
+    assert [call.seconds for call in kept.timers.due] == [TTL_S, TTL_S] and kept.timers.due[0] is later
+    kept.start("third")
+    kept.start("fourth")
+    assert (kept.has("first"), kept.has("second")) == (True, False), "the oldest one goes"
+    kept.kept.touch(second)
+    assert len(kept.timers.due) == 1, "what is not kept any longer has no time"
+
+
+def test_what_is_read_has_no_time_that_a_touch_could_begin():
+    kept = Kept()
+    stream, _ = kept.start("r")
+    kept.kept.touch(stream)
+    assert kept.timers.due == []
+
+
+def test_who_reads_a_stream_that_is_forgotten_may_read_on():
+    kept = Kept()
+    stream, reader = kept.start("r")
+    kept.kept.forget(stream)
+    kept.engine.put("r", delta("r", 1, "a"), finished("r"))
+    assert len(read_now(reader)) == 2
+    reader.close()
     assert (len(kept.kept), kept.kept.num_bytes, kept.timers.due) == (0, 0, [])
 
 

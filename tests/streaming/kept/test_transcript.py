@@ -160,3 +160,16 @@ def test_pieces_are_about_as_long_as_a_piece_and_join_to_everything(text, num_ro
         assert delta_bytes(pieces[-1]) <= 2 * PIECE_BYTES or len(pieces[-1].token_ids) == 1
     assert joined(pieces) == joined(deltas)
     assert len(pieces) > 1
+
+
+@given(deltas=delta_lists(), is_restored=st.booleans())
+def test_its_deltas_are_read_one_by_one_as_they_were_told(deltas, is_restored):
+    transcript = transcript_of(deltas)
+    if is_restored and deltas:
+        told, transcript = transcript, Transcript("r", 1)
+        transcript.extend(told.columns())
+    found, position = [], 0
+    while position < transcript.last:
+        found.append(transcript.delta(position))
+        position += len(found[-1].token_ids) or 1
+    assert found == deltas

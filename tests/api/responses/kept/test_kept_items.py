@@ -1,0 +1,112 @@
+"""What a conversation goes on from: all that was sent and answered before, as if it were sent again."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.api.responses.kept import kept_items
+from tests.api.responses.kept.kept_client import PATH, TOOLS, kept_client, script
+from tests.api.serving import until
+from tests.fakes import Script
+
+
+def prompts(client) -> list[tuple[int, ...]]:
+    """The prompts of all requests so far."""
+    return [request.prompt_token_ids for request in client.engine.requests]
+
+
+async def test_the_prompt_of_a_turn_is_that_of_the_whole_conversation_sent_at_once():
+    """With the reasoning, the calls and their results of the turns before."""
+    async with kept_client() as client:
+        first = await client.create("How warm?", tools=TOOLS)
+        [call] = [item for item in first["output"] if item["type"] == "function_call"]
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "12"}
+        second = await client.create([result], tools=TOOLS, previous_response_id=first["id"])
+        third = await client.create("Thanks.", tools=TOOLS, previous_response_id=second["id"], instructions="Be brief.")
+        whole = [{"role": "user", "content": "How warm?"}, *first["output"], result, *second["output"]]
+        whole.append({"role": "user", "content": "Thanks."})
+        await client.create(whole, tools=TOOLS, instructions="Be brief.", store=False)
+        counted = await client.client.post(
+            f"{PATH}/input_tokens",
+            json={
+                "input": "Thanks.",
+                "previous_response_id": second["id"],
+                "tools": TOOLS,
+                "instructions": "Be brief.",
+            },
+        )
+        *_, by_id, at_once = prompts(client)
+    assert by_id == at_once
+    assert third["previous_response_id"] == second["id"]
+    assert counted.json()["input_tokens"] == len(by_id)
+
+
+async def test_instructions_are_not_inherited():
+    async with kept_client(Script(answer=["Yes."])) as client:
+        first = await client.create(instructions="Be long.")
+        await client.create("And?", previous_response_id=first["id"])
+        bare = await client.create()
+        await client.create("And?", previous_response_id=bare["id"])
+        _, with_id, _, without = prompts(client)
+    assert with_id == without
+
+
+async def test_a_conversation_may_go_on_without_an_input_of_its_own():
+    async with kept_client(Script(answer=["Yes."])) as client:
+        first = await client.create()
+        assert (await client.create(None, previous_response_id=first["id"]))["status"] == "completed"
+
+
+@pytest.mark.parametrize("end", ["incomplete", "cancelled"])
+async def test_what_was_cut_or_cancelled_may_be_gone_on_from_with_what_it_has(end):
+    async with kept_client(held=True) as client:
+        stream = await client.running(**({"max_output_tokens": 5} if end == "incomplete" else {}))
+        await client.step(5)
+        if end == "cancelled":
+            await client.client.post(f"{PATH}/{stream.id}/cancel")
+        await until(lambda: stream.is_over)
+        kept = (await client.get(stream.id)).json()
+        client.engine.release()
+        await client.create("Go on.", previous_response_id=stream.id)
+        await client.create(
+            [{"role": "user", "content": "Hi"}, *kept["output"], {"role": "user", "content": "Go on."}], store=False
+        )
+        _, by_id, at_once = prompts(client)
+    assert kept["status"] == end and kept["output"]
+    assert by_id == at_once
+
+
+async def test_a_response_that_runs_or_has_failed_is_not_gone_on_from():
+    async with kept_client(Script(answer=["a", "b", "c"], fail_after=2), held=True) as client:
+        stream = await client.running()
+        body = {"input": "Hi", "previous_response_id": stream.id}
+        running = await client.error("POST", PATH, 409, json=body)
+        client.engine.release()
+        await until(lambda: stream.is_over)
+        failed = await client.error("POST", PATH, 400, json=body)
+    assert (running["code"], running["param"]) == ("response_in_progress", "previous_response_id")
+    assert (failed["code"], failed["param"]) == ("invalid_value", "previous_response_id")
+
+
+async def test_a_conversation_has_a_bound_of_responses_and_of_items(monkeypatch):
+    async with kept_client(Script(answer=["a"])) as client:
+        last = await client.create()
+        for _ in range(3):
+            last = await client.create("And?", previous_response_id=last["id"])
+        body = {"input": "And?", "previous_response_id": last["id"]}
+        for name, bound in (("MAX_HOPS", 4), ("MAX_ITEMS", 8)):
+            with monkeypatch.context() as patch:
+                patch.setattr(kept_items, name, bound)
+                assert (await client.client.post(PATH, json={**body, "store": False})).status_code == 200
+                patch.setattr(kept_items, name, bound - 1)
+                error = await client.error("POST", PATH, 400, json=body)
+                assert (error["code"], error["param"]) == ("invalid_value", "previous_response_id")
+
+
+async def test_a_conversation_that_goes_on_keeps_its_beginning():
+    """Else what a client goes on from would expire, or be the oldest that goes, one hour after its first turn."""
+    async with kept_client(script("Yes.")) as client:
+        first = await client.create()
+        other = await client.create()
+        await client.create("And?", previous_response_id=first["id"])
+        assert [*client.kept._idle][:1] == [other["id"]]
