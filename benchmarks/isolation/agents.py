@@ -54,9 +54,9 @@ def items() -> bytes:
 
 
 def flat_tools() -> bytes:
-    """As many tools as are allowed, and a required call of one."""
+    """As many tools as are allowed."""
     tools = [_tool(f"tool_{number}") for number in range(NUM_TOOLS)]
-    return _response(input="Go on.", tools=tools, tool_choice="required")
+    return _response(input="Go on.", tools=tools)
 
 
 def namespaces() -> bytes:
@@ -69,7 +69,7 @@ def namespaces() -> bytes:
         }
         for space in range(NUM_TOOLS // NUM_IN_NAMESPACE)
     ]
-    return _response(input="Go on.", tools=spaces, tool_choice="required")
+    return _response(input="Go on.", tools=spaces)
 
 
 def large_call() -> bytes:
@@ -86,7 +86,7 @@ def found_tools() -> bytes:
     small = [{"type": "function", "name": f"tool_{number}"} for number in range(NUM_TOOLS - 1)]
     search: dict[str, object] = {"type": "tool_search", "execution": "client"}
     turns: list[dict[str, object]] = [_user()]
-    for number in range(200):
+    for number in range(100):
         call_id = f"call_{number}"
         turns.append({"type": "tool_search_call", "call_id": call_id, "arguments": {"query": "all"}})
         turns.append({"type": "tool_search_output", "call_id": call_id, "tools": small})

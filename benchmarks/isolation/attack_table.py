@@ -118,13 +118,13 @@ _ANSWERS: Mapping[str, Attack] = {
 
 _AGENTS: Mapping[str, Attack] = {
     "response_items": Attack("6,000 items as Codex sends them", posted(agents.items, agents.RESPONSE_TOKENS), 4),
-    "response_tools": Attack("a required call of one of 256 tools", posted(agents.flat_tools, agents.RESPONSES), 4),
+    "response_tools": Attack("256 tools in the prompt of a response", posted(agents.flat_tools, agents.RESPONSES), 4),
     "response_namespaces": Attack(
-        "a required call of one of 256 tools in namespaces", posted(agents.namespaces, agents.RESPONSES), 4
+        "256 tools in namespaces, with names that are shortened", posted(agents.namespaces, agents.RESPONSES), 4
     ),
     "response_call": Attack("a call with 1 MB of arguments", posted(agents.large_call, agents.RESPONSE_TOKENS), 4),
     "found_tools": Attack(
-        "200 searches that find 255 tools each", posted(agents.found_tools, agents.RESPONSE_TOKENS), 4
+        "100 searches that find 255 tools each", posted(agents.found_tools, agents.RESPONSE_TOKENS), 4
     ),
     "cut_chat": Attack(
         "8,191 turns, 4 MB in all, of which the oldest are left out", posted(agents.cut_chat, agents.RESPONSE_TOKENS), 4
