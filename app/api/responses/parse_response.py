@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-import orjson
+import msgspec
 
 from app.api.body.chat_fields import Message
 from app.api.body.json_body import parse_object
@@ -86,7 +86,7 @@ def parse_response(
     kept.begin(response_id, read.given)
     asked = _asked(read, parsed)
     if can_store and read.body.store is not False:
-        own_items = orjson.dumps(read.given[read.num_before :])
+        own_items = msgspec.json.encode(read.given[read.num_before :])  # bytes of orjson keep 4 KiB each
         asked = replace(asked, store=True, background=bool(read.body.background), own_items=own_items)
     return replace(parsed, asked=asked)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.api.responses.kept import kept_items
+from app.api.responses.kept.kept_items import Conversations
 from tests.api.responses.kept.kept_client import PATH, TOOLS, kept_client, script
 from tests.api.serving import until
 from tests.fakes import Script
@@ -88,13 +89,15 @@ async def test_a_response_that_runs_or_has_failed_is_not_gone_on_from():
     assert (failed["code"], failed["param"]) == ("invalid_value", "previous_response_id")
 
 
-async def test_a_conversation_has_a_bound_of_responses_and_of_items(monkeypatch):
+async def test_a_conversation_has_a_bound_of_responses_of_items_and_of_bytes(monkeypatch):
     async with kept_client(Script(answer=["a"])) as client:
         last = await client.create()
         for _ in range(3):
             last = await client.create("And?", previous_response_id=last["id"])
         body = {"input": "And?", "previous_response_id": last["id"]}
-        for name, bound in (("MAX_HOPS", 4), ("MAX_ITEMS", 8)):
+        conversation = Conversations(client.kept, None).streams_to(last["id"])
+        num_bytes = sum(len(asked.own_items) for asked in map(kept_items.asked_of, conversation) if asked)
+        for name, bound in (("MAX_HOPS", 4), ("MAX_ITEMS", 8), ("MAX_CONVERSATION_BYTES", num_bytes)):
             with monkeypatch.context() as patch:
                 patch.setattr(kept_items, name, bound)
                 assert (await client.client.post(PATH, json={**body, "store": False})).status_code == 200
