@@ -136,6 +136,9 @@ class NextResponse:
         self._response_id = ""
         self._items = b"[]"
 
+    def num_bytes_of(self, response_id: str) -> int:
+        return sum(response.num_bytes for response in self._memory.find(response_id).conversation())
+
     def items_of(self, response_id: str) -> Sequence[object]:
         self._previous = self._memory.find(response_id)
         items: list[object] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -41,6 +42,11 @@ class Conversations:
         self._kept = kept
         self._tenant = tenant
         self._is_lenient = is_lenient
+
+    def num_bytes_of(self, response_id: str) -> int:
+        with suppress(PreviousResponseNotFound):  # `items_of` tells it
+            return sum(_num_input_bytes(stream) + stream.told_bytes for stream in self.streams_to(response_id))
+        return 0
 
     def items_of(self, response_id: str) -> Sequence[object]:
         """Return all items of the conversation up to a response.

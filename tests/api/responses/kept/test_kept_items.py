@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
+from app.api.body.parse_request import MAX_SMALL_BYTES
 from app.api.responses.kept import kept_items
 from app.api.responses.kept.kept_items import Conversations
+from app.streaming.kept.live_stream import LiveStream
 from tests.api.responses.kept.kept_client import PATH, TOOLS, kept_client, script
 from tests.api.serving import until
 from tests.fakes import Script
@@ -113,3 +117,21 @@ async def test_a_conversation_that_goes_on_keeps_its_beginning():
         other = await client.create()
         await client.create("And?", previous_response_id=first["id"])
         assert [*client.kept._idle][:1] == [other["id"]]
+
+
+async def test_a_short_body_that_goes_on_from_a_long_conversation_is_read_as_a_long_one(monkeypatch):
+    """Else a few of them would occupy the threads on which other clients' short bodies are read."""
+    threads: list[str] = []
+    read = kept_items._items_of
+
+    def noting(stream: LiveStream) -> list[object]:
+        threads.append(threading.current_thread().name)
+        return read(stream)
+
+    monkeypatch.setattr(kept_items, "_items_of", noting)
+    async with kept_client(Script(answer=["a"])) as client:
+        silent = {"type": "reasoning", "summary": [], "encrypted_content": "a" * MAX_SMALL_BYTES}
+        short, long = await client.create(), await client.create([silent, {"role": "user", "content": "Hi"}])
+        for response in (short, long):
+            await client.create("And?", previous_response_id=response["id"])
+    assert [name.startswith("quire-long-text") for name in threads] == [False, True]
