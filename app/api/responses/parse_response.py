@@ -93,7 +93,7 @@ def parse_response(
     asked = _asked(read, parsed)
     if can_store and read.body.store is not False:
         own_items = msgspec.json.encode(read.given[read.num_before :])  # bytes of orjson keep 4 KiB each
-        asked = replace(asked, store=True, background=bool(read.body.background), own_items=own_items)
+        asked = replace(asked.compact(), store=True, background=bool(read.body.background), own_items=own_items)
     return replace(parsed, asked=asked)
 
 
