@@ -29,6 +29,7 @@ async def test_the_application_has_exactly_these_routes():
     assert {route.path for route in app.routes} == OPEN | {
         "/metrics", "/v1/models", "/v1/models/{model:path}", "/v1/chat/completions",
         "/v1/chat/completions/input_tokens", "/v1/completions", "/v1/responses", "/v1/responses/input_tokens",
+        "/v1/responses/{id}", "/v1/responses/{id}/cancel", "/v1/responses/{id}/input_items",
         "/v1/embeddings", "/tokenize", "/detokenize",
         "/apply-template", "/version", "/openapi.json", "/ws", "/v1/streams/{id}", "/live", "/v1/engine/events",
         "/v1/messages", "/v1/messages/count_tokens",

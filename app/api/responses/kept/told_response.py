@@ -26,8 +26,8 @@ async def told_response(context: ApiContext, stream: LiveStream, ignored: tuple[
     Raises:
         Overloaded: too much is pending for clients that do not read, or for the threads.
     """
-    context.streams.check_pending(stream.account)  # each body is a copy
     if stream.is_over:
+        context.streams.check_pending(stream.account)  # each body is a copy
         body = await on_thread(context, stream.told_bytes, stream.account, _ended_json, stream)
     else:
         body = msgspec.json.encode(_running(stream))
