@@ -150,9 +150,14 @@ class Client:
         """Open the live view."""
         return await self._opened("/live", "quire.live.v1")
 
-    async def _opened(self, path: str, protocol: str) -> ClientConnection:
+    async def responses_socket(self) -> ClientConnection:
+        """Open the WebSocket of responses."""
+        return await self._opened("/v1/responses", None)
+
+    async def _opened(self, path: str, protocol: str | None) -> ClientConnection:
+        protocols = None if protocol is None else [protocol]
         return await connect(
-            f"ws://{self.authority}{path}", subprotocols=[protocol],  # type: ignore[list-item]
+            f"ws://{self.authority}{path}", subprotocols=protocols,  # type: ignore[arg-type]
             proxy=None, compression=None, max_size=None, local_addr=(str(self._network[0]), 0), ping_interval=None,
         )  # fmt: skip
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from ipaddress import ip_address
 
-from benchmarks.isolation import answers, bodies, connections, grammars, kept_answers, watchers
+from benchmarks.isolation import agents, answers, bodies, connections, grammars, kept_answers, watchers
 from benchmarks.isolation.attack import COMPLETIONS, DETOKENIZE, LARGEST, TOKENIZE, Attack, chat, posted
 from benchmarks.isolation.setups import ADDRESSES, IPV6, KEPT, KEYS, NO_KEY, PLAIN, SLOW_DISK, SMALL_STORE, UNREAD_LOG
 
@@ -116,6 +116,30 @@ _ANSWERS: Mapping[str, Attack] = {
     "given_up": Attack("long prompts given up half-way", answers.given_up, 8),
 }
 
+_AGENTS: Mapping[str, Attack] = {
+    "response_items": Attack("6,000 items as Codex sends them", posted(agents.items, agents.RESPONSE_TOKENS), 4),
+    "response_tools": Attack("256 tools in the prompt of a response", posted(agents.flat_tools, agents.RESPONSES), 4),
+    "response_namespaces": Attack(
+        "256 tools in namespaces, with names that are shortened", posted(agents.namespaces, agents.RESPONSES), 4
+    ),
+    "response_call": Attack("a call with 1 MB of arguments", posted(agents.large_call, agents.RESPONSE_TOKENS), 4),
+    "found_tools": Attack(
+        "100 searches that find 255 tools each", posted(agents.found_tools, agents.RESPONSE_TOKENS), 4
+    ),
+    "cut_chat": Attack(
+        "8,191 turns, 4 MB in all, of which the oldest are left out", posted(agents.cut_chat, agents.RESPONSE_TOKENS), 4
+    ),
+    "message_blocks": Attack("8,192 blocks of all kinds", posted(agents.blocks, agents.MESSAGE_TOKENS), 4),
+    "long_message": Attack(
+        "4 MB whose tokens are counted, which are too many", posted(agents.long_message, agents.MESSAGE_TOKENS), 4
+    ),
+    "response_chain": Attack("a conversation of kept responses, one after the other", agents.chain, 4),
+    "silent_chain": Attack("kept responses whose inputs are large and say nothing", agents.silent_chain, 2),
+    "remembered": Attack("16 responses of 4 MB that a WebSocket remembers", agents.remembered, 4),
+    "waiting_frames": Attack("frames of 4 MB that wait on 32 WebSockets", agents.waiting, 32),
+    "background": Attack("responses in the background, each with 100 streams", agents.background, 8),
+}
+
 _CONNECTIONS: Mapping[str, Attack] = {
     "before_hello": Attack("4 MB frames before hello", connections.before_hello),
     "large_starts": Attack("starts of 4 MB over one socket each", connections.large_starts),
@@ -173,7 +197,8 @@ _SETUPS: Mapping[str, Attack] = {
 }
 
 ATTACKS: Mapping[str, Attack] = {
-    QUIET: Attack("does nothing", answers.idle), **_BODIES, **_GRAMMARS, **_ANSWERS, **_CONNECTIONS, **_SETUPS
+    QUIET: Attack("does nothing", answers.idle), **_BODIES, **_GRAMMARS, **_ANSWERS, **_AGENTS, **_CONNECTIONS,
+    **_SETUPS,
 }  # fmt: skip
 
 

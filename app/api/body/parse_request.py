@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -36,12 +36,17 @@ Given = TypeVar("Given")
 Result = TypeVar("Result")
 
 
+class _NeedsLongThread(Exception):
+    """A short body brings more to read than short bodies have."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestContext:
     """A body, its sender, and the server's state at the `time` when the body was received.
 
     With `always_streams`, which the transport sets, `stream` is true without the body's field. `brownout_max_tokens`
-    limits requests without a limit of their own while the server is under load.
+    limits requests without a limit of their own while the server is under load. `is_long` says that it is read on the
+    thread for long bodies.
     """
 
     body: bytes
@@ -51,6 +56,16 @@ class RequestContext:
     model_info: ModelInfo
     time: float
     brownout_max_tokens: int | None
+    is_long: bool = True
+
+    def note_further(self, num_bytes: int) -> None:
+        """Note that so much more is to be read than the body, such as a conversation that it goes on from.
+
+        Call this first: a body that is short, but comes to more than short bodies have, is read again on the thread for
+        long ones.
+        """
+        if not self.is_long and len(self.body) + num_bytes > MAX_SMALL_BYTES:
+            raise _NeedsLongThread
 
     def read(self, kind: type[Body]) -> tuple[Body, tuple[str, ...]]:
         """Return the body's fields and the names of the ignored ones.
@@ -159,7 +174,10 @@ async def parse(
     engine = context.engine
     max_tokens = effects(engine.stats().brownout_level).default_max_tokens
     request = RequestContext(body, sender, always_streams, context, engine.model_info(), monotonic(), max_tokens)
-    return await on_thread(context, len(body), sender.account, parser, request)
+    if len(body) <= MAX_SMALL_BYTES:
+        with suppress(_NeedsLongThread):
+            return await on_thread(context, len(body), sender.account, parser, replace(request, is_long=False))
+    return await on_thread(context, MAX_SMALL_BYTES + 1, sender.account, parser, request)
 
 
 async def on_thread(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Self
+
+import msgspec
 
 ToolKind = Literal["function", "custom", "tool_search"]
 
@@ -45,9 +47,9 @@ class AskedResponse:
         created_at: seconds of the Unix time.
         instructions: the client's text, or the items it sent as such.
         has_summary: reasoning goes out as its summary, not as raw text.
-        text: `format`, with its `type`, and `verbosity`, if it was sent.
+        text: `format`, with its `type`, and `verbosity`, if it was sent; of a kept response, JSON (see `compact`).
         tool_choice: what the client sent, else "auto".
-        tools: what the client sent, with the tools that are left out.
+        tools: what the client sent, with the tools that are left out; of a kept response, JSON.
         temperature, top_p: what was resolved, of the request or the model's defaults.
         has_logprobs: the texts of the answer have log-probabilities, with `top_logprobs` others for each token.
         max_output_tokens: the client's limit, not what was left of it.
@@ -66,9 +68,9 @@ class AskedResponse:
     previous_response_id: str | None = None
     reasoning: AskedReasoning = AskedReasoning()
     has_summary: bool = False
-    text: Mapping[str, object] = field(default_factory=lambda: {"format": {"type": "text"}})
+    text: object = field(default_factory=lambda: {"format": {"type": "text"}})
     tool_choice: object = "auto"
-    tools: Sequence[object] = ()
+    tools: object = ()
     temperature: float | None = None
     top_p: float | None = None
     top_logprobs: int = 0
@@ -85,6 +87,11 @@ class AskedResponse:
     has_timings: bool = False
     called: CalledTools = CalledTools()
     own_items: bytes = b"[]"
+
+    def compact(self) -> Self:
+        """Return it with JSON in place of objects that can be many: these take up to 30 times its memory."""
+        tools, text = (msgspec.Raw(msgspec.json.encode(each)) for each in (self.tools, self.text))
+        return replace(self, tools=tools, text=text)
 
     def as_before(self, response_id: str, created_at: int, model: str) -> Self:
         """Return the part of a request that was read again, as it was when its response was begun."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 MAX_ITEMS = 8192  # of an input
+MAX_CONVERSATION_BYTES = 4 * 2**20  # of the inputs of a conversation that is gone on from, as JSON: as of a body
 Role = Literal["user", "assistant", "system", "developer"]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-import orjson
+import msgspec
 
 from app.api.body.chat_fields import Message
 from app.api.body.json_body import parse_object
@@ -37,6 +37,9 @@ from app.text.grammar.grammar_sources import ANY_OBJECT
 class KeptResponses(Protocol):
     """The responses that a request may go on from. Any thread."""
 
+    def num_bytes_of(self, response_id: str) -> int:
+        """Return about the bytes of what `items_of` returns, which raises the same errors."""
+
     def items_of(self, response_id: str) -> Sequence[object]:
         """Return the items of a response, as JSON has them: all that its model was sent, and its output.
 
@@ -50,6 +53,9 @@ class KeptResponses(Protocol):
 
 class NothingKept:
     """Implements `KeptResponses` for a server that keeps none."""
+
+    def num_bytes_of(self, response_id: str) -> int:
+        return 0
 
     def items_of(self, response_id: str) -> Sequence[object]:
         raise PreviousResponseNotFound(
@@ -86,8 +92,8 @@ def parse_response(
     kept.begin(response_id, read.given)
     asked = _asked(read, parsed)
     if can_store and read.body.store is not False:
-        own_items = orjson.dumps(read.given[read.num_before :])
-        asked = replace(asked, store=True, background=bool(read.body.background), own_items=own_items)
+        own_items = msgspec.json.encode(read.given[read.num_before :])  # bytes of orjson keep 4 KiB each
+        asked = replace(asked.compact(), store=True, background=bool(read.body.background), own_items=own_items)
     return replace(parsed, asked=asked)
 
 
@@ -139,7 +145,10 @@ def _read(request: RequestContext, kept: KeptResponses, *, can_store: bool) -> _
             "background is true and store is false: nobody could come back to the response; change one of them.",
             param="background",
         )
-    before = [] if body.previous_response_id is None else [*kept.items_of(body.previous_response_id)]
+    before: list[object] = []
+    if body.previous_response_id is not None:
+        request.note_further(kept.num_bytes_of(body.previous_response_id))
+        before += kept.items_of(body.previous_response_id)
     if given in (None, "", []) and not before:
         raise InvalidValue(
             f"input is {'missing' if given is None else 'empty'}; send a text or a list of items.", param="input"

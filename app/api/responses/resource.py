@@ -107,7 +107,7 @@ class ResponseObject(msgspec.Struct, kw_only=True):
     usage: ResponseUsage | None = None
     previous_response_id: str | None
     instructions: Any
-    tools: Sequence[Any]
+    tools: Any
     tool_choice: Any
     parallel_tool_calls: bool
     max_tool_calls: int | None
@@ -176,7 +176,7 @@ def cancelled_response(asked: AskedResponse, output: Sequence[OutputItem]) -> Re
 
 
 def _long_fields(asked: AskedResponse) -> dict[str, Any]:
-    return {"instructions": asked.instructions, "tools": asked.tools, "text": dict(asked.text)}
+    return {"instructions": asked.instructions, "tools": asked.tools, "text": asked.text}
 
 
 def _repeated(asked: AskedResponse) -> dict[str, Any]:

@@ -14,10 +14,14 @@ import msgspec
 import orjson
 
 from app.api.http.byte_budget import ByteBudget
+from app.api.responses.item_kinds import MAX_CONVERSATION_BYTES
 from app.api.responses.output_items import OutputItem
-from app.contract.errors import PreviousResponseNotFound
+from app.contract.errors import InvalidValue, PreviousResponseNotFound
 
 MAX_RESPONSES = 16
+MAX_HOPS = 1024  # of a conversation
+RESPONSE_BYTES = 256  # of the objects of a response, beside its items
+_PARAM = "previous_response_id"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,8 +34,36 @@ class Remembered:
 
     @property
     def num_bytes(self) -> int:
-        """The memory of its own items."""
-        return len(self.items) + len(self.output)
+        """The memory that it takes without the one that it went on from."""
+        return RESPONSE_BYTES + len(self.items) + len(self.output)
+
+    def conversation(self) -> list[Remembered]:
+        """Return the responses up to this one, the newest first.
+
+        Raises:
+            PreviousResponseNotFound: there are too many.
+            InvalidValue: their inputs are too large.
+        """
+        found: list[Remembered] = []
+        response: Remembered | None = self
+        num_bytes = 0
+        while response is not None:
+            found.append(response)
+            num_bytes += len(response.items)
+            if num_bytes > MAX_CONVERSATION_BYTES:
+                raise InvalidValue(
+                    f"{_PARAM} names a conversation of more than {MAX_CONVERSATION_BYTES} bytes; send its last items "
+                    "as input, without it.",
+                    param=_PARAM,
+                )
+            if len(found) > MAX_HOPS:
+                raise PreviousResponseNotFound(
+                    f"Previous response not found: the conversation has more than {MAX_HOPS} responses, which is as "
+                    "far as this connection remembers; send the whole conversation as input.",
+                    param=_PARAM,
+                )
+            response = response.previous
+        return found
 
 
 class ResponseMemory:
@@ -60,7 +92,7 @@ class ResponseMemory:
             raise PreviousResponseNotFound(
                 f"Previous response with id {response_id[:100]!r} not found: this connection remembers its last "
                 f"{MAX_RESPONSES}; send the whole conversation as input.",
-                param="previous_response_id",
+                param=_PARAM,
             )
         return found
 
@@ -104,20 +136,20 @@ class NextResponse:
         self._response_id = ""
         self._items = b"[]"
 
+    def num_bytes_of(self, response_id: str) -> int:
+        return sum(response.num_bytes for response in self._memory.find(response_id).conversation())
+
     def items_of(self, response_id: str) -> Sequence[object]:
         self._previous = self._memory.find(response_id)
-        found: Remembered | None = self._previous
-        parts: list[list[object]] = []
-        while found is not None:
-            parts.append([*orjson.loads(found.items), *orjson.loads(found.output)])
-            found = found.previous
-        items = [item for part in reversed(parts) for item in part]
+        items: list[object] = []
+        for response in reversed(self._previous.conversation()):
+            items += [*orjson.loads(response.items), *orjson.loads(response.output)]
         self._num_before = len(items)
         return items
 
     def begin(self, response_id: str, items: Sequence[object]) -> None:
         self._response_id = response_id
-        self._items = orjson.dumps([*items[self._num_before :]])
+        self._items = msgspec.json.encode([*items[self._num_before :]])  # bytes of orjson keep 4 KiB each
 
     def end(self, output: Sequence[OutputItem]) -> None:
         """Remember the response, with its output. Loop only."""

@@ -1,7 +1,8 @@
 """The WebSocket of responses, sans I/O: what a client's frames ask for, and the frames that are no events.
 
 Rules of this file:
-- One response at a time. Those that are asked for meanwhile wait in their order, at most MAX_WAITING.
+- One response at a time. Those that are asked for meanwhile wait in their order, at most MAX_WAITING of at most
+  MAX_WAITING_BYTES together.
 - A frame that asks for a response is read no further than its own fields: it is checked like a body that came over
   HTTP.
 - What is wrong with a frame is told by an `error` frame, and the socket stays; many in a row close it.
@@ -24,6 +25,7 @@ from app.streaming.chat_frames import MAX_FIELD_BYTES
 from app.streaming.chat_table import CLOSE_BAD_FRAMES, CLOSE_BINARY, CLOSE_RATE
 
 MAX_WAITING = 8
+MAX_WAITING_BYTES = 2**20
 MAX_STREAM_ID_CHARS = 256
 _STREAM_ID_CHARS = frozenset(string.ascii_letters + string.digits + "_.-")
 CREATE, STEER, PROCESSED = "response.create", "response.steer", "response.processed"
@@ -116,6 +118,11 @@ class ResponsesProtocol:
         if len(self._waiting) >= MAX_WAITING:
             raise RateLimitExceeded(
                 f"One response is answered and {MAX_WAITING} wait, no more are allowed; wait for the end of one."
+            )
+        if len(create.body) + sum(len(each.body) for each in self._waiting) > MAX_WAITING_BYTES:
+            raise RateLimitExceeded(
+                f"One response is answered, and the frames that wait may have {MAX_WAITING_BYTES} bytes together; send "
+                "this one when it has ended."
             )
         self._waiting.append(create)
         return []

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable
 from functools import partial
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
@@ -105,17 +106,20 @@ class ResponsesSocket:
     async def _answer(self) -> None:
         """Answer one response after another."""
         while True:
-            create = await self._creates.get()
-            remembered = self._memory.next()
-            parser = partial(parse_response, kept=remembered, is_prompt_only=not create.has_output)
-            begin = partial(parse_answer, create.body, self._context, parser, self._sender, always_streams=True)
-            scope = self._websocket.scope
-            self._response = SocketResponse(create, self._context, self._outbox, scope, remembered)
-            await self._response.run(begin)
+            await self._response_to(await self._creates.get())  # no variable here has the body until it ends
             self._response = None
             self._act(self._protocol.end_response())
             if not self._protocol.is_busy:
                 self._is_idle.set()
+
+    def _response_to(self, create: Create) -> Awaitable[None]:
+        """Begin a response; the result ends with it."""
+        remembered = self._memory.next()
+        parser = partial(parse_response, kept=remembered, is_prompt_only=not create.has_output)
+        begin = partial(parse_answer, create.body, self._context, parser, self._sender, always_streams=True)
+        scope = self._websocket.scope
+        self._response = SocketResponse(create, self._context, self._outbox, scope, remembered)
+        return self._response.run(begin)
 
     async def _write(self) -> None:
         send = direct_send(self._websocket.scope, self._websocket.send)

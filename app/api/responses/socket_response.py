@@ -35,7 +35,7 @@ class SocketResponse:
     def __init__(
         self, create: Create, context: ApiContext, outbox: Outbox, scope: Scope, remembered: NextResponse
     ) -> None:
-        self._create = create
+        self._stream_id, self._has_output = create.stream_id, create.has_output  # the body can be large
         self._context = context
         self._outbox = outbox
         self._scope = scope
@@ -53,7 +53,9 @@ class SocketResponse:
         began = monotonic()
         try:
             with contain(self._fail_with, FROM_OUTSIDE):
-                self._open(await begin())
+                request = await begin()
+                del begin  # it has the body, which nobody needs any longer
+                self._open(request)
             self._outbox.mark_ready(self)
             await self._is_sent.wait()
         finally:
@@ -127,7 +129,7 @@ class SocketResponse:
         if isinstance(event, TokenDelta):
             self._add(self._answered.add(event))
         elif isinstance(event, Finished):
-            self._add(self._answered.finish(event.reason if self._create.has_output else FinishReason.STOP))
+            self._add(self._answered.finish(event.reason if self._has_output else FinishReason.STOP))
         if session.is_finished:
             assert session.usage is not None
             response = self._answered.ended(session.usage, session.span())
@@ -137,8 +139,8 @@ class SocketResponse:
 
     def _add(self, events: Iterable[ResponseEvent]) -> None:
         for event in events:
-            if self._create.stream_id is not None:
-                event.stream_id = self._create.stream_id
+            if self._stream_id is not None:
+                event.stream_id = self._stream_id
             self._frames.append(text_line(event).decode())
 
     def _fail_with(self, error: BaseException) -> None:
@@ -156,4 +158,4 @@ class SocketResponse:
         if self._has_begun:
             self._add(self._answered.fail(failure))
         else:
-            self._frames.append(error_frame(failure, self._create.stream_id))
+            self._frames.append(error_frame(failure, self._stream_id))

@@ -179,6 +179,9 @@ class Kept:
     def __init__(self) -> None:
         self.items: dict[str, list[object]] = {}
 
+    def num_bytes_of(self, response_id: str) -> int:
+        return 0
+
     def items_of(self, response_id):
         if response_id not in self.items:
             raise PreviousResponseNotFound("gone", param="previous_response_id")

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.http.byte_budget import ByteBudget
+from app.api.responses import response_memory
 from app.api.responses.output_items import AnswerText, OutputMessage
-from app.api.responses.response_memory import MAX_RESPONSES, ResponseMemory
-from app.contract.errors import PreviousResponseNotFound
+from app.api.responses.response_memory import MAX_RESPONSES, RESPONSE_BYTES, ResponseMemory
+from app.contract.errors import InvalidValue, PreviousResponseNotFound
 
 
 def item(text: str) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def test_a_response_that_has_not_ended_is_not_remembered():
 
 
 def test_what_is_too_much_for_the_budget_is_not_remembered():
-    budget = ByteBudget(400)
+    budget = ByteBudget(400 + RESPONSE_BYTES)
     memory, other = ResponseMemory(budget), ResponseMemory(budget)
     remember(memory, "r1", "a" * 40)
     before = budget.num_bytes
@@ -87,10 +88,42 @@ def test_what_is_too_much_for_the_budget_is_not_remembered():
     assert len(other) == 1
 
 
+def test_responses_without_items_count_too():
+    """Else a connection would remember millions of them, each after the other, within any budget."""
+    budget = ByteBudget(10 * RESPONSE_BYTES)
+    memory, last = ResponseMemory(budget), None
+    for number in range(10):
+        request = memory.next()
+        if last is not None:
+            request.items_of(last)
+        last = f"r{number}"
+        request.begin(last, [])
+        request.end([])
+    assert len(memory) == 9
+    with pytest.raises(PreviousResponseNotFound):
+        memory.find("r9")
+
+
+def test_a_conversation_has_a_bound_of_responses_and_of_bytes(monkeypatch):
+    memory = ResponseMemory(ByteBudget(10_000))
+    for number in range(4):
+        remember(memory, f"r{number}", "a", f"r{number - 1}" if number else None)
+    num_bytes = sum(len(each.items) for each in memory.find("r3").conversation())
+    bounds = (("MAX_HOPS", 4, PreviousResponseNotFound), ("MAX_CONVERSATION_BYTES", num_bytes, InvalidValue))
+    for name, bound, kind in bounds:
+        with monkeypatch.context() as patch:
+            patch.setattr(response_memory, name, bound)
+            assert len(texts_of(memory, "r3")) == 8
+            patch.setattr(response_memory, name, bound - 1)
+            with pytest.raises(kind, match="send") as error:
+                memory.next().items_of("r3")
+            assert error.value.param == "previous_response_id"
+
+
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(-1, 20), st.integers(0, 200)), max_size=60))
 def test_the_budget_is_what_all_connections_remember(steps):
     """Every response that can still be gone on from counts once, with all that it goes on from."""
-    budget = ByteBudget(3000)
+    budget = ByteBudget(6000)
     memories = [ResponseMemory(budget), ResponseMemory(budget)]
     ids: tuple[list[str], list[str]] = ([], [])
     for number, (which, back, size) in enumerate(steps):
@@ -101,7 +134,7 @@ def test_the_budget_is_what_all_connections_remember(steps):
         except PreviousResponseNotFound:
             continue
         known.append(f"r{number}")
-        assert budget.num_bytes == sum(map(num_reachable_bytes, memories)) <= 3000
+        assert budget.num_bytes == sum(map(num_reachable_bytes, memories)) <= 6000
     for memory in memories:
         memory.clear()
     assert budget.num_bytes == 0

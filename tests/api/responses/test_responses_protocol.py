@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from openai.types.responses import ResponseSteerFailedEvent
 from openai.types.responses.responses_server_event import ResponseWsError
 
-from app.api.responses.responses_protocol import MAX_WAITING, Action, Create, ResponsesProtocol, error_frame
+from app.api.responses.responses_protocol import (
+    MAX_WAITING,
+    MAX_WAITING_BYTES,
+    Action,
+    Create,
+    ResponsesProtocol,
+    error_frame,
+)
 from app.contract.errors import Overloaded
 from app.streaming.chat_actions import ChatLimits, Close, Send
 from tests.fakes import FakeClock
@@ -65,6 +72,19 @@ def test_one_response_begins_after_another_in_their_order():
     assert [create.stream_id for create in begun] == [str(number) for number in range(1, MAX_WAITING + 2)]
     assert server.is_busy and server.end_response() == [] and not server.is_busy
     assert len(feed(server, **CREATE)) == 1
+
+
+def test_frames_that_wait_have_a_bound_of_bytes():
+    """Else one client's sockets would hold gigabytes: a frame may have as many bytes as a body."""
+    server, half = protocol(), "a" * (MAX_WAITING_BYTES // 2)
+    assert [len(feed(server, **CREATE, instructions=half * 4)), len(feed(server, **CREATE, instructions=half))] == [
+        1,
+        0,
+    ]
+    error = error_in(feed(server, **CREATE, instructions=half))
+    assert (error["status"], error["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert feed(server, **CREATE) == [] and len(server.end_response()) == 1
+    assert feed(server, **CREATE, instructions=half) == []
 
 
 @pytest.mark.parametrize("stream_id", ["a", "A_.-9", "x" * 256])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import openai
@@ -17,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.api.responses import responses_socket
-from app.api.responses.responses_protocol import MAX_WAITING
+from app.api.responses.responses_protocol import MAX_WAITING, Create
 from app.api.responses.responses_socket import ResponsesSocket
 from app.config.settings import make_config
 from app.contract.requests import Pause
@@ -365,3 +367,17 @@ async def test_generation_pauses_while_the_client_does_not_read():
     transport.deliver({"type": "websocket.disconnect", "code": 1006})
     await run
     assert len(engine.aborted) == 1
+
+
+async def test_a_response_that_is_answered_holds_no_copy_of_its_frame():
+    """Frames can be as large as bodies, and a client may have hundreds of connections."""
+    engine = FakeEngine(ANSWER, held=True)
+    async with opened(engine) as client:
+        await client.create(x=(marked := f"frame {id(engine)}"))
+        await until(lambda: engine.requests)
+        gc.collect()
+        held = [each for each in gc.get_objects() if isinstance(each, Create) and marked.encode() in each.body]
+        calls = [each for each in gc.get_objects() if isinstance(each, partial) and each.args]
+        assert [*held, *(each for each in calls if marked in repr(each.args[0]))] == []
+        engine.release()
+        await client.response()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -12,7 +13,7 @@ import orjson
 
 from app.api.responses.answered_response import AnsweredResponse
 from app.api.responses.asked import AskedResponse
-from app.api.responses.item_kinds import MAX_ITEMS
+from app.api.responses.item_kinds import MAX_CONVERSATION_BYTES, MAX_ITEMS
 from app.api.responses.open_items import ID_BYTES
 from app.api.wire.resumable_answer import Resumable
 from app.contract.errors import InvalidValue, PreviousResponseNotFound, ResponseInProgress, StreamNotFound
@@ -42,6 +43,11 @@ class Conversations:
         self._tenant = tenant
         self._is_lenient = is_lenient
 
+    def num_bytes_of(self, response_id: str) -> int:
+        with suppress(PreviousResponseNotFound):  # `items_of` tells it
+            return sum(_num_input_bytes(stream) + stream.told_bytes for stream in self.streams_to(response_id))
+        return 0
+
     def items_of(self, response_id: str) -> Sequence[object]:
         """Return all items of the conversation up to a response.
 
@@ -51,15 +57,14 @@ class Conversations:
             InvalidValue: it has failed, or the conversation is too long.
         """
         parts: list[list[object]] = []
+        num_bytes = num_items = 0
         try:
             for stream in self.streams_to(response_id):
+                num_bytes += _num_input_bytes(stream)
+                _check_length(num_bytes, MAX_CONVERSATION_BYTES, "bytes")  # before these are read
                 parts.append(_items_of(stream))
-                if sum(map(len, parts)) > MAX_ITEMS:
-                    raise InvalidValue(
-                        f"previous_response_id names a conversation of more than {MAX_ITEMS} items; send its last ones "
-                        "as input, without it.",
-                        param=_PARAM,
-                    )
+                num_items += len(parts[-1])
+                _check_length(num_items, MAX_ITEMS, "items")
         except PreviousResponseNotFound:
             if not self._is_lenient:
                 raise
@@ -97,6 +102,20 @@ class Conversations:
                 )
             yield stream
             response_id = asked.previous_response_id
+
+
+def _check_length(length: int, limit: int, unit: str) -> None:
+    if length > limit:
+        raise InvalidValue(
+            f"{_PARAM} names a conversation of more than {limit} {unit}; send its last items as input, without it.",
+            param=_PARAM,
+        )
+
+
+def _num_input_bytes(stream: LiveStream) -> int:
+    asked = asked_of(stream)
+    assert asked is not None
+    return len(asked.own_items)
 
 
 def _items_of(stream: LiveStream) -> list[object]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
+from app.api.body.parse_request import MAX_SMALL_BYTES
 from app.api.responses.kept import kept_items
+from app.api.responses.kept.kept_items import Conversations
+from app.streaming.kept.live_stream import LiveStream
 from tests.api.responses.kept.kept_client import PATH, TOOLS, kept_client, script
 from tests.api.serving import until
 from tests.fakes import Script
@@ -89,13 +94,15 @@ async def test_a_response_that_runs_or_has_failed_is_not_gone_on_from():
     assert (failed["code"], failed["param"]) == ("invalid_value", "previous_response_id")
 
 
-async def test_a_conversation_has_a_bound_of_responses_and_of_items(monkeypatch):
+async def test_a_conversation_has_a_bound_of_responses_of_items_and_of_bytes(monkeypatch):
     async with kept_client(Script(answer=["a"])) as client:
         last = await client.create()
         for _ in range(3):
             last = await client.create("And?", previous_response_id=last["id"])
         body = {"input": "And?", "previous_response_id": last["id"]}
-        for name, bound in (("MAX_HOPS", 4), ("MAX_ITEMS", 8)):
+        conversation = Conversations(client.kept, None).streams_to(last["id"])
+        num_bytes = sum(len(asked.own_items) for asked in map(kept_items.asked_of, conversation) if asked)
+        for name, bound in (("MAX_HOPS", 4), ("MAX_ITEMS", 8), ("MAX_CONVERSATION_BYTES", num_bytes)):
             with monkeypatch.context() as patch:
                 patch.setattr(kept_items, name, bound)
                 assert (await client.client.post(PATH, json={**body, "store": False})).status_code == 200
@@ -119,3 +126,21 @@ async def test_a_conversation_that_goes_on_keeps_its_beginning():
         other = await client.create()
         await client.create("And?", previous_response_id=first["id"])
         assert [*client.kept._idle][:1] == [other["id"]]
+
+
+async def test_a_short_body_that_goes_on_from_a_long_conversation_is_read_as_a_long_one(monkeypatch):
+    """Else a few of them would occupy the threads on which other clients' short bodies are read."""
+    threads: list[str] = []
+    read = kept_items._items_of
+
+    def noting(stream: LiveStream) -> list[object]:
+        threads.append(threading.current_thread().name)
+        return read(stream)
+
+    monkeypatch.setattr(kept_items, "_items_of", noting)
+    async with kept_client(Script(answer=["a"])) as client:
+        silent = {"type": "reasoning", "summary": [], "encrypted_content": "a" * MAX_SMALL_BYTES}
+        short, long = await client.create(), await client.create([silent, {"role": "user", "content": "Hi"}])
+        for response in (short, long):
+            await client.create("And?", previous_response_id=response["id"])
+    assert [name.startswith("quire-long-text") for name in threads] == [False, True]

@@ -8,6 +8,7 @@ import logging
 import pytest
 from openai.types.responses import Response
 
+from app.api.wire.resumable_answer import Resumable
 from app.observe.log import ACCESS_LOGGER, JsonFormatter
 from app.streaming.kept.live_stream import State
 from tests.api.responses.answered import check_stream, events_in, types_in
@@ -324,3 +325,20 @@ async def test_the_log_shows_eight_digits_of_the_id(caplog: pytest.LogCaptureFix
     short = f"{PATH}/{response_id[:13]}"
     assert paths == [PATH, short, f"{short}/cancel", f"{short}/input_items", short]
     assert response_id not in "".join(lines)
+
+
+async def test_a_kept_response_takes_about_the_memory_that_it_counts():
+    """Tools that are left out, and the form of its text, are as many objects as their bytes hold."""
+    async with kept_client(script("Yes.")) as client:
+        hosted = [{"type": "web_search", "x": [{} for _ in range(10_000)]}]
+        response = await client.create(tools=hosted)
+        stream = client.kept.find(response["id"], None)
+        asked = Resumable.of(stream).request.asked
+        assert response["tools"] == hosted == (await client.get(stream.id)).json()["tools"]
+        assert num_objects(asked.tools) + num_objects(asked.text) == 2
+
+
+def num_objects(value: object) -> int:
+    """The number of objects in a value."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return 1 + sum(map(num_objects, inner))
