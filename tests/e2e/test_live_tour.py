@@ -170,12 +170,15 @@ async def test_blocks_are_shared_and_found_again_as_the_tour_says(browser: Brows
         hits = page.locator(".live-figures div").filter(has_text="cache hits")
         await expect(hits).to_have_text(re.compile(r"cache hits\s*[1-9]\d* %"))
         await expect_over(page, tour)
+        *first, second = await tokens_read(page)
+        assert sum(first) > 5 * second
         # Steps of others come, and those that the card speaks of stay.
         async with connect_client(server.url, KEY) as client:
-            answer = await client.chat([{"role": "user", "content": QUESTION}], max_tokens=200, ignore_eos=True)
+            answer = await client.chat([{"role": "user", "content": QUESTION}], max_tokens=1500, ignore_eos=True)
+            await expect(page.locator(".live-request")).to_be_visible()
             await answer.text()
-        first, second = await tokens_read(page)
-        assert first > 5 * second
+        await expect(page.locator(".live-lane[data-empty=true]")).to_have_count(4)
+        assert await tokens_read(page) == [*first, second]
         steps = page.get_by_role("region", name="Steps")
         await expect(steps).to_contain_text("held until you go on")
         await tour.get_by_role("button", name="Back").click()
@@ -186,13 +189,17 @@ async def test_blocks_are_shared_and_found_again_as_the_tour_says(browser: Brows
 
 async def tokens_read(page: Page) -> list[int]:
     """Go with the arrow keys through the steps that are shown; return how many tokens of prompts they have read."""
-    await page.get_by_role("application", name=re.compile("^The newest steps")).focus()
-    read = []
+    timeline = page.get_by_role("application", name=re.compile("^The newest steps"))
+    await timeline.focus()
+    texts = [""]
     for _ in range(80):
-        found = re.search(r"(\d+) prompt tokens? read", await page.locator("#live-step").inner_text())
-        read += [int(found[1])] if found else []
+        text = await page.locator("#live-step").inner_text()
+        # At the oldest one the arrow leads nowhere.
+        if text != texts[-1]:
+            texts.append(text)
         await page.keyboard.press("ArrowLeft")
-    return read[::-1]
+    await timeline.blur()
+    return [int(found) for text in reversed(texts) for found in re.findall(r"(\d+) prompt tokens? read", text)]
 
 
 BLOCKS_ARE_SEEN = """(map) => {

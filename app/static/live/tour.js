@@ -161,11 +161,11 @@ function fullPool(state, context) {
   const tokens = answerTokens(state, context, MOST_OF_FULL_POOL, Infinity);
   return {
     ...stop,
-    async play(guide) {
+    play: (guide) => guide.lasts(MS, async () => {
       const answers = Array.from({ length: 8 }, (_, at) => guide.start(ask(`${QUESTION} (${at + 1})`, tokens)));
       await Promise.race([guide.all(answers), guide.rest(LONGEST_MS)]);
       await guide.leave();
-    },
+    }),
   };
 }
 
@@ -184,7 +184,7 @@ const atTheEnd = (tokens) => [
   {
     title: "The second turn",
     part: "timeline",
-    text: "A second question begins with all that the first one has, as each turn of a conversation does. That part is found in the cache, and is not read again. Point at the two columns with lines: the second one has read far fewer tokens.",
+    text: "A second question begins with all that the first one has, as each turn of a conversation does. That part is found in the cache, and is not read again. Point at the columns with lines: far fewer tokens are read for the second question.",
     async play(guide) {
       await guide.all([guide.start(instructed(QUESTION, SHORT_ANSWER))]);
       await guide.rest(1000);
