@@ -124,13 +124,13 @@ async def test_a_copied_block_is_circled_for_seconds(browser: Browser, server: S
     engine.set(USED, [4], owner=1)
     await socket.send_bytes(engine.difference())
     await until_true(marks, f"marks => ({MOST_OPAQUE})(marks) === 255")
-    await page.evaluate("window.time = 3000")
+    await page.evaluate("window.time = 1500")
     assert await marks.evaluate(MOST_OPAQUE) == 255
-    await page.evaluate("window.time = 3800")
+    await page.evaluate("window.time = 2375")
     if motion == "no-preference":
         await until_true(marks, f"marks => ({MOST_OPAQUE})(marks) < 200")
     assert await marks.evaluate(MOST_OPAQUE) > (100 if motion == "no-preference" else 254)
-    await page.evaluate("window.time = 4100")
+    await page.evaluate("window.time = 2600")
     await until_true(marks, f"marks => ({MOST_OPAQUE})(marks) === 0")
     await context.close()
 

@@ -120,7 +120,7 @@ async def watch_scripted(page: Page, server: ScriptedServer, engine: MadeUpEngin
 
 async def test_a_recording_shows_what_a_large_pool_cannot(page: Page, server: ScriptedServer, shots: Path) -> None:
     tour = await watch_scripted(page, server, MadeUpEngine(2000))
-    await expect(tour).to_contain_text("2,000, too many to fill")
+    await expect(tour).to_contain_text("2,000 blocks are too many to fill")
     block_map = page.get_by_role("application", name=re.compile("^Map of"))
     await expect(block_map).to_have_accessible_name(re.compile("the first 256 of 2,000 blocks"))
     await expect(page.locator("#live-story")).to_contain_text("These are the first 256 of 2,000; the others are free.")
@@ -170,7 +170,36 @@ async def test_blocks_are_shared_and_found_again_as_the_tour_says(browser: Brows
         hits = page.locator(".live-figures div").filter(has_text="cache hits")
         await expect(hits).to_have_text(re.compile(r"cache hits\s*[1-9]\d* %"))
         await expect_over(page, tour)
+        *first, second = await tokens_read(page)
+        assert sum(first) > 5 * second
+        # Steps of others come, and those that the card speaks of stay.
+        async with connect_client(server.url, KEY) as client:
+            answer = await client.chat([{"role": "user", "content": QUESTION}], max_tokens=1500, ignore_eos=True)
+            await expect(page.locator(".live-request")).to_be_visible()
+            await answer.text()
+        await expect(page.locator(".live-lane[data-empty=true]")).to_have_count(4)
+        assert await tokens_read(page) == [*first, second]
+        steps = page.get_by_role("region", name="Steps")
+        await expect(steps).to_contain_text("held until you go on")
+        await tour.get_by_role("button", name="Back").click()
+        await expect(steps).not_to_contain_text("held until you go on")
+        await expect(page.locator("#live-step")).to_contain_text("1 token written")
         await context.close()
+
+
+async def tokens_read(page: Page) -> list[int]:
+    """Go with the arrow keys through the steps that are shown; return how many tokens of prompts they have read."""
+    timeline = page.get_by_role("application", name=re.compile("^The newest steps"))
+    await timeline.focus()
+    texts = [""]
+    for _ in range(80):
+        text = await page.locator("#live-step").inner_text()
+        # At the oldest one the arrow leads nowhere.
+        if text != texts[-1]:
+            texts.append(text)
+        await page.keyboard.press("ArrowLeft")
+    await timeline.blur()
+    return [int(found) for text in reversed(texts) for found in re.findall(r"(\d+) prompt tokens? read", text)]
 
 
 BLOCKS_ARE_SEEN = """(map) => {
@@ -190,10 +219,11 @@ async def test_the_blocks_stay_in_sight_beside_the_lanes_of_a_full_pool(
     await expect(page.get_by_role("button", name=re.compile("^Request .*: preempted")).first).to_be_visible()
     await until_true(page.locator(".live-queue"), LANES_ARE_SEEN)
     await until_true(page.locator(".live-map"), BLOCKS_ARE_SEEN)
+    await until_true(page.locator(".live-legend"), BLOCKS_ARE_SEEN)
     await page.screenshot(path=shots / f"full-pool-{width}.png")
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1440, 900), (390, 844)])
 async def test_the_blocks_stay_in_sight_beside_the_steps_of_an_answer(
     page: Page, server: ScriptedServer, shots: Path, width: int, height: int
 ) -> None:
@@ -204,6 +234,7 @@ async def test_the_blocks_stay_in_sight_beside_the_steps_of_an_answer(
     await tour.get_by_role("button", name="Show it").click()
     await server.next_stream()
     await until_true(page.locator(".live-map"), BLOCKS_ARE_SEEN)
+    await until_true(page.locator(".live-legend"), BLOCKS_ARE_SEEN)
     await until_true(page.locator(".live-steps"), BLOCKS_ARE_SEEN)
     await page.screenshot(path=shots / f"one-answer-{width}.png")
 

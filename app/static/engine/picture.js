@@ -8,10 +8,10 @@ import { blocksOf, positionOf } from "./tables.js";
 /** @typedef {import("./live_types.js").Group} Group */
 /** @typedef {import("./live_types.js").Step} Step */
 
-// More than a wide window has columns for.
-const MAX_STEPS = 600;
+// More than a wide window has columns for: of a long answer also the step that has read its question.
+const MAX_STEPS = 4096;
 // How long a copied block is marked: until it has been looked for.
-const FLASH_MS = 4000;
+const FLASH_MS = 2500;
 // Of requests that have ended: their blocks are shown while they are in the cache.
 const MAX_ENDED = 50;
 
@@ -26,6 +26,8 @@ export class Picture {
   groups = new Map();
   /** @type {Step[]} */
   steps = [];
+  /** Whether requests that end keep their hues, so that no later one has the hue of one of them. */
+  keepsHues = false;
   /** When blocks became copies a moment ago, by their ids. @type {Map<number, number>} */
   #copies = new Map();
   /** The server's time since which each block has been as it is. */
@@ -166,6 +168,8 @@ export class Picture {
     if (kind === "copy") this.#copies.set(fields[1], now);
     if (kind !== "step") return;
     const [ms, isOver, shares] = fields;
+    // A request that is in no message began and ended since the last one.
+    for (const [n] of shares) if (n && !this.#hues.has(n)) this.#hues.set(n, this.#freeHue());
     const named = shares.map(([n, prompt, decode, accepted]) => ({ n, hue: this.hueOf(n), prompt, decode, accepted }));
     // What is read stands above what is written, and requests of one hue together.
     named.sort((a, b) => Number(a.prompt > 0) - Number(b.prompt > 0) || a.hue - b.hue);
@@ -173,6 +177,7 @@ export class Picture {
   }
 
   #forgetHues() {
+    if (this.keepsHues) return;
     for (const n of this.#hues.keys()) if (!this.groups.has(n)) this.#hues.delete(n);
   }
 }

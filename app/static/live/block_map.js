@@ -7,9 +7,8 @@ import { Tiles } from "./tiles.js";
 
 const LARGEST_CELL_PX = 24;
 const RING_PX = 2;
-// A circle is seen also around the smallest cell.
-const CIRCLE_OFF_PX = 4;
-const SMALLEST_CIRCLE_PX = 16;
+const LARGE_CELL_PX = 14;
+const CIRCLE_PX = 16;
 
 export class BlockMap {
   /** @type {Grid} */
@@ -19,6 +18,8 @@ export class BlockMap {
   /** @type {Cells} */
   #painter;
   #scale = 1;
+  /** Between cells, in pixels of the screen. */
+  #gap = 0;
   #colours;
 
   /** @param {HTMLCanvasElement} cells @param {HTMLCanvasElement} marks a canvas exactly above */
@@ -42,7 +43,9 @@ export class BlockMap {
       canvas.style.width = `${grid.width / scale}px`;
       canvas.style.height = `${grid.height / scale}px`;
     }
-    this.#painter = new Cells(grid, new Tiles(paletteOf(colours), grid.size, grid.cellHeight));
+    const tiles = new Tiles(paletteOf(colours), grid.size, grid.cellHeight);
+    this.#painter = new Cells(grid, tiles);
+    this.#gap = tiles.gap;
     this.#scale = scale;
     this.#colours = colours;
     this.grid = grid;
@@ -74,8 +77,9 @@ export class BlockMap {
       context.globalAlpha = 1;
       for (const box of this.grid.boxesOf(lit)) context.clearRect(...box);
     }
-    // They fade at the end of their time only.
-    for (const [index, left] of flashes) this.#circle(context, index, Math.min(1, 8 * left));
+    // They fade at the end of their time only, and together.
+    const opacity = Math.min(1, 8 * Math.max(0, ...flashes.map(([, left]) => left)));
+    this.#circles(context, flashes.map(([index]) => index).sort((a, b) => a - b), opacity);
     if (cursor >= 0) this.#frame(context, cursor);
   }
 
@@ -84,20 +88,29 @@ export class BlockMap {
     return this.grid.indexAt(x * this.#scale, y * this.#scale);
   }
 
-  /** A circle around a cell, in the colour of the text: no request has it. */
-  #circle(context, index, opacity) {
-    const [x, y] = this.grid.cornerOf(index);
-    const { size, cellHeight, width, height } = this.grid;
-    const radius = Math.max(Math.max(size, cellHeight) / 2 + CIRCLE_OFF_PX * this.#scale, (SMALLEST_CIRCLE_PX * this.#scale) / 2);
-    // At the edge of the map nothing of it is cut off.
-    const off = radius + RING_PX * this.#scale;
-    const within = (at, most) => Math.max(off, Math.min(at, most - off));
+  /**
+   * Circles in the colour of the text, which no request has: within cells that are large enough, so that those of neighbours
+   * are apart; else around cells, and neighbours have one together.
+   * @param {CanvasRenderingContext2D} context @param {number[]} indexes in ascending order @param {number} opacity
+   */
+  #circles(context, indexes, opacity) {
+    const { width, height, size } = this.grid;
+    const wide = RING_PX * this.#scale;
+    const isLarge = size >= LARGE_CELL_PX * this.#scale;
+    const boxes = isLarge ? indexes.flatMap((index) => this.grid.boxesOf([index])) : this.grid.boxesOf(indexes);
     context.globalAlpha = opacity;
-    this.#stroke(context, () => {
-      context.beginPath();
-      context.arc(within(x + size / 2, width), within(y + cellHeight / 2, height), radius, 0, 2 * Math.PI);
-      context.stroke();
-    });
+    for (const [x, y, boxWidth, boxHeight] of boxes) {
+      const high = boxHeight - this.#gap;
+      const off = isLarge ? -wide : Math.max(0, (CIRCLE_PX * this.#scale - high) / 2);
+      const [wider, higher] = [boxWidth - this.#gap + 2 * off, high + 2 * off];
+      // At the edge of the map nothing of it is cut off.
+      const within = (at, most) => (isLarge ? at : Math.max(wide, Math.min(at, most - wide)));
+      this.#stroke(context, () => {
+        context.beginPath();
+        context.roundRect(within(x - off, width - wider), within(y - off, height - higher), wider, higher, higher / 2);
+        context.stroke();
+      });
+    }
     context.globalAlpha = 1;
   }
 

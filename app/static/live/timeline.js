@@ -3,6 +3,10 @@
 const COLUMN_PX = 7;
 const GAP_PX = 1;
 const LEGIBLE_PX = 3;
+// How many times as long as the usual step the scale is from near.
+const NEAR_SCALE = 5;
+// Of each request, where a column has room for it.
+const LEAST_PART_PX = 5;
 // Room for the marks of accepted draft tokens above the highest column.
 const TOP_PX = 8;
 const LABEL_FONT = "11px system-ui, sans-serif";
@@ -41,23 +45,31 @@ export class Timeline {
    * @param {number} targetMs how long a step may be; 0 if there is no limit
    * @param {import("./colours.js").Colours} colours
    * @param {number} looked the age of the step that is looked at, or -1
+   * @param {boolean} isNear whether the scale is of the usual steps; the few that were much longer go beyond it
    */
-  paint(steps, targetMs, colours, looked) {
+  paint(steps, targetMs, colours, looked, isNear) {
     const context = this.#canvas.getContext("2d");
     const { width, height } = this.#size;
     context.setTransform(this.#scale, 0, 0, this.#scale, 0, 0);
     context.clearRect(0, 0, width, height);
     const shown = steps.slice(-this.numColumns || steps.length).reverse();
-    const topMs = roundUp(Math.max(...shown.map(({ ms }) => ms), 1));
+    const topMs = topOf(shown.map(({ ms }) => ms), isNear);
     const perMs = (height - TOP_PX) / topMs;
     shown.forEach((step, age) => {
       const x = width - (age + 1) * COLUMN_PX;
       if (age === looked) fill(context, colours.free, x - 1, 0, COLUMN_PX + 1, height);
-      paintStep(context, step, colours, { x, bottom: height, height: Math.max(1, step.ms * perMs) });
+      paintStep(context, step, colours, { x, bottom: height, height: Math.max(1, Math.min(step.ms * perMs, height)) });
     });
     paintLine(context, height - topMs * perMs, width, colours, [1, 3], `${topMs} ms`);
     if (targetMs && targetMs < topMs) paintLine(context, height - targetMs * perMs, width, colours, [4, 3], "target");
   }
+}
+
+/** How long a step is that is as high as the scale. @param {number[]} times @param {boolean} isNear */
+export function topOf(times, isNear) {
+  const longest = Math.max(...times, 1);
+  const usual = times.toSorted((a, b) => a - b)[Math.floor(times.length / 2)] ?? longest;
+  return roundUp(isNear ? Math.min(longest, Math.max(NEAR_SCALE * usual, 1)) : longest);
 }
 
 /** The next of 1, 2, 5, 10, 20 and so on: the scale stays the same for a while. */
@@ -71,7 +83,7 @@ function paintLine(context, at, width, { paper, soft }, dashes, label) {
   context.font = LABEL_FONT;
   const labelWidth = context.measureText(label).width + 6;
   // Columns may stand behind the label.
-  fill(context, paper, 0, y - 7, labelWidth - 3, 14);
+  fill(context, paper, 0, y - 9, labelWidth - 3, 16);
   context.strokeStyle = context.fillStyle = soft;
   context.fillText(label, 0, y + 3.5);
   context.setLineDash(dashes);
@@ -87,10 +99,11 @@ function paintStep(context, { shares, isOver }, colours, { x, bottom, height }) 
   const side = COLUMN_PX - GAP_PX;
   const weights = shares.map(({ prompt, decode }) => Math.sqrt(prompt + decode));
   const total = weights.reduce((sum, weight) => sum + weight, 0);
+  const least = Math.min(LEAST_PART_PX, height / shares.length);
   let y = bottom;
   if (!total) fill(context, colours.faint, x, bottom - height, side, height);
   shares.forEach(({ hue, prompt }, at) => {
-    const part = (height * weights[at]) / total;
+    const part = least + ((height - least * shares.length) * weights[at]) / total;
     y -= part;
     fill(context, colours.hues[hue], x, y, side, part);
     if (prompt) paintLines(context, colours.paper, x, y, side, part);

@@ -83,30 +83,31 @@ const inSteps = (tokens, long) => [
   {
     title: "One answer",
     part: "timeline",
-    text: "First the question is read: the column with lines. It is short, so one step is enough. Then each step writes one token. A block is room for a few tokens: when the last one is full, the answer takes another, wherever one is free. A fast engine is asked several times.",
+    text: "First the question is read, in one step: the column with lines. Then each step writes one token. A block is room for a few tokens: when the last one is full, the answer takes another, wherever one is free. An answer that takes less than four seconds is asked for again.",
     play: (guide) => guide.lasts(MS, () => guide.all([guide.start(ask(QUESTION, tokens))])),
   },
   {
     title: "A second one joins",
     part: "timeline",
-    text: "A second question comes while the first answer is being written. It waits for nobody: from the next step on, each step works for both, and its column has two colours.",
-    async play(guide) {
+    text: "A second question comes while the first answer is being written. It waits for nobody: from its column with lines on, each step works for both, and has two colours.",
+    play: (guide) => guide.lasts(MS, async () => {
       const first = guide.start(ask(QUESTION, 2 * tokens));
       await first.reaches(tokens / 2);
-      await guide.all([first, guide.start(ask(OTHER, tokens))]);
-    },
+      await guide.all([guide.start(ask(OTHER, tokens / 2))]);
+      await guide.leave();
+    }),
   },
   {
     title: "A long question",
     part: "timeline",
-    text: "A long question is read in chunks, one a step, so that others go on writing: several columns with lines, and each has the colour of the first answer, too.",
-    async play(guide) {
+    text: "A long question is read in chunks, one a step, so that others go on writing: several columns with lines, and each has the colour of the first answer at its foot.",
+    play: (guide) => guide.lasts(MS, async (number) => {
       const first = guide.start(ask(QUESTION, 2 * tokens));
       await first.reaches(tokens / 2);
-      await guide.all([guide.start(ask(long, SHORT_ANSWER))]);
-      // No later step moves the chunks out of sight.
-      guide.leave();
-    },
+      // Else it would be found in the cache from the second time on.
+      await guide.all([guide.start(ask(`${number}. ${long}`, SHORT_ANSWER))]);
+      await guide.leave();
+    }),
   },
 ];
 
@@ -150,21 +151,21 @@ function fullPool(state, context) {
   const stop = {
     title: "A full pool",
     part: "queue",
-    text: "Several answers need more blocks than there are. The last one gives its blocks up and waits. This is preemption: the sign ↺. If the host's memory has room, they are kept there (Swapped). Else they are computed again: 0/40 says that none of the question's 40 tokens is yet.",
+    text: "When the blocks are not enough, the newest request gives its own up and waits: preemption, the sign ↺. They are kept in the host's memory (Swapped), or computed again: 0/40 is none of 40 tokens so far.",
     isRecorded: true,
   };
   if (state.num_blocks > SMALL_POOL) {
     const count = state.num_blocks.toLocaleString("en");
-    return { ...stop, text: `${stop.text} This server has ${count}, too many to fill: what you see is ${RECORDED}. A server with --num-kv-blocks ${SMALL_POOL} shows its own.` };
+    return { ...stop, text: `${stop.text} ${count} blocks are too many to fill: you see ${RECORDED}.` };
   }
   const tokens = answerTokens(state, context, MOST_OF_FULL_POOL, Infinity);
   return {
     ...stop,
-    async play(guide) {
+    play: (guide) => guide.lasts(MS, async () => {
       const answers = Array.from({ length: 8 }, (_, at) => guide.start(ask(`${QUESTION} (${at + 1})`, tokens)));
       await Promise.race([guide.all(answers), guide.rest(LONGEST_MS)]);
-      guide.leave();
-    },
+      await guide.leave();
+    }),
   };
 }
 
@@ -173,21 +174,21 @@ const atTheEnd = (tokens) => [
   {
     title: "Stopping",
     part: "map",
-    text: "Four answers are being written, and their reader leaves. All blocks are given back after one step: full ones stay in the cache until somebody needs their room.",
+    text: "Four answers are being written, and their reader leaves. At once their coloured squares turn pale: cached. Others may take them, and until then what is in them can be found again.",
     async play(guide) {
       const answers = Array.from({ length: 4 }, (_, at) => guide.start(ask(`${OTHER} (${at + 1})`, 2 * tokens)));
       await Promise.all(answers.map((answer) => answer.reaches(tokens / 2)));
-      guide.leave();
+      await guide.leave();
     },
   },
   {
     title: "The second turn",
     part: "timeline",
-    text: "A second question begins with all that the first one has, as each turn of a conversation does. What both begin with is found in the cache, and is not read again: the cache hits grow, and the second column with lines is lower than the first.",
+    text: "A second question begins with all that the first one has, as each turn of a conversation does. That part is found in the cache, and is not read again. Point at the columns with lines: far fewer tokens are read for the second question.",
     async play(guide) {
-      await guide.all([guide.start(instructed(QUESTION, tokens))]);
+      await guide.all([guide.start(instructed(QUESTION, SHORT_ANSWER))]);
       await guide.rest(1000);
-      await guide.all([guide.start(instructed(`${QUESTION} ${BRIEFLY}`, tokens))]);
+      await guide.all([guide.start(instructed(`${QUESTION} ${BRIEFLY}`, SHORT_ANSWER))]);
     },
   },
 ];

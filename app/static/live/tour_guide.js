@@ -16,6 +16,8 @@ export class TourGuide {
   /** @type {Map<string, TourAnswer>} */
   #open = new Map();
   #numStarted = 0;
+  /** @type {string[]} */
+  #streams = [];
   /** The tour finds in the cache what it has computed itself, and nothing else. */
   #salt = newId();
   #isOver = false;
@@ -68,35 +70,46 @@ export class TourGuide {
   /**
    * Play again and again, and to the end, until so much time has passed: a fast engine is done before anybody has looked.
    * @param {number} ms
-   * @param {() => Promise<void>} play
+   * @param {(number: number) => Promise<void>} play gets 1 the first time, then 2 and so on
    */
   async lasts(ms, play) {
     let isOver = false;
     this.rest(ms).then(() => {
       isOver = true;
     });
-    do await play();
+    let number = 0;
+    do await play(++number);
     while (!isOver);
   }
 
-  /** End all answers that are open. */
-  leave() {
-    for (const [id, answer] of this.#open) {
-      this.#socket.cancel(id);
-      answer.end();
-    }
-    this.#open.clear();
+  /** Cancel all answers that are open. Resolves when the server has ended them. */
+  async leave() {
+    const answers = [...this.#open.values()];
+    this.#cancel();
+    await Promise.allSettled(answers.map(({ ended }) => ended));
+  }
+
+  /** The server's ids of all answers that it has accepted. */
+  get streams() {
+    return [...this.#streams];
   }
 
   /** End all answers, and the connection. */
   close() {
-    this.leave();
+    this.#cancel();
+    for (const answer of this.#open.values()) answer.end();
+    this.#open.clear();
     this.#isOver = true;
     clearInterval(this.#reading);
     this.#socket.close();
   }
 
+  #cancel() {
+    for (const id of this.#open.keys()) this.#socket.cancel(id);
+  }
+
   #receive(stream, frame) {
+    if (frame.t === "accepted") this.#streams.push(frame.stream);
     const answer = this.#open.get(stream.id);
     if (!answer) return;
     answer.receive(stream, frame);

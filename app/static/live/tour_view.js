@@ -11,15 +11,18 @@ const MOST_WAITING = 0;
 const MOST_RUNNING = 8;
 // Of a model whose server does not tell.
 const CONTEXT = 2048;
+// By then what was computed last is in the picture.
+const LAST_PICTURE_MS = 500;
 
 /**
  * @param {{picture: import("../engine/picture.js").Picture, link: {key: string | null, details: Record<string, any>},
  *   onRecording: (recording: Recording | null) => void, onRecorded: () => void,
- *   onPart: (part: import("./tour.js").Part | null) => void, onEnd: () => void}} props
+ *   onPart: (part: import("./tour.js").Part | null) => void, onHold: (since: number | null) => void, onEnd: () => void}} props
  *   `onRecording` gets a recording that is to be shown in the place of the server, or null at its end; `onRecorded` is called
- *   when it has changed; `onPart` gets what a stop speaks of from when it is shown until it is left, else null
+ *   when it has changed; `onPart` gets what a stop speaks of from when it is shown until it is left, else null;
+ *   `onHold` gets the server's time since which the steps are those of a stop that has been shown to its end and is still read, else null
  */
-export function Tour({ picture, link, onRecording, onRecorded, onPart, onEnd }) {
+export function Tour({ picture, link, onRecording, onRecorded, onPart, onHold, onEnd }) {
   const stops = stopsFor(picture.latest, link.details.max_model_len ?? CONTEXT);
   const [at, setAt] = useState(0);
   const stop = stops[at];
@@ -28,7 +31,15 @@ export function Tour({ picture, link, onRecording, onRecorded, onPart, onEnd }) 
   const player = useRef(null);
   const [isPlaying, setPlaying] = useState(false);
   const [wasShown, setShown] = useState(false);
+  /** The server's ids of the answers of the stop. @type {{current: string[]}} */
+  const streams = useRef([]);
+  /** The server's time when it began. */
+  const begun = useRef(0);
+  // Until none of its requests is seen any more.
+  const isBusy = isPlaying || streams.current.some((id) => picture.find(id));
+  const isHeld = wasShown && !isBusy;
   const leave = () => {
+    if (player.current instanceof TourGuide) streams.current = player.current.streams;
     player.current?.close();
     player.current = null;
     onRecording(null);
@@ -39,14 +50,24 @@ export function Tour({ picture, link, onRecording, onRecorded, onPart, onEnd }) 
     onPart(wasShown ? stop.part : null);
     return () => onPart(null);
   }, [wasShown, stop.part]);
+  useEffect(() => {
+    picture.keepsHues = wasShown;
+    onHold(isHeld ? begun.current : null);
+    return () => {
+      picture.keepsHues = false;
+      onHold(null);
+    };
+  }, [wasShown, isHeld]);
   const go = (next) => {
     leave();
+    streams.current = [];
     setSaid("");
     setShown(false);
     setAt(next);
   };
   const run = async (mine, work) => {
     player.current = mine;
+    begun.current = picture.time;
     setPlaying(true);
     setShown(true);
     try {
@@ -73,6 +94,7 @@ export function Tour({ picture, link, onRecording, onRecorded, onPart, onEnd }) 
     return run(guide, async () => {
       await guide.welcome;
       await stop.play(guide);
+      await guide.rest(LAST_PICTURE_MS);
     });
   };
   return html`
@@ -81,7 +103,7 @@ export function Tour({ picture, link, onRecording, onRecorded, onPart, onEnd }) 
       <p>${stop.text}</p>
       <p role="status">${said}</p>
       <div class="live-tour-row">
-        ${isPlaying
+        ${isBusy
           ? html`<button type="button" class="quiet" onClick=${leave}>Stop</button>`
           : html`<button type="button" class="quiet" onClick=${show}>Show it${wasShown && " again"}</button>`}
         <button type="button" class="quiet" disabled=${at === 0} onClick=${() => go(at - 1)}>Back</button>

@@ -52,6 +52,8 @@ export function LiveView({ link, conversation, onClose }) {
   const [isTouring, setTouring] = useState(false);
   /** What the tour speaks of. @type {[import("./tour.js").Part | null, any]} */
   const [part, setPart] = useState(null);
+  /** The server's time since which the steps are those that it speaks of, once they are over. @type {[number | null, any]} */
+  const [since, setSince] = useState(null);
   const onKeyDown = (event) => {
     if (event.key !== "Escape") return;
     // It stops no answer here.
@@ -71,15 +73,15 @@ export function LiveView({ link, conversation, onClose }) {
           <button type="button" class="quiet icon" aria-label="Close the live view" onClick=${onClose}>×</button>
         </header>
         ${isTouring && own.latest && html`
-          <${Tour} picture=${own} link=${link} onRecording=${setRecording} onRecorded=${draw} onPart=${setPart} onEnd=${() => setTouring(false)} />`}
+          <${Tour} picture=${own} link=${link} onRecording=${setRecording} onRecorded=${draw} onPart=${setPart} onHold=${setSince} onEnd=${() => setTouring(false)} />`}
       </div>
       ${looks && picture.latest && html`
-        <${Sections} key=${recording ? "recorded" : "own"} picture=${picture} looks=${looks} lit=${lit} blocks=${blocks} part=${part} isNear=${isTouring} onChoose=${choose} />`}
+        <${Sections} key=${recording ? "recorded" : "own"} picture=${picture} looks=${looks} lit=${lit} blocks=${blocks} part=${part} since=${since} isNear=${isTouring} onChoose=${choose} />`}
     </section>
   `;
 }
 
-function Sections({ picture, looks, lit, blocks, part, isNear, onChoose }) {
+function Sections({ picture, looks, lit, blocks, part, since, isNear, onChoose }) {
   useShown(part);
   const { latest, steps, groups } = picture;
   const chooseFirst = ({ groups: [first] }) => first && onChoose(first);
@@ -97,7 +99,7 @@ function Sections({ picture, looks, lit, blocks, part, isNear, onChoose }) {
       <${HostStrip} host=${latest.host} hueOf=${(owner) => picture.hueOf(owner)} />
       <${Legend} blockSize=${latest.block_size} counts=${latest.blocks} looks=${looks} />
     </section>
-    <${TimelineView} steps=${steps} targetMs=${latest.figures.step_target_ms ?? 0} looks=${looks} />
+    <${TimelineView} steps=${steps} targetMs=${latest.figures.step_target_ms ?? 0} since=${part === "timeline" ? since : null} looks=${looks} />
     <${Queue} groups=${[...groups.values()]} lit=${lit?.n ?? null} isStill=${looks.isStill}
       onChoose=${chooseBelow} />
     <${SpokenTable} picture=${picture} />

@@ -91,17 +91,35 @@ test("a copied block shines for a moment", () => {
   const { picture, show } = begin(10);
   show({ records: [["copy", 1, 3, 7]] }, [], 1000);
   assert.deepEqual(picture.flashesAt(1000), [[6, 1]]);
-  const [[, left]] = picture.flashesAt(3000);
+  const [[, left]] = picture.flashesAt(2250);
   assert.ok(left > 0.4 && left < 0.6);
-  assert.deepEqual(picture.flashesAt(5000), []);
+  assert.deepEqual(picture.flashesAt(3500), []);
 });
 
 test("a step keeps the hues of requests that end with it", () => {
   const { picture, show } = begin(10);
   show({ groups: [groupOf(1, [])] });
-  show({ records: [["step", 1, 12, true, [[1, 0, 1, 2], [9, 16, 0, 0]]]] });
+  show({ records: [["step", 1, 12, true, [[1, 0, 1, 2], [0, 16, 0, 0]]]] });
   assert.deepEqual(picture.steps, [{ at: 1, ms: 12, isOver: true, shares: [
-    { n: 1, hue: 1, prompt: 0, decode: 1, accepted: 2 }, { n: 9, hue: OTHERS, prompt: 16, decode: 0, accepted: 0 }] }]);
+    { n: 1, hue: 1, prompt: 0, decode: 1, accepted: 2 }, { n: 0, hue: OTHERS, prompt: 16, decode: 0, accepted: 0 }] }]);
+});
+
+test("a request that begins and ends between two messages has a hue in its steps, and what is of others has none", () => {
+  const { picture, show } = begin(10);
+  show({ groups: [groupOf(1, [])], records: [["step", 1, 12, false, [[1, 0, 1, 0], [7, 16, 0, 0], [0, 0, 3, 0]]]] });
+  assert.deepEqual(picture.steps[0].shares.map(({ n, hue }) => [n, hue]), [[0, OTHERS], [1, 1], [7, 2]]);
+});
+
+test("hues that are kept are given to no later request, until they are no longer kept", () => {
+  const { picture, show } = begin(10);
+  picture.keepsHues = true;
+  show({ groups: [groupOf(1, [])] });
+  show({ groups: [] });
+  show({ groups: [groupOf(2, [])] });
+  assert.deepEqual([picture.hueOf(1), picture.hueOf(2)], [1, 2]);
+  picture.keepsHues = false;
+  show({ groups: [groupOf(2, [])] });
+  assert.equal(picture.hueOf(1), OTHERS);
 });
 
 test("what paging saves counts shared blocks once", () => {

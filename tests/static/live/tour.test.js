@@ -34,7 +34,7 @@ const fullOf = (numBlocks, ms = null) => stopsFor(state(numBlocks, ms), 2048).fi
 test("only a pool that is small enough is filled; for others there is a recording", () => {
   assert.ok(fullOf(48).play);
   assert.equal(fullOf(49).play, undefined);
-  assert.match(fullOf(2000).text, /has 2,000, too many to fill: what you see is a recording/);
+  assert.match(fullOf(2000).text, /2,000 blocks are too many to fill: you see a recording/);
   for (const stop of stopsFor(state(2000, null), 2048)) assert.ok(stop.play || stop.isRecorded, stop.title);
 });
 
@@ -42,7 +42,7 @@ test("only a pool that is small enough is filled; for others there is a recordin
 async function play(stop) {
   const requests = [];
   const answer = { reaches: async () => {}, pauses: async () => {}, read: () => {} };
-  await stop.play({ start: (request) => requests.push(request) && answer, all: async () => {}, rest: async () => {}, leave: () => {}, lasts: (_, again) => again() });
+  await stop.play({ start: (request) => requests.push(request) && answer, all: async () => {}, rest: async () => {}, leave: () => {}, lasts: (_, again) => again(1) });
   return requests;
 }
 
@@ -71,6 +71,16 @@ test("an answer that is read slowly is longer than what a server lets wait, also
     const [{ max_tokens }] = await play(stopsFor(state(2000, ms), 8192).find(({ title }) => title === "A slow reader"));
     assert.ok(max_tokens > 32 + 192);
   }
+});
+
+test("a long question that is asked again begins differently, so that it is not found in the cache", async () => {
+  const stop = stopsFor(state(2000, null), 2048).find(({ title }) => title === "A long question");
+  const asked = [];
+  const answer = { reaches: async () => {} };
+  const twice = async (_, again) => [await again(1), await again(2)];
+  await stop.play({ start: ({ messages }) => asked.push(messages[0].content) && answer, all: async () => {}, leave: async () => {}, lasts: twice });
+  assert.notEqual(asked[1].slice(0, 16), asked[3].slice(0, 16));
+  assert.equal(asked[1].slice(16), asked[3].slice(16));
 });
 
 test("requests that share blocks begin with the same text in one message, since there are models that read only the last", async () => {

@@ -106,6 +106,27 @@ test("leaving cancels what is open and ends the stop", async () => {
   assert.throws(() => guide.start({}), TourEnded);
 });
 
+test("who leaves waits until the server has ended what was open, and can ask again", async () => {
+  const { guide, socket } = await begin();
+  guide.start({});
+  let hasLeft = false;
+  const left = guide.leave().then(() => (hasLeft = true));
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual([socket.sent.at(-1), hasLeft], [{ t: "cancel", id: "tour-1" }, false]);
+  socket.receive({ t: "done", id: "tour-1" });
+  await left;
+  guide.start({});
+});
+
+test("the ids of answers are known once the server has accepted them", async () => {
+  const { guide, socket } = await begin();
+  guide.start({});
+  assert.deepEqual(guide.streams, []);
+  socket.receive({ t: "accepted", id: "tour-1", stream: "chatcmpl-1" });
+  socket.receive({ t: "done", id: "tour-1" });
+  assert.deepEqual(guide.streams, ["chatcmpl-1"]);
+});
+
 test("more than eight at once are none of the tour's", async () => {
   const { guide } = await begin();
   for (let count = 0; count < 8; count++) guide.start({});
@@ -115,7 +136,8 @@ test("more than eight at once are none of the tour's", async () => {
 test("what a fast engine is done with is played again until so much time has passed, and then to its end", async () => {
   const { guide, socket } = await begin();
   const ends = [];
-  const played = guide.lasts(4000, () => new Promise((resolve) => ends.push(resolve)));
+  const numbers = [];
+  const played = guide.lasts(4000, (number) => numbers.push(number) && new Promise((resolve) => ends.push(resolve)));
   ends.at(-1)();
   await Promise.resolve().then(() => {});
   assert.equal(ends.length, 2);
@@ -123,6 +145,6 @@ test("what a fast engine is done with is played again until so much time has pas
   await Promise.resolve();
   ends.at(-1)();
   await played;
-  assert.equal(ends.length, 2);
+  assert.deepEqual(numbers, [1, 2]);
   assert.equal(socket.isClosed, false);
 });
