@@ -95,7 +95,7 @@ def test_calls_and_results_become_part_of_the_prompt(llm: LLM):
 def test_an_answer_is_a_call_or_the_structured_output(llm: LLM):
     tool = {"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}
     asked = StructuredOutputs(regex="[0-9]{3}")
-    params = SamplingParams(max_tokens=600, structured_outputs=asked, n=6, temperature=1.5, seed=1)
+    params = SamplingParams(max_tokens=600, structured_outputs=asked, n=6, temperature=1.5, seed=6)
     [result] = llm.chat([QUESTION], params, use_tqdm=False, tools=[tool])
     for output in result.outputs:
         is_number = re.fullmatch("[0-9]{3}", output.text) is not None

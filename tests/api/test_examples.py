@@ -48,7 +48,8 @@ async def test_the_examples_run(language):
 def test_every_route_has_an_example():
     shown = {re.sub("guide$", "{model}", example.path) for example in EXAMPLES}
     served = {operation.path.replace(":path", "") for operation in OPERATIONS} | {"/metrics", "/openapi.json"}
-    assert served - shown == {"/v1/streams/{id}"}, "its examples need an answer: they are in http.md"
+    of_answers = {path for path in served if "/{id}" in path}
+    assert served - shown == of_answers, "their examples need an answer: they are in http.md"
     assert shown < served
 
 

@@ -123,9 +123,9 @@ def test_a_rejected_request_raises_the_servers_error(server):
 
 
 def test_an_unreachable_server_is_an_error_with_advice():
-    with pytest.raises(CannotStart, match="quire serve"):
+    with pytest.raises(CannotStart, match="ask again once the server runs"):
         list(sse_answer(DEAD, None, MESSAGES, {}))
-    with asyncio.Runner() as runner, pytest.raises(CannotStart, match="quire serve"):
+    with asyncio.Runner() as runner, pytest.raises(CannotStart, match="ask again once the server runs"):
         list(websocket_answer(runner, DEAD, None, MESSAGES, {}))
 
 

@@ -223,12 +223,15 @@ async def finish_summary(stream: Stream) -> None:
 
 
 async def check_export(page: Page, folder: Path) -> None:
-    """Import the exported conversation as a copy: the cut is in it."""
+    """Import the exported conversation with another word, as a copy: the cut is in it."""
     async with page.expect_download() as download:
         await page.get_by_role("button", name="Export all").click()
     await (await download.value).save_as(folder / "exported.json")
-    messages = json.loads((folder / "exported.json").read_text())["conversations"][0]["messages"]
+    exported = json.loads((folder / "exported.json").read_text())
+    messages = exported["conversations"][0]["messages"]
     assert [message["keeps"] for message in messages if "keeps" in message] == [3]
+    messages[0]["text"] += " Please."
+    (folder / "exported.json").write_text(json.dumps(exported))
     async with page.expect_file_chooser() as chooser:
         await page.get_by_role("button", name="Import").click()
     await (await chooser.value).set_files(folder / "exported.json")

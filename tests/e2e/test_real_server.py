@@ -108,8 +108,9 @@ async def test_several_answers_have_the_texts_and_probabilities_of_the_api_also_
     assert [record["text"] for record in stored_answers] == texts
     assert len(set(texts)) == 3
     for record, choice in zip(stored_answers, choices, strict=True):
-        shown = [token for token in record["tokens"] if not token.get("isEnd")]
-        assert "".join(token["text"] for token in shown) == record["text"]
+        shown = [token["text"] for token in record["tokens"] if not token.get("isEnd")]
+        # The text of an answer has no special tokens, which may be sampled at this temperature.
+        assert "".join(text for text in shown if not re.fullmatch(r"<\|\w+\|>", text)) == record["text"]
         entries = iter(choice["logprobs"]["content"])
         # Tokens that make one character are one.
         told = [

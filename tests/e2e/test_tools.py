@@ -64,7 +64,7 @@ async def test_a_schema_and_tools_are_checked_while_they_are_typed_and_sent(page
         "tools": TOOLS,
     }
     await stream.error("invalid_value", 400, "tools[0].function.name has a character that is not allowed.")
-    await expect(page.get_by_role("alert")).to_contain_text("tools[0].function.name has a character")
+    await expect(page.get_by_role("alert")).to_contain_text("“Tools”[0].function.name has a character")
     await page.reload()
     await open_settings(page)
     await expect(schema).to_have_value(json.dumps(SCHEMA, indent=2))

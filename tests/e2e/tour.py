@@ -236,7 +236,6 @@ class Tour:
         await expect(page.get_by_role("button", name="Undo")).to_be_visible()
         await self.look("undo")
         await page.get_by_role("button", name="Undo").click()
-        await page.locator(".conversation-title").click()
         await expect(last_answer(page)).to_be_visible()
         if page.viewport_size and page.viewport_size["width"] < MIN_BESIDE:
             await expect(page.locator(".sidebar")).to_have_count(0)

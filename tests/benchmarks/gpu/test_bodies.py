@@ -7,6 +7,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from app.commands.measuring.workload import Workload
+from app.contract.errors import ConfigurationError
 from benchmarks.gpu import decode, offline, peers, serving
 from benchmarks.gpu.bounds import Shape, Work, decode_work
 from benchmarks.gpu.clients import percentiles, summary
@@ -59,7 +60,8 @@ def test_an_output_that_ends_early_is_an_error(monkeypatch):
 def test_the_engine_is_freed_after_the_block():
     with engine(tiny(), **SETTINGS) as llm:
         assert llm.engine
-    assert not hasattr(llm, "engine")
+    with pytest.raises(ConfigurationError, match="closed"):
+        llm.engine  # noqa: B018
 
 
 def test_all_variants_of_rows_have_settings():
