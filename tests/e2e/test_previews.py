@@ -136,6 +136,7 @@ async def test_a_preview_does_not_take_the_focus_of_a_field_and_gets_it_by_a_cli
 
 async def test_a_preview_gets_the_focus_by_the_tab_key(page: Page, server: ScriptedServer) -> None:
     shown = await previewed(page, server, "<input id='first'>")
+    await expect(shown.locator("input")).to_be_visible()  # an empty frame has nothing to give the focus to
     await page.get_by_label("Your question").focus()
     await page.get_by_role("button", name="Copy code").focus()
     await page.keyboard.press("Tab")
