@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from app.streaming.kept.journaling import Journaling
 from tests.api.resuming import RESUME, events_of, told
 from tests.api.serving import until
 from tests.checkpoints import tiny
+from tests.journal.killed_journal import killed
 from tests.regressions.running_server import RunningServer, StepGate, completion, run_server
 from tests.streaming.kept.recorded_deltas import deltas_of
 
@@ -31,14 +31,6 @@ KEYED = {"idempotency-key": "a-key"}
 @pytest.fixture
 def journal(tmp_path: Path) -> str:
     return str(tmp_path / "journal")
-
-
-def killed(journal: str) -> str:
-    """The journal that a process leaves which is killed now."""
-    copy = f"{journal}-of-a-killed-process"
-    for suffix in ("", "-wal"):
-        shutil.copy(f"{journal}{suffix}", f"{copy}{suffix}")
-    return copy
 
 
 def key(name: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from app.streaming.kept import journaling
 from tests.api.responses.answered import check_stream, events_in
 from tests.api.responses.kept.kept_client import PATH, events_of
 from tests.api.serving import until
+from tests.journal.killed_journal import killed
 from tests.regressions.running_server import RunningServer, StepGate, run_server
 
 GREEDY = {"temperature": 0, "ignore_eos": True}
@@ -22,14 +22,6 @@ GREEDY = {"temperature": 0, "ignore_eos": True}
 @pytest.fixture
 def journal(tmp_path: Path) -> str:
     return str(tmp_path / "journal")
-
-
-def killed(journal: str) -> str:
-    """The journal that a process leaves which is killed now."""
-    copy = f"{journal}-of-a-killed-process"
-    for suffix in ("", "-wal"):
-        shutil.copy(f"{journal}{suffix}", f"{copy}{suffix}")
-    return copy
 
 
 async def create(server: RunningServer, given: Any = "Hi", **fields: Any) -> dict[str, Any]:
