@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from benchmarks.streams.client_group import NDJSON, RESPONSES, RESUMABLE, SSE, WEBSOCKET, WEBSOCKET_RESUMABLE
+from benchmarks.streams.client_group import MESSAGES, NDJSON, RESPONSES, RESUMABLE, SSE, WEBSOCKET, WEBSOCKET_RESUMABLE
 
 QUIRE, BARE, MODEL = "quire", "bare", "guide"  # the kinds of server
 SATURATED_CONNECTIONS = 64
@@ -69,6 +69,7 @@ def make_cells(num_streams: int, rate: float) -> tuple[Cell, ...]:
         one("ws-many", many, Part(WEBSOCKET, alone, MAX_PER_SOCKET)),
         one("ndjson", "NDJSON", Part(NDJSON, alone)),
         one("responses", "SSE of responses", Part(RESPONSES, alone)),
+        one("messages", "SSE of messages", Part(MESSAGES, alone)),
         one("bare", "bare protocol", Part(SSE, alone), serve=BARE),
         one("sse-saturated", "SSE", Part(SSE, full), None),
         one("resumable-saturated", "SSE, resumable", Part(RESUMABLE, full), None),
@@ -77,6 +78,7 @@ def make_cells(num_streams: int, rate: float) -> tuple[Cell, ...]:
         one("ws-many-saturated", many, Part(WEBSOCKET, full, MAX_PER_SOCKET), None),
         one("ndjson-saturated", "NDJSON", Part(NDJSON, full), None),
         one("responses-saturated", "SSE of responses", Part(RESPONSES, full), None),
+        one("messages-saturated", "SSE of messages", Part(MESSAGES, full), None),
         one("bare-saturated", "bare protocol", Part(SSE, full), BARE_FULL_RATE, BARE),
         Cell(
             name="slow", title="with slow and vanishing clients", parts=(Part(SSE, slow), Part(WEBSOCKET, slow)),

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 
 from app.runtime.clock import monotonic
 from app.server.sockets import reset_at_close
+from benchmarks.streams import stream_apis
 from benchmarks.streams.chat_client import ChatClient
 from benchmarks.streams.control import Rejected
 from benchmarks.streams.http_client import HttpClient
 from benchmarks.streams.readers import AnyReader, Client, Reader, SlowReader, StalledReader
 from benchmarks.streams.script import seed_of
-from benchmarks.streams.stream_apis import CHAT
-from benchmarks.streams.stream_apis import RESPONSES as RESPONSES_API
 from benchmarks.streams.stream_check import Recorder, StreamCheck, TextStreamCheck
 
-SSE, NDJSON, WEBSOCKET, RESPONSES = "sse", "ndjson", "ws", "responses"
+SSE, NDJSON, WEBSOCKET, RESPONSES, MESSAGES = "sse", "ndjson", "ws", "responses", "messages"
 RESUMABLE, WEBSOCKET_RESUMABLE = "sse-resumable", "ws-resumable"
+APIS = {RESPONSES: stream_apis.RESPONSES, MESSAGES: stream_apis.MESSAGES}
 PROMPT, STALL, SLOW, VANISH = "prompt", "stall", "slow", "vanish"
 SMALL_BUFFER = 4096  # of slow readers, so that unread bytes wait in the server
 STAYS_S = (0.3, 1.5)  # how long a vanishing client is connected
@@ -164,7 +164,7 @@ class ClientGroup:
             self._port,
             is_ndjson=settings.kind == NDJSON,
             is_resumable=settings.kind == RESUMABLE,
-            api=RESPONSES_API if settings.kind == RESPONSES else CHAT,
+            api=APIS.get(settings.kind, stream_apis.CHAT),
         )
 
     async def _reconnect_repeatedly(self, number: int) -> None:

@@ -21,8 +21,10 @@ PLAIN = {
     "ws-resumable-saturated": "ws-saturated",
     "responses": "sse",
     "responses-saturated": "sse-saturated",
+    "messages": "sse",
+    "messages-saturated": "sse-saturated",
 }
-"""The cells of resumable streams and of responses, and the plain ones that they are compared with."""
+"""The cells of resumable streams and of other APIs, and the plain ones that they are compared with."""
 # With fewer, the cost per event or stream is mostly that of the server itself, and percentiles are random.
 LEAST_EVENTS, LEAST_STREAMS = 5000, 32
 TOO_SMALL = f"too small to judge (fewer than {LEAST_EVENTS:,} events or {LEAST_STREAMS} streams)"

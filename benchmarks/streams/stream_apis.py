@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+MAX_TOKENS = 1_000_000  # of a message, which must name a limit; a scripted answer ends when the client leaves
+
 
 class StreamApi(NamedTuple):
     """One API.
@@ -37,5 +39,16 @@ def _read_response_event(payload: Mapping[str, Any]) -> tuple[str, bool]:
     return "", payload["type"] in ("response.completed", "response.incomplete")
 
 
+def _with_limit(chat: Mapping[str, Any]) -> dict[str, Any]:
+    return {"max_tokens": MAX_TOKENS} | chat
+
+
+def _read_message_event(payload: Mapping[str, Any]) -> tuple[str, bool]:
+    if payload["type"] == "content_block_delta":
+        return payload["delta"].get("text", ""), False
+    return "", payload["type"] == "message_stop"
+
+
 CHAT = StreamApi("/v1/chat/completions", dict, _read_chunk, has_done=True)
 RESPONSES = StreamApi("/v1/responses", _with_input, _read_response_event)
+MESSAGES = StreamApi("/v1/messages", _with_limit, _read_message_event)

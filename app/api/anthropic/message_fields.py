@@ -196,7 +196,7 @@ class CountTokensBody(AnyBody, kw_only=True):
 
 
 class MessagesBody(CountTokensBody, kw_only=True):
-    """The body of `POST /v1/messages`. The last four fields are Quire's own, as in chats."""
+    """The body of `POST /v1/messages`. The last five fields are Quire's own, as in chats."""
 
     max_tokens: Annotated[int, msgspec.Meta(ge=0)]
     stream: bool | None = None
@@ -204,6 +204,7 @@ class MessagesBody(CountTokensBody, kw_only=True):
     top_p: float | None = None
     top_k: int | None = None
     stop_sequences: StopSequences | None = None
+    seed: int | None = None
     priority: int | None = None
     cache_salt: str | None = None
     queue_timeout: float | None = None

@@ -125,7 +125,17 @@ def _add_sampling(chat: ChatBody, body: MessagesBody) -> None:
     _check_stop(body.stop_sequences or ())
     chat.max_tokens = max(1, body.max_tokens)
     chat.stop = body.stop_sequences or None
-    for name in ("stream", "temperature", "top_p", "top_k", "priority", "cache_salt", "queue_timeout", "timeout"):
+    for name in (
+        "stream",
+        "temperature",
+        "top_p",
+        "top_k",
+        "seed",
+        "priority",
+        "cache_salt",
+        "queue_timeout",
+        "timeout",
+    ):
         setattr(chat, name, getattr(body, name))
     check_values(chat)
 

@@ -39,7 +39,7 @@ async def test_the_fields_of_sampling_reach_the_request(app):
 
 
 async def test_quires_own_fields_reach_the_request(app):
-    fields = {"priority": -3, "cache_salt": "mine", "queue_timeout": 2, "timeout": 7.5}
+    fields = {"seed": 7, "priority": -3, "cache_salt": "mine", "queue_timeout": 2, "timeout": 7.5}
     request = (await parsed(app, **fields)).request
     assert (request.priority, request.cache_salt) == (-3, "mine")
     assert request.start_deadline == request.arrival_time + 2

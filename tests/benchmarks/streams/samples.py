@@ -38,6 +38,7 @@ COSTS = {
     "sse-saturated": 11.0,
     "resumable-saturated": 12.0,
     "responses-saturated": 15.0,
+    "messages-saturated": 13.0,
     "ws-saturated": 14.0,
     "ws-resumable-saturated": 15.0,
 }
