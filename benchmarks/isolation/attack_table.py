@@ -8,7 +8,18 @@ from ipaddress import ip_address
 
 from benchmarks.isolation import agents, answers, bodies, connections, grammars, kept_answers, watchers
 from benchmarks.isolation.attack import COMPLETIONS, DETOKENIZE, LARGEST, TOKENIZE, Attack, chat, posted
-from benchmarks.isolation.setups import ADDRESSES, IPV6, KEPT, KEYS, NO_KEY, PLAIN, SLOW_DISK, SMALL_STORE, UNREAD_LOG
+from benchmarks.isolation.setups import (
+    ADDRESSES,
+    IPV6,
+    KEPT,
+    KEYS,
+    NO_KEY,
+    NO_STREAM,
+    PLAIN,
+    SLOW_DISK,
+    SMALL_STORE,
+    UNREAD_LOG,
+)
 
 QUIET = "idle"
 """The row that the others are compared with."""
@@ -110,6 +121,9 @@ _ANSWERS: Mapping[str, Attack] = {
     "loops": Attack("n = 16 with repetition_stop, in circles that break just before they count", answers.loops, 1),
     "beams": Attack("beams", answers.beams, 1),
     "many_answers": Attack("64 answers at once", answers.many_answers, 64),
+    "all_seats": Attack(
+        "64 answers at once, beside a client that has no stream open", answers.many_answers, 64, NO_STREAM
+    ),
     "starts": Attack("1,000 starts over 32 sockets", answers.starts, 32),
     "sleepers": Attack("300 streams that are never read", answers.sleepers, 10),
     "cut_off": Attack("answers begun and cut off at once", answers.cut_off, 8),

@@ -1,4 +1,4 @@
-"""The client whose figures count: one stream, `/livez` fifty times a second, and new requests."""
+"""The client whose figures count: one stream or none, `/livez` fifty times a second, and new requests."""
 
 from __future__ import annotations
 
@@ -20,21 +20,25 @@ HANG_S = 60.0
 
 
 class Figures(NamedTuple):
-    """Seconds between tokens and of `/livez`, the shortest first; the longest waits for first tokens by kind."""
+    """Seconds between tokens, if there is a stream, and of `/livez`, the shortest first; the longest waits for first
+    tokens by kind.
+    """
 
     gaps: list[float]
     livez: list[float]
     waits: dict[str, float | None]
 
     def __str__(self) -> str:
-        return f"longest gap between tokens {self.gaps[-1]:.1f} s, longest answer of /livez {self.livez[-1]:.1f} s"
+        gap = f"longest gap between tokens {self.gaps[-1]:.1f} s, " if self.gaps else ""
+        return f"{gap}longest answer of /livez {self.livez[-1]:.1f} s"
 
 
 class GoodClient:
-    """One stream, new requests, and one connection for `/livez` that stays open. Loop only."""
+    """One stream, unless it has none, new requests, and one connection for `/livez` that stays open. Loop only."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, has_stream: bool = True) -> None:
         self._target = target
+        self._has_stream = has_stream
         self._stream = PieceReader()
         self._new = NewRequests(target)
         self._livez_s: list[float] = []
@@ -42,7 +46,8 @@ class GoodClient:
 
     def start(self) -> list[asyncio.Task[None]]:
         """Start to read and to ask for ever; a task ends when something has failed."""
-        return [asyncio.create_task(each) for each in (self.read_stream(), self.ask_livez(), self._new.run())]
+        streams = [self.read_stream()] if self._has_stream else []
+        return [asyncio.create_task(each) for each in (*streams, self.ask_livez(), self._new.run())]
 
     async def read_stream(self) -> None:
         """Read one stream after the other; the time to the first token of the next counts as one between tokens.
@@ -77,14 +82,15 @@ class GoodClient:
             writer.transport.abort()
 
     async def until_warm(self) -> None:
-        """Wait until the stream flows and new requests of each kind have been answered.
+        """Wait until the stream, if there is one, flows and new requests of each kind have been answered.
 
         Raises:
             TimeoutError: that takes longer than HANG_S.
         """
         async with asyncio.timeout(HANG_S):
             while True:
-                if len(self._stream.times) >= WARM_UP_TOKENS and all(self._new.waits.values()):
+                is_flowing = len(self._stream.times) >= WARM_UP_TOKENS or not self._has_stream
+                if is_flowing and all(self._new.waits.values()):
                     return
                 await asyncio.sleep(0.01)
 
@@ -97,6 +103,6 @@ class GoodClient:
     def figures(self) -> Figures:
         """Return the figures of what was measured, and of what is still awaited as if it ended now."""
         now = time.perf_counter()
-        gaps = [two - one for one, two in pairwise([*self._stream.times, now])]
+        gaps = [two - one for one, two in pairwise([*self._stream.times, now])] if self._has_stream else []
         open_s = [] if self._livez_began is None else [now - self._livez_began]
         return Figures(sorted(gaps), sorted([*self._livez_s, *open_s]), self._new.longest())

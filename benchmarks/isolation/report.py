@@ -79,7 +79,7 @@ def verdicts(found: Figures, quiet: Figures, what: str) -> list[Verdict]:
     allowed = limits("isolation")
     factor, extra = allowed["p99 between tokens, times the quiet one"], allowed["p99 between tokens, beyond that"]
     itl = replace(extra, name="p99 between tokens", value=factor.value * quiet["itl_p99_s"] + extra.value)
-    held = [Verdict(itl, found["itl_p99_s"], what)]
+    held = [Verdict(itl, found["itl_p99_s"], what)] if "itl_p99_s" in found else []
     for column in COLUMNS:
         if column.limit and column.field in found:
             scale = 1.0 if column.unit == _AS_SECONDS else column.unit

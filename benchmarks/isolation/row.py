@@ -34,6 +34,7 @@ class Row(NamedTuple):
     """One attack in one round; times in seconds.
 
     Attributes:
+        itl_p99_s, itl_max_s: between tokens; None for a client without a stream.
         chat_s, schema_s, embedding_s: the longest wait for the first token of a new request; None if there was none.
         lag_p99_s: of the server's event loop, as an upper edge of its histogram.
         grown_bytes: the most memory beyond that before the attack.
@@ -42,8 +43,8 @@ class Row(NamedTuple):
         answers: what came back to the attacker.
     """
 
-    itl_p99_s: float
-    itl_max_s: float
+    itl_p99_s: float | None
+    itl_max_s: float | None
     livez_p99_s: float
     livez_max_s: float
     chat_s: float | None
@@ -60,9 +61,11 @@ class Row(NamedTuple):
     def __str__(self) -> str:
         new = {"chat": self.chat_s, "schema": self.schema_s, "embedding": self.embedding_s}
         waits = [f"{name} {1000 * seconds:.0f}" for name, seconds in new.items() if seconds is not None]
+        itl = ""
+        if self.itl_p99_s is not None and self.itl_max_s is not None:
+            itl = f"itl {1000 * self.itl_p99_s:.1f}, longest {1000 * self.itl_max_s:.0f}; "
         return (
-            f"itl {1000 * self.itl_p99_s:.1f}, longest {1000 * self.itl_max_s:.0f}; "
-            f"livez {1000 * self.livez_p99_s:.1f}, longest {1000 * self.livez_max_s:.0f}; {', '.join(waits)} ms; "
+            f"{itl}livez {1000 * self.livez_p99_s:.1f}, longest {1000 * self.livez_max_s:.0f}; {', '.join(waits)} ms; "
             f"memory {self.grown_bytes / 2**20:+.0f} MiB{self._end()}; {self.answers}"
         )
 
@@ -87,18 +90,26 @@ class Attacker(Protocol):
 
 async def measure(server: ServerProcess, context: int, name: str, seconds: float) -> tuple[Row, Growth]:
     """Measure the good client beside one attack of the table; raises as `measure_beside`."""
-    return await measure_beside(server, attacking(name, server, context), seconds, ATTACKS[name].setup.good_key)
+    setup = ATTACKS[name].setup
+    return await measure_beside(
+        server, attacking(name, server, context), seconds, setup.good_key, has_stream=setup.has_stream
+    )
 
 
 async def measure_beside(
-    server: ServerProcess, attacking: AbstractAsyncContextManager[Attacker], seconds: float, key: str | None = None
+    server: ServerProcess,
+    attacking: AbstractAsyncContextManager[Attacker],
+    seconds: float,
+    key: str | None = None,
+    *,
+    has_stream: bool = True,
 ) -> tuple[Row, Growth]:
     """Measure the good client, perhaps with a key, beside an attack. What goes wrong has the figures so far as a note.
 
     Raises:
         OSError, EOFError, RuntimeError, TimeoutError: the server or the attacking process has failed.
     """
-    good = GoodClient(server.target._replace(key=key))
+    good = GoodClient(server.target._replace(key=key), has_stream)
     client = server.client(METRICS_S, key)
     tasks = good.start()
     try:
@@ -125,7 +136,8 @@ async def measure_beside(
 
 def _row(found: Figures, lag_s: float, growth: Growth, answers: dict[str, int]) -> Row:
     gaps, livez, waits = found
-    times = percentile(gaps, 0.99), gaps[-1], percentile(livez, 0.99), livez[-1]
+    itl_p99_s, itl_max_s = (percentile(gaps, 0.99), gaps[-1]) if gaps else (None, None)
+    times = itl_p99_s, itl_max_s, percentile(livez, 0.99), livez[-1]
     return Row(*times, waits["chat"], waits["schema"], waits["embedding"], lag_s, growth.peak, len(gaps), answers)
 
 

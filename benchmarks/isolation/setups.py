@@ -20,6 +20,7 @@ class Setup(NamedTuple):
     Attributes:
         source: the attacker's address, or the network of its addresses; each connection has another one.
         is_log_read: False if the server's stderr is a pipe that nobody reads.
+        has_stream: False if the good client has nothing but its new requests, so that each must get a seat first.
         program: the module that is run as `quire`.
     """
 
@@ -28,6 +29,7 @@ class Setup(NamedTuple):
     attacker_key: str | None = None
     source: str = "127.0.0.2"
     is_log_read: bool = True
+    has_stream: bool = True
     program: str = "app"
 
     @property
@@ -37,6 +39,7 @@ class Setup(NamedTuple):
 
 
 PLAIN = Setup()
+NO_STREAM = Setup(has_stream=False)
 KEYS = Setup(("--api-key", GOOD_KEY, "--api-key", ATTACKER_KEY), GOOD_KEY, ATTACKER_KEY, "127.0.0.1")
 # Less than what an answer may hold, so that what is kept must go again within the row.
 KEPT = Setup(("--resume-memory", "4MiB"))

@@ -46,3 +46,14 @@ async def test_the_connection_for_livez_stays_open():
         await asyncio.wait([asking])
     assert len(server.peers) == 1
     assert all(b"GET /livez" in head and b"close" not in head for head in server.heads)
+
+
+async def test_without_a_stream_there_are_no_times_between_tokens():
+    async with attack_server() as server:
+        good = GoodClient(local_target(server.port), has_stream=False)
+        tasks = good.start()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert len(tasks) == 2
+        assert good.figures().gaps == []

@@ -26,6 +26,12 @@ def test_the_limit_is_twice_the_quiet_time_and_one_and_a_half_targets():
     assert not is_within([row(itl_p99_s=seconds) for seconds in (0.0, 0.116, 0.116)], quiet)
 
 
+def test_a_client_without_a_stream_is_held_to_the_rest():
+    without = row(itl_p99_s=None, itl_max_s=None)
+    assert is_within([without], [FINE])
+    assert not is_within([without | {"chat_s": 3.1}], [FINE])
+
+
 @pytest.mark.parametrize(
     ("field", "allowed", "too_much"),
     [

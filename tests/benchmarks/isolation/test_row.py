@@ -47,3 +47,5 @@ def test_a_row_says_what_was_measured():
     assert str(found) == f"{text}; {{'400': 3}}"
     ended = found._replace(kept_bytes=2_000_000, back_s=0.5, exit_s=1.25)
     assert str(ended) == f"{text}, +2 MB after 0.5 s, SIGTERM 1.2 s; {{'400': 3}}"
+    without = found._replace(itl_p99_s=None, itl_max_s=None)
+    assert str(without) == f"{text.partition('; ')[2]}; {{'400': 3}}"
