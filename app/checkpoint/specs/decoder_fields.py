@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.checkpoint.fields import Fields
-from app.checkpoint.spec import LayerSpec, ModelSpec, RopeSpec
+from app.checkpoint.spec import LayerSpec, ModelSpec, QKNorm, RopeSpec
 from app.checkpoint.specs.family import Given
 from app.checkpoint.specs.rope_fields import read_rope
 
@@ -53,7 +53,7 @@ def read_decoder(
         qkv_bias=False,
         o_bias=False,
         mlp_bias=False,
-        qk_norm=False,
+        qk_norm=QKNorm.NONE,
         layers=(LayerSpec(),) * fields.integer("num_hidden_layers", high=10_000),
         dtype=given.dtype,
         eos_token_ids=given.eos_token_ids,

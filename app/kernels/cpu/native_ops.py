@@ -108,7 +108,9 @@ class RecordOps(ABC):
         )
         self._make(Code.NORM, fields, out, x_TD, weight)
 
-    def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
+    def add_rms_norm(
+        self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor | None, eps: float, *, out: Tensor
+    ) -> None:
         fields = records.Add(x=Matrix.of(x_TD), out=Matrix.of(residual_TD), width=out.shape[1])
         self._make(Code.ADD, fields, residual_TD, x_TD)
         self.rms_norm(residual_TD, weight_D, eps, out=out)
@@ -138,6 +140,7 @@ class RecordOps(ABC):
         rope_PH: Tensor,
         k_cache_BKGH: Tensor,
         v_cache_BKGH: Tensor,
+        query_scale_P: Tensor | None = None,
         *,
         out: Tensor,
     ) -> None:
@@ -165,6 +168,7 @@ class RecordOps(ABC):
         v_cache_BKGH: Tensor,
         scale: float,
         window: int | None,
+        softcap: float | None = None,
         *,
         out: Tensor,
     ) -> None:

@@ -59,9 +59,14 @@ class TorchOps:
             out.copy_(x)
             out.mul_(weight_D)
 
-    def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
+    def add_rms_norm(
+        self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor | None, eps: float, *, out: Tensor
+    ) -> None:
         residual_TD.add_(x_TD)
-        self.rms_norm(residual_TD, weight_D, eps, out=out)
+        if weight_D is None:
+            out.copy_(residual_TD)
+        else:
+            self.rms_norm(residual_TD, weight_D, eps, out=out)
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
         assert isinstance(weight, LinearWeight)
@@ -78,6 +83,7 @@ class TorchOps:
         rope_PH: Tensor,
         k_cache_BKGH: Tensor,
         v_cache_BKGH: Tensor,
+        query_scale_P: Tensor | None = None,
         *,
         out: Tensor,
     ) -> None:
@@ -93,6 +99,8 @@ class TorchOps:
         rotated = self._scratch.like("qk_rotated", qk, qk.dtype)
         self._rotate(qk, plan.rope(rope_PH), rotated)
         out.copy_(rotated[:, :num_heads])
+        if query_scale_P is not None:
+            out.mul_(plan.query_scale(query_scale_P))
         real = plan.num_tokens
         k_cache_BKGH.flatten(0, 1).index_copy_(0, plan.slots, rotated[:real, num_heads:])
         # A value that overflowed must not poison later owners of the block, whose masked slots multiply it by zero.
@@ -106,12 +114,13 @@ class TorchOps:
         v_cache_BKGH: Tensor,
         scale: float,
         window: int | None,
+        softcap: float | None = None,
         *,
         out: Tensor,
     ) -> None:
         plan = self.plan
         out[plan.num_tokens :].zero_()
-        paged_attention(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, plan, window, self._scratch, out)
+        paged_attention(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, plan, window, softcap, self._scratch, out)
 
     def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
         width = out.shape[1]
@@ -120,6 +129,15 @@ class TorchOps:
             rows = slice(first, first + slab)
             torch.ops.aten.silu.out(gate_up_TX[rows, :width], out=out[rows])
         out.mul_(gate_up_TX[:, width:])
+
+    def gelu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
+        width = out.shape[1]
+        torch.ops.aten.gelu.out(gate_up_TX[:, :width], approximate="tanh", out=out)
+        out.mul_(gate_up_TX[:, width:])
+
+    def softcap(self, x_RV: Tensor, cap: float, *, out: Tensor) -> None:
+        torch.div(x_RV, cap, out=out)
+        out.tanh_().mul_(cap)
 
     def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
         torch.index_select(x_TD, 0, rows_R, out=out)
