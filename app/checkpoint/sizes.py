@@ -19,7 +19,6 @@ StoredType = Callable[[str], TensorType | None]
 """Returns the type of a matrix, by its name, that is used as its file stores it; None for others."""
 
 _EMBEDDING = "model.embed_tokens.weight"
-# Float32 where the scale of the logits is multiplied in.
 _LAST_NORM = "model.norm.weight"
 _FLOAT_BYTES = 4
 
@@ -49,7 +48,7 @@ def kept_bytes(spec: ModelSpec, quantization: str | None, stored_type: StoredTyp
         if len(shape) > 1 and (kept := stored_type(name)):
             sizes[name] = kept.kept_bytes(math.prod(shape))
             continue
-        plain = math.prod(shape) * (_FLOAT_BYTES if name == _LAST_NORM and spec.logit_scale != 1 else item_bytes(spec))
+        plain = math.prod(shape) * (_FLOAT_BYTES if _is_changed_norm(spec, name) else item_bytes(spec))
         if quantization is None or len(shape) == 1:
             sizes[name] = plain
         elif name == _EMBEDDING:
@@ -73,6 +72,11 @@ def kv_item_bytes(spec: ModelSpec, kv_cache_dtype: str) -> int:
 def kv_scale_bytes(kv_cache_dtype: str) -> int:
     """Return the bytes of the scale at the end of a key or value; 0 if there is none."""
     return 4 if kv_cache_dtype == "int8" else 0
+
+
+def _is_changed_norm(spec: ModelSpec, name: str) -> bool:
+    """Return whether a tensor is a norm that is kept in float32, because loading it changes its numbers."""
+    return name.endswith("norm.weight") and bool(spec.norm_offset or (name == _LAST_NORM and spec.logit_scale != 1))
 
 
 def _quantized(shape: tuple[int, ...], quantization: str) -> int:

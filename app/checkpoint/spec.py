@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +14,8 @@ class RopeSpec:
     """Rotary embedding: base, kind of scaling (default, linear, llama3, yarn, divisors or none), its parameters.
 
     `divisors` are those of the frequencies, one for each pair of numbers that turns. Only the first `rotary_dim` of a
-    head's numbers turn; None: all. Nothing turns with the kind none.
+    head's numbers turn; None: all. Pairs are number i of these and number i of their second half, or neighbours.
+    Nothing turns with the kind none.
     """
 
     theta: float
@@ -27,6 +30,7 @@ class RopeSpec:
     truncate: bool = True
     divisors: tuple[float, ...] = ()
     rotary_dim: int | None = None
+    has_neighbour_pairs: bool = False
 
 
 NO_ROPE = RopeSpec(theta=1.0, kind="none")
@@ -41,13 +45,44 @@ class LayerSpec:
     rope: int = 0
 
 
+class BlockNorms(Enum):
+    """Where a layer normalizes: what its blocks (attention, MLP) read, what they add to the residual, or both."""
+
+    BEFORE = ("input_layernorm", "post_attention_layernorm")
+    AFTER = ("post_attention_layernorm", "post_feedforward_layernorm")
+    BOTH = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+
+
+class QKNorm(Enum):
+    """How queries and keys are normalized: not at all, each head alone, or all heads together before they are split."""
+
+    NONE = 0
+    HEADS = 1
+    WHOLE = 2
+
+
+class Activation(Enum):
+    """The function of the gate of an MLP: x · sigmoid(x), or GELU by its approximation with tanh."""
+
+    SILU = "silu"
+    GELU_TANH = "gelu_tanh"
+
+
+class QueryScale(NamedTuple):
+    """Queries at position p are multiplied by 1 + beta · ln(1 + floor(p / original_max_position))."""
+
+    original_max_position: int
+    beta: float
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """One decoder-only model.
 
     Embeddings are multiplied by `embedding_scale`, what layers add to the residual by `residual_multiplier`, logits by
-    `logit_scale`. `attention_scale` multiplies the products of queries and keys; None: 1 / sqrt(head_dim). `defaults`
-    are the parameters of sampling that the files name.
+    `logit_scale`. `attention_scale` multiplies the products of queries and keys; None: 1 / sqrt(head_dim). A cap c
+    makes c · tanh(x / c) of these products (`attention_softcap`) and of the logits (`logit_softcap`). The stored
+    weights of all norms lack `norm_offset`. `defaults` are the parameters of sampling that the files name.
     """
 
     architecture: str
@@ -64,7 +99,7 @@ class ModelSpec:
     qkv_bias: bool
     o_bias: bool
     mlp_bias: bool
-    qk_norm: bool
+    qk_norm: QKNorm
     layers: tuple[LayerSpec, ...]
     dtype: str
     eos_token_ids: tuple[int, ...]
@@ -73,6 +108,12 @@ class ModelSpec:
     residual_multiplier: float = 1.0
     attention_scale: float | None = None
     logit_scale: float = 1.0
+    block_norms: BlockNorms = BlockNorms.BEFORE
+    norm_offset: float = 0.0
+    activation: Activation = Activation.SILU
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
+    query_scale: QueryScale | None = None
 
     @property
     def num_layers(self) -> int:
@@ -107,9 +148,11 @@ class ModelSpec:
             "mlp.up_proj": (f, d, self.mlp_bias),
             "mlp.down_proj": (d, f, self.mlp_bias),
         }
-        norms = {"input_layernorm": d, "post_attention_layernorm": d}
-        if self.qk_norm:
+        norms = dict.fromkeys(self.block_norms.value, d)
+        if self.qk_norm is QKNorm.HEADS:
             norms |= {"self_attn.q_norm": self.head_dim, "self_attn.k_norm": self.head_dim}
+        if self.qk_norm is QKNorm.WHOLE:
+            norms |= {"self_attn.q_norm": self.q_size, "self_attn.k_norm": self.kv_size}
         for layer in range(self.num_layers):
             prefix = f"model.layers.{layer}."
             for name, (rows, columns, has_bias) in linears.items():

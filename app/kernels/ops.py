@@ -110,10 +110,12 @@ class Ops(Protocol):
         """Look up the rows of `table` [V, D]: out[T, D] = scale · row, rounded to the type of `out`."""
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        """Compute out = weight · x / rms(x), the mean square taken in float32."""
+        """Compute out = weight · x / rms(x), the mean square taken in float32; `out` may be `x`, also some columns."""
 
-    def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        """Compute residual += x, in place; out = rms_norm(residual)."""
+    def add_rms_norm(
+        self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor | None, eps: float, *, out: Tensor
+    ) -> None:
+        """Compute residual += x, in place; out = rms_norm(residual), or the residual itself without a weight."""
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
         """Compute out = x · weightᵀ + bias."""
@@ -126,13 +128,14 @@ class Ops(Protocol):
         rope_PH: Tensor,
         k_cache_BKGH: Tensor,
         v_cache_BKGH: Tensor,
+        query_scale_P: Tensor | None = None,
         *,
         out: Tensor,
     ) -> None:
         """Normalize (given `norm_weight` [N+G, H]) and rotate queries and keys; write keys and values to the cache.
 
         `qkv_TX` holds N query, G key and G value heads; `rope_PH` holds cos then sin of each position, half a head
-        width each. out[T, N, H] are the queries.
+        width each. out[T, N, H] are the queries, times `query_scale_P` (float32) of their positions.
         """
 
     def paged_attention(
@@ -142,17 +145,28 @@ class Ops(Protocol):
         v_cache_BKGH: Tensor,
         scale: float,
         window: int | None,
+        softcap: float | None = None,
         *,
         out: Tensor,
     ) -> None:
         """Compute causal attention of every row over its own sequence in the paged cache; out[T, N, H].
 
-        A row at position p sees positions max(0, p - window + 1) .. p. The order of summation depends on the position
+        A row at position p sees positions max(0, p - window + 1) .. p. A product s of a query and a key, times `scale`,
+        becomes softcap · tanh(s / softcap). The order of summation depends on the position
         alone, never on the other rows, so decode and any chunking of a prefill give the same bits.
         """
 
     def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
         """Compute out[T, F] = silu(gate) · up, where gate and up are the halves of the input."""
+
+    def gelu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
+        """Compute out[T, F] = gelu(gate) · up for the halves of the input.
+
+        gelu(x) = x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))).
+        """
+
+    def softcap(self, x_RV: Tensor, cap: float, *, out: Tensor) -> None:
+        """Compute out = cap · tanh(x / cap) in float32; `out` may be `x`."""
 
     def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
         """Compute out[R, D] = x[rows]."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from app.checkpoint.spec import ModelSpec
+from app.checkpoint.spec import Activation, ModelSpec, QKNorm
 from app.kernels.ops import Ops, pad_rows
-from app.models.weights import DecoderWeights, LayerWeights
+from app.models.weights import DecoderWeights, DenseMlp, LayerWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,20 @@ class Arena:
 class Decoder:
     """A decoder-only transformer over a paged KV cache. Engine thread only.
 
-    `ropes` are the tables of the spec's rotary embeddings, see rope.py.
+    `ropes` are the tables of the spec's rotary embeddings, and `query_scale_P` what queries are multiplied by at each
+    position (float32; None: nothing), see rope.py.
     """
 
-    def __init__(self, spec: ModelSpec, weights: DecoderWeights, ropes: Sequence[Tensor], ops: Ops) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        weights: DecoderWeights,
+        ropes: Sequence[Tensor],
+        ops: Ops,
+        query_scale_P: Tensor | None = None,
+    ) -> None:
         self.spec, self.weights, self.ropes, self.ops = spec, weights, ropes, ops
+        self.query_scale_P = query_scale_P
         self.scale = spec.head_dim**-0.5 if spec.attention_scale is None else spec.attention_scale
         self.embedding_scale = spec.embedding_scale / spec.residual_multiplier
         self.eps = spec.rms_norm_eps / spec.residual_multiplier**2
@@ -114,36 +123,57 @@ class Decoder:
         """
         ops, weights = self.ops, self.weights
         hidden, residual = arena.hidden_TD, arena.residual_TD
+        first = weights.layers[0].input_norm
         ops.embed(ids_T, weights.embedding, self.embedding_scale, out=residual)
-        ops.rms_norm(residual, weights.layers[0].input_norm, self.eps, out=hidden)
+        if first is None:
+            ops.embed(ids_T, weights.embedding, self.embedding_scale, out=hidden)
+        else:
+            ops.rms_norm(residual, first, self.eps, out=hidden)
         for index, layer in enumerate(weights.layers):
             self._attention(layer, index, kv_cache[index], arena)
-            ops.add_rms_norm(hidden, residual, layer.post_norm, self.eps, out=hidden)
-            self._mlp(layer, arena)
+            self._add(layer.attention_norm, layer.mlp_input_norm, arena)
+            self._mlp(layer.mlp, arena)
             is_last = index + 1 == len(weights.layers)
-            next_norm = weights.norm if is_last else weights.layers[index + 1].input_norm
-            ops.add_rms_norm(hidden, residual, next_norm, self.eps, out=hidden)
+            self._add(layer.mlp_norm, weights.norm if is_last else weights.layers[index + 1].input_norm, arena)
         return self.logits(logit_rows_R, arena)
 
     def logits(self, logit_rows_R: Tensor, arena: Arena) -> Tensor:
         """Return the logits [R, V] (float32, in the arena) of the arena's last hidden states in these token rows."""
         self.ops.gather_rows(arena.hidden_TD, logit_rows_R, out=arena.last_RD)
         self.ops.logits(arena.last_RD, self.weights.lm_head, out=arena.logits_RV)
+        if self.spec.logit_softcap is not None:
+            self.ops.softcap(arena.logits_RV, self.spec.logit_softcap, out=arena.logits_RV)
         return arena.logits_RV
+
+    def _add(self, norm: Tensor | None, next_norm: Tensor | None, arena: Arena) -> None:
+        """Add hidden, or what `norm` makes of it, to the residual; hidden becomes what the next block reads."""
+        hidden = arena.hidden_TD
+        if norm is not None:
+            self.ops.rms_norm(hidden, norm, self.spec.rms_norm_eps, out=hidden)
+        self.ops.add_rms_norm(hidden, arena.residual_TD, next_norm, self.eps, out=hidden)
 
     def _attention(self, layer: LayerWeights, index: int, cache: tuple[Tensor, Tensor], arena: Arena) -> None:
         """Compute hidden = attention(hidden); hidden is already normalized."""
         ops, spec = self.ops, self.spec
         (keys, values), how = cache, spec.layers[index]
         ops.linear(arena.hidden_TD, layer.qkv, out=arena.qkv_TX)
+        norm, eps = layer.qk_norm, spec.rms_norm_eps
+        if norm is not None and spec.qk_norm is QKNorm.WHOLE:
+            q_TX, k_TX = arena.qkv_TX[:, : spec.q_size], arena.qkv_TX[:, spec.q_size : spec.q_size + spec.kv_size]
+            ops.rms_norm(q_TX, norm[: spec.q_size], eps, out=q_TX)
+            ops.rms_norm(k_TX, norm[spec.q_size :], eps, out=k_TX)
+            norm = None
         ops.qk_norm_rope_kv_write(
-            arena.qkv_TX, layer.qk_norm, spec.rms_norm_eps, self.ropes[how.rope], keys, values, out=arena.q_TNH
+            arena.qkv_TX, norm, eps, self.ropes[how.rope], keys, values, self.query_scale_P, out=arena.q_TNH
         )
-        ops.paged_attention(arena.q_TNH, keys, values, self.scale, how.window, out=arena.attended_TNH)
+        ops.paged_attention(
+            arena.q_TNH, keys, values, self.scale, how.window, spec.attention_softcap, out=arena.attended_TNH
+        )
         ops.linear(arena.attended_TNH.flatten(1), layer.o, out=arena.hidden_TD)
 
-    def _mlp(self, layer: LayerWeights, arena: Arena) -> None:
+    def _mlp(self, mlp: DenseMlp, arena: Arena) -> None:
         """Compute hidden = mlp(hidden)."""
-        self.ops.linear(arena.hidden_TD, layer.gate_up, out=arena.gate_up_TX)
-        self.ops.silu_mul(arena.gate_up_TX, out=arena.activated_TF)
-        self.ops.linear(arena.activated_TF, layer.down, out=arena.hidden_TD)
+        self.ops.linear(arena.hidden_TD, mlp.gate_up, out=arena.gate_up_TX)
+        gate = self.ops.gelu_mul if self.spec.activation is Activation.GELU_TANH else self.ops.silu_mul
+        gate(arena.gate_up_TX, out=arena.activated_TF)
+        self.ops.linear(arena.activated_TF, mlp.down, out=arena.hidden_TD)

@@ -65,7 +65,7 @@ class KVScales:
             heads = torch.cat([keys_G.repeat_interleave(group), 1 / keys_G])  # queries, then keys
             by_projection = heads if layer.qk_norm is None else torch.ones_like(heads)
             if layer.qk_norm is not None:  # a norm would undo what happens before it
-                layer.qk_norm.mul_(heads.to(layer.qk_norm)[:, None])
+                layer.qk_norm.view(-1, width).mul_(heads.to(layer.qk_norm)[:, None])
             _scale_rows(layer.qkv, torch.cat([by_projection, 1 / values_G]).repeat_interleave(width))
             o = _plain(layer.o).weight
             o.mul_(values_G.repeat_interleave(group * width).to(o))

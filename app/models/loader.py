@@ -10,14 +10,21 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from app.checkpoint.spec import ModelSpec
+from app.checkpoint.spec import BlockNorms, ModelSpec, QKNorm
 from app.checkpoint.tensor_types import TensorType
 from app.kernels.ops import GroupedWeight, LinearWeight, StackedWeight, Weight
 from app.kernels.pages import own_pages
 from app.models.rope import head_order
-from app.models.weights import DecoderWeights, LayerWeights, Packer, PlainPacker
+from app.models.weights import DecoderWeights, DenseMlp, LayerWeights, Packer, PlainPacker
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+# The fields of LayerWeights that hold a layer's norms, in the order of the names in `BlockNorms`.
+_NORM_PLACES = {
+    BlockNorms.BEFORE: ("input_norm", "mlp_input_norm"),
+    BlockNorms.AFTER: ("attention_norm", "mlp_norm"),
+    BlockNorms.BOTH: ("input_norm", "attention_norm", "mlp_input_norm", "mlp_norm"),
+}
 
 Progress = Callable[[float], None]
 """Called with the loaded share, 0..1."""
@@ -130,25 +137,33 @@ class _Reader:
 
     def last_norm(self) -> Tensor:
         """Read the last norm, times the scale of the logits: in float32 then, because the product would be rounded."""
-        scale = self.spec.logit_scale
-        if scale == 1:
-            return self.read("model.norm.weight")
-        return self.read("model.norm.weight", dtype=torch.float32).mul_(scale)
+        return self._norm("model.norm.weight", self.spec.logit_scale)
 
     def layer(self, index: int) -> LayerWeights:
         """Read a layer."""
         prefix = f"model.layers.{index}."
         attention, mlp = prefix + "self_attn.", prefix + "mlp."
         order = head_order(self.spec.ropes[self.spec.layers[index].rope], self.spec.head_dim)
+        norms: dict[str, Tensor | None] = dict.fromkeys(_NORM_PLACES[BlockNorms.BOTH])
+        for name, place in zip(self.spec.block_norms.value, _NORM_PLACES[self.spec.block_norms], strict=True):
+            norms[place] = self._norm(f"{prefix}{name}.weight")
         return LayerWeights(
-            input_norm=self.read(prefix + "input_layernorm.weight"),
             qkv=self._linear(attention, ("q_proj", "k_proj", "v_proj"), order=order),
-            qk_norm=self._qk_norm(attention, order) if self.spec.qk_norm else None,
+            qk_norm=self._qk_norm(attention, order),
             o=self._linear(attention, ("o_proj",)),
-            post_norm=self.read(prefix + "post_attention_layernorm.weight"),
-            gate_up=self._linear(mlp, ("gate_proj", "up_proj"), is_gated=True),
-            down=self._linear(mlp, ("down_proj",)),
+            mlp=DenseMlp(
+                gate_up=self._linear(mlp, ("gate_proj", "up_proj"), is_gated=True),
+                down=self._linear(mlp, ("down_proj",)),
+            ),
+            **norms,
         )
+
+    def _norm(self, name: str, scale: float = 1.0) -> Tensor:
+        """Read a norm, times `scale`: in float32 where stored numbers are changed, because that would be rounded."""
+        offset = self.spec.norm_offset
+        if not offset and scale == 1:
+            return self.read(name)
+        return self.read(name, dtype=torch.float32).add_(offset).mul_(scale)
 
     def _linear(
         self,
@@ -188,8 +203,10 @@ class _Reader:
         for head in torch.split(rows, self.spec.head_dim)[: sum(counts.get(name, 0) for name in names)]:
             head.copy_(head[index])
 
-    def _qk_norm(self, prefix: str, order: list[int] | None) -> Tensor:
-        q = self.read(prefix + "q_norm.weight").expand(self.spec.num_heads, -1)
-        k = self.read(prefix + "k_norm.weight").expand(self.spec.num_kv_heads, -1)
-        heads = torch.cat([q, k])
-        return heads if order is None else heads[:, order]
+    def _qk_norm(self, prefix: str, order: list[int] | None) -> Tensor | None:
+        if self.spec.qk_norm is QKNorm.NONE:
+            return None
+        q, k = (self._norm(f"{prefix}{name}.weight").view(-1, self.spec.head_dim) for name in ("q_norm", "k_norm"))
+        heads = torch.cat([q.expand(self.spec.num_heads, -1), k.expand(self.spec.num_kv_heads, -1)])
+        heads = heads if order is None else heads[:, order].contiguous()
+        return heads.flatten() if self.spec.qk_norm is QKNorm.WHOLE else heads

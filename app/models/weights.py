@@ -11,23 +11,42 @@ from app.kernels.ops import GroupedWeight, LinearWeight, Weight
 
 
 @dataclass(frozen=True, slots=True)
-class LayerWeights:
-    """One layer. `qk_norm` is [N+G, H]: the weight of the query norm for each query head, then that of the key norm."""
+class DenseMlp:
+    """The MLP of a layer without experts."""
 
-    input_norm: Tensor
-    qkv: Weight
-    qk_norm: Tensor | None
-    o: Weight
-    post_norm: Tensor
     gate_up: Weight
     down: Weight
 
     @property
     def num_bytes(self) -> int:
+        """Bytes of its matrices."""
+        return self.gate_up.num_bytes + self.down.num_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One layer.
+
+    `qk_norm` holds the weight of the query norm, then that of the key norm: [N+G, H], the same for each head of a kind,
+    or [(N+G) · H], if all heads are normalized together. `attention_norm` and `mlp_norm` are of what the blocks add to
+    the residual, the input norms of what they read; None where the spec's `block_norms` has none.
+    """
+
+    input_norm: Tensor | None
+    qkv: Weight
+    qk_norm: Tensor | None
+    o: Weight
+    attention_norm: Tensor | None
+    mlp_input_norm: Tensor | None
+    mlp: DenseMlp
+    mlp_norm: Tensor | None
+
+    @property
+    def num_bytes(self) -> int:
         """Bytes of all weights of the layer."""
-        vectors = (self.input_norm, self.post_norm, *(() if self.qk_norm is None else (self.qk_norm,)))
-        matrices = (self.qkv, self.o, self.gate_up, self.down)
-        return sum(int(vector.nbytes) for vector in vectors) + sum(matrix.num_bytes for matrix in matrices)
+        norms = (self.input_norm, self.qk_norm, self.attention_norm, self.mlp_input_norm, self.mlp_norm)
+        vectors = sum(int(norm.nbytes) for norm in norms if norm is not None)
+        return vectors + self.qkv.num_bytes + self.o.num_bytes + self.mlp.num_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +75,7 @@ class Packer(Protocol):
     """Whether the methods also take weights that are quantized in groups; else these are decoded before."""
 
     def linear(self, weight: LinearWeight | GroupedWeight, *, is_gated: bool = False) -> Weight:
-        """Return a matrix for `Ops.linear`; with `is_gated` its halves are for `Ops.silu_mul`."""
+        """Return a matrix for `Ops.linear`; with `is_gated` its halves are for `Ops.silu_mul` or `gelu_mul`."""
         return weight
 
     def head(self, weight: LinearWeight | GroupedWeight) -> Weight:

@@ -36,9 +36,14 @@ class ReferenceOps:
         x = x_TD.float()
         out.copy_((x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)).to(out.dtype) * weight_D)
 
-    def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
+    def add_rms_norm(
+        self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor | None, eps: float, *, out: Tensor
+    ) -> None:
         residual_TD += x_TD
-        self.rms_norm(residual_TD, weight_D, eps, out=out)
+        if weight_D is None:
+            out.copy_(residual_TD)
+        else:
+            self.rms_norm(residual_TD, weight_D, eps, out=out)
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
         assert isinstance(weight, LinearWeight)
@@ -53,6 +58,7 @@ class ReferenceOps:
         rope_PH: Tensor,
         k_cache_BKGH: Tensor,
         v_cache_BKGH: Tensor,
+        query_scale_P: Tensor | None = None,
         *,
         out: Tensor,
     ) -> None:
@@ -67,6 +73,8 @@ class ReferenceOps:
         first, second = qk_THH.chunk(2, dim=-1)
         rotated = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
         out.copy_(rotated[:, :num_heads])
+        if query_scale_P is not None:
+            out *= query_scale_P[self.batch.positions_T][:, None, None].to(out.dtype)
         block_size = k_cache_BKGH.shape[1]
         for token in range(self.batch.num_tokens):
             position = int(self.batch.positions_T[token])
@@ -81,6 +89,7 @@ class ReferenceOps:
         v_cache_BKGH: Tensor,
         scale: float,
         window: int | None,
+        softcap: float | None = None,
         *,
         out: Tensor,
     ) -> None:
@@ -95,12 +104,22 @@ class ReferenceOps:
             k_LNH = k_cache_BKGH[blocks, seen % block_size].float().repeat_interleave(group, dim=1)
             v_LNH = v_cache_BKGH[blocks, seen % block_size].float().repeat_interleave(group, dim=1)
             scores_NL = torch.einsum("nh,lnh->nl", q_TNH[token].float(), k_LNH) * scale
+            if softcap is not None:
+                self.softcap(scores_NL, softcap, out=scores_NL)
             out[token] = torch.einsum("nl,lnh->nh", scores_NL.softmax(-1), v_LNH).to(out.dtype)
 
     def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
         """Round silu to the storage type before the product."""
         gate, up = gate_up_TX.chunk(2, dim=-1)
         out.copy_(torch.nn.functional.silu(gate.float()).to(out.dtype) * up)
+
+    def gelu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
+        """Round gelu to the storage type before the product."""
+        gate, up = gate_up_TX.chunk(2, dim=-1)
+        out.copy_(torch.nn.functional.gelu(gate.float(), approximate="tanh").to(out.dtype) * up)
+
+    def softcap(self, x_RV: Tensor, cap: float, *, out: Tensor) -> None:
+        out.copy_(cap * torch.tanh(x_RV / cap))
 
     def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
         out.copy_(x_TD[rows_R])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from operator import attrgetter
 from pathlib import Path
 
 import gguf
@@ -161,8 +162,8 @@ def test_groups_of_the_file_are_packed_without_decoding(architecture: str, kind:
             found.append(load_weights(spec, source, packer=packer))
         assert set(packer.kinds) == {GroupedWeight if keeps_groups else LinearWeight}
     for kept, decoded in zip(found[0].layers, found[1].layers, strict=True):
-        for name in ("qkv", "o", "gate_up", "down"):
-            one, other = getattr(kept, name), getattr(decoded, name)
+        for name in ("qkv", "o", "mlp.gate_up", "mlp.down"):
+            one, other = attrgetter(name)(kept), attrgetter(name)(decoded)
             assert (one.unpacked() - other.unpacked()).abs().max() <= 1e-6 * other.unpacked().abs().max()
             assert (one.bias is None) == (other.bias is None)
             assert one.bias is None or torch.equal(one.bias, other.bias)
@@ -187,7 +188,7 @@ def test_matrices_of_several_types_that_are_one_product_become_its_parts(archite
             packer = PanelPacker(None, load_library() if keeps_groups else None)
             found.append(load_weights(spec, source, packer=packer))
     first, second = found[0].layers[0], found[0].layers[1]
-    assert types_of(first.qkv) == [Type.Q4_0, Type.INT8] and types_of(first.gate_up) == [Type.Q4_0, Type.Q5_1]
+    assert types_of(first.qkv) == [Type.Q4_0, Type.INT8] and types_of(first.mlp.gate_up) == [Type.Q4_0, Type.Q5_1]
     assert types_of(second.qkv) == [Type.Q4_0, Type.BFLOAT16, Type.Q4_0]
     for kept, decoded in zip(found[0].layers, found[1].layers, strict=True):
         for name in ("qkv", "gate_up"):

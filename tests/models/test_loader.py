@@ -35,9 +35,9 @@ def tensors(weights: DecoderWeights) -> list[torch.Tensor]:
     """All tensors of a decoder, in a fixed order."""
     found = [weights.embedding.weight, weights.norm, weights.lm_head.weight]
     for layer in weights.layers:
-        for linear in (layer.qkv, layer.o, layer.gate_up, layer.down):
+        for linear in (layer.qkv, layer.o, layer.mlp.gate_up, layer.mlp.down):
             found += [linear.weight, *([] if linear.bias is None else [linear.bias])]
-        found += [layer.input_norm, layer.post_norm, *([] if layer.qk_norm is None else [layer.qk_norm])]
+        found += [layer.input_norm, layer.mlp_input_norm, *([] if layer.qk_norm is None else [layer.qk_norm])]
     return found
 
 
@@ -51,7 +51,7 @@ def test_weights_are_the_fused_tensors_of_the_file(architecture: str):
         prefix = f"model.layers.{index}."
         for linear, block, names in (
             (layer.qkv, "self_attn", "qkv"), (layer.o, "self_attn", "o"),
-            (layer.gate_up, "mlp", ("gate", "up")), (layer.down, "mlp", ("down",)),
+            (layer.mlp.gate_up, "mlp", ("gate", "up")), (layer.mlp.down, "mlp", ("down",)),
         ):  # fmt: skip
             parts = [f"{prefix}{block}.{name}_proj" for name in names]
             assert torch.equal(linear.weight, torch.cat([stored[f"{part}.weight"] for part in parts]))
@@ -59,7 +59,7 @@ def test_weights_are_the_fused_tensors_of_the_file(architecture: str):
             assert (linear.bias is None) == (not biases)
             assert linear.bias is None or torch.equal(linear.bias, torch.cat(biases))
         assert torch.equal(layer.input_norm, stored[prefix + "input_layernorm.weight"])
-        assert torch.equal(layer.post_norm, stored[prefix + "post_attention_layernorm.weight"])
+        assert torch.equal(layer.mlp_input_norm, stored[prefix + "post_attention_layernorm.weight"])
         if architecture == "Qwen3":
             assert torch.equal(layer.qk_norm[0], stored[prefix + "self_attn.q_norm.weight"])
             assert torch.equal(layer.qk_norm[-1], stored[prefix + "self_attn.k_norm.weight"])
@@ -103,7 +103,7 @@ def test_dummy_weights_are_the_same_for_the_same_seed():
     assert all(torch.equal(a, b) for a, b in zip(tensors(one), tensors(same), strict=True))
     assert not torch.equal(one.embedding.weight, other.embedding.weight)
     assert (one.norm == 1).all()
-    assert float(one.layers[0].down.weight.var()) == pytest.approx(1 / 96, rel=0.1)
+    assert float(one.layers[0].mlp.down.weight.var()) == pytest.approx(1 / 96, rel=0.1)
 
 
 def test_an_unneeded_tensor_of_an_unknown_dtype_is_ignored(tmp_path: Path):

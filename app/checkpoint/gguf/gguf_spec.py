@@ -15,7 +15,7 @@ from app.checkpoint.gguf.gguf_files import GgufFiles
 from app.checkpoint.gguf.gguf_metadata import GgufMetadata
 from app.checkpoint.gguf.gguf_names import stored_name
 from app.checkpoint.gguf.gguf_rope import LONG_FACTORS, ROPE_FREQS, SHORT_FACTORS, read_gguf_longrope, read_gguf_rope
-from app.checkpoint.spec import NO_ROPE, LayerSpec, ModelSpec
+from app.checkpoint.spec import NO_ROPE, LayerSpec, ModelSpec, QKNorm
 from app.checkpoint.specs.phi3 import PHI3_NAMES
 from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_names import TensorNames, find_tensors
@@ -39,7 +39,7 @@ class GgufFamily(NamedTuple):
     architecture: str
     has_neighbour_pairs: bool
     qkv_bias: bool = False
-    qk_norm: bool = False
+    qk_norm: QKNorm = QKNorm.NONE
     has_window: bool = False
     has_longrope: bool = False
     has_multipliers: bool = False
@@ -50,7 +50,7 @@ class GgufFamily(NamedTuple):
 GGUF_FAMILIES = {
     "llama": GgufFamily("LlamaForCausalLM", has_neighbour_pairs=True, has_window=True),  # Mistral too
     "qwen2": GgufFamily("Qwen2ForCausalLM", has_neighbour_pairs=False, qkv_bias=True),
-    "qwen3": GgufFamily("Qwen3ForCausalLM", has_neighbour_pairs=False, qk_norm=True),
+    "qwen3": GgufFamily("Qwen3ForCausalLM", has_neighbour_pairs=False, qk_norm=QKNorm.HEADS),
     "phi3": GgufFamily(
         "Phi3ForCausalLM", has_neighbour_pairs=False, has_window=True, has_longrope=True, names=PHI3_NAMES
     ),  # Phi 4 too

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.checkpoint.fields import Fields
-from app.checkpoint.spec import LayerSpec, ModelSpec
+from app.checkpoint.spec import LayerSpec, ModelSpec, QKNorm
 from app.checkpoint.specs.decoder_fields import read_decoder, read_windows
 from app.checkpoint.specs.family import Given
 
@@ -21,7 +21,7 @@ def read_qwen3(fields: Fields, given: Given) -> ModelSpec:
     has_bias = fields.flag("attention_bias", False)
     spec = read_decoder(fields, given, max_position=32768, kv_heads=32, head_dim=128)
     layers = _layers(fields, spec.num_layers)
-    return replace(spec, qkv_bias=has_bias, o_bias=has_bias, qk_norm=True, layers=layers)
+    return replace(spec, qkv_bias=has_bias, o_bias=has_bias, qk_norm=QKNorm.HEADS, layers=layers)
 
 
 def _layers(fields: Fields, num_layers: int) -> tuple[LayerSpec, ...]:

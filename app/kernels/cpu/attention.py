@@ -92,6 +92,10 @@ class AttentionPlan:
             self._rope = (rope_PH, (cos.contiguous(), sin.contiguous()))
         return self._rope[1]
 
+    def query_scale(self, scale_P: Tensor) -> Tensor:
+        """Return the factors [T, 1, 1] of the step's positions."""
+        return scale_P[self._positions][:, None, None]
+
 
 def paged_attention(
     q_TNH: Tensor,
@@ -100,6 +104,7 @@ def paged_attention(
     scale: float,
     plan: AttentionPlan,
     window: int | None,
+    softcap: float | None,
     scratch: Scratch,
     out: Tensor,
 ) -> None:
@@ -108,7 +113,7 @@ def paged_attention(
         k = _gather("k", k_cache_BKGH, group, scratch)
         v = _gather("v", v_cache_BKGH, group, scratch)
         for tile in group.tiles:
-            _attend(q_TNH, k, v, scale, tile, window, scratch, out)
+            _attend(q_TNH, k, v, scale, tile, window, softcap, scratch, out)
 
 
 def _gather(name: str, cache_BKGH: Tensor, group: Group, scratch: Scratch) -> Tensor:
@@ -128,6 +133,7 @@ def _attend(
     scale: float,
     tile: QueryTile,
     window: int | None,
+    softcap: float | None,
     scratch: Scratch,
     out: Tensor,
 ) -> None:
@@ -146,6 +152,8 @@ def _attend(
     q_flat, k_flat, v_flat = q.view(batch, padded, head_dim), k.flatten(0, 1), v.flatten(0, 1)
     scores = scratch.get("scores", (batch, padded, tile.length), torch.float32)
     torch.bmm(q_flat, k_flat[:, : tile.length].transpose(1, 2), out=scores)
+    if softcap is not None:
+        scores.div_(softcap).tanh_().mul_(softcap)
     grouped = scores.view(num_sequences, num_kv_heads, padded, tile.length)
     grouped.masked_fill_(tile.hidden(window, repeats), float("-inf"))
     weights = scratch.get("weights", scores.shape, torch.float32)

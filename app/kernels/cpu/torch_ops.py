@@ -2,14 +2,15 @@
 
 What a row's bits may depend on is the row alone. Three rules keep it so, each measured (docs/design/cpu.md):
 matrix products only ever see row counts that are multiples of ROW_MULTIPLE; sums over the context are taken over
-fixed tiles aligned to position 0, in order; functions with a vector and a scalar form (silu) are called on slabs small
-enough that torch does not split them at places that depend on the other rows.
+fixed tiles aligned to position 0, in order; functions with a vector and a scalar form (silu, gelu) are called on slabs
+small enough that torch does not split them at places that depend on the other rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -59,9 +60,14 @@ class TorchOps:
             out.copy_(x)
             out.mul_(weight_D)
 
-    def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
+    def add_rms_norm(
+        self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor | None, eps: float, *, out: Tensor
+    ) -> None:
         residual_TD.add_(x_TD)
-        self.rms_norm(residual_TD, weight_D, eps, out=out)
+        if weight_D is None:
+            out.copy_(residual_TD)
+        else:
+            self.rms_norm(residual_TD, weight_D, eps, out=out)
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
         assert isinstance(weight, LinearWeight)
@@ -78,6 +84,7 @@ class TorchOps:
         rope_PH: Tensor,
         k_cache_BKGH: Tensor,
         v_cache_BKGH: Tensor,
+        query_scale_P: Tensor | None = None,
         *,
         out: Tensor,
     ) -> None:
@@ -93,6 +100,8 @@ class TorchOps:
         rotated = self._scratch.like("qk_rotated", qk, qk.dtype)
         self._rotate(qk, plan.rope(rope_PH), rotated)
         out.copy_(rotated[:, :num_heads])
+        if query_scale_P is not None:
+            out.mul_(plan.query_scale(query_scale_P))
         real = plan.num_tokens
         k_cache_BKGH.flatten(0, 1).index_copy_(0, plan.slots, rotated[:real, num_heads:])
         # A value that overflowed must not poison later owners of the block, whose masked slots multiply it by zero.
@@ -106,20 +115,23 @@ class TorchOps:
         v_cache_BKGH: Tensor,
         scale: float,
         window: int | None,
+        softcap: float | None = None,
         *,
         out: Tensor,
     ) -> None:
         plan = self.plan
         out[plan.num_tokens :].zero_()
-        paged_attention(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, plan, window, self._scratch, out)
+        paged_attention(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, plan, window, softcap, self._scratch, out)
 
     def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
-        width = out.shape[1]
-        slab = max(1, _GRAIN_ELEMENTS // width)
-        for first in range(0, len(out), slab):
-            rows = slice(first, first + slab)
-            torch.ops.aten.silu.out(gate_up_TX[rows, :width], out=out[rows])
-        out.mul_(gate_up_TX[:, width:])
+        _gate(torch.ops.aten.silu.out, gate_up_TX, out)
+
+    def gelu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
+        _gate(partial(torch.ops.aten.gelu.out, approximate="tanh"), gate_up_TX, out)
+
+    def softcap(self, x_RV: Tensor, cap: float, *, out: Tensor) -> None:
+        torch.div(x_RV, cap, out=out)
+        out.tanh_().mul_(cap)
 
     def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
         torch.index_select(x_TD, 0, rows_R, out=out)
@@ -159,6 +171,16 @@ class TorchOps:
         torch.mul(first, sin, out=product)
         torch.mul(second, cos, out=out_second)
         out_second.add_(product)
+
+
+def _gate(activation: Callable[..., Tensor], gate_up_TX: Tensor, out: Tensor) -> None:
+    """Compute out = activation(first half) · second half, slab by slab."""
+    width = out.shape[1]
+    slab = max(1, _GRAIN_ELEMENTS // width)
+    for first in range(0, len(out), slab):
+        rows = slice(first, first + slab)
+        activation(gate_up_TX[rows, :width], out=out[rows])
+    out.mul_(gate_up_TX[:, width:])
 
 
 @contextmanager

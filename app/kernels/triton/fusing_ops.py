@@ -66,7 +66,9 @@ class FusingOps(TritonOps):
         else:
             super().rms_norm(x_TD, weight_D, eps, out=out)
 
-    def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
+    def add_rms_norm(
+        self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor | None, eps: float, *, out: Tensor
+    ) -> None:
         product = self._product
         is_free = self._norm is None or self._norm.out is out
         if product is not None and product.out is x_TD and product.norm is None and is_free:
@@ -106,11 +108,14 @@ class FusingOps(TritonOps):
         rope_PH: Tensor,
         k_cache_BKGH: Tensor,
         v_cache_BKGH: Tensor,
+        query_scale_P: Tensor | None = None,
         *,
         out: Tensor,
     ) -> None:
         self._catch_up(qkv_TX)
-        super().qk_norm_rope_kv_write(qkv_TX, norm_weight, eps, rope_PH, k_cache_BKGH, v_cache_BKGH, out=out)
+        super().qk_norm_rope_kv_write(
+            qkv_TX, norm_weight, eps, rope_PH, k_cache_BKGH, v_cache_BKGH, query_scale_P, out=out
+        )
 
     def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
         """Gather rows; put off in a decode step, where all rows in their order are what the logits can read."""

@@ -98,7 +98,9 @@ class TritonOps:
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
         norm.rms_norm(x_TD, weight_D, eps, out=out)
 
-    def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
+    def add_rms_norm(
+        self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor | None, eps: float, *, out: Tensor
+    ) -> None:
         norm.add_rms_norm(x_TD, residual_TD, weight_D, eps, out=out)
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
@@ -112,6 +114,7 @@ class TritonOps:
         rope_PH: Tensor,
         k_cache_BKGH: Tensor,
         v_cache_BKGH: Tensor,
+        query_scale_P: Tensor | None = None,
         *,
         out: Tensor,
     ) -> None:
@@ -137,6 +140,7 @@ class TritonOps:
         v_cache_BKGH: Tensor,
         scale: float,
         window: int | None,
+        softcap: float | None = None,
         *,
         out: Tensor,
     ) -> None:

@@ -35,6 +35,6 @@ def test_weights_are_decoded_to_bfloat16_and_one_line_says_so(
     caplog.set_level(logging.INFO, "quire.engine")
     build(file, deterministic=True)  # the products of others need a GPU for bfloat16
     assert [text for text in caplog.messages if "Q8_0" in text] == ["Weights of the type Q8_0 are decoded to bfloat16."]
-    down = loaded[0].layers[0].down
+    down = loaded[0].layers[0].mlp.down
     assert isinstance(down, LinearWeight) and down.weight.dtype is torch.bfloat16
     assert loaded[0].num_bytes == weight_bytes(inspect(ModelConfig(model=str(file))).spec, None)
