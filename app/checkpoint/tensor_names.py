@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -27,17 +27,20 @@ class StoredRows(NamedTuple):
 class TensorNames:
     """The stored names of a layer's modules, by their names in `ModelSpec.tensor_shapes`; others keep their name.
 
-    Modules of the same stored name lie in that tensor one after the other, in the order of `tensor_shapes`.
+    Modules of the same stored name lie in that tensor one after the other, in the order of `tensor_shapes`. `places`
+    are the prefixes that stand for `model.` and `lm_head.`; files have one of them.
     """
 
     modules: Mapping[str, str] = field(default_factory=dict)
+    places: tuple[tuple[str, str], ...] = (("model.", "lm_head."),)
 
-    def locate(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, StoredRows]:
-        """Return where each of the tensors in `ModelSpec.tensor_shapes` is stored."""
+    def locate(self, shapes: Mapping[str, tuple[int, ...]], tensors: Collection[str] = ()) -> dict[str, StoredRows]:
+        """Return where each of the tensors in `ModelSpec.tensor_shapes` is stored, among the names `tensors`."""
+        place = next((place for place in self.places if f"{place[0]}embed_tokens.weight" in tensors), self.places[0])
         num_stored: Counter[str] = Counter()
         firsts: dict[str, tuple[str, int]] = {}
         for name, shape in shapes.items():
-            stored = self._stored(name)
+            stored = _in_place(self._stored(name), place)
             firsts[name] = (stored, num_stored[stored])
             num_stored[stored] += shape[0]
         return {name: StoredRows(stored, first, num_stored[stored]) for name, (stored, first) in firsts.items()}
@@ -48,6 +51,11 @@ class TensorNames:
             return name
         layer, module, kind = found.groups()
         return f"{layer}{self.modules.get(module, module)}{kind}"
+
+
+def _in_place(name: str, place: tuple[str, str]) -> str:
+    model, head = place
+    return model + name.removeprefix("model.") if name.startswith("model.") else head + name.removeprefix("lm_head.")
 
 
 def find_tensors(

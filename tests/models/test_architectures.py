@@ -6,6 +6,7 @@ The models are tiny and random, with everything in use that their architectures 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -19,13 +20,14 @@ from app.kernels.ops import PagedBatch
 from app.models.decoder import Arena, Decoder
 from app.models.file_source import FileSource
 from app.models.loader import load_weights
-from app.models.rope import rope_tables
+from app.models.rope import query_scales, rope_tables
 from tests.engine.driving import LogitRecorder, build, generate, request
 from tests.kernels.reference import ReferenceOps
 from tests.models.saved_models import NAMES, saved
 
 PROMPT = tuple(random.Random(3).choices(range(4, 300), k=40))
 NUM_NEW = 8
+COMPANY = (PROMPT[5:12], PROMPT[::-1], PROMPT[30:])
 
 
 def expected_logits(name: str, token_ids: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
@@ -34,11 +36,15 @@ def expected_logits(name: str, token_ids: tuple[int, ...], dtype: torch.dtype = 
         return saved(name, dtype)[1](torch.tensor([token_ids])).logits[0]
 
 
-def logits_of(name: str, *, dtype: torch.dtype = torch.float32, **settings: object) -> tuple[list[int], Tensor]:
-    """The greedy answer to the prompt, and the logits [T, V] that it was drawn from."""
+def logits_of(
+    name: str, others: Sequence[tuple[int, ...]] = (), *, dtype: torch.dtype = torch.float32, **settings: object
+) -> tuple[list[int], Tensor]:
+    """The greedy answer to the prompt, and the logits [T, V] that it was drawn from; `others` are computed with it."""
     engine = build(saved(name, dtype)[0], **settings)
     recorder = LogitRecorder(engine)
-    answer = generate(engine, [request(engine, "a", PROMPT, max_tokens=NUM_NEW)])["a"]
+    prompts = {"a": PROMPT} | {str(number): prompt for number, prompt in enumerate(others)}
+    requests = [request(engine, key, prompt, max_tokens=NUM_NEW) for key, prompt in prompts.items()]
+    answer = generate(engine, requests)["a"]
     return answer, torch.stack([logits for _, logits in sorted(recorder.logits[PROMPT].items())])
 
 
@@ -46,16 +52,16 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
+@pytest.mark.parametrize("is_eager", [True, False], ids=["eager", "graph"])
 @pytest.mark.parametrize("name", NAMES)
-def test_greedy_answers_are_those_of_transformers(name: str):
-    """Eager torch operations, and the graph of native kernels; prompts whole, and in chunks with the same bits."""
-    for is_eager in (True, False):
-        answer, logits = logits_of(name, enforce_eager=is_eager)
-        expected = expected_logits(name, (*PROMPT, *answer))[len(PROMPT) - 1 : -1]
-        assert relative_error(logits, expected) < 1e-5
-        assert answer == expected.argmax(-1).tolist()
-        chunked, same = logits_of(name, enforce_eager=is_eager, max_num_batched_tokens=16, max_num_seqs=4)
-        assert chunked == answer and torch.equal(same, logits)
+def test_greedy_answers_are_those_of_transformers(name: str, is_eager: bool):
+    """Eager torch operations, and the graph of native kernels; alone, and in chunks in company with the same bits."""
+    answer, logits = logits_of(name, enforce_eager=is_eager)
+    expected = expected_logits(name, (*PROMPT, *answer))[len(PROMPT) - 1 : -1]
+    assert relative_error(logits, expected) < 1e-5
+    assert answer == expected.argmax(-1).tolist()
+    chunked, same = logits_of(name, COMPANY, enforce_eager=is_eager, max_num_batched_tokens=16, max_num_seqs=4)
+    assert chunked == answer and torch.equal(same, logits)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,7 +75,7 @@ def test_reference_operations_give_the_logits_of_transformers(name: str):
     arena = Arena.allocate(spec, num_tokens, num_tokens, torch.float32)
     tables = torch.tensor([[0], [1]], dtype=torch.int32)
     ops.begin_step(PagedBatch(num_tokens, torch.arange(num_tokens), torch.ones(num_tokens).long(), tables, 64))
-    decoder = Decoder(spec, weights, rope_tables(spec, 64, torch.float32), ops)
+    decoder = Decoder(spec, weights, rope_tables(spec, 64, torch.float32), ops, query_scales(spec, 64))
     logits = decoder.forward(torch.tensor(PROMPT), torch.arange(num_tokens), KVCache(layout, 2).layers, arena)
     assert relative_error(logits, expected_logits(name, PROMPT)) < 1e-5
 
