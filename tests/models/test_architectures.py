@@ -14,6 +14,8 @@ from torch import Tensor
 
 from app.checkpoint.inspection import inspect
 from app.checkpoint.sizes import weight_bytes
+from app.checkpoint.spec import QKNorm
+from app.checkpoint.specs.registry import FAMILIES
 from app.config.settings import make_config
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.kernels.ops import PagedBatch
@@ -21,6 +23,7 @@ from app.models.decoder import Arena, Decoder
 from app.models.file_source import FileSource
 from app.models.loader import load_weights
 from app.models.rope import query_scales, rope_tables
+from tests.checkpoints import ARCHITECTURES
 from tests.engine.driving import LogitRecorder, build, generate, request
 from tests.kernels.reference import ReferenceOps
 from tests.models.saved_models import NAMES, saved
@@ -107,11 +110,25 @@ def test_bfloat16_is_nearly_as_exact_as_in_transformers(name: str, is_eager: boo
     assert relative_error(logits, exact[answers]) < 1.5 * relative_error(theirs, exact)
 
 
-def test_weights_take_the_memory_that_is_planned():
-    files = inspect(make_config({"model": str(saved("granite", torch.bfloat16)[0])}).model)
+@pytest.mark.parametrize("name", ["granite", "gemma2", "gemma3", "olmo3", "glm4", "ministral3-images"])
+def test_weights_take_the_memory_that_is_planned(name: str):
+    files = inspect(make_config({"model": str(saved(name, torch.bfloat16)[0])}).model)
     spec = files.spec
+    # Each head has its own copy of the norm of queries or keys.
+    copies = spec.num_layers * (spec.num_heads + spec.num_kv_heads - 2) * spec.head_dim
+    copied = 4 * copies if spec.qk_norm is QKNorm.HEADS else 0
     with FileSource(files) as source:
-        assert load_weights(spec, source).num_bytes == weight_bytes(spec, None)
+        assert load_weights(spec, source).num_bytes == weight_bytes(spec, None) + copied
+
+
+def test_every_architecture_is_compared_with_transformers():
+    compared = {inspect(make_config({"model": str(saved(name)[0])}).model).spec.architecture for name in NAMES}
+    assert compared | {f"{name}ForCausalLM" for name in ARCHITECTURES} == set(FAMILIES)
+
+
+def test_the_files_say_whether_only_their_text_is_loaded():
+    for name, summary in (("gemma3-images", "safetensors, text only"), ("gemma3", "safetensors")):
+        assert inspect(make_config({"model": str(saved(name)[0])}).model).summary == summary
 
 
 def test_quantized_weights_of_reordered_heads_stay_near_the_exact_ones():

@@ -12,6 +12,8 @@ _NUMBERS: tuple[Any, ...] = ("large", 0, -1.0, NAN, INFINITE)
 _FLAGS: tuple[Any, ...] = ("yes", 1)
 _TYPES: tuple[Any, ...] = ("sliding_attention", ["full_attention"], ["chunked_attention"] * 26, [[]] * 26)
 _YARN = {"rope_type": "yarn", "factor": 8.0}
+_ZERO = {"full_attention": {"rope_theta": 0}}
+_GROWING = _YARN | {"original_max_position_embeddings": 9}
 
 WRONG: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
     "gemma 2": (
@@ -28,8 +30,8 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
         published.GEMMA_3_1B,
         {
             "sliding_window_pattern": _COUNTS, "rope_local_base_freq": _NUMBERS, "rope_theta": _NUMBERS,
-            "attn_logit_softcapping": (50.0,), "rope_scaling": ({"rope_type": "dynamic"}, "linear", {"rope_type": "linear"}),
-            "rope_parameters": ("linear", {"factor": 8.0}, {"full_attention": "linear"}, {"full_attention": {"rope_theta": 0}}),
+            "attn_logit_softcapping": (50.0,), "rope_scaling": ("linear", {"type": "dynamic"}, {"type": "linear"}),
+            "rope_parameters": ("linear", {"factor": 8.0}, {"full_attention": "linear"}, _ZERO),
         },
     ),
     "gemma 3 with images": (published.GEMMA_3_4B, {"text_config": (None, [], "text"), "architectures": ({}, [3])}),
@@ -49,9 +51,10 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
     "ministral 3": (
         published.MINISTRAL_3_8B["text_config"] | {"architectures": ["Ministral3ForCausalLM"]},
         {
-            "rope_parameters": tuple(_YARN | {"original_max_position_embeddings": 9, "llama_4_scaling_beta": each}
-                                     for each in ("much", -1, NAN, INFINITE, True))
-            + (_YARN | {"llama_4_scaling_beta": 0.1},),
+            "rope_parameters": (
+                _YARN | {"llama_4_scaling_beta": 0.1},  # from which position on?
+                *(_GROWING | {"llama_4_scaling_beta": each} for each in ("much", -1, NAN, INFINITE, True)),
+            ),
             "sliding_window": _COUNTS,
         },
     ),
