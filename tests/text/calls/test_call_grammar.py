@@ -1,6 +1,7 @@
 """Grammars of calls, by the grammar library itself: they accept what the families write, and nothing else."""
 
 import json
+import re
 
 import llguidance
 import pytest
@@ -45,7 +46,8 @@ def written(name: str, calls: list[Call]) -> str:
 def accepts(vocabulary: llguidance.LLTokenizer, grammar: str, text: str) -> bool:
     matcher = llguidance.LLMatcher(vocabulary, llguidance.LLMatcher.grammar_from_lark(grammar), log_level=0)
     assert not matcher.is_error(), matcher.get_error()
-    token_ids = vocabulary.tokenize_str(text)
+    parts = re.split("(?<=<)", text)  # so that no mark is one of the vocabulary's special tokens
+    token_ids = [token_id for part in parts for token_id in vocabulary.tokenize_str(part)]
     return matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
 
 
@@ -79,7 +81,7 @@ def test_schemas_are_satisfied(name, vocabulary):
 @pytest.mark.parametrize("is_parallel", [True, False])
 def test_optional_calls_are_checked_and_text_is_free(name, is_parallel, vocabulary):
     grammar = CallGrammar(row_of(name).syntax, TOOLS, {}).optional(is_parallel=is_parallel)
-    if name in ("llama_json", "pythonic"):
+    if name in ("llama_json", "pythonic", "glm4_0414"):
         assert grammar is None
         return
     assert grammar is not None
