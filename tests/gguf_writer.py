@@ -41,6 +41,7 @@ GGUF_MODELS: dict[str, dict[str, Any]] = {
     "Granite": {
         "embedding_multiplier": 3.7, "residual_multiplier": 0.22, "attention_multiplier": 0.11, "logits_scaling": 6.0,
     },
+    "Gemma": {"tie_word_embeddings": True, "hidden_act": "gelu"},
     "Gemma2": {
         "num_hidden_layers": 4, "sliding_window": 5, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0,
         "query_pre_attn_scalar": 16, "tie_word_embeddings": True,

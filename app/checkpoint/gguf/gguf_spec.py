@@ -21,6 +21,7 @@ from app.checkpoint.gguf.gguf_extras import (
     add_gemma_3,
     add_granite,
     add_ministral,
+    add_olmo_3,
     no_extras,
 )
 from app.checkpoint.gguf.gguf_files import GgufFiles
@@ -65,7 +66,7 @@ _ROTATED = ("q_proj", "k_proj")
 
 
 class GgufFamily(NamedTuple):
-    """One value of `general.architecture`.
+    """One value of `general.architecture`: its models, in Hugging Face's words, and `others` that it stands for too.
 
     With `has_neighbour_pairs` rows of queries and keys are stored so that neighbours are rotated together, instead of
     the halves of a head (llama.cpp's NORM and NEOX). `names` are those of Hugging Face checkpoints: the same tensors
@@ -79,6 +80,7 @@ class GgufFamily(NamedTuple):
 
     architecture: str
     has_neighbour_pairs: bool
+    others: tuple[str, ...] = ()
     qkv_bias: bool = False
     qk_norm: QKNorm = QKNorm.NONE
     norms: Mapping[str, str] = NORMS_BEFORE
@@ -95,14 +97,19 @@ class GgufFamily(NamedTuple):
 
 
 GGUF_FAMILIES = {
-    "llama": GgufFamily("LlamaForCausalLM", has_neighbour_pairs=True, has_window=True),  # Mistral too
+    "llama": GgufFamily(
+        "LlamaForCausalLM", has_neighbour_pairs=True, has_window=True, others=("MistralForCausalLM",)
+    ),
     "qwen2": GgufFamily("Qwen2ForCausalLM", has_neighbour_pairs=False, qkv_bias=True),
     "qwen3": GgufFamily("Qwen3ForCausalLM", has_neighbour_pairs=False, qk_norm=QKNorm.HEADS),
     "phi3": GgufFamily(
         "Phi3ForCausalLM", has_neighbour_pairs=False, has_window=True, has_longrope=True, names=PHI3_NAMES
     ),  # Phi 4 too
     "smollm3": GgufFamily("SmolLM3ForCausalLM", has_neighbour_pairs=True, rope_period=4),
-    "granite": GgufFamily("GraniteForCausalLM", has_neighbour_pairs=True, keys=MULTIPLIERS, extras=add_granite),
+    "granite": GgufFamily(
+        "GraniteForCausalLM", has_neighbour_pairs=True, others=("GraniteMoeHybridForCausalLM",), keys=MULTIPLIERS,
+        extras=add_granite,
+    ),
     "gemma": GgufFamily("GemmaForCausalLM", has_neighbour_pairs=False, extras=add_gemma),
     "gemma2": GgufFamily(
         "Gemma2ForCausalLM", has_neighbour_pairs=False, norms=NORMS_BOTH, has_window=True, full_period=2, window=4096,
@@ -114,8 +121,8 @@ GGUF_FAMILIES = {
     ),
     "olmo2": GgufFamily(
         "Olmo2ForCausalLM", has_neighbour_pairs=False, qk_norm=QKNorm.WHOLE, norms=NORMS_AFTER, has_window=True,
-        full_period=4, split_ropes=unscaled_ropes,
-    ),  # OLMo 3 too
+        full_period=4, split_ropes=unscaled_ropes, others=("Olmo3ForCausalLM",), extras=add_olmo_3,
+    ),
     "glm4": GgufFamily(
         "Glm4ForCausalLM", has_neighbour_pairs=True, norms=NORMS_BOTH, has_partial_rope=True, names=GATE_UP_NAMES
     ),
@@ -125,8 +132,9 @@ GGUF_FAMILIES = {
         full_period=4, split_ropes=windowed_ropes_only,
     ),
     "mistral3": GgufFamily(
-        "Ministral3ForCausalLM", has_neighbour_pairs=True, has_window=True, keys=QUERY_KEYS, extras=add_ministral
-    ),  # Mistral Small 3 too
+        "Ministral3ForCausalLM", has_neighbour_pairs=True, has_window=True,
+        others=("Mistral3ForConditionalGeneration",), keys=QUERY_KEYS, extras=add_ministral,
+    ),
 }  # fmt: skip
 
 # By the numbers of llama.cpp; 0 is none, 2 the first token, 4 a ranker's score.
