@@ -76,6 +76,7 @@ PATTERNS = {
     "app.text.reading.json_span._AFTER_SCALAR": ("search", CLIENT),
     "app.text.reading.json_span._IN_CONTAINER": ("search", CLIENT),
     "app.text.reading.json_span._IN_STRING": ("search", CLIENT),
+    "app.text.calls.line_calls._NAME": ("match", CLIENT),
     "app.text.calls.named_calls._NUMBER": ("sub", CLIENT),
     "app.text.calls.python_calls._NAME": ("fullmatch match", CLIENT),
     "app.text.calls.python_literals._DIGITS": ("match", CLIENT),

@@ -6,6 +6,7 @@ from app.checkpoint.fields import Fields
 from app.checkpoint.specs.exaone4 import read_exaone4
 from app.checkpoint.specs.family import Family
 from app.checkpoint.specs.gemma import GEMMA3_DEFAULTS, GEMMA_DEFAULTS, read_gemma2, read_gemma3
+from app.checkpoint.specs.gemma1 import GEMMA1_DEFAULTS, read_gemma
 from app.checkpoint.specs.glm4 import GLM4_DEFAULTS, GLM4_NAMES, read_glm4
 from app.checkpoint.specs.granite import HYBRID_NAMES, read_granite, read_granite_hybrid
 from app.checkpoint.specs.llama import read_llama, read_mistral
@@ -28,6 +29,7 @@ FAMILIES = {
     "SmolLM3ForCausalLM": Family("SmolLM3", read_smollm3),
     "GraniteForCausalLM": Family("Granite 3", read_granite),
     "GraniteMoeHybridForCausalLM": Family("Granite 4, dense", read_granite_hybrid, HYBRID_NAMES),
+    "GemmaForCausalLM": Family("Gemma", read_gemma, defaults=GEMMA1_DEFAULTS),
     "Gemma2ForCausalLM": Family("Gemma 2", read_gemma2, defaults=GEMMA_DEFAULTS),
     "Gemma3ForCausalLM": Family("Gemma 3", read_gemma3, defaults=GEMMA3_DEFAULTS),
     "Gemma3ForConditionalGeneration": Family(

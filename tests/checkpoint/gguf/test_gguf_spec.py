@@ -11,14 +11,18 @@ import numpy as np
 import pytest
 
 from app.checkpoint.gguf.gguf_model import read_gguf
+from app.checkpoint.gguf.gguf_names import stored_name
 from app.checkpoint.gguf.gguf_spec import GGUF_FAMILIES
 from app.checkpoint.inspection import inspect
-from app.checkpoint.spec import NO_ROPE, LayerSpec, ModelSpec, RopeSpec
+from app.checkpoint.spec import NO_ROPE, BlockNorms, LayerSpec, ModelSpec, RopeSpec
 from app.checkpoint.tensor_types import TENSOR_TYPES
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from tests.checkpoints import tiny
 from tests.gguf_writer import GGUF_MODELS, model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
+
+# Architectures that are written as another one.
+SAME = {"Mistral": "Llama"}
 
 
 def read(
@@ -47,15 +51,21 @@ def read(
 def test_the_spec_is_that_of_the_folder(architecture: str, tied: bool, tmp_path: Path):
     fields = GGUF_MODELS[architecture] | {
         "tie_word_embeddings": tied,
-        "attention_bias": architecture == "Llama",
+        "attention_bias": architecture in ("Llama", "Glm4", "SeedOss"),
         "mlp_bias": architecture == "Llama",
     }
     wanted = inspect(ModelConfig(model=str(tiny(architecture, **fields)))).spec
     found = inspect(ModelConfig(model=str(tiny_gguf(tmp_path / "m.gguf", architecture, **fields)))).spec
     end_ids = found.eos_token_ids  # of the tokens, which the folder's config.json does not name
-    same = dataclasses.replace(found, eos_token_ids=wanted.eos_token_ids, architecture=wanted.architecture)
+    same = dataclasses.replace(
+        found,
+        eos_token_ids=wanted.eos_token_ids,
+        architecture=wanted.architecture,
+        norm_offset=wanted.norm_offset,  # the norms of a file are whole
+    )
     assert same == wanted
-    assert found.architecture == ("LlamaForCausalLM" if architecture == "Mistral" else wanted.architecture)
+    assert found.norm_offset == 0
+    assert found.architecture == f"{SAME.get(architecture, architecture)}ForCausalLM"
     assert set(wanted.eos_token_ids) < set(end_ids)
 
 
@@ -173,28 +183,6 @@ def test_a_sliding_window_is_that_of_all_layers_of_a_llama_only(tmp_path: Path):
     assert read(tmp_path, {"qwen2.attention.sliding_window": 8}, "Qwen2").layers == (LayerSpec(),) * 2
 
 
-def test_multipliers_are_granites_only(tmp_path: Path):
-    spec = read(tmp_path, architecture="Granite")
-    assert (spec.embedding_scale, spec.residual_multiplier, spec.attention_scale) == (3.7, 0.22, 0.11)
-    assert spec.logit_scale == 1 / 6
-    with pytest.raises(ModelRefused, match=r"smollm3: residual_scale is 0\.5; this is not supported"):
-        read(tmp_path, {"smollm3.residual_scale": 0.5}, "SmolLM3")
-
-
-def test_multipliers_of_zero_are_the_same_as_none(tmp_path: Path):
-    names = ("attention.scale", "embedding_scale", "residual_scale", "logit_scale")
-    spec = read(tmp_path, {f"granite.{name}": 0.0 for name in names}, "Granite")
-    assert spec == read(tmp_path, {f"granite.{name}": None for name in names}, "Granite")
-    assert (spec.attention_scale, spec.logit_scale) == (None, 1.0)
-
-
-def test_a_granite_in_float16_is_rejected(tmp_path: Path):
-    file = tiny_gguf(tmp_path / "m.gguf", "Granite", "F16", **GGUF_MODELS["Granite"])
-    with pytest.raises(ModelRefused, match=r"residual_scale is not 1, which float16 cannot serve; choose --dtype"):
-        read_gguf(file, ModelConfig())
-    assert read_gguf(file, ModelConfig(dtype="bfloat16")).spec.residual_multiplier == 0.22
-
-
 def test_a_granite_may_have_no_rotary_embedding(tmp_path: Path):
     assert read(tmp_path, {"granite.rope.scaling.finetuned": False}, "Granite").ropes == (NO_ROPE,)
 
@@ -224,6 +212,44 @@ def test_fused_tensors_are_named_as_they_are_stored(tmp_path: Path):
 
 
 def test_the_table_has_the_order_of_pairs_of_each_architecture():
-    assert {name: family.has_neighbour_pairs for name, family in GGUF_FAMILIES.items()} == {
-        "llama": True, "qwen2": False, "qwen3": False, "phi3": False, "smollm3": True, "granite": True,
+    """As `llama_model_rope_type` in llama.cpp has it."""
+    assert {name for name, family in GGUF_FAMILIES.items() if family.has_neighbour_pairs} == {
+        "llama", "smollm3", "granite", "glm4", "mistral3",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", GGUF_FAMILIES)
+def test_names_of_tensors_are_those_of_llama_cpp(architecture: str):
+    """Of the names in a checkpoint, by the table of llama.cpp's converter; each name of a norm is one of the family."""
+    family = GGUF_FAMILIES[architecture]
+    number = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    names = {gguf.TENSOR_NAMES[tensor].format(bid=0) for tensor in gguf.MODEL_TENSORS[number]}
+    stored = {stored_name(f"model.layers.0.{name}.weight", family.norms) for name in family.norms}
+    assert {name.removesuffix(".weight") for name in stored} <= names
+    norms = {name for name in names if name.endswith(("attn_norm", "ffn_norm", "attention_norm", "ffw_norm"))}
+    assert {f"{name}.weight" for name in norms} == stored
+
+
+def test_the_first_norm_of_seed_oss_is_not_one_of_what_attention_adds(tmp_path: Path):
+    with pytest.raises(ModelRefused, match=r"lacks the tensor blk\.0\.post_attention_norm\.weight"):
+        read(tmp_path, architecture="SeedOss", blk_0_post_attention_norm=None)
+    assert read(tmp_path, architecture="SeedOss").block_norms is BlockNorms.BEFORE
+
+
+@pytest.mark.parametrize(
+    ("architecture", "fields", "words"),
+    [
+        ("Gemma2", {"gemma2.attn_logit_softcapping": -1.0}, "attn_logit_softcapping is -1.0; it must be a number"),
+        ("Gemma3", {"gemma3.attention.sliding_window_pattern": [True] * 5}, "must say true or false for each of 6"),
+        ("Gemma3", {"gemma3.attention.sliding_window_pattern": [0, 1, 2, 0, 1, 2]}, "must say true or false for each"),
+        ("Glm4", {"glm4.rope.dimension_count": 7}, "dimension_count is 7; it must be even"),
+        ("Glm4", {"glm4.rope.dimension_sections": [2, 3, 3, 0]}, "dimension_sections is .*this is not supported"),
+        ("Glm4", {"glm4.nextn_predict_layers": 1}, "nextn_predict_layers is 1; this is not supported"),
+        ("Llama", {"llama.attention.temperature_scale": 0.1}, "temperature_scale is .*; this is not supported"),
+    ],
+)  # fmt: skip
+def test_what_these_families_do_not_have_is_rejected(
+    architecture: str, fields: dict[str, Any], words: str, tmp_path: Path
+):
+    with pytest.raises(ModelRefused, match=words):
+        read(tmp_path, fields, architecture)
