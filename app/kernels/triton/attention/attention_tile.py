@@ -101,7 +101,7 @@ def attend_tokens(
             loaded = loaded & (width < HEAD_DIM)
         k = tl.load(k_head + width + slots[:, None], mask=loaded, other=0.0).to(q.dtype)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
-        if CAP_SCALE:
+        if CAP_SCALE is not None:
             scores = tanh(scores * CAP_SCALE)
         # One loop, not one for whole tiles and one for others, which would each have to fill the pipeline anew.
         if start + BLOCK_N > first_position + 1 or (WINDOW and start <= last_position - WINDOW):
@@ -152,13 +152,13 @@ def first_tile(first_position, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr):
         return 0
 
 
-def score_scales(scale: float, softcap: float | None) -> tuple[float, float]:
-    """Return `qk_scale`, after which a score is in units of log2, and CAP_SCALE: what comes before a tanh, 0 for none.
+def score_scales(scale: float, softcap: float | None) -> tuple[float, float | None]:
+    """Return `qk_scale`, after which a score is in units of log2, and CAP_SCALE: what comes before a tanh, if any.
 
     The score of a product s of query and key is scale · s, or softcap · tanh(scale · s / softcap).
     """
     if softcap is None:
-        return scale * math.log2(math.e), 0.0
+        return scale * math.log2(math.e), None
     return softcap * math.log2(math.e), scale / softcap
 
 
