@@ -24,9 +24,9 @@ class BlockFigures(msgspec.Struct, frozen=True):
 class Percentiles(msgspec.Struct, frozen=True):
     """Percentiles of a time of the last minute, in milliseconds; from the buckets of a histogram, interpolated."""
 
-    p50: float
-    p95: float
-    p99: float
+    p50: Annotated[float, Meta(description="half of them are not longer")]
+    p95: Annotated[float, Meta(description="95 of 100 are not longer")]
+    p99: Annotated[float, Meta(description="99 of 100 are not longer")]
 
 
 class EngineFigures(msgspec.Struct, frozen=True, kw_only=True):
