@@ -40,7 +40,9 @@ class EngineFigures(msgspec.Struct, frozen=True, kw_only=True):
     blocks: Annotated[BlockFigures, Meta(description="the blocks of the KV cache by state")]
     tokens_per_s: Annotated[float, Meta(description="generated tokens a second, over the last five seconds")]
     prompt_tokens_per_s: Annotated[float, Meta(description="prompt tokens a second of requests that began to answer")]
-    first_token_ms: Annotated[Percentiles | None, Meta(description="from arrival to the first token, last minute")]
+    first_token_ms: Annotated[
+        Percentiles | None, Meta(description="until the first token, of requests that ended in the last minute")
+    ]
     between_tokens_ms: Annotated[Percentiles | None, Meta(description="from token to token, last minute")]
     hit_rate: Annotated[float | None, Meta(description="prompt tokens found in the prefix cache, 0 to 1, last minute")]
     step_ms: Annotated[float | None, Meta(description="the mean duration of a step, over the last five seconds")]

@@ -243,10 +243,12 @@ async def test_on_another_connection_requests_are_numbered_anew(page: Page, serv
     await expect(legend).to_contain_text("Each request has a colour; those of others are grey.")
     await socket.close(1012)
     await expect(page.locator(".live-phase")).to_contain_text("The server cannot be reached")
-    await expect(page.get_by_role("button", name="Request 1:")).to_be_visible()
+    await expect(page.locator(".live-blocks")).to_have_css("opacity", "0.5")
+    await expect(page.get_by_role("button", name="Request 1:")).to_contain_text("3 blocks")
     socket = await server.next_watcher()
     engine = one_answer()
     await socket.send_bytes(engine.whole())
+    await expect(page.locator(".live-blocks")).to_have_css("opacity", "1")
     await expect(legend).to_contain_text("Each request has a colour.")
     await expect_cells(page, engine)
 

@@ -62,7 +62,8 @@ export function LiveView({ link, conversation, onClose }) {
     else onClose();
   };
   return html`
-    <section class="live" role=${looks?.isAlone ? "main" : "complementary"} aria-label="The engine at work" data-part=${part} onKeyDown=${onKeyDown}>
+    <section class="live" role=${looks?.isAlone ? "main" : "complementary"} aria-label="The engine at work" data-part=${part}
+      data-past=${!recording && phase !== "open"} onKeyDown=${onKeyDown}>
       <div class="live-top">
         <header class="live-head">
           <h2>The engine at work</h2>
