@@ -24,9 +24,9 @@ class BlockFigures(msgspec.Struct, frozen=True):
 class Percentiles(msgspec.Struct, frozen=True):
     """Percentiles of a time of the last minute, in milliseconds; from the buckets of a histogram, interpolated."""
 
-    p50: float
-    p95: float
-    p99: float
+    p50: Annotated[float, Meta(description="half of them are not longer")]
+    p95: Annotated[float, Meta(description="95 of 100 are not longer")]
+    p99: Annotated[float, Meta(description="99 of 100 are not longer")]
 
 
 class EngineFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,9 @@ class EngineFigures(msgspec.Struct, frozen=True, kw_only=True):
     blocks: Annotated[BlockFigures, Meta(description="the blocks of the KV cache by state")]
     tokens_per_s: Annotated[float, Meta(description="generated tokens a second, over the last five seconds")]
     prompt_tokens_per_s: Annotated[float, Meta(description="prompt tokens a second of requests that began to answer")]
-    first_token_ms: Annotated[Percentiles | None, Meta(description="from arrival to the first token, last minute")]
+    first_token_ms: Annotated[
+        Percentiles | None, Meta(description="until the first token, of requests that ended in the last minute")
+    ]
     between_tokens_ms: Annotated[Percentiles | None, Meta(description="from token to token, last minute")]
     hit_rate: Annotated[float | None, Meta(description="prompt tokens found in the prefix cache, 0 to 1, last minute")]
     step_ms: Annotated[float | None, Meta(description="the mean duration of a step, over the last five seconds")]

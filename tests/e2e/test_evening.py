@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from tests.e2e.browsing import PageWatch, ask, last_answer, new_page, stored
+from tests.e2e.browsing import PageWatch, ask, last_answer, new_page, stored, until_at_end
 from tests.e2e.real_server import listen
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
@@ -112,12 +112,10 @@ class Evening:
         assert await articles.all_inner_texts() == before
         await expect(self.page.locator(".cut")).to_have_text(marks, use_inner_text=True)
 
-    async def check(self, turn: int) -> None:
+    async def check(self) -> None:
         """The page is at its end and shows what is stored; the meter shows the server's count; nothing was logged."""
         assert self.watch.problems == []
-        log = self.page.locator(".log")
-        distance = await log.evaluate("(log) => log.scrollHeight - log.scrollTop - log.clientHeight")
-        assert distance <= 1, f"turn {turn}: the page is {distance} px from its end"
+        await until_at_end(self.page.locator(".log"))
         path = await self.path()
         await expect(self.page.locator("article")).to_have_count(len(path))
         questions = [message["text"] for message in path if message["role"] == "user"]
@@ -166,7 +164,7 @@ async def test_forty_turns_keep_the_page_and_the_conversation_whole(
     await page.keyboard.press("Escape")
     for turn in range(TURNS):
         await evening.ask(turn)
-        await evening.check(turn)
+        await evening.check()
         for is_due, act in (
             (turn % 7 == 3, evening.edit_question),
             (turn % 7 == 5, evening.answer_again),
@@ -175,7 +173,7 @@ async def test_forty_turns_keep_the_page_and_the_conversation_whole(
         ):
             if is_due:
                 await act()
-                await evening.check(turn)
+                await evening.check()
         if turn % 5 == 4:
             await page.screenshot(path=shots / f"evening-{turn + 1:02}.png")
     assert evening.num_dropped and evening.num_summaries, evening

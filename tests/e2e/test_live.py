@@ -233,6 +233,41 @@ async def test_a_message_that_does_not_follow_begins_the_picture_anew(page: Page
     await expect_cells(page, engine)
 
 
+async def test_on_another_connection_requests_are_numbered_anew(page: Page, server: ScriptedServer) -> None:
+    """The page shows what it had until then; that the request 1 was another's is forgotten."""
+    socket = await watch(page, server)
+    engine = one_answer()
+    engine.add(1, own=False)
+    await socket.send_bytes(engine.whole())
+    legend = page.locator(".live-legend p")
+    await expect(legend).to_contain_text("Each request has a colour; those of others are grey.")
+    await socket.close(1012)
+    await expect(page.locator(".live-phase")).to_contain_text("The server cannot be reached")
+    await expect(page.locator(".live-blocks")).to_have_css("opacity", "0.5")
+    await expect(page.get_by_role("button", name="Request 1:")).to_contain_text("3 blocks")
+    socket = await server.next_watcher()
+    engine = one_answer()
+    await socket.send_bytes(engine.whole())
+    await expect(page.locator(".live-blocks")).to_have_css("opacity", "1")
+    await expect(legend).to_contain_text("Each request has a colour.")
+    await expect_cells(page, engine)
+
+
+async def test_a_phone_asks_for_the_key_before_it_shows_the_view(browser: Browser, server: ScriptedServer) -> None:
+    server.key = "secret"
+    context, page = await new_page(browser, **PHONE)
+    await page.goto(f"{server.url}/#live")
+    await page.get_by_label("This server requires an API key.").fill("secret")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".live")).to_be_visible()
+    socket = await server.next_watcher()
+    while "key" not in server.live_hellos.pop(0):  # of before the server had asked for one
+        socket = await server.next_watcher()
+    await socket.send_bytes(one_answer().whole())
+    await expect(page.locator(".live-map")).to_be_visible()
+    await context.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", ["desktop", "phone"])
 async def test_the_view_is_accessible_and_fits_the_window(

@@ -102,7 +102,7 @@ class LiveSocket:
         """Check the first frame; return how to close the connection if it is not accepted."""
         if text is None:
             return Close(chat_table.CLOSE_BINARY, "frames must be text")
-        if len(text) > MAX_HELLO_BYTES:
+        if len(text.encode(errors="replace")) > MAX_HELLO_BYTES:
             return Close(chat_table.CLOSE_TOO_LARGE, f"hello has at most {MAX_HELLO_BYTES} bytes")
         try:
             frame = read_frame(text)

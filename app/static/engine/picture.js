@@ -53,6 +53,16 @@ export class Picture {
     this.#forgetHues();
   }
 
+  /** Forget what a connection has told of requests, steps and times: the next one counts them anew. */
+  beginAnew() {
+    this.groups = new Map();
+    this.steps = [];
+    this.#copies.clear();
+    this.#since = new Float64Array(0);
+    this.#hues.clear();
+    this.#ended.clear();
+  }
+
   /** The indexes of blocks that have changed since the last call; null for all. */
   takeChanged() {
     const changed = this.#changed;
@@ -131,7 +141,7 @@ export class Picture {
   }
 
   #noteSince(time, states, changed) {
-    if (this.states.length !== states.length) this.#since = new Float64Array(states.length).fill(time);
+    if (this.#since.length !== states.length) this.#since = new Float64Array(states.length).fill(time);
     // The decoder has made new arrays for a whole picture; of a difference it says itself what has changed.
     else if (!changed) states.forEach((state, index) => state !== this.states[index] && (this.#since[index] = time));
     else for (const index of changed) this.#since[index] = time;

@@ -23,7 +23,8 @@ export function readColours(probe) {
 /** The colours as the pixels of a canvas, for tiles.js. @param {Colours} colours */
 export function paletteOf({ paper, free, faint, ink, hues }) {
   const deep = hues.map((hue) => pixelOf(hue, ink, 0.45));
-  return { paper: pixelOf(paper), free: pixelOf(free), faint: pixelOf(faint), ink: pixelOf(ink), hues: hues.map((hue) => pixelOf(hue)), deep };
+  const pale = pixelOf(faint, free, 0.5);
+  return { paper: pixelOf(paper), free: pixelOf(free), faint: pixelOf(faint), pale, ink: pixelOf(ink), hues: hues.map((hue) => pixelOf(hue)), deep };
 }
 
 /** A colour `rgb(1, 2, 3)`, mixed with a share of another one, as a pixel: its bytes are red, green, blue and opacity. */

@@ -14,11 +14,11 @@ const SIGNS = [
   { name: "guess", meaning: "that was right" },
 ];
 
-/** @param {{blockSize: number, counts: Record<string, number>, looks: import("./looks.js").Looks}} props */
-export function Legend({ blockSize, counts, looks: { colours, scale } }) {
+/** @param {{blockSize: number, counts: Record<string, number>, hasOthers: boolean, looks: import("./looks.js").Looks}} props */
+export function Legend({ blockSize, counts, hasOthers, looks: { colours, scale } }) {
   return html`
     <div class="live-legend">
-      <p>Each square is a block: memory for ${blockSize} tokens. Each request has a colour.</p>
+      <p>Each square is a block: memory for ${blockSize} tokens. Each request has a colour${hasOthers ? "; those of others are grey" : ""}.</p>
       <ul>
         ${STATES.map(({ name, meaning }, state) => html`
           <li><${Sample} state=${state} colours=${colours} scale=${scale} />

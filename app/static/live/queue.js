@@ -42,17 +42,17 @@ export function Queue({ groups, lit, onChoose, isStill }) {
   `;
 }
 
-/** One request, with how much of it is computed: lines for its prompt, plain for its answer. */
+/** One request, with how much of it is computed: lighter for its prompt, plain for its answer; of another's, its blocks. */
 function Request({ group, isLit, onChoose }) {
-  const { n, hue, state, prompt, computed, output, preemptions } = group;
+  const { n, hue, own, state, prompt, computed, output, preemptions } = group;
   const words = wordsOf(group);
   return html`
     <button type="button" class="live-request" data-hue=${hue} aria-pressed=${isLit} title=${words} onClick=${() => onChoose(n)}>
       <span class="unseen">Request ${n}: ${words}</span>
       <b aria-hidden="true">${n}</b>
-      <svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">${barOf(group).map(([name, x, width]) => html`
-        <rect class=${name} x=${x} width=${width} height="10" />`)}</svg>
-      <span aria-hidden="true">${prompt === null || prompt === undefined ? "" : computed < prompt ? `${computed}/${prompt}` : `${output}/${mostOf(group)}`}</span>
+      ${own && html`<svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">${barOf(group).map(([name, x, width]) => html`
+        <rect class=${name} x=${x} width=${width} height="10" />`)}</svg>`}
+      <span aria-hidden="true">${!own ? heldBy(group) : computed < prompt ? `${computed}/${prompt}` : `${output}/${mostOf(group)}`}</span>
       ${(state === "preempted" || preemptions > 0) && html`<span class="live-again" aria-hidden="true">↺</span>`}
     </button>
   `;
@@ -70,9 +70,11 @@ function barOf(group) {
 /** How many tokens a request may write: the limit is that of each of its answers. */
 const mostOf = ({ limit, tables }) => limit * Math.max(1, tables.length);
 
+const heldBy = ({ blocks }) => `${blocks} ${blocks === 1 ? "block" : "blocks"}`;
+
 function wordsOf(group) {
-  const { own, state, blocks, prompt, computed, output, cached, preemptions } = group;
-  const held = `${blocks} ${blocks === 1 ? "block" : "blocks"}`;
+  const { own, state, prompt, computed, output, cached, preemptions } = group;
+  const held = heldBy(group);
   if (!own || !prompt) return `${state}, ${held}`;
   const parts = [state, `${Math.min(computed, prompt)} of ${prompt} prompt tokens computed`];
   if (cached) parts.push(`${cached} of them found in the cache`);

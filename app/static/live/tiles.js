@@ -10,7 +10,7 @@ const ROUND_FROM = 8;
 
 /**
  * Colours as 32-bit numbers of a canvas. `hues[0]` is that of requests of others.
- * @typedef {{paper: number, free: number, faint: number, ink: number, hues: number[], deep: number[]}} Palette
+ * @typedef {{paper: number, free: number, faint: number, pale: number, ink: number, hues: number[], deep: number[]}} Palette
  */
 
 export class Tiles {
@@ -65,10 +65,11 @@ export class Tiles {
   }
 
   #pixel(state, hue, x, y, side) {
-    const { paper, free, faint, ink, hues, deep } = this.#palette;
+    const { paper, free, faint, pale, ink, hues, deep } = this.#palette;
     const isCorner = (x === 0 || x === side - 1) && (y === 0 || y === side - 1);
     if (side >= ROUND_FROM && isCorner) return paper;
-    if (side < SMALLEST_SHAPE) return [free, faint, hues[hue], deep[hue], ink, ink][state];
+    // The colour of what is cached is nearly that of others' requests, which have no shape here either.
+    if (side < SMALLEST_SHAPE) return [free, pale, hues[hue], deep[hue], ink, ink][state];
     const isWithin = (inset) => Math.min(x, y, side - 1 - x, side - 1 - y) >= inset;
     switch (state) {
       case FREE:

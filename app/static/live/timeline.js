@@ -7,6 +7,8 @@ const LEGIBLE_PX = 3;
 const NEAR_SCALE = 5;
 // Of each request, where a column has room for it.
 const LEAST_PART_PX = 5;
+// Room for the names of the lines, at the left.
+const LABELS_PX = 48;
 // Room for the marks of accepted draft tokens above the highest column.
 const TOP_PX = 8;
 const LABEL_FONT = "11px system-ui, sans-serif";
@@ -31,12 +33,12 @@ export class Timeline {
 
   /** How many steps there is room for. */
   get numColumns() {
-    return Math.floor(this.#size.width / COLUMN_PX);
+    return Math.max(1, Math.floor((this.#size.width - LABELS_PX) / COLUMN_PX));
   }
 
-  /** How many steps before the newest one a point is. @param {number} x in CSS pixels */
+  /** How many steps before the newest one the column at a point is, or the nearest to it. @param {number} x in CSS pixels */
   ageAt(x) {
-    return Math.floor((this.#size.width - x) / COLUMN_PX);
+    return Math.min(Math.floor((this.#size.width - x) / COLUMN_PX), this.numColumns - 1);
   }
 
   /**
@@ -52,7 +54,7 @@ export class Timeline {
     const { width, height } = this.#size;
     context.setTransform(this.#scale, 0, 0, this.#scale, 0, 0);
     context.clearRect(0, 0, width, height);
-    const shown = steps.slice(-this.numColumns || steps.length).reverse();
+    const shown = steps.slice(-this.numColumns).reverse();
     const topMs = topOf(shown.map(({ ms }) => ms), isNear);
     const perMs = (height - TOP_PX) / topMs;
     shown.forEach((step, age) => {
@@ -78,12 +80,10 @@ function roundUp(ms) {
   return [1, 2, 5, 10].map((step) => step * decade).find((step) => step >= ms);
 }
 
-function paintLine(context, at, width, { paper, soft }, dashes, label) {
+function paintLine(context, at, width, { soft }, dashes, label) {
   const y = Math.round(at) + 0.5;
   context.font = LABEL_FONT;
   const labelWidth = context.measureText(label).width + 6;
-  // Columns may stand behind the label.
-  fill(context, paper, 0, y - 9, labelWidth - 3, 16);
   context.strokeStyle = context.fillStyle = soft;
   context.fillText(label, 0, y + 3.5);
   context.setLineDash(dashes);

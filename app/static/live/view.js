@@ -48,7 +48,7 @@ export function LiveView({ link, conversation, onClose }) {
     const stream = links.streamOf(message);
     if (stream) setLit((now) => (now?.stream === stream ? null : { n: picture.find(stream)?.n, stream }));
   });
-  useEffect(() => setLit(null), [recording]);
+  useEffect(() => setLit(null), [recording, phase === "open"]);
   const [isTouring, setTouring] = useState(false);
   /** What the tour speaks of. @type {[import("./tour.js").Part | null, any]} */
   const [part, setPart] = useState(null);
@@ -62,7 +62,8 @@ export function LiveView({ link, conversation, onClose }) {
     else onClose();
   };
   return html`
-    <section class="live" role=${looks?.isAlone ? "main" : "complementary"} aria-label="The engine at work" data-part=${part} onKeyDown=${onKeyDown}>
+    <section class="live" role=${looks?.isAlone ? "main" : "complementary"} aria-label="The engine at work" data-part=${part}
+      data-past=${!recording && phase !== "open"} onKeyDown=${onKeyDown}>
       <div class="live-top">
         <header class="live-head">
           <h2>The engine at work</h2>
@@ -97,7 +98,7 @@ function Sections({ picture, looks, lit, blocks, part, since, isNear, onChoose }
         <${MapView} picture=${picture} looks=${looks} lit=${blocks} isNear=${isNear} onChoose=${chooseFirst} />
       </div>
       <${HostStrip} host=${latest.host} hueOf=${(owner) => picture.hueOf(owner)} />
-      <${Legend} blockSize=${latest.block_size} counts=${latest.blocks} looks=${looks} />
+      <${Legend} blockSize=${latest.block_size} counts=${latest.blocks} hasOthers=${latest.groups.some(({ own }) => !own)} looks=${looks} />
     </section>
     <${TimelineView} steps=${steps} targetMs=${latest.figures.step_target_ms ?? 0} since=${part === "timeline" ? since : null} looks=${looks} />
     <${Queue} groups=${[...groups.values()]} lit=${lit?.n ?? null} isStill=${looks.isStill}
@@ -152,14 +153,18 @@ function usePicture(key, draw) {
   const [phase, setPhase] = useState("connecting");
   useEffect(() => {
     let decoder = new Decoder();
+    let isFirst = true;
     const feed = new Feed(key, {
       onMessage: (buffer) => {
         decoder.receive(buffer);
+        // Until now the last picture of the connection before is shown.
+        if (isFirst) picture.beginAnew();
+        isFirst = false;
         picture.receive(decoder, performance.now());
         draw();
       },
       onPhase: (now) => {
-        if (now === "connecting") decoder = new Decoder();
+        if (now === "connecting") [decoder, isFirst] = [new Decoder(), true];
         setPhase(now);
       },
     });

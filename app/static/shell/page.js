@@ -49,6 +49,8 @@ export function Page({ desk, library, link, presets }) {
   const [place, setPlace] = useState(null);
   const conversation = desk.current;
   const isEmpty = conversation.messages.length === 0;
+  // A key comes first: in a small window the live view would cover the form for it.
+  const isLiveShown = isLiveOpen && link.phase.name !== "locked";
   const show = (name) => setSheet({ name });
   // The browser reports later that a sheet was closed: another may be open by then, or the same again.
   const closeSheet = () => setSheet((now) => (now === sheet ? null : now));
@@ -102,9 +104,9 @@ export function Page({ desk, library, link, presets }) {
   const notice = html`<${Notice} phase=${link.phase} onKey=${(key) => link.unlock(key)} />`;
   return html`
     <${Header} link=${link} settings=${conversation.settings} isListOpen=${isListOpen} onList=${actions.toggleList}
-      isLiveOpen=${isLiveOpen} onLive=${toggleLive}
+      isLiveOpen=${isLiveShown} onLive=${toggleLive}
       onModel=${() => show("model")} onSettings=${() => show("settings")} onNewChat=${actions.startNew} />
-    <div class="body" data-list=${isListOpen} data-live=${isLiveOpen} aria-busy=${!library.isOpen}>
+    <div class="body" data-list=${isListOpen} data-live=${isLiveShown} aria-busy=${!library.isOpen}>
       ${isListOpen && html`
         <${Sidebar} library=${library} desk=${desk} actions=${actions} say=${say} numSearches=${numSearches}
           onMissing=${() => setListOpen(false)} />`}
@@ -133,7 +135,7 @@ export function Page({ desk, library, link, presets }) {
         </footer>
         ${isDropping && html`<${DropOverlay} />`}
       </div>
-      ${isLiveOpen && html`
+      ${isLiveShown && html`
         <${LiveView} link=${link} conversation=${conversation} onClose=${() => setLiveOpen(false)}
           onMissing=${() => setLiveOpen(false)} />`}
     </div>

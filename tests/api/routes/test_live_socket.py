@@ -115,6 +115,7 @@ async def test_two_keys_see_nothing_of_each_other_in_any_byte():
     (json.dumps({"t": "hello", "key": ["k1"]}), 4401), (json.dumps({"t": "start", "key": "k1"}), 4401),
     ("{", 4400), ("[1]", 4400), ("[" * 5000, 4400), (b"hello", 1003),
     (json.dumps({"t": "hello", "key": "k1" * MAX_HELLO_BYTES}), 1009),
+    (json.dumps({"t": "hello", "key": "€" * (MAX_HELLO_BYTES // 2)}, ensure_ascii=False), 1009),
 ])  # fmt: skip
 async def test_without_a_key_nothing_is_shown(frame: str | bytes, code: int):
     engine = started()

@@ -128,3 +128,14 @@ test("what paging saves counts shared blocks once", () => {
   show({ groups: [groupOf(1, [[0, 40, [5, 3]]]), groupOf(2, [[0, 20, [5, 1, 20, 1]]])] });
   assert.deepEqual(picture.saving, { held: 4, room: 20, reserved: 16 });
 });
+
+test("on another connection numbers and times mean something else", () => {
+  const { picture, show } = begin(10);
+  show({ time: 500, groups: [groupOf(1, [], { own: false })], records: [["step", 499, 5, false, [[1, 0, 1, 0]]], ["copy", 499, 1, 2]] });
+  picture.beginAnew();
+  assert.deepEqual([picture.steps, picture.flashesAt(0)], [[], []]);
+  show({ time: 0, groups: [groupOf(1, [[0, 16, [3, 1]]])] }, [[3, 2, 1]]);
+  show({ time: 4, groups: [groupOf(1, [[0, 16, [3, 1]]])] });
+  assert.deepEqual([picture.hueOf(1), picture.storyOf(7).seconds], [1, 4]);
+  assert.deepEqual(picture.leftBy("chatcmpl-1"), []);
+});

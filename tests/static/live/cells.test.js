@@ -4,7 +4,7 @@ import { Cells } from "../../../app/static/live/cells.js";
 import { Grid } from "../../../app/static/live/grid.js";
 import { Tiles } from "../../../app/static/live/tiles.js";
 
-const PALETTE = { paper: 1, free: 2, faint: 3, ink: 4, hues: [10, 11, 12], deep: [20, 21, 22] };
+const PALETTE = { paper: 1, free: 2, faint: 3, pale: 5, ink: 4, hues: [10, 11, 12], deep: [20, 21, 22] };
 const hueOf = (owner) => owner % 3;
 
 /** Cells at random. */

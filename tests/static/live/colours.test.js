@@ -74,3 +74,20 @@ test("a colour becomes a pixel with its bytes in the order of a canvas", () => {
   assert.equal(palette.paper, 0xff030201);
   assert.deepEqual([...new Uint8Array(new Uint32Array(palette.deep).buffer)], [115, 116, 116, 255]);
 });
+
+test("where there is no room for shapes, cached blocks are told from free ones and from those of others", () => {
+  const partsOf = (rgb) => `rgb(${rgb.map((part) => Math.round(255 * part)).join(", ")})`;
+  for (const scheme of SCHEMES) {
+    const read = (name) => partsOf(colour(name, scheme));
+    const { pale } = paletteOf({
+      paper: read("paper"), free: read("live-free"), faint: read("live-faint"), ink: read("ink"), soft: read("soft"), rubric: read("rubric"), hues: [read("hue-0")],
+    });
+    const seen = [...new Uint8Array(new Uint32Array([pale]).buffer)].slice(0, 3).map((part) => part / 255);
+    for (const sight of Object.keys(SIGHTS)) {
+      for (const name of ["live-free", "hue-0"]) {
+        const found = difference(seen, colour(name, scheme), sight);
+        assert.ok(found >= 9, `${name} ${scheme} ${sight} ${found.toFixed(1)}`);
+      }
+    }
+  }
+});

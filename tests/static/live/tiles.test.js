@@ -3,7 +3,7 @@ import test from "node:test";
 import { SHARED, STATES, USED } from "../../../app/static/engine/states.js";
 import { Tiles } from "../../../app/static/live/tiles.js";
 
-const PALETTE = { paper: 1, free: 2, faint: 3, ink: 4, hues: [10, 11, 12], deep: [20, 21, 22] };
+const PALETTE = { paper: 1, free: 2, faint: 3, pale: 5, ink: 4, hues: [10, 11, 12], deep: [20, 21, 22] };
 const isSame = (a, b) => a.every((pixel, at) => pixel === b[at]);
 /** With one colour for all, what is left is the shape. */
 const shapeOf = (tile) => tile.map((pixel) => Number(pixel === PALETTE.paper));
@@ -25,7 +25,7 @@ test("used and shared blocks differ in shape, and not by colour alone", () => {
 
 test("cells of one pixel are used or shared by their lightness", () => {
   const tiles = new Tiles(PALETTE, 1);
-  assert.deepEqual(STATES.map((_, state) => tiles.tile(state, 2, false)[0]), [2, 3, 12, 22, 4, 4]);
+  assert.deepEqual(STATES.map((_, state) => tiles.tile(state, 2, false)[0]), [2, 5, 12, 22, 4, 4]);
 });
 
 test("a cell is joined to the next one by a thread in the gap", () => {
