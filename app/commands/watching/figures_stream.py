@@ -47,7 +47,7 @@ class FiguresStream:
             raise CannotStart(f"{self._url} sends other figures than this version of Quire reads ({error})") from None
         except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: `close` came between
             raise unreachable(self._url, error) from None
-        raise CannotStart(f"{self._url} has ended its stream of figures: the server is shutting down")
+        raise CannotStart(f"{self._url} has ended its stream of figures: the server has stopped, or is about to")
 
     def close(self) -> None:
         """End the connection; a `read` on another thread returns soon. Any thread. Idempotent."""
