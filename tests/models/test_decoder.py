@@ -26,6 +26,22 @@ VIEWS = {"aten.view", "aten.slice", "aten.alias", "aten.detach", "aten._unsafe_v
 LAYER = ["linear", "qk_norm_rope_kv_write", "paged_attention", "linear", "add_rms_norm", "linear", "silu_mul",
          "linear", "add_rms_norm"]  # fmt: skip
 
+ATTENTION = ["qk_norm_rope_kv_write", "paged_attention", "linear"]
+ADD_NORM = ["rms_norm", "add_rms_norm"]
+OTHER_STEPS = {
+    "Gemma2": (
+        ["embed", "rms_norm"],
+        ["linear", *ATTENTION, *ADD_NORM, "linear", "gelu_mul", "linear", *ADD_NORM],
+        ["gather_rows", "logits", "softcap"],
+    ),
+    "Olmo2": (
+        ["embed", "embed"],
+        ["linear", "rms_norm", "rms_norm", *ATTENTION, *ADD_NORM, "linear", "silu_mul", "linear", *ADD_NORM],
+        ["gather_rows", "logits"],
+    ),
+}
+"""The operations before the layers, of each layer, and after them."""
+
 
 class RecordingOps:
     """Ops that compute nothing: records each call and checks that it writes into the arena."""
@@ -83,6 +99,17 @@ def test_the_model_computes_through_ops_only(architecture: str):
             logits = decoder.forward(ids_T, logit_rows_R, cache.layers, arena)
         assert logits.data_ptr() == arena.logits_RV.data_ptr()
         assert ops.calls == ["embed", "rms_norm", *LAYER * spec.num_layers, "gather_rows", "logits"]
+
+
+@pytest.mark.parametrize("architecture", OTHER_STEPS)
+def test_models_that_normalize_elsewhere_compute_through_ops_only_too(architecture: str):
+    before, layer, after = OTHER_STEPS[architecture]
+    with model(architecture, 16, 8) as (spec, weights, arena, cache, ids_T, logit_rows_R):
+        ops = RecordingOps(arena)
+        decoder = Decoder(spec, weights, rope_tables(spec, 64, torch.float32), ops)
+        with OnlyViews():
+            decoder.forward(ids_T, logit_rows_R, cache.layers, arena)
+        assert ops.calls == [*before, *layer * spec.num_layers, *after]
 
 
 def test_only_views_detects_arithmetic_and_copies():
