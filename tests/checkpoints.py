@@ -103,10 +103,12 @@ def write_weights(folder: Path, seed: int = 0, num_shards: int = 1) -> None:
 def _as_stored(opened: Checkpoint, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The tensors under the names of their family, those of one name as one."""
     stored: dict[str, list[torch.Tensor]] = {}
+    whole: dict[str, tuple[int, ...]] = {}
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     for name, place in find_family(Fields(opened.config, "config.json")).names.locate(shapes).items():
         stored.setdefault(place.name, []).append(tensors[name])
-    return {name: torch.cat(parts) for name, parts in stored.items()}
+        whole[place.name] = place.stored_shape(*shapes[name][1:])
+    return {name: torch.cat(parts).view(whole[name]) for name, parts in stored.items()}
 
 
 def write_tokenizer(folder: Path, *, template: bool = True) -> None:

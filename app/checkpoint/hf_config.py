@@ -89,7 +89,7 @@ def _read_defaults(checkpoint: Checkpoint) -> Mapping[str, float]:
 def _find_tensors(spec: ModelSpec, names: TensorNames, checkpoint: Checkpoint) -> dict[str, StoredTensor]:
     """Return where each tensor of the spec is."""
     shapes, tensors = spec.tensor_shapes(), checkpoint.tensors or {}
-    places = names.locate(shapes)
+    places = names.of(tensors).locate(shapes)
     found = find_tensors(places, shapes, tensors, where=checkpoint.folder, described_in="config.json")
     for name, entry in found.items():
         if entry.type.name not in DTYPES.values():

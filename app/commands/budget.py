@@ -18,7 +18,7 @@ from app.checkpoint.inspection import inspect_at
 from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.names import resolve
 from app.checkpoint.quantized_rows import quantized_bytes
-from app.checkpoint.sizes import StoredType, decoded, item_bytes, kept_bytes, kv_bytes_per_token
+from app.checkpoint.sizes import EXPERTS, StoredType, active_bytes, decoded, item_bytes, kept_bytes, kv_bytes_per_token
 from app.checkpoint.spec import ModelSpec
 from app.config.devices import CAPABILITIES, gpu_rejection
 from app.config.nearest import nearest
@@ -199,7 +199,7 @@ def make_budget(config: Config, spec: ModelSpec, memory: Memory, stored_type: St
     """Divide `memory` as a server would; `stored_type` is that of the model's files."""
     block = KVBlock(config.cache.block_size, kv_bytes_per_token(spec, config.cache.kv_cache_dtype))
     weights = weight_bytes_by_kind(config, spec, decoded if memory.is_gpu else stored_type)
-    activations = activation_bytes(config, spec, has_kernels=has_kernels(config) and not memory.is_gpu)
+    activations = activation_bytes(config, spec, has_kernels=has_kernels(config, spec) and not memory.is_gpu)
     activations += mask_bytes(config, spec) + (sampling_bytes(config, spec) if memory.is_gpu else 0)
     if not memory.is_gpu:
         activations += quantized_activation_bytes(config, spec, stored_type)
@@ -232,14 +232,19 @@ def context(config: Config, spec: ModelSpec) -> int:
     return config.model.max_model_len or spec.max_position
 
 
-def has_kernels(config: Config) -> bool:
+def has_kernels(config: Config, spec: ModelSpec) -> bool:
     """Return whether a server on this machine would use the native kernels, if they exist or can be compiled."""
-    return bool(supported_sets()) and not config.model.enforce_eager
+    return bool(supported_sets()) and not config.model.enforce_eager and spec.experts is None
 
 
 def weights_by_kind(spec: ModelSpec) -> dict[str, int]:
     """Return the number of weights of embedding (with the output head), attention, MLP and norms."""
     return _by_kind({name: math.prod(shape) for name, shape in spec.tensor_shapes().items()})
+
+
+def active_weight_bytes(config: Config, spec: ModelSpec, stored_type: StoredType) -> int:
+    """Return the bytes of the weights that a step of one token reads, see `active_bytes`."""
+    return active_bytes(spec, *quantized_as(config, spec, stored_type))
 
 
 def weight_bytes_by_kind(config: Config, spec: ModelSpec, stored_type: StoredType) -> dict[str, int]:
@@ -252,8 +257,8 @@ def weight_bytes_by_kind(config: Config, spec: ModelSpec, stored_type: StoredTyp
 
 def quantized_as(config: Config, spec: ModelSpec, stored_type: StoredType) -> tuple[str | None, StoredType]:
     """Return the quantization that a server would apply, and the groups of files that it would keep as they are."""
-    quantization = config.model.quantization if has_kernels(config) else None
-    is_kept = has_kernels(config) and config.model.quantization is None and spec.dtype == "bfloat16"
+    quantization = config.model.quantization if has_kernels(config, spec) else None
+    is_kept = has_kernels(config, spec) and config.model.quantization is None and spec.dtype == "bfloat16"
     return quantization, stored_type if is_kept else decoded
 
 
@@ -267,9 +272,14 @@ def activation_bytes(config: Config, spec: ModelSpec, *, has_kernels: bool) -> i
         narrow = 2 if dtype == "bfloat16" else FLOAT_BYTES
         is_int8 = config.cache.kv_cache_dtype == "int8"
         queries = narrow if is_int8 else 2 if dtype == "bfloat16" else FLOAT_BYTES
-    width = narrow * (spec.hidden_size + spec.q_size + 3 * spec.intermediate_size)
+    width = narrow * (spec.hidden_size + spec.q_size + 3 * spec.mlp_width)
     width += wide * (spec.hidden_size + spec.q_size + 2 * spec.kv_size) + queries * spec.q_size
-    return num_rows * width + num_logit_rows * (spec.hidden_size * narrow + spec.vocab_size * FLOAT_BYTES)
+    experts = 0
+    if spec.experts is not None:
+        # Besides activations: numbers and scores of the chosen, pairs by expert, the shared one's factor; the starts.
+        width += spec.experts.per_token * (spec.experts.width * narrow + 3 * WORD_BYTES) + FLOAT_BYTES
+        experts = (spec.experts.count + 1) * WORD_BYTES
+    return experts + num_rows * width + num_logit_rows * (spec.hidden_size * narrow + spec.vocab_size * FLOAT_BYTES)
 
 
 def quantized_activation_bytes(config: Config, spec: ModelSpec, stored_type: StoredType) -> int:
@@ -296,16 +306,18 @@ def _comparable(name: str) -> str:
 
 
 def _by_kind(sizes: dict[str, int]) -> dict[str, int]:
-    kinds = {"embedding": 0, "attention": 0, "MLP": 0, "norms": 0}
+    kinds = {"embedding": 0, "attention": 0, "MLP": 0, "experts": 0, "norms": 0}
     for name, size in sizes.items():
-        if "norm" in name:
+        if EXPERTS in name:
+            kind = "experts"
+        elif "norm" in name:
             kind = "norms"
         elif ".self_attn." in name:
             kind = "attention"
         else:
             kind = "MLP" if ".mlp." in name else "embedding"
         kinds[kind] += size
-    return kinds
+    return {kind: size for kind, size in kinds.items() if size or kind not in ("MLP", "experts")}
 
 
 def _padded(num_rows: int) -> int:

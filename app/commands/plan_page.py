@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from app.checkpoint.names import served_name
-from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
+from app.checkpoint.sizes import active_parameters, item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
 from app.commands.budget import (
     GPUS,
     STORE_BYTES,
     Budget,
+    active_weight_bytes,
     context,
     grammar_process_bytes,
     has_kernels,
@@ -121,6 +122,10 @@ def _weights(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget
     yield from _wrapped(terminal, f"= {_weight_formula(config, spec, budget)}", indent="  ")
     parts = [Part(name, 0, num_bytes, Colour.BLUE) for name, num_bytes in budget.weight_bytes_by_kind.items()]
     yield from _bars(terminal, parts, budget.weight_bytes)
+    if (experts := spec.experts) is not None:
+        active = size(active_weight_bytes(config, spec, budget.stored_type))
+        text = f"{experts.per_token} of {experts.count} experts compute a token: {active} are read for one"
+        yield from _wrapped(terminal, f"{text}, {active_parameters(spec) / 1e9:.2f} B weights", indent="  ")
 
 
 def _weight_formula(config: Config, spec: ModelSpec, budget: Budget) -> str:
@@ -129,7 +134,7 @@ def _weight_formula(config: Config, spec: ModelSpec, budget: Budget) -> str:
     if quantization is None:
         num_plain = spec.num_parameters() * each
         return plain if budget.weight_bytes >= num_plain else f"less than {plain}: quantized as in the files"
-    if not has_kernels(config):
+    if not has_kernels(config, spec):
         return f"{plain}: {quantization} saves no memory without the native kernels"
     packed = "8.5 bits" if quantization == "int8" else "5 bits (the output layer: 8.5)"
     also = ", of which the output layer is a quantized copy" if spec.tie_word_embeddings else ""
@@ -224,7 +229,7 @@ def _shorter_dtype(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[
 
 def _quantized(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
     """Suggest quantization, which saves memory only with the native kernels."""
-    if budget.memory.is_gpu or not has_kernels(config):
+    if budget.memory.is_gpu or not has_kernels(config, spec):
         return
     if config.model.quantization is None:
         model = dataclasses.replace(config.model, quantization="int8")

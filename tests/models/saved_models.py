@@ -75,7 +75,14 @@ NAMES = (
 @cache
 def saved(name: str, dtype: torch.dtype = torch.float32) -> tuple[Path, PreTrainedModel]:
     """The folder of a model, with a tokenizer, and the model itself, in float32."""
-    model = AutoModelForCausalLM.from_config(config_of(name), dtype=torch.float32).eval()
+    return save(name, config_of(name), dtype)
+
+
+def save(
+    name: str, config: PreTrainedConfig, dtype: torch.dtype = torch.float32, **how: Any
+) -> tuple[Path, PreTrainedModel]:
+    """Make and save a model, see `saved`; of experts, the first two are equal, so that their scores are ties."""
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, **how).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for key, tensor in model.named_parameters():
@@ -85,7 +92,9 @@ def saved(name: str, dtype: torch.dtype = torch.float32) -> tuple[Path, PreTrain
             elif key.endswith(".bias"):
                 noise = 0.3 * noise
             elif "embed_tokens" not in key:
-                noise *= (2.0 if "q" in key.split(".")[-2] or "k_proj" in key else 1.0) / tensor.shape[1] ** 0.5
+                noise *= (2.0 if "q" in key.split(".")[-2] or "k_proj" in key else 1.0) / tensor.shape[-1] ** 0.5
+            if tensor.dim() == 3 or "router" in key or "mlp.gate." in key:
+                noise[1] = noise[0]
             tensor.copy_(noise.to(dtype))
     folder = Path(tempfile.mkdtemp(prefix=f"quire-{name}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from app.checkpoint.fields import Fields
+from app.checkpoint.specs.expert_fields import EXPERT_NAMES
 from app.checkpoint.specs.family import Family
-from app.checkpoint.specs.granite import HYBRID_NAMES, read_granite, read_granite_hybrid
+from app.checkpoint.specs.granite import read_granite
+from app.checkpoint.specs.granite_moe import GRANITE_MOE_NAMES, read_granite_hybrid, read_granite_moe
 from app.checkpoint.specs.llama import read_llama, read_mistral
+from app.checkpoint.specs.mixtral import MIXTRAL_NAMES, read_mixtral
 from app.checkpoint.specs.phi3 import PHI3_NAMES, read_phi3
 from app.checkpoint.specs.qwen import read_qwen2, read_qwen3
+from app.checkpoint.specs.qwen_moe import read_qwen2_moe, read_qwen3_moe
 from app.checkpoint.specs.smollm3 import read_smollm3
 
 FAMILIES = {
@@ -18,7 +22,12 @@ FAMILIES = {
     "Phi3ForCausalLM": Family(read_phi3, PHI3_NAMES, ignores_code=True),
     "SmolLM3ForCausalLM": Family(read_smollm3),
     "GraniteForCausalLM": Family(read_granite),
-    "GraniteMoeHybridForCausalLM": Family(read_granite_hybrid, HYBRID_NAMES),
+    "GraniteMoeHybridForCausalLM": Family(read_granite_hybrid, GRANITE_MOE_NAMES),
+    "GraniteMoeForCausalLM": Family(read_granite_moe, GRANITE_MOE_NAMES),
+    "GraniteMoeSharedForCausalLM": Family(read_granite_moe, GRANITE_MOE_NAMES),
+    "MixtralForCausalLM": Family(read_mixtral, MIXTRAL_NAMES),
+    "Qwen2MoeForCausalLM": Family(read_qwen2_moe, EXPERT_NAMES),
+    "Qwen3MoeForCausalLM": Family(read_qwen3_moe, EXPERT_NAMES),
 }
 
 

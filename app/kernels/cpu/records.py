@@ -28,6 +28,9 @@ class Code(IntEnum):
     ATTENTION_MERGE = 9
     SAMPLE = 10
     PACK = 11
+    ROUTE = 12
+    EXPERTS = 13
+    COMBINE = 14
 
 
 class Type(IntEnum):
@@ -47,10 +50,14 @@ class Type(IntEnum):
 
 
 class Rows(IntEnum):
-    """Which rows a record works on: the step's tokens, or those whose logits are wanted."""
+    """Which rows a record works on: the step's tokens, those whose logits are wanted, or pairs of tokens and experts.
+
+    PAIRS is for one expert of each token, one more for each other.
+    """
 
     TOKENS = 0
     OUTPUTS = 1
+    PAIRS = 2
 
 
 class Epilogue(IntEnum):
@@ -330,5 +337,5 @@ class Blocks(ctypes.Structure):
     )
 
 
-Fields = Embed | Norm | Add | Gather | Quantize | SiluMul | Linear | Rotate | Attention | Sample | Pack
+Fields = ctypes.Structure
 """What a record points to."""
