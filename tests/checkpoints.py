@@ -27,6 +27,7 @@ from tests.checkpoint.reading import read_spec
 
 ARCHITECTURES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+EXPERTS = {"num_experts": 6, "moe_intermediate_size": 40, "shared_expert_intermediate_size": 72}
 SPECIAL = ("<s>", "</s>", "<|im_start|>", "<|im_end|>")
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -53,6 +54,7 @@ def config_json(architecture: str = "Llama", **fields: Any) -> dict[str, Any]:
         "rope_theta": 10000.0,
         "tie_word_embeddings": False,
         "eos_token_id": 1,
+        **(EXPERTS if "Moe" in architecture else {}),
         "torch_dtype": "float32",
         **({"sliding_window": None} if architecture == "Mistral" else {}),
         **fields,

@@ -12,19 +12,16 @@ from app.checkpoint.tensor_types import DTYPES, TensorType
 # Matrices that are quantized when they are loaded: bytes of a group of 32 weights with its scale, and with its minimum.
 _GROUP = 32
 _GROUP_BYTES = {"int8": 34, "int4": 20}
-_HEAD = "lm_head.weight"
+HEAD = "lm_head.weight"
 _HEAD_QUANTIZATION = "int8"  # of every quantized model
 
 StoredType = Callable[[str], TensorType | None]
 """Returns the type of a matrix, by its name, that is used as its file stores it; None for others."""
 
-EXPERTS = ".mlp.experts."
-"""In the names of the tensors of experts."""
-
-_EMBEDDING = "model.embed_tokens.weight"
+EMBEDDING = "model.embed_tokens.weight"
 _LAST_NORM = "model.norm.weight"
-_ROUTERS = (f"{ROUTER}.weight", f"{SHARED_GATE}.weight")
-_FLOAT_BYTES = 4
+ROUTERS = (f"{ROUTER}.weight", f"{SHARED_GATE}.weight")
+FLOAT_BYTES = 4
 
 
 def decoded(name: str) -> None:
@@ -49,43 +46,19 @@ def kept_bytes(spec: ModelSpec, quantization: str | None, stored_type: StoredTyp
     """
     sizes = {}
     for name, shape in spec.tensor_shapes().items():
-        is_router = name.endswith(_ROUTERS)
+        is_router = name.endswith(ROUTERS)
         if len(shape) > 1 and not is_router and (kept := stored_type(name)):
             sizes[name] = kept.kept_bytes(math.prod(shape))
             continue
         is_float = is_router or _is_changed_norm(spec, name)
-        plain = math.prod(shape) * (_FLOAT_BYTES if is_float else item_bytes(spec))
+        plain = math.prod(shape) * (FLOAT_BYTES if is_float else item_bytes(spec))
         if quantization is None or len(shape) == 1 or is_router:
             sizes[name] = plain
-        elif name == _EMBEDDING:
+        elif name == EMBEDDING:
             sizes[name] = plain + (_quantized(shape, _HEAD_QUANTIZATION) if spec.tie_word_embeddings else 0)
         else:
-            sizes[name] = _quantized(shape, _HEAD_QUANTIZATION if name == _HEAD else quantization)
+            sizes[name] = _quantized(shape, _HEAD_QUANTIZATION if name == HEAD else quantization)
     return sizes
-
-
-def active_bytes(spec: ModelSpec, quantization: str | None, stored_type: StoredType = decoded) -> int:
-    """Return the bytes of the weights that a step of one token reads, see `kept_bytes`.
-
-    That is all but those of the experts that do not compute it, and but the embedding where the output layer is another
-    matrix: it is one row of it.
-    """
-    share = 1.0 if spec.experts is None else spec.experts.per_token / spec.experts.count
-    sizes = kept_bytes(spec, quantization, stored_type)
-    has_own_head = _HEAD in sizes
-    num_bytes = 0.0
-    for name, size in sizes.items():
-        if name == _EMBEDDING and has_own_head:
-            continue
-        num_bytes += size * share if EXPERTS in name else size
-    return round(num_bytes)
-
-
-def active_parameters(spec: ModelSpec) -> int:
-    """Return the number of weights without those of the experts that do not compute a token."""
-    share = 1.0 if spec.experts is None else spec.experts.per_token / spec.experts.count
-    shapes = spec.tensor_shapes().items()
-    return round(sum(math.prod(shape) * (share if EXPERTS in name else 1.0) for name, shape in shapes))
 
 
 def kv_bytes_per_token(spec: ModelSpec, kv_cache_dtype: str) -> int:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-
 ROUTER, SHARED_GATE, SHARED_EXPERT = "mlp.gate", "mlp.shared_expert_gate", "mlp.shared_expert"
 """The names of a mixture's modules beside its experts, which are `mlp.experts.0` and so on."""
 

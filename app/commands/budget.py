@@ -14,11 +14,12 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.checkpoint.expert_sizes import EXPERTS, active_bytes, pair_bytes
 from app.checkpoint.inspection import inspect_at
 from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.names import resolve
 from app.checkpoint.quantized_rows import quantized_bytes
-from app.checkpoint.sizes import EXPERTS, StoredType, active_bytes, decoded, item_bytes, kept_bytes, kv_bytes_per_token
+from app.checkpoint.sizes import StoredType, decoded, item_bytes, kept_bytes, kv_bytes_per_token
 from app.checkpoint.spec import ModelSpec
 from app.config.devices import CAPABILITIES, gpu_rejection
 from app.config.nearest import nearest
@@ -199,7 +200,7 @@ def make_budget(config: Config, spec: ModelSpec, memory: Memory, stored_type: St
     """Divide `memory` as a server would; `stored_type` is that of the model's files."""
     block = KVBlock(config.cache.block_size, kv_bytes_per_token(spec, config.cache.kv_cache_dtype))
     weights = weight_bytes_by_kind(config, spec, decoded if memory.is_gpu else stored_type)
-    activations = activation_bytes(config, spec, has_kernels=has_kernels(config, spec) and not memory.is_gpu)
+    activations = activation_bytes(config, spec, has_kernels=has_kernels(config) and not memory.is_gpu)
     activations += mask_bytes(config, spec) + (sampling_bytes(config, spec) if memory.is_gpu else 0)
     if not memory.is_gpu:
         activations += quantized_activation_bytes(config, spec, stored_type)
@@ -232,9 +233,9 @@ def context(config: Config, spec: ModelSpec) -> int:
     return config.model.max_model_len or spec.max_position
 
 
-def has_kernels(config: Config, spec: ModelSpec) -> bool:
+def has_kernels(config: Config) -> bool:
     """Return whether a server on this machine would use the native kernels, if they exist or can be compiled."""
-    return bool(supported_sets()) and not config.model.enforce_eager and spec.experts is None
+    return bool(supported_sets()) and not config.model.enforce_eager
 
 
 def weights_by_kind(spec: ModelSpec) -> dict[str, int]:
@@ -257,8 +258,8 @@ def weight_bytes_by_kind(config: Config, spec: ModelSpec, stored_type: StoredTyp
 
 def quantized_as(config: Config, spec: ModelSpec, stored_type: StoredType) -> tuple[str | None, StoredType]:
     """Return the quantization that a server would apply, and the groups of files that it would keep as they are."""
-    quantization = config.model.quantization if has_kernels(config, spec) else None
-    is_kept = has_kernels(config, spec) and config.model.quantization is None and spec.dtype == "bfloat16"
+    quantization = config.model.quantization if has_kernels(config) else None
+    is_kept = has_kernels(config) and config.model.quantization is None and spec.dtype == "bfloat16"
     return quantization, stored_type if is_kept else decoded
 
 
@@ -283,10 +284,12 @@ def activation_bytes(config: Config, spec: ModelSpec, *, has_kernels: bool) -> i
 
 
 def quantized_activation_bytes(config: Config, spec: ModelSpec, stored_type: StoredType) -> int:
-    """Return the bytes of the copies of activations that quantized weights are multiplied with on a CPU."""
+    """Return the bytes of the copies of activations that kernels multiply on a CPU: quantized, and for experts."""
     scheduler = config.scheduler
     num_rows, num_logit_rows = _padded(scheduler.max_num_batched_tokens), _padded(max_logit_rows(scheduler))
-    return quantized_bytes(spec, *quantized_as(config, spec, stored_type), num_rows, num_logit_rows)
+    quantized = quantized_bytes(spec, *quantized_as(config, spec, stored_type), num_rows, num_logit_rows)
+    narrow = 2 if spec.dtype == "bfloat16" else FLOAT_BYTES
+    return quantized + (pair_bytes(spec, num_rows, narrow) if has_kernels(config) else 0)
 
 
 def sampling_bytes(config: Config, spec: ModelSpec) -> int:

@@ -8,9 +8,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from app.checkpoint.expert_sizes import active_parameters
 from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.names import hub_name, resolve, served_name
-from app.checkpoint.sizes import active_parameters, item_bytes, kv_item_bytes, kv_scale_bytes
+from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
 from app.commands.budget import (
     PROCESS_BYTES,

@@ -10,8 +10,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from app.checkpoint.expert_sizes import active_parameters
 from app.checkpoint.names import served_name
-from app.checkpoint.sizes import active_parameters, item_bytes, kv_item_bytes, kv_scale_bytes
+from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
 from app.commands.budget import (
     GPUS,
@@ -134,7 +135,7 @@ def _weight_formula(config: Config, spec: ModelSpec, budget: Budget) -> str:
     if quantization is None:
         num_plain = spec.num_parameters() * each
         return plain if budget.weight_bytes >= num_plain else f"less than {plain}: quantized as in the files"
-    if not has_kernels(config, spec):
+    if not has_kernels(config):
         return f"{plain}: {quantization} saves no memory without the native kernels"
     packed = "8.5 bits" if quantization == "int8" else "5 bits (the output layer: 8.5)"
     also = ", of which the output layer is a quantized copy" if spec.tie_word_embeddings else ""
@@ -229,7 +230,7 @@ def _shorter_dtype(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[
 
 def _quantized(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
     """Suggest quantization, which saves memory only with the native kernels."""
-    if budget.memory.is_gpu or not has_kernels(config, spec):
+    if budget.memory.is_gpu or not has_kernels(config):
         return
     if config.model.quantization is None:
         model = dataclasses.replace(config.model, quantization="int8")

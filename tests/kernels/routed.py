@@ -10,6 +10,7 @@ from torch import Tensor
 from app.checkpoint.spec import ExpertSpec, RouterScores
 from app.kernels.ops import ExpertWeights, LinearWeight, Ops, PagedBatch, Routes, pad_rows
 from app.models.expert_rows import ExpertRows
+from app.models.weights import Packer
 from tests.kernels.batches import noise
 
 HIDDEN = 40
@@ -38,6 +39,15 @@ class Mixture:
     correction_E: Tensor | None
     gate_up: ExpertWeights
     down: ExpertWeights
+
+    def packed(self, packer: Packer) -> Mixture:
+        """The same with matrices as a packer keeps them."""
+
+        def packed(weights: ExpertWeights, *, is_gated: bool) -> ExpertWeights:
+            return ExpertWeights(tuple(packer.linear(each, is_gated=is_gated) for each in weights.matrices))
+
+        gate_up, down = packed(self.gate_up, is_gated=True), packed(self.down, is_gated=False)
+        return replace(self, gate_up=gate_up, down=down)
 
     @classmethod
     def of(cls, spec: ExpertSpec, dtype: torch.dtype = torch.float32) -> Mixture:
@@ -80,7 +90,5 @@ def compute(ops: Ops, mixture: Mixture, x_TD: Tensor) -> Tensor:
     ops.route(rows, mixture.router_ED, mixture.correction_E, mixture.spec, out=own.routes)
     ops.expert_gate_up(rows, own.routes, mixture.gate_up, out=own.activated_JF)
     out = rows / 2 if mixture.spec.shared_width else torch.full_like(rows, 7.0)
-    ops.expert_down(
-        own.activated_JF, own.routes, mixture.down, out if mixture.spec.shared_width else None, out=out
-    )
+    ops.expert_down(own.activated_JF, own.routes, mixture.down, out if mixture.spec.shared_width else None, out=out)
     return out[: len(x_TD)].clone()

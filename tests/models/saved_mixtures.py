@@ -1,4 +1,4 @@
-"""Tiny mixtures of experts with random weights, made and saved by transformers, whose experts it computes one by one."""
+"""Tiny mixtures of experts with random weights, made and saved by transformers, which computes expert after expert."""
 
 from __future__ import annotations
 

@@ -60,10 +60,7 @@ def select_backend(config: Config, files: ModelFiles) -> Backend:
                 raise
             check_device(config, CPU)
             _log.warning("Not using the GPU, the model runs on the CPU: %s", error)
-    has_experts = files.spec.experts is not None
-    if has_experts and not config.model.enforce_eager:
-        _log.info("Mixtures of experts run by torch operations: the native kernels have none yet.")
-    library = None if config.model.enforce_eager or has_experts else load_library()
+    library = None if config.model.enforce_eager else load_library()
     if library is None:
         if config.model.quantization:
             _log.warning("--quantization saves neither memory nor time without the native kernels.")

@@ -113,9 +113,7 @@ class ExpertOps(ABC):
             fields.shared = Matrix.of(shared_TD)
         self._make(Code.COMBINE, fields, out, products, places, routes, shared_TD)
 
-    def _multiply(
-        self, x_JX: Tensor, routes: Routes, experts: ExpertWeights, out: Tensor, epilogue: Epilogue
-    ) -> None:
+    def _multiply(self, x_JX: Tensor, routes: Routes, experts: ExpertWeights, out: Tensor, epilogue: Epilogue) -> None:
         """Emit the products of each part of the experts' matrices, which have the same parts."""
         of_experts = [each.parts if isinstance(each, StackedWeight) else (each,) for each in experts.matrices]
         begin = 0
@@ -140,7 +138,7 @@ class ExpertOps(ABC):
             self._make(Code.EXPERTS, fields, x_JX, out, routes, table, experts)
 
     def _packed_router(self, router_ED: Tensor, dtype: torch.dtype) -> PackedLinear:
-        """Return a router for rows of `dtype`: its numbers, and below them what bfloat16 leaves of them, if anything."""
+        """Return a router for rows of `dtype`: its numbers, and below what bfloat16 leaves of them, if anything."""
         key = router_ED.data_ptr()
         if key not in self._routers:
             rows = router_ED

@@ -86,6 +86,7 @@ class RecordOps(ExpertOps):
     def begin_step(self, batch: PagedBatch) -> None:
         tables = batch.block_tables_SB
         self._batch = batch
+        self._pair_rows.clear()
         self._paged_rows = PagedRows(
             batch.positions_T.data_ptr(),
             batch.state_rows_T.data_ptr(),
@@ -234,7 +235,9 @@ class RecordOps(ExpertOps):
     @property
     def quantized_bytes(self) -> int:
         """Memory of quantized activations, and of what is between two records of experts."""
-        return self.expert_bytes + sum(rows.integers.nbytes + rows.groups.nbytes for rows in self._quantized_rows.values())
+        return self.expert_bytes + sum(
+            rows.integers.nbytes + rows.groups.nbytes for rows in self._quantized_rows.values()
+        )
 
     def _scratch(self, num_floats: int) -> Tensor:
         """Return memory that one record at a time may use."""
@@ -293,7 +296,10 @@ class Recorder(RecordOps):
     def program(self) -> Program:
         """Return the program recorded so far; it keeps all that its records point to."""
         return Program(
-            self._library, self.steps, self.max_threads, (*self._kept, self._quantized_rows, self._float_weights, self._routers)
+            self._library,
+            self.steps,
+            self.max_threads,
+            (*self._kept, self._quantized_rows, self._float_weights, self._routers),
         )
 
     def _emit(self, step: Step) -> None:

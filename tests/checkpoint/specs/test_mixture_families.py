@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.checkpoint.sizes import active_parameters
+from app.checkpoint.expert_sizes import active_parameters
 from app.checkpoint.spec import ExpertSpec, RouterScores
 from tests.checkpoint.reading import assert_rejected, spec_of, version_5, windows
 

@@ -137,7 +137,7 @@ class EagerBackend(HostBackend):
         if self._config.cache.kv_cache_dtype != "auto":
             raise CannotStart(
                 f"--kv-cache-dtype {self._config.cache.kv_cache_dtype} needs the native kernels, which are unavailable "
-                "(no compiler, another kind of machine, a mixture of experts, or --enforce-eager). Use `auto`."
+                "(no compiler, another kind of machine, or --enforce-eager). Use `auto`."
             )
         spec = self._spec
         return KVLayout(self._config.cache.block_size, spec.num_layers, spec.num_kv_heads, spec.head_dim, self._dtype)
