@@ -1,4 +1,7 @@
-"""Writes GGUF files: piece by piece, so that any piece can be wrong, or the tiny models of `tests/checkpoints.py`."""
+"""Writes GGUF files: piece by piece, so that any piece can be wrong, or the tiny models of `tests/checkpoints.py`.
+
+Models are written as llama.cpp's converter does: names of tensors by its table, rows and norms changed as it does.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,18 @@ import gguf
 import numpy as np
 from safetensors.numpy import load_file
 
-from app.checkpoint.gguf.gguf_names import stored_name
 from tests.checkpoints import CHAT_TEMPLATE, SPECIAL, tiny
 
 U32, I32, F32, BOOL, STRING, ARRAY, U64 = 4, 5, 6, 7, 8, 9, 10
 _LETTERS = {U32: "I", I32: "i", F32: "f", BOOL: "?", U64: "Q"}
 GGUF_NAMES = {
     "Llama": "llama", "Mistral": "llama", "Qwen2": "qwen2", "Qwen3": "qwen3", "Phi3": "phi3", "SmolLM3": "smollm3",
-    "Granite": "granite",
+    "Granite": "granite", "Gemma": "gemma", "Gemma2": "gemma2", "Gemma3": "gemma3", "Olmo2": "olmo2", "Olmo3": "olmo2",
+    "Glm4": "glm4", "SeedOss": "seed_oss", "Exaone4": "exaone4", "Ministral3": "mistral3",
 }  # fmt: skip
+_ARCHITECTURES = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
+# Those whose rows of queries and keys are stored pair after pair, in an order that Hugging Face folders do not have.
+_PERMUTED = ("llama", "smollm3", "granite", "mistral3")
 LONGROPE = {
     "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75, "attention_factor": 1.25,
     "short_factor": [1.0, 1.125, 1.25, 1.375, 1.5, 2.0], "long_factor": [1.0, 1.5, 2.5, 4.0, 6.0, 8.0],
@@ -35,11 +41,46 @@ GGUF_MODELS: dict[str, dict[str, Any]] = {
     "Granite": {
         "embedding_multiplier": 3.7, "residual_multiplier": 0.22, "attention_multiplier": 0.11, "logits_scaling": 6.0,
     },
+    "Gemma2": {
+        "num_hidden_layers": 4, "sliding_window": 5, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0,
+        "query_pre_attn_scalar": 16, "tie_word_embeddings": True,
+    },
+    "Gemma3": {
+        "num_hidden_layers": 6, "sliding_window": 5, "query_pre_attn_scalar": 16, "tie_word_embeddings": True,
+        "rope_theta": 100000.0,
+        "rope_local_base_freq": 10000.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    },
+    "Olmo2": {},
+    "Olmo3": {
+        "num_hidden_layers": 4, "sliding_window": 5,
+        "rope_scaling": {
+            "rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "attention_factor": 1.25,
+            "beta_fast": 16.0, "beta_slow": 2.0,
+        },
+    },
+    "Glm4": {"partial_rotary_factor": 0.5},
+    "SeedOss": {},
+    "Exaone4": {"num_hidden_layers": 4, "sliding_window": 5},
+    "Ministral3": {
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 10000.0, "factor": 32.0, "original_max_position_embeddings": 16,
+            "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3,
+        },
+    },
 }  # fmt: skip
 """Fields for `tiny(architecture, **fields)` with all that a GGUF file of the architecture can say."""
 _MULTIPLIERS = {
     "attention_multiplier": "attention.scale", "embedding_multiplier": "embedding_scale",
     "residual_multiplier": "residual_scale", "logits_scaling": "logit_scale",
+    "attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping",
+}  # fmt: skip
+# Keys of a rotary embedding, by the names of a config.json.
+_SCALING = {
+    "rope_type": "rope.scaling.type", "factor": "rope.scaling.factor",
+    "original_max_position_embeddings": "rope.scaling.original_context_length",
+    "attention_factor": "rope.scaling.yarn_attn_factor", "beta_fast": "rope.scaling.yarn_beta_fast",
+    "beta_slow": "rope.scaling.yarn_beta_slow", "mscale_all_dim": "rope.scaling.yarn_log_multiplier",
+    "llama_4_scaling_beta": "attention.temperature_scale",
 }  # fmt: skip
 
 
@@ -128,7 +169,13 @@ def model_fields(folder: Path, architecture: str) -> dict[str, Any]:
     }
     if config.get("sliding_window"):
         values["attention.sliding_window"] = config["sliding_window"]
-    rope = config.get("rope_parameters", {})
+    if architecture in ("Olmo3", "Exaone4") and "attention.sliding_window" in values:
+        values["attention.sliding_window_pattern"] = [bool((i + 1) % 4) for i in range(config["num_hidden_layers"])]
+    if "partial_rotary_factor" in config:
+        values["rope.dimension_count"] = int(config["head_dim"] * config["partial_rotary_factor"])
+    rope = config.get("rope_parameters", config.get("rope_scaling", {}))
+    if rope.get("rope_type") in ("linear", "yarn"):
+        values |= {key: rope[name] for name, key in _SCALING.items() if name in rope}
     if "long_factor" in rope:
         values |= {
             "rope.dimension_count": int(config["head_dim"] * rope["partial_rotary_factor"]),
@@ -157,13 +204,17 @@ def text_fields(folder: Path) -> dict[str, Any]:
 
 def stored_tensors(folder: Path, architecture: str, kind: str = "F32") -> dict[str, tuple[str, np.ndarray]]:
     """The tensors of a model, with its matrices as `kind`; rows of queries and keys as the architecture wants them."""
-    config = json.loads((folder / "config.json").read_text())
+    config, arch = json.loads((folder / "config.json").read_text()), GGUF_NAMES[architecture]
+    names = gguf.get_tensor_name_map(_ARCHITECTURES[arch], config["num_hidden_layers"])
     tensors = {}
     for name, values in load_file(folder / "model.safetensors").items():
-        if GGUF_NAMES[architecture] in ("llama", "smollm3", "granite") and name.split(".")[-2] in ("q_proj", "k_proj"):
+        if arch in _PERMUTED and name.split(".")[-2] in ("q_proj", "k_proj"):
             pairs = values.reshape(-1, 2, config["head_dim"] // 2, *values.shape[1:])
             values = np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(values.shape))
-        tensors[stored_name(name)] = (kind if values.ndim > 1 else "F32", values)
+        if arch.startswith("gemma") and name.endswith("norm.weight"):
+            values = values + np.float32(1)
+        stored = names.get_name(name, try_suffixes=(".weight", ".bias")) or {"lm_head.weight": "output.weight"}[name]
+        tensors[stored] = (kind if values.ndim > 1 else "F32", values)
     for name in ("short_factor", "long_factor"):
         if factors := config.get("rope_parameters", {}).get(name):
             tensors[f"rope_factors_{name[:-7]}.weight"] = ("F32", np.array(factors, np.float32))

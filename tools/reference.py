@@ -36,6 +36,7 @@ from tools.examples_page import examples_page
 from tools.limits_page import limits_page
 from tools.live_page import live_page
 from tools.marked_part import with_part
+from tools.models_page import models_page
 from tools.page_parameters import page_parameters
 from tools.sampling_page import sampling_page
 from tools.vllm_page import vllm_page
@@ -228,6 +229,12 @@ def all_sampling_page() -> str:
     return MADE.format(source=source) + sampling_page()
 
 
+def all_models_page() -> str:
+    """Return the page of the models that can be served."""
+    source = "app/checkpoint/specs/registry.py, app/checkpoint/gguf/gguf_spec.py and tools/models_page.py"
+    return MADE.format(source=source) + models_page()
+
+
 def http_page() -> str:
     """Return the page of HTTP, written by hand, with its table of fields."""
     return with_part((FOLDER / "http.md").read_text(encoding="utf-8"), fields_table.BEGIN, fields_table.fields_table())
@@ -244,6 +251,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "examples.md": all_examples_page,
     "vllm.md": all_vllm_page,
     "sampling-defaults.md": all_sampling_page,
+    "models.md": all_models_page,
     "http.md": http_page,
 }
 """The pages, and the functions that make them."""

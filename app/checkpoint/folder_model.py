@@ -7,6 +7,7 @@ from pathlib import Path
 from app.checkpoint.checkpoint_folder import Checkpoint, read_json, rejected
 from app.checkpoint.hf_config import read_model
 from app.checkpoint.model_files import SAFETENSORS, ModelFiles
+from app.checkpoint.specs.registry import FAMILIES
 from app.checkpoint.text_files import FolderText
 from app.config.settings import ModelConfig
 from app.contract.requests import PoolingKind
@@ -31,6 +32,7 @@ def read_folder(folder: Path, settings: ModelConfig) -> ModelFiles:
         spec=spec,
         tensors=opened.tensors,
         states=opened.states,
+        is_text_only=FAMILIES[spec.architecture].is_text_only,
         pooling=_pooling(folder),
         answer_tokens=_answer_tokens(opened),
         text=FolderText(folder, {"config.json": opened.config, "generation_config.json": opened.generation_config}),

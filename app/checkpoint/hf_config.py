@@ -14,6 +14,7 @@ from app.checkpoint.fields import Fields
 from app.checkpoint.spec import ModelSpec
 from app.checkpoint.specs.family import Given
 from app.checkpoint.specs.registry import find_family
+from app.checkpoint.specs.text_part import text_fields
 from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_names import TensorNames, find_tensors
 from app.checkpoint.tensor_types import DTYPES
@@ -33,11 +34,12 @@ def read_model(
         ModelRefused: the architecture or one of its features is not supported; or a tensor is missing, or has a
             different shape or an unsupported type.
     """
-    fields = Fields(checkpoint.config, str(checkpoint.folder / "config.json"))
-    family = find_family(fields)
+    whole = Fields(checkpoint.config, str(checkpoint.folder / "config.json"))
+    family = find_family(whole)
+    fields = text_fields(whole, family, checkpoint.tensors)
     given = Given(
         dtype=_read_dtype(fields, checkpoint, dtype),
-        eos_token_ids=_read_eos(checkpoint, fields.integer("vocab_size")),
+        eos_token_ids=_read_eos(checkpoint, fields),
         defaults=_read_defaults(checkpoint),
         max_model_len=max_model_len,
     )
@@ -59,10 +61,11 @@ def _read_dtype(fields: Fields, checkpoint: Checkpoint, dtype: str) -> str:
     return named
 
 
-def _read_eos(checkpoint: Checkpoint, vocab_size: int) -> tuple[int, ...]:
-    """Return the end-of-sequence ids of config.json and generation_config.json."""
-    found: set[int] = set()
-    for file, source in (("config.json", checkpoint.config), ("generation_config.json", checkpoint.generation_config)):
+def _read_eos(checkpoint: Checkpoint, fields: Fields) -> tuple[int, ...]:
+    """Return the end-of-sequence ids of config.json, also of its text model, and of generation_config.json."""
+    found, vocab_size = set[int](), fields.integer("vocab_size")
+    generation = "generation_config.json", checkpoint.generation_config
+    for file, source in (("config.json", checkpoint.config), ("config.json", fields.config), generation):
         value = source.get("eos_token_id")
         for token_id in value if isinstance(value, list) else [] if value is None else [value]:
             if not isinstance(token_id, int) or isinstance(token_id, bool) or not 0 <= token_id < vocab_size:
@@ -89,7 +92,7 @@ def _read_defaults(checkpoint: Checkpoint) -> Mapping[str, float]:
 def _find_tensors(spec: ModelSpec, names: TensorNames, checkpoint: Checkpoint) -> dict[str, StoredTensor]:
     """Return where each tensor of the spec is."""
     shapes, tensors = spec.tensor_shapes(), checkpoint.tensors or {}
-    places = names.of(tensors).locate(shapes)
+    places = names.locate(shapes, tensors)
     found = find_tensors(places, shapes, tensors, where=checkpoint.folder, described_in="config.json")
     for name, entry in found.items():
         if entry.type.name not in DTYPES.values():

@@ -32,6 +32,7 @@ class ModelFiles:
             of a KV cache; None for a folder of which random weights are wanted.
         states: of the files with tensors, when their headers were read.
         matrix_types: the types that GGUF files have for matrices, the one of most weights first.
+        is_text_only: whether the files have a part for images, too, which is not loaded.
         pooling: how embeddings are pooled by default.
         answer_tokens: how long answers may be, by the files; None if they do not say it.
         text: what tokenizer and chat template are made of.
@@ -46,15 +47,16 @@ class ModelFiles:
     tensors: Mapping[str, StoredTensor] | None
     states: Mapping[Path, FileState]
     matrix_types: tuple[TensorType, ...] = ()
+    is_text_only: bool = False
     pooling: PoolingKind
     answer_tokens: int | None = None
     text: TextFiles
 
     @property
     def summary(self) -> str:
-        """The format and the types of matrices, for people."""
+        """The format and the types of matrices, for people, and whether a part is not loaded."""
         if not self.matrix_types:
-            return self.format
+            return f"{self.format}, text only" if self.is_text_only else self.format
         return f"{self.format.upper()}, {' and '.join(kind.name for kind in self.matrix_types)}"
 
     @property

@@ -17,7 +17,8 @@ class RopeSpec:
     """Rotary embedding: base, kind of scaling (default, linear, llama3, yarn, divisors or none), its parameters.
 
     `divisors` are those of the frequencies, one for each pair of numbers that turns. Only the first `rotary_dim` of a
-    head's numbers turn; None: all. Nothing turns with the kind none.
+    head's numbers turn; None: all. Pairs are number i of these and number i of their second half, or neighbours.
+    Nothing turns with the kind none.
     """
 
     theta: float
@@ -32,6 +33,7 @@ class RopeSpec:
     truncate: bool = True
     divisors: tuple[float, ...] = ()
     rotary_dim: int | None = None
+    has_neighbour_pairs: bool = False
 
 
 NO_ROPE = RopeSpec(theta=1.0, kind="none")

@@ -38,30 +38,28 @@ class StoredRows(NamedTuple):
 class TensorNames:
     """The stored names of a layer's modules, by their names in `ModelSpec.tensor_shapes`; others keep their name.
 
-    Modules of the same stored name lie in that tensor one after the other, in the order of `tensor_shapes`. `experts`
-    has the stored names of the matrices of an expert, without what all of a layer begin with: with `*` in the place of
-    its number, or of a tensor that has those of all experts. `other` are names that some checkpoints have instead: one
-    tensor for all experts.
+    Modules of the same stored name lie in that tensor one after the other, in the order of `tensor_shapes`. `places`
+    are the prefixes that stand for `model.` and `lm_head.`; files have one of them. `experts` has the stored names of
+    the matrices of an expert, without what all of a layer begin with: with `*` in the place of its number, or of a
+    tensor that has those of all experts. `other` are names that some checkpoints have instead: one tensor for all
+    experts.
     """
 
     modules: Mapping[str, str] = field(default_factory=dict)
+    places: tuple[tuple[str, str], ...] = (("model.", "lm_head."),)
     experts: Mapping[str, str] = field(default_factory=dict)
     other: TensorNames | None = None
 
-    def of(self, stored: Collection[str]) -> TensorNames:
-        """Return the names in a checkpoint that has tensors with the names `stored`."""
-        if self.other is None:
-            return self
-        endings = tuple(f".{name}" for name in self.other.experts.values())
-        return self.other if any(name.endswith(endings) for name in stored) else self
-
-    def locate(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, StoredRows]:
-        """Return where each of the tensors in `ModelSpec.tensor_shapes` is stored."""
+    def locate(self, shapes: Mapping[str, tuple[int, ...]], tensors: Collection[str] = ()) -> dict[str, StoredRows]:
+        """Return where each of the tensors in `ModelSpec.tensor_shapes` is stored, among the names `tensors`."""
+        names = self._of(tensors)
+        place = next((place for place in self.places if f"{place[0]}embed_tokens.weight" in tensors), self.places[0])
         num_stored: Counter[str] = Counter()
         experts: dict[str, set[str]] = {}
         firsts: dict[str, tuple[str, int]] = {}
         for name, shape in shapes.items():
-            stored, expert = self._stored(name)
+            plain, expert = names._stored(name)
+            stored = _in_place(plain, place)
             firsts[name] = (stored, num_stored[stored])
             num_stored[stored] += shape[0]
             if expert is not None:
@@ -71,6 +69,13 @@ class TensorNames:
             name: StoredRows(stored, first, num_stored[stored], counts.get(stored))
             for name, (stored, first) in firsts.items()
         }
+
+    def _of(self, tensors: Collection[str]) -> TensorNames:
+        """Return those of the names that a checkpoint with tensors of these names has."""
+        if self.other is None:
+            return self
+        endings = tuple(f".{name}" for name in self.other.experts.values())
+        return self.other if any(name.endswith(endings) for name in tensors) else self
 
     def _stored(self, name: str) -> tuple[str, str | None]:
         """Return the stored name, and the number of the expert where it is of a tensor that has all experts."""
@@ -83,6 +88,11 @@ class TensorNames:
             return f"{layer}{self.modules.get(module, module)}{kind}", None
         number, stored = expert[1], self.experts[expert[2]]
         return layer + stored.replace("*", number), None if "*" in stored else number
+
+
+def _in_place(name: str, place: tuple[str, str]) -> str:
+    model, head = place
+    return model + name.removeprefix("model.") if name.startswith("model.") else head + name.removeprefix("lm_head.")
 
 
 def find_tensors(

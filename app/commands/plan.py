@@ -144,6 +144,7 @@ def figures(config: Config, spec: ModelSpec, budget: Budget, lengths: list[int])
             "bytes": kv_item_bytes(spec, config.cache.kv_cache_dtype),
             "scale_bytes": kv_scale_bytes(config.cache.kv_cache_dtype),
         },
+        "windows": [layer.window for layer in spec.layers],
         "block_size": budget.block.block_size,
         "num_blocks": budget.num_blocks,
         "capacity_tokens": budget.capacity_tokens,

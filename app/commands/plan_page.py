@@ -150,6 +150,11 @@ def _cache(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget) 
     formula = f"2 (keys, values) × {spec.num_layers} layers × {spec.num_kv_heads} KV heads × {head}"
     yield from _wrapped(terminal, f"KV cache: {size(block.bytes_per_token)} per token", Colour.BOLD)
     yield from _wrapped(terminal, f"= {formula}", indent="  ")
+    if num_windowed := sum(layer.window is not None for layer in spec.layers):
+        text = (
+            f"{num_windowed} of {spec.num_layers} layers look back {_windows(spec)} tokens, but keep those before, too"
+        )
+        yield from _wrapped(terminal, text, indent="  ")
     if budget.fits:
         text = (
             f"{budget.num_blocks:,} blocks × {block.block_size} tokens ({size(block.bytes_per_block)} each) "
@@ -164,6 +169,11 @@ def _cache(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget) 
         num_tokens, space = stored_tokens(config, block), size(config.server.kv_disk_space)
         text = f"{space} of disk (--kv-disk): {num_tokens:,} more tokens, and up to {size(STORE_BYTES)} of RAM"
         yield from _wrapped(terminal, text, indent="  ")
+
+
+def _windows(spec: ModelSpec) -> str:
+    """Return the windows of layers, for people."""
+    return " or ".join(f"{window:,}" for window in sorted({layer.window for layer in spec.layers if layer.window}))
 
 
 def _grammars(terminal: Terminal, spec: ModelSpec) -> Iterator[str]:

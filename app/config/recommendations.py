@@ -93,6 +93,15 @@ RECOMMENDATIONS = (
         "Phi-4-reasoning", ("Phi3ForCausalLM",), ("phi 4 reasoning",), {"temperature": 0.8, "top_p": 0.95, "top_k": 50},
         "https://huggingface.co/microsoft/Phi-4-reasoning#usage",
     ),
+    Recommendation(
+        "Gemma 3", ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"), ("gemma 3 SIZE it",),
+        {"temperature": 1.0, "top_p": 0.95, "top_k": 64},
+        "https://huggingface.co/google/gemma-3-4b-it/blob/main/generation_config.json",
+    ),
+    Recommendation(
+        "Seed-OSS", ("SeedOssForCausalLM",), ("seed oss SIZE instruct",), {"temperature": 1.1, "top_p": 0.95},
+        "https://github.com/ByteDance-Seed/seed-oss#seed-oss-36b-instruct",
+    ),
 )  # fmt: skip
 """The rows; the first that a model belongs to counts."""
 

@@ -22,8 +22,8 @@ from app.config.toml_file import read_settings_file
 from app.contract.errors import ConfigurationError
 
 TOOL_PARSERS = (
-    "mistral", "mistral_v3", "deepseek", "kimi", "minimax", "glm", "qwen3_coder", "functionary", "lfm2", "pythonic",
-    "llama_json", "json_list", "hermes",
+    "mistral", "mistral_v3", "deepseek", "kimi", "minimax", "glm", "glm4_0414", "qwen3_coder", "functionary", "lfm2",
+    "olmo3", "pythonic", "llama_json", "json_list", "hermes",
 )  # fmt: skip
 """Names of the rows in `text/calls/formats.py`."""
 REASONING_PARSERS = ("think", "mistral", "seed", "gemma")

@@ -23,7 +23,7 @@ _THINK = (
 )  # fmt: skip
 _OTHER_MARKS = ("granite", "hunyuan_a13b", "openai_gptoss", "gptoss", "step3", "internlm", "cohere_command3")
 _OTHER_CALLS = (
-    "granite", "granite-20b-fc", "granite4", "internlm", "jamba", "phi4_mini_json", "xlam", "hunyuan_a13b", "olmo3",
+    "granite", "granite-20b-fc", "granite4", "internlm", "jamba", "phi4_mini_json", "xlam", "hunyuan_a13b",
     "openai", "step3", "step3p5", "ernie45", "gemma4", "functiongemma", "gigachat3", "longcat", "deepseek_v32",
 )  # fmt: skip
 _ONE_DEVICE = (
@@ -194,7 +194,8 @@ _ANSWERS = (
     VllmOption(name="tool_call_parser", setting="tool_parser",
                equal={"llama3_json": "llama_json", "llama4_json": "llama_json", "llama4_pythonic": "pythonic",
                       "deepseek_v3": "deepseek", "deepseek_v31": "deepseek", "kimi_k2": "kimi", "glm45": "glm",
-                      "glm47": "glm", "minimax_m2": "minimax", "qwen3_xml": "qwen3_coder", "seed_oss": "qwen3_coder"},
+                      "glm47": "glm", "minimax_m2": "minimax", "qwen3_xml": "qwen3_coder", "seed_oss": "qwen3_coder",
+                      "olmo3": "olmo3"},
                near=dict.fromkeys(_OTHER_CALLS, "auto"),
                note="no parser of its own; the syntax of calls is told from the chat template"),
     VllmOption(name="tool_parser_plugin", same=OFF,

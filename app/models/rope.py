@@ -3,8 +3,9 @@
 The angles of a position do not depend on the length of the sequence, so cached keys stay valid.
 
 The kernels turn number i of a head with number i + head_dim / 2. Where only the first numbers of a head turn, a
-checkpoint pairs i with i + rotary_dim / 2: the loader puts the rows of queries and keys into `head_order`, and pairs
-that do not turn have the angle 0. Products of queries and keys are the same in any order.
+checkpoint pairs i with i + rotary_dim / 2, and some pair neighbours, 2 i with 2 i + 1: the loader puts the rows of
+queries and keys into `head_order`, and pairs that do not turn have the angle 0. Products of queries and keys are the
+same in any order.
 """
 
 from __future__ import annotations
@@ -33,13 +34,25 @@ def rope_table(spec: RopeSpec, head_dim: int, num_positions: int, dtype: torch.d
     return torch.cat([cos, sin], dim=-1).to(dtype)
 
 
+def query_scales(spec: ModelSpec, num_positions: int, device: torch.device | None = None) -> Tensor | None:
+    """Return what queries are multiplied by at each position (float32); None if it is 1 at all of them."""
+    scale = spec.query_scale
+    if scale is None or num_positions <= scale.original_max_position:
+        return None
+    periods = torch.floor(torch.arange(num_positions) / scale.original_max_position)
+    return (1 + scale.beta * torch.log(1 + periods)).to(device)
+
+
 def head_order(spec: RopeSpec, head_dim: int) -> list[int] | None:
     """Return which of a checkpoint's rows stands at each place of a query or key head; None if all stay in place."""
-    if spec.rotary_dim is None:
+    if spec.rotary_dim is None and not spec.has_neighbour_pairs:
         return None
-    turning, half = spec.rotary_dim, spec.rotary_dim // 2
-    middle = turning + (head_dim - turning) // 2
-    return [*range(half), *range(turning, middle), *range(half, turning), *range(middle, head_dim)]
+    turning = spec.rotary_dim or head_dim
+    half, middle = turning // 2, turning + (head_dim - turning) // 2
+    firsts, seconds = range(half), range(half, turning)
+    if spec.has_neighbour_pairs:
+        firsts, seconds = range(0, turning, 2), range(1, turning, 2)
+    return [*firsts, *range(turning, middle), *seconds, *range(middle, head_dim)]
 
 
 def inverse_frequencies(spec: RopeSpec, head_dim: int) -> Tensor:

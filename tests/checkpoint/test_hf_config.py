@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.checkpoint.checkpoint_folder import Checkpoint
 from app.checkpoint.inspection import inspect
-from app.checkpoint.spec import RopeSpec
+from app.checkpoint.spec import QKNorm, RopeSpec
 from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_types import TensorType
 from app.config.settings import ModelConfig
@@ -90,7 +90,8 @@ def test_llama_3_is_read_as_published():
     assert spec.ropes[0] == RopeSpec(500000.0, "llama3", 8.0, 8192, 1.0, 4.0)
     assert (spec.head_dim, spec.max_position, spec.dtype) == (128, 131072, "bfloat16")
     assert spec.eos_token_ids == (128001, 128008, 128009)
-    assert not (spec.qkv_bias or spec.o_bias or spec.mlp_bias or spec.qk_norm or spec.tie_word_embeddings)
+    assert not (spec.qkv_bias or spec.o_bias or spec.mlp_bias or spec.tie_word_embeddings)
+    assert spec.qk_norm is QKNorm.NONE
     assert windows(spec) == (None,) * 32
     assert spec_of(LLAMA_1).num_kv_heads == 32, "Llama 1 has no num_key_value_heads"
 
@@ -113,7 +114,7 @@ def test_sliding_windows_follow_the_rules_of_each_architecture():
 def test_biases_and_norms_belong_to_their_architectures():
     assert spec_of(QWEN_2_5).qkv_bias and not spec_of(QWEN_2_5).o_bias
     qwen = spec_of(QWEN_3 | {"attention_bias": True})
-    assert qwen.qk_norm and qwen.qkv_bias and qwen.o_bias and not spec_of(QWEN_3).qkv_bias
+    assert qwen.qk_norm is QKNorm.HEADS and qwen.qkv_bias and qwen.o_bias and not spec_of(QWEN_3).qkv_bias
     llama = spec_of(LLAMA_3_1 | {"attention_bias": True, "mlp_bias": True})
     assert llama.qkv_bias and llama.o_bias and llama.mlp_bias
     mistral = spec_of(MISTRAL_0_1 | {"attention_bias": True, "mlp_bias": True})

@@ -9,6 +9,7 @@ import pytest
 from app.checkpoint.checkpoint_folder import Checkpoint
 from app.checkpoint.inspection import inspect
 from app.checkpoint.sizes import kept_bytes, kv_bytes_per_token, weight_bytes
+from app.checkpoint.spec import QKNorm
 from app.config.settings import ModelConfig
 from app.kernels.cpu.library import load_library
 from app.kernels.cpu.packers import PanelPacker
@@ -39,7 +40,8 @@ def test_unquantized_weights_take_their_number_times_their_width(architecture: s
     assert weight_bytes(spec, None) == 4 * spec.num_parameters() == sum(kept_bytes(spec, None).values())
     kept = load_weights(spec, DummySource(0)).num_bytes
     # Each head has its own copy of the norm of queries or keys.
-    copies = spec.num_layers * (spec.num_heads + spec.num_kv_heads - 2) * spec.head_dim if spec.qk_norm else 0
+    copies = spec.num_layers * (spec.num_heads + spec.num_kv_heads - 2) * spec.head_dim
+    copies *= spec.qk_norm is QKNorm.HEADS
     assert kept == weight_bytes(spec, None) + 4 * copies
 
 

@@ -34,6 +34,9 @@ LLAMA, QWEN2, QWEN3, MISTRAL = "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3For
         (LLAMA, "Mistral Small 3.2 24B Instruct 2506", "Mistral Small 3, 3.1, 3.2"),
         (MISTRAL, "Mistral-Nemo-Instruct-2407", "Mistral Nemo"),
         ("Phi3ForCausalLM", "Phi-4-reasoning-plus", "Phi-4-reasoning"),
+        ("Gemma3ForConditionalGeneration", "gemma-3-4b-it", "Gemma 3"),
+        ("Gemma3ForCausalLM", "Gemma 3 1b It", "Gemma 3"),
+        ("SeedOssForCausalLM", "Seed-OSS-36B-Instruct", "Seed-OSS"),
     ],
 )
 def test_a_model_is_known_by_its_architecture_and_its_name(architecture, name, family):

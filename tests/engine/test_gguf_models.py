@@ -21,7 +21,7 @@ from tests.quantized_models import MIXED, random_gguf
 
 SETTINGS = {"max_model_len": 64, "num_kv_blocks": 8, "max_num_seqs": 2}
 PARAMS = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, logprobs=5)
-PROMPTS = ["the quick brown fox", [5, 6, 7, 300, 8]]
+PROMPTS = ["the quick brown fox", [5, 6, 7, 300, 8, *range(100, 124)]]  # the second is longer than windows
 
 
 def answers(model: Path, **settings: object) -> list[tuple[list[int], object]]:
@@ -32,11 +32,14 @@ def answers(model: Path, **settings: object) -> list[tuple[list[int], object]]:
     return [(output.outputs[0].token_ids, output.outputs[0].logprobs) for output in outputs]
 
 
+@pytest.mark.parametrize("is_eager", [True, False], ids=["eager", "graph"])
 @pytest.mark.parametrize("architecture", GGUF_MODELS)
-def test_the_tokens_and_their_log_probabilities_are_those_of_the_folder(architecture: str, tmp_path: Path):
-    fields = GGUF_MODELS[architecture]
-    found = answers(tiny_gguf(tmp_path / "m.gguf", architecture, **fields), dtype="float32")
-    assert found == answers(tiny(architecture, **fields), dtype="float32")
+def test_the_tokens_and_their_log_probabilities_are_those_of_the_folder(
+    architecture: str, is_eager: bool, tmp_path: Path
+):
+    fields, settings = GGUF_MODELS[architecture], {"dtype": "float32", "enforce_eager": is_eager}
+    found = answers(tiny_gguf(tmp_path / "m.gguf", architecture, **fields), **settings)
+    assert found == answers(tiny(architecture, **fields), **settings)
 
 
 @pytest.mark.parametrize("kind", [*(kind.name for kind in GROUPED), "mixed"])

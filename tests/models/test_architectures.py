@@ -6,6 +6,7 @@ The models are tiny and random, with everything in use that their architectures 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -13,19 +14,23 @@ from torch import Tensor
 
 from app.checkpoint.inspection import inspect
 from app.checkpoint.sizes import weight_bytes
+from app.checkpoint.spec import QKNorm
+from app.checkpoint.specs.registry import FAMILIES
 from app.config.settings import make_config
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.kernels.ops import PagedBatch
 from app.models.decoder import Arena, Decoder
 from app.models.file_source import FileSource
 from app.models.loader import load_weights
-from app.models.rope import rope_tables
+from app.models.rope import query_scales, rope_tables
+from tests.checkpoints import ARCHITECTURES
 from tests.engine.driving import LogitRecorder, build, generate, request
 from tests.kernels.reference import ReferenceOps
 from tests.models.saved_models import NAMES, saved
 
 PROMPT = tuple(random.Random(3).choices(range(4, 300), k=40))
 NUM_NEW = 8
+COMPANY = (PROMPT[5:12], PROMPT[::-1], PROMPT[30:])
 
 
 def expected_logits(name: str, token_ids: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
@@ -34,11 +39,15 @@ def expected_logits(name: str, token_ids: tuple[int, ...], dtype: torch.dtype = 
         return saved(name, dtype)[1](torch.tensor([token_ids])).logits[0]
 
 
-def logits_of(name: str, *, dtype: torch.dtype = torch.float32, **settings: object) -> tuple[list[int], Tensor]:
-    """The greedy answer to the prompt, and the logits [T, V] that it was drawn from."""
+def logits_of(
+    name: str, others: Sequence[tuple[int, ...]] = (), *, dtype: torch.dtype = torch.float32, **settings: object
+) -> tuple[list[int], Tensor]:
+    """The greedy answer to the prompt, and the logits [T, V] that it was drawn from; `others` are computed with it."""
     engine = build(saved(name, dtype)[0], **settings)
     recorder = LogitRecorder(engine)
-    answer = generate(engine, [request(engine, "a", PROMPT, max_tokens=NUM_NEW)])["a"]
+    prompts = {"a": PROMPT} | {str(number): prompt for number, prompt in enumerate(others)}
+    requests = [request(engine, key, prompt, max_tokens=NUM_NEW) for key, prompt in prompts.items()]
+    answer = generate(engine, requests)["a"]
     return answer, torch.stack([logits for _, logits in sorted(recorder.logits[PROMPT].items())])
 
 
@@ -46,16 +55,16 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
+@pytest.mark.parametrize("is_eager", [True, False], ids=["eager", "graph"])
 @pytest.mark.parametrize("name", NAMES)
-def test_greedy_answers_are_those_of_transformers(name: str):
-    """Eager torch operations, and the graph of native kernels; prompts whole, and in chunks with the same bits."""
-    for is_eager in (True, False):
-        answer, logits = logits_of(name, enforce_eager=is_eager)
-        expected = expected_logits(name, (*PROMPT, *answer))[len(PROMPT) - 1 : -1]
-        assert relative_error(logits, expected) < 1e-5
-        assert answer == expected.argmax(-1).tolist()
-        chunked, same = logits_of(name, enforce_eager=is_eager, max_num_batched_tokens=16, max_num_seqs=4)
-        assert chunked == answer and torch.equal(same, logits)
+def test_greedy_answers_are_those_of_transformers(name: str, is_eager: bool):
+    """Eager torch operations, and the graph of native kernels; alone, and in chunks in company with the same bits."""
+    answer, logits = logits_of(name, enforce_eager=is_eager)
+    expected = expected_logits(name, (*PROMPT, *answer))[len(PROMPT) - 1 : -1]
+    assert relative_error(logits, expected) < 1e-5
+    assert answer == expected.argmax(-1).tolist()
+    chunked, same = logits_of(name, COMPANY, enforce_eager=is_eager, max_num_batched_tokens=16, max_num_seqs=4)
+    assert chunked == answer and torch.equal(same, logits)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,7 +78,7 @@ def test_reference_operations_give_the_logits_of_transformers(name: str):
     arena = Arena.allocate(spec, num_tokens, num_tokens, torch.float32)
     tables = torch.tensor([[0], [1]], dtype=torch.int32)
     ops.begin_step(PagedBatch(num_tokens, torch.arange(num_tokens), torch.ones(num_tokens).long(), tables, 64))
-    decoder = Decoder(spec, weights, rope_tables(spec, 64, torch.float32), ops)
+    decoder = Decoder(spec, weights, rope_tables(spec, 64, torch.float32), ops, query_scales(spec, 64))
     logits = decoder.forward(torch.tensor(PROMPT), torch.arange(num_tokens), KVCache(layout, 2).layers, arena)
     assert relative_error(logits, expected_logits(name, PROMPT)) < 1e-5
 
@@ -101,11 +110,25 @@ def test_bfloat16_is_nearly_as_exact_as_in_transformers(name: str, is_eager: boo
     assert relative_error(logits, exact[answers]) < 1.5 * relative_error(theirs, exact)
 
 
-def test_weights_take_the_memory_that_is_planned():
-    files = inspect(make_config({"model": str(saved("granite", torch.bfloat16)[0])}).model)
+@pytest.mark.parametrize("name", ["granite", "gemma2", "gemma3", "olmo3", "glm4", "ministral3-images"])
+def test_weights_take_the_memory_that_is_planned(name: str):
+    files = inspect(make_config({"model": str(saved(name, torch.bfloat16)[0])}).model)
     spec = files.spec
+    # Each head has its own copy of the norm of queries or keys.
+    copies = spec.num_layers * (spec.num_heads + spec.num_kv_heads - 2) * spec.head_dim
+    copied = 4 * copies if spec.qk_norm is QKNorm.HEADS else 0
     with FileSource(files) as source:
-        assert load_weights(spec, source).num_bytes == weight_bytes(spec, None)
+        assert load_weights(spec, source).num_bytes == weight_bytes(spec, None) + copied
+
+
+def test_every_architecture_is_compared_with_transformers():
+    compared = {inspect(make_config({"model": str(saved(name)[0])}).model).spec.architecture for name in NAMES}
+    assert compared | {f"{name}ForCausalLM" for name in ARCHITECTURES} == set(FAMILIES)
+
+
+def test_the_files_say_whether_only_their_text_is_loaded():
+    for name, summary in (("gemma3-images", "safetensors, text only"), ("gemma3", "safetensors")):
+        assert inspect(make_config({"model": str(saved(name)[0])}).model).summary == summary
 
 
 def test_quantized_weights_of_reordered_heads_stay_near_the_exact_ones():

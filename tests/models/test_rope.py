@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.ministral3.modeling_ministral3 import get_llama_4_attn_scale
 
 from app.checkpoint.checkpoint_folder import Checkpoint
-from app.checkpoint.spec import NO_ROPE, ModelSpec, RopeSpec
-from app.models.rope import head_order, inverse_frequencies, rope_table
+from app.checkpoint.spec import NO_ROPE, ModelSpec, QueryScale, RopeSpec
+from app.models.rope import head_order, inverse_frequencies, query_scales, rope_table
 from tests.checkpoint.reading import read_spec
 from tests.checkpoints import config_json
 
@@ -79,6 +81,22 @@ def test_pairs_that_turn_stand_half_a_head_apart_and_the_others_have_the_angle_0
     assert (cos[:, 3:] == 1).all() and (sin[:, 3:] == 0).all()
     cos, sin = rope_table(NO_ROPE, 10, 50, torch.float32).chunk(2, dim=-1)
     assert (cos == 1).all() and (sin == 0).all()
+
+
+def test_neighbours_that_turn_together_stand_half_a_head_apart():
+    part = RopeSpec(1e4, rotary_dim=6, has_neighbour_pairs=True)
+    assert head_order(part, 10) == [0, 2, 4, 6, 7, 1, 3, 5, 8, 9]
+    assert head_order(RopeSpec(1e4, has_neighbour_pairs=True), 6) == [0, 2, 4, 1, 3, 5]
+
+
+def test_scales_of_queries_are_those_of_transformers_and_none_where_all_are_1():
+    spec = replace(make_configs(YARN, 1e4, 16)[0], query_scale=QueryScale(16, 0.3))
+    scales = query_scales(spec, 100)
+    expected = get_llama_4_attn_scale(torch.arange(100)[None], 0.3, 16)[0, 0, :, 0]
+    assert scales is not None and torch.equal(scales, expected)
+    assert (scales[:16] == 1).all() and (scales[16:] > 1).all()
+    assert query_scales(spec, 16) is None and query_scales(spec, 17) is not None
+    assert query_scales(replace(spec, query_scale=None), 100) is None
 
 
 def test_divisors_divide_the_frequencies():

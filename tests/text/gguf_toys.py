@@ -39,6 +39,7 @@ _O200K = (
     r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _TEKKEN = _O200K.replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "").replace("{1,3}", "")
+_SEED = _QWEN_2.replace(r" ?[^\s\p{L}\p{N}]+[\r\n]*", r" ?[^\s\p{L}\p{N}\r\n]+")
 _V3_WORDS = (
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"
     r" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -55,14 +56,15 @@ LAYOUTS: dict[str, tuple[Any, ...]] = {
     "qwen35": (_QWEN_35, _BYTES),
     **dict.fromkeys(("gpt-4o", "llama4"), (_O200K, _BYTES)),
     "tekken": (_TEKKEN, _BYTES),
+    "seed-coder": (_SEED, _BYTES),
     **dict.fromkeys(("smollm", "starcoder", "refact", "command-r"), (_DIGIT, _GPT_2, _BYTES)),
-    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo"), (_GPT_2, _BYTES)),
+    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "exaone4"), (_GPT_2, _BYTES)),
     "falcon": (r"[\p{P}$+<=>^`|~]+", _GPT_2, _BYTES, r"\p{N}+", "[0-9][0-9][0-9]"),
     "deepseek-llm": (r"[\r\n]", _CASED, _PUNCTUATION, r"\s+$", _CJK, _DIGIT, _BYTES),
     "deepseek-coder": (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, _DIGIT, _BYTES),
     "deepseek-v3": (r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _V3_WORDS, _BYTES),
 }
-COMPOSED = ("qwen2", "deepseek-r1-qwen", "qwen35", "command-r", "mpt", "olmo")
+COMPOSED = ("qwen2", "deepseek-r1-qwen", "qwen35", "command-r", "mpt", "olmo", "exaone4")
 WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "glm4", "gpt-4o", "llama4", "tekken")
 
 

@@ -24,7 +24,7 @@ from training.guide.corpus import Corpus, Topic, read_words
 MAX_WAITING = 20
 
 _OTHER_ROUTES = (METRICS_PATH, EVENTS_PATH, "/openapi.json", "/ws", "/live")
-_SPELT_FAMILIES = {"Phi3": ("Phi-3", "Phi3"), "GraniteMoeHybrid": ("Granite 4",), "Granite": ("Granite 3",)}
+_SPELT_FAMILIES = {"Phi-3 and Phi-4": ("Phi-3", "Phi3"), "Granite 4, dense": ("Granite 4",)}
 _DENIAL = re.compile(r"\b(?:not|no|never|cannot|without|none|nothing)\b|n't\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?:;]\s+|\n")
 
@@ -37,8 +37,8 @@ def product_names() -> dict[str, tuple[str, ...]]:
     names |= {f"quire {command}": (f"quire {command}",) for command in COMMANDS}
     routes = [one.path.partition("/{")[0] for one in OPERATIONS]
     names |= {path: (path,) for path in (*routes, *_OTHER_ROUTES)}
-    families = [architecture.removesuffix("ForCausalLM") for architecture in FAMILIES]
-    names |= {family: _SPELT_FAMILIES.get(family, (family,)) for family in families}
+    titles = [family.title for family in FAMILIES.values()]
+    names |= {title: _SPELT_FAMILIES.get(title, (title,)) for title in titles}
     return names | {kind: (kind,) for kind in ("safetensors", "GGUF", *SUPPORTED)}
 
 

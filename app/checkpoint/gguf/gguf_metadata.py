@@ -59,3 +59,8 @@ def chat_templates(fields: Mapping[str, object]) -> dict[str, str]:
             raise rejected(f"{key:.80} is not a text; choose a template with --chat-template FILE.")
         found[key[len(TEMPLATE_KEY) + 1 :] or "default"] = template
     return found
+
+
+def decimal(value: float) -> float:
+    """Return the decimal number that was meant by a float32."""
+    return float(f"{value:.7g}")

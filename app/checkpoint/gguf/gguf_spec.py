@@ -11,11 +11,47 @@ from typing import Any, NamedTuple
 
 from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.fields import Fields
+from app.checkpoint.gguf.gguf_extras import (
+    CAPS,
+    MULTIPLIERS,
+    QUERY_KEYS,
+    Extras,
+    add_gemma,
+    add_gemma_2,
+    add_gemma_3,
+    add_granite,
+    add_ministral,
+    no_extras,
+)
 from app.checkpoint.gguf.gguf_files import GgufFiles
-from app.checkpoint.gguf.gguf_metadata import GgufMetadata
-from app.checkpoint.gguf.gguf_names import stored_name
-from app.checkpoint.gguf.gguf_rope import LONG_FACTORS, ROPE_FREQS, SHORT_FACTORS, read_gguf_longrope, read_gguf_rope
-from app.checkpoint.spec import NO_ROPE, LayerSpec, ModelSpec, QKNorm
+from app.checkpoint.gguf.gguf_layers import (
+    WINDOW_PATTERN,
+    SplitRopes,
+    local_ropes,
+    make_layers,
+    read_windows,
+    same_ropes,
+    unscaled_ropes,
+    windowed_ropes_only,
+)
+from app.checkpoint.gguf.gguf_metadata import GgufMetadata, decimal
+from app.checkpoint.gguf.gguf_names import (
+    GATE_UP_NAMES,
+    NORMS_AFTER,
+    NORMS_BEFORE,
+    NORMS_BEFORE_SEED,
+    NORMS_BOTH,
+    stored_name,
+)
+from app.checkpoint.gguf.gguf_rope import (
+    LONG_FACTORS,
+    ROPE_FREQS,
+    SHORT_FACTORS,
+    read_gguf_longrope,
+    read_gguf_partial_rope,
+    read_gguf_rope,
+)
+from app.checkpoint.spec import NO_ROPE, BlockNorms, ModelSpec, QKNorm
 from app.checkpoint.specs.phi3 import PHI3_NAMES
 from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_names import TensorNames, find_tensors
@@ -33,18 +69,29 @@ class GgufFamily(NamedTuple):
 
     With `has_neighbour_pairs` rows of queries and keys are stored so that neighbours are rotated together, instead of
     the halves of a head (llama.cpp's NORM and NEOX). `names` are those of Hugging Face checkpoints: the same tensors
-    are fused in both formats. One of `rope_period` layers, the last, has no rotary embedding; files do not say so.
+    are fused in both formats. `norms` are the names of a layer's norms, and say where it has them.
+
+    What files do not say: one of `rope_period` layers, the last, has no rotary embedding. Where a window is named, all
+    layers have it (`has_window`), but for one of `full_period` layers, the last; `window` is the one that files may
+    leave out, and `split_ropes` says how the two kinds of layers turn. `extras` adds the numbers of the family, from
+    `keys` that others must not have.
     """
 
     architecture: str
     has_neighbour_pairs: bool
     qkv_bias: bool = False
     qk_norm: QKNorm = QKNorm.NONE
+    norms: Mapping[str, str] = NORMS_BEFORE
     has_window: bool = False
+    full_period: int = 0
+    window: int = 0
+    split_ropes: SplitRopes = same_ropes
     has_longrope: bool = False
-    has_multipliers: bool = False
+    has_partial_rope: bool = False
     rope_period: int | None = None
     names: TensorNames = TensorNames()
+    keys: tuple[str, ...] = ()
+    extras: Extras = no_extras
 
 
 GGUF_FAMILIES = {
@@ -55,24 +102,46 @@ GGUF_FAMILIES = {
         "Phi3ForCausalLM", has_neighbour_pairs=False, has_window=True, has_longrope=True, names=PHI3_NAMES
     ),  # Phi 4 too
     "smollm3": GgufFamily("SmolLM3ForCausalLM", has_neighbour_pairs=True, rope_period=4),
-    "granite": GgufFamily("GraniteForCausalLM", has_neighbour_pairs=True, has_multipliers=True),
-}
+    "granite": GgufFamily("GraniteForCausalLM", has_neighbour_pairs=True, keys=MULTIPLIERS, extras=add_granite),
+    "gemma": GgufFamily("GemmaForCausalLM", has_neighbour_pairs=False, extras=add_gemma),
+    "gemma2": GgufFamily(
+        "Gemma2ForCausalLM", has_neighbour_pairs=False, norms=NORMS_BOTH, has_window=True, full_period=2, window=4096,
+        keys=CAPS, extras=add_gemma_2,
+    ),
+    "gemma3": GgufFamily(
+        "Gemma3ForCausalLM", has_neighbour_pairs=False, qk_norm=QKNorm.HEADS, norms=NORMS_BOTH, has_window=True,
+        full_period=6, split_ropes=local_ropes, keys=CAPS[1:], extras=add_gemma_3,
+    ),
+    "olmo2": GgufFamily(
+        "Olmo2ForCausalLM", has_neighbour_pairs=False, qk_norm=QKNorm.WHOLE, norms=NORMS_AFTER, has_window=True,
+        full_period=4, split_ropes=unscaled_ropes,
+    ),  # OLMo 3 too
+    "glm4": GgufFamily(
+        "Glm4ForCausalLM", has_neighbour_pairs=True, norms=NORMS_BOTH, has_partial_rope=True, names=GATE_UP_NAMES
+    ),
+    "seed_oss": GgufFamily("SeedOssForCausalLM", has_neighbour_pairs=False, norms=NORMS_BEFORE_SEED),
+    "exaone4": GgufFamily(
+        "Exaone4ForCausalLM", has_neighbour_pairs=False, qk_norm=QKNorm.HEADS, norms=NORMS_AFTER, has_window=True,
+        full_period=4, split_ropes=windowed_ropes_only,
+    ),
+    "mistral3": GgufFamily(
+        "Ministral3ForCausalLM", has_neighbour_pairs=True, has_window=True, keys=QUERY_KEYS, extras=add_ministral
+    ),  # Mistral Small 3 too
+}  # fmt: skip
 
 # By the numbers of llama.cpp; 0 is none, 2 the first token, 4 a ranker's score.
 _POOLINGS = {1: PoolingKind.MEAN, 3: PoolingKind.LAST}
 _DTYPES = {stored: dtype for dtype, stored in DTYPES.items()}
 # Keys that change what is computed; 0 is the same as none.
 _UNSUPPORTED = (
-    "expert_count", "attention.clamp_kqv", "attention.max_alibi_bias", "attention.temperature_scale",
-    "attention.shared_kv_layers", "attn_logit_softcapping", "final_logit_softcapping",
-    "rope.scaling.yarn_log_multiplier",
+    "expert_count", "attention.clamp_kqv", "attention.max_alibi_bias", "attention.shared_kv_layers",
+    "nextn_predict_layers", "rope.dimension_sections", *CAPS, *MULTIPLIERS, *QUERY_KEYS,
 )  # fmt: skip
-_MULTIPLIERS = ("attention.scale", "embedding_scale", "residual_scale", "logit_scale")
 # Tokens that end an answer by their text, as in llama.cpp: many files name only one of them by its id.
 _END_TOKENS = frozenset((
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
     "<|endoftext|>", "<|eom_id|>", "<EOT>", "_<EOT>", "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>",
-    "<|tool_response>",
+    "<|tool_response>", "<|observation|>",
 ))  # fmt: skip
 END_IDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """The keys in tokenizer.ggml.* of the ids after which an answer ends."""
@@ -117,14 +186,17 @@ def find_gguf_tensors(spec: ModelSpec, files: GgufFiles) -> dict[str, StoredTens
         if not tensor.type.is_supported or (len(tensor.shape) == 1 and tensor.type.is_quantized):
             raise rejected(f"{tensor.file}: {name} has type {tensor.type.name}, which is not supported; {ADVICE}.")
     family, shapes, file = _family_of(files.metadata), spec.tensor_shapes(), files.metadata.file
-    places = {name: rows._replace(name=stored_name(rows.name)) for name, rows in family.names.locate(shapes).items()}
+    places = {
+        name: rows._replace(name=stored_name(rows.name, family.norms))
+        for name, rows in family.names.locate(shapes).items()
+    }
     found = find_tensors(places, shapes, files.tensors, where=file, described_in="the metadata")
     divisors = {SHORT_FACTORS, LONG_FACTORS} if family.has_longrope else {ROPE_FREQS}
     known = {rows.name for rows in places.values()} | divisors
     for name in files.tensors:
         if name not in known:
             raise rejected(f"{file} contains the tensor {name}, which a {spec.architecture} does not have.")
-    if family.has_neighbour_pairs:
+    if family.has_neighbour_pairs and not family.has_partial_rope:  # that is read by the decoder's order of a head
         found |= {
             name: replace(tensor, pair_rows=spec.head_dim)
             for name, tensor in found.items()
@@ -162,7 +234,13 @@ def _read_metadata(files: GgufFiles, family: GgufFamily, dtype: str, max_model_l
     if family.has_longrope:
         rope = read_gguf_longrope(fields, tensors, head_dim, max_model_len)
     else:
-        rope = read_gguf_rope(fields, tensors, head_dim)
+        rope = (read_gguf_partial_rope if family.has_partial_rope else read_gguf_rope)(fields, tensors, head_dim)
+    windows = (
+        read_windows(fields, num_layers, family.full_period, family.window)
+        if family.has_window
+        else (None,) * num_layers
+    )
+    ropes, layers = make_layers(fields, windows, rope, family.split_ropes)
     context = fields.integer("context_length")
     scaled = int(rope.original_max_position * rope.factor) if rope.kind in ("linear", "yarn") else 0
     vocab_size = _vocab_size(files)
@@ -174,21 +252,21 @@ def _read_metadata(files: GgufFiles, family: GgufFamily, dtype: str, max_model_l
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
-        rms_norm_eps=_short(fields.number("attention.layer_norm_rms_epsilon")),
-        ropes=(rope,),
+        rms_norm_eps=decimal(fields.number("attention.layer_norm_rms_epsilon")),
+        ropes=ropes,
         max_position=max(context, scaled),
         tie_word_embeddings="output.weight" not in tensors,
         qkv_bias=family.qkv_bias or "blk.0.attn_q.bias" in tensors,
         o_bias="blk.0.attn_output.bias" in tensors,
         mlp_bias="blk.0.ffn_down.bias" in tensors,
         qk_norm=family.qk_norm,
-        layers=(LayerSpec(window=_window(fields, family)),) * num_layers,
+        layers=layers,
+        block_norms=BlockNorms(tuple(family.norms)),
         dtype=dtype,
         eos_token_ids=_read_end_ids(metadata, vocab_size),
         defaults=_read_defaults(metadata),
     )
-    if family.has_multipliers:
-        spec = _with_multipliers(spec, fields)
+    spec = family.extras(spec, fields)
     return _without_ropes(spec, family.rope_period) if family.rope_period else spec
 
 
@@ -198,43 +276,22 @@ def _without_ropes(spec: ModelSpec, period: int) -> ModelSpec:
     return replace(spec, ropes=(*spec.ropes, NO_ROPE), layers=tuple(layers))
 
 
-def _with_multipliers(spec: ModelSpec, fields: Fields) -> ModelSpec:
-    """Return the spec with Granite's multipliers, and without a rotary embedding if the file says so."""
-    given = {name: _short(fields.number(name)) for name in _MULTIPLIERS if fields.config.get(name)}
-    if spec.dtype == "float16" and given.get("residual_scale", 1.0) != 1:  # see read_granite
-        raise fields.rejection("residual_scale", "is not 1, which float16 cannot serve; choose --dtype bfloat16")
-    return replace(
-        spec,
-        ropes=spec.ropes if fields.flag("rope.scaling.finetuned", True) else (NO_ROPE,),
-        embedding_scale=given.get("embedding_scale", 1.0),
-        residual_multiplier=given.get("residual_scale", 1.0),
-        attention_scale=given.get("attention.scale"),
-        logit_scale=1 / given.get("logit_scale", 1.0),
-    )
-
-
 def _model_fields(metadata: GgufMetadata, family: GgufFamily) -> Fields:
     """Return the keys of the model's architecture, without that prefix; equal values for all layers are one value."""
     prefix = f"{metadata.fields['general.architecture']}."
     found: dict[str, object] = {}
     for key, value in metadata.fields.items():
         if key.startswith(prefix):
-            is_uniform = isinstance(value, tuple) and value and len(set(value)) == 1
-            found[key.removeprefix(prefix)] = value[0] if isinstance(value, tuple) and is_uniform else value
+            name = key.removeprefix(prefix)
+            is_uniform = isinstance(value, tuple) and value and len(set(value)) == 1 and name != WINDOW_PATTERN
+            found[name] = value[0] if isinstance(value, tuple) and is_uniform else value
     fields = Fields(found, f"{metadata.file}: {prefix[:-1]}")
-    for name in _UNSUPPORTED if family.has_multipliers else _UNSUPPORTED + _MULTIPLIERS:
-        if found.get(name):
+    for name in _UNSUPPORTED:
+        if found.get(name) and name not in family.keys:
             raise fields.rejection(name, f"is {found[name]!r:.40}; this is not supported")
     if not fields.flag("attention.causal", True):
         raise fields.rejection("attention.causal", "is false; supported are models whose tokens see only those before")
     return fields
-
-
-def _window(fields: Fields, family: GgufFamily) -> int | None:
-    """Return the sliding window of all layers; Qwen's files name one that the models do not use."""
-    if not family.has_window:
-        return None
-    return fields.integer("attention.sliding_window", 0, low=0) or None
 
 
 def _vocab_size(files: GgufFiles) -> int:
@@ -273,7 +330,7 @@ def _read_defaults(metadata: GgufMetadata) -> Mapping[str, float]:
     given = {name: metadata.fields[key] for name, key in names.items() if key in metadata.fields}
     values: dict[str, Any] = {}
     for name, value in given.items():
-        values[name] = _short(value) if isinstance(value, float) else value
+        values[name] = decimal(value) if isinstance(value, float) else value
     try:
         SamplingParams(**values)  # it checks the types too
     except InvalidValue as error:
@@ -285,8 +342,3 @@ def _dtype(files: GgufFiles) -> str:
     types = files.matrix_types
     is_quantized = any(kind.is_quantized for kind in types)
     return "bfloat16" if is_quantized or not types else _DTYPES.get(types[0].name, "bfloat16")
-
-
-def _short(value: float) -> float:
-    """Return the decimal number that was meant by a float32."""
-    return float(f"{value:.7g}")

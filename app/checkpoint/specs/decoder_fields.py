@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 from app.checkpoint.fields import Fields
-from app.checkpoint.spec import LayerSpec, ModelSpec, QKNorm, RopeSpec
+from app.checkpoint.spec import Activation, LayerSpec, ModelSpec, QKNorm, RopeSpec
 from app.checkpoint.specs.family import Given
 from app.checkpoint.specs.rope_fields import read_rope
+
+_ACTIVATIONS = {
+    "silu": Activation.SILU,
+    "swish": Activation.SILU,
+    "gelu_pytorch_tanh": Activation.GELU_TANH,
+}
 
 
 def read_decoder(
     fields: Fields,
     given: Given,
     *,
-    max_position: int,
+    max_position: int | None = None,
     kv_heads: int | None = None,
     head_dim: int | None = None,
     eps: float = 1e-6,
     tied: bool = False,
     rope: RopeSpec | None = None,
+    activation: str = "hidden_act",
 ) -> ModelSpec:
     """Read a model without biases and norms of queries and keys, whose layers are all alike and see everything.
 
-    The arguments are transformers' defaults of fields that a config.json may lack; `rope` is one that is read already.
+    The arguments are transformers' defaults of fields that a config.json may lack; `rope` is one that is read already,
+    `activation` the name of that field.
 
     Raises:
         ModelRefused: a field is missing, or has a value that is not supported.
     """
-    activation = fields.config.get("hidden_act", "silu")
-    if activation not in ("silu", "swish"):
-        raise fields.rejection("hidden_act", f"is {activation!r}; only silu is supported")
+    function = fields.config.get(activation, "silu")
+    if not isinstance(function, str) or function not in _ACTIVATIONS:
+        raise fields.rejection(activation, f"is {function!r:.80}; supported are {', '.join(_ACTIVATIONS)}")
     hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
     num_kv_heads = fields.integer("num_key_value_heads", kv_heads or heads)
     if heads % num_kv_heads:
@@ -58,6 +66,7 @@ def read_decoder(
         dtype=given.dtype,
         eos_token_ids=given.eos_token_ids,
         defaults=given.defaults,
+        activation=_ACTIVATIONS[function],
     )
 
 
@@ -78,3 +87,8 @@ def read_windows(fields: Fields, num_layers: int, window: int | None, default: l
     if not isinstance(types, list) or len(types) != num_layers or any(kind not in [*known] for kind in types):
         raise fields.rejection("layer_types", f"must name {num_layers} layers, sliding_attention or full_attention")
     return tuple(known[kind] for kind in types)
+
+
+def mixed_types(num_layers: int, period: int) -> list[str]:
+    """Return the type of each layer where the last of every `period` layers sees everything, and others a window."""
+    return ["sliding_attention" if (layer + 1) % period else "full_attention" for layer in range(num_layers)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from app.checkpoint.fields import Fields
 from app.checkpoint.spec import ModelSpec
@@ -29,10 +30,15 @@ class Reader(Protocol):
 class Family(NamedTuple):
     """One architecture.
 
-    With `ignores_code` the checkpoints name code of their own (`auto_map`) which is not needed: transformers has the
-    same model.
+    `title` is what people call its models. With `ignores_code` the checkpoints name code of their own (`auto_map`)
+    which is not needed: transformers has the same model. `defaults` are transformers' values of fields that a
+    config.json may lack. With `is_text_only` the model has a part for images beside the text model, which alone is
+    loaded, and which `text_config` describes.
     """
 
+    title: str
     read: Reader
     names: TensorNames = TensorNames()
     ignores_code: bool = False
+    defaults: Mapping[str, Any] = MappingProxyType({})
+    is_text_only: bool = False

@@ -9,7 +9,7 @@ from app.checkpoint.fields import Fields
 from app.checkpoint.spec import LayerSpec, ModelSpec, RopeSpec
 from app.checkpoint.specs.decoder_fields import read_decoder, read_head_dim
 from app.checkpoint.specs.family import Given
-from app.checkpoint.specs.rope_fields import rope_fields, rope_kind, rope_theta, rotary_factor
+from app.checkpoint.specs.rope_fields import read_rotary_dim, rope_fields, rope_kind, rope_theta
 from app.checkpoint.tensor_names import TensorNames
 
 PHI3_NAMES = TensorNames(
@@ -36,8 +36,7 @@ def read_phi3(fields: Fields, given: Given) -> ModelSpec:
 
 def _read_rope(fields: Fields, given: Given) -> RopeSpec:
     rope, head_dim = rope_fields(fields), read_head_dim(fields)
-    rotary_dim = _read_rotary_dim(fields, rope, head_dim)
-    plain = RopeSpec(rope_theta(fields, rope), rotary_dim=None if rotary_dim == head_dim else rotary_dim)
+    plain = RopeSpec(rope_theta(fields, rope), rotary_dim=read_rotary_dim(fields, rope, head_dim))
     kind = rope_kind(rope)
     if kind == "default":
         return plain
@@ -48,7 +47,9 @@ def _read_rope(fields: Fields, given: Given) -> RopeSpec:
     # One choice for all sequences: transformers takes other factors once a sequence is longer than the original
     # length, and then what is cached of it is wrong.
     is_long = (given.max_model_len or position) > original
-    factors = {name: _read_factors(rope, name, rotary_dim // 2) for name in ("short_factor", "long_factor")}
+    factors = {
+        name: _read_factors(rope, name, (plain.rotary_dim or head_dim) // 2) for name in ("short_factor", "long_factor")
+    }
     factor = rope.number("factor", position / original)
     suggested = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
     return replace(
@@ -58,15 +59,6 @@ def _read_rope(fields: Fields, given: Given) -> RopeSpec:
         divisors=factors["long_factor" if is_long else "short_factor"],
         attention_factor=rope.number("attention_factor", suggested),
     )
-
-
-def _read_rotary_dim(fields: Fields, rope: Fields, head_dim: int) -> int:
-    name = "partial_rotary_factor"
-    share = Fields({name: rotary_factor(fields, rope)}, fields.where).number(name, 1.0, high=1.0)
-    rotary_dim = int(head_dim * share)
-    if rotary_dim < 2 or rotary_dim % 2:
-        raise fields.rejection(name, f"is {share:g}; of {head_dim} numbers in a head an even number must turn")
-    return rotary_dim
 
 
 def _read_factors(rope: Fields, name: str, count: int) -> tuple[float, ...]:

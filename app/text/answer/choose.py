@@ -41,4 +41,5 @@ def choose_reasoning(source: str, setting: str = AUTO) -> ReasoningStyle | None:
         return None
     if setting != AUTO:
         return STYLES[setting]
-    return next((style for style in STYLES.values() if style.close in source), None)
+    # OLMo 3's template begins the reasoning of an answer, and has no other mark of it.
+    return next((style for style in STYLES.values() if style.close in source or style.open in source), None)

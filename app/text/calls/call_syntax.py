@@ -25,10 +25,12 @@ class CallSyntax(CallMarks, ABC):
     Attributes:
         id_chars: the exact number of letters and digits that the template wants in a call's id, if it does.
         has_named_ids: whether a call's id is the function's name and the call's number.
+        has_call_messages: whether the template wants a message for each call, with the function's name as its metadata.
     """
 
     id_chars: int | None = None
     has_named_ids: bool = False
+    has_call_messages: bool = False
 
     def machine(self, schemas: ToolSchemas) -> Machine:
         """Return the machine that reads one answer; the marks are resolved."""

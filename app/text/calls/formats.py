@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from app.text.calls.call_syntax import CallSyntax
 from app.text.calls.json_calls import JsonCalls
+from app.text.calls.line_calls import LineCalls
 from app.text.calls.named_calls import NamedCalls
 from app.text.calls.parameter_calls import ParameterCalls
 from app.text.calls.python_calls import PythonCalls
@@ -99,6 +100,11 @@ FORMATS = {
         ),
         CallFormat("glm", ParameterCalls(opens=("<tool_call>",), closes=("</tool_call>",)), _has("<arg_key>")),
         CallFormat(
+            "glm4_0414",
+            LineCalls(opens=("<|assistant|>",), is_bare=True, has_call_messages=True),
+            _has_all("<|observation|>", "metadata"),
+        ),
+        CallFormat(
             "qwen3_coder",
             ParameterCalls(
                 opens=("<tool_call>", "<seed:tool_call>"),
@@ -122,6 +128,11 @@ FORMATS = {
             "lfm2",
             PythonCalls(opens=("<|tool_call_start|>",), closes=("<|tool_call_end|>",)),
             _has("<|tool_call_start|>", "<|tool_list_start|>", "List of tools: ["),
+        ),
+        CallFormat(
+            "olmo3",
+            PythonCalls(opens=("<function_calls>",), closes=("</function_calls>",), has_lines=True),
+            _has("<function_calls>"),
         ),
         CallFormat(
             "pythonic",

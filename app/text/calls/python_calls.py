@@ -1,7 +1,8 @@
 """Calls as Python writes them: `[f(a="x", b=[1, 2]), g()]`, with or without marks around them.
 
 The JSON of the arguments is ours. A call begins when its first argument does, or its closing bracket comes. In a
-grammar values are JSON, which is read as a literal, too; only lone constants are those of Python.
+grammar values are JSON, which is read as a literal, too; only lone constants are those of Python, unless calls stand on
+lines.
 """
 
 from __future__ import annotations
@@ -29,7 +30,12 @@ _STRING = r"""/'([^'\\]|\\['"\\nrt])*'/"""
 
 @dataclass(frozen=True, kw_only=True)
 class PythonCalls(CallSyntax):
-    """Calls in a list; behind a mark the list may have no brackets, without one (`is_bare`) it must."""
+    """Calls in a list; behind a mark the list may have no brackets, without one (`is_bare`) it must.
+
+    With `has_lines` a grammar writes calls on lines, without brackets, and all their values as JSON.
+    """
+
+    has_lines: bool = False
 
     def can_spell(self, name: str) -> bool:
         """Return whether a name of a parameter ends where `=` begins."""
@@ -61,12 +67,42 @@ class PythonCalls(CallSyntax):
 
     def add_rules(self, rules: CallRules, functions: Sequence[Parameters], *, is_parallel: bool) -> str:
         """Add the rules of a list of calls."""
-        rules.add(f"call: {rules.add_each_call(functions, partial(_call, rules))}")
+        rules.add(f"call: {rules.add_each_call(functions, partial(self._call, rules))}")
         listed = f'"[" {several("call", quoted(", "), is_parallel)} "]"'
+        if self.has_lines:
+            listed = f"NEWLINE {several('call', 'NEWLINE', is_parallel)} NEWLINE"
         if self.is_bare:
             return listed
         rules.add(f"list: {rules.opening(self.opens[0])} {listed} {rules.mark(self.closes[0])}")
         return rules.repeated("list", is_parallel)
+
+    def _call(self, rules: CallRules, number: int, parameters: Parameters) -> str:
+        return f"{quoted(parameters.function + '(')} {self._arguments(rules, number, parameters)} {quoted(')')}"
+
+    def _arguments(self, rules: CallRules, number: int, parameters: Parameters) -> str:
+        """Return the rule of a function's arguments, in the order of the schema, with commas between them."""
+        if parameters.is_free:
+            one = f'{ANY_KEY} "=" {self._value(rules, parameters.others, parameters)}'
+            return f"({one} ({quoted(', ')} {one})*)?"
+        first = after = '""'  # the arguments from one on: before them there is none, or there is one
+        for index, (name, schema, is_required) in reversed(list(enumerate(parameters.listed))):
+            if schema is False:
+                continue
+            one = f"{quoted(name + '=')} {self._value(rules, schema, parameters)} {after}"
+            for kind, separator, others in (("first", "", first), ("after", quoted(", "), after)):
+                rules.add(f"{kind}_{number}_{index}: {separator} {one}{'' if is_required else f' | {others}'}")
+            first, after = f"first_{number}_{index}", f"after_{number}_{index}"
+        return first
+
+    def _value(self, rules: CallRules, schema: Any, parameters: Parameters) -> str:
+        fields = schema if isinstance(schema, dict) else {}
+        kind, is_plain = fields.get("type"), not fields.keys() - ANNOTATIONS - {"type"}
+        if kind == "boolean" and is_plain and not self.has_lines:
+            return '("True" | "False")'
+        if kind == "null" and not self.has_lines:
+            return '"None"'
+        value = rules.json_value(schema, parameters)
+        return f"({_STRING} | {value})" if kind == "string" and is_plain else value
 
 
 def _read_call(calls: CallReader, is_bare: bool) -> Reading[bool]:
@@ -122,34 +158,3 @@ def _read_key(reader: Reader) -> Reading[str | None]:
         return None
     yield from reader.skip()
     return key
-
-
-def _call(rules: CallRules, number: int, parameters: Parameters) -> str:
-    return f"{quoted(parameters.function + '(')} {_arguments(rules, number, parameters)} {quoted(')')}"
-
-
-def _arguments(rules: CallRules, number: int, parameters: Parameters) -> str:
-    """Return the rule of a function's arguments, in the order of the schema, with commas between them."""
-    if parameters.is_free:
-        one = f'{ANY_KEY} "=" {_value(rules, parameters.others, parameters)}'
-        return f"({one} ({quoted(', ')} {one})*)?"
-    first = after = '""'  # the arguments from one on: before them there is none, or there is one
-    for index, (name, schema, is_required) in reversed(list(enumerate(parameters.listed))):
-        if schema is False:
-            continue
-        one = f"{quoted(name + '=')} {_value(rules, schema, parameters)} {after}"
-        for kind, separator, others in (("first", "", first), ("after", quoted(", "), after)):
-            rules.add(f"{kind}_{number}_{index}: {separator} {one}{'' if is_required else f' | {others}'}")
-        first, after = f"first_{number}_{index}", f"after_{number}_{index}"
-    return first
-
-
-def _value(rules: CallRules, schema: Any, parameters: Parameters) -> str:
-    fields = schema if isinstance(schema, dict) else {}
-    kind, is_plain = fields.get("type"), not fields.keys() - ANNOTATIONS - {"type"}
-    if kind == "boolean" and is_plain:
-        return '("True" | "False")'
-    if kind == "null":
-        return '"None"'
-    value = rules.json_value(schema, parameters)
-    return f"({_STRING} | {value})" if kind == "string" and is_plain else value

@@ -193,6 +193,25 @@ def with_named_ids(messages: Sequence[Mapping[str, Any]]) -> Messages:
     return changed
 
 
+def with_call_messages(messages: Sequence[Mapping[str, Any]]) -> Messages:
+    """Return messages in which each call is one of its own: its content is the JSON, its metadata the function's name.
+
+    Results are messages of the role observation.
+    """
+    changed: Messages = []
+    for message in messages:
+        fields = {name: value for name, value in message.items() if name != "tool_calls"}
+        calls = message.get("tool_calls") or ()
+        if message["role"] == "tool":
+            fields["role"] = "observation"
+        if fields.get("content") or not calls:
+            changed.append(fields)
+        for function in (call["function"] for call in calls):
+            content = _as_text(function.get("arguments"))
+            changed.append({"role": message["role"], "metadata": function["name"], "content": content})
+    return changed
+
+
 def in_plain_messages(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> Messages:
     """Return messages for a template without tools: the definitions are in the system message, in the form of Hermes.
 

@@ -12,6 +12,7 @@ from app.text.calls.tools import (
     in_plain_messages,
     with_arguments_as_objects,
     with_arguments_as_text,
+    with_call_messages,
     with_definitions,
     with_named_ids,
     with_short_ids,
@@ -33,6 +34,7 @@ class MessageForm:
         row = choose_format(source)
         self._id_chars = None if row is None else row.syntax.id_chars
         self._has_named_ids = row is not None and row.syntax.has_named_ids
+        self._has_call_messages = row is not None and row.syntax.has_call_messages
 
     def formed(
         self, messages: Messages, tools: Sequence[Mapping[str, Any]]
@@ -41,6 +43,8 @@ class MessageForm:
         if tools or any("tool_calls" in message or message.get("role") == "tool" for message in messages):
             if self._is_generic:
                 return in_plain_messages(messages, tools), None
+            if self._has_call_messages:
+                messages = with_call_messages(messages)
             messages = [self._with_calls(message) for message in messages]
             if self._id_chars is not None:
                 messages = with_short_ids(messages, self._id_chars)

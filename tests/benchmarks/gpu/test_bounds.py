@@ -3,6 +3,7 @@
 import pytest
 
 from app.checkpoint.checkpoint_folder import Checkpoint
+from app.checkpoint.spec import QKNorm
 from benchmarks.gpu.bounds import H200, Work, decode_work, load_work, prefill_work, seconds
 from benchmarks.gpu.loads import load_256, turned, uniform_load
 from benchmarks.gpu.models import SHAPES, config_json, write_model
@@ -96,6 +97,6 @@ def test_written_models_have_the_shapes_of_the_table(model, tmp_path):
     assert (spec.intermediate_size, spec.vocab_size, spec.tie_word_embeddings) == (
         shape.ffn, shape.vocab, shape.is_tied,
     )  # fmt: skip
-    assert spec.qk_norm == model.startswith("Qwen3")
+    assert (spec.qk_norm is QKNorm.HEADS) == model.startswith("Qwen3")
     assert (spec.dtype, spec.eos_token_ids) == ("bfloat16", ())
     assert config_json(model, num_layers=1)["num_hidden_layers"] == 1

@@ -153,6 +153,53 @@ METADATA: dict[str, tuple[bytes, str]] = {
     },
 }  # fmt: skip
 
+
+def of_family(architecture: str, **fields: Any) -> bytes:
+    """A model of another family; names of `fields` have `__` for the dots of their keys."""
+    values = {key.replace("llama.", f"{architecture}."): value for key, value in FIELDS.items()}
+    given = {f"{architecture}.{key.replace('__', '.')}": value for key, value in fields.items()}
+    others: dict[str, Any] = dict.fromkeys(FIELDS, None)
+    return model(byte_level(), others | values | {"general.architecture": architecture} | given)
+
+
+# The key that is wrong, what must stand beside it to be read, and values that are wrong for it alone.
+_WINDOW = {"attention__sliding_window": 5}
+_YARN = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
+_OF_FAMILIES: tuple[tuple[str, str, dict[str, Any], tuple[object, ...]], ...] = (
+    ("gemma", "attention__key_length", {}, (0, 3)),
+    ("gemma2", "attn_logit_softcapping", {}, (-50.0, float("inf"))),
+    ("gemma2", "final_logit_softcapping", {}, (-1,)),
+    ("gemma2", "attention__sliding_window", {}, (2.5,)),
+    ("gemma3", "attention__sliding_window_pattern", _WINDOW, (-1, [True, False], [2], ["a"], [0.5])),
+    ("gemma3", "rope__freq_base_swa", _WINDOW, (0.0, 1.0, -1e4)),
+    ("gemma3", "final_logit_softcapping", {}, ()),
+    ("olmo2", "attention__sliding_window_pattern", _WINDOW, ([False] * 2,)),
+    ("olmo2", "rope__scaling__yarn_attn_factor", _YARN, (0.0, -1.0)),
+    ("exaone4", "attention__sliding_window", {}, (-5,)),
+    ("glm4", "rope__dimension_count", {}, (0, 1, 3, 6)),
+    ("mistral3", "attention__temperature_scale", {}, (-0.1, float("inf"))),
+    ("mistral3", "rope__scaling__yarn_log_multiplier", _YARN, (-1.0,)),
+    ("mistral3", "rope__scaling__original_context_length", {"attention__temperature_scale": 0.1}, (0, -1)),
+)  # fmt: skip
+METADATA |= {
+    f"{architecture}: {name.replace('__', '.')} is {value!r:.40}": (
+        of_family(architecture, **beside | {name: value}), name.replace("__", r"\.")
+    )
+    for architecture, name, beside, values in _OF_FAMILIES
+    for value in (*_WRONG.values(), *values)
+} | {
+    f"{architecture}: {name.replace('__', '.')} is used": (
+        of_family(architecture, **{name: value}), f"{name.replace('__', '.')} is .*; this is not supported"
+    )
+    for architecture, name, value in (
+        ("gemma", "attn_logit_softcapping", 50.0), ("gemma", "final_logit_softcapping", 30.0),
+        ("gemma2", "attention__temperature_scale", 0.1), ("gemma3", "attn_logit_softcapping", 50.0),
+        ("olmo2", "attention__scale", 0.5), ("glm4", "rope__dimension_sections", [1, 1, 0, 0]),
+        ("glm4", "nextn_predict_layers", 1), ("exaone4", "nextn_predict_layers", 1),
+        ("seed_oss", "expert_count", 8), ("mistral3", "expert_count", 8), ("mistral3", "logit_scale", 2.0),
+    )
+}  # fmt: skip
+
 _TENSORS = tuple(shapes(2))
 _NUM_TOKENS = len(byte_level()["tokenizer.ggml.tokens"])  # type: ignore[arg-type]
 TENSORS: dict[str, tuple[bytes, str]] = {

@@ -31,6 +31,28 @@ def test_scaled_ropes(tmp_path: Path):
     assert rope.attention_factor == pytest.approx((0.1 * math.log(4) + 1) / 2)
 
 
+def test_the_scale_of_a_yarn_is_that_of_the_config_it_was_converted_from(tmp_path: Path):
+    """llama.cpp's converter copies `attention_factor`; 1 stands for none. Only Ministral 3 has a multiplier."""
+    yarn = {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0}
+    for given, wanted in ((None, 0.1 * math.log(4) + 1), (1.0, 0.1 * math.log(4) + 1), (1.5, 1.5)):
+        (rope,) = read(tmp_path, yarn | {"llama.rope.scaling.yarn_attn_factor": given}).ropes
+        assert rope.attention_factor == pytest.approx(wanted)
+    for given, wanted in (
+        (1.0, 1.0),
+        (0.0, 0.1 * math.log(32) + 1),
+        (2.0, (0.1 * math.log(32) + 1) / (0.2 * math.log(32) + 1)),
+    ):
+        (rope,) = read(tmp_path, {"mistral3.rope.scaling.yarn_log_multiplier": given}, "Ministral3").ropes
+        assert rope.attention_factor == pytest.approx(wanted)
+
+
+def test_a_part_of_a_head_may_turn_in_pairs_of_neighbours(tmp_path: Path):
+    (rope,) = read(tmp_path, architecture="Glm4").ropes
+    assert (rope.kind, rope.rotary_dim, rope.has_neighbour_pairs) == ("default", 8, True)
+    (rope,) = read(tmp_path, {"glm4.rope.dimension_count": 16}, "Glm4").ropes
+    assert (rope.rotary_dim, rope.has_neighbour_pairs) == (None, True)
+
+
 @pytest.mark.parametrize("key", ["rope.scaling.factor", "rope.scale_linear"])
 def test_a_factor_without_a_type_is_linear_scaling(key: str, tmp_path: Path):
     """As in llama.cpp, which reads the older name of the factor as well, and takes 0 for none."""

@@ -11,14 +11,18 @@ import numpy as np
 import pytest
 
 from app.checkpoint.gguf.gguf_model import read_gguf
+from app.checkpoint.gguf.gguf_names import stored_name
 from app.checkpoint.gguf.gguf_spec import GGUF_FAMILIES
 from app.checkpoint.inspection import inspect
-from app.checkpoint.spec import NO_ROPE, LayerSpec, ModelSpec, RopeSpec
+from app.checkpoint.spec import NO_ROPE, BlockNorms, LayerSpec, ModelSpec, QueryScale, RopeSpec
 from app.checkpoint.tensor_types import TENSOR_TYPES
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from tests.checkpoints import tiny
-from tests.gguf_writer import GGUF_MODELS, model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
+from tests.gguf_writer import GGUF_MODELS, GGUF_NAMES, model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
+
+# Architectures that are written as another one.
+SAME = {"Mistral": "Llama", "Olmo3": "Olmo2"}
 
 
 def read(
@@ -47,15 +51,21 @@ def read(
 def test_the_spec_is_that_of_the_folder(architecture: str, tied: bool, tmp_path: Path):
     fields = GGUF_MODELS[architecture] | {
         "tie_word_embeddings": tied,
-        "attention_bias": architecture == "Llama",
+        "attention_bias": architecture in ("Llama", "Glm4", "SeedOss"),
         "mlp_bias": architecture == "Llama",
     }
     wanted = inspect(ModelConfig(model=str(tiny(architecture, **fields)))).spec
     found = inspect(ModelConfig(model=str(tiny_gguf(tmp_path / "m.gguf", architecture, **fields)))).spec
     end_ids = found.eos_token_ids  # of the tokens, which the folder's config.json does not name
-    same = dataclasses.replace(found, eos_token_ids=wanted.eos_token_ids, architecture=wanted.architecture)
+    same = dataclasses.replace(
+        found,
+        eos_token_ids=wanted.eos_token_ids,
+        architecture=wanted.architecture,
+        norm_offset=wanted.norm_offset,  # the norms of a file are whole
+    )
     assert same == wanted
-    assert found.architecture == ("LlamaForCausalLM" if architecture == "Mistral" else wanted.architecture)
+    assert found.norm_offset == 0
+    assert found.architecture == f"{SAME.get(architecture, architecture)}ForCausalLM"
     assert set(wanted.eos_token_ids) < set(end_ids)
 
 
@@ -224,6 +234,132 @@ def test_fused_tensors_are_named_as_they_are_stored(tmp_path: Path):
 
 
 def test_the_table_has_the_order_of_pairs_of_each_architecture():
-    assert {name: family.has_neighbour_pairs for name, family in GGUF_FAMILIES.items()} == {
-        "llama": True, "qwen2": False, "qwen3": False, "phi3": False, "smollm3": True, "granite": True,
+    """As `llama_model_rope_type` in llama.cpp has it."""
+    assert {name for name, family in GGUF_FAMILIES.items() if family.has_neighbour_pairs} == {
+        "llama", "smollm3", "granite", "glm4", "mistral3",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", GGUF_FAMILIES)
+def test_names_of_tensors_are_those_of_llama_cpp(architecture: str):
+    """Of the names in a checkpoint, by the table of llama.cpp's converter; each name of a norm is one of the family."""
+    family = GGUF_FAMILIES[architecture]
+    number = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    names = {gguf.TENSOR_NAMES[tensor].format(bid=0) for tensor in gguf.MODEL_TENSORS[number]}
+    stored = {stored_name(f"model.layers.0.{name}.weight", family.norms) for name in family.norms}
+    assert {name.removesuffix(".weight") for name in stored} <= names
+    norms = {name for name in names if name.endswith(("attn_norm", "ffn_norm", "attention_norm", "ffw_norm"))}
+    assert {f"{name}.weight" for name in norms} == stored
+
+
+WINDOW = {"attention.sliding_window": 5}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "fields", "windows", "ropes"),
+    [
+        ("Gemma2", {}, "5-5-", "0000"),
+        ("Gemma2", {"attention.sliding_window": None}, "W-W-", "0000"),
+        ("Gemma3", {}, "55555-", "111110"),
+        ("Gemma3", {"attention.sliding_window": None}, "------", "000000"),
+        ("Gemma3", {"attention.sliding_window_pattern": 3}, "55-55-", "110110"),
+        ("Gemma3", {"attention.sliding_window_pattern": 1}, "------", "000000"),
+        ("Gemma3", {"attention.sliding_window_pattern": 0}, "555555", "111111"),
+        ("Olmo3", {}, "555-", "1110"),
+        ("Olmo3", {"attention.sliding_window_pattern": None}, "555-", "1110"),
+        ("Olmo3", {"attention.sliding_window_pattern": [True, False, True, False]}, "5-5-", "1010"),
+        ("Olmo3", {"attention.sliding_window_pattern": [True] * 4}, "5555", "1111"),
+        ("Olmo3", {"attention.sliding_window_pattern": [0] * 4}, "----", "0000"),
+        ("Olmo2", {}, "--", "00"),
+        ("Exaone4", {}, "555-", "0001"),
+        ("Exaone4", {"attention.sliding_window": None}, "----", "0000"),
+        ("Exaone4", {"attention.sliding_window": 0}, "----", "0000"),
+        ("Ministral3", WINDOW, "55", "00"),
+        ("Qwen3", WINDOW, "--", "00"),
+    ],
+)  # fmt: skip
+def test_layers_have_the_windows_of_the_file_or_of_llama_cpp(
+    architecture: str, fields: dict[str, Any], windows: str, ropes: str, tmp_path: Path
+):
+    """A digit is a window and a rotary embedding, W the window of 4096 that old files of Gemma 2 leave out."""
+    name = GGUF_NAMES[architecture]
+    spec = read(tmp_path, {f"{name}.{key}": value for key, value in fields.items()}, architecture)
+    shown = {None: "-", 5: "5", 4096: "W"}
+    assert "".join(shown[layer.window] for layer in spec.layers) == windows
+    assert "".join(str(layer.rope) for layer in spec.layers) == ropes
+
+
+def test_layers_with_windows_turn_in_their_own_way(tmp_path: Path):
+    """What llama.cpp has in code: Gemma 3's local base, OLMo 3's scaling of some layers, EXAONE 4's layers without."""
+    full, windowed = read(tmp_path, architecture="Gemma3").ropes
+    assert (full.theta, full.kind, full.factor) == (100000.0, "linear", 8.0)
+    assert windowed == RopeSpec(10000.0)
+    assert read(tmp_path, {"gemma3.rope.freq_base_swa": 5000.0}, "Gemma3").ropes[1] == RopeSpec(5000.0)
+    full, windowed = read(tmp_path, architecture="Olmo3").ropes
+    assert (full.kind, full.attention_factor, windowed) == ("yarn", 1.25, RopeSpec(10000.0))
+    rope_freqs = ("F32", np.arange(1, 9, dtype=np.float32))
+    turning, still = read(tmp_path, architecture="Exaone4", rope_freqs=rope_freqs).ropes
+    assert (turning.kind, still) == ("divisors", NO_ROPE)
+
+
+@pytest.mark.parametrize(("architecture", "num_layers"), [("Gemma2", 46), ("Gemma3", 62)])
+def test_the_gemmas_of_27_billion_weights_scale_queries_by_the_width_of_a_share(
+    architecture: str, num_layers: int, tmp_path: Path
+):
+    """Of the model's width, as llama.cpp does by the number of layers; all others by the width of a head."""
+    fields = GGUF_MODELS[architecture] | {"num_hidden_layers": num_layers, "hidden_size": 128}
+    assert inspect(
+        ModelConfig(model=str(tiny_gguf(tmp_path / "m.gguf", architecture, **fields)))
+    ).spec.attention_scale == pytest.approx((128 / 4) ** -0.5)
+    assert read(tmp_path, architecture=architecture).attention_scale == 16**-0.5
+
+
+def test_caps_are_those_of_the_file_and_in_a_gemma_2_those_of_llama_cpp(tmp_path: Path):
+    caps = ("attn_logit_softcapping", "final_logit_softcapping")
+    for given, wanted in (((3.0, 2.0), (3.0, 2.0)), ((None, None), (50.0, 30.0)), ((0.0, 0.0), (None, None))):
+        spec = read(tmp_path, {f"gemma2.{name}": cap for name, cap in zip(caps, given, strict=True)}, "Gemma2")
+        assert (spec.attention_softcap, spec.logit_softcap) == wanted
+    assert read(tmp_path, architecture="Gemma3").logit_softcap is None
+    assert read(tmp_path, {"gemma3.final_logit_softcapping": 20.0}, "Gemma3").logit_softcap == 20.0
+    with pytest.raises(ModelRefused, match=r"gemma3: attn_logit_softcapping is 20\.0; this is not supported"):
+        read(tmp_path, {"gemma3.attn_logit_softcapping": 20.0}, "Gemma3")
+
+
+@pytest.mark.parametrize("architecture", ["Gemma2", "Gemma3"])
+def test_a_gemma_in_float16_is_rejected(architecture: str, tmp_path: Path):
+    file = tiny_gguf(tmp_path / "m.gguf", architecture, "F16", **GGUF_MODELS[architecture])
+    with pytest.raises(ModelRefused, match="dtype is float16, whose range is too small for a Gemma; choose --dtype"):
+        read_gguf(file, ModelConfig())
+    assert read_gguf(file, ModelConfig(dtype="bfloat16")).spec.embedding_scale == 8
+
+
+def test_a_mistral_3_without_a_scale_of_queries_has_none(tmp_path: Path):
+    spec = read(tmp_path, architecture="Ministral3")
+    assert spec.query_scale == QueryScale(16, 0.3)
+    for none in (None, 0.0):
+        assert read(tmp_path, {"mistral3.attention.temperature_scale": none}, "Ministral3").query_scale is None
+
+
+def test_the_first_norm_of_seed_oss_is_not_one_of_what_attention_adds(tmp_path: Path):
+    with pytest.raises(ModelRefused, match=r"lacks the tensor blk\.0\.post_attention_norm\.weight"):
+        read(tmp_path, architecture="SeedOss", blk_0_post_attention_norm=None)
+    assert read(tmp_path, architecture="SeedOss").block_norms is BlockNorms.BEFORE
+
+
+@pytest.mark.parametrize(
+    ("architecture", "fields", "words"),
+    [
+        ("Gemma2", {"gemma2.attn_logit_softcapping": -1.0}, "attn_logit_softcapping is -1.0; it must be a number"),
+        ("Gemma3", {"gemma3.attention.sliding_window_pattern": [True] * 5}, "must say true or false for each of 6"),
+        ("Gemma3", {"gemma3.attention.sliding_window_pattern": [0, 1, 2, 0, 1, 2]}, "must say true or false for each"),
+        ("Glm4", {"glm4.rope.dimension_count": 7}, "dimension_count is 7; it must be even"),
+        ("Glm4", {"glm4.rope.dimension_sections": [2, 3, 3, 0]}, "dimension_sections is .*this is not supported"),
+        ("Glm4", {"glm4.nextn_predict_layers": 1}, "nextn_predict_layers is 1; this is not supported"),
+        ("Llama", {"llama.attention.temperature_scale": 0.1}, "temperature_scale is .*; this is not supported"),
+    ],
+)  # fmt: skip
+def test_what_these_families_do_not_have_is_rejected(
+    architecture: str, fields: dict[str, Any], words: str, tmp_path: Path
+):
+    with pytest.raises(ModelRefused, match=words):
+        read(tmp_path, fields, architecture)

@@ -12,6 +12,7 @@ from app.checkpoint.checkpoint_folder import Checkpoint
 from app.checkpoint.hf_config import read_model
 from app.checkpoint.spec import NO_ROPE, LayerSpec, RopeSpec
 from tests.checkpoint.reading import assert_rejected, spec_of, version_5, windows
+from tests.checkpoint.specs.published_configs import NUM_PARAMETERS
 
 PHI_3_MINI_4K = {
     "architectures": ["Phi3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
@@ -62,6 +63,12 @@ REAL = {
     "smollm 3": (SMOLLM_3, 3075098624),
     "granite 3.3 2b": (GRANITE_3_3_2B, 2533539840),
 }
+
+
+@pytest.mark.parametrize("name", NUM_PARAMETERS)
+def test_models_of_later_families_have_the_published_number_of_parameters(name: str):
+    config, num_parameters = NUM_PARAMETERS[name]
+    assert spec_of(config).num_parameters() == num_parameters
 
 
 @pytest.mark.parametrize("name", REAL)

@@ -152,6 +152,20 @@ def lfm2(calls: Sequence[Call]) -> str:
     return f"<|tool_call_start|>{_list(calls)}<|tool_call_end|>"
 
 
+def glm4_0414(calls: Sequence[Call]) -> str:
+    """As GLM-4 of April 2025, with the mark, which its template has before the first call, too."""
+    return "".join(f"<|assistant|>{name}\n{json.dumps(fields, ensure_ascii=False)}" for name, fields in calls)
+
+
+def olmo3(calls: Sequence[Call]) -> str:
+    """As OLMo 3."""
+    written = [
+        f"{name}({', '.join(f'{key}={json.dumps(value, ensure_ascii=False)}' for key, value in fields.items())})"
+        for name, fields in calls
+    ]
+    return f"<function_calls>{chr(10).join(written)}</function_calls>"
+
+
 def pythonic(calls: Sequence[Call]) -> str:
     """As Llama 4, with the marks."""
     return f"<|python_start|>{_list(calls)}<|python_end|>"
@@ -170,12 +184,12 @@ def json_list(calls: Sequence[Call]) -> str:
 WRITERS: dict[str, Callable[[Sequence[Call]], str]] = {
     writer.__name__: writer
     for writer in (
-        mistral, mistral_v3, deepseek, kimi, minimax, glm, qwen3_coder, functionary, lfm2, pythonic, llama_json,
-        json_list, hermes,
+        mistral, mistral_v3, deepseek, kimi, minimax, glm, glm4_0414, qwen3_coder, functionary, lfm2, olmo3, pythonic,
+        llama_json, json_list, hermes,
     )
 }  # fmt: skip
 WITH_PARAMETERS = ("glm", "qwen3_coder", "minimax")
-AS_PYTHON = ("lfm2", "pythonic")
+AS_PYTHON = ("lfm2", "olmo3", "pythonic")
 
 
 def shown(text: str, marks: Sequence[str]) -> str:

@@ -29,7 +29,7 @@ from app.kernels.ops import Ops, pad_rows
 from app.kernels.pages import own_pages
 from app.models.decoder import Arena, Decoder
 from app.models.loader import DTYPES, Allocate
-from app.models.rope import rope_tables
+from app.models.rope import query_scales, rope_tables
 from app.models.weights import DecoderWeights, Packer, PlainPacker
 from app.text.grammar.cache import GrammarCache
 
@@ -115,7 +115,7 @@ class HostBackend:
     def _decoder(self, weights: DecoderWeights, buffers: StepBuffers, ops: Ops, rope_dtype: torch.dtype) -> Decoder:
         num_positions = buffers.block_tables_SB.shape[1] * buffers.block_size
         ropes = rope_tables(self._spec, num_positions, rope_dtype)
-        return Decoder(self._spec, weights, ropes, ops)
+        return Decoder(self._spec, weights, ropes, ops, query_scales(self._spec, num_positions))
 
 
 class EagerBackend(HostBackend):

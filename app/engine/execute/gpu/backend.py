@@ -33,7 +33,7 @@ from app.kernels.triton.layers.matvec import MAX_ROWS
 from app.kernels.triton.triton_ops import CublasProducts, InvariantProducts, TritonOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import DTYPES, Allocate
-from app.models.rope import rope_tables
+from app.models.rope import query_scales, rope_tables
 from app.models.weights import DecoderWeights, Packer, PlainPacker
 from app.runtime.cores import num_cores
 from app.text.grammar.cache import GrammarCache
@@ -146,14 +146,15 @@ class GpuBackend:
         self._mask_buffers = MaskBuffers.allocate(num_logit_rows, spec.vocab_size, self._gpu.pinned)
         self._eos_token_ids = eos_token_ids
         self._ropes = rope_tables(spec, max_model_len + block_size, torch.float32, device)
+        self._query_scale_P = query_scales(spec, max_model_len + block_size, device)
         parts = (self._arena, self._sampler, self.ops)
-        tables = sum(table.nbytes for table in self._ropes)
+        tables = sum(table.nbytes for table in (*self._ropes, self._query_scale_P) if table is not None)
         return sum(part.num_bytes for part in parts) + self._memory.buffer.nbytes + tables
 
     def make_runner(
         self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, grammars: GrammarCache
     ) -> Runner:
-        decoder = Decoder(self._spec, weights, self._ropes, self.ops)
+        decoder = Decoder(self._spec, weights, self._ropes, self.ops, self._query_scale_P)
         step = DeviceStep(decoder, cache.layers, self._arena, self._memory, self._sampler)
         self._gpu.synchronize()  # weights were loaded on another stream than that of the steps
         self.finish_kernels()

@@ -20,7 +20,7 @@ from app.kernels.triton.attention.work import MixedWork
 from app.models.decoder import Arena, Decoder
 from app.models.kv_scales import KVScales
 from app.models.loader import DTYPES
-from app.models.rope import rope_tables
+from app.models.rope import query_scales, rope_tables
 from app.models.weights import DecoderWeights
 from app.text.tokens.tokenizer import Tokenizer
 
@@ -81,7 +81,7 @@ def compute_text(
     cache = torch.zeros(spec.num_layers, 2, 1 + num_blocks, *block, dtype=dtype, device=device)
     ropes = rope_tables(spec, num_tokens, torch.float32, device)
     arena = Arena.allocate(spec, num_tokens, 1, dtype, device=device)
-    decoder = Decoder(spec, weights, ropes, ops)
+    decoder = Decoder(spec, weights, ropes, ops, query_scales(spec, num_tokens, device))
     ops.begin_step(batch)
     logit_rows_R = numbers([0] * len(arena.logits_RV))
     layers = [(layer[0], layer[1]) for layer in cache]

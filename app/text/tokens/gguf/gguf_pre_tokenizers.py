@@ -25,6 +25,7 @@ _GPT_4O = (
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACES
 )
 _TEKKEN = f"{_CASED}{_UPPER}*{_LOWER}+|{_CASED}{_UPPER}+{_LOWER}*" r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACES
+_SEED = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|" + _SPACES
 _DEEPSEEK_V3 = (
     r"\p{N}{1,3}",
     "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
@@ -106,7 +107,7 @@ PRE_TYPES = {
     "llama-v3": _LLAMA_BPE,
     "glm4": PreType(partial(_split, _LLAMA_3), ignore_merges=True),
     "smaug-bpe": _LLAMA_BPE_MERGING,
-    "dbrx": _LLAMA_BPE_MERGING,  # Phi 4, OLMo 2
+    "dbrx": _LLAMA_BPE_MERGING,  # Phi 4, OLMo 2 and 3
     "qwen2": _QWEN,
     "deepseek-r1-qwen": _QWEN,
     "qwen35": PreType(partial(_split, _QWEN_35), is_composed=True),
@@ -121,9 +122,12 @@ PRE_TYPES = {
     "phi-2": PreType(_gpt_2),
     "mpt": PreType(_gpt_2, is_composed=True),
     "olmo": PreType(_gpt_2, is_composed=True),
+    # Not compared: the rule is that of its publisher in llama.cpp, and the composition that of the later EXAONE 4.5.
+    "exaone4": PreType(_gpt_2, is_composed=True),
     "falcon": PreType(_falcon),
+    "seed-coder": PreType(partial(_split, _SEED)),  # Seed-OSS
     "deepseek-llm": PreType(partial(_split, *_DEEPSEEK_LLM, has_single_digits=True)),
     "deepseek-coder": PreType(partial(_split, *_DEEPSEEK_CODER, has_single_digits=True)),
     "deepseek-v3": PreType(partial(_split, *_DEEPSEEK_V3)),
 }
-"""The rules by `tokenizer.ggml.pre`. Only those that were compared with the models' own tokenizers are here."""
+"""The rules by `tokenizer.ggml.pre`. All but one were compared with the models' own tokenizers."""

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers
+from transformers import GemmaTokenizer
 from transformers.tokenization_utils_base import generate_merges
 
 from app.contract.errors import ModelRefused
@@ -39,6 +40,39 @@ def test_the_kind_llama_is_that_of_llama_2(text):
     token_ids = tokenizer.encode(text, add_special_tokens=False)
     assert token_ids == backend.encode(text).ids
     assert tokenizer.decode(token_ids) == backend.decode(token_ids)
+
+
+def gemma() -> dict[str, object]:
+    """A small vocabulary as llama.cpp's converter writes that of a Gemma: runs of spaces are user-defined tokens."""
+    metadata = sentencepiece(add_space_prefix=False)
+    tokens, types = (list(metadata[f"tokenizer.ggml.{key}"]) for key in ("tokens", "token_type"))
+    for number, token in enumerate(tokens):
+        if token in ("▁▁", "▁▁▁", "▁▁▁▁"):
+            tokens[number], types[number] = token.replace("▁", " "), 4
+    return metadata | {"tokenizer.ggml.tokens": tuple(tokens), "tokenizer.ggml.token_type": tuple(types)}
+
+
+def published_gemma() -> Backend:
+    """The same in the layout of Gemma's tokenizer.json, which is that of transformers."""
+    metadata = sentencepiece()
+    tokens, scores = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.scores"]
+    ids = {token: index for index, token in enumerate(tokens)}
+    pieces = dict(list(zip(tokens, scores, strict=True))[259:])
+    merges = generate_merges({token: ids[token] for token in pieces}, pieces)
+    backend = GemmaTokenizer(ids, merges, bos_token="<s>", eos_token="</s>", pad_token="</s>")._tokenizer
+    backend.add_tokens(["<think>"])
+    return backend
+
+
+GEMMA, GEMMA_METADATA = published_gemma(), gemma()
+
+
+@given(TEXTS | st.text(" the", max_size=12))
+def test_the_kind_llama_without_a_space_before_texts_is_that_of_gemma(text):
+    tokenizer = load(GEMMA_METADATA)
+    token_ids = tokenizer.encode(text, add_special_tokens=False)
+    assert token_ids == GEMMA.encode(text, add_special_tokens=False).ids
+    assert tokenizer.decode(token_ids) == GEMMA.decode(token_ids)
 
 
 @pytest.mark.parametrize("kind", ["t5", "bert", "rwkv", "plamo2", "gemma4", "none", "", None, 1, ["gpt2"]])

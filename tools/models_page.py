@@ -1,0 +1,45 @@
+"""The page of models that can be served, made from the tables of families."""
+
+from __future__ import annotations
+
+from app.checkpoint.gguf.gguf_spec import GGUF_FAMILIES
+from app.checkpoint.specs.registry import FAMILIES
+from app.checkpoint.tensor_types import SUPPORTED
+
+_HEAD = """# Models
+
+`quire plan MODEL` says before a download whether a model can be served here, and `quire models` says it of those on
+this machine. A model that cannot be served is refused in one line that names the reason.
+
+A folder is served if the first of the `architectures` in its config.json is in this table, and a GGUF file if its
+`general.architecture` is; those of Mistral are `llama`. The weights of folders are safetensors in float32, bfloat16 or
+float16. The types of GGUF files are {types}.
+
+| models | `architectures` | `general.architecture` |
+|---|---|---|
+"""
+_TAIL = """
+Of an architecture that ends in `ForConditionalGeneration` only the text model is loaded, and the line of the start says
+so; an image in a request is an error.
+
+Every architecture of a folder is tested against transformers: models with random weights, in which everything is in use
+that the architecture may have, give the same tokens and logits in float32, with each set of operations, for a prompt
+alone, and in chunks among others with the same bits. Every architecture of a GGUF file is tested against the folder
+that the file is made of.
+"""
+
+
+def models_page() -> str:
+    """Return the page."""
+    titles = dict.fromkeys(family.title for family in FAMILIES.values())
+    return _HEAD.format(types=", ".join(SUPPORTED)) + "".join(map(_row, titles)) + _TAIL
+
+
+def _row(title: str) -> str:
+    architectures = [name for name, family in FAMILIES.items() if family.title == title]
+    in_files = [name for name, family in GGUF_FAMILIES.items() if family.architecture in architectures]
+    return f"| {title} | {_code(architectures)} | {_code(in_files) or '-'} |\n"
+
+
+def _code(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
