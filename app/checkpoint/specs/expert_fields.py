@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.checkpoint.fields import Fields
-from app.checkpoint.spec import ExpertSpec, ModelSpec
+from app.checkpoint.spec import Activation, ExpertSpec, ModelSpec
 from app.checkpoint.tensor_names import TensorNames
 
 # Of all layers: real models have up to 25,000, and each is three tensors to look for.
@@ -24,8 +24,16 @@ EXPERT_NAMES = TensorNames(other=STACKED)
 """Where each expert has tensors of its own."""
 
 
-def read_experts(fields: Fields, name: str, width: int, *, count: int, per_token: int) -> ExpertSpec:
-    """Read how many experts there are, in the field `name`, and how many compute a token.
+def read_experts(
+    fields: Fields,
+    name: str,
+    width: int,
+    *,
+    count: int | None = None,
+    per_token: int | None = None,
+    chosen: str = "num_experts_per_tok",
+) -> ExpertSpec:
+    """Read how many experts there are, in the field `name`, and how many compute a token, in the field `chosen`.
 
     `count` and `per_token` are transformers' defaults.
 
@@ -33,9 +41,9 @@ def read_experts(fields: Fields, name: str, width: int, *, count: int, per_token
         ModelRefused: a value that is not allowed.
     """
     num_experts = fields.integer(name, count, high=_MAX_EXPERTS)
-    num_chosen = fields.integer("num_experts_per_tok", per_token)
+    num_chosen = fields.integer(chosen, per_token)
     if num_chosen > num_experts:
-        raise fields.rejection("num_experts_per_tok", f"is {num_chosen}; there are only {num_experts} experts")
+        raise fields.rejection(chosen, f"is {num_chosen}; there are only {num_experts} experts")
     return ExpertSpec(num_experts, num_chosen, width)
 
 
@@ -43,8 +51,12 @@ def with_experts(fields: Fields, name: str, spec: ModelSpec, experts: ExpertSpec
     """Return `spec` with these experts in the layers that are sparse; `name` is the field with their number.
 
     Raises:
-        ModelRefused: all layers together have too many.
+        ModelRefused: all layers together have too many, or they have another activation than silu.
     """
+    if spec.activation is not Activation.SILU:
+        raise fields.rejection(
+            "hidden_act", f"is {spec.activation.value}; in mixtures of experts only silu is supported"
+        )
     if sum(is_sparse) * experts.count > _MAX_EXPERTS:
         raise fields.rejection(
             name, f"is {experts.count}, in {sum(is_sparse)} layers; there may be {_MAX_EXPERTS:,} experts in all layers"
