@@ -12,7 +12,7 @@ _HEAD = """# Models
 this machine. A model that cannot be served is refused in one line that names the reason.
 
 A folder is served if the first of the `architectures` in its config.json is in this table, and a GGUF file if its
-`general.architecture` is; those of Mistral are `llama`. The weights of folders are safetensors in float32, bfloat16 or
+`general.architecture` is. The weights of folders are safetensors in float32, bfloat16 or
 float16. The types of GGUF files are {types}.
 
 | models | `architectures` | `general.architecture` |
@@ -37,7 +37,11 @@ def models_page() -> str:
 
 def _row(title: str) -> str:
     architectures = [name for name, family in FAMILIES.items() if family.title == title]
-    in_files = [name for name, family in GGUF_FAMILIES.items() if family.architecture in architectures]
+    in_files = [
+        name
+        for name, family in GGUF_FAMILIES.items()
+        if {family.architecture, *family.others}.intersection(architectures)
+    ]
     return f"| {title} | {_code(architectures)} | {_code(in_files) or '-'} |\n"
 
 

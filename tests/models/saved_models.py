@@ -17,6 +17,7 @@ from transformers import (
     Gemma2Config,
     Gemma3Config,
     Gemma3TextConfig,
+    GemmaConfig,
     Glm4Config,
     GraniteConfig,
     GraniteMoeHybridConfig,
@@ -100,6 +101,8 @@ def _windowed_config(name: str) -> PreTrainedConfig | None:
 
 def _other_config(name: str) -> PreTrainedConfig:
     match name:
+        case "gemma":
+            return GemmaConfig(**SHAPE, head_dim=24, attention_bias=True)
         case "olmo2":
             return Olmo2Config(**SHAPE, attention_bias=True)
         case "glm4":
@@ -138,8 +141,8 @@ def _other_config(name: str) -> PreTrainedConfig:
 
 
 NAMES = (
-    "phi3", "phi4-mini", "smollm3", "smollm3-window", "granite", "granite-hybrid", "granite-hybrid-nope", "gemma2",
-    "gemma3", "gemma3-images", "olmo2", "olmo3", "glm4", "seed-oss", "exaone4", "exaone4-full", "ministral3",
+    "phi3", "phi4-mini", "smollm3", "smollm3-window", "granite", "granite-hybrid", "granite-hybrid-nope", "gemma",
+    "gemma2", "gemma3", "gemma3-images", "olmo2", "olmo3", "glm4", "seed-oss", "exaone4", "exaone4-full", "ministral3",
     "ministral3-images", "mistral3-images",
 )  # fmt: skip
 

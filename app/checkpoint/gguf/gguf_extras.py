@@ -74,6 +74,12 @@ def add_gemma_3(spec: ModelSpec, fields: Fields) -> ModelSpec:
     )
 
 
+def add_olmo_3(spec: ModelSpec, fields: Fields) -> ModelSpec:
+    """Return the spec as that of OLMo 3 if it has windows; those of OLMo 2 have none, and the same architecture."""
+    is_newer = any(layer.window for layer in spec.layers)
+    return replace(spec, architecture="Olmo3ForCausalLM") if is_newer else spec
+
+
 def add_ministral(spec: ModelSpec, fields: Fields) -> ModelSpec:
     """Return the spec with Ministral 3's scale of queries at positions above the original context."""
     if not fields.config.get("attention.temperature_scale"):

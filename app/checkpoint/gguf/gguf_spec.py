@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.fields import Fields
+from app.checkpoint.gguf.gguf_experts import COUNT, add_granite_moe, add_mixtral, add_qwen2_moe, add_qwen3_moe
 from app.checkpoint.gguf.gguf_extras import (
     CAPS,
     MULTIPLIERS,
@@ -21,6 +22,7 @@ from app.checkpoint.gguf.gguf_extras import (
     add_gemma_3,
     add_granite,
     add_ministral,
+    add_olmo_3,
     no_extras,
 )
 from app.checkpoint.gguf.gguf_files import GgufFiles
@@ -36,6 +38,7 @@ from app.checkpoint.gguf.gguf_layers import (
 )
 from app.checkpoint.gguf.gguf_metadata import GgufMetadata, decimal
 from app.checkpoint.gguf.gguf_names import (
+    EXPERT_NAMES,
     GATE_UP_NAMES,
     NORMS_AFTER,
     NORMS_BEFORE,
@@ -61,11 +64,12 @@ from app.contract.requests import PoolingKind
 from app.contract.sampling_params import SamplingParams
 
 MAX_VOCABULARY = 2**20
+_SHARED_GATE = ".ffn_gate_inp_shexp.weight"
 _ROTATED = ("q_proj", "k_proj")
 
 
 class GgufFamily(NamedTuple):
-    """One value of `general.architecture`.
+    """One value of `general.architecture`: its models, in Hugging Face's words, and `others` that it stands for too.
 
     With `has_neighbour_pairs` rows of queries and keys are stored so that neighbours are rotated together, instead of
     the halves of a head (llama.cpp's NORM and NEOX). `names` are those of Hugging Face checkpoints: the same tensors
@@ -79,6 +83,7 @@ class GgufFamily(NamedTuple):
 
     architecture: str
     has_neighbour_pairs: bool
+    others: tuple[str, ...] = ()
     qkv_bias: bool = False
     qk_norm: QKNorm = QKNorm.NONE
     norms: Mapping[str, str] = NORMS_BEFORE
@@ -95,14 +100,32 @@ class GgufFamily(NamedTuple):
 
 
 GGUF_FAMILIES = {
-    "llama": GgufFamily("LlamaForCausalLM", has_neighbour_pairs=True, has_window=True),  # Mistral too
+    "llama": GgufFamily(
+        "LlamaForCausalLM", has_neighbour_pairs=True, has_window=True,
+        others=("MistralForCausalLM", "MixtralForCausalLM"), names=EXPERT_NAMES, keys=(COUNT,), extras=add_mixtral,
+    ),
     "qwen2": GgufFamily("Qwen2ForCausalLM", has_neighbour_pairs=False, qkv_bias=True),
     "qwen3": GgufFamily("Qwen3ForCausalLM", has_neighbour_pairs=False, qk_norm=QKNorm.HEADS),
+    "qwen2moe": GgufFamily(
+        "Qwen2MoeForCausalLM", has_neighbour_pairs=False, qkv_bias=True, names=EXPERT_NAMES, keys=(COUNT,),
+        extras=add_qwen2_moe,
+    ),
+    "qwen3moe": GgufFamily(
+        "Qwen3MoeForCausalLM", has_neighbour_pairs=False, qk_norm=QKNorm.HEADS, names=EXPERT_NAMES, keys=(COUNT,),
+        extras=add_qwen3_moe,
+    ),
     "phi3": GgufFamily(
         "Phi3ForCausalLM", has_neighbour_pairs=False, has_window=True, has_longrope=True, names=PHI3_NAMES
     ),  # Phi 4 too
     "smollm3": GgufFamily("SmolLM3ForCausalLM", has_neighbour_pairs=True, rope_period=4),
-    "granite": GgufFamily("GraniteForCausalLM", has_neighbour_pairs=True, keys=MULTIPLIERS, extras=add_granite),
+    "granite": GgufFamily(
+        "GraniteForCausalLM", has_neighbour_pairs=True, others=("GraniteMoeHybridForCausalLM",), keys=MULTIPLIERS,
+        extras=add_granite,
+    ),
+    "granitemoe": GgufFamily(
+        "GraniteMoeForCausalLM", has_neighbour_pairs=True, names=EXPERT_NAMES, keys=(*MULTIPLIERS, COUNT),
+        others=("GraniteMoeSharedForCausalLM", "GraniteMoeHybridForCausalLM"), extras=add_granite_moe,
+    ),
     "gemma": GgufFamily("GemmaForCausalLM", has_neighbour_pairs=False, extras=add_gemma),
     "gemma2": GgufFamily(
         "Gemma2ForCausalLM", has_neighbour_pairs=False, norms=NORMS_BOTH, has_window=True, full_period=2, window=4096,
@@ -114,8 +137,8 @@ GGUF_FAMILIES = {
     ),
     "olmo2": GgufFamily(
         "Olmo2ForCausalLM", has_neighbour_pairs=False, qk_norm=QKNorm.WHOLE, norms=NORMS_AFTER, has_window=True,
-        full_period=4, split_ropes=unscaled_ropes,
-    ),  # OLMo 3 too
+        full_period=4, split_ropes=unscaled_ropes, others=("Olmo3ForCausalLM",), extras=add_olmo_3,
+    ),
     "glm4": GgufFamily(
         "Glm4ForCausalLM", has_neighbour_pairs=True, norms=NORMS_BOTH, has_partial_rope=True, names=GATE_UP_NAMES
     ),
@@ -125,8 +148,9 @@ GGUF_FAMILIES = {
         full_period=4, split_ropes=windowed_ropes_only,
     ),
     "mistral3": GgufFamily(
-        "Ministral3ForCausalLM", has_neighbour_pairs=True, has_window=True, keys=QUERY_KEYS, extras=add_ministral
-    ),  # Mistral Small 3 too
+        "Ministral3ForCausalLM", has_neighbour_pairs=True, has_window=True,
+        others=("Mistral3ForConditionalGeneration",), keys=QUERY_KEYS, extras=add_ministral,
+    ),
 }  # fmt: skip
 
 # By the numbers of llama.cpp; 0 is none, 2 the first token, 4 a ranker's score.
@@ -134,7 +158,7 @@ _POOLINGS = {1: PoolingKind.MEAN, 3: PoolingKind.LAST}
 _DTYPES = {stored: dtype for dtype, stored in DTYPES.items()}
 # Keys that change what is computed; 0 is the same as none.
 _UNSUPPORTED = (
-    "expert_count", "attention.clamp_kqv", "attention.max_alibi_bias", "attention.shared_kv_layers",
+    COUNT, "attention.clamp_kqv", "attention.max_alibi_bias", "attention.shared_kv_layers",
     "nextn_predict_layers", "rope.dimension_sections", *CAPS, *MULTIPLIERS, *QUERY_KEYS,
 )  # fmt: skip
 # Tokens that end an answer by their text, as in llama.cpp: many files name only one of them by its id.
@@ -190,7 +214,12 @@ def find_gguf_tensors(spec: ModelSpec, files: GgufFiles) -> dict[str, StoredTens
         name: rows._replace(name=stored_name(rows.name, family.norms))
         for name, rows in family.names.locate(shapes).items()
     }
-    found = find_tensors(places, shapes, files.tensors, where=file, described_in="the metadata")
+    # The one row of a shared expert's gate is stored as a vector.
+    tensors = {
+        name: replace(tensor, shape=(1, *tensor.shape)) if name.endswith(_SHARED_GATE) else tensor
+        for name, tensor in files.tensors.items()
+    }
+    found = find_tensors(places, shapes, tensors, where=file, described_in="the metadata")
     divisors = {SHORT_FACTORS, LONG_FACTORS} if family.has_longrope else {ROPE_FREQS}
     known = {rows.name for rows in places.values()} | divisors
     for name in files.tensors:

@@ -7,6 +7,7 @@ from app.checkpoint.specs.exaone4 import read_exaone4
 from app.checkpoint.specs.expert_fields import EXPERT_NAMES
 from app.checkpoint.specs.family import Family
 from app.checkpoint.specs.gemma import GEMMA3_DEFAULTS, GEMMA_DEFAULTS, read_gemma2, read_gemma3
+from app.checkpoint.specs.gemma1 import GEMMA1_DEFAULTS, read_gemma
 from app.checkpoint.specs.glm4 import GLM4_DEFAULTS, GLM4_NAMES, read_glm4
 from app.checkpoint.specs.granite import read_granite
 from app.checkpoint.specs.granite_moe import GRANITE_MOE_NAMES, read_granite_hybrid, read_granite_moe
@@ -34,6 +35,7 @@ FAMILIES = {
     "GraniteMoeHybridForCausalLM": Family("Granite 4 without Mamba", read_granite_hybrid, GRANITE_MOE_NAMES),
     "GraniteMoeForCausalLM": Family("Granite 3 with experts", read_granite_moe, GRANITE_MOE_NAMES),
     "GraniteMoeSharedForCausalLM": Family("Granite 3 with experts", read_granite_moe, GRANITE_MOE_NAMES),
+    "GemmaForCausalLM": Family("Gemma", read_gemma, defaults=GEMMA1_DEFAULTS),
     "Gemma2ForCausalLM": Family("Gemma 2", read_gemma2, defaults=GEMMA_DEFAULTS),
     "Gemma3ForCausalLM": Family("Gemma 3", read_gemma3, defaults=GEMMA3_DEFAULTS),
     "Gemma3ForConditionalGeneration": Family(

@@ -14,15 +14,15 @@ from app.checkpoint.gguf.gguf_model import read_gguf
 from app.checkpoint.gguf.gguf_names import stored_name
 from app.checkpoint.gguf.gguf_spec import GGUF_FAMILIES
 from app.checkpoint.inspection import inspect
-from app.checkpoint.spec import NO_ROPE, BlockNorms, LayerSpec, ModelSpec, QueryScale, RopeSpec
+from app.checkpoint.spec import NO_ROPE, BlockNorms, LayerSpec, ModelSpec, RopeSpec
 from app.checkpoint.tensor_types import TENSOR_TYPES
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from tests.checkpoints import tiny
-from tests.gguf_writer import GGUF_MODELS, GGUF_NAMES, model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
+from tests.gguf_writer import GGUF_MODELS, model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
 
 # Architectures that are written as another one.
-SAME = {"Mistral": "Llama", "Olmo3": "Olmo2"}
+SAME = {"Mistral": "Llama"}
 
 
 def read(
@@ -183,28 +183,6 @@ def test_a_sliding_window_is_that_of_all_layers_of_a_llama_only(tmp_path: Path):
     assert read(tmp_path, {"qwen2.attention.sliding_window": 8}, "Qwen2").layers == (LayerSpec(),) * 2
 
 
-def test_multipliers_are_granites_only(tmp_path: Path):
-    spec = read(tmp_path, architecture="Granite")
-    assert (spec.embedding_scale, spec.residual_multiplier, spec.attention_scale) == (3.7, 0.22, 0.11)
-    assert spec.logit_scale == 1 / 6
-    with pytest.raises(ModelRefused, match=r"smollm3: residual_scale is 0\.5; this is not supported"):
-        read(tmp_path, {"smollm3.residual_scale": 0.5}, "SmolLM3")
-
-
-def test_multipliers_of_zero_are_the_same_as_none(tmp_path: Path):
-    names = ("attention.scale", "embedding_scale", "residual_scale", "logit_scale")
-    spec = read(tmp_path, {f"granite.{name}": 0.0 for name in names}, "Granite")
-    assert spec == read(tmp_path, {f"granite.{name}": None for name in names}, "Granite")
-    assert (spec.attention_scale, spec.logit_scale) == (None, 1.0)
-
-
-def test_a_granite_in_float16_is_rejected(tmp_path: Path):
-    file = tiny_gguf(tmp_path / "m.gguf", "Granite", "F16", **GGUF_MODELS["Granite"])
-    with pytest.raises(ModelRefused, match=r"residual_scale is not 1, which float16 cannot serve; choose --dtype"):
-        read_gguf(file, ModelConfig())
-    assert read_gguf(file, ModelConfig(dtype="bfloat16")).spec.residual_multiplier == 0.22
-
-
 def test_a_granite_may_have_no_rotary_embedding(tmp_path: Path):
     assert read(tmp_path, {"granite.rope.scaling.finetuned": False}, "Granite").ropes == (NO_ROPE,)
 
@@ -250,94 +228,6 @@ def test_names_of_tensors_are_those_of_llama_cpp(architecture: str):
     assert {name.removesuffix(".weight") for name in stored} <= names
     norms = {name for name in names if name.endswith(("attn_norm", "ffn_norm", "attention_norm", "ffw_norm"))}
     assert {f"{name}.weight" for name in norms} == stored
-
-
-WINDOW = {"attention.sliding_window": 5}
-
-
-@pytest.mark.parametrize(
-    ("architecture", "fields", "windows", "ropes"),
-    [
-        ("Gemma2", {}, "5-5-", "0000"),
-        ("Gemma2", {"attention.sliding_window": None}, "W-W-", "0000"),
-        ("Gemma3", {}, "55555-", "111110"),
-        ("Gemma3", {"attention.sliding_window": None}, "------", "000000"),
-        ("Gemma3", {"attention.sliding_window_pattern": 3}, "55-55-", "110110"),
-        ("Gemma3", {"attention.sliding_window_pattern": 1}, "------", "000000"),
-        ("Gemma3", {"attention.sliding_window_pattern": 0}, "555555", "111111"),
-        ("Olmo3", {}, "555-", "1110"),
-        ("Olmo3", {"attention.sliding_window_pattern": None}, "555-", "1110"),
-        ("Olmo3", {"attention.sliding_window_pattern": [True, False, True, False]}, "5-5-", "1010"),
-        ("Olmo3", {"attention.sliding_window_pattern": [True] * 4}, "5555", "1111"),
-        ("Olmo3", {"attention.sliding_window_pattern": [0] * 4}, "----", "0000"),
-        ("Olmo2", {}, "--", "00"),
-        ("Exaone4", {}, "555-", "0001"),
-        ("Exaone4", {"attention.sliding_window": None}, "----", "0000"),
-        ("Exaone4", {"attention.sliding_window": 0}, "----", "0000"),
-        ("Ministral3", WINDOW, "55", "00"),
-        ("Qwen3", WINDOW, "--", "00"),
-    ],
-)  # fmt: skip
-def test_layers_have_the_windows_of_the_file_or_of_llama_cpp(
-    architecture: str, fields: dict[str, Any], windows: str, ropes: str, tmp_path: Path
-):
-    """A digit is a window and a rotary embedding, W the window of 4096 that old files of Gemma 2 leave out."""
-    name = GGUF_NAMES[architecture]
-    spec = read(tmp_path, {f"{name}.{key}": value for key, value in fields.items()}, architecture)
-    shown = {None: "-", 5: "5", 4096: "W"}
-    assert "".join(shown[layer.window] for layer in spec.layers) == windows
-    assert "".join(str(layer.rope) for layer in spec.layers) == ropes
-
-
-def test_layers_with_windows_turn_in_their_own_way(tmp_path: Path):
-    """What llama.cpp has in code: Gemma 3's local base, OLMo 3's scaling of some layers, EXAONE 4's layers without."""
-    full, windowed = read(tmp_path, architecture="Gemma3").ropes
-    assert (full.theta, full.kind, full.factor) == (100000.0, "linear", 8.0)
-    assert windowed == RopeSpec(10000.0)
-    assert read(tmp_path, {"gemma3.rope.freq_base_swa": 5000.0}, "Gemma3").ropes[1] == RopeSpec(5000.0)
-    full, windowed = read(tmp_path, architecture="Olmo3").ropes
-    assert (full.kind, full.attention_factor, windowed) == ("yarn", 1.25, RopeSpec(10000.0))
-    rope_freqs = ("F32", np.arange(1, 9, dtype=np.float32))
-    turning, still = read(tmp_path, architecture="Exaone4", rope_freqs=rope_freqs).ropes
-    assert (turning.kind, still) == ("divisors", NO_ROPE)
-
-
-@pytest.mark.parametrize(("architecture", "num_layers"), [("Gemma2", 46), ("Gemma3", 62)])
-def test_the_gemmas_of_27_billion_weights_scale_queries_by_the_width_of_a_share(
-    architecture: str, num_layers: int, tmp_path: Path
-):
-    """Of the model's width, as llama.cpp does by the number of layers; all others by the width of a head."""
-    fields = GGUF_MODELS[architecture] | {"num_hidden_layers": num_layers, "hidden_size": 128}
-    assert inspect(
-        ModelConfig(model=str(tiny_gguf(tmp_path / "m.gguf", architecture, **fields)))
-    ).spec.attention_scale == pytest.approx((128 / 4) ** -0.5)
-    assert read(tmp_path, architecture=architecture).attention_scale == 16**-0.5
-
-
-def test_caps_are_those_of_the_file_and_in_a_gemma_2_those_of_llama_cpp(tmp_path: Path):
-    caps = ("attn_logit_softcapping", "final_logit_softcapping")
-    for given, wanted in (((3.0, 2.0), (3.0, 2.0)), ((None, None), (50.0, 30.0)), ((0.0, 0.0), (None, None))):
-        spec = read(tmp_path, {f"gemma2.{name}": cap for name, cap in zip(caps, given, strict=True)}, "Gemma2")
-        assert (spec.attention_softcap, spec.logit_softcap) == wanted
-    assert read(tmp_path, architecture="Gemma3").logit_softcap is None
-    assert read(tmp_path, {"gemma3.final_logit_softcapping": 20.0}, "Gemma3").logit_softcap == 20.0
-    with pytest.raises(ModelRefused, match=r"gemma3: attn_logit_softcapping is 20\.0; this is not supported"):
-        read(tmp_path, {"gemma3.attn_logit_softcapping": 20.0}, "Gemma3")
-
-
-@pytest.mark.parametrize("architecture", ["Gemma2", "Gemma3"])
-def test_a_gemma_in_float16_is_rejected(architecture: str, tmp_path: Path):
-    file = tiny_gguf(tmp_path / "m.gguf", architecture, "F16", **GGUF_MODELS[architecture])
-    with pytest.raises(ModelRefused, match="dtype is float16, whose range is too small for a Gemma; choose --dtype"):
-        read_gguf(file, ModelConfig())
-    assert read_gguf(file, ModelConfig(dtype="bfloat16")).spec.embedding_scale == 8
-
-
-def test_a_mistral_3_without_a_scale_of_queries_has_none(tmp_path: Path):
-    spec = read(tmp_path, architecture="Ministral3")
-    assert spec.query_scale == QueryScale(16, 0.3)
-    for none in (None, 0.0):
-        assert read(tmp_path, {"mistral3.attention.temperature_scale": none}, "Ministral3").query_scale is None
 
 
 def test_the_first_norm_of_seed_oss_is_not_one_of_what_attention_adds(tmp_path: Path):
