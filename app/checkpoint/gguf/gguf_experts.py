@@ -8,7 +8,7 @@ from app.checkpoint.fields import Fields
 from app.checkpoint.gguf.gguf_extras import add_granite
 from app.checkpoint.gguf.gguf_metadata import decimal
 from app.checkpoint.spec import ExpertSpec, ModelSpec, RouterScores
-from app.checkpoint.specs.expert_fields import read_experts, with_experts
+from app.checkpoint.specs.mixtures.expert_fields import read_experts, with_experts
 
 COUNT = "expert_count"
 _SOFTMAX = (0, 1)  # of expert_gating_func; 0: the file does not say it

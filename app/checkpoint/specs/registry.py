@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from app.checkpoint.fields import Fields
 from app.checkpoint.specs.exaone4 import read_exaone4
-from app.checkpoint.specs.expert_fields import EXPERT_NAMES
 from app.checkpoint.specs.family import Family
 from app.checkpoint.specs.gemma import GEMMA3_DEFAULTS, GEMMA_DEFAULTS, read_gemma2, read_gemma3
 from app.checkpoint.specs.gemma1 import GEMMA1_DEFAULTS, read_gemma
 from app.checkpoint.specs.glm4 import GLM4_DEFAULTS, GLM4_NAMES, read_glm4
 from app.checkpoint.specs.granite import read_granite
-from app.checkpoint.specs.granite_moe import GRANITE_MOE_NAMES, read_granite_hybrid, read_granite_moe
 from app.checkpoint.specs.llama import read_llama, read_mistral
 from app.checkpoint.specs.ministral3 import read_ministral3, read_mistral3
-from app.checkpoint.specs.mixtral import MIXTRAL_NAMES, read_mixtral
+from app.checkpoint.specs.mixtures.expert_fields import EXPERT_NAMES
+from app.checkpoint.specs.mixtures.granite_moe import GRANITE_MOE_NAMES, read_granite_hybrid, read_granite_moe
+from app.checkpoint.specs.mixtures.mixtral import MIXTRAL_NAMES, read_mixtral
+from app.checkpoint.specs.mixtures.qwen_moe import read_qwen2_moe, read_qwen3_moe
 from app.checkpoint.specs.olmo import read_olmo2, read_olmo3
 from app.checkpoint.specs.phi3 import PHI3_NAMES, read_phi3
 from app.checkpoint.specs.qwen import read_qwen2, read_qwen3
-from app.checkpoint.specs.qwen_moe import read_qwen2_moe, read_qwen3_moe
 from app.checkpoint.specs.seed_oss import read_seed_oss
 from app.checkpoint.specs.smollm3 import read_smollm3
 from app.checkpoint.specs.text_part import PART_NAMES

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from app.checkpoint.fields import Fields
 from app.checkpoint.spec import ModelSpec, RouterScores
-from app.checkpoint.specs.expert_fields import read_experts, with_experts
 from app.checkpoint.specs.family import Given
 from app.checkpoint.specs.granite import read_attention_layers, read_granite
+from app.checkpoint.specs.mixtures.expert_fields import read_experts, with_experts
 from app.checkpoint.tensor_names import TensorNames
 
 _MODULES = {

@@ -7,8 +7,8 @@ from dataclasses import replace
 from app.checkpoint.fields import Fields
 from app.checkpoint.spec import ExpertSpec, LayerSpec, ModelSpec, QKNorm
 from app.checkpoint.specs.decoder_fields import read_decoder, read_windows
-from app.checkpoint.specs.expert_fields import read_experts, read_sparse_layers, with_experts
 from app.checkpoint.specs.family import Given
+from app.checkpoint.specs.mixtures.expert_fields import read_experts, read_sparse_layers, with_experts
 
 
 def read_qwen2_moe(fields: Fields, given: Given) -> ModelSpec:

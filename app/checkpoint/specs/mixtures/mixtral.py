@@ -7,8 +7,8 @@ from dataclasses import replace
 from app.checkpoint.fields import Fields
 from app.checkpoint.spec import LayerSpec, ModelSpec
 from app.checkpoint.specs.decoder_fields import read_decoder
-from app.checkpoint.specs.expert_fields import STACKED, read_experts, with_experts
 from app.checkpoint.specs.family import Given
+from app.checkpoint.specs.mixtures.expert_fields import STACKED, read_experts, with_experts
 from app.checkpoint.specs.rope_fields import read_rope
 from app.checkpoint.tensor_names import TensorNames
 
