@@ -69,7 +69,7 @@ class QKNorm(Enum):
 
 
 class Activation(Enum):
-    """What is applied to the gate of an MLP: x · sigmoid(x), or GELU by its approximation with tanh."""
+    """The function of the gate of an MLP: x · sigmoid(x), or GELU by its approximation with tanh."""
 
     SILU = "silu"
     GELU_TANH = "gelu_tanh"

@@ -108,7 +108,8 @@ class ModelInfo:
 
     `max_num_seqs` limits the sequences of one request; `kv_capacity_tokens` is a multiple of `block_size`. `format` is
     that of the files, safetensors or gguf; `quantization` is the setting, else the types of the matrices in the files;
-    None if neither is quantized. `memory` lists the uses of a GPU's memory, one line each.
+    None if neither is quantized. With `is_text_only` the files have a part for images, too, which is not loaded.
+    `memory` lists the uses of a GPU's memory, one line each.
     `hidden_size` is the length of the hidden states that can be read; 0 if the device cannot. `pooling` is the kind of
     embeddings by default. `answer_tokens` is how long answers may be by the model's files, None if they do not say
     it: it matters only for a share of the context, see `DefaultLength`. `experts` are how many a layer has, and how
@@ -127,6 +128,7 @@ class ModelInfo:
     max_num_seqs: int = 64
     format: str = "safetensors"
     quantization: str | None = None
+    is_text_only: bool = False
     memory: tuple[str, ...] = ()
     hidden_size: int = 0
     pooling: PoolingKind = PoolingKind.MEAN

@@ -324,6 +324,7 @@ def _model_info(config: Config, model: OpenedModel, limits: SchedulerLimits, bac
         max_num_seqs=limits.max_running,
         format=files.format,
         quantization=config.model.quantization or files.quantization,
+        is_text_only=files.is_text_only,
         hidden_size=spec.hidden_size if backend.is_on_host else 0,
         pooling=files.pooling,
         answer_tokens=files.answer_tokens,

@@ -171,7 +171,7 @@ class Decoder:
         ops.linear(arena.hidden_TD, layer.qkv, out=arena.qkv_TX)
         norm, eps = layer.qk_norm, spec.rms_norm_eps
         if norm is not None and spec.qk_norm is QKNorm.WHOLE:
-            q_TX, k_TX, _ = arena.qkv_TX.split([spec.q_size, spec.kv_size, spec.kv_size], dim=1)
+            q_TX, k_TX = arena.qkv_TX[:, : spec.q_size], arena.qkv_TX[:, spec.q_size : spec.q_size + spec.kv_size]
             ops.rms_norm(q_TX, norm[: spec.q_size], eps, out=q_TX)
             ops.rms_norm(k_TX, norm[spec.q_size :], eps, out=k_TX)
             norm = None

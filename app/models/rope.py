@@ -35,7 +35,7 @@ def rope_table(spec: RopeSpec, head_dim: int, num_positions: int, dtype: torch.d
 
 
 def query_scales(spec: ModelSpec, num_positions: int, device: torch.device | None = None) -> Tensor | None:
-    """Return what queries are multiplied by at each position (float32); None if it is 1 at all of them."""
+    """Return the factor of queries at each position (float32); None if all are 1."""
     scale = spec.query_scale
     if scale is None or num_positions <= scale.original_max_position:
         return None

@@ -281,8 +281,9 @@ def ready_line(model_info: ModelInfo, urls: Sequence[str]) -> str:
 
     Lines with the uses of a GPU's memory and with the sampling defaults come before it.
     """
+    name = f"{model_info.name} (text only)" if model_info.is_text_only else model_info.name
     line = (
-        f"Ready: {model_info.name}, context {model_info.max_model_len:,} tokens, "
+        f"Ready: {name}, context {model_info.max_model_len:,} tokens, "
         f"KV cache {model_info.kv_capacity_tokens:,} tokens, {process_age():.1f} s after the start, "
         f"on {' and '.join(urls)}"
     )

@@ -33,7 +33,6 @@ from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
 from app.engine.execute.kv_cache import KVLayout
 from app.engine.execute.memory_plan import check_weights, plan_num_blocks, plan_num_host_blocks
 from app.observe.terminal import Terminal
-from tests.checkpoint.specs.published_configs import GEMMA_3_1B
 from tests.checkpoints import ARCHITECTURES, TORCH_DTYPES, config_json, tiny
 
 LARGE = {
@@ -131,16 +130,6 @@ def test_the_engine_has_the_tokens_that_were_planned(capsys):
     code, output = run(capsys, folder, "--max-model-len", 100, "--block-size", 8, "--json")
     engine = build_engine(make_config({"model": str(folder), "max_model_len": 100, "block_size": 8}))
     assert (code, json.loads(output.out)["capacity_tokens"]) == (0, engine.model_info.kv_capacity_tokens)
-
-
-def test_the_plan_says_what_layers_with_windows_keep(capsys, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(GEMMA_3_1B))
-    code, output = run(capsys, tmp_path)
-    said = "22 of 26 layers look back 512 tokens, but keep those before, too"
-    assert code == 0 and said in " ".join(output.out.split())
-    figures = json.loads(run(capsys, tmp_path, "--json")[1].out)
-    assert figures["windows"] == ([512] * 5 + [None]) * 4 + [512] * 2
-    assert "look back" not in run(capsys, tiny("Llama"))[1].out
 
 
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "Qwen2Moe"])

@@ -98,7 +98,7 @@ def test_longrope_takes_its_short_factors_where_the_context_is_not_longer_than_t
 
 
 @pytest.mark.parametrize("is_eager", [True, False], ids=["eager", "graph"])
-@pytest.mark.parametrize("name", ["granite", "phi4-mini"])
+@pytest.mark.parametrize("name", ["granite", "phi4-mini", "gemma2", "gemma3", "olmo2", "glm4"])
 def test_bfloat16_is_nearly_as_exact_as_in_transformers(name: str, is_eager: bool):
     answer, logits = logits_of(name, dtype=torch.bfloat16, enforce_eager=is_eager)
     ids = (*PROMPT, *answer)
@@ -129,6 +129,8 @@ def test_every_architecture_is_compared_with_transformers():
 def test_the_files_say_whether_only_their_text_is_loaded():
     for name, summary in (("gemma3-images", "safetensors, text only"), ("gemma3", "safetensors")):
         assert inspect(make_config({"model": str(saved(name)[0])}).model).summary == summary
+        is_text_only = build(saved(name)[0], enforce_eager=True).model_info.is_text_only
+        assert is_text_only == (name == "gemma3-images")
 
 
 def test_quantized_weights_of_reordered_heads_stay_near_the_exact_ones():

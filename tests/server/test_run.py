@@ -46,6 +46,7 @@ def test_the_ready_line_names_the_model_its_limits_and_the_address():
     assert "65,536" in line
     assert "\n" not in line
     assert line.endswith(" on http://127.0.0.1:8000"), "the address is last, where it is easy to find"
+    assert "Ready: fake (text only), " in ready_line(replace(MODEL_INFO, is_text_only=True), ["http://127.0.0.1:8000"])
     both = ready_line(MODEL_INFO, ["http://127.0.0.1:8000", "http://10.1.2.3:8000"])
     assert both.endswith(" on http://127.0.0.1:8000 and http://10.1.2.3:8000")
 
