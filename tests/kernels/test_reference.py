@@ -28,7 +28,7 @@ def test_attention_is_scaled_dot_product_attention(window: int | None):
     torch.testing.assert_close(out[:length], expected[0].transpose(0, 1), rtol=1e-5, atol=1e-5)
 
 
-def test_norms_linear_and_silu_equal_those_of_torch():
+def test_norms_linear_and_activations_equal_those_of_torch():
     ops = ReferenceOps()
     x, weight = noise(8, 24), noise(24, seed=1)
     out = torch.empty_like(x)
@@ -46,6 +46,12 @@ def test_norms_linear_and_silu_equal_those_of_torch():
     activated = torch.empty(8, 12)
     ops.silu_mul(x, out=activated)
     torch.testing.assert_close(activated, functional.silu(x[:, :12]) * x[:, 12:])
+    ops.gelu_mul(x, out=activated)
+    torch.testing.assert_close(activated, functional.gelu(x[:, :12], approximate="tanh") * x[:, 12:])
+    ops.add_rms_norm(x, summed, None, 1e-5, out=out)
+    assert torch.equal(out, summed)
+    ops.softcap(x, 0.5, out=out)
+    torch.testing.assert_close(out, 0.5 * torch.tanh(2 * x))
 
 
 def test_rotation_rotates_pairs_by_the_angle_of_their_position():
@@ -59,8 +65,9 @@ def test_rotation_rotates_pairs_by_the_angle_of_their_position():
     keys, values = step.caches()
     ops = ReferenceOps()
     ops.begin_step(step.batch)
-    ops.qk_norm_rope_kv_write(qkv_TX, None, 1e-5, rope_PH, keys, values, out=out)
-    torch.testing.assert_close(out[:6, 0], rope_PH[:6])
+    query_scale_P = torch.arange(8.0) + 2
+    ops.qk_norm_rope_kv_write(qkv_TX, None, 1e-5, rope_PH, keys, values, query_scale_P, out=out)
+    torch.testing.assert_close(out[:6, 0], rope_PH[:6] * query_scale_P[:6, None])
     block = int(step.batch.block_tables_SB[1, 0])
     torch.testing.assert_close(keys[block, :6, 0], torch.stack([-angles[:6].sin(), angles[:6].cos()], dim=-1))
     assert torch.equal(values[block, :6, 0], torch.tensor([[3.0, 4.0]]).repeat(6, 1))

@@ -21,8 +21,8 @@ def fuse(last: records.Fields, new: records.Fields) -> bool:
         case records.Linear(), records.Add() if _reads(new.x, last):
             last.epilogue, last.out = Epilogue.ACCUMULATE, new.out
             return True
-        case records.Linear(), records.SiluMul() if _reads(new.x, last) and last.weight.is_interleaved:
-            last.epilogue, last.out = Epilogue.GATED, new.out
+        case records.Linear(), records.Gate() if _reads(new.x, last) and last.weight.is_interleaved:
+            last.epilogue, last.activation, last.out = Epilogue.GATED, new.activation, new.out
             return True
         case records.Norm(), records.Quantize() if last.out.data == new.x.data and not last.quantized.num_groups:
             last.quantized = new.out

@@ -41,10 +41,10 @@ _log = logging.getLogger("quire.engine")
 _ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _FIELDS = {
     Code.EMBED: records.Embed, Code.NORM: records.Norm, Code.ADD: records.Add, Code.GATHER: records.Gather,
-    Code.QUANTIZE: records.Quantize, Code.SILU_MUL: records.SiluMul, Code.LINEAR: records.Linear,
+    Code.QUANTIZE: records.Quantize, Code.GATE: records.Gate, Code.LINEAR: records.Linear,
     Code.ROTATE: records.Rotate, Code.ATTENTION: records.Attention, Code.ATTENTION_MERGE: records.Attention,
-    Code.SAMPLE: records.Sample, Code.PACK: records.Pack, Code.ROUTE: Route, Code.EXPERTS: Experts,
-    Code.COMBINE: Combine,
+    Code.SAMPLE: records.Sample, Code.PACK: records.Pack, Code.SOFTCAP: records.Softcap, Code.ROUTE: Route,
+    Code.EXPERTS: Experts, Code.COMBINE: Combine,
 }  # fmt: skip
 # What both sides must agree on, as `quire_size` has it: the fields of each code, then the rest.
 _SIZES = {code.name: sizeof(_FIELDS[code]) for code in Code} | {

@@ -19,7 +19,18 @@ from app.kernels.cpu.fusion import fuse
 from app.kernels.cpu.groups import GROUP, KINDS
 from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.packing import PackedLinear
-from app.kernels.cpu.records import Cache, Code, Epilogue, Matrix, PagedRows, Quantized, QuantizedGroup, Record, Rows
+from app.kernels.cpu.records import (
+    Activation,
+    Cache,
+    Code,
+    Epilogue,
+    Matrix,
+    PagedRows,
+    Quantized,
+    QuantizedGroup,
+    Record,
+    Rows,
+)
 from app.kernels.ops import LinearWeight, PagedBatch, StackedWeight, Weight
 
 
@@ -105,18 +116,14 @@ class RecordOps(ExpertOps):
         self._make(Code.EMBED, fields, out, ids_T, table)
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        weight = self._as_float(weight_D)
-        fields = records.Norm(
-            x=Matrix.of(x_TD), weight=weight.data_ptr(), out=Matrix.of(out), width=out.shape[1], eps=eps
-        )
-        self._make(Code.NORM, fields, out, x_TD, weight)
+        self._norm(x_TD, weight_D, eps, out)
 
     def add_rms_norm(
         self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor | None, eps: float, *, out: Tensor
     ) -> None:
         fields = records.Add(x=Matrix.of(x_TD), out=Matrix.of(residual_TD), width=out.shape[1])
         self._make(Code.ADD, fields, residual_TD, x_TD)
-        self.rms_norm(residual_TD, weight_D, eps, out=out)
+        self._norm(residual_TD, weight_D, eps, out)
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
         parts = weight.parts if isinstance(weight, StackedWeight) else (weight,)
@@ -148,11 +155,13 @@ class RecordOps(ExpertOps):
         out: Tensor,
     ) -> None:
         assert rope_PH.dtype == torch.float32 and rope_PH.is_contiguous()
+        assert query_scale_P is None or (query_scale_P.dtype == torch.float32 and query_scale_P.is_contiguous())
         norm = None if norm_weight is None else self._as_float(norm_weight)
         fields = records.Rotate(
             qkv=Matrix.of(qkv_TX),
             norm_weight=None if norm is None else norm.data_ptr(),
             rope=rope_PH.data_ptr(),
+            query_scale=None if query_scale_P is None else query_scale_P.data_ptr(),
             paged_rows=self._paged_rows,
             keys=Cache.of(k_cache_BKGH),
             values=Cache.of(v_cache_BKGH),
@@ -162,7 +171,8 @@ class RecordOps(ExpertOps):
             head_dim=out.shape[2],
             eps=eps,
         )
-        self._make(Code.ROTATE, fields, out, qkv_TX, norm, rope_PH, k_cache_BKGH, v_cache_BKGH, self._batch)
+        tables = (norm, rope_PH, query_scale_P)
+        self._make(Code.ROTATE, fields, out, qkv_TX, tables, k_cache_BKGH, v_cache_BKGH, self._batch)
 
     def paged_attention(
         self,
@@ -190,13 +200,20 @@ class RecordOps(ExpertOps):
             head_dim=head_dim,
             window=window or 0,
             scale=scale,
+            softcap=softcap or 0,
         )
         self._make(Code.ATTENTION, fields, out, q_TNH, scratch, k_cache_BKGH, v_cache_BKGH, self._batch)
         self._make(Code.ATTENTION_MERGE, records.Attention.from_buffer_copy(fields), out)
 
     def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
-        fields = records.SiluMul(x=Matrix.of(gate_up_TX), out=Matrix.of(out), width=out.shape[1])
-        self._make(Code.SILU_MUL, fields, out, gate_up_TX)
+        self._gate(Activation.SILU, gate_up_TX, out)
+
+    def gelu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
+        self._gate(Activation.GELU, gate_up_TX, out)
+
+    def softcap(self, x_RV: Tensor, cap: float, *, out: Tensor) -> None:
+        fields = records.Softcap(x=Matrix.of(x_RV), out=Matrix.of(out), width=out.shape[1], cap=cap)
+        self._make(Code.SOFTCAP, fields, out, x_RV)
 
     def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
         self._outputs.add(out.data_ptr())
@@ -204,6 +221,7 @@ class RecordOps(ExpertOps):
         self._make(Code.GATHER, fields, out, x_TD, rows_R)
 
     def logits(self, x_RD: Tensor, weight: Weight, *, out: Tensor) -> None:
+        self._outputs.add(out.data_ptr())
         self.linear(x_RD, weight, out=out)
 
     def copy_blocks(self, copies_C2: Tensor, *, out: Tensor) -> None:
@@ -213,6 +231,17 @@ class RecordOps(ExpertOps):
     def swap_blocks(self, blocks: Tensor, copies_C2: Tensor, *, out: Tensor) -> None:
         """Copy at once, without a record."""
         self._library.copy_blocks(blocks, out, copies_C2)
+
+    def _norm(self, x_TD: Tensor, weight_D: Tensor | None, eps: float, out: Tensor) -> None:
+        """Emit a norm; without a weight, a copy."""
+        weight = None if weight_D is None else self._as_float(weight_D)
+        address = None if weight is None else weight.data_ptr()
+        fields = records.Norm(x=Matrix.of(x_TD), weight=address, out=Matrix.of(out), width=out.shape[1], eps=eps)
+        self._make(Code.NORM, fields, out, x_TD, weight)
+
+    def _gate(self, activation: Activation, gate_up_TX: Tensor, out: Tensor) -> None:
+        fields = records.Gate(x=Matrix.of(gate_up_TX), out=Matrix.of(out), width=out.shape[1], activation=activation)
+        self._make(Code.GATE, fields, out, gate_up_TX)
 
     def _make(self, code: Code, fields: records.Fields, rows_of: Tensor, *kept: object) -> None:
         """Emit a record over the rows that `rows_of` has, and keep what it points to."""

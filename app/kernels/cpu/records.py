@@ -21,16 +21,17 @@ class Code(IntEnum):
     ADD = 2
     GATHER = 3
     QUANTIZE = 4
-    SILU_MUL = 5
+    GATE = 5
     LINEAR = 6
     ROTATE = 7
     ATTENTION = 8
     ATTENTION_MERGE = 9
     SAMPLE = 10
     PACK = 11
-    ROUTE = 12
-    EXPERTS = 13
-    COMBINE = 14
+    SOFTCAP = 12
+    ROUTE = 13
+    EXPERTS = 14
+    COMBINE = 15
 
 
 class Type(IntEnum):
@@ -61,11 +62,18 @@ class Rows(IntEnum):
 
 
 class Epilogue(IntEnum):
-    """The use that a product makes of its sums: store them, add them to `out`, or store silu(gate) · up."""
+    """The use that a product makes of its sums: store them, add them to `out`, or store activation(gate) · up."""
 
     STORE = 0
     ACCUMULATE = 1
     GATED = 2
+
+
+class Activation(IntEnum):
+    """The function that a gate goes through."""
+
+    SILU = 0
+    GELU = 1
 
 
 TYPES = {
@@ -163,7 +171,7 @@ class Embed(ctypes.Structure):
 
 
 class Norm(ctypes.Structure):
-    """RMS norm, the result also quantized if `quantized` has groups."""
+    """RMS norm, or a copy without a weight, the result also quantized if `quantized` has groups."""
 
     _fields_ = (
         ("x", Matrix),
@@ -200,10 +208,16 @@ class Quantize(ctypes.Structure):
     _fields_ = (("x", Matrix), ("out", Quantized), ("width", c_int64))
 
 
-class SiluMul(ctypes.Structure):
-    """out = silu(first half) · second half."""
+class Gate(ctypes.Structure):
+    """out = activation(first half) · second half."""
 
-    _fields_ = (("x", Matrix), ("out", Matrix), ("width", c_int64))
+    _fields_ = (("x", Matrix), ("out", Matrix), ("width", c_int64), ("activation", c_int32), ("padding", c_int32))
+
+
+class Softcap(ctypes.Structure):
+    """out = cap · tanh(x / cap)."""
+
+    _fields_ = (("x", Matrix), ("out", Matrix), ("width", c_int64), ("cap", c_float), ("padding", c_int32))
 
 
 class Linear(ctypes.Structure):
@@ -215,7 +229,7 @@ class Linear(ctypes.Structure):
         ("quantized", Quantized),
         ("out", Matrix),
         ("epilogue", c_int32),
-        ("padding", c_int32),
+        ("activation", c_int32),
     )
 
 
@@ -226,6 +240,7 @@ class Rotate(ctypes.Structure):
         ("qkv", Matrix),
         ("norm_weight", c_void_p),
         ("rope", c_void_p),
+        ("query_scale", c_void_p),
         ("paged_rows", PagedRows),
         ("keys", Cache),
         ("values", Cache),
@@ -252,7 +267,7 @@ class Attention(ctypes.Structure):
         ("head_dim", c_int32),
         ("window", c_int32),
         ("scale", c_float),
-        ("padding", c_int32),
+        ("softcap", c_float),
     )
 
 

@@ -2,14 +2,15 @@
 
 What a row's bits may depend on is the row alone. Three rules keep it so, each measured (docs/design/cpu.md):
 matrix products only ever see row counts that are multiples of ROW_MULTIPLE; sums over the context are taken over
-fixed tiles aligned to position 0, in order; functions with a vector and a scalar form (silu) are called on slabs small
-enough that torch does not split them at places that depend on the other rows.
+fixed tiles aligned to position 0, in order; functions with a vector and a scalar form (silu, gelu) are called on slabs
+small enough that torch does not split them at places that depend on the other rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -126,17 +127,10 @@ class TorchOps:
         paged_attention(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, plan, window, softcap, self._scratch, out)
 
     def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
-        width = out.shape[1]
-        slab = max(1, _GRAIN_ELEMENTS // width)
-        for first in range(0, len(out), slab):
-            rows = slice(first, first + slab)
-            torch.ops.aten.silu.out(gate_up_TX[rows, :width], out=out[rows])
-        out.mul_(gate_up_TX[:, width:])
+        _gate(torch.ops.aten.silu.out, gate_up_TX, out)
 
     def gelu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
-        width = out.shape[1]
-        torch.ops.aten.gelu.out(gate_up_TX[:, :width], approximate="tanh", out=out)
-        out.mul_(gate_up_TX[:, width:])
+        _gate(partial(torch.ops.aten.gelu.out, approximate="tanh"), gate_up_TX, out)
 
     def route(
         self, x_TD: Tensor, router_ED: Tensor, correction_E: Tensor | None, experts: ExpertSpec, *, out: Routes
@@ -236,6 +230,16 @@ def _of_experts(routes: Routes, experts: ExpertWeights) -> Iterator[tuple[Weight
     for weight, (begin, end) in zip(experts.matrices, pairwise(starts), strict=True):
         if begin < end:
             yield weight, begin, end, routes.pairs_J[begin:end]
+
+
+def _gate(activation: Callable[..., Tensor], gate_up_TX: Tensor, out: Tensor) -> None:
+    """Compute out = activation(first half) · second half, slab by slab."""
+    width = out.shape[1]
+    slab = max(1, _GRAIN_ELEMENTS // width)
+    for first in range(0, len(out), slab):
+        rows = slice(first, first + slab)
+        activation(gate_up_TX[rows, :width], out=out[rows])
+    out.mul_(gate_up_TX[:, width:])
 
 
 @contextmanager

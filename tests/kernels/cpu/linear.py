@@ -14,7 +14,7 @@ from app.kernels.cpu import records
 from app.kernels.cpu.groups import GROUP, KINDS
 from app.kernels.cpu.library import NativeLibrary, load_library
 from app.kernels.cpu.packing import BLOCK_TYPES, PackedLinear, pack, pack_groups
-from app.kernels.cpu.records import TYPES, Code, Epilogue, Matrix, Quantized, Record, Rows, Type
+from app.kernels.cpu.records import TYPES, Activation, Code, Epilogue, Matrix, Quantized, Record, Rows, Type
 from app.kernels.ops import GroupedWeight, LinearWeight
 from tests.gguf_blocks import random_blocks
 
@@ -114,6 +114,7 @@ def multiply(
     num_rows: int | None = None,
     num_threads: int = 1,
     epilogue: Epilogue = Epilogue.STORE,
+    activation: Activation = Activation.SILU,
 ) -> None:
     fields = records.Linear(
         weight=packed.fields,
@@ -121,6 +122,7 @@ def multiply(
         quantized=activations.quantized,
         out=Matrix.of(out),
         epilogue=epilogue,
+        activation=activation,
     )
     library.run(Code.LINEAR, fields, len(activations.values) if num_rows is None else num_rows, num_threads)
 

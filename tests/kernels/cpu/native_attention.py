@@ -103,6 +103,7 @@ def make_layer(
     kind: str,
     *,
     window: int = 0,
+    softcap: float = 0,
     block_size: int = 16,
     num_threads: int = 2,
     numbers: Sequence[int] | None = None,
@@ -152,6 +153,7 @@ def make_layer(
         head_dim=heads.head_dim,
         window=window,
         scale=heads.head_dim**-0.5,
+        softcap=softcap,
     )
     return Layer(fields, num_rows, out, scratch, caches, (batch, queries))
 

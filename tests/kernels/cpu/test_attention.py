@@ -17,7 +17,13 @@ HEADS = [Heads(2, 1, 64), Heads(3, 3, 24), Heads(6, 2, 80), Heads(7, 1, 16), Hea
 
 
 def rows_of(
-    heads: Heads, chunks: list[tuple[int, int]], *, block_size: int = 16, window: int | None = None, dtype: torch.dtype
+    heads: Heads,
+    chunks: list[tuple[int, int]],
+    *,
+    block_size: int = 16,
+    window: int | None = None,
+    softcap: float | None = None,
+    dtype: torch.dtype,
 ) -> Tensor:
     """Attention [new tokens, N, H] of the first sequence, whose keys, values and queries are always the same."""
     step = make_step(chunks, heads, block_size=block_size, dtype=dtype)
@@ -34,7 +40,7 @@ def rows_of(
     out = torch.empty_like(q_TNH)
     ops = TorchOps()
     ops.begin_step(step.batch)
-    ops.paged_attention(q_TNH, keys, values, heads.head_dim**-0.5, window, out=out)
+    ops.paged_attention(q_TNH, keys, values, heads.head_dim**-0.5, window, softcap, out=out)
     return out[:new]
 
 
@@ -44,6 +50,7 @@ def test_a_row_has_the_same_bits_in_every_chunk_batch_and_block_size(data: st.Da
     heads = data.draw(st.sampled_from(HEADS), label="heads")
     dtype = data.draw(st.sampled_from([torch.float32, torch.bfloat16]), label="type")
     window = data.draw(st.sampled_from([None, 1, 100, 700]), label="window")
+    softcap = data.draw(st.sampled_from([None, 1.5]), label="cap of scores")
     edges = [TILE - 1, TILE, TILE + 1, 4 * TILE, LONGEST - 1]
     position = data.draw(st.sampled_from(edges) | st.integers(0, LONGEST - 1), label="position")
     before = data.draw(st.integers(0, min(position, 2 * QUERY_TILE)), label="rows before it in its chunk")
@@ -53,8 +60,9 @@ def test_a_row_has_the_same_bits_in_every_chunk_batch_and_block_size(data: st.Da
     )
     block_size = data.draw(st.sampled_from([8, 16, 32, 64, 128]), label="block size")
     chunk = (position - before, before + 1 + after)
-    (alone,) = rows_of(heads, [(position, 1)], window=window, dtype=dtype)
-    rows = rows_of(heads, [chunk, *others], block_size=block_size, window=window, dtype=dtype)
+    how = {"window": window, "softcap": softcap, "dtype": dtype}
+    (alone,) = rows_of(heads, [(position, 1)], **how)
+    rows = rows_of(heads, [chunk, *others], block_size=block_size, **how)
     assert torch.equal(rows[before], alone)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.kernels.cpu import records
 from app.kernels.cpu.fusion import fuse
-from app.kernels.cpu.records import Epilogue, Matrix, Packed, Quantized, Type
+from app.kernels.cpu.records import Activation, Epilogue, Matrix, Packed, Quantized, Type
 
 PRODUCT, RESIDUAL, ACTIVATED, HIDDEN, BYTES = (64 * number for number in range(1, 6))
 
@@ -25,8 +25,9 @@ def product(**fields: object) -> records.Linear:
 
 
 ADD = records.Add(matrix(PRODUCT), matrix(RESIDUAL), 32)
-SILU = records.SiluMul(matrix(PRODUCT), matrix(ACTIVATED), 16)
+SILU, GELU = (records.Gate(matrix(PRODUCT), matrix(ACTIVATED), 16, activation) for activation in Activation)
 NORM = records.Norm(x=matrix(RESIDUAL), out=matrix(HIDDEN), width=32)
+NORM_IN_PLACE = records.Norm(x=matrix(PRODUCT), out=matrix(PRODUCT), width=32)
 QUANTIZED = Quantized(data=BYTES, stride=128, num_groups=1)
 QUANTIZE = records.Quantize(matrix(HIDDEN), QUANTIZED, 32)
 
@@ -37,10 +38,11 @@ def test_a_product_is_fused_with_the_addition_to_the_residual():
     assert last.epilogue == Epilogue.ACCUMULATE and last.out.data == RESIDUAL and last.x.data == HIDDEN
 
 
-def test_a_product_with_interleaved_weights_is_fused_with_the_activation():
+@pytest.mark.parametrize("gate", [SILU, GELU], ids=["silu", "gelu"])
+def test_a_product_with_interleaved_weights_is_fused_with_the_activation(gate: records.Gate):
     last = product()
-    assert fuse(last, SILU)
-    assert last.epilogue == Epilogue.GATED and last.out.data == ACTIVATED
+    assert fuse(last, gate)
+    assert last.epilogue == Epilogue.GATED and last.activation == gate.activation and last.out.data == ACTIVATED
 
 
 def test_a_norm_is_fused_with_quantization():
@@ -53,12 +55,14 @@ def test_a_norm_is_fused_with_quantization():
     ("last", "new"),
     [
         (product(), records.Add(matrix(HIDDEN), matrix(RESIDUAL), 32)),
-        (product(), records.SiluMul(matrix(HIDDEN), matrix(ACTIVATED), 16)),
+        (product(), records.Gate(matrix(HIDDEN), matrix(ACTIVATED), 16)),
         (product(weight=Packed()), SILU),
         (product(epilogue=Epilogue.ACCUMULATE), ADD),
         (product(epilogue=Epilogue.GATED), SILU),
         (product(), QUANTIZE),
         (product(), NORM),
+        (product(), NORM_IN_PLACE),
+        (NORM_IN_PLACE, ADD),
         (NORM, records.Quantize(matrix(ACTIVATED), QUANTIZED, 32)),
         (records.Norm(x=matrix(RESIDUAL), out=matrix(HIDDEN), quantized=QUANTIZED, width=32), QUANTIZE),
         (NORM, ADD),

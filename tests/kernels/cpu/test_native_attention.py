@@ -36,7 +36,9 @@ STEPS = {
 
 
 @cache
-def expected(number: int, start: int, new: int, heads: tuple[int, int, int], kind: str, window: int) -> Tensor:
+def expected(
+    number: int, start: int, new: int, heads: tuple[int, int, int], kind: str, window: int, softcap: float = 0
+) -> Tensor:
     """Attention [new, N, H] of a sequence's rows, in float64."""
     queries, keys, values = (exact(x[: start + new]) for x in native_attention.sequence(number, heads, kind))
     repeats = heads[0] // heads[1]
@@ -46,6 +48,8 @@ def expected(number: int, start: int, new: int, heads: tuple[int, int, int], kin
     if window:
         hidden |= tokens <= rows - window
     scores = torch.einsum("rnh,tnh->nrt", queries[start:], keys) * heads[2] ** -0.5
+    if softcap:
+        scores = softcap * (scores / softcap).tanh()
     return torch.einsum("nrt,tnh->rnh", scores.masked_fill(hidden, -torch.inf).softmax(-1), values)
 
 
@@ -59,6 +63,18 @@ def test_every_type_width_and_window_is_close_to_float64(name: str, kind: str, l
         found = attend(library, chunks, heads, kind, window=window, block_size=block_size)
         wanted = torch.cat([expected(n, *chunk, key, kind, window) for n, chunk in enumerate(chunks)])
         assert (found - wanted).abs().max() < bound, f"{step}, window {window}, block size {block_size}"
+
+
+@pytest.mark.parametrize("kind", CACHES)
+def test_scores_are_capped(kind: str, library: NativeLibrary):
+    """Scores of size 1, at most 5, by caps that change most of them, and by one that changes the largest a little."""
+    for name, softcap, window in (("64, 7 each", 1.5, 0), ("128", 0.3, 100), ("256", 1.5, 7), ("80", 20.0, 0)):
+        heads = HEADS[name]
+        key = (heads.num_heads, heads.num_kv_heads, heads.head_dim)
+        for chunks in (STEPS["mixed"], STEPS["chunks"]):
+            found = attend(library, chunks, heads, kind, window=window, softcap=softcap)
+            wanted = [expected(n, *chunk, key, kind, window, softcap) for n, chunk in enumerate(chunks)]
+            assert (found - torch.cat(wanted)).abs().max() < CACHES[kind][2], f"{name}, cap {softcap}"
 
 
 @pytest.mark.parametrize("kind", CACHES)
@@ -113,9 +129,10 @@ def test_scores_of_hundreds_do_not_overflow(kind: str, library: NativeLibrary):
 def test_a_row_has_the_same_bits_in_every_batch_and_on_any_threads(
     kind: str, library: NativeLibrary, data: st.DataObject
 ):
-    heads = data.draw(st.sampled_from([HEADS["64"], HEADS["64, 7 each"], HEADS["16"], HEADS["80"]]), label="heads")
+    heads = data.draw(st.sampled_from([HEADS[name] for name in ("64", "64, 7 each", "16", "80", "256")]), label="heads")
     window = data.draw(st.sampled_from([0, 1, 100, 700]), label="window")
     edges = [15, 16, 255, 256, 511, 1023, LONGEST - 1]
+    softcap = data.draw(st.sampled_from([0.0, 1.5]), label="cap of scores")
     position = data.draw(st.sampled_from(edges) | st.integers(0, LONGEST - 1), label="position")
     before = data.draw(st.integers(0, min(position, 70)), label="rows before it in its chunk")
     after = data.draw(st.integers(0, min(LONGEST - 1 - position, 40)), label="rows after it in its chunk")
@@ -126,12 +143,11 @@ def test_a_row_has_the_same_bits_in_every_batch_and_on_any_threads(
     block_size = data.draw(st.sampled_from([8, 16, 32, 64, 128]), label="block size")
     num_threads = data.draw(st.integers(1, 4), label="threads")
 
-    (alone,) = attend(library, [(position, 1)], heads, kind, window=window, num_threads=1)
+    how = {"window": window, "softcap": softcap}
+    (alone,) = attend(library, [(position, 1)], heads, kind, **how, num_threads=1)
     chunks = [*others[:index], (position - before, before + 1 + after), *others[index:]]
     numbers = [*range(1, index + 1), 0, *range(index + 1, len(others) + 1)]
-    rows = attend(
-        library, chunks, heads, kind, window=window, block_size=block_size, num_threads=num_threads, numbers=numbers
-    )
+    rows = attend(library, chunks, heads, kind, **how, block_size=block_size, num_threads=num_threads, numbers=numbers)
     row = sum(new for _, new in others[:index]) + before
     assert torch.equal(rows[row], alone)
 

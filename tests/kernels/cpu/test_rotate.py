@@ -26,7 +26,15 @@ CACHES = {
     "int8 of bfloat16": (torch.int8, torch.bfloat16),
 }
 ERRORS = {torch.float32: 4e-6, torch.float16: 2**-9, torch.bfloat16: 2**-6}
-HEADS = [Heads(9, 3, 64), Heads(2, 1, 128), Heads(3, 1, 80), Heads(4, 2, 24), Heads(1, 1, 2), Heads(2, 2, 10)]
+HEADS = [
+    Heads(9, 3, 64),
+    Heads(2, 1, 128),
+    Heads(2, 1, 256),
+    Heads(3, 1, 80),
+    Heads(4, 2, 24),
+    Heads(1, 1, 2),
+    Heads(2, 2, 10),
+]
 CHUNKS = [(0, 1), (7, 1), (8, 1), (63, 2), (0, 37), (300, 20), (1000, 1)]
 EPS = 1e-6
 
@@ -42,6 +50,7 @@ class Call:
     qkv: Tensor  # [T, N + 2 G, H]
     norm: Tensor | None  # [N + G, H]
     rope: Tensor  # [positions, H]
+    query_scale: Tensor | None  # [positions]
     caches: Tensor  # [B, 2, K, G, H]; H + 4 bytes if int8
     queries: Tensor  # [T, N * H and padding]
 
@@ -58,7 +67,10 @@ class Call:
             heads = heads / (heads.square().mean(-1, keepdim=True) + EPS).sqrt() * self.norm.double()
         cos, sin = self.rope[self.positions][:, None].double().chunk(2, dim=-1)
         first, second = heads.chunk(2, dim=-1)
-        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+        rotated = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+        if self.query_scale is not None:
+            rotated[:, :-num_kv_heads] *= self.query_scale[self.positions].double()[:, None, None]
+        return rotated
 
 
 def call(
@@ -68,6 +80,7 @@ def call(
     kind: str,
     *,
     is_normed: bool = False,
+    is_scaled: bool = False,
     block_size: int = 16,
     num_threads: int = 2,
     qkv: Tensor | None = None,
@@ -90,11 +103,13 @@ def call(
     norm = noise(heads.num_heads + heads.num_kv_heads, heads.head_dim, seed=2) if is_normed else None
     queries = torch.full((num_rows, heads.num_heads * heads.head_dim + 40), torch.nan, dtype=dtype)
     rope = torch.cat([angles.cos(), angles.sin()], dim=1)
+    query_scale = noise(len(rope), seed=3) if is_scaled else None
     tables = batch.block_tables_SB
     fields = records.Rotate(
         qkv=Matrix.of(rows) if num_rows else Matrix(),
         norm_weight=None if norm is None else norm.data_ptr(),
         rope=rope.data_ptr(),
+        query_scale=None if query_scale is None else query_scale.data_ptr(),
         paged_rows=PagedRows(
             batch.positions_T.data_ptr(),
             batch.state_rows_T.data_ptr(),
@@ -111,7 +126,9 @@ def call(
         eps=EPS,
     )
     library.run(Code.ROTATE, fields, num_rows, num_threads)
-    return Call(positions, blocks * block_size + positions % block_size, found, norm, rope, caches, queries)
+    return Call(
+        positions, blocks * block_size + positions % block_size, found, norm, rope, query_scale, caches, queries
+    )
 
 
 def split_scale(heads: Tensor) -> tuple[Tensor, Tensor]:
@@ -120,13 +137,17 @@ def split_scale(heads: Tensor) -> tuple[Tensor, Tensor]:
     return heads[..., :-4].float(), scale
 
 
+@pytest.mark.parametrize("is_scaled", [False, True], ids=["", "queries scaled"])
 @pytest.mark.parametrize("is_normed", [False, True], ids=["plain", "normed"])
 @pytest.mark.parametrize("kind", CACHES)
-def test_queries_keys_and_values_are_close_to_float64(kind: str, is_normed: bool, library: NativeLibrary):
+def test_queries_keys_and_values_are_close_to_float64(
+    kind: str, is_normed: bool, is_scaled: bool, library: NativeLibrary
+):
     stored, dtype = CACHES[kind]
     for turn, heads in enumerate(HEADS):
         block_size = (8, 16, 32, 64, 128)[turn % 5]
-        done = call(library, CHUNKS, heads, kind, is_normed=is_normed, block_size=block_size)
+        how = {"is_normed": is_normed, "is_scaled": is_scaled}
+        done = call(library, CHUNKS, heads, kind, **how, block_size=block_size)
         rotated, size = done.rotated(), heads.num_heads * heads.head_dim
         queries, keys = rotated[:, : heads.num_heads], rotated[:, heads.num_heads :]
         values = done.qkv[:, -heads.num_kv_heads :].double()
@@ -156,15 +177,16 @@ def test_only_the_slots_of_the_steps_tokens_are_written(kind: str, library: Nati
 
 
 @pytest.mark.parametrize("kind", CACHES)
-@pytest.mark.parametrize("is_normed", [False, True], ids=["plain", "normed"])
-def test_a_row_has_the_same_bits_in_any_batch_and_on_any_threads(is_normed: bool, kind: str, library: NativeLibrary):
+@pytest.mark.parametrize("is_changed", [False, True], ids=["plain", "normed and scaled"])
+def test_a_row_has_the_same_bits_in_any_batch_and_on_any_threads(is_changed: bool, kind: str, library: NativeLibrary):
+    how = {"is_normed": is_changed, "is_scaled": is_changed}
     for heads in HEADS:
         num_rows, num_heads = sum(new for _, new in CHUNKS), heads.num_heads + 2 * heads.num_kv_heads
         qkv = noise(num_rows, num_heads, heads.head_dim)
-        together = call(library, CHUNKS, heads, kind, is_normed=is_normed, num_threads=3, block_size=8, qkv=qkv)
+        together = call(library, CHUNKS, heads, kind, **how, num_threads=3, block_size=8, qkv=qkv)
         row = 0
         for start, new in CHUNKS:
-            alone = call(library, [(start, 1)], heads, kind, is_normed=is_normed, num_threads=1, qkv=qkv[row : row + 1])
+            alone = call(library, [(start, 1)], heads, kind, **how, num_threads=1, qkv=qkv[row : row + 1])
             size = heads.num_heads * heads.head_dim
             assert torch.equal(alone.queries[0, :size], together.queries[row, :size])
             for half in (0, 1):

@@ -45,12 +45,14 @@ def both(run: Any) -> tuple[Tensor, Tensor]:
     return run(TorchOps()), run(ReferenceOps())
 
 
-def attend(ops: Ops, step: Step, heads: Heads, dtype: torch.dtype, window: int | None) -> Tensor:
+def attend(
+    ops: Ops, step: Step, heads: Heads, dtype: torch.dtype, window: int | None, softcap: float | None = None
+) -> Tensor:
     """The attention of a step; output rows are garbage before, which the padding must not keep."""
     q_TNH = noise(step.num_rows, heads.num_heads, heads.head_dim, dtype=dtype)
     out = torch.full_like(q_TNH, 7.0)
     ops.begin_step(step.batch)
-    ops.paged_attention(q_TNH, *step.caches(), heads.head_dim**-0.5, window, out=out)
+    ops.paged_attention(q_TNH, *step.caches(), heads.head_dim**-0.5, window, softcap, out=out)
     return out
 
 
@@ -72,6 +74,15 @@ def test_paged_attention_equals_the_reference_for_every_type(dtype: torch.dtype,
         step = make_step(chunks, heads, block_size=block_size, dtype=dtype)
         ours, expected = both(lambda ops: attend(ops, step, heads, dtype, 50))  # noqa: B023
         torch.testing.assert_close(ours, expected, **TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_capped_scores_equal_those_of_the_reference(dtype: torch.dtype):
+    heads = Heads(6, 2, 24)
+    step = make_step(STEPS["mixed"], heads, dtype=dtype)
+    ours, expected = both(lambda ops: attend(ops, step, heads, dtype, 50, 0.7))
+    torch.testing.assert_close(ours, expected, **TOLERANCES[dtype])
+    assert not torch.allclose(ours, attend(TorchOps(), step, heads, dtype, 50), atol=0.05)
 
 
 def test_paged_attention_of_very_different_scores_is_exact():
@@ -180,6 +191,12 @@ def test_norms_equal_the_reference(rows: int, width: int, dtype: torch.dtype):
         plain, added, summed = torch.zeros_like(x), torch.zeros_like(x), residual.clone()
         ops.rms_norm(x, weight, 1e-5, out=plain)
         ops.add_rms_norm(x, summed, weight, 1e-5, out=added)
+        in_place, copied = torch.cat([residual, x, residual], dim=1), torch.zeros_like(x)
+        middle = in_place[:, width : 2 * width]
+        ops.rms_norm(middle, weight, 1e-5, out=middle)
+        assert torch.equal(middle, plain) and torch.equal(in_place[:, :width], residual)
+        ops.add_rms_norm(x, (again := residual.clone()), None, 1e-5, out=copied)
+        assert torch.equal(copied, again) and torch.equal(again, summed)
         return torch.stack([plain, added, summed])
 
     torch.testing.assert_close(*both(run), **TOLERANCES[dtype])
@@ -206,12 +223,13 @@ def call(op: Any, x: Tensor, weight: LinearWeight, rows: int, outputs: int, dtyp
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("rows", "width"), [(8, 1), (8, 96), (16, 13), (64, 1536), (8, 40_000)])
-def test_silu_mul_equals_the_reference(rows: int, width: int, dtype: torch.dtype):
+@pytest.mark.parametrize("name", ["silu_mul", "gelu_mul"])
+def test_gates_equal_the_reference(name: str, rows: int, width: int, dtype: torch.dtype):
     gate_up = 3 * noise(rows, 2 * width, dtype=dtype)
 
     def run(ops: Ops) -> Tensor:
         out = torch.zeros(rows, width, dtype=dtype)
-        ops.silu_mul(gate_up, out=out)
+        getattr(ops, name)(gate_up, out=out)
         return out
 
     torch.testing.assert_close(*both(run), **TOLERANCES[dtype])

@@ -154,6 +154,7 @@ template <class T, class Products> class Attender {
       const int64_t first = std::max(first_seen(position, a_.window), tokens.begin);
       const Seen seen{first - from_, std::min(position, tokens.end - 1) - from_};
       const float *value_scales = w_.value_scales + q / each_ * TILE;
+      if (a_.softcap > 0.0f) cap_scores(w_.scores + q * TILE, seen, a_.softcap);
       const Softened s = soften<T>(w_.scores + q * TILE, seen, size_, out.largest[q], value_scales);
       w_.fading[q] = exp2_of(out.largest[q] - s.largest);
       w_.weight_scales[q] = s.scale;

@@ -33,6 +33,12 @@ struct Softened {
   float scale;    // of the weights' words, with INT8 caches
 };
 
+// Caps the scores of seen tokens, which are in units of log2: those of `soften`.
+static inline void cap_scores(float *scores, Seen seen, float softcap) {
+  const Capping capped(softcap * LOG2_E);
+  for (int64_t t = seen.first / LANES * LANES; t <= seen.last; t += LANES) store(scores + t, capped(load(scores + t)));
+}
+
 // Turns `size` scores, a multiple of GROUP, into weights 2^(score - largest), 0 where they are not seen. `before` is
 // the largest score of earlier tiles. With INT8 caches each weight is multiplied by its value's scale.
 template <class T>

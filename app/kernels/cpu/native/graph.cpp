@@ -15,15 +15,16 @@ template <class Fields, Operation<Fields> operation> void run(const void *fields
 using Runner = void (*)(const void *, int64_t, Worker);
 constexpr Runner RUNNERS[NUM_CODES] = {
     run<Embed, embed>,   run<Norm, norm>,           run<Add, add>,
-    run<Gather, gather>, run<Quantize, quantize>,   run<SiluMul, silu_mul>,
+    run<Gather, gather>, run<Quantize, quantize>,   run<Gate, gate>,
     run<Linear, linear>, run<Rotate, rotate>,       run<Attention, attention>,
     run<Attention, merge_attention>, run<Sample, sample>, run<Pack, pack>,
-    run<Route, route>, run<Experts, experts>,       run<Combine, combine>,
+    run<Softcap, softcap>, run<Route, route>, run<Experts, experts>, run<Combine, combine>,
 };
 constexpr int64_t SIZES[] = {
-    sizeof(Embed),  sizeof(Norm),   sizeof(Add),       sizeof(Gather),    sizeof(Quantize), sizeof(SiluMul),
-    sizeof(Linear), sizeof(Rotate), sizeof(Attention), sizeof(Attention), sizeof(Sample),
-    sizeof(Pack),   sizeof(Route),  sizeof(Experts),   sizeof(Combine),   sizeof(Record), sizeof(SamplingSettings),   sizeof(Penalties), sizeof(Blocks),
+    sizeof(Embed),  sizeof(Norm),    sizeof(Add),       sizeof(Gather),    sizeof(Quantize), sizeof(Gate),
+    sizeof(Linear), sizeof(Rotate),  sizeof(Attention), sizeof(Attention), sizeof(Sample),
+    sizeof(Pack),   sizeof(Softcap), sizeof(Route),     sizeof(Experts),   sizeof(Combine),
+    sizeof(Record), sizeof(SamplingSettings),   sizeof(Penalties), sizeof(Blocks),
     sizeof(QuantizedGroup), SAMPLE_BLOCK, MAX_LOGPROBS,
 };
 

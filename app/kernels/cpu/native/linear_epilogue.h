@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "activation.h"
 #include "linear_tiles.h"
 #include "panels.h"
 #include "record.h"
@@ -19,14 +20,16 @@ static inline void add_bias(TileOutput sums, int64_t num_rows, const float *bias
   }
 }
 
-// The first half of the lanes becomes silu(gate) * up.
-static inline void gate(TileOutput sums, int64_t num_rows) {
-  for (int64_t i = 0; i < num_rows; i++) {
-    for (int lane = 0; lane < HALF_PANEL; lane += LANES) {
-      float *value = sums.row(i) + lane;
-      store(value, silu(load(value)) * load(value + HALF_PANEL));
+// The first half of the lanes becomes activation(gate) * up.
+static inline void gate(TileOutput sums, int64_t num_rows, int32_t activation) {
+  with_activation(activation, [&](auto activate) {
+    for (int64_t i = 0; i < num_rows; i++) {
+      for (int lane = 0; lane < HALF_PANEL; lane += LANES) {
+        float *value = sums.row(i) + lane;
+        store(value, activate(load(value)) * load(value + HALF_PANEL));
+      }
     }
-  }
+  });
 }
 
 // Stores or adds the first WIDTH lanes of `sums`; only `num_columns` of them are columns of the matrix.
@@ -83,7 +86,7 @@ static inline void prefetch_out(const Linear &linear, int64_t num_rows, int64_t 
 static inline void finish(const Linear &linear, TileOutput sums, int64_t num_rows, int64_t panel, int64_t first_row) {
   if (linear.weight.bias) add_bias(sums, num_rows, linear.weight.bias + panel * PANEL_WIDTH);
   if (can_sum_in_place(linear, panel)) return;
-  if (linear.epilogue == GATED) gate(sums, num_rows);
+  if (linear.epilogue == GATED) gate(sums, num_rows, linear.activation);
   if (linear.out.type == BFLOAT16) {
     put_panel<bf16, false>(linear, sums, num_rows, panel, first_row);
   } else if (linear.epilogue == ACCUMULATE) {

@@ -17,13 +17,14 @@ enum Code : int32_t {
   ADD,
   GATHER,
   QUANTIZE,
-  SILU_MUL,
+  GATE,
   LINEAR,
   ROTATE,
   ATTENTION,
   ATTENTION_MERGE,
   SAMPLE,
   PACK,
+  SOFTCAP,
   ROUTE,
   EXPERTS,
   COMBINE,
@@ -114,9 +115,10 @@ struct Embed {
   int32_t padding;
 };
 
+// RMS norm; without a weight the values are as they were. `out` may be `x`.
 struct Norm {
   Matrix x;
-  const float *weight;
+  const float *weight;  // or null
   Matrix out;
   Quantized quantized;  // of the result, besides `out`
   int64_t width;
@@ -143,13 +145,25 @@ struct Quantize {
   int64_t width;
 };
 
-// out[., width] = silu(first half) * second half
-struct SiluMul {
+enum Activation : int32_t { SILU, GELU };
+
+// out[., width] = activation(first half) * second half
+struct Gate {
   Matrix x, out;
   int64_t width;
+  int32_t activation;
+  int32_t padding;
 };
 
-// What a product does with its sums: store them; add them to `out`; or store silu(gate) * up.
+// out = cap * tanh(x / cap), FLOAT32 both; `out` may be `x`.
+struct Softcap {
+  Matrix x, out;
+  int64_t width;
+  float cap;
+  int32_t padding;
+};
+
+// What a product does with its sums: store them; add them to `out`; or store activation(gate) * up.
 enum Epilogue : int32_t { STORE, ACCUMULATE, GATED };
 
 struct Linear {
@@ -158,7 +172,7 @@ struct Linear {
   Quantized quantized;  // for quantized weights, instead of `x`
   Matrix out;
   int32_t epilogue;
-  int32_t padding;
+  int32_t activation;   // of GATED
 };
 
 // How a router's products become scores.
@@ -214,6 +228,7 @@ struct Rotate {
   Matrix qkv;                // [., (heads + 2 kv heads) * head_dim]
   const float *norm_weight;  // [heads + kv heads, head_dim] or null
   const float *rope;         // [positions, head_dim]: cosines, then sines
+  const float *query_scale;  // [positions]: what queries are multiplied by; or null
   PagedRows paged_rows;
   Cache keys, values;
   Matrix queries;            // out: [., heads * head_dim]
@@ -232,7 +247,7 @@ struct Attention {
   int32_t num_heads, num_kv_heads, head_dim;
   int32_t window;    // tokens that a row sees, itself included; 0: all
   float scale;
-  int32_t padding;
+  float softcap;     // of the scaled scores; 0: none
 };
 
 constexpr int SAMPLE_BLOCK = 64;  // scores that are looked at together
@@ -299,13 +314,14 @@ void norm(const Norm &, int64_t num_rows, Worker);
 void add(const Add &, int64_t num_rows, Worker);
 void gather(const Gather &, int64_t num_rows, Worker);
 void quantize(const Quantize &, int64_t num_rows, Worker);
-void silu_mul(const SiluMul &, int64_t num_rows, Worker);
+void gate(const Gate &, int64_t num_rows, Worker);
 void linear(const Linear &, int64_t num_rows, Worker);
 void rotate(const Rotate &, int64_t num_rows, Worker);
 void attention(const Attention &, int64_t num_rows, Worker);
 void merge_attention(const Attention &, int64_t num_rows, Worker);
 void sample(const Sample &, int64_t num_rows, Worker);
 void pack(const Pack &, int64_t num_panels, Worker);
+void softcap(const Softcap &, int64_t num_rows, Worker);
 void route(const Route &, int64_t num_rows, Worker);
 void experts(const Experts &, int64_t num_pairs, Worker);
 void combine(const Combine &, int64_t num_rows, Worker);

@@ -66,6 +66,7 @@ template <class T, class Query> class Row {
     heads_ = static_cast<const float *>(r.qkv.data) + row * r.qkv.stride;
     rope_ = r.rope + position * width_;
     queries_ = static_cast<Query *>(r.queries.data) + row * r.queries.stride;
+    query_scale_ = r.query_scale == nullptr ? nullptr : r.query_scale + position;
     const auto slot = [&](const Cache &cache) {
       return static_cast<char *>(cache.data) + block * cache.block_stride * static_cast<int64_t>(sizeof(T)) +
              position % size * r.num_kv_heads * bytes;
@@ -77,7 +78,9 @@ template <class T, class Query> class Row {
   void write_head(int64_t head) const {
     const int64_t key = head - r_.num_heads, value = key - r_.num_kv_heads;
     const auto rotated = [this, head](auto put) { each_rotated(head, put); };
-    if (key < 0) write(queries_ + head * width_, width_, rotated);
+    const auto scaled = [this, rotated](auto put) { rotated(scaling(put)); };
+    if (key < 0 && query_scale_ == nullptr) write(queries_ + head * width_, width_, rotated);
+    else if (key < 0) write(queries_ + head * width_, width_, scaled);
     else if (value < 0) write(reinterpret_cast<T *>(keys_ + key * head_bytes_), width_, rotated);
     else write(reinterpret_cast<T *>(values_ + value * head_bytes_), width_, [this, head](auto put) {
       each_finite(head, put);
@@ -85,6 +88,11 @@ template <class T, class Query> class Row {
   }
 
  private:
+  // Passes vectors times the factor of the position on to `put`.
+  template <class Put> auto scaling(Put put) const {
+    return [put, factor = all(*query_scale_)](int64_t i, Floats v, int lanes) { put(i, v * factor, lanes); };
+  }
+
   // The two halves of a head are the coordinates of points, each turned by an angle of its own.
   template <class Put> void each_rotated(int64_t head, Put put) const {
     const float *x = heads_ + head * width_;
@@ -111,7 +119,7 @@ template <class T, class Query> class Row {
 
   const Rotate &r_;
   const int64_t width_;
-  const float *heads_, *rope_;
+  const float *heads_, *rope_, *query_scale_;
   Query *queries_;
   char *keys_, *values_;
   int64_t head_bytes_;

@@ -1,8 +1,9 @@
-// Operations on whole rows: embedding, norm, addition, gathering, quantization, gated activation.
+// Operations on whole rows: embedding, norm, addition, gathering, quantization, gated activation, capping.
 //
 // Rows are shared out among the threads; a row is computed from left to right by one of them.
 #include <algorithm>
 
+#include "activation.h"
 #include "panels.h"
 #include "record.h"
 #include "simd.h"
@@ -74,7 +75,7 @@ template <class Value> void quantize_row(const Quantized &q, int64_t row, int64_
 }
 
 // Decodes a row of quantized panels that are not interleaved, times `scale`.
-template <class Kind> void unpack_row(const Packed &w, int64_t r, float scale, float *out) {
+template <class Kind, class Out> void unpack_row(const Packed &w, int64_t r, float scale, Out *out) {
   const int64_t num_groups = divide_up(w.k, GROUP), num_blocks = divide_up(num_groups, Kind::BLOCK_GROUPS);
   const int64_t row = r % PANEL_WIDTH;
   const uint8_t *block = static_cast<const uint8_t *>(w.panels) + r / PANEL_WIDTH * num_blocks * Kind::BLOCK_BYTES;
@@ -99,17 +100,27 @@ template <class Kind> void unpack_row(const Packed &w, int64_t r, float scale, f
   }
 }
 
-template <class T> void embed_row(const Embed &e, int64_t id, float *out) {
+template <class T, class Out> void embed_row(const Embed &e, int64_t id, Out *out) {
   if (e.table.data != nullptr) {
     const T *row = row_of<T>(e.table, id);
     const Floats scale = all(e.scale);
     return each_vector(e.width, [&](int64_t k, int lanes) { put(out + k, take(row + k, lanes) * scale, lanes); });
   }
-  for (int64_t k = 0; k < e.width; k++) out[k] = e.scale * panel_element<T>(e.packed.panels, e.packed.k, id, k);
+  for (int64_t k = 0; k < e.width; k++) assign(out[k], e.scale * panel_element<T>(e.packed.panels, e.packed.k, id, k));
+}
+
+// Writes the values that `value` gives. Integers come first: `value` may read what is written to `out`.
+template <class Value> void put_row(const Norm &n, int64_t row, Value value) {
+  if (n.quantized.num_groups > 0) quantize_row(n.quantized, row, n.width, value);
+  with_type(n.out.type, [&](auto type) {
+    auto *out = row_of<decltype(type)>(n.out, row);
+    each_vector(n.width, [&](int64_t k, int lanes) { put(out + k, value(k, lanes), lanes); });
+  });
 }
 
 template <class In> void norm_row(const Norm &n, int64_t row) {
   const In *x = row_of<In>(n.x, row);
+  if (n.weight == nullptr) return put_row(n, row, [&](int64_t k, int lanes) { return take(x + k, lanes); });
   Floats squares[2] = {zeros(), zeros()};
   each_vector(n.width, [&](int64_t k, int lanes) {
     const Floats v = take(x + k, lanes);
@@ -118,12 +129,7 @@ template <class In> void norm_row(const Norm &n, int64_t row) {
   });
   const float mean = sum(squares[0] + squares[1]) / static_cast<float>(n.width);
   const Floats scale = all(1.0f / std::sqrt(mean + n.eps));
-  const auto value = [&](int64_t k, int lanes) { return take(x + k, lanes) * scale * take(n.weight + k, lanes); };
-  with_type(n.out.type, [&](auto type) {
-    auto *out = row_of<decltype(type)>(n.out, row);
-    each_vector(n.width, [&](int64_t k, int lanes) { put(out + k, value(k, lanes), lanes); });
-  });
-  if (n.quantized.num_groups > 0) quantize_row(n.quantized, row, n.width, value);
+  put_row(n, row, [&](int64_t k, int lanes) { return take(x + k, lanes) * scale * take(n.weight + k, lanes); });
 }
 
 }  // namespace
@@ -131,15 +137,17 @@ template <class In> void norm_row(const Norm &n, int64_t row) {
 void embed(const Embed &e, int64_t num_rows, Worker worker) {
   const int32_t type = e.table.data != nullptr ? e.table.type : e.packed.type;
   const auto each = [&](auto embed_one) {
-    each_row(worker, num_rows, e.width, [&](int64_t row) { embed_one(e.ids[row], row_of<float>(e.out, row)); });
+    with_type(e.out.type, [&](auto out) {
+      each_row(worker, num_rows, e.width, [&](int64_t row) { embed_one(e.ids[row], row_of<decltype(out)>(e.out, row)); });
+    });
   };
   if (type > BFLOAT16) {
     with_kind(type, [&](auto kind) {
-      each([&](int64_t id, float *out) { unpack_row<decltype(kind)>(e.packed, id, e.scale, out); });
+      each([&](int64_t id, auto *out) { unpack_row<decltype(kind)>(e.packed, id, e.scale, out); });
     });
   } else {
     with_type(type, [&](auto value) {
-      each([&](int64_t id, float *out) { embed_row<decltype(value)>(e, id, out); });
+      each([&](int64_t id, auto *out) { embed_row<decltype(value)>(e, id, out); });
     });
   }
 }
@@ -199,17 +207,37 @@ void combine(const Combine &c, int64_t num_rows, Worker worker) {
   });
 }
 
-void silu_mul(const SiluMul &s, int64_t num_rows, Worker worker) {
-  with_type(s.x.type, [&](auto in) {
-    with_type(s.out.type, [&](auto type) {
-      each_row(worker, num_rows, s.width, [&](int64_t row) {
-        const auto *gate = row_of<decltype(in)>(s.x, row), *up = gate + s.width;
-        auto *out = row_of<decltype(type)>(s.out, row);
-        each_vector(s.width, [&](int64_t k, int lanes) {
-          put(out + k, silu(take(gate + k, lanes)) * take(up + k, lanes), lanes);
-        });
+void gate(const Gate &g, int64_t num_rows, Worker worker) {
+  const auto each = [&](auto in, auto type, auto activate) {
+    each_row(worker, num_rows, g.width, [&](int64_t row) {
+      const auto *gate = row_of<decltype(in)>(g.x, row), *up = gate + g.width;
+      auto *out = row_of<decltype(type)>(g.out, row);
+      each_vector(g.width, [&](int64_t k, int lanes) {
+        put(out + k, activate(take(gate + k, lanes)) * take(up + k, lanes), lanes);
       });
     });
+  };
+  with_type(g.x.type, [&](auto in) {
+    with_type(g.out.type, [&](auto type) {
+      with_activation(g.activation, [&](auto activate) { each(in, type, activate); });
+    });
+  });
+}
+
+// Shared out by stretches of columns: a step may have one row, of many of them.
+void softcap(const Softcap &s, int64_t num_rows, Worker worker) {
+  constexpr int64_t STRETCH = 4096;
+  const Capping capped(s.cap);
+  const int64_t stretches = (s.width + STRETCH - 1) / STRETCH;
+  worker.each(num_rows * stretches, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; unit++) {
+      const int64_t first = unit % stretches * STRETCH;
+      const float *x = row_of<float>(s.x, unit / stretches) + first;
+      float *out = row_of<float>(s.out, unit / stretches) + first;
+      each_vector(std::min(STRETCH, s.width - first), [&](int64_t k, int lanes) {
+        put(out + k, capped(take(x + k, lanes)), lanes);
+      });
+    }
   });
 }
 

@@ -288,20 +288,54 @@ static inline Ints in_turn(Ints x) {
 
 // --- Functions ----------------------------------------------------------------------------------------------------
 
-// 2^x, relative error about 2e-7; below -126 it stays at 2^-126. Of a NaN it is one: max and min return what comes second.
+// An exponent of 2 within the limits of a float, and in two parts: a NaN is one, max and min return what comes second.
+struct Exponent {
+  Floats whole, rest;  // the latter within a half
+
+  explicit Exponent(Floats x) {
+    x = min(all(127.0f), max(all(-126.0f), x));
+    whole = rounded(x), rest = x - whole;
+  }
+  // (2^rest - 1) / rest, by as many terms of its series.
+  template <int TERMS> Floats slope() const {
+    constexpr float SERIES[] = {6.93147181e-1f, 2.40226507e-1f, 5.55041087e-2f,
+                                9.61812910e-3f, 1.33335581e-3f, 1.54035304e-4f};
+    Floats p = all(SERIES[TERMS - 1]);
+#pragma GCC unroll 8
+    for (int i = TERMS - 2; i >= 0; i--) p = fma(p, rest, all(SERIES[i]));
+    return p;
+  }
+};
+
+// 2^x, relative error up to 4e-6; below -126 it stays at 2^-126.
 static inline Floats exp2(Floats x) {
-  x = min(all(127.0f), max(all(-126.0f), x));
-  const Floats whole = rounded(x), rest = x - whole;
-  Floats p = all(1.33335581e-3f);
-  p = fma(p, rest, all(9.61812910e-3f));
-  p = fma(p, rest, all(5.55041087e-2f));
-  p = fma(p, rest, all(2.40226507e-1f));
-  p = fma(p, rest, all(6.93147181e-1f));
-  p = fma(p, rest, all(1.0f));
-  return scale_by_power(p, whole);
+  const Exponent e(x);
+  return scale_by_power(fma(e.slope<5>(), e.rest, all(1.0f)), e.whole);
 }
 constexpr float LOG2_E = 1.44269504f;
 static inline Floats silu(Floats x) { return x / (all(1.0f) + exp2(x * all(-LOG2_E))); }
+// x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))), which is x · sigmoid of twice what tanh is of.
+static inline Floats gelu(Floats x) {
+  constexpr float FACTOR = -LOG2_E * 1.59576912f;
+  return x / (all(1.0f) + exp2(x * fma(x * x, all(FACTOR * 0.044715f), all(FACTOR))));
+}
+
+// x -> cap · tanh(x / cap), relative error up to 6e-7.
+class Capping {
+ public:
+  explicit Capping(float cap) : cap_(all(cap)), factor_(all(2.0f * LOG2_E / cap)) {}
+
+  Floats operator()(Floats x) const {
+    const Exponent e(x * factor_);
+    // e^(2 x / cap) - 1, exact where it is small
+    const Floats power = scale_by_power(all(1.0f), e.whole);
+    const Floats grown = fma(e.slope<6>(), e.rest * power, power - all(1.0f));
+    return cap_ * (grown / (grown + all(2.0f)));
+  }
+
+ private:
+  const Floats cap_, factor_;
+};
 
 // A sum of floats in double: exact but for the last digits, however many there are. Always in the same order.
 class WideSum {
