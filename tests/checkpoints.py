@@ -27,7 +27,12 @@ from tests.checkpoint.reading import read_spec
 
 ARCHITECTURES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-EXPERTS = {"num_experts": 6, "moe_intermediate_size": 40, "shared_expert_intermediate_size": 72}
+EXPERTS = {
+    "num_experts": 6,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 40,
+    "shared_expert_intermediate_size": 72,
+}
 SPECIAL = ("<s>", "</s>", "<|im_start|>", "<|im_end|>")
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"

@@ -51,7 +51,9 @@ GGUF_MODELS: dict[str, dict[str, Any]] = {
         "num_local_experts": 5, "embedding_multiplier": 3.7, "residual_multiplier": 0.22, "attention_multiplier": 0.11,
         "logits_scaling": 6.0,
     },
-    "GraniteMoeShared": {"num_local_experts": 4, "shared_intermediate_size": 72, "attention_multiplier": 0.11},
+    "GraniteMoeShared": {
+        "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 72, "attention_multiplier": 0.11,
+    },
     "Gemma2": {
         "num_hidden_layers": 4, "sliding_window": 5, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0,
         "query_pre_attn_scalar": 16, "tie_word_embeddings": True,

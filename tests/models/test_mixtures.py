@@ -89,14 +89,16 @@ def test_reference_operations_give_the_logits_of_transformers(name: str):
 def test_weights_take_the_memory_that_is_planned_and_a_part_is_read_for_a_token(name: str):
     folder = saved_mixture(name, torch.bfloat16)[0]
     spec, weights = inspect(make_config({"model": str(folder)}).model).spec, loaded(folder)
-    assert weights.num_bytes == weight_bytes(spec, None)
+    # Norms of queries and keys are kept once for each head.
+    norms = sum(layer.qk_norm.nbytes - 2 * 2 * spec.head_dim for layer in weights.layers if layer.qk_norm is not None)
+    assert weights.num_bytes - norms == weight_bytes(spec, None)
     experts = spec.experts
     assert experts is not None
     idle = sum(layer.has_experts for layer in spec.layers) * (experts.count - experts.per_token)
     idle *= 3 * experts.width * spec.hidden_size
     assert active_parameters(spec) == spec.num_parameters() - idle
     table = 0 if spec.tie_word_embeddings else spec.vocab_size * spec.hidden_size
-    assert active_bytes(spec, None) == weights.num_bytes - 2 * (idle + table)
+    assert active_bytes(spec, None) == weights.num_bytes - norms - 2 * (idle + table)
 
 
 def stacked(name: str, target: Path) -> Path:

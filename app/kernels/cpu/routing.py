@@ -66,6 +66,6 @@ def _highest(scores_TX: Tensor, count: int) -> Tensor:
 def _sum(x_TX: Tensor) -> Tensor:
     """Return the sums of rows [T, 1], taken from the first column to the last."""
     total = x_TX[:, :1].clone()
-    for column in x_TX[:, 1:].split(1, dim=1):
-        total += column
+    for column in range(1, x_TX.shape[1]):
+        total += x_TX[:, column : column + 1]
     return total
