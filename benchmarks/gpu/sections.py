@@ -80,8 +80,8 @@ SECTIONS = (
         (
             Row("prefill_attention", 15),
             Row("decode_attention", 40),
-            *_rows(20, "piece_attention", "matmul", "matvec", "sample", "norm", "rotate", "silu_mul"),
-            *_rows(10, "penalties", "logprobs", "rows", "blocks"),
+            *_rows(20, "piece_attention", "matmul", "matvec", "sample", "norm", "rotate", "gate"),
+            *_rows(10, "softcap", "penalties", "logprobs", "rows", "blocks"),
         ),
     ),
     Section("S5", "serving", 120, "serving", (Row(FLAGSHIP, 80), Row(SMALL, 40))),

@@ -5,7 +5,7 @@ import torch
 
 from app.config.devices import MIN_DEPENDENT_CAPABILITY, MIN_DEPENDENT_DRIVER, driver_version
 from app.kernels.triton.dependent import launches
-from app.kernels.triton.layers import matvec, norm, silu_mul
+from app.kernels.triton.layers import gate, matvec, norm
 from benchmarks.gpu.timing import capture
 from tests.checkpoints import tiny
 from tests.gpu.driving import CUDA, build, capture_all, noise, request, run_requests
@@ -42,7 +42,7 @@ class Chain:
                 matvec.linear(self.y, self.matrix, None, out=self.wide)
             else:
                 torch.mm(self.y, self.matrix.t(), out=self.wide)
-            silu_mul.silu_mul(self.wide, out=self.x)
+            gate.gate_mul(self.wide, "silu", out=self.x)
             norm.rms_norm(self.x, self.weight, 1e-6, out=self.y)
             norm.rms_norm(self.y, self.weight, 1e-6, out=self.x)
 

@@ -17,7 +17,13 @@ from tests.kernels.batches import Heads, Step
 from tests.kernels.reference import ReferenceOps
 from tests.kernels.triton.batches import device_batch
 
-HEADS = {"d128": Heads(32, 8, 128), "d64": Heads(32, 8, 64), "qwen-0.6b": Heads(16, 8, 128), "odd": Heads(6, 2, 80)}
+HEADS = {
+    "d128": Heads(32, 8, 128),
+    "d64": Heads(32, 8, 64),
+    "qwen-0.6b": Heads(16, 8, 128),
+    "odd": Heads(6, 2, 80),
+    "gemma": Heads(8, 4, 256),
+}
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 # Units in the last place of sums in float32 that are rounded once: bfloat16 has 8 bits, float16 11.
 TOLERANCE = {torch.bfloat16: 1.6e-2, torch.float16: 2e-3, torch.float32: 2e-5}
@@ -64,15 +70,44 @@ def test_norms(dtype, width):
     check(summed, residual.float() + x.float(), dtype, "residual")
     reference.rms_norm(summed.float(), weight.float(), 1e-5, out=wanted)
     check(out, wanted, dtype, "add_rms_norm")
+    summed, out = residual.clone(), x.clone()
+    ops.add_rms_norm(out, summed, None, 1e-5, out=out)
+    check(summed, residual.float() + x.float(), dtype, "residual without a norm")
+    assert torch.equal(out, summed)
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+@pytest.mark.parametrize("width", [128, 4096, 9000])
+def test_norms_of_columns_in_place_with_weights_of_float32(dtype, width):
+    ops, reference = ops_for(HEADS["d128"], dtype), ReferenceOps()
+    rows, weight = noise(37, 3 * width, dtype=dtype), noise(2 * width, dtype=torch.float32)
+    given = rows.clone()
+    for columns in (slice(0, width), slice(width, 2 * width)):
+        wanted = unwritten(37, width, dtype=torch.float32)
+        reference.rms_norm(given[:, columns].float(), weight[columns], 1e-5, out=wanted)
+        ops.rms_norm(rows[:, columns], weight[columns], 1e-5, out=rows[:, columns])
+        check(rows[:, columns], wanted, dtype, "rms_norm in place")
+    assert torch.equal(rows[:, 2 * width :], given[:, 2 * width :])
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 @pytest.mark.parametrize("width", [96, 3072, 14336])
-def test_silu_mul(dtype, width):
-    gate_up, out = noise(29, 2 * width, dtype=dtype), unwritten(29, width, dtype=dtype)
-    ops_for(HEADS["d128"], dtype).silu_mul(gate_up, out=out)
+def test_activations(dtype, width):
+    gate_up, ops = noise(29, 2 * width, dtype=dtype), ops_for(HEADS["d128"], dtype)
     gate, up = gate_up.float().chunk(2, dim=-1)
+    out = unwritten(29, width, dtype=dtype)
+    ops.silu_mul(gate_up, out=out)
     check(out, torch.nn.functional.silu(gate) * up, dtype, "silu_mul")
+    out = unwritten(29, width, dtype=dtype)
+    ops.gelu_mul(gate_up, out=out)
+    check(out, torch.nn.functional.gelu(gate, approximate="tanh") * up, dtype, "gelu_mul")
+
+
+def test_softcap():
+    logits = noise(33, 50001, dtype=torch.float32, scale=40)
+    wanted = 30 * torch.tanh(logits.double() / 30)
+    ops_for(HEADS["d128"], torch.bfloat16).softcap(logits, 30.0, out=logits)
+    check(logits, wanted, torch.float32, "softcap")
 
 
 @pytest.mark.parametrize("deterministic", [False, True], ids=["cublas", "invariant"])
@@ -109,27 +144,32 @@ def random_chunks(rng: random.Random, decodes: int, prompts: int, longest: int) 
     return alone + [(rng.choice((0, rng.randrange(longest))), rng.randrange(2, 90)) for _ in range(prompts)]
 
 
-def run_attention(ops: TritonOps, batch: PagedBatch, step: Step, q: torch.Tensor, caches, window) -> torch.Tensor:
+def run_attention(
+    ops: TritonOps, batch: PagedBatch, step: Step, q: torch.Tensor, caches, window, softcap=None
+) -> torch.Tensor:
     ops.begin_step(batch)
     out = unwritten(*q.shape, dtype=q.dtype)
-    ops.paged_attention(q, *caches, q.shape[2] ** -0.5, window, out=out)
+    ops.paged_attention(q, *caches, q.shape[2] ** -0.5, window, softcap, out=out)
     return out
 
 
 # Each combination compiles three kernels, which takes a second or two.
 @pytest.mark.parametrize(
-    ("name", "dtype", "deterministic", "window"),
+    ("name", "dtype", "deterministic", "window", "softcap"),
     [
-        *((name, torch.bfloat16, False, None) for name in HEADS),
-        *((name, torch.bfloat16, True, None) for name in HEADS),
-        ("d128", torch.bfloat16, False, 100),
-        ("odd", torch.bfloat16, True, 100),
-        ("d128", torch.float16, False, None),
-        ("d64", torch.float32, False, None),
-        ("d128", torch.float32, True, 100),
+        *((name, torch.bfloat16, False, None, None) for name in HEADS),
+        *((name, torch.bfloat16, True, None, None) for name in HEADS),
+        ("d128", torch.bfloat16, False, 100, None),
+        ("odd", torch.bfloat16, True, 100, None),
+        ("d128", torch.float16, False, None, None),
+        ("d64", torch.float32, False, None, None),
+        ("d128", torch.float32, True, 100, None),
+        ("gemma", torch.bfloat16, False, 100, 1.0),
+        ("gemma", torch.bfloat16, True, None, 1.0),
+        ("d64", torch.float32, False, None, 1.0),
     ],
 )
-def test_attention(name, dtype, deterministic, window):
+def test_attention(name, dtype, deterministic, window, softcap):
     heads = HEADS[name]
     ops, reference, rng = ops_for(heads, dtype, deterministic=deterministic), ReferenceOps(), random.Random()
     for decodes, prompts in ((1, 0), (17, 0), (0, 3), (12, 2)):
@@ -141,17 +181,17 @@ def test_attention(name, dtype, deterministic, window):
             batch = replace(batch, num_splits=ops._attention.grids.decode_splits(num_tokens + 5, 16384))
         caches = [cache.to(CUDA) for cache in step.caches()]
         q = noise(num_tokens + 5, heads.num_heads, heads.head_dim, dtype=dtype)
-        out = run_attention(ops, batch, step, q, caches, window)
+        out = run_attention(ops, batch, step, q, caches, window, softcap)
         wanted = torch.zeros(num_tokens + 5, heads.num_heads, heads.head_dim)
         reference.begin_step(step.batch)
-        reference.paged_attention(
-            q.float().cpu(), *(cache.float() for cache in step.caches()), heads.head_dim**-0.5, window, out=wanted
-        )
+        host = (q.float().cpu(), *(cache.float() for cache in step.caches()))
+        reference.paged_attention(*host, heads.head_dim**-0.5, window, softcap, out=wanted)
         check(out[:num_tokens], wanted[:num_tokens], dtype, f"attention of {decodes} decodes, {prompts} prompts")
         if not prompts:
             assert not out[num_tokens:].any(), "padding must be zeros"
         out = out[:num_tokens]
-        assert torch.equal(out, run_attention(ops, batch, step, q, caches, window)[:num_tokens]), "a repetition differs"
+        again = run_attention(ops, batch, step, q, caches, window, softcap)[:num_tokens]
+        assert torch.equal(out, again), "a repetition differs"
 
 
 def test_attention_over_an_fp8_cache():
@@ -175,8 +215,8 @@ def test_attention_over_an_fp8_cache():
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 @pytest.mark.parametrize("heads", [HEADS["d128"], HEADS["odd"]], ids=["d128", "odd"])
-@pytest.mark.parametrize("has_norm", [False, True])
-def test_rotation_and_cache_write(dtype, heads, has_norm):
+@pytest.mark.parametrize(("has_norm", "is_scaled"), [(False, False), (True, False), (False, True)])
+def test_rotation_and_cache_write(dtype, heads, has_norm, is_scaled):
     ops, reference = ops_for(heads, dtype), ReferenceOps()
     chunks = [(0, 5), (16, 1), (37, 40), (500, 1)]
     batch, step = device_batch(chunks, heads, num_rows=50, work=ops._attention.mixed_work, dtype=dtype)
@@ -185,15 +225,15 @@ def test_rotation_and_cache_write(dtype, heads, has_norm):
     norm = noise(heads.num_heads + heads.num_kv_heads, heads.head_dim, dtype=dtype) if has_norm else None
     angles = torch.rand(600, heads.head_dim // 2, device=CUDA) * 6
     rope = torch.cat([angles.cos(), angles.sin()], dim=-1)
+    query_scale = 1 + torch.rand(600, device=CUDA) if is_scaled else None
     caches = [cache.to(CUDA) for cache in step.caches()]
     out = unwritten(50, heads.num_heads, heads.head_dim, dtype=dtype)
     ops.begin_step(batch)
-    ops.qk_norm_rope_kv_write(qkv, norm, 1e-6, rope, *caches, out=out)
+    ops.qk_norm_rope_kv_write(qkv, norm, 1e-6, rope, *caches, query_scale, out=out)
     wanted, expected = torch.zeros(50, heads.num_heads, heads.head_dim), [cache.float() for cache in step.caches()]
     reference.begin_step(step.batch)
-    reference.qk_norm_rope_kv_write(
-        qkv.float().cpu(), None if norm is None else norm.float().cpu(), 1e-6, rope.cpu(), *expected, out=wanted
-    )
+    host = [None if each is None else each.float().cpu() for each in (norm, query_scale)]
+    reference.qk_norm_rope_kv_write(qkv.float().cpu(), host[0], 1e-6, rope.cpu(), *expected, host[1], out=wanted)
     check(out[:47], wanted[:47], dtype, "queries")
     assert not out[47:].any()
     for got, cache in zip(caches, expected, strict=True):

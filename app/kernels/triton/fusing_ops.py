@@ -3,6 +3,10 @@
 A product takes in the norm before it, and the residual sum or the activation behind it. The model's code knows nothing
 of that: an operation that may become part of another is put off until it is known what comes next, or what it would
 have written is needed.
+
+What has been put off is known by its tensors: what reads its result or overwrites its input is given the same objects.
+So a norm in place is computed at once, because that of some columns is read as a part of all. Nothing but the
+activation may read gate and up, and nothing but the logits the rows that are gathered for them.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from torch import Tensor
 from app.kernels.ops import LinearWeight, PagedBatch, Weight
 from app.kernels.triton.attention.paged_attention import PagedAttention
 from app.kernels.triton.layers import matvec
+from app.kernels.triton.layers.gate import Activation
 from app.kernels.triton.triton_ops import Products, TritonOps, plain
 
 
@@ -60,45 +65,47 @@ class FusingOps(TritonOps):
         self._norm = self._product = self._gathered = None
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-        self._catch_up(x_TD)
-        if self._fuses:
+        if self._fuses and out is not x_TD:
+            self._catch_up(x_TD, writes=(out,))
+            self._compute_norm()
             self._norm = _Norm(x_TD, weight_D, eps, out)
         else:
+            self._catch_up(x_TD, writes=(out,))
             super().rms_norm(x_TD, weight_D, eps, out=out)
 
     def add_rms_norm(
         self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor | None, eps: float, *, out: Tensor
     ) -> None:
-        product = self._product
-        is_free = self._norm is None or self._norm.out is out
-        if product is not None and product.out is x_TD and product.norm is None and is_free:
+        product, norm = self._product, self._norm
+        is_free = x_TD is out and (norm is None or norm.out is out)
+        if weight_D is not None and product is not None and product.out is x_TD and product.norm is None and is_free:
             self._product = None
             matvec.linear_add(product.x_TX, product.weight.weight, product.weight.bias, residual_TD=residual_TD)
             self._norm = _Norm(residual_TD, weight_D, eps, out)
         else:
-            self._catch_up(x_TD, residual_TD, changes=residual_TD)
+            self._catch_up(x_TD, residual_TD, writes=(residual_TD, out))
             super().add_rms_norm(x_TD, residual_TD, weight_D, eps, out=out)
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
         if not self._fuses or not matvec.serves(len(x_TX), x_TX.dtype):
-            self._catch_up(x_TX)
+            self._catch_up(x_TX, writes=(out,))
             super().linear(x_TX, weight, out=out)
             return
-        self._catch_up()
         norm = self._norm
-        self._product = _Product(x_TX, plain(weight), out, norm if norm is not None and norm.out is x_TX else None)
-        if norm is not None and norm.out is out:
-            self._norm = None  # overwritten
+        if norm is not None and (norm.out is not x_TX or norm.x_TD is out):
+            norm = None
+        self._catch_up(*(() if norm else (x_TX,)), writes=(out,))
+        self._product = _Product(x_TX, plain(weight), out, norm)
 
-    def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
+    def _gate_mul(self, gate_up_TX: Tensor, activation: Activation, out: Tensor) -> None:
         product = self._product
         if product is not None and product.out is gate_up_TX and product.norm and product.weight.bias is None:
             self._product = None
             norm = product.norm
-            matvec.norm_gate_up(norm.x_TD, norm.weight_D, norm.eps, product.weight.weight, out=out)
+            matvec.norm_gate_up(norm.x_TD, norm.weight_D, norm.eps, product.weight.weight, activation, out=out)
         else:
-            self._catch_up(gate_up_TX)
-            super().silu_mul(gate_up_TX, out=out)
+            self._catch_up(gate_up_TX, writes=(out,))
+            super()._gate_mul(gate_up_TX, activation, out)
 
     def qk_norm_rope_kv_write(
         self,
@@ -139,8 +146,12 @@ class FusingOps(TritonOps):
             self._catch_up(x_RD)
             super().logits(x_RD, weight, out=out)
 
-    def _catch_up(self, *reads: Tensor, changes: Tensor | None = None) -> None:
-        """Compute the product that was put off, and the norm if its result is read, or its input changed."""
+    def softcap(self, x_RV: Tensor, cap: float, *, out: Tensor) -> None:
+        self._catch_up(x_RV, writes=(out,))
+        super().softcap(x_RV, cap, out=out)
+
+    def _catch_up(self, *reads: Tensor, writes: tuple[Tensor, ...] = ()) -> None:
+        """Compute the product that was put off, and the norm before its result is read, or its input overwritten."""
         product, self._product = self._product, None
         if product is not None:
             weight, bias, before = product.weight.weight, product.weight.bias, product.norm
@@ -149,6 +160,16 @@ class FusingOps(TritonOps):
             else:
                 matvec.norm_linear(before.x_TD, before.weight_D, before.eps, weight, bias, out=product.out)
         norm = self._norm
-        if norm is not None and (norm.x_TD is changes or any(read is norm.out for read in reads)):
+        if norm is None:
+            return
+        is_overwritten, is_changed = (any(each is tensor for each in writes) for tensor in (norm.out, norm.x_TD))
+        if any(read is norm.out for read in reads) or (is_changed and not is_overwritten):
+            self._compute_norm()
+        elif is_overwritten:
             self._norm = None
+
+    def _compute_norm(self) -> None:
+        """Compute the norm if one was put off."""
+        norm, self._norm = self._norm, None
+        if norm is not None:
             super().rms_norm(norm.x_TD, norm.weight_D, norm.eps, out=norm.out)

@@ -16,7 +16,7 @@ from app.kernels.ops import LinearWeight, PagedBatch, Weight
 from app.kernels.triton import blocks as block_copies
 from app.kernels.triton.attention.paged_attention import PagedAttention
 from app.kernels.triton.attention.work import MixedWork
-from app.kernels.triton.layers import norm, rotate, silu_mul
+from app.kernels.triton.layers import gate, norm, rotate, softcap
 from app.kernels.triton.layers.matmul import make_workspace, matmul
 
 
@@ -101,7 +101,10 @@ class TritonOps:
     def add_rms_norm(
         self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor | None, eps: float, *, out: Tensor
     ) -> None:
-        norm.add_rms_norm(x_TD, residual_TD, weight_D, eps, out=out)
+        if weight_D is None:
+            norm.add(x_TD, residual_TD, out=out)
+        else:
+            norm.add_rms_norm(x_TD, residual_TD, weight_D, eps, out=out)
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
         self._products.linear(x_TX, plain(weight), out)
@@ -130,6 +133,7 @@ class TritonOps:
             batch.positions_T,
             batch.state_rows_T,
             batch.block_size,
+            query_scale_P,
             out=out,
         )
 
@@ -144,10 +148,16 @@ class TritonOps:
         *,
         out: Tensor,
     ) -> None:
-        self._attention.attend(q_TNH, k_cache_BKGH, v_cache_BKGH, self.batch, scale, window, out=out)
+        self._attention.attend(q_TNH, k_cache_BKGH, v_cache_BKGH, self.batch, scale, window, softcap, out=out)
 
     def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
-        silu_mul.silu_mul(gate_up_TX, out=out)
+        self._gate_mul(gate_up_TX, "silu", out)
+
+    def gelu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
+        self._gate_mul(gate_up_TX, "gelu", out)
+
+    def softcap(self, x_RV: Tensor, cap: float, *, out: Tensor) -> None:
+        softcap.softcap(x_RV, cap, out=out)
 
     def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
         torch.index_select(x_TD, 0, rows_R, out=out)
@@ -165,6 +175,10 @@ class TritonOps:
         if len(copies_C2):
             place = out.device if out.is_cuda else blocks.device
             block_copies.swap_blocks(blocks, copies_C2.to(place, non_blocking=True), out=out)
+
+    def _gate_mul(self, gate_up_TX: Tensor, activation: gate.Activation, out: Tensor) -> None:
+        """Compute out[T, F] = activation(gate) · up."""
+        gate.gate_mul(gate_up_TX, activation, out=out)
 
 
 def plain(weight: Weight) -> LinearWeight:

@@ -45,7 +45,7 @@ def _setup(
         )
         out = torch.empty(num_rows, width // 2 if is_gated else width, dtype=dtype, device=place)
         if is_gated:
-            calls.append(partial(matvec.norm_gate_up, x_TX, norm_weight, EPS, weight_NX, out=out))
+            calls.append(partial(matvec.norm_gate_up, x_TX, norm_weight, EPS, weight_NX, "silu", out=out))
         else:
             calls.append(partial(matvec.linear, x_TX, weight_NX, None, out=out))
     return calls

@@ -14,6 +14,7 @@ from benchmarks.gpu.cases import Case, Heads
 from benchmarks.gpu.kernel_cases import (
     blocks,
     decode_attention,
+    gate,
     logprobs,
     matmul,
     matvec,
@@ -23,7 +24,7 @@ from benchmarks.gpu.kernel_cases import (
     prefill_attention,
     rotate,
     sample,
-    silu_mul,
+    softcap,
 )
 from benchmarks.gpu.kernels import measure_cases
 from benchmarks.gpu.models import SHAPES
@@ -101,7 +102,8 @@ def test_the_matrices_of_a_layer_are_those_of_the_model():
         pytest.param(matvec.case("x", 1, 32, 64, is_gated=True, dtype=torch.float32), id="matvec gated"),
         pytest.param(matvec.case("x", 8, 32, 64, is_gated=False, dtype=torch.float32), id="matvec"),
         pytest.param(norm.case(2, 64, torch.float32), id="norm"),
-        pytest.param(silu_mul.case(2, 64, torch.float32), id="silu_mul"),
+        pytest.param(gate.case(2, 64, "gelu", torch.float32), id="gate"),
+        pytest.param(softcap.case(2, 300), id="softcap"),
         pytest.param(rotate.case(2, HEADS, torch.float32), id="rotate"),
         *(pytest.param(sample.case(2, way, 300), id=f"sample {way}") for way in sample.WAYS),
         *(
@@ -116,7 +118,8 @@ def test_every_kind_of_case_runs(case, monkeypatch):
     for name in (
         "piece_attention",
         "norm",
-        "silu_mul",
+        "gate",
+        "softcap",
         "rotate",
         "matmul",
         "matvec",

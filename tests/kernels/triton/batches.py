@@ -79,10 +79,12 @@ def poison_unused(step: Step) -> None:
     )
 
 
-def reference_attention(step: Step, q_TNH: torch.Tensor, scale: float, window: int | None) -> torch.Tensor:
+def reference_attention(
+    step: Step, q_TNH: torch.Tensor, scale: float, window: int | None, softcap: float | None = None
+) -> torch.Tensor:
     """The result of `ReferenceOps` in float32, on DEVICE."""
     reference, expected = ReferenceOps(), torch.empty(q_TNH.shape)
     reference.begin_step(step.batch)
     k, v = step.k_cache_BKGH.float(), step.v_cache_BKGH.float()
-    reference.paged_attention(q_TNH.cpu().float(), k, v, scale, window, out=expected)
+    reference.paged_attention(q_TNH.cpu().float(), k, v, scale, window, softcap, out=expected)
     return expected.to(DEVICE)

@@ -31,7 +31,8 @@ from triton.runtime.jit import JITFunction
 
 from app.config.devices import MIN_DEPENDENT_CAPABILITY
 from app.kernels.triton.dependent import launches
-from tests.kernels.triton.compile_table import PREFETCHES, SHARED_LIMITS, TABLE, Configuration, failures, sweep
+from tests.kernels.triton.compile_sweep import sweep
+from tests.kernels.triton.compile_table import PREFETCHES, SHARED_LIMITS, TABLE, Configuration, failures
 from tests.kernels.triton.machine_code import before_wait
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"

@@ -1,15 +1,15 @@
 """The kernels that are compiled without a GPU, and their configurations: calls of their wrappers with meta tensors.
 
 A wrapper that is called with meta tensors chooses types, constants, warps and stages as in a step, and can read no
-value of the device. `TABLE` is checked by `make test`, at most 60 kernels; `make kernels` also checks `sweep()`.
+value of the device. `TABLE` is checked by `make test`, at most 60 kernels; `make kernels` also checks `sweep()` of
+compile_sweep.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from app.kernels.triton.attention.grids import WHOLE_TOKENS, AttentionGrids
 from app.kernels.triton.attention.piece_attention import piece_attention, piece_scratch_sizes
 from app.kernels.triton.attention.prefill_attention import prefill_attention
 from app.kernels.triton.attention.work import PIECE_WIDTH, TILE_WIDTH
-from app.kernels.triton.layers import matmul, matvec, norm, rotate, silu_mul
+from app.kernels.triton.layers import gate, matmul, matvec, norm, rotate, softcap
 from app.kernels.triton.sampling import logprobs, penalties, sample
 
 # Bytes of shared memory that a program can have, by compute capability.
@@ -92,9 +92,21 @@ def normalize(width: int, dtype: torch.dtype, arch: int) -> None:
     norm.add_rms_norm(x, x, tensor(width, dtype=dtype), 1e-5, out=x)
 
 
+def normalize_columns(width: int, dtype: torch.dtype, arch: int) -> None:
+    """Norm of some columns in place, by weights of float32."""
+    x = tensor(TOKENS, 3 * width, dtype=dtype)[:, :width]
+    norm.rms_norm(x, tensor(width, dtype=FP32), 1e-6, out=x)
+
+
+def add(width: int, dtype: torch.dtype, arch: int) -> None:
+    """Residual sum."""
+    x = tensor(TOKENS, width, dtype=dtype)
+    norm.add(x, x, out=x)
+
+
 def rotate_heads(
     heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, cache_dtype: torch.dtype, block_size: int,
-    normed: bool, arch: int,
+    normed: bool, arch: int, *, scaled: bool = False,
 ) -> None:  # fmt: skip
     """Norm of heads, rotation, cache write."""
     cache = tensor(BLOCKS, block_size, kv_heads, head_dim, dtype=cache_dtype)
@@ -102,13 +114,19 @@ def rotate_heads(
         tensor(TOKENS, (heads + 2 * kv_heads) * head_dim, dtype=dtype),
         tensor(heads + kv_heads, head_dim, dtype=dtype) if normed else None, 1e-6,
         tensor(4096, head_dim, dtype=FP32), cache, cache, state()[:, row_layout.TABLE :], ints(TOKENS), ints(TOKENS),
-        block_size, out=tensor(TOKENS, heads, head_dim, dtype=dtype),
+        block_size, tensor(4096, dtype=FP32) if scaled else None, out=tensor(TOKENS, heads, head_dim, dtype=dtype),
     )  # fmt: skip
 
 
-def activate(width: int, dtype: torch.dtype, arch: int) -> None:
-    """SiLU times up."""
-    silu_mul.silu_mul(tensor(TOKENS, 2 * width, dtype=dtype), out=tensor(TOKENS, width, dtype=dtype))
+def activate(activation: gate.Activation, width: int, dtype: torch.dtype, arch: int) -> None:
+    """The activated gate times up."""
+    gate.gate_mul(tensor(TOKENS, 2 * width, dtype=dtype), activation, out=tensor(TOKENS, width, dtype=dtype))
+
+
+def cap(width: int, arch: int) -> None:
+    """Logits below a cap."""
+    x = tensor(TOKENS, width, dtype=FP32)
+    softcap.softcap(x, 30.0, out=x)
 
 
 def copy(dtype: torch.dtype, block_size: int, arch: int) -> None:
@@ -125,20 +143,25 @@ def multiply(num_rows: int, width: int, depth: int, dtype: torch.dtype, out_dtyp
 
 
 def multiply_few(kind: str, num_rows: int, width: int, depth: int, dtype: torch.dtype, arch: int) -> None:
-    """Products of few rows followed by a residual, after a norm, with both norm and activation, or as logits."""
-    x, weight, norm_weight = tensor(num_rows, depth, dtype=dtype), tensor(width, depth, dtype=dtype), tensor(depth)
+    """Products of few rows followed by a residual, after a norm, with both norm and activation, or as logits.
+
+    With GELU the norm's weight is of float32, as in Gemma.
+    """
+    x, weight = tensor(num_rows, depth, dtype=dtype), tensor(width, depth, dtype=dtype)
+    norm_weight = tensor(depth, dtype=FP32 if kind == "gelu" else BF16)
     if kind == "residual":
         matvec.linear_add(x, weight, None, residual_TD=tensor(num_rows, width, dtype=dtype))
     elif kind in ("norm", "logits"):
         out = tensor(num_rows, width, dtype=FP32 if kind == "logits" else dtype)
         matvec.norm_linear(x, norm_weight, 1e-6, weight, None, out=out)
     else:
-        matvec.norm_gate_up(x, norm_weight, 1e-6, weight, out=tensor(num_rows, width // 2, dtype=dtype))
+        activation: gate.Activation = "gelu" if kind == "gelu" else "silu"
+        matvec.norm_gate_up(x, norm_weight, 1e-6, weight, activation, out=tensor(num_rows, width // 2, dtype=dtype))
 
 
 def attend(
     kind: str, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, cache_dtype: torch.dtype,
-    block_size: int, window: int | None, tiles: torch.dtype, arch: int,
+    block_size: int, window: int | None, tiles: torch.dtype, softcap: float | None, arch: int,
 ) -> None:  # fmt: skip
     """Attention of a step of `kind`: decode, pieces, prefill, and deterministic forms of them.
 
@@ -157,22 +180,23 @@ def attend(
     split_tokens = DETERMINISTIC_SPLIT_TOKENS if mode == "deterministic" else None
     if "prefill" in kind:
         prefill_attention(
-            q, cache, cache, *where, ints(64), ints(99, TILE_WIDTH), 0.1, window, config=config, num_programs=32,
-            split_tokens=split_tokens, out=q,
+            q, cache, cache, *where, ints(64), ints(99, TILE_WIDTH), 0.1, window, softcap, config=config,
+            num_programs=32, split_tokens=split_tokens, out=q,
         )  # fmt: skip
         return
     if "pieces" in kind:
         partials, counters = piece_scratch_sizes(99, kv_heads, head_dim, config.block_m)
         piece_attention(
-            q, cache, cache, *where, ints(64), ints(99, PIECE_WIDTH), 0.1, window, num_programs=32, config=config,
-            partials=tensor(partials, dtype=FP32), counters=ints(counters), split_tokens=split_tokens, out=q,
+            q, cache, cache, *where, ints(64), ints(99, PIECE_WIDTH), 0.1, window, softcap, num_programs=32,
+            config=config, partials=tensor(partials, dtype=FP32), counters=ints(counters), split_tokens=split_tokens,
+            out=q,
         )  # fmt: skip
         return
     grids = AttentionGrids(heads // kv_heads, kv_heads, PROCESSORS, config, config, config, split_tokens)
     num_splits = 1 if "whole" in kind else grids.decode_splits(TOKENS // 2, 16 * WHOLE_TOKENS)
     partials, counters = scratch_sizes(TOKENS, heads, kv_heads, head_dim, num_splits)
     decode_attention(
-        q, cache, cache, *where, 0.1, window, partials=tensor(partials, dtype=FP32), counters=ints(counters),
+        q, cache, cache, *where, 0.1, window, softcap, partials=tensor(partials, dtype=FP32), counters=ints(counters),
         num_splits=num_splits, config=config, min_tokens=grids.least_split(TOKENS, num_splits),
         split_tokens=split_tokens, one_launch=kind != "two launches", out=q,
     )  # fmt: skip
@@ -225,7 +249,8 @@ def compute_logprobs(vocab: int, arch: int) -> None:
 
 
 NORM, WIDE_NORM = ("norm._rms_norm_kernel",), ("norm._wide_rms_norm_kernel",)
-ROTATE, SILU, COPY = ("rotate._rotate_kernel",), ("silu_mul._silu_mul_kernel",), ("blocks._copy_kernel",)
+ADD, GATE, CAP = ("norm._add_kernel",), ("gate._gate_mul_kernel",), ("softcap._softcap_kernel",)
+ROTATE, COPY = ("rotate._rotate_kernel",), ("blocks._copy_kernel",)
 MATMUL, MATVEC = ("matmul._matmul_kernel",), ("matvec._matvec_kernel",)
 DECODE, PREFILL = ("decode_attention._decode_kernel",), ("prefill_attention._prefill_kernel",)
 PIECES = ("piece_attention._piece_kernel",)
@@ -234,29 +259,31 @@ SAMPLE, PENALTIES = ("sample._sample_blocks_kernel", "sample._sample_rows_kernel
 LOGPROBS = ("logprobs._logprobs_blocks_kernel", "logprobs._logprobs_rows_kernel")
 BOTH = (TENSOR_CORES, ASYNC_COPIES)
 STREAMED = (ASYNC_COPIES, PREFETCHES)
-# (type, the cache's, normed heads).
-ROTATIONS = [(BF16, BF16, True), (FP16, FP8, False), (FP32, FP32, True), (FP32, FP8, False)]
 
 
-def _attention(
+def attention(
     kind: str, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype = BF16,
     cache_dtype: torch.dtype | None = None, block_size: int = 16, window: int | None = None,
-    tiles: torch.dtype | None = None,
+    tiles: torch.dtype | None = None, softcap: float | None = None,
 ) -> Configuration:  # fmt: skip
+    """Attention of a step of `kind` (see `attend`)."""
     cache_dtype = cache_dtype or dtype
-    name = f"{kind}: {heads}/{kv_heads} heads of {head_dim}, {_short(dtype)}, cache {_short(cache_dtype)}"
+    name = f"{kind}: {heads}/{kv_heads} heads of {head_dim}, {short(dtype)}, cache {short(cache_dtype)}"
     if tiles is not None:
-        name += f", tiles for {_short(tiles)}"
+        name += f", tiles for {short(tiles)}"
+    if softcap is not None:
+        name += f", cap {softcap}"
     tiles = tiles or cache_dtype
     kernels = {"prefill": PREFILL, "pieces": PIECES, "launches": TWO_LAUNCHES}.get(kind.split()[-1], DECODE)
     # Tensor cores multiply no float32, and their warp groups have at least 64 rows; a merge is not critical.
     needs = BOTH if "prefill" in kind and dtype != FP32 else () if kind == "two launches" else (ASYNC_COPIES,)
-    call = partial(attend, kind, heads, kv_heads, head_dim, dtype, cache_dtype, block_size, window, tiles)
+    call = partial(attend, kind, heads, kv_heads, head_dim, dtype, cache_dtype, block_size, window, tiles, softcap)
     architectures = WITH_FP8 if FP8 in (cache_dtype, tiles) else (90, 80)
     return Configuration(f"{name}, blocks of {block_size}, window {window}", kernels, call, needs, architectures)
 
 
-def _short(dtype: torch.dtype) -> str:
+def short(dtype: torch.dtype) -> str:
+    """A type's name."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -269,7 +296,13 @@ TABLE = [
     Configuration(
         "rotate, to float8", ROTATE, partial(rotate_heads, 32, 8, 128, BF16, FP8, 16, False), architectures=WITH_FP8
     ),
-    Configuration("silu_mul of 14336", SILU, partial(activate, 14336, BF16)),
+    Configuration("norm of 4096 columns", NORM, partial(normalize_columns, 4096, BF16)),
+    Configuration("sum of 4096", ADD, partial(add, 4096, BF16)),
+    Configuration("rotate, scaled queries", ROTATE,
+                  partial(rotate_heads, 32, 8, 128, BF16, BF16, 16, False, scaled=True)),
+    Configuration("silu_mul of 14336", GATE, partial(activate, "silu", 14336, BF16)),
+    Configuration("gelu_mul of 9216", GATE, partial(activate, "gelu", 9216, BF16)),
+    Configuration("softcap of 256000", CAP, partial(cap, 256000)),
     Configuration("copy blocks", COPY, partial(copy, BF16, 16)),
     Configuration("matmul, splits apart", MATMUL, partial(multiply, 1, 4096, 4096, BF16, BF16),
                   (*BOTH, PREFETCHES)),
@@ -284,24 +317,26 @@ TABLE = [
         for kind, width, depth in (("residual", 4096, 14336), ("norm", 6144, 4096), ("gate", 28672, 4096),
                                    ("logits", 151936, 4096))
     ),
-    _attention("decode", 32, 8, 128),
-    _attention("decode", 32, 8, 64),
-    _attention("decode", 16, 8, 128),
-    _attention("decode", 32, 8, 128, cache_dtype=FP8),
-    _attention("whole decode", 16, 8, 128),
-    _attention("pieces", 32, 8, 128),
-    _attention("pieces", 32, 8, 128, cache_dtype=FP8),
-    _attention("deterministic pieces", 32, 8, 128),
-    _attention("deterministic whole decode", 32, 8, 128),
-    _attention("two launches", 32, 8, 128),
-    _attention("deterministic decode", 32, 8, 128),
-    _attention("prefill", 32, 8, 128),
-    _attention("prefill", 32, 8, 64),
-    _attention("prefill", 16, 8, 128),
-    _attention("prefill", 32, 8, 128, cache_dtype=FP8),
-    _attention("deterministic prefill", 32, 8, 128),
+    Configuration("8 rows, gelu", MATVEC, partial(multiply_few, "gelu", 8, 18432, 2304, BF16), STREAMED),
+    *(attention(kind, 8, 4, 256, softcap=50.0) for kind in ("decode", "pieces", "prefill")),
+    attention("decode", 32, 8, 128),
+    attention("decode", 32, 8, 64),
+    attention("decode", 16, 8, 128),
+    attention("decode", 32, 8, 128, cache_dtype=FP8),
+    attention("whole decode", 16, 8, 128),
+    attention("pieces", 32, 8, 128),
+    attention("pieces", 32, 8, 128, cache_dtype=FP8),
+    attention("deterministic pieces", 32, 8, 128),
+    attention("deterministic whole decode", 32, 8, 128),
+    attention("two launches", 32, 8, 128),
+    attention("deterministic decode", 32, 8, 128),
+    attention("prefill", 32, 8, 128),
+    attention("prefill", 32, 8, 64),
+    attention("prefill", 16, 8, 128),
+    attention("prefill", 32, 8, 128, cache_dtype=FP8),
+    attention("deterministic prefill", 32, 8, 128),
     # An FP8 cache is calibrated over one of the model's type, by the kernels of the one to come.
-    *(_attention(kind, 32, 8, 128, block_size=CALIBRATION_BLOCK, tiles=FP8) for kind in ("pieces", "prefill")),
+    *(attention(kind, 32, 8, 128, block_size=CALIBRATION_BLOCK, tiles=FP8) for kind in ("pieces", "prefill")),
     Configuration("scatter", ("rows._scatter_kernel",), scatter_changes),
     Configuration("gather", ("rows._gather_kernel",), gather_step),
     Configuration("fill", ("rows._fill_kernel",), fill_step),
@@ -310,55 +345,3 @@ TABLE = [
     Configuration("sample", SAMPLE, partial(sample_tokens, 151936)),
     Configuration("logprobs", LOGPROBS, partial(compute_logprobs, 151936)),
 ]  # fmt: skip
-
-
-def sweep() -> Iterator[Configuration]:
-    """Yield other configurations of models: widths, groups of heads, types, block sizes, windows, vocabularies."""
-    yield from _sweep_attention()
-    for dtype in (BF16, FP16, FP32):
-        name = _short(dtype)
-        for width in (64, 576, 896, 1024, 2048, 5120, 8192, 12288):
-            kernels = NORM if width <= norm.MAX_BLOCK else WIDE_NORM
-            yield Configuration(f"norm of {width} {name}", kernels, partial(normalize, width, dtype))
-            yield Configuration(f"silu_mul of {3 * width} {name}", SILU, partial(activate, 3 * width, dtype))
-        for num_rows, (width, depth) in product((1, 256, 4096), ((1024, 3072), (6144, 4096), (49152, 576))):
-            needs = BOTH if dtype != FP32 else (ASYNC_COPIES,)
-            call = partial(multiply, num_rows, width, depth, dtype, dtype)
-            yield Configuration(f"matmul {num_rows} x {width} x {depth} {name}", MATMUL, call, needs)
-        for num_rows, (width, depth), kind in product(
-            matvec.ROW_TILES, ((1152, 576), (2048, 1024), (9728, 2560), (34816, 5120), (151936, 1024)),
-            ("residual", "norm", "gate", "logits"),
-        ):  # fmt: skip
-            if matvec.serves(num_rows, dtype):
-                call = partial(multiply_few, kind, num_rows, width, depth, dtype)
-                yield Configuration(f"{num_rows} rows, {kind}, {width} x {depth} {name}", MATVEC, call, (ASYNC_COPIES,))
-    for vocab in (1000, 32000, 49152, 128256, 262144):
-        yield Configuration(f"sample of {vocab}", SAMPLE, partial(sample_tokens, vocab))
-        yield Configuration(f"logprobs of {vocab}", LOGPROBS, partial(compute_logprobs, vocab))
-        yield Configuration(f"penalties {vocab}", PENALTIES, partial(penalize, vocab))
-
-
-def _sweep_attention() -> Iterator[Configuration]:
-    shapes = list(product((64, 96, 128, 256), (1, 2, 4, 8)))
-    kinds = ("decode", "pieces", "prefill")
-    for kind, (head_dim, group) in product((*kinds, *(f"deterministic {kind}" for kind in kinds)), shapes):
-        yield _attention(kind, 8 * group, 8, head_dim, block_size=32)
-        yield _attention(kind, 8 * group, 8, head_dim, FP16, window=4096)
-        if "deterministic" not in kind:
-            yield _attention(kind, 8 * group, 8, head_dim, cache_dtype=FP8, block_size=64)
-    for kind, (head_dim, group) in product(("pieces", "prefill"), shapes):
-        if head_dim != 128:  # those are in the table
-            yield _attention(kind, 8 * group, 8, head_dim, block_size=CALIBRATION_BLOCK, tiles=FP8)
-    for head_dim, group in shapes:
-        yield _attention("whole decode", 7 * group, 7, head_dim, block_size=8)
-        yield _attention("deterministic whole decode", 7 * group, 7, head_dim, block_size=8)
-        yield _attention("two launches", 7 * group, 7, head_dim, block_size=128)
-        yield _attention("decode", 4 * group, 4, head_dim, FP32)
-        yield _attention("pieces", 4 * group, 4, head_dim, FP32)
-        yield _attention("prefill", 4 * group, 4, head_dim, FP32)
-        for dtype, cache_dtype, normed in ROTATIONS:
-            name = (
-                f"rotate {group} x 8 heads of {head_dim} {_short(dtype)}, cache {_short(cache_dtype)}, normed {normed}"
-            )
-            call = partial(rotate_heads, 8 * group, 8, head_dim, dtype, cache_dtype, 32, normed)
-            yield Configuration(name, ROTATE, call, architectures=WITH_FP8 if cache_dtype == FP8 else (90, 80))

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from tests.house.source import ROOT, dotted
-from tests.kernels.triton.compile_table import TABLE, Configuration, failures, sweep
+from tests.kernels.triton.compile_sweep import sweep
+from tests.kernels.triton.compile_table import TABLE, Configuration, failures
 
 KERNELS = ROOT / "app/kernels/triton"
 MAX_KERNELS = 60

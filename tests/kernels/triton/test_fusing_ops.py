@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect as signatures
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import torch
 from torch import Tensor
 
 from app.checkpoint.inspection import inspect
+from app.checkpoint.spec import Activation, BlockNorms, LayerSpec, QKNorm
 from app.config.settings import ModelConfig
 from app.kernels.ops import LinearWeight, Ops, PagedBatch
 from app.kernels.triton import fusing_ops
@@ -19,7 +23,7 @@ from app.kernels.triton.layers import matvec
 from app.kernels.triton.triton_ops import CublasProducts, TritonOps
 from app.models.decoder import Arena, Decoder
 from app.models.file_source import FileSource
-from app.models.loader import load_weights
+from app.models.loader import TensorSource, load_weights
 from app.models.rope import rope_tables
 from tests.checkpoints import tiny
 from tests.kernels.batches import Heads, noise
@@ -31,18 +35,53 @@ DEVICE_0 = torch.device(DEVICE)
 FUSED = ("linear", "linear_add", "norm_linear", "norm_gate_up")
 
 
+# What a spec may say besides, all of it in use: as in Gemma, Gemma 2, Gemma 3, OLMo 2, OLMoE and Ministral 3.
+GEMMA = {"activation": Activation.GELU_TANH, "norm_offset": 1.0, "embedding_scale": 3.5}
+SANDWICH = GEMMA | {"block_norms": BlockNorms.BOTH, "layers": (LayerSpec(5), LayerSpec()), "attention_scale": 0.4}
+CHANGES: dict[str, dict[str, object]] = {
+    "gemma": GEMMA | {"qk_norm": QKNorm.NONE},
+    "gemma2": SANDWICH | {"qk_norm": QKNorm.NONE, "attention_softcap": 0.7, "logit_softcap": 0.9},
+    "gemma3": SANDWICH,
+    "olmo2": {"block_norms": BlockNorms.AFTER, "qk_norm": QKNorm.WHOLE},
+    "olmoe": {"qk_norm": QKNorm.WHOLE},
+    "ministral3": {"qk_norm": QKNorm.NONE},
+}
+
+
+class NoiseSource(TensorSource):
+    """Weights, norms and biases, all random."""
+
+    def __init__(self) -> None:
+        self._seed = 0
+
+    def read(self, name: str, out: Tensor) -> None:
+        """Fill `out`; the mean of the weights of norms is not 0."""
+        self._seed += 1
+        values = noise(*out.shape, seed=self._seed)
+        out.copy_(0.5 + values / 4 if "norm" in name else values / out.shape[-1] ** 0.5)
+
+
 class DecoderSetup:
-    """A tiny decoder, of `folder` or of an architecture, and a step of `num_rows` decoding sequences."""
+    """A tiny decoder, of `folder` or of an architecture, and a step of `num_rows` decoding sequences.
+
+    With `changes` of the spec it has random weights.
+    """
 
     def __init__(
-        self, num_rows: int, architecture: str = "Qwen3", folder: Path | None = None, **fields: object
+        self,
+        num_rows: int,
+        architecture: str = "Qwen3",
+        folder: Path | None = None,
+        changes: Mapping[str, object] | None = None,
+        **fields: object,
     ) -> None:
         files = inspect(ModelConfig(model=str(folder or tiny(architecture, **fields))))
-        spec = self.spec = files.spec
+        spec = self.spec = replace(files.spec, **(changes or {}))  # type: ignore[arg-type]
+        self.query_scale_P: Tensor | None = None
         with FileSource(files) as source:
             self.weights = load_weights(
                 spec,
-                source,
+                source if changes is None else NoiseSource(),
                 allocate=lambda *shape, dtype: torch.empty(shape, dtype=dtype).to(DEVICE_0),
             )
         self.heads = Heads(spec.num_heads, spec.num_kv_heads, spec.head_dim)
@@ -72,7 +111,7 @@ class DecoderSetup:
         ops.begin_step(batch or self.batch)
         count = self.batch.num_tokens
         rows = torch.arange(count, dtype=torch.int32, device=DEVICE_0)
-        decoder = Decoder(self.spec, self.weights, ropes, ops)
+        decoder = Decoder(self.spec, self.weights, ropes, ops, self.query_scale_P)
         caches = [tuple(cache.clone() for cache in pair) for pair in self.caches]
         return decoder.forward(rows + 5, rows, caches, arena.first(count, count)).clone()
 
@@ -111,6 +150,32 @@ def test_ropes_and_scales_of_each_architecture_are_those_of_the_reference(name, 
         pytest.skip("the reference computes on the host")
     expected = setup.logits(ReferenceOps(), setup.step.batch)
     torch.testing.assert_close(setup.logits(setup.ops(kind)), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [TritonOps, FusingOps])
+@pytest.mark.parametrize("name", CHANGES)
+def test_norms_activations_caps_and_scales_of_queries_are_those_of_the_reference(name, kind):
+    setup = DecoderSetup(2, changes=CHANGES[name])
+    if DEVICE_0.type == "cuda":
+        pytest.skip("the reference computes on the host")
+    if name == "ministral3":
+        setup.query_scale_P = 1 + torch.log1p(torch.arange(100) // 8)
+    expected = setup.logits(ReferenceOps(), setup.step.batch)
+    torch.testing.assert_close(setup.logits(setup.ops(kind)), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_gelu_is_fused_as_silu_is(launches):
+    setup = DecoderSetup(2, changes=CHANGES["gemma"])
+    setup.logits(setup.ops(FusingOps))
+    layers = setup.spec.num_layers
+    assert launches == {"norm_linear": layers + 1, "linear_add": 2 * layers, "norm_gate_up": layers}
+
+
+@pytest.mark.parametrize("implementation", [TritonOps, FusingOps])
+def test_every_operation_has_the_signature_of_the_protocol(implementation):
+    for name, method in signatures.getmembers(Ops, signatures.isfunction):
+        if not name.startswith("_"):
+            assert signatures.signature(getattr(implementation, name)) == signatures.signature(method), name
 
 
 def test_biases_of_the_mlp_leave_its_activation_unfused(launches):
@@ -164,6 +229,36 @@ def test_a_norm_read_by_two_products_and_another_operation_is_computed():
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
     for weight, out in zip(step.weights, outs, strict=True):
         torch.testing.assert_close(out, expected @ weight.weight.T, rtol=1e-4, atol=1e-3)
+
+
+def test_a_norm_in_place_is_not_delayed():
+    """Nor is that of some columns: the next operation reads them all."""
+    step = ProductsSetup()
+    wide, hidden = torch.empty(3, 128, device=DEVICE_0), torch.empty_like(step.x)
+    weight = LinearWeight(noise(128, 64, seed=4).to(DEVICE_0))
+    step.ops.linear(step.x, weight, out=wide)
+    halves = wide.split(64, dim=1)
+    for half in halves:
+        step.ops.rms_norm(half, step.norm, 1e-5, out=half)
+    step.ops.silu_mul(wide, out=hidden)
+    expected = [step.normed(half) for half in (step.x @ weight.weight.T).split(64, dim=1)]
+    torch.testing.assert_close(wide, torch.cat(expected, 1), rtol=1e-4, atol=1e-4)
+    silu = torch.nn.functional.silu(expected[0]) * expected[1]
+    torch.testing.assert_close(hidden, silu, rtol=1e-4, atol=1e-4)
+    step.ops.linear(step.x, step.weights[0], out=hidden)
+    step.ops.rms_norm(hidden, step.norm, 1e-5, out=hidden)
+    torch.testing.assert_close(hidden, step.normed(step.x @ step.weights[0].weight.T), rtol=1e-4, atol=1e-4)
+
+
+def test_a_sum_without_a_norm_is_read_by_the_next_product():
+    step = ProductsSetup()
+    hidden, out = torch.empty_like(step.x), torch.empty_like(step.x)
+    step.ops.linear(step.x, step.weights[0], out=hidden)
+    expected = step.residual + step.x @ step.weights[0].weight.T
+    step.ops.add_rms_norm(hidden, step.residual, None, 1e-5, out=hidden)
+    step.ops.linear(hidden, step.weights[1], out=out)
+    torch.testing.assert_close(step.read(out), expected @ step.weights[1].weight.T, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(step.residual, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_delayed_norm_uses_the_values_at_its_call():

@@ -12,11 +12,14 @@ exp2(score - top), and the sum of the values weighted by that, all in float32.
 
 from __future__ import annotations
 
+import math
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from app.kernels.triton.attention.attention_configs import AttentionConfig
+from app.kernels.triton.layers.softcap import tanh
 
 
 @triton.jit
@@ -67,13 +70,14 @@ def normalize(total, acc):
 def attend_tokens(
     q, row_positions, top, total, acc, k_head, v_head, table, begin, end, first_position, last_position, qk_scale,
     HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr,
-    BLOCK_N: tl.constexpr, WINDOW: tl.constexpr,
+    BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, CAP_SCALE: tl.constexpr,
 ):  # fmt: skip
     """Return the state after the tokens begin .. end - 1, of which each row takes those it sees.
 
     `q` [M, HEAD_DIM padded to a power of two] has the type that the products take. `row_positions` [M] lie between
     `first_position` and `last_position`, which rows have; other rows' results mean nothing. `k_head` and `v_head` point
     at the head's part of slot 0 of block 0, `table` at the sequence's first block. `begin` is a multiple of BLOCK_N.
+    `score_scales` gives `qk_scale` and CAP_SCALE.
     """
     stop = tl.minimum(end, last_position + 1)
     width = tl.arange(0, q.shape[1])[None, :]
@@ -97,6 +101,8 @@ def attend_tokens(
             loaded = loaded & (width < HEAD_DIM)
         k = tl.load(k_head + width + slots[:, None], mask=loaded, other=0.0).to(q.dtype)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+        if CAP_SCALE is not None:
+            scores = tanh(scores * CAP_SCALE)
         # One loop, not one for whole tiles and one for others, which would each have to fill the pipeline anew.
         if start + BLOCK_N > first_position + 1 or (WINDOW and start <= last_position - WINDOW):
             seen = tokens[None, :] <= row_positions[:, None]
@@ -118,7 +124,7 @@ def attend_tokens(
 def attend_splits(
     q, row_positions, top, total, acc, k_head, v_head, table, origin, end, first_position, last_position, qk_scale,
     HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr,
-    BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, SPLIT_TOKENS: tl.constexpr,
+    BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, CAP_SCALE: tl.constexpr, SPLIT_TOKENS: tl.constexpr,
 ):  # fmt: skip
     """Return the state after the tokens origin .. end - 1: each split on its own, then merged.
 
@@ -131,7 +137,7 @@ def attend_splits(
         top_split, total_split, acc_split = attend_tokens(
             q, row_positions, top_split, total_split, acc_split, k_head, v_head, table, begin, split + SPLIT_TOKENS,
             first_position, last_position, qk_scale,
-            HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW,
+            HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, CAP_SCALE,
         )  # fmt: skip
         top, total, acc = merge_states(top, total, acc, top_split, total_split, acc_split)
     return top, total, acc
@@ -146,19 +152,30 @@ def first_tile(first_position, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr):
         return 0
 
 
+def score_scales(scale: float, softcap: float | None) -> tuple[float, float | None]:
+    """Return `qk_scale`, after which a score is in units of log2, and CAP_SCALE: what comes before a tanh, if any.
+
+    The score of a product s of query and key is scale · s, or softcap · tanh(scale · s / softcap).
+    """
+    if softcap is None:
+        return scale * math.log2(math.e), None
+    return softcap * math.log2(math.e), scale / softcap
+
+
 def check_layout(
     q_TNH: Tensor,
     k_cache_BKGH: Tensor,
     v_cache_BKGH: Tensor,
     scale: float,
+    softcap: float | None,
     config: AttentionConfig,
     split_tokens: int | None,
     *,
     out: Tensor,
 ) -> None:
-    """Assert what all attention kernels take for granted about their tensors, the scale and the splits."""
+    """Assert what all attention kernels take for granted about their tensors, scales and splits."""
     num_heads, head_dim = q_TNH.shape[1:]
     assert k_cache_BKGH.stride() == v_cache_BKGH.stride() and k_cache_BKGH.stride(3) == 1
     assert q_TNH.stride()[1:] == out.stride()[1:] == (head_dim, 1)
     assert num_heads // k_cache_BKGH.shape[2] <= config.block_m
-    assert scale > 0 and not (split_tokens or 0) % config.block_n
+    assert scale > 0 and (softcap is None or softcap > 0) and not (split_tokens or 0) % config.block_n

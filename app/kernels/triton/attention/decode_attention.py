@@ -11,8 +11,6 @@ Deterministic attention: the splits have a fixed size. Every row is then summed 
 
 from __future__ import annotations
 
-import math
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -27,6 +25,7 @@ from app.kernels.triton.attention.attention_tile import (
     merge_states,
     normalize,
     product_type,
+    score_scales,
 )
 from app.kernels.triton.dependent import launch_options, wait_for_previous
 from app.kernels.triton.interpreter import is_interpreting
@@ -82,7 +81,8 @@ def _merge_splits(
     q_row, out_row, k_head, v_head, table, partials, item, head, position, origin, count, qk_scale,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_STRIDE: tl.constexpr,
     SLOT_STRIDE: tl.constexpr, WIDTH: tl.constexpr, MERGE_ROWS: tl.constexpr, BLOCK_N: tl.constexpr,
-    NUM_SPLITS: tl.constexpr, WINDOW: tl.constexpr, SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr,
+    NUM_SPLITS: tl.constexpr, WINDOW: tl.constexpr, CAP_SCALE: tl.constexpr, SPLIT_TOKENS: tl.constexpr,
+    UPCAST: tl.constexpr,
 ):  # fmt: skip
     """Merge a row's splits in their order and store its attention.
 
@@ -109,7 +109,7 @@ def _merge_splits(
             _load_query(q_row, k_head, MERGE_ROWS, GROUP, HEAD_DIM, WIDTH, UPCAST), rows * 0 + position,
             top, total, acc, k_head, v_head, table, origin + NUM_SPLITS * SPLIT_TOKENS, position + 1, position,
             position, qk_scale,
-            HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, SPLIT_TOKENS,
+            HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, CAP_SCALE, SPLIT_TOKENS,
         )  # fmt: skip
     _store_output(out_row, total, acc, GROUP, HEAD_DIM)
 
@@ -121,7 +121,8 @@ def _decode_kernel(
     ROW_STRIDE: tl.constexpr, OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr,
     HEAD_STRIDE: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, MERGE_ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr, NUM_SPLITS: tl.constexpr, MIN_TOKENS: tl.constexpr, WINDOW: tl.constexpr,
-    SPLIT_TOKENS: tl.constexpr, ONE_LAUNCH: tl.constexpr, UPCAST: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    CAP_SCALE: tl.constexpr, SPLIT_TOKENS: tl.constexpr, ONE_LAUNCH: tl.constexpr, UPCAST: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     wait_for_previous(IS_DEPENDENT)
     # A row's splits are neighbours: those that are not needed end among programs that have something to do, and what
@@ -142,13 +143,13 @@ def _decode_kernel(
     if SPLIT_TOKENS and NUM_SPLITS == 1:
         top, total, acc = attend_splits(
             query, rows * 0 + position, top, total, acc, k_head, v_head, table, begin, position + 1, position, position,
-            qk_scale, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, SPLIT_TOKENS,
+            qk_scale, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, CAP_SCALE, SPLIT_TOKENS,
         )  # fmt: skip
     else:
         top, total, acc = attend_tokens(
             query, rows * 0 + position, top, total, acc, k_head, v_head, table,
             tl.maximum(begin, first_tile(position, BLOCK_N, WINDOW)), begin + size, position, position, qk_scale,
-            HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW,
+            HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, CAP_SCALE,
         )  # fmt: skip
     if count == 1:
         _store_output(out_row, total, acc, GROUP, HEAD_DIM)
@@ -166,7 +167,7 @@ def _decode_kernel(
             _merge_splits(
                 q_row, out_row, k_head, v_head, table, partials, item, head, position, origin, count, qk_scale,
                 GROUP, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, WIDTH, MERGE_ROWS, BLOCK_N,
-                NUM_SPLITS, WINDOW, SPLIT_TOKENS, UPCAST,
+                NUM_SPLITS, WINDOW, CAP_SCALE, SPLIT_TOKENS, UPCAST,
             )  # fmt: skip
 
 
@@ -176,8 +177,8 @@ def _merge_kernel(
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     ROW_STRIDE: tl.constexpr, OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr,
     HEAD_STRIDE: tl.constexpr, WIDTH: tl.constexpr, MERGE_ROWS: tl.constexpr, BLOCK_N: tl.constexpr,
-    NUM_SPLITS: tl.constexpr, MIN_TOKENS: tl.constexpr, WINDOW: tl.constexpr, SPLIT_TOKENS: tl.constexpr,
-    UPCAST: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    NUM_SPLITS: tl.constexpr, MIN_TOKENS: tl.constexpr, WINDOW: tl.constexpr, CAP_SCALE: tl.constexpr,
+    SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     wait_for_previous(IS_DEPENDENT)
     head, item = tl.program_id(1), tl.program_id(2)
@@ -192,7 +193,7 @@ def _merge_kernel(
     _merge_splits(
         q_row, out_row, k_head, v_head, table, partials, item, head, position, origin, count, qk_scale,
         GROUP, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, WIDTH, MERGE_ROWS, BLOCK_N, NUM_SPLITS, WINDOW,
-        SPLIT_TOKENS, UPCAST,
+        CAP_SCALE, SPLIT_TOKENS, UPCAST,
     )  # fmt: skip
 
 
@@ -214,6 +215,7 @@ def decode_attention(
     state_rows_T: Tensor,
     scale: float,
     window: int | None,
+    softcap: float | None = None,
     *,
     partials: Tensor,
     counters: Tensor,
@@ -237,16 +239,16 @@ def decode_attention(
     group = num_heads // num_kv_heads
     needed = scratch_sizes(num_rows, num_heads, num_kv_heads, head_dim, num_splits)
     assert partials.numel() >= needed[0] and (counters.numel() >= needed[1] or not one_launch)
-    check_layout(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, config, split_tokens, out=out)
+    check_layout(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, softcap, config, split_tokens, out=out)
     rows = (block_tables_SB, positions_T, state_rows_T, block_tables_SB.stride(0))
-    qk_scale = scale * math.log2(math.e)
+    qk_scale, cap_scale = score_scales(scale, softcap)
     constants = {
         "GROUP": group, "HEAD_DIM": head_dim,
         "BLOCK_SIZE": k_cache_BKGH.shape[1], "ROW_STRIDE": q_TNH.stride(0), "OUT_STRIDE": out.stride(0),
         "BLOCK_STRIDE": k_cache_BKGH.stride(0), "SLOT_STRIDE": k_cache_BKGH.stride(1),
         "HEAD_STRIDE": k_cache_BKGH.stride(2), "WIDTH": triton.next_power_of_2(head_dim),
         "MERGE_ROWS": config.block_m if split_tokens else triton.next_power_of_2(group), "BLOCK_N": config.block_n,
-        "NUM_SPLITS": num_splits, "WINDOW": window or 0,
+        "NUM_SPLITS": num_splits, "WINDOW": window or 0, "CAP_SCALE": cap_scale,
         "MIN_TOKENS": triton.cdiv(min_tokens, config.block_n) * config.block_n,
         "SPLIT_TOKENS": split_tokens or 0, "UPCAST": is_interpreting(),
         "num_warps": config.num_warps, "num_stages": config.num_stages, **launch_options(),

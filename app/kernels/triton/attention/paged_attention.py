@@ -84,6 +84,7 @@ class PagedAttention:
         batch: PagedBatch,
         scale: float,
         window: int | None,
+        softcap: float | None = None,
         *,
         out: Tensor,
     ) -> None:
@@ -92,20 +93,19 @@ class PagedAttention:
         work, grids = batch.work, self.grids
         if work is None:
             decode_attention(
-                *step, scale, window, partials=self._partials, counters=self._counters, num_splits=batch.num_splits,
-                config=grids.decode, min_tokens=grids.least_split(len(q_TNH), batch.num_splits),
-                split_tokens=self._split_tokens, out=out,
+                *step, scale, window, softcap, partials=self._partials, counters=self._counters,
+                num_splits=batch.num_splits, config=grids.decode,
+                min_tokens=grids.least_split(len(q_TNH), batch.num_splits), split_tokens=self._split_tokens, out=out,
             )  # fmt: skip
             return
         sizes = self.mixed_work.sizes
         pieces_PX = work[HEADER : sizes.first_tile].view(-1, PIECE_WIDTH)
         tiles_TX = work[sizes.first_tile :].view(-1, TILE_WIDTH)
         piece_attention(
-            *step, work, pieces_PX, scale, window, partials=self._partials, counters=self._counters,
-            num_programs=batch.num_splits, config=grids.pieces, split_tokens=self._split_tokens,
-            out=out,
+            *step, work, pieces_PX, scale, window, softcap, partials=self._partials, counters=self._counters,
+            num_programs=batch.num_splits, config=grids.pieces, split_tokens=self._split_tokens, out=out,
         )  # fmt: skip
         prefill_attention(
-            *step, work, tiles_TX, scale, window, num_programs=grids.tile_programs(len(q_TNH)), config=grids.prefill,
-            split_tokens=self._split_tokens, out=out,
+            *step, work, tiles_TX, scale, window, softcap, num_programs=grids.tile_programs(len(q_TNH)),
+            config=grids.prefill, split_tokens=self._split_tokens, out=out,
         )  # fmt: skip

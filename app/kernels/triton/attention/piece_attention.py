@@ -11,8 +11,6 @@ lies behind those that were cut is gone through at the merge. The sums are those
 
 from __future__ import annotations
 
-import math
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -28,6 +26,7 @@ from app.kernels.triton.attention.attention_tile import (
     merge_states,
     normalize,
     product_type,
+    score_scales,
 )
 from app.kernels.triton.dependent import launch_options, wait_for_previous
 from app.kernels.triton.interpreter import is_interpreting
@@ -47,7 +46,7 @@ MERGED_TOGETHER = tl.constexpr(2)
 def _attend(
     query, row_positions, k_head, v_head, table, begin, end, first_position, last_position, qk_scale,
     HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr,
-    BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, SPLIT_TOKENS: tl.constexpr,
+    BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, CAP_SCALE: tl.constexpr, SPLIT_TOKENS: tl.constexpr,
 ):  # fmt: skip
     """Return the state after the tokens begin .. end - 1, without those before the window."""
     top, total, acc = empty_state(query.shape[0], query.shape[1])
@@ -56,13 +55,13 @@ def _attend(
         top, total, acc = attend_splits(
             query, row_positions, top, total, acc, k_head, v_head, table,
             tl.maximum(begin, first // SPLIT_TOKENS * SPLIT_TOKENS), end, first_position, last_position, qk_scale,
-            HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, SPLIT_TOKENS,
+            HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, CAP_SCALE, SPLIT_TOKENS,
         )  # fmt: skip
     else:
         top, total, acc = attend_tokens(
             query, row_positions, top, total, acc, k_head, v_head, table, tl.maximum(begin, first), end,
             first_position, last_position, qk_scale,
-            HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW,
+            HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, CAP_SCALE,
         )  # fmt: skip
     return top, total, acc
 
@@ -98,7 +97,7 @@ def _piece_kernel(
     q, k_cache, v_cache, out, partials, counters, tables, positions, state_rows, work, pieces, table_stride, qk_scale,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROW_STRIDE: tl.constexpr,
     OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr, HEAD_STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, CAP_SCALE: tl.constexpr,
     SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     wait_for_previous(IS_DEPENDENT)
@@ -122,7 +121,8 @@ def _piece_kernel(
         query = product_type(query, k_cache, UPCAST)
         top, total, acc = _attend(
             query, row_positions, k_head, v_head, table, tl.load(piece + BEGIN), tl.load(piece + END), first_position,
-            last_position, qk_scale, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, SPLIT_TOKENS,
+            last_position, qk_scale, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, CAP_SCALE,
+            SPLIT_TOKENS,
         )  # fmt: skip
         is_complete = count == 1
         if count > 1:
@@ -141,7 +141,8 @@ def _piece_kernel(
                     top, total, acc = attend_splits(
                         query, row_positions, top, total, acc, k_head, v_head, table,
                         begin // SPLIT_TOKENS * SPLIT_TOKENS, last_position + 1, first_position, last_position,
-                        qk_scale, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, SPLIT_TOKENS,
+                        qk_scale, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, CAP_SCALE,
+                        SPLIT_TOKENS,
                     )  # fmt: skip
         if is_complete:
             result = normalize(total, acc).to(out.dtype.element_ty)
@@ -168,6 +169,7 @@ def piece_attention(
     pieces_PX: Tensor,
     scale: float,
     window: int | None,
+    softcap: float | None = None,
     *,
     partials: Tensor,
     counters: Tensor,
@@ -185,12 +187,13 @@ def piece_attention(
     """
     num_heads, head_dim, num_kv_heads = *q_TNH.shape[1:], k_cache_BKGH.shape[2]
     group = num_heads // num_kv_heads
-    check_layout(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, config, split_tokens, out=out)
+    check_layout(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, softcap, config, split_tokens, out=out)
+    qk_scale, cap_scale = score_scales(scale, softcap)
     _piece_kernel[num_kv_heads, num_programs](
         q_TNH, k_cache_BKGH, v_cache_BKGH, out, partials, counters, block_tables_SB, positions_T, state_rows_T, work,
-        pieces_PX, block_tables_SB.stride(0), scale * math.log2(math.e), group, head_dim,
+        pieces_PX, block_tables_SB.stride(0), qk_scale, group, head_dim,
         k_cache_BKGH.shape[1], q_TNH.stride(0), out.stride(0), k_cache_BKGH.stride(0), k_cache_BKGH.stride(1),
         k_cache_BKGH.stride(2), triton.next_power_of_2(head_dim), config.block_m, config.block_n, window or 0,
-        split_tokens or 0, is_interpreting(), num_warps=config.num_warps, num_stages=config.num_stages,
+        cap_scale, split_tokens or 0, is_interpreting(), num_warps=config.num_warps, num_stages=config.num_stages,
         **launch_options(),
     )  # fmt: skip

@@ -8,8 +8,6 @@ device's memory (`work`), so a captured step serves any chunks.
 
 from __future__ import annotations
 
-import math
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -24,6 +22,7 @@ from app.kernels.triton.attention.attention_tile import (
     first_tile,
     normalize,
     product_type,
+    score_scales,
 )
 from app.kernels.triton.dependent import launch_options, wait_for_previous
 from app.kernels.triton.interpreter import is_interpreting
@@ -36,7 +35,7 @@ def _attend_tile(
     q, k_cache, v_cache, out, tables, positions, state_rows, first_row, end, table_stride, qk_scale,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROW_STRIDE: tl.constexpr,
     OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr, HEAD_STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, CAP_SCALE: tl.constexpr,
     SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr,
 ):  # fmt: skip
     """Compute and store the attention of the rows from `first_row` on that fit a tile and lie before `end`."""
@@ -62,12 +61,12 @@ def _attend_tile(
         top, total, acc = attend_splits(
             q_tile, row_positions, top, total, acc, k_head, v_head, table,
             begin // SPLIT_TOKENS * SPLIT_TOKENS, last_position + 1, first_position, last_position, qk_scale,
-            HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, SPLIT_TOKENS,
+            HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, CAP_SCALE, SPLIT_TOKENS,
         )  # fmt: skip
     else:
         top, total, acc = attend_tokens(
             q_tile, row_positions, top, total, acc, k_head, v_head, table, begin, last_position + 1, first_position,
-            last_position, qk_scale, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW,
+            last_position, qk_scale, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, CAP_SCALE,
         )  # fmt: skip
     result = normalize(total, acc).to(out.dtype.element_ty)
     out_first = out + first_row.to(tl.int64) * OUT_STRIDE
@@ -79,8 +78,8 @@ def _prefill_kernel(
     q, k_cache, v_cache, out, tables, positions, state_rows, work, tiles, table_stride, qk_scale,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROW_STRIDE: tl.constexpr,
     OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr, HEAD_STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    WINDOW: tl.constexpr, SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, CAP_SCALE: tl.constexpr,
+    SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     wait_for_previous(IS_DEPENDENT)
     # The first tiles that a program takes are the longer the higher its number; the longest begin first.
@@ -91,7 +90,7 @@ def _prefill_kernel(
         _attend_tile(
             q, k_cache, v_cache, out, tables, positions, state_rows, first_row, end, table_stride, qk_scale,
             GROUP, HEAD_DIM, BLOCK_SIZE, ROW_STRIDE, OUT_STRIDE, BLOCK_STRIDE, SLOT_STRIDE, HEAD_STRIDE, WIDTH, BLOCK_M,
-            BLOCK_N, WINDOW, SPLIT_TOKENS, UPCAST,
+            BLOCK_N, WINDOW, CAP_SCALE, SPLIT_TOKENS, UPCAST,
         )  # fmt: skip
 
 
@@ -106,6 +105,7 @@ def prefill_attention(
     tiles_TX: Tensor,
     scale: float,
     window: int | None,
+    softcap: float | None = None,
     *,
     num_programs: int,
     config: AttentionConfig,
@@ -120,12 +120,13 @@ def prefill_attention(
     """
     num_heads, head_dim, num_kv_heads = *q_TNH.shape[1:], k_cache_BKGH.shape[2]
     group = num_heads // num_kv_heads
-    check_layout(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, config, split_tokens, out=out)
+    check_layout(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, softcap, config, split_tokens, out=out)
+    qk_scale, cap_scale = score_scales(scale, softcap)
     _prefill_kernel[num_programs, num_kv_heads](
         q_TNH, k_cache_BKGH, v_cache_BKGH, out, block_tables_SB, positions_T, state_rows_T, work, tiles_TX,
-        block_tables_SB.stride(0), scale * math.log2(math.e), group, head_dim,
+        block_tables_SB.stride(0), qk_scale, group, head_dim,
         k_cache_BKGH.shape[1], q_TNH.stride(0), out.stride(0), k_cache_BKGH.stride(0), k_cache_BKGH.stride(1),
         k_cache_BKGH.stride(2), triton.next_power_of_2(head_dim), config.block_m, config.block_n, window or 0,
-        split_tokens or 0, is_interpreting(), num_warps=config.num_warps, num_stages=config.num_stages,
+        cap_scale, split_tokens or 0, is_interpreting(), num_warps=config.num_warps, num_stages=config.num_stages,
         **launch_options(),
     )  # fmt: skip

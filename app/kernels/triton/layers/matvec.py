@@ -3,8 +3,8 @@
 A weight is streamed once; everything else must hide behind that. So a norm before the product takes no pass of its own:
 the rows are multiplied with the norm's weight as they are loaded, their squares are summed on the way, and the scale
 1 / rms comes after the product. (The normalized value is not rounded to the storage type, as `norm` does: the result is
-nearer to the exact one.) Behind the product, a residual is added or silu(gate) · up taken, with the roundings of the
-separate kernels. The order of summation is not that of `matmul`.
+nearer to the exact one.) Behind the product, a residual is added or activation(gate) · up taken, with the roundings of
+the separate kernels. The order of summation is not that of `matmul`.
 
 One row: the weight's tile times the row, summed at the end. More rows: the weight is the left operand of the tensor
 cores, whose right one is 8 or 16 wide. A narrow weight gives few programs; these take two steps at once, as the
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from app.kernels.triton.dependent import EARLY_LINES, launch_options, prefetch_rows, wait_for_previous
 from app.kernels.triton.interpreter import is_interpreting
-from app.kernels.triton.layers.silu_mul import silu
+from app.kernels.triton.layers.gate import Activation, activated
 
 MAX_ROWS = 16
 # What rows are padded to.
@@ -79,9 +79,10 @@ def _finished(
 @triton.jit(do_not_specialize=["num_rows"])
 def _matvec_kernel(
     x, norm_weight, eps, weight, bias, residual, out, num_rows, width, depth, x_stride, weight_stride, out_stride,
-    GATED: tl.constexpr, WHOLE: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr,
+    ACTIVATION: tl.constexpr, WHOLE: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr,
     SLICES: tl.constexpr, STAGES: tl.constexpr, UPCAST: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    GATED: tl.constexpr = ACTIVATION is not None
     LINES: tl.constexpr = EARLY_LINES // 2 if GATED else EARLY_LINES
     prefetch_rows(weight, tl.program_id(0) * TILE, width, depth, weight_stride, TILE, LINES, IS_DEPENDENT)
     if GATED:
@@ -122,7 +123,7 @@ def _matvec_kernel(
     results = _finished(sums, scale, bias, numbers, numbers < width, dtype, ROWS, SLICES, TILE)
     if GATED:
         up = _finished(ups, scale, None, numbers, numbers < width, dtype, ROWS, SLICES, TILE)
-        results = silu(results).to(dtype).to(tl.float32) * up
+        results = activated(results, ACTIVATION).to(dtype).to(tl.float32) * up
     if residual is not None:
         results += before.to(tl.float32)
     tl.store(out + place, results.to(dtype), mask=out_mask)
@@ -145,9 +146,11 @@ def norm_linear(
     _launch(x_TD, weight_ND, bias_N, out, norm=(norm_weight_D, eps))
 
 
-def norm_gate_up(x_TD: Tensor, norm_weight_D: Tensor, eps: float, weight_XD: Tensor, *, out: Tensor) -> None:
-    """Compute out[T, F] = silu(gate) · up of rms_norm(x) · weightᵀ; gate and up are halves of the weight's 2F rows."""
-    _launch(x_TD, weight_XD, None, out, norm=(norm_weight_D, eps), gated=True)
+def norm_gate_up(
+    x_TD: Tensor, norm_weight_D: Tensor, eps: float, weight_XD: Tensor, activation: Activation, *, out: Tensor
+) -> None:
+    """Compute out[T, F] = activation(gate) · up, gate and up the halves of rms_norm(x) · weightᵀ [T, 2F]."""
+    _launch(x_TD, weight_XD, None, out, norm=(norm_weight_D, eps), activation=activation)
 
 
 def _launch(
@@ -158,9 +161,10 @@ def _launch(
     *,
     norm: tuple[Tensor | None, float] = (None, 0.0),
     residual_TD: Tensor | None = None,
-    gated: bool = False,
+    activation: Activation | None = None,
 ) -> None:
     rows, depth = x_TX.shape
+    gated = activation is not None
     width = len(weight_NX) // (2 if gated else 1)
     tiling = _tiling(rows, width, x_TX.dtype, normed=norm[0] is not None, gated=gated)
     assert serves(rows, x_TX.dtype) and out.shape == (rows, width) and weight_NX.shape[1] == depth
@@ -169,7 +173,7 @@ def _launch(
     _matvec_kernel[(triton.cdiv(width, tiling.tile),)](
         x_TX, *norm, weight_NX, bias_N, residual_TD, out, rows, width, depth,
         x_TX.stride(0), weight_NX.stride(0), out.stride(0),
-        GATED=gated, WHOLE=whole, ROWS=next(size for size in ROW_TILES if rows <= size), TILE=tiling.tile,
+        ACTIVATION=activation, WHOLE=whole, ROWS=next(size for size in ROW_TILES if rows <= size), TILE=tiling.tile,
         STEP=tiling.step, SLICES=tiling.slices, STAGES=STAGES, UPCAST=is_interpreting(), num_warps=tiling.warps,
         **launch_options(),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""RMSNorm, alone or behind the residual sum: one row per program.
+"""RMSNorm, alone or behind the residual sum: one row per program; and the residual sum alone.
 
 The mean square is taken in float32. As in transformers' Llama, the residual is rounded to its type before it is
 normalized, and the normalized value to the output's type before it is multiplied with the weight. A row's bits depend
@@ -14,6 +14,7 @@ from torch import Tensor
 from app.kernels.triton.dependent import EARLY_LINES, launch_options, prefetch_rows, wait_for_previous
 
 MAX_BLOCK = 8192
+SUM_BLOCK = 1024
 
 
 @triton.jit
@@ -85,14 +86,39 @@ def _wide_rms_norm_kernel(
         tl.store(out + columns, _scaled(values, scale, factors, out.dtype.element_ty), mask=mask)
 
 
+@triton.jit
+def _add_kernel(
+    x, residual, out, x_stride, residual_stride, out_stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    wait_for_previous(IS_DEPENDENT)
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = columns < WIDTH
+    values = _sum_with_residual(x + row * x_stride, residual + row * residual_stride, columns, mask)
+    tl.store(residual + row * residual_stride + columns, values.to(residual.dtype.element_ty), mask=mask)
+    tl.store(out + row * out_stride + columns, values.to(out.dtype.element_ty), mask=mask)
+
+
 def rms_norm(x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
-    """Compute out[T, D] = weight · x / rms(x)."""
+    """Compute out[T, D] = weight · x / rms(x); `out` may be `x`."""
     _launch(x_TD, None, weight_D, eps, out)
 
 
 def add_rms_norm(x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
     """Compute residual += x, in place; out[T, D] = rms_norm(residual)."""
     _launch(x_TD, residual_TD, weight_D, eps, out)
+
+
+def add(x_TD: Tensor, residual_TD: Tensor, *, out: Tensor) -> None:
+    """Compute residual += x, in place; out[T, D] = residual."""
+    rows, width = x_TD.shape
+    assert x_TD.stride(1) == residual_TD.stride(1) == out.stride(1) == 1
+    if rows:
+        _add_kernel[(rows, triton.cdiv(width, SUM_BLOCK))](
+            x_TD, residual_TD, out, x_TD.stride(0), residual_TD.stride(0), out.stride(0), WIDTH=width, BLOCK=SUM_BLOCK,
+            num_warps=4, **launch_options(),
+        )  # fmt: skip
 
 
 def _launch(x_TD: Tensor, residual_TD: Tensor | None, weight_D: Tensor, eps: float, out_TD: Tensor) -> None:

@@ -1,10 +1,11 @@
-"""Norm of query and key heads, rotary embedding, and the write to the paged cache, in one kernel.
+"""Norm of query and key heads, rotary embedding, scales of queries, and the write to the paged cache, in one kernel.
 
 A program takes one token row and a group of its heads, queries, keys and values alike: the kind of a head decides what
 happens to it. The slot comes from the block table inside the kernel, so the host prepares nothing per token.
 
 The rotation is transformers' `rotate_half`. Rounding as in the reference: normed heads are rounded to the storage type
-before they are rotated, and the rotation is float32. Values are cut at the range of a cache of float8_e4m3fn.
+before they are rotated, and the rotation is float32; queries are rounded before they are multiplied by the scale of
+their position, which has their type too. Values are cut at the range of a cache of float8_e4m3fn.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ def _normed(first, second, low, high, eps, dtype, HALF: tl.constexpr):
 
 
 @triton.jit
+def _times(values, scale, dtype):
+    """Return float32 values, rounded to `dtype`, times a scale of that type."""
+    return values.to(dtype).to(tl.float32) * scale.to(dtype).to(tl.float32)
+
+
+@triton.jit
 def _store_cached(cache, values, mask):
     """Store float32 values in the cache's type; those beyond the range of float8 are cut."""
     if cache.dtype.element_ty == tl.float8e4nv:
@@ -41,7 +48,7 @@ def _store_cached(cache, values, mask):
 
 @triton.jit
 def _rotate_kernel(
-    qkv, norm_weight, eps, rope, k_cache, v_cache, tables, positions, state_rows, out,
+    qkv, norm_weight, eps, rope, query_scale, k_cache, v_cache, tables, positions, state_rows, out,
     qkv_stride, rope_stride, block_stride, slot_stride, head_stride, table_stride,
     BLOCK_SIZE: tl.constexpr, NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr, HALF: tl.constexpr,
     HEADS: tl.constexpr, COLUMNS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
@@ -74,6 +81,8 @@ def _rotate_kernel(
     second = tl.load(source + HALF, mask=rotated | values, other=0.0).to(tl.float32)
     cos = tl.load(rope + position * rope_stride + half, mask=inside, other=0.0)
     sin = tl.load(rope + position * rope_stride + HALF + half, mask=inside, other=0.0)
+    if query_scale is not None:
+        scale = tl.load(query_scale + position)
     block = tl.load(tables + tl.load(state_rows + row).to(tl.int64) * table_stride + position // BLOCK_SIZE)
     slot = block.to(tl.int64) * block_stride + (position % BLOCK_SIZE) * slot_stride
     low, high = first, second
@@ -83,8 +92,11 @@ def _rotate_kernel(
         high_weight = tl.load(weights + HALF, mask=rotated, other=0.0)
         low, high = _normed(first, second, low_weight, high_weight, eps, qkv.dtype.element_ty, HALF)
     low, high = low * cos - high * sin, high * cos + low * sin
-    tl.store(outputs, low.to(out.dtype.element_ty), mask=queries)
-    tl.store(outputs + HALF, high.to(out.dtype.element_ty), mask=queries)
+    low_query, high_query = low, high
+    if query_scale is not None:
+        low_query, high_query = _times(low, scale, out.dtype.element_ty), _times(high, scale, out.dtype.element_ty)
+    tl.store(outputs, low_query.to(out.dtype.element_ty), mask=queries)
+    tl.store(outputs + HALF, high_query.to(out.dtype.element_ty), mask=queries)
     key_slots = k_cache + slot + (heads - NUM_HEADS) * head_stride + half
     _store_cached(key_slots, low, keys)
     _store_cached(key_slots + HALF, high, keys)
@@ -104,25 +116,28 @@ def qk_norm_rope_kv_write(
     positions_T: Tensor,
     state_rows_T: Tensor,
     block_size: int,
+    query_scale_P: Tensor | None = None,
     *,
     out: Tensor,
 ) -> None:
     """Normalize (given `norm_weight` [N+G, H]) and rotate queries and keys; write keys and values to the cache.
 
     `qkv_TX` holds N query, G key and G value heads, `rope_PH` (float32) cos then sin of each position; out[T, N, H] are
-    the queries. A row at position -1 gives zeros and is not written to the cache.
+    the queries, times `query_scale_P` (float32) of their positions. A row at position -1 gives zeros and is not written
+    to the cache.
     """
     rows, num_heads, head_dim = out.shape
     num_kv_heads = k_cache_BKGH.shape[2]
     assert k_cache_BKGH.stride() == v_cache_BKGH.stride() and k_cache_BKGH.stride(3) == 1
     assert out.is_contiguous() and rope_PH.dtype == torch.float32 and rope_PH.stride(1) == qkv_TX.stride(1) == 1
     assert norm_weight is None or norm_weight.is_contiguous()
+    assert query_scale_P is None or query_scale_P.is_contiguous()
     columns = triton.next_power_of_2(head_dim // 2)
     heads = max(1, TILE // (2 * columns))
     if rows:
         _rotate_kernel[(rows, triton.cdiv(num_heads + 2 * num_kv_heads, heads))](
-            qkv_TX, norm_weight, eps, rope_PH, k_cache_BKGH, v_cache_BKGH, block_tables_SB, positions_T, state_rows_T,
-            out, qkv_TX.stride(0), rope_PH.stride(0), *k_cache_BKGH.stride()[:3],
+            qkv_TX, norm_weight, eps, rope_PH, query_scale_P, k_cache_BKGH, v_cache_BKGH, block_tables_SB, positions_T,
+            state_rows_T, out, qkv_TX.stride(0), rope_PH.stride(0), *k_cache_BKGH.stride()[:3],
             block_tables_SB.stride(0), BLOCK_SIZE=block_size, NUM_HEADS=num_heads, NUM_KV_HEADS=num_kv_heads,
             HALF=head_dim // 2, HEADS=heads, COLUMNS=columns, num_warps=2,
             **launch_options(),

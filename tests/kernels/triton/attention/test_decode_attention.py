@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from app.kernels.triton.attention.attention_configs import AttentionConfig
+from app.kernels.triton.attention.attention_configs import AttentionConfig, attention_config
 from app.kernels.triton.attention.decode_attention import decode_attention, scratch_sizes
 from tests.cases import long
 from tests.kernels.batches import Heads, noise
@@ -17,7 +17,7 @@ CONTEXTS = (0, 1, 31, 32, 130, 400)
 TOLERANCES = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 
 
-def attend(batch, step, q, *, num_splits=4, window=None, scale=0.3, config=CONFIG, out=None, **options):
+def attend(batch, step, q, *, num_splits=4, window=None, softcap=None, scale=0.3, config=CONFIG, out=None, **options):
     """Run the kernel with outputs and scratch of NaN; check that the counters are reset to zero."""
     sizes = scratch_sizes(len(q), q.shape[1], step.k_cache_BKGH.shape[2], q.shape[2], num_splits)
     counters = torch.zeros(sizes[1], dtype=torch.int32, device=DEVICE)
@@ -25,21 +25,21 @@ def attend(batch, step, q, *, num_splits=4, window=None, scale=0.3, config=CONFI
     out = torch.full_like(q, float("nan")) if out is None else out
     decode_attention(
         q, step.k_cache_BKGH.to(DEVICE), step.v_cache_BKGH.to(DEVICE), batch.block_tables_SB, batch.positions_T,
-        batch.state_rows_T, scale, window, partials=partials, counters=counters, num_splits=num_splits, config=config,
-        out=out, **options,
+        batch.state_rows_T, scale, window, softcap, partials=partials, counters=counters, num_splits=num_splits,
+        config=config, out=out, **options,
     )  # fmt: skip
     assert not counters.any()
     return out
 
 
-def check(contexts, heads, *, dtype=torch.float32, num_rows=None, block_size=16, window=None, **options):
+def check(contexts, heads, *, dtype=torch.float32, num_rows=None, block_size=16, window=None, softcap=None, **options):
     batch, step = device_batch(
         [(n, 1) for n in contexts], heads, num_rows=num_rows, block_size=block_size, dtype=dtype
     )  # fmt: skip
     poison_unused(step)
     q = noise(batch.num_tokens, heads.num_heads, heads.head_dim, dtype=dtype).to(DEVICE)
-    out = attend(batch, step, q, window=window, **options)
-    expected = reference_attention(step, q, 0.3, window)
+    out = attend(batch, step, q, window=window, softcap=softcap, **options)
+    expected = reference_attention(step, q, 0.3, window, softcap)
     assert out.dtype == dtype
     torch.testing.assert_close(out.float(), expected, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
 
@@ -64,6 +64,24 @@ def test_any_block_size_is_supported(block_size):
 @pytest.mark.parametrize("window", [1, 33, long(200)])
 def test_tokens_before_the_window_are_hidden(window):
     check(CONTEXTS, HEADS, window=window)
+
+
+@pytest.mark.parametrize(
+    ("softcap", "window", "options"),
+    [
+        (2.0, None, {}),
+        (0.5, 33, {"split_tokens": 64}),
+        long(2.0, 33, {"num_splits": 3}),
+        long(2.0, None, {"split_tokens": 64, "one_launch": False}),
+    ],
+)
+def test_scores_are_kept_below_a_cap(softcap, window, options):
+    check(CONTEXTS, HEADS, num_rows=8, window=window, softcap=softcap, **options)
+
+
+def test_heads_may_be_256_wide():
+    config = attention_config("decode", 256, torch.bfloat16, torch.bfloat16, (9, 0))
+    check((5, 90), Heads(4, 1, 256), softcap=3.0, config=config)
 
 
 @pytest.mark.parametrize(("num_splits", "min_tokens"), [long(1, 1), (3, 1), (16, 64), long(4, 640)])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from app.kernels.ops import PagedBatch
-from app.kernels.triton.attention.attention_configs import AttentionConfig
+from app.kernels.triton.attention.attention_configs import AttentionConfig, attention_config
 from app.kernels.triton.attention.decode_attention import decode_attention, scratch_sizes
 from app.kernels.triton.attention.grids import AttentionGrids
 from app.kernels.triton.attention.prefill_attention import prefill_attention
@@ -34,26 +34,28 @@ def tiles(heads: Heads, config=CONFIG) -> MixedWork:
     return MixedWork(AttentionGrids(group, heads.num_kv_heads, 4, config, config, config), 8, 256)
 
 
-def prefill(batch, step, q, *, window=None, scale=0.3, config=CONFIG, num_programs=3, out=None, **options):
+def prefill(
+    batch, step, q, *, window=None, softcap=None, scale=0.3, config=CONFIG, num_programs=3, out=None, **options
+):
     """Run the kernel with an output of NaN."""
     out = torch.full_like(q, float("nan")) if out is None else out
     heads = Heads(q.shape[1], step.k_cache_BKGH.shape[2], q.shape[2])
     tiles_TX = batch.work[tiles(heads, config).sizes.first_tile :].view(-1, TILE_WIDTH)
     prefill_attention(
         q, step.k_cache_BKGH.to(DEVICE), step.v_cache_BKGH.to(DEVICE), batch.block_tables_SB, batch.positions_T,
-        batch.state_rows_T, batch.work, tiles_TX, scale, window, config=config, num_programs=num_programs, out=out,
-        **options,
+        batch.state_rows_T, batch.work, tiles_TX, scale, window, softcap, config=config, num_programs=num_programs,
+        out=out, **options,
     )  # fmt: skip
     return out
 
 
-def decode(batch, step, q, *, num_splits, window=None, scale=0.3, config=CONFIG):
+def decode(batch, step, q, *, num_splits, window=None, softcap=None, scale=0.3, config=CONFIG):
     """Run the decode kernel with splits of fixed size."""
     sizes = scratch_sizes(len(q), q.shape[1], step.k_cache_BKGH.shape[2], q.shape[2], num_splits)
     out = torch.full_like(q, float("nan"))
     decode_attention(
         q, step.k_cache_BKGH.to(DEVICE), step.v_cache_BKGH.to(DEVICE), batch.block_tables_SB, batch.positions_T,
-        batch.state_rows_T, scale, window, partials=torch.full((sizes[0],), float("nan"), device=DEVICE),
+        batch.state_rows_T, scale, window, softcap, partials=torch.full((sizes[0],), float("nan"), device=DEVICE),
         counters=torch.zeros(sizes[1], dtype=torch.int32, device=DEVICE), num_splits=num_splits, config=config,
         split_tokens=SPLIT, out=out,
     )  # fmt: skip
@@ -69,13 +71,25 @@ def take(batch, rows, work=None):
     return PagedBatch(len(positions), positions, state_rows, batch.block_tables_SB, batch.block_size, made)
 
 
-def check(chunks, heads, *, dtype=torch.float32, num_rows=None, block_size=16, window=None, **options):
-    batch, step = device_batch(chunks, heads, num_rows=num_rows, work=tiles(heads), block_size=block_size, dtype=dtype)
+def check(
+    chunks,
+    heads,
+    *,
+    dtype=torch.float32,
+    num_rows=None,
+    block_size=16,
+    window=None,
+    softcap=None,
+    config=CONFIG,
+    **options,
+):
+    work = tiles(heads, config)
+    batch, step = device_batch(chunks, heads, num_rows=num_rows, work=work, block_size=block_size, dtype=dtype)
     poison_unused(step)
     q = noise(batch.num_tokens, heads.num_heads, heads.head_dim, dtype=dtype).to(DEVICE)
-    out = prefill(batch, step, q, window=window, **options)
+    out = prefill(batch, step, q, window=window, softcap=softcap, config=config, **options)
     assert out.dtype == dtype
-    expected, count = reference_attention(step, q, 0.3, window), step.batch.num_tokens
+    expected, count = reference_attention(step, q, 0.3, window, softcap), step.batch.num_tokens
     torch.testing.assert_close(out[:count].float(), expected[:count], rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
     assert out[count:].isnan().all(), "rows behind the last chunk were written"
 
@@ -117,6 +131,18 @@ def test_tokens_before_the_window_are_hidden(window):
     check(CHUNKS, HEADS, window=window, split_tokens=SPLIT)
 
 
+@pytest.mark.parametrize(
+    ("softcap", "window", "split_tokens"), [(2.0, None, None), (0.5, 33, SPLIT), long(2.0, 33, None)]
+)
+def test_scores_are_kept_below_a_cap(softcap, window, split_tokens):
+    check(CHUNKS, HEADS, num_rows=96, window=window, softcap=softcap, split_tokens=split_tokens)
+
+
+def test_heads_may_be_256_wide():
+    config = attention_config("prefill", 256, torch.bfloat16, torch.bfloat16, (8, 0))
+    check(((0, 12), (30, 21)), Heads(4, 1, 256), softcap=3.0, config=config)
+
+
 def test_a_cache_of_float8_is_read():
     batch, step = device_batch(CHUNKS, HEADS, work=tiles(HEADS), dtype=torch.float8_e4m3fn)
     poison_unused(step)
@@ -136,21 +162,29 @@ def test_queries_and_outputs_may_be_parts_of_wider_rows():
 
 
 @pytest.mark.parametrize(
-    ("window", "dtype"),
-    [(None, torch.float16), (50, torch.float32), long(None, torch.float32), long(50, torch.float16)],
+    ("window", "softcap", "dtype"),
+    [
+        (None, None, torch.float16),
+        (50, None, torch.float32),
+        (50, 2.0, torch.float32),
+        long(None, None, torch.float32),
+        long(50, None, torch.float16),
+        long(50, 2.0, torch.float16),
+    ],
 )
-def test_deterministic_rows_have_the_same_bits_in_both_kernels_and_any_chunk(dtype, window):
+def test_deterministic_rows_have_the_same_bits_in_both_kernels_and_any_chunk(dtype, window, softcap):
     total, heads = 132, Heads(2, 1, 32)
     full, step = device_batch([(0, total), (20, 9)], heads, work=tiles(heads), dtype=dtype)
     poison_unused(step)
     q = noise(full.num_tokens, 2, 32, dtype=dtype).to(DEVICE)
-    expected = prefill(full, step, q, window=window, split_tokens=SPLIT)
-    reference = reference_attention(step, q, 0.3, window)
+    options = {"window": window, "softcap": softcap}
+    expected = prefill(full, step, q, split_tokens=SPLIT, **options)
+    reference = reference_attention(step, q, 0.3, window, softcap)
     torch.testing.assert_close(expected.float(), reference, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
     for part in (slice(0, 7), slice(7, 71), slice(71, 72), slice(72, 132), slice(132, 141)):
-        alone = prefill(take(full, part, tiles(heads)), step, q[part], window=window, split_tokens=SPLIT)
+        alone = prefill(take(full, part, tiles(heads)), step, q[part], split_tokens=SPLIT, **options)
         assert torch.equal(alone, expected[part])
     rows = torch.tensor([0, 63, 64, 127, 128, 137], device=DEVICE)
     for num_splits in (1, 2, 4):
-        decoded = decode(take(full, rows), step, q[rows], num_splits=num_splits, window=window)
+        decoded = decode(take(full, rows), step, q[rows], num_splits=num_splits, **options)
         assert torch.equal(decoded, expected[rows])

@@ -45,10 +45,10 @@ class Case:
         REFERENCE.linear(x, LinearWeight(self.weight, bias), out=product)
         return product
 
-    def gated(self, x: torch.Tensor) -> torch.Tensor:
-        """silu(gate) · up."""
+    def gated(self, x: torch.Tensor, activation: str = "silu") -> torch.Tensor:
+        """activation(gate) · up."""
         out = torch.empty_like(self.out)
-        REFERENCE.silu_mul(self.product(x, None), out=out)
+        {"silu": REFERENCE.silu_mul, "gelu": REFERENCE.gelu_mul}[activation](self.product(x, None), out=out)
         return out
 
     def check(self, expected: torch.Tensor) -> None:
@@ -87,11 +87,12 @@ class TestProducts:
         matvec.norm_linear(case.x, case.norm, EPS, case.weight, case.bias, out=case.out)
         case.check(case.product(case.normed(), case.bias))
 
-    def test_norm_gate_up(self, shape, served):
+    @pytest.mark.parametrize("activation", ["silu", "gelu"])
+    def test_norm_gate_up(self, shape, served, activation):
         rows, dtype = served
         case = Case(rows, *shape, dtype, halves=2)
-        matvec.norm_gate_up(case.x, case.norm, EPS, case.weight, out=case.out)
-        case.check(case.gated(case.normed()))
+        matvec.norm_gate_up(case.x, case.norm, EPS, case.weight, activation, out=case.out)
+        case.check(case.gated(case.normed(), activation))
 
 
 def test_logits_are_float32():
@@ -115,6 +116,14 @@ def test_a_norm_of_large_rows_does_not_overflow():
     case.check(case.product(case.normed(), None))
 
 
+@pytest.mark.parametrize("rows", [1, 5])
+def test_the_weight_of_a_norm_may_be_float32(rows):
+    case = Case(rows, 70, 600, torch.bfloat16)
+    case.norm = noise(600, seed=5).to(DEVICE)
+    matvec.norm_linear(case.x, case.norm, EPS, case.weight, case.bias, out=case.out)
+    case.check(case.product(case.normed(), case.bias))
+
+
 def test_float16_is_supported_for_one_row_only():
     assert matvec.serves(1, torch.float16) and not matvec.serves(2, torch.float16)
     assert matvec.serves(16, torch.bfloat16) and not matvec.serves(17, torch.bfloat16)
@@ -132,7 +141,7 @@ def test_wide_weights_have_larger_tiles(rows, normed, gated, monkeypatch):
         case = Case(rows, 3 * tiling.tile, 600, torch.float32, halves=1 + gated)
         x = case.normed() if normed else case.x
         if gated:
-            matvec.norm_gate_up(case.x, case.norm, EPS, case.weight, out=case.out)
+            matvec.norm_gate_up(case.x, case.norm, EPS, case.weight, "silu", out=case.out)
             case.check(case.gated(x))
         elif normed:
             matvec.norm_linear(case.x, case.norm, EPS, case.weight, case.bias, out=case.out)

@@ -43,6 +43,31 @@ def test_the_residual_is_added_before_the_norm(width, dtype):
     assert torch.equal(residual.as_strided((5, 16), (width + 16, 1), width), around), "wrote outside of the rows"
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("width", [64, 1024, 8200])
+def test_columns_are_normalized_in_place(width, dtype):
+    """The queries, then the keys, of rows that hold values too; weights of float32."""
+    x = noise(3, 3 * width, dtype=dtype).to(DEVICE)
+    weight, expected = noise(2 * width, seed=1).to(DEVICE), x.clone()
+    for columns in (slice(0, width), slice(width, 2 * width)):
+        ReferenceOps().rms_norm(x[:, columns], weight[columns], 1e-5, out=expected[:, columns])
+        norm.rms_norm(x[:, columns], weight[columns], 1e-5, out=x[:, columns])
+    torch.testing.assert_close(x, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    assert torch.equal(x[:, 2 * width :], expected[:, 2 * width :])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("width", [1, 100, 1024, 8200])
+def test_the_residual_is_added_without_a_norm(width, dtype):
+    x, residual, _ = inputs(width, dtype)
+    expected, behind = residual + x, residual.as_strided((5, 16), (width + 16, 1), width).clone()
+    norm.add(x, residual, out=x)
+    exact = dtype != torch.bfloat16 or DEVICE == "cuda"
+    torch.testing.assert_close(x, expected, **({"rtol": 0, "atol": 0} if exact else {"rtol": 8e-3, "atol": 1e-3}))
+    assert torch.equal(residual, x)
+    assert torch.equal(residual.as_strided((5, 16), (width + 16, 1), width), behind), "wrote outside of the rows"
+
+
 @pytest.mark.parametrize("width", [576, 8200])
 def test_a_row_has_the_same_bits_in_any_batch(width):
     x, residual, weight = inputs(width, torch.float32)
@@ -61,10 +86,11 @@ def test_the_residual_is_rounded_before_it_is_normalized():
 
 
 def test_no_rows_launch_no_kernel(monkeypatch: pytest.MonkeyPatch):
-    for kernel in ("_rms_norm_kernel", "_wide_rms_norm_kernel"):
+    for kernel in ("_rms_norm_kernel", "_wide_rms_norm_kernel", "_add_kernel"):
         monkeypatch.setattr(norm, kernel, None)  # a launch would raise
     empty = torch.empty(0, 64, device=DEVICE)
     norm.rms_norm(empty, torch.ones(64, device=DEVICE), 1e-5, out=empty)
+    norm.add(empty, empty, out=empty)
 
 
 def test_the_normalized_value_is_rounded_before_the_weight():

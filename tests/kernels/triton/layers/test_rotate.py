@@ -18,7 +18,7 @@ HEADS = [Heads(4, 2, 64), Heads(3, 1, 24), Heads(14, 2, 64), Heads(2, 2, 96), He
 class Case:
     """The inputs of a step on the device, with padding rows at position -1, and the reference's results."""
 
-    def __init__(self, heads: Heads, dtype: torch.dtype, *, normed: bool, block_size: int = 16):
+    def __init__(self, heads: Heads, dtype: torch.dtype, *, normed: bool, block_size: int = 16, scaled: bool = False):
         step = make_step(CHUNKS, heads, block_size=block_size, dtype=dtype)
         self.heads, self.batch, self.block_size = heads, step.batch, block_size
         self.caches = [cache.to(DEVICE) for cache in step.caches()]
@@ -27,12 +27,13 @@ class Case:
         self.qkv = noise(step.num_rows, (num_rotated + heads.num_kv_heads) * heads.head_dim, dtype=dtype, seed=8)
         angles = torch.outer(torch.arange(100.0), 0.7 ** torch.arange(heads.head_dim / 2))
         self.rope = torch.cat([angles.cos(), angles.sin()], -1)
+        self.query_scale = 1 + torch.log1p(torch.arange(100) // 8) if scaled else None
         self.expected = torch.empty(step.num_rows, heads.num_heads, heads.head_dim, dtype=dtype)
         self.expected_caches = step.caches()
         reference = ReferenceOps()
         reference.begin_step(step.batch)
         reference.qk_norm_rope_kv_write(
-            self.qkv, self.weight, 1e-6, self.rope, *self.expected_caches, out=self.expected
+            self.qkv, self.weight, 1e-6, self.rope, *self.expected_caches, self.query_scale, out=self.expected
         )
         self.expected[step.batch.num_tokens :] = 0
 
@@ -45,7 +46,7 @@ class Case:
         rotate.qk_norm_rope_kv_write(
             self.qkv.to(DEVICE), None if self.weight is None else self.weight.to(DEVICE), 1e-6, self.rope.to(DEVICE),
             *self.caches, batch.block_tables_SB.to(DEVICE), positions.to(DEVICE), batch.state_rows_T.int().to(DEVICE),
-            self.block_size, out=out,
+            self.block_size, None if self.query_scale is None else self.query_scale.to(DEVICE), out=out,
         )  # fmt: skip
         return out
 
@@ -63,6 +64,33 @@ def test_queries_are_rotated_and_keys_and_values_written_to_their_slots(heads, n
     torch.testing.assert_close(out, case.expected, **tolerance)
     torch.testing.assert_close(case.caches[0].cpu(), case.expected_caches[0], **tolerance)
     assert torch.equal(case.caches[1].cpu(), case.expected_caches[1]), "values are copied exactly"
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_queries_are_multiplied_by_the_scale_of_their_position_and_keys_are_not(dtype):
+    case = Case(HEADS[1], dtype, normed=True, scaled=True)
+    out = case.run().cpu()
+    largest = float(case.query_scale.max())
+    tolerance = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
+    torch.testing.assert_close(out, case.expected, rtol=TOLERANCE[dtype], atol=largest * TOLERANCE[dtype])
+    torch.testing.assert_close(case.caches[0].cpu(), case.expected_caches[0], **tolerance)
+    assert torch.equal(case.caches[1].cpu(), case.expected_caches[1])
+    plain = Case(HEADS[1], dtype, normed=True).run().cpu()
+    positions = case.batch.positions_T[: case.batch.num_tokens]
+    is_scaled = positions >= 8
+    assert is_scaled.any() and not is_scaled.all()
+    rows = torch.arange(len(positions))
+    assert torch.equal(out[rows[~is_scaled]], plain[rows[~is_scaled]])
+    assert not torch.equal(out[rows[is_scaled]], plain[rows[is_scaled]])
+
+
+def test_a_scaled_query_is_rounded_before_and_after():
+    """In float16 1 + 2^-11 becomes 1, and so does its scale; exact, the product would be one step above 1."""
+    case = Case(Heads(1, 1, 8), torch.float16, normed=False, scaled=True)
+    case.qkv[:], case.rope[:] = 1.0, torch.tensor([1 + 2**-11] * 4 + [0.0] * 4)
+    case.query_scale[:] = 1 + 2**-11
+    out = case.run()[: case.batch.num_tokens]
+    assert torch.equal(out, torch.ones_like(out))
 
 
 @pytest.mark.parametrize("block_size", [1, 5, 32])
