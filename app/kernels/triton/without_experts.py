@@ -1,4 +1,4 @@
-"""The operations of mixtures of experts, which GPUs do not have: such a model is refused before they could be called."""
+"""The operations of mixtures of experts, which GPUs do not have: such a model is refused before they are called."""
 
 from __future__ import annotations
 
