@@ -27,6 +27,12 @@ from tests.checkpoint.reading import read_spec
 
 ARCHITECTURES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+EXPERTS = {
+    "num_experts": 6,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 40,
+    "shared_expert_intermediate_size": 72,
+}
 SPECIAL = ("<s>", "</s>", "<|im_start|>", "<|im_end|>")
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -53,6 +59,7 @@ def config_json(architecture: str = "Llama", **fields: Any) -> dict[str, Any]:
         "rope_theta": 10000.0,
         "tie_word_embeddings": False,
         "eos_token_id": 1,
+        **(EXPERTS if "Moe" in architecture else {}),
         "torch_dtype": "float32",
         **({"sliding_window": None} if architecture == "Mistral" else {}),
         **fields,
@@ -103,10 +110,12 @@ def write_weights(folder: Path, seed: int = 0, num_shards: int = 1) -> None:
 def _as_stored(opened: Checkpoint, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The tensors under the names of their family, those of one name as one."""
     stored: dict[str, list[torch.Tensor]] = {}
+    whole: dict[str, tuple[int, ...]] = {}
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     for name, place in find_family(Fields(opened.config, "config.json")).names.locate(shapes).items():
         stored.setdefault(place.name, []).append(tensors[name])
-    return {name: torch.cat(parts) for name, parts in stored.items()}
+        whole[place.name] = place.stored_shape(*shapes[name][1:])
+    return {name: torch.cat(parts).view(whole[name]) for name, parts in stored.items()}
 
 
 def write_tokenizer(folder: Path, *, template: bool = True) -> None:

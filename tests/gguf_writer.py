@@ -22,11 +22,13 @@ _LETTERS = {U32: "I", I32: "i", F32: "f", BOOL: "?", U64: "Q"}
 GGUF_NAMES = {
     "Llama": "llama", "Mistral": "llama", "Qwen2": "qwen2", "Qwen3": "qwen3", "Phi3": "phi3", "SmolLM3": "smollm3",
     "Granite": "granite", "Gemma": "gemma", "Gemma2": "gemma2", "Gemma3": "gemma3", "Olmo2": "olmo2", "Olmo3": "olmo2",
-    "Glm4": "glm4", "SeedOss": "seed_oss", "Exaone4": "exaone4", "Ministral3": "mistral3",
+    "Mixtral": "llama", "Qwen2Moe": "qwen2moe", "Qwen3Moe": "qwen3moe", "GraniteMoe": "granitemoe",
+    "GraniteMoeShared": "granitemoe", "Glm4": "glm4", "SeedOss": "seed_oss", "Exaone4": "exaone4",
+    "Ministral3": "mistral3",
 }  # fmt: skip
 _ARCHITECTURES = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
 # Those whose rows of queries and keys are stored pair after pair, in an order that Hugging Face folders do not have.
-_PERMUTED = ("llama", "smollm3", "granite", "mistral3")
+_PERMUTED = ("llama", "smollm3", "granite", "granitemoe", "mistral3")
 LONGROPE = {
     "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75, "attention_factor": 1.25,
     "short_factor": [1.0, 1.125, 1.25, 1.375, 1.5, 2.0], "long_factor": [1.0, 1.5, 2.5, 4.0, 6.0, 8.0],
@@ -42,6 +44,16 @@ GGUF_MODELS: dict[str, dict[str, Any]] = {
         "embedding_multiplier": 3.7, "residual_multiplier": 0.22, "attention_multiplier": 0.11, "logits_scaling": 6.0,
     },
     "Gemma": {"tie_word_embeddings": True, "hidden_act": "gelu"},
+    "Mixtral": {"num_local_experts": 6},
+    "Qwen2Moe": {},
+    "Qwen3Moe": {"norm_topk_prob": True, "num_experts_per_tok": 3},
+    "GraniteMoe": {
+        "num_local_experts": 5, "embedding_multiplier": 3.7, "residual_multiplier": 0.22, "attention_multiplier": 0.11,
+        "logits_scaling": 6.0,
+    },
+    "GraniteMoeShared": {
+        "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 72, "attention_multiplier": 0.11,
+    },
     "Gemma2": {
         "num_hidden_layers": 4, "sliding_window": 5, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0,
         "query_pre_attn_scalar": 16, "tie_word_embeddings": True,
@@ -74,6 +86,17 @@ _MULTIPLIERS = {
     "attention_multiplier": "attention.scale", "embedding_multiplier": "embedding_scale",
     "residual_multiplier": "residual_scale", "logits_scaling": "logit_scale",
     "attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping",
+}  # fmt: skip
+# The field with the number of experts, and the default of how many compute a token; the keys of widths.
+_EXPERTS = {
+    "Mixtral": ("num_local_experts", 2), "Qwen2Moe": ("num_experts", 4), "Qwen3Moe": ("num_experts", 8),
+    "GraniteMoe": ("num_local_experts", 2), "GraniteMoeShared": ("num_local_experts", 2),
+}  # fmt: skip
+_WIDTH, _SHARED_WIDTH = "expert_feed_forward_length", "expert_shared_feed_forward_length"
+_EXPERT_WIDTHS = {
+    "Mixtral": {}, "Qwen2Moe": {"moe_intermediate_size": _WIDTH, "shared_expert_intermediate_size": _SHARED_WIDTH},
+    "Qwen3Moe": {"moe_intermediate_size": _WIDTH}, "GraniteMoe": {},
+    "GraniteMoeShared": {"shared_intermediate_size": _SHARED_WIDTH},
 }  # fmt: skip
 # Keys of a rotary embedding, by the names of a config.json.
 _SCALING = {
@@ -168,6 +191,10 @@ def model_fields(folder: Path, architecture: str) -> dict[str, Any]:
         "rope.dimension_count": config["head_dim"],
         **{key: config[field] for field, key in _MULTIPLIERS.items() if field in config},
     }
+    if architecture in _EXPERTS:
+        count, per_token = _EXPERTS[architecture]
+        values |= {"expert_count": config[count], "expert_used_count": config.get("num_experts_per_tok", per_token)}
+        values |= {key: config[field] for field, key in _EXPERT_WIDTHS[architecture].items()}
     if config.get("sliding_window"):
         values["attention.sliding_window"] = config["sliding_window"]
     if architecture in ("Olmo3", "Exaone4") and "attention.sliding_window" in values:
@@ -208,18 +235,37 @@ def stored_tensors(folder: Path, architecture: str, kind: str = "F32") -> dict[s
     config, arch = json.loads((folder / "config.json").read_text()), GGUF_NAMES[architecture]
     names = gguf.get_tensor_name_map(_ARCHITECTURES[arch], config["num_hidden_layers"])
     tensors = {}
-    for name, values in load_file(folder / "model.safetensors").items():
+    for name, values in _with_stacked_experts(load_file(folder / "model.safetensors")).items():
         if arch in _PERMUTED and name.split(".")[-2] in ("q_proj", "k_proj"):
             pairs = values.reshape(-1, 2, config["head_dim"] // 2, *values.shape[1:])
             values = np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(values.shape))
         if arch.startswith("gemma") and name.endswith("norm.weight"):
             values = values + np.float32(1)
         stored = names.get_name(name, try_suffixes=(".weight", ".bias")) or {"lm_head.weight": "output.weight"}[name]
-        tensors[stored] = (kind if values.ndim > 1 else "F32", values)
+        is_plain = values.ndim == 1 or "ffn_gate_inp" in stored
+        tensors[stored] = ("F32" if is_plain else kind, values)
     for name in ("short_factor", "long_factor"):
         if factors := config.get("rope_parameters", {}).get(name):
             tensors[f"rope_factors_{name[:-7]}.weight"] = ("F32", np.array(factors, np.float32))
     return tensors
+
+
+def _with_stacked_experts(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors with those of all experts of a layer as one, and gates apart from ups, as llama.cpp has them."""
+    found: dict[str, np.ndarray] = {}
+    stacks: dict[str, dict[int, np.ndarray]] = {}
+    for name, values in tensors.items():
+        layer, parts = ".".join(name.split(".")[:3]), name.split(".")
+        if ".experts." in name:
+            module = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}.get(parts[-2], parts[-2])
+            stacks.setdefault(f"{layer}.mlp.experts.{module}.weight", {})[int(parts[-3])] = values
+        elif "input_linear" in name:
+            block = "mlp.shared_expert" if "shared_mlp" in name else "mlp.experts"
+            for part, half in zip(("gate_proj", "up_proj"), np.split(values, 2, axis=-2), strict=True):
+                found[f"{layer}.{block}.{part}.weight"] = np.ascontiguousarray(half)
+        else:
+            found[name] = values[0] if name.endswith("shared_expert_gate.weight") else values
+    return found | {name: np.stack([own[i] for i in range(len(own))]) for name, own in stacks.items()}
 
 
 def tiny_gguf(file: Path, architecture: str = "Llama", kind: str = "F32", **fields: Any) -> Path:

@@ -6,7 +6,8 @@ kernels have these types and sizes in packers.py and native_ops.py; a test compa
 
 from __future__ import annotations
 
-from app.checkpoint.sizes import StoredType
+from app.checkpoint.expert_sizes import EXPERTS
+from app.checkpoint.sizes import ROUTERS, StoredType
 from app.checkpoint.spec import ModelSpec
 
 _GROUP = 32
@@ -25,7 +26,7 @@ def quantized_bytes(
     for name, shape in spec.tensor_shapes().items():
         stored = stored_type(name)
         kind = quantization or (stored.name if stored is not None else None)
-        if kind is None or len(shape) == 1:
+        if kind is None or len(shape) == 1 or name.endswith(ROUTERS):
             continue
         if name == "lm_head.weight" or (name == "model.embed_tokens.weight" and spec.tie_word_embeddings):
             num_planes = 2 if kind in _TWO_BYTES_IN_THE_OUTPUT_LAYER else 1
@@ -33,7 +34,10 @@ def quantized_bytes(
         elif name != "model.embed_tokens.weight":
             module = name.split(".")[-2]
             source = "hidden" if module in _ATTENTION_AND_MLP else module
-            copies.add((source, num_rows, shape[1], 2 if kind in _TWO_BYTES else 1))
+            count = num_rows
+            if spec.experts is not None and EXPERTS in name:
+                source, count = f"{source} of experts", num_rows * spec.experts.per_token
+            copies.add((source, count, shape[1], 2 if kind in _TWO_BYTES else 1))
     return sum(rows * _row_bytes(width, planes) for _, rows, width, planes in copies)
 
 

@@ -6,21 +6,22 @@ import math
 from collections.abc import Callable
 
 from app.checkpoint.checkpoint_folder import ITEM_BYTES
-from app.checkpoint.spec import ModelSpec
+from app.checkpoint.spec import ROUTER, SHARED_GATE, ModelSpec
 from app.checkpoint.tensor_types import DTYPES, TensorType
 
 # Matrices that are quantized when they are loaded: bytes of a group of 32 weights with its scale, and with its minimum.
 _GROUP = 32
 _GROUP_BYTES = {"int8": 34, "int4": 20}
-_HEAD = "lm_head.weight"
+HEAD = "lm_head.weight"
 _HEAD_QUANTIZATION = "int8"  # of every quantized model
 
 StoredType = Callable[[str], TensorType | None]
 """Returns the type of a matrix, by its name, that is used as its file stores it; None for others."""
 
-_EMBEDDING = "model.embed_tokens.weight"
+EMBEDDING = "model.embed_tokens.weight"
 _LAST_NORM = "model.norm.weight"
-_FLOAT_BYTES = 4
+ROUTERS = (f"{ROUTER}.weight", f"{SHARED_GATE}.weight")
+FLOAT_BYTES = 4
 
 
 def decoded(name: str) -> None:
@@ -45,16 +46,18 @@ def kept_bytes(spec: ModelSpec, quantization: str | None, stored_type: StoredTyp
     """
     sizes = {}
     for name, shape in spec.tensor_shapes().items():
-        if len(shape) > 1 and (kept := stored_type(name)):
+        is_router = name.endswith(ROUTERS)
+        if len(shape) > 1 and not is_router and (kept := stored_type(name)):
             sizes[name] = kept.kept_bytes(math.prod(shape))
             continue
-        plain = math.prod(shape) * (_FLOAT_BYTES if _is_changed_norm(spec, name) else item_bytes(spec))
-        if quantization is None or len(shape) == 1:
+        is_float = is_router or _is_changed_norm(spec, name)
+        plain = math.prod(shape) * (FLOAT_BYTES if is_float else item_bytes(spec))
+        if quantization is None or len(shape) == 1 or is_router:
             sizes[name] = plain
-        elif name == _EMBEDDING:
+        elif name == EMBEDDING:
             sizes[name] = plain + (_quantized(shape, _HEAD_QUANTIZATION) if spec.tie_word_embeddings else 0)
         else:
-            sizes[name] = _quantized(shape, _HEAD_QUANTIZATION if name == _HEAD else quantization)
+            sizes[name] = _quantized(shape, _HEAD_QUANTIZATION if name == HEAD else quantization)
     return sizes
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+ROUTER, SHARED_GATE, SHARED_EXPERT = "mlp.gate", "mlp.shared_expert_gate", "mlp.shared_expert"
+"""The names of a mixture's modules beside its experts, which are `mlp.experts.0` and so on."""
+
 
 @dataclass(frozen=True, slots=True)
 class RopeSpec:
@@ -39,10 +42,14 @@ NO_ROPE = RopeSpec(theta=1.0, kind="none")
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """The differences of layers: the sliding window in tokens, None = full attention; the index in `ropes`."""
+    """The differences of layers: the sliding window in tokens, None = full attention; the index in `ropes`.
+
+    With `has_experts` the MLP is a mixture of experts.
+    """
 
     window: int | None = None
     rope: int = 0
+    has_experts: bool = False
 
 
 class BlockNorms(Enum):
@@ -68,6 +75,36 @@ class Activation(Enum):
     GELU_TANH = "gelu_tanh"
 
 
+class RouterScores(Enum):
+    """How experts are scored: softmax or sigmoid of the router's product, or softmax of the chosen ones alone."""
+
+    SOFTMAX = "softmax"
+    SIGMOID = "sigmoid"
+    CHOSEN_SOFTMAX = "chosen_softmax"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSpec:
+    """A mixture of experts: each token is computed by `per_token` of `count` MLPs of this `width`.
+
+    They are those of the highest scores, of `groups_per_token` of as many `groups`: the ones with the highest sums of
+    their two best scores. Their results are multiplied by their scores, divided before by the sum of the chosen scores
+    if `is_normalized`, and by `scale`. An MLP of `shared_width` computes every token, if that is not 0; with
+    `has_shared_gate` the router's last row says how much of it is added.
+    """
+
+    count: int
+    per_token: int
+    width: int
+    scores: RouterScores = RouterScores.SOFTMAX
+    is_normalized: bool = False
+    scale: float = 1.0
+    groups: int = 1
+    groups_per_token: int = 1
+    shared_width: int = 0
+    has_shared_gate: bool = False
+
+
 class QueryScale(NamedTuple):
     """Queries at position p are multiplied by 1 + beta · ln(1 + floor(p / original_max_position))."""
 
@@ -83,6 +120,7 @@ class ModelSpec:
     `logit_scale`. `attention_scale` multiplies the products of queries and keys; None: 1 / sqrt(head_dim). A cap c
     makes c · tanh(x / c) of these products (`attention_softcap`) and of the logits (`logit_softcap`). The stored
     weights of all norms lack `norm_offset`. `defaults` are the parameters of sampling that the files name.
+    `intermediate_size` is the width of MLPs, those of layers with `experts` apart.
     """
 
     architecture: str
@@ -114,6 +152,7 @@ class ModelSpec:
     attention_softcap: float | None = None
     logit_softcap: float | None = None
     query_scale: QueryScale | None = None
+    experts: ExpertSpec | None = None
 
     @property
     def num_layers(self) -> int:
@@ -130,32 +169,37 @@ class ModelSpec:
         """Width of all key (or value) heads."""
         return self.num_kv_heads * self.head_dim
 
+    @property
+    def mlp_width(self) -> int:
+        """Width of the widest MLP that computes every token; 0 if experts compute all."""
+        widths = [self.intermediate_size for layer in self.layers if not layer.has_experts]
+        return max(widths, default=0) if self.experts is None else max([*widths, self.experts.shared_width])
+
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the names and shapes of all tensors in the checkpoint."""
-        d, f = self.hidden_size, self.intermediate_size
+        d = self.hidden_size
         shapes: dict[str, tuple[int, ...]] = {
             "model.embed_tokens.weight": (self.vocab_size, d),
             "model.norm.weight": (d,),
         }
         if not self.tie_word_embeddings:
             shapes["lm_head.weight"] = (self.vocab_size, d)
-        linears = {
+        attention = {
             "self_attn.q_proj": (self.q_size, d, self.qkv_bias),
             "self_attn.k_proj": (self.kv_size, d, self.qkv_bias),
             "self_attn.v_proj": (self.kv_size, d, self.qkv_bias),
             "self_attn.o_proj": (d, self.q_size, self.o_bias),
-            "mlp.gate_proj": (f, d, self.mlp_bias),
-            "mlp.up_proj": (f, d, self.mlp_bias),
-            "mlp.down_proj": (d, f, self.mlp_bias),
         }
+        dense = _mlp("mlp", self.intermediate_size, d, self.mlp_bias)
+        mixture = {} if self.experts is None else _mixture(self.experts, d)
         norms = dict.fromkeys(self.block_norms.value, d)
         if self.qk_norm is QKNorm.HEADS:
             norms |= {"self_attn.q_norm": self.head_dim, "self_attn.k_norm": self.head_dim}
         if self.qk_norm is QKNorm.WHOLE:
             norms |= {"self_attn.q_norm": self.q_size, "self_attn.k_norm": self.kv_size}
-        for layer in range(self.num_layers):
-            prefix = f"model.layers.{layer}."
-            for name, (rows, columns, has_bias) in linears.items():
+        for index, layer in enumerate(self.layers):
+            prefix = f"model.layers.{index}."
+            for name, (rows, columns, has_bias) in (attention | (mixture if layer.has_experts else dense)).items():
                 shapes[f"{prefix}{name}.weight"] = (rows, columns)
                 if has_bias:
                     shapes[f"{prefix}{name}.bias"] = (rows,)
@@ -166,3 +210,27 @@ class ModelSpec:
     def num_parameters(self) -> int:
         """Return the number of weights."""
         return sum(math.prod(shape) for shape in self.tensor_shapes().values())
+
+
+_Linears = dict[str, tuple[int, int, bool]]
+"""Rows and columns of matrices, and whether they have biases, by their names."""
+
+
+def _mlp(name: str, width: int, d: int, has_bias: bool = False) -> _Linears:
+    return {
+        f"{name}.gate_proj": (width, d, has_bias),
+        f"{name}.up_proj": (width, d, has_bias),
+        f"{name}.down_proj": (d, width, has_bias),
+    }
+
+
+def _mixture(experts: ExpertSpec, d: int) -> _Linears:
+    """Return the matrices of a mixture; those of each expert by themselves, however they are stored."""
+    linears = {ROUTER: (experts.count, d, False)}
+    if experts.has_shared_gate:
+        linears[SHARED_GATE] = (1, d, False)
+    if experts.shared_width:
+        linears |= _mlp(SHARED_EXPERT, experts.shared_width, d)
+    for expert in range(experts.count):
+        linears |= _mlp(f"mlp.experts.{expert}", experts.width, d)
+    return linears

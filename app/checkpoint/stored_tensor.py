@@ -30,7 +30,8 @@ class StoredTensor:
         return math.prod(self.shape)
 
     def rows(self, first: int, count: int) -> StoredTensor:
-        """Return `count` of the tensor's rows."""
-        row_bytes = (self.end - self.begin) // self.shape[0]
+        """Return `count` of the tensor's rows, counted on through the matrices of a tensor that has several."""
+        num_rows, columns = math.prod(self.shape[:-1]) if len(self.shape) > 1 else self.shape[0], self.shape[1:][-1:]
+        row_bytes = (self.end - self.begin) // num_rows
         begin = self.begin + first * row_bytes
-        return replace(self, shape=(count, *self.shape[1:]), begin=begin, end=begin + count * row_bytes)
+        return replace(self, shape=(count, *columns), begin=begin, end=begin + count * row_bytes)

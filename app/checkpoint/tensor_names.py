@@ -13,14 +13,25 @@ from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.stored_tensor import StoredTensor
 
 _LAYER = re.compile(r"(model\.layers\.\d+\.)(.+)(\.weight|\.bias)")
+_EXPERT = re.compile(r"mlp\.experts\.(\d+)\.(.+)")
 
 
 class StoredRows(NamedTuple):
-    """Where a tensor is: the name of the stored one, its first row there, and how many rows the stored one has."""
+    """Where a tensor is: the name of the stored one, its first row there, and how many rows the stored one has.
+
+    A stored tensor of all experts has these rows in as many parts, one for each: [num_experts, rows, columns].
+    """
 
     name: str
     first: int
     num_stored: int
+    num_experts: int | None = None
+
+    def stored_shape(self, *columns: int) -> tuple[int, ...]:
+        """Return the shape of the stored tensor, whose rows have so many columns (none: it is a vector)."""
+        if self.num_experts is None:
+            return (self.num_stored, *columns)
+        return (self.num_experts, self.num_stored // self.num_experts, *columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +39,55 @@ class TensorNames:
     """The stored names of a layer's modules, by their names in `ModelSpec.tensor_shapes`; others keep their name.
 
     Modules of the same stored name lie in that tensor one after the other, in the order of `tensor_shapes`. `places`
-    are the prefixes that stand for `model.` and `lm_head.`; files have one of them.
+    are the prefixes that stand for `model.` and `lm_head.`; files have one of them. `experts` has the stored names of
+    the matrices of an expert, without what all of a layer begin with: with `*` in the place of its number, or of a
+    tensor that has those of all experts. `other` are names that some checkpoints have instead: one tensor for all
+    experts.
     """
 
     modules: Mapping[str, str] = field(default_factory=dict)
     places: tuple[tuple[str, str], ...] = (("model.", "lm_head."),)
+    experts: Mapping[str, str] = field(default_factory=dict)
+    other: TensorNames | None = None
 
     def locate(self, shapes: Mapping[str, tuple[int, ...]], tensors: Collection[str] = ()) -> dict[str, StoredRows]:
         """Return where each of the tensors in `ModelSpec.tensor_shapes` is stored, among the names `tensors`."""
+        names = self._of(tensors)
         place = next((place for place in self.places if f"{place[0]}embed_tokens.weight" in tensors), self.places[0])
         num_stored: Counter[str] = Counter()
+        experts: dict[str, set[str]] = {}
         firsts: dict[str, tuple[str, int]] = {}
         for name, shape in shapes.items():
-            stored = _in_place(self._stored(name), place)
+            plain, expert = names._stored(name)
+            stored = _in_place(plain, place)
             firsts[name] = (stored, num_stored[stored])
             num_stored[stored] += shape[0]
-        return {name: StoredRows(stored, first, num_stored[stored]) for name, (stored, first) in firsts.items()}
+            if expert is not None:
+                experts.setdefault(stored, set()).add(expert)
+        counts = {stored: len(numbers) for stored, numbers in experts.items()}
+        return {
+            name: StoredRows(stored, first, num_stored[stored], counts.get(stored))
+            for name, (stored, first) in firsts.items()
+        }
 
-    def _stored(self, name: str) -> str:
+    def _of(self, tensors: Collection[str]) -> TensorNames:
+        """Return those of the names that a checkpoint with tensors of these names has."""
+        if self.other is None:
+            return self
+        endings = tuple(f".{name}" for name in self.other.experts.values())
+        return self.other if any(name.endswith(endings) for name in tensors) else self
+
+    def _stored(self, name: str) -> tuple[str, str | None]:
+        """Return the stored name, and the number of the expert where it is of a tensor that has all experts."""
         found = _LAYER.fullmatch(name)
         if found is None:
-            return name
+            return name, None
         layer, module, kind = found.groups()
-        return f"{layer}{self.modules.get(module, module)}{kind}"
+        expert = _EXPERT.fullmatch(module)
+        if expert is None or not self.experts:
+            return f"{layer}{self.modules.get(module, module)}{kind}", None
+        number, stored = expert[1], self.experts[expert[2]]
+        return layer + stored.replace("*", number), None if "*" in stored else number
 
 
 def _in_place(name: str, place: tuple[str, str]) -> str:
@@ -74,8 +111,9 @@ def find_tensors(
         ModelRefused: a tensor is missing or has a different shape.
     """
     found = {}
-    for name, (stored, first, num_stored) in places.items():
-        tensor, shape = tensors.get(stored), (num_stored, *shapes[name][1:])
+    for name, place in places.items():
+        stored = place.name
+        tensor, shape = tensors.get(stored), place.stored_shape(*shapes[name][1:])
         if tensor is None:
             raise rejected(f"{where} lacks the tensor {stored}, so it is incomplete; download the model again.")
         if tensor.shape != shape:
@@ -83,5 +121,5 @@ def find_tensors(
                 f"{tensor.file}: {stored} has shape {list(tensor.shape)}; according to {described_in} it must be "
                 f"{list(shape)}."
             )
-        found[name] = tensor.rows(first, shapes[name][0])
+        found[name] = tensor.rows(place.first, shapes[name][0])
     return found

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.checkpoint.expert_sizes import EXPERTS, active_bytes, pair_bytes
 from app.checkpoint.inspection import inspect_at
 from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.names import resolve
@@ -242,6 +243,11 @@ def weights_by_kind(spec: ModelSpec) -> dict[str, int]:
     return _by_kind({name: math.prod(shape) for name, shape in spec.tensor_shapes().items()})
 
 
+def active_weight_bytes(config: Config, spec: ModelSpec, stored_type: StoredType) -> int:
+    """Return the bytes of the weights that a step of one token reads, see `active_bytes`."""
+    return active_bytes(spec, *quantized_as(config, spec, stored_type))
+
+
 def weight_bytes_by_kind(config: Config, spec: ModelSpec, stored_type: StoredType) -> dict[str, int]:
     """Return the bytes of the weights of each kind; without the native kernels quantization saves no memory.
 
@@ -267,16 +273,23 @@ def activation_bytes(config: Config, spec: ModelSpec, *, has_kernels: bool) -> i
         narrow = 2 if dtype == "bfloat16" else FLOAT_BYTES
         is_int8 = config.cache.kv_cache_dtype == "int8"
         queries = narrow if is_int8 else 2 if dtype == "bfloat16" else FLOAT_BYTES
-    width = narrow * (spec.hidden_size + spec.q_size + 3 * spec.intermediate_size)
+    width = narrow * (spec.hidden_size + spec.q_size + 3 * spec.mlp_width)
     width += wide * (spec.hidden_size + spec.q_size + 2 * spec.kv_size) + queries * spec.q_size
-    return num_rows * width + num_logit_rows * (spec.hidden_size * narrow + spec.vocab_size * FLOAT_BYTES)
+    experts = 0
+    if spec.experts is not None:
+        # Besides activations: numbers and scores of the chosen, pairs by expert, the shared one's factor; the starts.
+        width += spec.experts.per_token * (spec.experts.width * narrow + 3 * WORD_BYTES) + FLOAT_BYTES
+        experts = (spec.experts.count + 1) * WORD_BYTES
+    return experts + num_rows * width + num_logit_rows * (spec.hidden_size * narrow + spec.vocab_size * FLOAT_BYTES)
 
 
 def quantized_activation_bytes(config: Config, spec: ModelSpec, stored_type: StoredType) -> int:
-    """Return the bytes of the copies of activations that quantized weights are multiplied with on a CPU."""
+    """Return the bytes of the copies of activations that kernels multiply on a CPU: quantized, and for experts."""
     scheduler = config.scheduler
     num_rows, num_logit_rows = _padded(scheduler.max_num_batched_tokens), _padded(max_logit_rows(scheduler))
-    return quantized_bytes(spec, *quantized_as(config, spec, stored_type), num_rows, num_logit_rows)
+    quantized = quantized_bytes(spec, *quantized_as(config, spec, stored_type), num_rows, num_logit_rows)
+    narrow = 2 if spec.dtype == "bfloat16" else FLOAT_BYTES
+    return quantized + (pair_bytes(spec, num_rows, narrow) if has_kernels(config) else 0)
 
 
 def sampling_bytes(config: Config, spec: ModelSpec) -> int:
@@ -296,16 +309,18 @@ def _comparable(name: str) -> str:
 
 
 def _by_kind(sizes: dict[str, int]) -> dict[str, int]:
-    kinds = {"embedding": 0, "attention": 0, "MLP": 0, "norms": 0}
+    kinds = {"embedding": 0, "attention": 0, "MLP": 0, "experts": 0, "norms": 0}
     for name, size in sizes.items():
-        if "norm" in name:
+        if EXPERTS in name:
+            kind = "experts"
+        elif "norm" in name:
             kind = "norms"
         elif ".self_attn." in name:
             kind = "attention"
         else:
             kind = "MLP" if ".mlp." in name else "embedding"
         kinds[kind] += size
-    return kinds
+    return {kind: size for kind, size in kinds.items() if size or kind not in ("MLP", "experts")}
 
 
 def _padded(num_rows: int) -> int:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from app.checkpoint.expert_sizes import active_parameters
 from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.names import hub_name, resolve, served_name
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
@@ -16,6 +17,7 @@ from app.commands.budget import (
     PROCESS_BYTES,
     Budget,
     Memory,
+    active_weight_bytes,
     context,
     gpu,
     grammar_process_bytes,
@@ -106,7 +108,7 @@ def _read_model(config: Config) -> ModelFiles:
 
 def figures(config: Config, spec: ModelSpec, budget: Budget, lengths: list[int]) -> dict[str, object]:
     """Return the plan's numbers; sizes in bytes."""
-    capability = budget.memory.capability
+    capability, experts = budget.memory.capability, spec.experts
     return {
         "model": served_name(config.model),
         "architecture": spec.architecture,
@@ -123,6 +125,9 @@ def figures(config: Config, spec: ModelSpec, budget: Budget, lengths: list[int])
         "quantization": config.model.quantization,
         "weight_bytes_by_kind": budget.weight_bytes_by_kind,
         "weight_bytes": budget.weight_bytes,
+        "experts": experts and {"total": experts.count, "per_token": experts.per_token},
+        "active_parameters": active_parameters(spec),
+        "active_bytes": active_weight_bytes(config, spec, budget.stored_type),
         "activation_bytes": budget.activation_bytes,
         "process_bytes": budget.memory.process_bytes,
         "grammar_process_bytes": grammar_process_bytes(spec.vocab_size),

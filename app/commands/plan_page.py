@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from app.checkpoint.expert_sizes import active_parameters
 from app.checkpoint.names import served_name
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
@@ -17,6 +18,7 @@ from app.commands.budget import (
     GPUS,
     STORE_BYTES,
     Budget,
+    active_weight_bytes,
     context,
     grammar_process_bytes,
     has_kernels,
@@ -121,6 +123,10 @@ def _weights(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget
     yield from _wrapped(terminal, f"= {_weight_formula(config, spec, budget)}", indent="  ")
     parts = [Part(name, 0, num_bytes, Colour.BLUE) for name, num_bytes in budget.weight_bytes_by_kind.items()]
     yield from _bars(terminal, parts, budget.weight_bytes)
+    if (experts := spec.experts) is not None:
+        active = size(active_weight_bytes(config, spec, budget.stored_type))
+        text = f"{experts.per_token} of {experts.count} experts compute a token: {active} are read for one"
+        yield from _wrapped(terminal, f"{text}, {active_parameters(spec) / 1e9:.2f} B weights", indent="  ")
 
 
 def _weight_formula(config: Config, spec: ModelSpec, budget: Budget) -> str:

@@ -112,7 +112,8 @@ class ModelInfo:
     `memory` lists the uses of a GPU's memory, one line each.
     `hidden_size` is the length of the hidden states that can be read; 0 if the device cannot. `pooling` is the kind of
     embeddings by default. `answer_tokens` is how long answers may be by the model's files, None if they do not say
-    it: it matters only for a share of the context, see `DefaultLength`.
+    it: it matters only for a share of the context, see `DefaultLength`. `experts` are how many a layer has, and how
+    many of them compute a token; None: the model has none.
     """
 
     name: str
@@ -132,6 +133,7 @@ class ModelInfo:
     hidden_size: int = 0
     pooling: PoolingKind = PoolingKind.MEAN
     answer_tokens: int | None = None
+    experts: tuple[int, int] | None = None
 
     def without_thinking(self) -> ModelInfo:
         """Return the same with the sampling defaults of answers before which the model is told not to think."""

@@ -328,6 +328,7 @@ def _model_info(config: Config, model: OpenedModel, limits: SchedulerLimits, bac
         hidden_size=spec.hidden_size if backend.is_on_host else 0,
         pooling=files.pooling,
         answer_tokens=files.answer_tokens,
+        experts=None if spec.experts is None else (spec.experts.count, spec.experts.per_token),
     )
 
 

@@ -4,7 +4,8 @@ Models contain no tensor arithmetic of their own, so the same model code can be 
 
 Shape suffixes: T = token rows of a step (padded to a multiple of ROW_MULTIPLE), R = rows whose logits are wanted
 (padded likewise), D = model width, F = MLP width, V = vocabulary, N = query heads, G = key/value heads, H = head
-width, B = KV blocks, K = slots per block, S = state rows, X = any width, L = layers, C = copies of blocks.
+width, B = KV blocks, K = slots per block, S = state rows, X = any width, L = layers, C = copies of blocks, E = experts,
+A = experts of a row, J = all pairs of a row and one of its experts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from app.checkpoint.spec import ExpertSpec
 from app.checkpoint.tensor_types import TensorType
 
 # Matrix products of 1, 2, 3 or 7 rows differ bitwise from larger ones in stock torch; multiples of 8 never did in any
@@ -74,6 +76,39 @@ class StackedWeight(Weight):
     def num_bytes(self) -> int:
         """Memory that the parts take."""
         return sum(part.num_bytes for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertWeights(Weight):
+    """The matrices of one kind of all experts: all gates and ups, or all downs."""
+
+    matrices: tuple[Weight, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the matrices take."""
+        return sum(matrix.num_bytes for matrix in self.matrices)
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Which experts compute each row, and the rows of each expert. The padding rows of a step have none.
+
+    Pair J of row t and its a-th expert is t · A + a. `pairs_J` lists the pairs by expert, those of an expert by row:
+    expert e has those from `starts_E1[e]` to before `starts_E1[e + 1]`; what is after the last is undefined.
+    """
+
+    experts_TA: Tensor  # int32, ascending
+    scores_TA: Tensor  # float32: what the results of these experts are multiplied by
+    shared_T: Tensor  # float32: what that of the shared expert is multiplied by
+    pairs_J: Tensor  # int32
+    starts_E1: Tensor  # int32 [E + 1]
+
+    def first(self, num_rows: int) -> Routes:
+        """Return views of the first rows."""
+        num_pairs = num_rows * self.experts_TA.shape[1]
+        rows = (self.experts_TA[:num_rows], self.scores_TA[:num_rows], self.shared_T[:num_rows])
+        return Routes(*rows, self.pairs_J[:num_pairs], self.starts_E1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +198,28 @@ class Ops(Protocol):
         """Compute out[T, F] = gelu(gate) · up for the halves of the input.
 
         gelu(x) = x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))).
+        """
+
+    def route(
+        self, x_TD: Tensor, router_ED: Tensor, correction_E: Tensor | None, experts: ExpertSpec, *, out: Routes
+    ) -> None:
+        """Choose the experts of each row, see `ExpertSpec`; equal scores go to the lowest number.
+
+        `router_ED` is float32, and all is computed so; with `experts.has_shared_gate` its last row is the shared
+        expert's, whose factor is the sigmoid of the product, else 1. `correction_E` (float32) is added to the scores
+        for choosing alone. Sums of scores are taken by ascending expert.
+        """
+
+    def expert_gate_up(self, x_TD: Tensor, routes: Routes, experts: ExpertWeights, *, out: Tensor) -> None:
+        """Compute out[J, F] = silu(gate) · up of each pair of a row and an expert, in the order of `routes.pairs_J`."""
+
+    def expert_down(
+        self, activated_JF: Tensor, routes: Routes, experts: ExpertWeights, shared_TD: Tensor | None, *, out: Tensor
+    ) -> None:
+        """Compute out[T, D] = the row's shared factor · `shared_TD` + Σ score · expert's product, by ascending expert.
+
+        Without `shared_TD`, which may be `out`, the sum begins with 0. It is taken in float32 and rounded once, so the
+        bits of a row do not depend on others.
         """
 
     def softcap(self, x_RV: Tensor, cap: float, *, out: Tensor) -> None:

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from app.checkpoint.spec import Activation, ModelSpec, QKNorm
 from app.kernels.ops import Ops, pad_rows
-from app.models.weights import DecoderWeights, DenseMlp, LayerWeights
+from app.models.expert_rows import ExpertRows
+from app.models.weights import DecoderWeights, DenseMlp, ExpertMlp, LayerWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,14 @@ class Arena:
     activated_TF: Tensor
     last_RD: Tensor
     logits_RV: Tensor
+    experts: ExpertRows | None
 
     @property
     def num_bytes(self) -> int:
         """Bytes of all activations, without the gaps after the rows."""
-        return sum(getattr(self, field.name).nbytes for field in fields(self))
+        parts = [getattr(self, field.name) for field in fields(self)]
+        tensors = sum(part.nbytes for part in parts if isinstance(part, Tensor))
+        return tensors + (self.experts.num_bytes if self.experts is not None else 0)
 
     @classmethod
     def allocate(
@@ -58,23 +62,27 @@ class Arena:
         """
         num_rows, num_logit_rows = pad_rows(max_tokens), pad_rows(max_logit_rows)
 
+        def stride(width: int) -> int:
+            return -(-width // row_gap) * row_gap + row_gap if row_gap else width
+
         def rows(width: int, dtype: torch.dtype = dtype, count: int = num_rows) -> Tensor:
-            stride = -(-width // row_gap) * row_gap + row_gap if row_gap else width
-            return torch.zeros(count, stride, dtype=dtype, device=device)[:, :width]
+            return torch.zeros(count, stride(width), dtype=dtype, device=device)[:, :width]
 
         def heads(dtype: torch.dtype) -> Tensor:
             return rows(spec.q_size, dtype).view(num_rows, spec.num_heads, spec.head_dim)
 
+        hidden_TD, experts = rows(spec.hidden_size), spec.experts
         return cls(
-            hidden_TD=rows(spec.hidden_size),
+            hidden_TD=hidden_TD,
             residual_TD=rows(spec.hidden_size, wide or dtype),
             qkv_TX=rows(spec.q_size + 2 * spec.kv_size, wide or dtype),
             q_TNH=heads(queries or dtype),
             attended_TNH=heads(dtype),
-            gate_up_TX=rows(2 * spec.intermediate_size),
-            activated_TF=rows(spec.intermediate_size),
+            gate_up_TX=rows(2 * spec.mlp_width),
+            activated_TF=rows(spec.mlp_width),
             last_RD=rows(spec.hidden_size, dtype, num_logit_rows),
             logits_RV=rows(spec.vocab_size, torch.float32, num_logit_rows),
+            experts=ExpertRows.allocate(experts, num_rows, stride(experts.width), hidden_TD) if experts else None,
         )
 
     def first(self, num_rows: int, num_logit_rows: int) -> Arena:
@@ -89,6 +97,7 @@ class Arena:
             self.activated_TF[:num_rows],
             self.last_RD[:num_logit_rows],
             self.logits_RV[:num_logit_rows],
+            self.experts.first(num_rows) if self.experts is not None else None,
         )
 
 
@@ -132,7 +141,10 @@ class Decoder:
         for index, layer in enumerate(weights.layers):
             self._attention(layer, index, kv_cache[index], arena)
             self._add(layer.attention_norm, layer.mlp_input_norm, arena)
-            self._mlp(layer.mlp, arena)
+            if isinstance(layer.mlp, ExpertMlp):
+                self._experts(layer.mlp, arena)
+            else:
+                self._mlp(layer.mlp, self.spec.intermediate_size, arena)
             is_last = index + 1 == len(weights.layers)
             self._add(layer.mlp_norm, weights.norm if is_last else weights.layers[index + 1].input_norm, arena)
         return self.logits(logit_rows_R, arena)
@@ -171,9 +183,21 @@ class Decoder:
         )
         ops.linear(arena.attended_TNH.flatten(1), layer.o, out=arena.hidden_TD)
 
-    def _mlp(self, mlp: DenseMlp, arena: Arena) -> None:
+    def _mlp(self, mlp: DenseMlp, width: int, arena: Arena) -> None:
         """Compute hidden = mlp(hidden)."""
-        self.ops.linear(arena.hidden_TD, mlp.gate_up, out=arena.gate_up_TX)
+        gate_up, activated = arena.gate_up_TX[:, : 2 * width], arena.activated_TF[:, :width]
+        self.ops.linear(arena.hidden_TD, mlp.gate_up, out=gate_up)
         gate = self.ops.gelu_mul if self.spec.activation is Activation.GELU_TANH else self.ops.silu_mul
-        gate(arena.gate_up_TX, out=arena.activated_TF)
-        self.ops.linear(arena.activated_TF, mlp.down, out=arena.hidden_TD)
+        gate(gate_up, out=activated)
+        self.ops.linear(activated, mlp.down, out=arena.hidden_TD)
+
+    def _experts(self, mlp: ExpertMlp, arena: Arena) -> None:
+        """Compute hidden = the weighted sum of the experts and the shared one, whose result takes hidden's place."""
+        ops, hidden, spec, rows = self.ops, arena.hidden_TD, self.spec.experts, arena.experts
+        assert spec is not None and rows is not None
+        ops.route(hidden, mlp.router_ED, mlp.correction_E, spec, out=rows.routes)
+        ops.expert_gate_up(hidden, rows.routes, mlp.gate_up, out=rows.activated_JF)
+        if mlp.shared is not None:
+            self._mlp(mlp.shared, spec.shared_width, arena)
+        shared = None if mlp.shared is None else hidden
+        ops.expert_down(rows.activated_JF, rows.routes, mlp.down, shared, out=hidden)

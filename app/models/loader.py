@@ -10,12 +10,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from app.checkpoint.spec import BlockNorms, ModelSpec, QKNorm
+from app.checkpoint.spec import ROUTER, SHARED_EXPERT, SHARED_GATE, BlockNorms, ExpertSpec, ModelSpec, QKNorm
 from app.checkpoint.tensor_types import TensorType
-from app.kernels.ops import GroupedWeight, LinearWeight, StackedWeight, Weight
+from app.kernels.ops import ExpertWeights, GroupedWeight, LinearWeight, StackedWeight, Weight
 from app.kernels.pages import own_pages
 from app.models.rope import head_order
-from app.models.weights import DecoderWeights, DenseMlp, LayerWeights, Packer, PlainPacker
+from app.models.weights import DecoderWeights, DenseMlp, ExpertMlp, LayerWeights, Packer, PlainPacker
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -142,8 +142,9 @@ class _Reader:
     def layer(self, index: int) -> LayerWeights:
         """Read a layer."""
         prefix = f"model.layers.{index}."
-        attention, mlp = prefix + "self_attn.", prefix + "mlp."
-        order = head_order(self.spec.ropes[self.spec.layers[index].rope], self.spec.head_dim)
+        attention, experts = prefix + "self_attn.", self.spec.experts
+        layer = self.spec.layers[index]
+        order = head_order(self.spec.ropes[layer.rope], self.spec.head_dim)
         norms: dict[str, Tensor | None] = dict.fromkeys(_NORM_PLACES[BlockNorms.BOTH])
         for name, place in zip(self.spec.block_norms.value, _NORM_PLACES[self.spec.block_norms], strict=True):
             norms[place] = self._norm(f"{prefix}{name}.weight")
@@ -151,12 +152,22 @@ class _Reader:
             qkv=self._linear(attention, ("q_proj", "k_proj", "v_proj"), order=order),
             qk_norm=self._qk_norm(attention, order),
             o=self._linear(attention, ("o_proj",)),
-            mlp=DenseMlp(
-                gate_up=self._linear(mlp, ("gate_proj", "up_proj"), is_gated=True),
-                down=self._linear(mlp, ("down_proj",)),
-            ),
+            mlp=self._experts(prefix, experts) if experts and layer.has_experts else self._mlp(f"{prefix}mlp."),
             **norms,
         )
+
+    def _mlp(self, prefix: str) -> DenseMlp:
+        gate_up = self._linear(prefix, ("gate_proj", "up_proj"), is_gated=True)
+        return DenseMlp(gate_up=gate_up, down=self._linear(prefix, ("down_proj",)))
+
+    def _experts(self, prefix: str, experts: ExpertSpec) -> ExpertMlp:
+        """Read a mixture; each expert's matrices are packed before the next is read."""
+        gate = [f"{prefix}{SHARED_GATE}.weight"] if experts.has_shared_gate else []
+        router_ED = self.read(f"{prefix}{ROUTER}.weight", *gate, dtype=torch.float32)
+        shared = self._mlp(f"{prefix}{SHARED_EXPERT}.") if experts.shared_width else None
+        mlps = [self._mlp(f"{prefix}mlp.experts.{expert}.") for expert in range(experts.count)]
+        gate_up, down = (ExpertWeights(each) for each in zip(*((mlp.gate_up, mlp.down) for mlp in mlps), strict=True))
+        return ExpertMlp(router_ED, correction_E=None, gate_up=gate_up, down=down, shared=shared)
 
     def _norm(self, name: str, scale: float = 1.0) -> Tensor:
         """Read a norm, times `scale`: in float32 where stored numbers are changed, because that would be rounded."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from app.kernels.ops import GroupedWeight, LinearWeight, Weight
+from app.kernels.ops import ExpertWeights, GroupedWeight, LinearWeight, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,27 @@ class DenseMlp:
     def num_bytes(self) -> int:
         """Bytes of its matrices."""
         return self.gate_up.num_bytes + self.down.num_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertMlp:
+    """The MLP of a layer with experts, and the one that computes every token, if there is one.
+
+    `router_ED` is float32; with a gate of the shared expert, that is its last row.
+    """
+
+    router_ED: Tensor
+    correction_E: Tensor | None
+    gate_up: ExpertWeights
+    down: ExpertWeights
+    shared: DenseMlp | None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all its weights."""
+        vectors = sum(int(each.nbytes) for each in (self.router_ED, self.correction_E) if each is not None)
+        shared = 0 if self.shared is None else self.shared.num_bytes
+        return vectors + self.gate_up.num_bytes + self.down.num_bytes + shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +59,7 @@ class LayerWeights:
     o: Weight
     attention_norm: Tensor | None
     mlp_input_norm: Tensor | None
-    mlp: DenseMlp
+    mlp: DenseMlp | ExpertMlp
     mlp_norm: Tensor | None
 
     @property

@@ -127,6 +127,18 @@ async def test_the_model_object_has_the_format_and_the_quantization_of_the_engin
     assert (model["format"], model["quantization"]) == ("gguf", "Q4_1, Q8_0")
 
 
+async def test_the_model_object_says_how_many_experts_compute_a_token():
+    engine = FakeEngine()
+    infos = iter([dataclasses.replace(MODEL_INFO, experts=(128, 8)), MODEL_INFO])
+    info = next(infos)
+    engine.model_info = lambda: info  # type: ignore[method-assign]
+    async with client_of(await make_app(engine)) as client:
+        (model,) = (await client.get("/v1/models")).json()["data"]
+        assert model["quire"] == {"experts": {"total": 128, "per_token": 8}}
+        info = next(infos)
+        assert "quire" not in (await client.get("/v1/models")).json()["data"][0]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "target"),
     [

@@ -40,6 +40,36 @@ def test_tensors_of_one_stored_name_follow_one_another_in_it():
     }
 
 
+EXPERTS = {
+    f"model.layers.3.mlp.experts.{expert}.{module}_proj.weight": shape
+    for expert in range(3)
+    for module, shape in (("gate", (4, 8)), ("up", (4, 8)), ("down", (8, 4)))
+}
+STACKED = TensorNames(experts={"gate_proj": "moe.both", "up_proj": "moe.both", "down_proj": "moe.down.weight"})
+NUMBERED = TensorNames(
+    experts={"gate_proj": "moe.*.w1.weight", "up_proj": "moe.*.w3.weight", "down_proj": "moe.*.w2.weight"},
+    other=STACKED,
+)
+
+
+def test_experts_lie_in_one_tensor_one_after_the_other_or_each_in_its_own():
+    stacked, numbered = STACKED.locate(EXPERTS), NUMBERED.locate(EXPERTS)
+    layer = "model.layers.3."
+    assert stacked[f"{layer}mlp.experts.2.gate_proj.weight"] == StoredRows(f"{layer}moe.both", 16, 24, 3)
+    assert stacked[f"{layer}mlp.experts.2.up_proj.weight"] == StoredRows(f"{layer}moe.both", 20, 24, 3)
+    assert stacked[f"{layer}mlp.experts.1.down_proj.weight"] == StoredRows(f"{layer}moe.down.weight", 8, 24, 3)
+    assert {place.stored_shape(8) for name, place in stacked.items() if "gate" in name} == {(3, 8, 8)}
+    assert numbered[f"{layer}mlp.experts.2.up_proj.weight"] == StoredRows(f"{layer}moe.2.w3.weight", 0, 4)
+    assert NUMBERED.locate(EXPERTS, [f"{layer}moe.both"]) == stacked
+    assert NUMBERED.locate(EXPERTS, [f"{layer}moe.0.w1.weight"]) == numbered
+
+
+def test_rows_of_a_tensor_of_experts_are_counted_through_all_of_them():
+    whole = StoredTensor(FILE, TensorType("BF16", 1, 2), (3, 8, 8), 1000, 1000 + 3 * 8 * 8 * 2)
+    part = whole.rows(20, 4)
+    assert (part.shape, part.begin, part.end) == ((4, 8), 1000 + 20 * 16, 1000 + 24 * 16)
+
+
 def entry(*shape: int) -> StoredTensor:
     """An entry at byte 1000."""
     size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)

@@ -35,6 +35,7 @@ MODELS = {
     "odd-heads": ("Llama", {"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 24, "vocab_size": 293}),
     "window": ("Mistral", {"sliding_window": 19, "head_dim": 80, "hidden_size": 40}),
     "qwen3": ("Qwen3", {"num_key_value_heads": 4}),
+    "experts": ("Qwen2Moe", {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40}),
 }
 CASES = [*((model, dtype) for model in MODELS for dtype in DTYPES), *((name, "bfloat16") for name in QUANTIZED)]
 TARGET = tuple(random.Random(1).choices(range(4, 290), k=150))

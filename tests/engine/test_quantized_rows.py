@@ -56,3 +56,10 @@ def test_rows_of_quantized_models_are_counted(quantization: str | None, tied: bo
     settings = LIMITS | {"model": str(tiny("Llama", tie_word_embeddings=tied)), "quantization": quantization}
     assert planned(settings) == allocated(settings, monkeypatch)
     assert (planned(settings) > 0) == (quantization is not None)
+
+
+@pytest.mark.skipif(load_library() is None, reason="no native kernels on this machine")
+@pytest.mark.parametrize("quantization", ["int8", None])
+def test_rows_of_experts_are_counted(quantization: str | None, monkeypatch: pytest.MonkeyPatch):
+    settings = LIMITS | {"model": str(tiny("Qwen2Moe", torch_dtype="bfloat16")), "quantization": quantization}
+    assert planned(settings) == allocated(settings, monkeypatch) > 0

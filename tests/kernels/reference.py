@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from app.kernels.ops import LinearWeight, PagedBatch, Weight
+from app.checkpoint.spec import ExpertSpec, RouterScores
+from app.kernels.ops import ExpertWeights, LinearWeight, PagedBatch, Routes, Weight
 
 
 class ReferenceOps:
@@ -118,6 +119,45 @@ class ReferenceOps:
         gate, up = gate_up_TX.chunk(2, dim=-1)
         out.copy_(torch.nn.functional.gelu(gate.float(), approximate="tanh").to(out.dtype) * up)
 
+    def route(
+        self, x_TD: Tensor, router_ED: Tensor, correction_E: Tensor | None, experts: ExpertSpec, *, out: Routes
+    ) -> None:
+        """One row at a time; of equal scores the lowest number is the first."""
+        of_experts: list[list[int]] = [[] for _ in range(experts.count)]
+        for row in range(self.batch.num_tokens):
+            products = router_ED @ x_TD[row].float()
+            out.shared_T[row] = products[-1].sigmoid() if experts.has_shared_gate else 1.0
+            scores, chosen = _choose(products[: experts.count], correction_E, experts)
+            out.experts_TA[row] = torch.tensor(chosen)
+            out.scores_TA[row] = scores
+            for place, expert in enumerate(chosen):
+                of_experts[expert].append(row * experts.per_token + place)
+        pairs = [pair for own in of_experts for pair in own]
+        out.pairs_J[: len(pairs)] = torch.tensor(pairs)
+        out.starts_E1[0] = 0
+        out.starts_E1[1:] = torch.tensor([len(own) for own in of_experts]).cumsum(0)
+
+    def expert_gate_up(self, x_TD: Tensor, routes: Routes, experts: ExpertWeights, *, out: Tensor) -> None:
+        for expert, weight in enumerate(experts.matrices):
+            assert isinstance(weight, LinearWeight)
+            for index in range(int(routes.starts_E1[expert]), int(routes.starts_E1[expert + 1])):
+                row = int(routes.pairs_J[index]) // routes.experts_TA.shape[1]
+                gate_up = (weight.weight.float() @ x_TD[row].float()).to(x_TD.dtype)
+                self.silu_mul(gate_up[None], out=out[index : index + 1])
+
+    def expert_down(
+        self, activated_JF: Tensor, routes: Routes, experts: ExpertWeights, shared_TD: Tensor | None, *, out: Tensor
+    ) -> None:
+        sums = torch.zeros(out.shape)
+        if shared_TD is not None:
+            sums += routes.shared_T[: len(out), None] * shared_TD.float()
+        for expert, weight in enumerate(experts.matrices):
+            assert isinstance(weight, LinearWeight)
+            for index in range(int(routes.starts_E1[expert]), int(routes.starts_E1[expert + 1])):
+                row, place = divmod(int(routes.pairs_J[index]), routes.experts_TA.shape[1])
+                sums[row] += routes.scores_TA[row, place] * (weight.weight.float() @ activated_JF[index].float())
+        out.copy_(sums)
+
     def softcap(self, x_RV: Tensor, cap: float, *, out: Tensor) -> None:
         out.copy_(cap * torch.tanh(x_RV / cap))
 
@@ -134,3 +174,23 @@ class ReferenceOps:
     def swap_blocks(self, blocks: Tensor, copies_C2: Tensor, *, out: Tensor) -> None:
         for source, target in copies_C2.tolist():
             out[:, :, target] = blocks[:, :, source]
+
+
+def _choose(products_E: Tensor, correction_E: Tensor | None, spec: ExpertSpec) -> tuple[Tensor, list[int]]:
+    """Return the scores of a row's experts, and their numbers, ascending."""
+    scores_E = products_E if spec.scores is RouterScores.CHOSEN_SOFTMAX else products_E.softmax(-1)
+    if spec.scores is RouterScores.SIGMOID:
+        scores_E = products_E.sigmoid()
+    ranked = (scores_E if correction_E is None else scores_E + correction_E).tolist()
+    size = spec.count // spec.groups
+    groups = [range(first, first + size) for first in range(0, spec.count, size)]
+    # sorted keeps the order of what is equal
+    groups = sorted(groups, key=lambda group: -sum(sorted((ranked[each] for each in group), reverse=True)[:2]))
+    allowed = sorted(expert for group in groups[: spec.groups_per_token] for expert in group)
+    chosen = sorted(sorted(allowed, key=lambda expert: -ranked[expert])[: spec.per_token])
+    scores = scores_E[chosen]
+    if spec.scores is RouterScores.CHOSEN_SOFTMAX:
+        scores = scores.softmax(-1)
+    if spec.is_normalized:
+        scores = scores / (scores.sum() + 1e-20)
+    return scores * spec.scale, chosen

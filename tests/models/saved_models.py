@@ -150,8 +150,15 @@ NAMES = (
 @cache
 def saved(name: str, dtype: torch.dtype = torch.float32) -> tuple[Path, PreTrainedModel]:
     """The folder of a model, with a tokenizer, and the model itself, in float32."""
+    return save(name, config_of(name), dtype)
+
+
+def save(
+    name: str, config: PreTrainedConfig, dtype: torch.dtype = torch.float32, **how: Any
+) -> tuple[Path, PreTrainedModel]:
+    """Make and save a model, see `saved`; of experts, the first two are equal, so that their scores are ties."""
     made_by = AutoModelForImageTextToText if name.endswith("-images") else AutoModelForCausalLM
-    model = made_by.from_config(config_of(name), dtype=torch.float32, attn_implementation="eager").eval()
+    model = made_by.from_config(config, dtype=torch.float32, attn_implementation="eager", **how).eval()
     without = 0.0 if name.startswith("gemma") else 1.0  # what a norm's weight is where it changes nothing
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -161,8 +168,10 @@ def saved(name: str, dtype: torch.dtype = torch.float32) -> tuple[Path, PreTrain
                 noise = without + 0.2 * noise
             elif key.endswith(".bias"):
                 noise = 0.3 * noise
-            elif "embed_tokens" not in key and noise.dim() == 2:
-                noise *= (2.0 if "q" in key.split(".")[-2] or "k_proj" in key else 1.0) / tensor.shape[1] ** 0.5
+            elif "embed_tokens" not in key and noise.dim() in (2, 3):
+                noise *= (2.0 if "q" in key.split(".")[-2] or "k_proj" in key else 1.0) / tensor.shape[-1] ** 0.5
+                if noise.dim() == 3 or "router" in key or "mlp.gate." in key:
+                    noise[1] = noise[0]
             tensor.copy_(noise.to(dtype))
     folder = Path(tempfile.mkdtemp(prefix=f"quire-{name}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from app.checkpoint.inspection import inspect
+from app.checkpoint.spec import ExpertSpec
 from app.config.settings import ModelConfig
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.kernels.cpu.torch_ops import TorchOps
-from app.kernels.ops import LinearWeight, PagedBatch
+from app.kernels.ops import ExpertWeights, LinearWeight, PagedBatch, Routes
 from app.models.decoder import Arena, Decoder
 from app.models.file_source import FileSource
 from app.models.loader import load_weights
@@ -43,12 +44,25 @@ OTHER_STEPS = {
 """The operations before the layers, of each layer, and after them."""
 
 
+EXPERTS = [*LAYER[:5], "route", "expert_gate_up", "linear", "silu_mul", "linear", "expert_down", "add_rms_norm"]
+Given = Tensor | LinearWeight | ExpertWeights | Routes | ExpertSpec | float | int | None
+
+
+def tensors_of(parts: object) -> list[Tensor]:
+    """All tensors of an arena, or of a part of it."""
+    found: list[Tensor] = []
+    for part in (getattr(parts, name) for name in parts.__slots__):
+        if part is not None:
+            found += [part] if isinstance(part, Tensor) else tensors_of(part)
+    return found
+
+
 class RecordingOps:
     """Ops that compute nothing: records each call and checks that it writes into the arena."""
 
     def __init__(self, arena: Arena) -> None:
         self.calls: list[str] = []
-        self._arena = {getattr(arena, name).untyped_storage().data_ptr() for name in Arena.__slots__}
+        self._arena = {tensor.untyped_storage().data_ptr() for tensor in tensors_of(arena)}
 
     def begin_step(self, batch: PagedBatch) -> None:
         """Do nothing."""
@@ -56,11 +70,12 @@ class RecordingOps:
     def __getattr__(self, name: str):
         assert hasattr(TorchOps, name), f"{name} is no operation of Ops"
 
-        def record(*arguments: object, out: Tensor) -> None:
+        def record(*arguments: object, out: Tensor | Routes) -> None:
             self.calls.append(name)
-            assert out.untyped_storage().data_ptr() in self._arena, f"{name} writes outside the arena"
+            for tensor in (out,) if isinstance(out, Tensor) else tensors_of(out):
+                assert tensor.untyped_storage().data_ptr() in self._arena, f"{name} writes outside the arena"
             for argument in arguments:
-                assert isinstance(argument, Tensor | LinearWeight | float | int | None), f"{name} is given {argument!r}"
+                assert isinstance(argument, Given), f"{name} is given {argument!r}"
 
         return record
 
@@ -90,7 +105,7 @@ def model(architecture: str, num_tokens: int, num_logit_rows: int, **fields: obj
     yield spec, weights, arena, KVCache(layout, 8), ids_T, logit_rows_R
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "Qwen2Moe"])
 def test_the_model_computes_through_ops_only(architecture: str):
     with model(architecture, 16, 8) as (spec, weights, arena, cache, ids_T, logit_rows_R):
         ops = RecordingOps(arena)
@@ -98,7 +113,8 @@ def test_the_model_computes_through_ops_only(architecture: str):
         with OnlyViews():
             logits = decoder.forward(ids_T, logit_rows_R, cache.layers, arena)
         assert logits.data_ptr() == arena.logits_RV.data_ptr()
-        assert ops.calls == ["embed", "rms_norm", *LAYER * spec.num_layers, "gather_rows", "logits"]
+        layer = EXPERTS if spec.experts else LAYER
+        assert ops.calls == ["embed", "rms_norm", *layer * spec.num_layers, "gather_rows", "logits"]
 
 
 @pytest.mark.parametrize("architecture", OTHER_STEPS)
@@ -126,7 +142,7 @@ def test_only_views_detects_arithmetic_and_copies():
                 compute()
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "Qwen2Moe"])
 def test_eager_ops_compute_what_reference_ops_compute(architecture: str):
     """A step of one prompt of 13 tokens with all logits, in float32; the two add in different orders."""
     results = []
@@ -148,5 +164,5 @@ def test_the_arena_pads_token_rows_and_logit_rows():
     assert arena.hidden_TD.shape == (16, spec.hidden_size) and arena.hidden_TD.dtype == torch.bfloat16
     assert arena.logits_RV.shape == (8, spec.vocab_size) and arena.logits_RV.dtype == torch.float32
     part = arena.first(8, 8)
-    assert {len(getattr(part, name)) for name in Arena.__slots__} == {8}
+    assert {len(tensor) for tensor in tensors_of(part)} == {8}
     assert part.qkv_TX.data_ptr() == arena.qkv_TX.data_ptr()

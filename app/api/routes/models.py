@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.http.context import ApiContext, context_of
-from app.api.wire.answers import DefaultsAnswer, ModelAnswer, ModelsAnswer
+from app.api.wire.answers import DefaultsAnswer, ExpertsAnswer, ModelAnswer, ModelsAnswer, QuireAnswer
 from app.contract.engine_status import ModelInfo
 
 
@@ -62,6 +62,7 @@ def _model(context: ApiContext) -> ModelAnswer:
         default_sampling_sources=dict(model_info.defaults.sources),
         capabilities=_capabilities(context, model_info),
         default_sampling_without_thinking=without_thinking,
+        quire=QuireAnswer(ExpertsAnswer(*model_info.experts)) if model_info.experts is not None else UNSET,
     )
 
 

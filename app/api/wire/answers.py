@@ -168,6 +168,19 @@ class DefaultsAnswer(msgspec.Struct):
     sources: dict[str, str]
 
 
+class ExpertsAnswer(msgspec.Struct):
+    """How many experts a layer has, and how many of them compute a token."""
+
+    total: int
+    per_token: int
+
+
+class QuireAnswer(msgspec.Struct):
+    """What only Quire says of a model."""
+
+    experts: ExpertsAnswer
+
+
 class ModelAnswer(msgspec.Struct):
     """The served model, with the fields of OpenAI's and Anthropic's clients."""
 
@@ -191,6 +204,7 @@ class ModelAnswer(msgspec.Struct):
     default_sampling_sources: dict[str, str]
     capabilities: dict[str, bool]
     default_sampling_without_thinking: DefaultsAnswer | UnsetType = UNSET
+    quire: QuireAnswer | UnsetType = UNSET
 
 
 class ModelsAnswer(msgspec.Struct):

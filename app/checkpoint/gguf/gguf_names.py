@@ -8,6 +8,14 @@ from app.checkpoint.tensor_names import TensorNames
 
 GATE_UP_NAMES = TensorNames({"mlp.gate_proj": "mlp.gate_up_proj", "mlp.up_proj": "mlp.gate_up_proj"})
 """Of families whose MLPs have one tensor for both."""
+EXPERT_NAMES = TensorNames(
+    experts={
+        "gate_proj": "mlp.experts.gate_proj.weight",
+        "up_proj": "mlp.experts.up_proj.weight",
+        "down_proj": "mlp.experts.down_proj.weight",
+    }
+)
+"""Of families with experts: those of a layer are one tensor of each kind."""
 NORMS_BEFORE = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
 """The norms of a layer in most families; like all of these tables it has the names of a `BlockNorms`, in its order."""
 NORMS_BEFORE_SEED = NORMS_BEFORE | {"post_attention_layernorm": "post_attention_norm"}
@@ -36,6 +44,14 @@ _PARTS = {
     "mlp.up_proj": "ffn_up",
     "mlp.gate_up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.gate_proj": "ffn_gate_exps",
+    "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.fields import Fields
+from app.checkpoint.gguf.gguf_experts import COUNT, add_granite_moe, add_mixtral, add_qwen2_moe, add_qwen3_moe
 from app.checkpoint.gguf.gguf_extras import (
     CAPS,
     MULTIPLIERS,
@@ -37,6 +38,7 @@ from app.checkpoint.gguf.gguf_layers import (
 )
 from app.checkpoint.gguf.gguf_metadata import GgufMetadata, decimal
 from app.checkpoint.gguf.gguf_names import (
+    EXPERT_NAMES,
     GATE_UP_NAMES,
     NORMS_AFTER,
     NORMS_BEFORE,
@@ -62,6 +64,7 @@ from app.contract.requests import PoolingKind
 from app.contract.sampling_params import SamplingParams
 
 MAX_VOCABULARY = 2**20
+_SHARED_GATE = ".ffn_gate_inp_shexp.weight"
 _ROTATED = ("q_proj", "k_proj")
 
 
@@ -98,10 +101,19 @@ class GgufFamily(NamedTuple):
 
 GGUF_FAMILIES = {
     "llama": GgufFamily(
-        "LlamaForCausalLM", has_neighbour_pairs=True, has_window=True, others=("MistralForCausalLM",)
+        "LlamaForCausalLM", has_neighbour_pairs=True, has_window=True,
+        others=("MistralForCausalLM", "MixtralForCausalLM"), names=EXPERT_NAMES, keys=(COUNT,), extras=add_mixtral,
     ),
     "qwen2": GgufFamily("Qwen2ForCausalLM", has_neighbour_pairs=False, qkv_bias=True),
     "qwen3": GgufFamily("Qwen3ForCausalLM", has_neighbour_pairs=False, qk_norm=QKNorm.HEADS),
+    "qwen2moe": GgufFamily(
+        "Qwen2MoeForCausalLM", has_neighbour_pairs=False, qkv_bias=True, names=EXPERT_NAMES, keys=(COUNT,),
+        extras=add_qwen2_moe,
+    ),
+    "qwen3moe": GgufFamily(
+        "Qwen3MoeForCausalLM", has_neighbour_pairs=False, qk_norm=QKNorm.HEADS, names=EXPERT_NAMES, keys=(COUNT,),
+        extras=add_qwen3_moe,
+    ),
     "phi3": GgufFamily(
         "Phi3ForCausalLM", has_neighbour_pairs=False, has_window=True, has_longrope=True, names=PHI3_NAMES
     ),  # Phi 4 too
@@ -109,6 +121,10 @@ GGUF_FAMILIES = {
     "granite": GgufFamily(
         "GraniteForCausalLM", has_neighbour_pairs=True, others=("GraniteMoeHybridForCausalLM",), keys=MULTIPLIERS,
         extras=add_granite,
+    ),
+    "granitemoe": GgufFamily(
+        "GraniteMoeForCausalLM", has_neighbour_pairs=True, names=EXPERT_NAMES, keys=(*MULTIPLIERS, COUNT),
+        others=("GraniteMoeSharedForCausalLM", "GraniteMoeHybridForCausalLM"), extras=add_granite_moe,
     ),
     "gemma": GgufFamily("GemmaForCausalLM", has_neighbour_pairs=False, extras=add_gemma),
     "gemma2": GgufFamily(
@@ -142,7 +158,7 @@ _POOLINGS = {1: PoolingKind.MEAN, 3: PoolingKind.LAST}
 _DTYPES = {stored: dtype for dtype, stored in DTYPES.items()}
 # Keys that change what is computed; 0 is the same as none.
 _UNSUPPORTED = (
-    "expert_count", "attention.clamp_kqv", "attention.max_alibi_bias", "attention.shared_kv_layers",
+    COUNT, "attention.clamp_kqv", "attention.max_alibi_bias", "attention.shared_kv_layers",
     "nextn_predict_layers", "rope.dimension_sections", *CAPS, *MULTIPLIERS, *QUERY_KEYS,
 )  # fmt: skip
 # Tokens that end an answer by their text, as in llama.cpp: many files name only one of them by its id.
@@ -198,7 +214,12 @@ def find_gguf_tensors(spec: ModelSpec, files: GgufFiles) -> dict[str, StoredTens
         name: rows._replace(name=stored_name(rows.name, family.norms))
         for name, rows in family.names.locate(shapes).items()
     }
-    found = find_tensors(places, shapes, files.tensors, where=file, described_in="the metadata")
+    # The one row of a shared expert's gate is stored as a vector.
+    tensors = {
+        name: replace(tensor, shape=(1, *tensor.shape)) if name.endswith(_SHARED_GATE) else tensor
+        for name, tensor in files.tensors.items()
+    }
+    found = find_tensors(places, shapes, tensors, where=file, described_in="the metadata")
     divisors = {SHORT_FACTORS, LONG_FACTORS} if family.has_longrope else {ROPE_FREQS}
     known = {rows.name for rows in places.values()} | divisors
     for name in files.tensors:

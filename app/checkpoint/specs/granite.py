@@ -1,4 +1,4 @@
-"""Granite 3 and 4, dense: multipliers of embeddings, attention, what layers add, and logits."""
+"""Granite 3 and 4: multipliers of embeddings, attention, what layers add, and logits."""
 
 from __future__ import annotations
 
@@ -8,15 +8,6 @@ from app.checkpoint.fields import Fields
 from app.checkpoint.spec import NO_ROPE, ModelSpec
 from app.checkpoint.specs.decoder_fields import read_decoder
 from app.checkpoint.specs.family import Given
-from app.checkpoint.tensor_names import TensorNames
-
-HYBRID_NAMES = TensorNames(
-    {
-        "mlp.gate_proj": "shared_mlp.input_linear",
-        "mlp.up_proj": "shared_mlp.input_linear",
-        "mlp.down_proj": "shared_mlp.output_linear",
-    }
-)
 
 
 def read_granite(fields: Fields, given: Given) -> ModelSpec:
@@ -38,8 +29,8 @@ def read_granite(fields: Fields, given: Given) -> ModelSpec:
     )
 
 
-def read_granite_hybrid(fields: Fields, given: Given) -> ModelSpec:
-    """Read the config.json of a Granite 4 model whose layers are all attention, without experts."""
+def read_attention_layers(fields: Fields, given: Given) -> ModelSpec:
+    """Read the config.json of a Granite 4 model whose layers are all attention, but for what follows attention."""
     num_layers = fields.integer("num_hidden_layers", high=10_000)
     types = fields.config.get("layer_types") or ["mamba"] * num_layers
     if not isinstance(types, list) or len(types) != num_layers:
@@ -47,12 +38,8 @@ def read_granite_hybrid(fields: Fields, given: Given) -> ModelSpec:
     other = next((kind for kind in types if kind not in ("attention", "full_attention")), None)
     if other is not None:
         raise fields.rejection("layer_types", f"names {other!r:.80}; only layers of attention are supported")
-    if fields.integer("num_local_experts", 8, low=0):
-        raise fields.rejection("num_local_experts", "is not 0; mixtures of experts are not supported")
     kind = fields.config.get("position_embedding_type")
     if kind not in (None, "rope", "nope"):
         raise fields.rejection("position_embedding_type", f"is {kind!r:.80}; supported are rope and nope")
     spec = read_granite(fields, given)
-    ropes = spec.ropes if kind == "rope" else (NO_ROPE,)
-    width = fields.integer("shared_intermediate_size", 1024)
-    return replace(spec, ropes=ropes, intermediate_size=width, mlp_bias=False)
+    return replace(spec, ropes=spec.ropes if kind == "rope" else (NO_ROPE,), mlp_bias=False)

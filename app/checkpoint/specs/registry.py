@@ -8,9 +8,13 @@ from app.checkpoint.specs.family import Family
 from app.checkpoint.specs.gemma import GEMMA3_DEFAULTS, GEMMA_DEFAULTS, read_gemma2, read_gemma3
 from app.checkpoint.specs.gemma1 import GEMMA1_DEFAULTS, read_gemma
 from app.checkpoint.specs.glm4 import GLM4_DEFAULTS, GLM4_NAMES, read_glm4
-from app.checkpoint.specs.granite import HYBRID_NAMES, read_granite, read_granite_hybrid
+from app.checkpoint.specs.granite import read_granite
 from app.checkpoint.specs.llama import read_llama, read_mistral
 from app.checkpoint.specs.ministral3 import read_ministral3, read_mistral3
+from app.checkpoint.specs.mixtures.expert_fields import EXPERT_NAMES
+from app.checkpoint.specs.mixtures.granite_moe import GRANITE_MOE_NAMES, read_granite_hybrid, read_granite_moe
+from app.checkpoint.specs.mixtures.mixtral import MIXTRAL_NAMES, read_mixtral
+from app.checkpoint.specs.mixtures.qwen_moe import read_qwen2_moe, read_qwen3_moe
 from app.checkpoint.specs.olmo import read_olmo2, read_olmo3
 from app.checkpoint.specs.phi3 import PHI3_NAMES, read_phi3
 from app.checkpoint.specs.qwen import read_qwen2, read_qwen3
@@ -28,7 +32,9 @@ FAMILIES = {
     "Phi3ForCausalLM": Family("Phi-3 and Phi-4", read_phi3, PHI3_NAMES, ignores_code=True),
     "SmolLM3ForCausalLM": Family("SmolLM3", read_smollm3),
     "GraniteForCausalLM": Family("Granite 3", read_granite),
-    "GraniteMoeHybridForCausalLM": Family("Granite 4, dense", read_granite_hybrid, HYBRID_NAMES),
+    "GraniteMoeHybridForCausalLM": Family("Granite 4 without Mamba", read_granite_hybrid, GRANITE_MOE_NAMES),
+    "GraniteMoeForCausalLM": Family("Granite 3 with experts", read_granite_moe, GRANITE_MOE_NAMES),
+    "GraniteMoeSharedForCausalLM": Family("Granite 3 with experts", read_granite_moe, GRANITE_MOE_NAMES),
     "GemmaForCausalLM": Family("Gemma", read_gemma, defaults=GEMMA1_DEFAULTS),
     "Gemma2ForCausalLM": Family("Gemma 2", read_gemma2, defaults=GEMMA_DEFAULTS),
     "Gemma3ForCausalLM": Family("Gemma 3", read_gemma3, defaults=GEMMA3_DEFAULTS),
@@ -40,6 +46,9 @@ FAMILIES = {
     "Glm4ForCausalLM": Family("GLM-4", read_glm4, GLM4_NAMES, defaults=GLM4_DEFAULTS),
     "SeedOssForCausalLM": Family("Seed-OSS", read_seed_oss),
     "Exaone4ForCausalLM": Family("EXAONE 4", read_exaone4, ignores_code=True),
+    "MixtralForCausalLM": Family("Mixtral", read_mixtral, MIXTRAL_NAMES),
+    "Qwen2MoeForCausalLM": Family("Qwen2-MoE", read_qwen2_moe, EXPERT_NAMES),
+    "Qwen3MoeForCausalLM": Family("Qwen3-MoE", read_qwen3_moe, EXPERT_NAMES),
 }
 
 

@@ -21,6 +21,8 @@ _log = logging.getLogger("quire.engine")
 
 
 def _gpu_backend(config: Config, files: ModelFiles) -> Backend:
+    if files.spec.experts is not None:
+        raise CannotStart("Mixtures of experts run on a CPU only; use --device cpu.")
     if torch.version.hip is not None:
         raise CannotStart(f"No GPU can be used: {NO_ROCM}.")
     if not torch.cuda.is_available():

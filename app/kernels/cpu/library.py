@@ -30,6 +30,7 @@ from app.kernels.cpu.compiling import (
     source_key,
     supported_sets,
 )
+from app.kernels.cpu.expert_records import Combine, Experts, Route
 from app.kernels.cpu.records import SAMPLE_BLOCK, Blocks, Code, Record, Rows
 from app.runtime.home_cache import home_cache
 
@@ -42,7 +43,8 @@ _FIELDS = {
     Code.EMBED: records.Embed, Code.NORM: records.Norm, Code.ADD: records.Add, Code.GATHER: records.Gather,
     Code.QUANTIZE: records.Quantize, Code.GATE: records.Gate, Code.LINEAR: records.Linear,
     Code.ROTATE: records.Rotate, Code.ATTENTION: records.Attention, Code.ATTENTION_MERGE: records.Attention,
-    Code.SAMPLE: records.Sample, Code.PACK: records.Pack, Code.SOFTCAP: records.Softcap,
+    Code.SAMPLE: records.Sample, Code.PACK: records.Pack, Code.SOFTCAP: records.Softcap, Code.ROUTE: Route,
+    Code.EXPERTS: Experts, Code.COMBINE: Combine,
 }  # fmt: skip
 # What both sides must agree on, as `quire_size` has it: the fields of each code, then the rest.
 _SIZES = {code.name: sizeof(_FIELDS[code]) for code in Code} | {

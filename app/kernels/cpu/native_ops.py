@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from app.kernels.cpu import records
 from app.kernels.cpu.attention_scratch import scratch_floats
+from app.kernels.cpu.expert_ops import ExpertOps
 from app.kernels.cpu.fusion import fuse
 from app.kernels.cpu.groups import GROUP, KINDS
 from app.kernels.cpu.library import NativeLibrary
@@ -37,7 +38,7 @@ class Step(NamedTuple):
     """A record in the making: it can still be changed, or join the one before it (see fusion.py)."""
 
     code: Code
-    rows: Rows
+    rows: int  # Rows
     fields: records.Fields
     num_rows: int  # that there are, at most
 
@@ -69,7 +70,7 @@ class QuantizedRows:
         return cls(fields, num_rows, integers, groups)
 
 
-class RecordOps(ABC):
+class RecordOps(ExpertOps):
     """Implements `Ops` (see there for shapes) by records of what is to be done. Engine thread only.
 
     Differences: rows are not padded; what is added up, `residual` and the fused queries, keys and values, is float32
@@ -77,6 +78,7 @@ class RecordOps(ABC):
     """
 
     def __init__(self, library: NativeLibrary) -> None:
+        super().__init__()
         self.max_threads = max(torch.get_num_threads(), os.cpu_count() or 1)
         self._library = library
         self._kept: list[object] = []  # what the records point to
@@ -95,6 +97,7 @@ class RecordOps(ABC):
     def begin_step(self, batch: PagedBatch) -> None:
         tables = batch.block_tables_SB
         self._batch = batch
+        self._pair_rows.clear()
         self._paged_rows = PagedRows(
             batch.positions_T.data_ptr(),
             batch.state_rows_T.data_ptr(),
@@ -243,7 +246,8 @@ class RecordOps(ABC):
     def _make(self, code: Code, fields: records.Fields, rows_of: Tensor, *kept: object) -> None:
         """Emit a record over the rows that `rows_of` has, and keep what it points to."""
         self._kept += (rows_of, *kept)
-        rows = Rows.OUTPUTS if rows_of.data_ptr() in self._outputs else Rows.TOKENS
+        address = rows_of.data_ptr()
+        rows = Rows.OUTPUTS if address in self._outputs else self._pair_rows.get(address, Rows.TOKENS)
         self._emit(Step(code, rows, fields, len(rows_of)))
 
     def _quantized(self, x_TX: Tensor, weight: PackedLinear) -> Quantized:
@@ -259,8 +263,10 @@ class RecordOps(ABC):
 
     @property
     def quantized_bytes(self) -> int:
-        """Memory of quantized activations."""
-        return sum(rows.integers.nbytes + rows.groups.nbytes for rows in self._quantized_rows.values())
+        """Memory of quantized activations, and of what is between two records of experts."""
+        return self.expert_bytes + sum(
+            rows.integers.nbytes + rows.groups.nbytes for rows in self._quantized_rows.values()
+        )
 
     def _scratch(self, num_floats: int) -> Tensor:
         """Return memory that one record at a time may use."""
@@ -302,9 +308,9 @@ class NativeOps(RecordOps):
 
     def _emit(self, step: Step) -> None:
         num_rows = step.num_rows
-        if step.code in (Code.ROTATE, Code.ATTENTION, Code.ATTENTION_MERGE):
+        if step.code in (Code.ROTATE, Code.ATTENTION, Code.ATTENTION_MERGE, Code.ROUTE) or step.rows >= Rows.PAIRS:
             assert self._batch is not None, "begin_step comes first"
-            num_rows = self._batch.num_tokens
+            num_rows = self._batch.num_tokens * max(1, step.rows - Rows.PAIRS + 1)
         self._library.run(step.code, step.fields, num_rows, min(torch.get_num_threads(), self.max_threads))
         self._kept.clear()
 
@@ -319,7 +325,10 @@ class Recorder(RecordOps):
     def program(self) -> Program:
         """Return the program recorded so far; it keeps all that its records point to."""
         return Program(
-            self._library, self.steps, self.max_threads, (*self._kept, self._quantized_rows, self._float_weights)
+            self._library,
+            self.steps,
+            self.max_threads,
+            (*self._kept, self._quantized_rows, self._float_weights, self._routers),
         )
 
     def _emit(self, step: Step) -> None:

@@ -29,6 +29,9 @@ class Code(IntEnum):
     SAMPLE = 10
     PACK = 11
     SOFTCAP = 12
+    ROUTE = 13
+    EXPERTS = 14
+    COMBINE = 15
 
 
 class Type(IntEnum):
@@ -48,10 +51,14 @@ class Type(IntEnum):
 
 
 class Rows(IntEnum):
-    """Which rows a record works on: the step's tokens, or those whose logits are wanted."""
+    """Which rows a record works on: the step's tokens, those whose logits are wanted, or pairs of tokens and experts.
+
+    PAIRS is for one expert of each token, one more for each other.
+    """
 
     TOKENS = 0
     OUTPUTS = 1
+    PAIRS = 2
 
 
 class Epilogue(IntEnum):
@@ -345,5 +352,5 @@ class Blocks(ctypes.Structure):
     )
 
 
-Fields = Embed | Norm | Add | Gather | Quantize | Gate | Linear | Rotate | Attention | Sample | Pack | Softcap
+Fields = ctypes.Structure
 """What a record points to."""

@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from app.checkpoint.spec import ExpertSpec
 from app.kernels.cpu.attention import AttentionPlan, paged_attention
+from app.kernels.cpu.routing import choose, sigmoid
 from app.kernels.cpu.scratch import Scratch
-from app.kernels.ops import LinearWeight, PagedBatch, Weight
+from app.kernels.ops import ExpertWeights, LinearWeight, PagedBatch, Routes, Weight, pad_rows
 
 # ATen splits elementwise work over threads above this many elements (at::internal::GRAIN_SIZE).
 _GRAIN_ELEMENTS = 32768
@@ -129,6 +132,54 @@ class TorchOps:
     def gelu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
         _gate(partial(torch.ops.aten.gelu.out, approximate="tanh"), gate_up_TX, out)
 
+    def route(
+        self, x_TD: Tensor, router_ED: Tensor, correction_E: Tensor | None, experts: ExpertSpec, *, out: Routes
+    ) -> None:
+        x, products = x_TD, self._scratch.get("router", (len(x_TD), len(router_ED)), torch.float32)
+        if x.dtype != torch.float32:
+            x = self._scratch.like("router_x", x_TD, torch.float32)
+            x.copy_(x_TD)
+        torch.mm(x, router_ED.t(), out=products)
+        choose(products, correction_E, experts, self.plan.num_tokens, out)
+        if experts.has_shared_gate:
+            out.shared_T.copy_(sigmoid(products[:, experts.count :])[:, 0])
+        else:
+            out.shared_T.fill_(1.0)
+
+    def expert_gate_up(self, x_TD: Tensor, routes: Routes, experts: ExpertWeights, *, out: Tensor) -> None:
+        width = out.shape[1]
+        for weight, begin, end, pairs in _of_experts(routes, experts):
+            num_rows = pad_rows(end - begin)
+            x = self._scratch.get("expert_x", (num_rows, x_TD.shape[1]), x_TD.dtype)
+            gate_up = self._scratch.get("expert_gate_up", (num_rows, 2 * width), x_TD.dtype)
+            activated = self._scratch.get("expert_activated", (num_rows, width), out.dtype)
+            x[end - begin :].zero_()
+            torch.index_select(x_TD, 0, pairs // routes.experts_TA.shape[1], out=x[: end - begin])
+            self.linear(x, weight, out=gate_up)
+            self.silu_mul(gate_up, out=activated)
+            out[begin:end].copy_(activated[: end - begin])
+
+    def expert_down(
+        self, activated_JF: Tensor, routes: Routes, experts: ExpertWeights, shared_TD: Tensor | None, *, out: Tensor
+    ) -> None:
+        sums = self._scratch.like("expert_sums", out, torch.float32)
+        if shared_TD is None:
+            sums.zero_()
+        else:
+            sums.copy_(shared_TD).mul_(routes.shared_T[:, None])
+        scores = routes.scores_TA.flatten()
+        for weight, begin, end, pairs in _of_experts(routes, experts):
+            num_rows = pad_rows(end - begin)
+            x = self._scratch.get("expert_activated", (num_rows, activated_JF.shape[1]), activated_JF.dtype)
+            product = self._scratch.get("expert_product", (num_rows, out.shape[1]), out.dtype)
+            x[: end - begin].copy_(activated_JF[begin:end])
+            x[end - begin :].zero_()
+            self.linear(x, weight, out=product)
+            scaled = self._scratch.get("expert_scaled", (end - begin, out.shape[1]), torch.float32)
+            scaled.copy_(product[: end - begin]).mul_(scores[pairs][:, None])
+            sums.index_add_(0, pairs // routes.experts_TA.shape[1], scaled)
+        out.copy_(sums)
+
     def softcap(self, x_RV: Tensor, cap: float, *, out: Tensor) -> None:
         torch.div(x_RV, cap, out=out)
         out.tanh_().mul_(cap)
@@ -171,6 +222,14 @@ class TorchOps:
         torch.mul(first, sin, out=product)
         torch.mul(second, cos, out=out_second)
         out_second.add_(product)
+
+
+def _of_experts(routes: Routes, experts: ExpertWeights) -> Iterator[tuple[Weight, int, int, Tensor]]:
+    """Yield the matrix of each expert that has pairs, the first and the end of its pairs, and these, by expert."""
+    starts: list[int] = routes.starts_E1.tolist()
+    for weight, (begin, end) in zip(experts.matrices, pairwise(starts), strict=True):
+        if begin < end:
+            yield weight, begin, end, routes.pairs_J[begin:end]
 
 
 def _gate(activation: Callable[..., Tensor], gate_up_TX: Tensor, out: Tensor) -> None:

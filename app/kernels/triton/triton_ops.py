@@ -18,6 +18,7 @@ from app.kernels.triton.attention.paged_attention import PagedAttention
 from app.kernels.triton.attention.work import MixedWork
 from app.kernels.triton.layers import gate, norm, rotate, softcap
 from app.kernels.triton.layers.matmul import make_workspace, matmul
+from app.kernels.triton.without_experts import WithoutExperts
 
 
 class Products(Protocol):
@@ -64,7 +65,7 @@ class InvariantProducts:
         matmul(x_RD, weight.weight, None, out=out, workspace=self._workspace)
 
 
-class TritonOps:
+class TritonOps(WithoutExperts):
     """Implements `Ops` (see there for shapes). Engine thread only; its calls go to the current stream."""
 
     def __init__(self, products: Products, attention: PagedAttention) -> None:

@@ -139,7 +139,7 @@ METADATA: dict[str, tuple[bytes, str]] = {
     },
     **{
         f"{name} is used": (model(byte_level(), {f"llama.{name}": 2.0}), f"{name} is 2.0; this is not supported")
-        for name in ("expert_count", "attention.clamp_kqv", "attention.max_alibi_bias", "attn_logit_softcapping",
+        for name in ("attention.clamp_kqv", "attention.max_alibi_bias", "attn_logit_softcapping",
                      "final_logit_softcapping", "residual_scale", "logit_scale", "embedding_scale")
     },
     **{
@@ -165,8 +165,19 @@ def of_family(architecture: str, **fields: Any) -> bytes:
 # The key that is wrong, what must stand beside it to be read, and values that are wrong for it alone.
 _WINDOW = {"attention__sliding_window": 5}
 _YARN = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
+_EXPERTS = {"expert_count": 4, "expert_used_count": 2}
 _OF_FAMILIES: tuple[tuple[str, str, dict[str, Any], tuple[object, ...]], ...] = (
     ("gemma", "attention__key_length", {}, (0, 3)),
+    ("llama", "expert_count", _EXPERTS, (1, 2.0, 10**6)),
+    ("llama", "expert_used_count", _EXPERTS, (0, 5)),
+    ("qwen2moe", "expert_count", _EXPERTS, (0,)),
+    ("qwen2moe", "expert_shared_feed_forward_length", _EXPERTS, (0,)),
+    ("qwen3moe", "expert_feed_forward_length", _EXPERTS, (0, 2.5)),
+    ("qwen3moe", "expert_gating_func", _EXPERTS, (2, 3)),
+    ("qwen3moe", "leading_dense_block_count", _EXPERTS, ()),
+    ("granitemoe", "expert_used_count", _EXPERTS, (5,)),
+    ("granitemoe", "expert_group_count", _EXPERTS, (2,)),
+    ("granitemoe", "expert_weights_scale", _EXPERTS, (-1.0, float("inf"))),
     ("gemma2", "attn_logit_softcapping", {}, (-50.0, float("inf"))),
     ("gemma2", "final_logit_softcapping", {}, (-1,)),
     ("gemma2", "attention__sliding_window", {}, (2.5,)),

@@ -14,7 +14,7 @@ from app.checkpoint.gguf.gguf_model import read_gguf
 from app.checkpoint.gguf.gguf_names import stored_name
 from app.checkpoint.gguf.gguf_spec import GGUF_FAMILIES
 from app.checkpoint.inspection import inspect
-from app.checkpoint.spec import NO_ROPE, BlockNorms, LayerSpec, ModelSpec, RopeSpec
+from app.checkpoint.spec import NO_ROPE, BlockNorms, ExpertSpec, LayerSpec, ModelSpec, RopeSpec
 from app.checkpoint.tensor_types import TENSOR_TYPES
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
@@ -22,7 +22,7 @@ from tests.checkpoints import tiny
 from tests.gguf_writer import GGUF_MODELS, model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
 
 # Architectures that are written as another one.
-SAME = {"Mistral": "Llama"}
+SAME = {"Mistral": "Llama", "GraniteMoeShared": "GraniteMoe"}
 
 
 def read(
@@ -95,7 +95,8 @@ def test_lists_of_equal_values_are_one_value(tmp_path: Path):
         ({"llama.attention.head_count": 3}, "attention.head_count_kv is 2; it must divide head_count, 3"),
         ({"llama.attention.value_length": 8}, "value_length"),
         ({"llama.rope.dimension_count": 8}, "rope.dimension_count is not 16"),
-        ({"llama.expert_count": 8}, "expert_count is 8; this is not supported"),
+        ({"llama.expert_count": 8}, "expert_used_count is None; it must be an integer"),
+        ({"llama.expert_count": 8, "llama.expert_used_count": 2}, "lacks the tensor blk.0.ffn_gate_inp.weight"),
         ({"llama.attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
         ({"llama.attention.causal": False}, "attention.causal is false; supported are models whose tokens"),
         ({"llama.attention.causal": 1}, "attention.causal is 1; it must be true or false"),
@@ -214,7 +215,7 @@ def test_fused_tensors_are_named_as_they_are_stored(tmp_path: Path):
 def test_the_table_has_the_order_of_pairs_of_each_architecture():
     """As `llama_model_rope_type` in llama.cpp has it."""
     assert {name for name, family in GGUF_FAMILIES.items() if family.has_neighbour_pairs} == {
-        "llama", "smollm3", "granite", "glm4", "mistral3",
+        "llama", "smollm3", "granite", "granitemoe", "glm4", "mistral3",
     }  # fmt: skip
 
 
@@ -245,6 +246,13 @@ def test_the_first_norm_of_seed_oss_is_not_one_of_what_attention_adds(tmp_path: 
         ("Glm4", {"glm4.rope.dimension_count": 7}, "dimension_count is 7; it must be even"),
         ("Glm4", {"glm4.rope.dimension_sections": [2, 3, 3, 0]}, "dimension_sections is .*this is not supported"),
         ("Glm4", {"glm4.nextn_predict_layers": 1}, "nextn_predict_layers is 1; this is not supported"),
+        ("Mixtral", {"llama.expert_used_count": 7}, "expert_used_count is 7; there are only 6 experts"),
+        ("Mixtral", {"llama.expert_count": 5}, r"ffn_gate_inp.weight has shape \[6, 64\]; .* must be \[5, 64\]"),
+        ("Mixtral", {"llama.expert_count": None}, "lacks the tensor blk.0.ffn_gate.weight"),
+        ("Qwen3Moe", {"qwen3moe.expert_gating_func": 2}, r"expert_gating_func is 2; supported is 1 \(softmax\)"),
+        ("Qwen3Moe", {"qwen3moe.expert_feed_forward_length": 41}, r"ffn_gate_exps.weight has shape \[6, 40, 64\]"),
+        ("Qwen2Moe", {"qwen2moe.expert_count": 60_000}, "is 60000, in 2 layers; there may be 100,000 experts"),
+        ("GraniteMoe", {"granitemoe.expert_group_count": 2}, "groups of experts are not supported"),
         ("Llama", {"llama.attention.temperature_scale": 0.1}, "temperature_scale is .*; this is not supported"),
     ],
 )  # fmt: skip
@@ -253,3 +261,13 @@ def test_what_these_families_do_not_have_is_rejected(
 ):
     with pytest.raises(ModelRefused, match=words):
         read(tmp_path, fields, architecture)
+
+
+def test_the_first_layers_of_a_mixture_may_have_no_experts(tmp_path: Path):
+    dense = {f"blk_0_ffn_{name}_exps": None for name in ("gate", "up", "down")} | {"blk_0_ffn_gate_inp": None}
+    matrices = {f"blk_0_ffn_{name}": ("F32", np.ones((96, 64), np.float32)) for name in ("gate", "up")}
+    matrices["blk_0_ffn_down"] = ("F32", np.ones((64, 96), np.float32))
+    fields = {"qwen3moe.leading_dense_block_count": 1, "qwen3moe.expert_weights_scale": 2.5}
+    spec = read(tmp_path, fields, "Qwen3Moe", **dense, **matrices)
+    assert [layer.has_experts for layer in spec.layers] == [False, True] and spec.mlp_width == 96
+    assert spec.experts == ExpertSpec(6, 3, 40, is_normalized=True, scale=2.5)

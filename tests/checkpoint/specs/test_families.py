@@ -135,7 +135,6 @@ FAMILY_REJECTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ..
     "granite recurrent": (
         GRANITE_DENSE_HYBRID, {"layer_types": ["mamba"] * 39 + ["attention"]}, ("layer_types", "mamba"),
     ),
-    "granite experts": (GRANITE_DENSE_HYBRID, {"num_local_experts": 62}, ("num_local_experts", "experts")),
     "granite positions": (
         GRANITE_DENSE_HYBRID, {"position_embedding_type": "alibi"}, ("position_embedding_type", "alibi"),
     ),

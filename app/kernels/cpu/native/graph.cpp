@@ -18,14 +18,20 @@ constexpr Runner RUNNERS[NUM_CODES] = {
     run<Gather, gather>, run<Quantize, quantize>,   run<Gate, gate>,
     run<Linear, linear>, run<Rotate, rotate>,       run<Attention, attention>,
     run<Attention, merge_attention>, run<Sample, sample>, run<Pack, pack>,
-    run<Softcap, softcap>,
+    run<Softcap, softcap>, run<Route, route>, run<Experts, experts>, run<Combine, combine>,
 };
 constexpr int64_t SIZES[] = {
     sizeof(Embed),  sizeof(Norm),    sizeof(Add),       sizeof(Gather),    sizeof(Quantize), sizeof(Gate),
     sizeof(Linear), sizeof(Rotate),  sizeof(Attention), sizeof(Attention), sizeof(Sample),
-    sizeof(Pack),   sizeof(Softcap), sizeof(Record), sizeof(SamplingSettings),   sizeof(Penalties), sizeof(Blocks),
+    sizeof(Pack),   sizeof(Softcap), sizeof(Route),     sizeof(Experts),   sizeof(Combine),
+    sizeof(Record), sizeof(SamplingSettings),   sizeof(Penalties), sizeof(Blocks),
     sizeof(QuantizedGroup), SAMPLE_BLOCK, MAX_LOGPROBS,
 };
+
+int64_t num_rows_of(int32_t rows, int64_t num_tokens, int64_t num_outputs) {
+  if (rows == OUTPUTS) return num_outputs;
+  return rows < PAIRS ? num_tokens : num_tokens * (rows - PAIRS + 1);
+}
 
 }  // namespace
 }  // namespace quire
@@ -45,7 +51,7 @@ QUIRE_EXPORTED void quire_replay(const quire::Record *records, int64_t count, in
     uint64_t last = ticks != nullptr ? __rdtsc() : 0;
     for (int64_t i = 0; i < count; i++) {
       const Record &record = records[i];
-      RUNNERS[record.code](record.fields, record.rows == OUTPUTS ? num_outputs : num_tokens, worker);
+      RUNNERS[record.code](record.fields, num_rows_of(record.rows, num_tokens, num_outputs), worker);
       if (ticks != nullptr && index == 0) {
         const uint64_t now = __rdtsc();
         ticks[i] += static_cast<int64_t>(now - last);

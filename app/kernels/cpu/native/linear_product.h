@@ -13,6 +13,14 @@ namespace quire {
 // Of weights that are claimed at once, about: more than claiming them costs, far less than a thread's part.
 constexpr int64_t PIECE_BYTES = 64 << 10;
 
+// The panels `first` and, with a distance, `first + distance`.
+struct Panels {
+  int64_t first, distance;
+};
+
+// As `linear`, for some panels; one thread.
+void linear_panels(const Linear &, int64_t num_rows, Panels);
+
 struct Shape {
   int64_t num_steps, panel_bytes;
 };
@@ -47,6 +55,17 @@ template <class Tiles> class Product {
     } else {
       x = static_cast<const uint8_t *>(linear.x.data);
       x_stride = linear.x.stride * (linear.x.type == FLOAT32 ? 4 : 2);
+    }
+  }
+
+  // Multiplies one panel, or two of them, without the team.
+  void run(Panels some) {
+    if constexpr (Tiles::WIDE_ROWS > 0) {
+      if (num_rows <= Tiles::WIDE_ROWS && some.distance > 0) return multiply_wide(some.first, some.distance);
+    }
+    for (int64_t panel : {some.first, some.first + some.distance}) {
+      for (int64_t tile = 0; tile < num_tiles; tile++) multiply(panel, tile, {tile, num_tiles, false});
+      if (some.distance == 0) break;
     }
   }
 
@@ -167,5 +186,7 @@ template <class Tiles> class Product {
 // Products with quantized panels, by the bytes of their activations.
 void multiply_bytes(const Linear &, int64_t num_rows, Worker);
 void multiply_words(const Linear &, int64_t num_rows, Worker);
+void multiply_bytes(const Linear &, int64_t num_rows, Panels);
+void multiply_words(const Linear &, int64_t num_rows, Panels);
 
 }  // namespace quire

@@ -25,14 +25,18 @@ enum Code : int32_t {
   SAMPLE,
   PACK,
   SOFTCAP,
+  ROUTE,
+  EXPERTS,
+  COMBINE,
   NUM_CODES
 };
 
 // The last ones are panels of quantized weights, see panels.h.
 enum Type : int32_t { FLOAT32, FLOAT16, BFLOAT16, INT8, INT4, Q4_0, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K };
 
-// Which rows a record works on: the step's tokens, or those whose logits are wanted.
-enum Rows : int32_t { TOKENS, OUTPUTS };
+// Which rows a record works on: the step's tokens, or those whose logits are wanted, or the pairs of a token and one of
+// its experts: PAIRS where a token has one, one more for each other.
+enum Rows : int32_t { TOKENS, OUTPUTS, PAIRS };
 
 struct Record {
   int32_t code;
@@ -171,6 +175,54 @@ struct Linear {
   int32_t activation;   // of GATED
 };
 
+// How a router's products become scores.
+enum RouterScores : int32_t { SOFTMAX, SIGMOID, CHOSEN_SOFTMAX };
+
+// Which experts compute each token, and the tokens of each expert. A pair is a token's number times `per_token` plus the
+// place of the expert among the token's, which ascend.
+struct Route {
+  Matrix products;          // FLOAT32 [., 3 * num_products]: of the router's rows; of what these lack, if `has_rest`;
+                            // behind them scratch memory
+  const float *correction;  // of the scores, for choosing alone, or null
+  int32_t *experts;         // out: [., per_token]
+  float *scores;            // out: the same shape
+  float *shared;            // out: what the shared expert's result is multiplied by
+  int32_t *pairs;           // out: by expert, those of one by token
+  int32_t *places;          // out: of each pair, where it stands there
+  int64_t *tokens;          // out: of each pair there, its token
+  int32_t *starts;          // out: [count + 1], of each expert's pairs
+  int32_t count, per_token, num_groups, groups_per_token;
+  int32_t kind;             // RouterScores
+  int32_t is_normalized;
+  int32_t has_shared_gate;  // the router's last row is that of the shared expert
+  int32_t has_rest;
+  float scale;
+  int32_t padding;
+};
+
+// A product of the rows of each expert, which stand together, with its matrix; all matrices are of one shape and type.
+struct Experts {
+  const Packed *weights;
+  const int32_t *starts;
+  Matrix x;             // as in Linear
+  Quantized quantized;
+  Matrix out;
+  int32_t count;
+  int32_t epilogue;     // STORE or GATED
+};
+
+// out = shared factor * shared + sum of score * product over a token's pairs, in their order
+struct Combine {
+  Matrix products;       // FLOAT32, a row for each pair, by `places`
+  const int32_t *places;
+  const float *scores;
+  const float *factors;  // of the shared result
+  Matrix shared;         // `data` null: there is none
+  Matrix out;            // may be `shared`
+  int64_t width;
+  int64_t per_token;
+};
+
 // Norm and rotation of queries and keys; keys and values go to the cache.
 struct Rotate {
   Matrix qkv;                // [., (heads + 2 kv heads) * head_dim]
@@ -270,5 +322,8 @@ void merge_attention(const Attention &, int64_t num_rows, Worker);
 void sample(const Sample &, int64_t num_rows, Worker);
 void pack(const Pack &, int64_t num_panels, Worker);
 void softcap(const Softcap &, int64_t num_rows, Worker);
+void route(const Route &, int64_t num_rows, Worker);
+void experts(const Experts &, int64_t num_pairs, Worker);
+void combine(const Combine &, int64_t num_rows, Worker);
 
 }  // namespace quire

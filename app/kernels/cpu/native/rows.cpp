@@ -188,6 +188,25 @@ void quantize(const Quantize &q, int64_t num_rows, Worker worker) {
   });
 }
 
+void combine(const Combine &c, int64_t num_rows, Worker worker) {
+  with_type(c.out.type, [&](auto type) {
+    using T = decltype(type);
+    each_row(worker, num_rows, c.width * (c.per_token + 1), [&](int64_t row) {
+      T *out = row_of<T>(c.out, row);
+      const T *shared = c.shared.data != nullptr ? row_of<T>(c.shared, row) : nullptr;
+      const int64_t first = row * c.per_token;
+      each_vector(c.width, [&](int64_t k, int lanes) {
+        Floats total = shared != nullptr ? take(shared + k, lanes) * all(c.factors[row]) : zeros();
+        for (int64_t pair = first; pair < first + c.per_token; pair++) {
+          const float *product = row_of<float>(c.products, c.places[pair]);
+          total = fma(all(c.scores[pair]), take(product + k, lanes), total);
+        }
+        put(out + k, total, lanes);
+      });
+    });
+  });
+}
+
 void gate(const Gate &g, int64_t num_rows, Worker worker) {
   const auto each = [&](auto in, auto type, auto activate) {
     each_row(worker, num_rows, g.width, [&](int64_t row) {

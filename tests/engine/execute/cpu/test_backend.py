@@ -60,6 +60,13 @@ def test_enforce_eager_does_not_load_kernels(monkeypatch: pytest.MonkeyPatch):
     assert isinstance(select_backend(*model(enforce_eager=True)), EagerBackend)
 
 
+def test_a_mixture_of_experts_is_refused_on_a_gpu_in_one_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(selection, "resolve_device", lambda device: "cuda")
+    config = make_config({"model": str(tiny("Qwen3Moe")), "device": "cuda"})
+    with pytest.raises(CannotStart, match=r"^Mixtures of experts run on a CPU only; use --device cpu\.$"):
+        select_backend(config, inspect(config.model))
+
+
 def test_without_kernels_torch_is_used_and_quantization_saves_nothing(
     no_library: None, caplog: pytest.LogCaptureFixture
 ):
