@@ -57,7 +57,7 @@ def _setup_layer(
         with dependent.launches(is_dependent=is_dependent):
             matvec.norm_linear(x_TD, norm_D, EPS, weights["qkv"], None, out=qkv_TX)
             matvec.linear(qkv_TX[:, : sizes["o"][1]], weights["o"], None, out=y_TD)
-            matvec.norm_gate_up(y_TD, norm_D, EPS, weights["gate_up"], out=mlp_TF)
+            matvec.norm_gate_up(y_TD, norm_D, EPS, weights["gate_up"], "silu", out=mlp_TF)
             matvec.linear(mlp_TF, weights["down"], None, out=y_TD)
 
     return [
