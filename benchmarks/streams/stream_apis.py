@@ -40,7 +40,7 @@ def _read_response_event(payload: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def _with_limit(chat: Mapping[str, Any]) -> dict[str, Any]:
-    return {"max_tokens": MAX_TOKENS} | chat
+    return {"max_tokens": MAX_TOKENS, **chat}
 
 
 def _read_message_event(payload: Mapping[str, Any]) -> tuple[str, bool]:
