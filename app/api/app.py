@@ -10,8 +10,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.routing import Route, WebSocketRoute
-from starlette.types import ASGIApp
+from starlette.routing import Match, Route, WebSocketRoute
+from starlette.types import ASGIApp, Scope
 
 from app.api.body.answer_journal import AnswerJournal
 from app.api.body.grammar_trials import GrammarTrials
@@ -21,6 +21,7 @@ from app.api.http.cors import Cors, allowed_origins
 from app.api.http.error_response import handle_http_exception, handle_quire_error
 from app.api.http.error_shape import ErrorShapes
 from app.api.http.middleware import METRICS_PATH, RequestChecks, Trace, allowed_hosts, check_host, check_key
+from app.api.http.other_paths import is_named
 from app.api.http.socket_opening import saying_where
 from app.api.routes.engine_events import EVENTS_PATH, EngineEvents
 from app.api.routes.live_socket import live_endpoint
@@ -132,7 +133,16 @@ def _routes(operations: Sequence[Operation]) -> Iterator[Route]:
         handlers.setdefault(one.path, {})[one.method] = one.handler
     for path, by_method in handlers.items():
         one_handler, *others = by_method.values()
-        yield Route(path, partial(_handle, by_method) if others else one_handler, methods=[*by_method])
+        yield _Route(path, partial(_handle, by_method) if others else one_handler, methods=[*by_method])
+
+
+class _Route(Route):
+    """A route that takes no path for the id of something which is another route, or belongs to another API."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, found = super().matches(scope)
+        is_id = match is not Match.NONE and bool(self.param_convertors)
+        return (Match.NONE, {}) if is_id and is_named(scope["path"]) else (match, found)
 
 
 async def _handle(by_method: Mapping[str, Handler], request: Request) -> ASGIApp:

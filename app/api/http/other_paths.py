@@ -32,6 +32,9 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
         ),
         ("OpenAI's APIs for stored files and jobs", _NOWHERE),
     ),
+    "/v1/responses/compact": (
+        "OpenAI's API that shortens conversations", "/v1/responses with truncation set to auto, which leaves out old turns"
+    ),
     "/v1/moderations": ("OpenAI's Moderations API", f"{_CHAT} with a question about the text"),
     "/v1/messages/batches": ("Anthropic's API of batches", "/v1/messages for each request"),
     "/v1/complete": ("Anthropic's Text Completions API", _TEXT),
@@ -74,9 +77,9 @@ def advice(path: str) -> str:
     clean = "/" + "/".join(parts)
     if clean in SOCKETS:
         return f"{clean} is a WebSocket, which this request is not; open it with {SOCKETS[clean]}."
-    for beginning, (owner, instead) in _OTHERS.items():
-        if clean == beginning or clean.startswith(f"{beginning}/"):
-            return f"{beginning} belongs to {owner}, which this server does not have; use {instead}."
+    if (beginning := _beginning_of(clean)) is not None:
+        owner, instead = _OTHERS[beginning]
+        return f"{beginning} belongs to {owner}, which this server does not have; use {instead}."
     given = path if len(path) <= MAX_PATH_CHARS else f"{path[:MAX_PATH_CHARS]}..."
     meant = next((ours for ours in API_PATHS if _ends_with(clean.lower(), ours)), None)
     if meant is None:
@@ -85,6 +88,17 @@ def advice(path: str) -> str:
     if meant.startswith("/v1/messages"):
         base = "; the base URL for Anthropic's clients ends without /v1"
     return f"There is nothing at {given}; use {meant}{base}."
+
+
+def is_named(path: str) -> bool:
+    """Return whether a path has a meaning of its own, here or in another API: then no part of it is an id."""
+    return path in API_PATHS or _beginning_of(path) is not None
+
+
+def _beginning_of(path: str) -> str | None:
+    """Return the path of another API that `path` is, or is below; None if there is none."""
+    found = (other for other in _OTHERS if path == other or path.startswith(f"{other}/"))
+    return next(found, None)
 
 
 def _ends_with(path: str, ours: str) -> bool:

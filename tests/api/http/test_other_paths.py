@@ -16,6 +16,8 @@ from tests.api.serving import client_of, make_app, serving
     [
         ("/v1/responses/resp_1/steps", "nothing at /v1/responses/resp_1/steps; /openapi.json"),
         ("/openai/v1/responses", "use /v1/responses; the base URL"),
+        ("/v1/responses/compact", "shortens conversations, .*; use /v1/responses with truncation set to auto"),
+        ("/v1/responses/compact/cancel", "/v1/responses/compact belongs to"),
         ("/v1/complete", "Anthropic's Text Completions API, which this server does not have; use /v1/completions"),
         ("/v1/v1/messages", "use /v1/messages; the base URL for Anthropic's clients ends without /v1"),
         ("/messages", "use /v1/messages; the base URL for Anthropic's clients"),
@@ -69,6 +71,24 @@ async def test_an_unknown_path_says_what_to_use(path, words):
     error = answer.json()["error"]
     assert (error["code"], error["type"]) == ("not_found", "not_found_error")
     assert re.search(words, error["message"]), error["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allowed"),
+    [
+        ("GET", "/v1/responses/input_tokens", 405, "POST"),
+        ("DELETE", "/v1/responses/input_tokens", 405, "POST"),
+        ("GET", "/v1/responses/compact", 404, None),
+        ("DELETE", "/v1/responses/compact", 404, None),
+        ("GET", "/v1/responses/compacted", 404, None),
+        ("PUT", "/v1/responses/compacted", 405, "DELETE, GET, HEAD"),
+    ],
+)
+async def test_no_path_that_means_something_else_is_the_id_of_a_response(method, path, status, allowed):
+    async with client_of(await make_app()) as client:
+        answer = await client.request(method, path)
+    assert (answer.status_code, answer.headers.get("allow")) == (status, allowed)
+    assert ("Response with id" in answer.text) == (path.endswith("compacted") and status == 404)
 
 
 @pytest.mark.parametrize("path", ["/ws", "/live"])

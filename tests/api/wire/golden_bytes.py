@@ -258,7 +258,7 @@ def missing_routes() -> Iterator[tuple[str, Case]]:
     for path in ("/models", "/v1/v1/models", "/v1/models/", "/v1/modelss", "/v1/model", "/api/tags", "/v1/realtime"):
         yield path, Case(path)
     chats = ("/chat/completions", "/v1/v1/chat/completions", "/v1/messages/batches", "/api/chat")
-    for path in ("/v1", *chats, "/rerank", "/x"):
+    for path in ("/v1", *chats, "/rerank", "/v1/responses/compact", "/x"):
         yield f"POST {path}", Case(path, BODIES[CHAT])
 
 
