@@ -94,7 +94,7 @@ def parse_response(
     if can_store and read.body.store is not False:
         own_items = msgspec.json.encode(read.given[read.num_before :])  # bytes of orjson keep 4 KiB each
         asked = replace(asked.compact(), store=True, background=bool(read.body.background), own_items=own_items)
-    return replace(parsed, asked=asked)
+    return replace(parsed, asked=asked, goes_on_from=asked.previous_response_id)
 
 
 class CountedPrompt(NamedTuple):

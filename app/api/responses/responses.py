@@ -25,7 +25,7 @@ from app.api.wire.framing import Framing
 from app.api.wire.json_response import JsonResponse
 from app.api.wire.response_head import ignored_header
 from app.api.wire.stream_response import StreamResponse, make_response
-from app.contract.errors import Overloaded, RequestError
+from app.contract.errors import Overloaded, StreamNotFound
 from app.streaming.kept.delta_reader import DeltaReader
 from app.streaming.kept.live_stream import LiveStream
 
@@ -56,7 +56,7 @@ async def create_response(http: Request) -> ASGIApp:
     begun = await new.begin(await read_body(http, config.max_request_bytes))
     request = begun.request
     asked = asked_in(request)
-    _touch(context, sender.tenant, asked.previous_response_id)
+    touch(context, sender.tenant, asked.previous_response_id)
     if begun.stream is not None:
         return await _answer_kept(context, request, begun.stream)
     with request.released_on_error():
@@ -79,11 +79,11 @@ async def _answer_kept(context: ApiContext, request: ApiRequest, stream: LiveStr
     return StreamResponse(context, request, reader, wire, begins_at_once=asked.background)
 
 
-def _touch(context: ApiContext, tenant: str | None, response_id: str | None) -> None:
-    """Keep the responses of a conversation that goes on as long as its newest one."""
-    with suppress(RequestError):  # one was deleted meanwhile
-        for stream in Conversations(context.kept, tenant).streams_to(response_id):
-            context.kept.touch(stream)
+def touch(context: ApiContext, tenant: str | None, response_id: str | None) -> None:
+    """Keep a response that another one goes on from as if it had just been read, and so all before it."""
+    if response_id is not None:
+        with suppress(StreamNotFound):  # it was deleted meanwhile
+            context.kept.touch(context.kept.find(response_id, tenant))
 
 
 async def count_response_tokens(http: Request) -> Response:

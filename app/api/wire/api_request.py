@@ -39,6 +39,7 @@ class ApiRequest:
         lease: keeps that grammar compiled until the session has ended; `parse_answer` adds it.
         shown: what the response has of its prompts.
         asked: what the wire of another API needs of the body.
+        goes_on_from: the id of the kept answer that this one goes on from, if it does.
     """
 
     request: EngineRequest
@@ -59,6 +60,7 @@ class ApiRequest:
     lease: Lease | None = None
     shown: ShownPrompt = NO_PROMPT
     asked: object = None
+    goes_on_from: str | None = None
 
     def new_parsers(self) -> ParsedAnswer | None:
         """Return parsers for the answers, for one response; None if nothing is parsed."""

@@ -59,7 +59,7 @@ def keep_answer(
         streams=context.streams,
         release=request.release,
     )
-    return stream if context.kept.keep(stream) else None
+    return stream if context.kept.keep(stream, request.goes_on_from) else None
 
 
 def find_answer(context: ApiContext, stream_id: str, tenant: str | None) -> LiveStream:

@@ -1,10 +1,12 @@
 """The live streams of one server, for readers that come back: whose they are, how many, how much and for how long.
 
-A stream is kept from its beginning until nobody has read it for its `ttl_s`; one that still runs then is cancelled.
-Over the bound of memory ended streams that nobody reads go; what runs or is read never does. The share of an account is
-all of the memory while it is alone, else half. What goes first is of an account above its share. Above it an account's
-memory does not count against the others: what they have within theirs stays, and they can begin more. Where no room can
-be made, a new stream is not kept: it is answered as if nobody had asked for more.
+A stream is kept from its beginning until nobody has read it for its `ttl_s`; one that still runs then is cancelled. One
+that kept ones go on from, as the responses of a conversation do, stays as long as they do, whatever its own time.
+
+Over the bound of memory ended streams go that nobody reads, and that none goes on from; what runs or is read never
+does. The share of an account is all of the memory while it is alone, else half. What goes first is of an account above
+its share. Above it an account's memory does not count against the others: what they have within theirs stays, and they
+can begin more. Where no room can be made, a new stream is not kept: it is answered as if nobody had asked for more.
 """
 
 from __future__ import annotations
@@ -93,7 +95,9 @@ class KeptStreams:
         self._large: dict[str, _Account] = {}  # those with more than half of the memory: hardly more than two
         self._on_freed = on_freed
         self._freed_bytes = 0  # since it was last called
-        self._timers: dict[str, Timer] = {}  # of the streams that nobody reads
+        self._timers: dict[str, Timer] = {}  # of the streams that nobody reads, but for those whose time is over
+        self._previous: dict[str, str] = {}  # by the id of a stream, that of the one that it goes on from
+        self._num_next = Counter[str]()  # by the id of a stream, how many go on from it
         self._idle: Idle = OrderedDict()  # of all accounts
 
     def __len__(self) -> int:
@@ -105,14 +109,22 @@ class KeptStreams:
         states = Counter(stream.state for stream in self._streams.values())
         return KeptCounts({str(state): states[state] for state in State}, self._resumed)
 
-    def keep(self, stream: LiveStream) -> bool:
-        """Keep a new stream if there is room for it; return whether it is kept."""
+    def keep(self, stream: LiveStream, goes_on_from: str | None = None) -> bool:
+        """Keep a new stream if there is room for it; return whether it is kept.
+
+        What it goes on from is kept as long, if it is now. That is one step, however many are before that one.
+        """
         num_bytes = stream.num_bytes
+        if goes_on_from is not None and (previous := self._streams.get((stream.tenant, goes_on_from))) is not None:
+            self._previous[stream.id] = goes_on_from
+            self._num_next[goes_on_from] += 1
+            self._drop_idle(previous)
         account = self._accounts.setdefault(stream.account, _Account())
         account.count += 1
         self._count(stream.account, num_bytes)
         if not (self._make_own_room(account) and self._make_room()):
             self._discount(stream.account, num_bytes)
+            self._let_previous_go(stream)
             return False
         self._streams[stream.tenant, stream.id] = stream
         stream.keeper = self
@@ -144,43 +156,77 @@ class KeptStreams:
         """Note that a stream has ended, or that a reader has come or gone; it may be let go if there is too much."""
         if stream.readers:
             self._drop_idle(stream)
-            if timer := self._timers.pop(stream.id, None):
-                timer.cancel()
+            self._stop_timer(stream)
             return
         if stream.id not in self._timers:
-            self._timers[stream.id] = self._call_later(stream.ttl_s, lambda: self._expire(stream))
-        if stream.is_over:
-            self._idle[stream.id] = self._accounts[stream.account].idle[stream.id] = stream
+            self._start_timer(stream, stream.ttl_s)
+        if stream.is_over and not self._num_next[stream.id]:
+            self._add_idle(stream)
             self._make_room()
 
     def touch(self, stream: LiveStream) -> None:
         """Keep a stream as if a reader had just left it."""
         if stream.keeper is self and not stream.readers:
             self._drop_idle(stream)
-            self._timers.pop(stream.id).cancel()
+            self._stop_timer(stream)
             self.settle(stream)
 
     def _expire(self, stream: LiveStream) -> None:
         stream.cancel()
-        if stream.keeper is not None:  # it may have been let go when it ended
-            self.forget(stream)
+        if stream.keeper is None:  # it may have been let go when it ended
+            return
+        if self._num_next[stream.id]:
+            del self._timers[stream.id]  # it goes with the last one that goes on from it
+        else:
+            self._forget(stream, is_oldest=True)
 
     def forget(self, stream: LiveStream) -> None:
         """Keep a stream no longer; those who read it may read on."""
+        self._forget(stream, is_oldest=False)
+
+    def _forget(self, stream: LiveStream, *, is_oldest: bool) -> None:
         del self._streams[stream.tenant, stream.id]
         stream.keeper = None
         if stream.recorder is not None:
             stream.recorder.forget(stream)
         self.keys.forget(stream)
         self._drop_idle(stream)
-        if timer := self._timers.pop(stream.id, None):
-            timer.cancel()
+        self._stop_timer(stream)
+        self._let_previous_go(stream, is_oldest=is_oldest)
         num_bytes = stream.num_bytes
         self._discount(stream.account, num_bytes)
         self._freed_bytes += num_bytes
         if self._freed_bytes >= FREED_BYTES and self._on_freed is not None:
             self._freed_bytes = 0
             self._on_freed()
+
+    def _let_previous_go(self, stream: LiveStream, *, is_oldest: bool = False) -> None:
+        """Note that a stream goes on from another no longer, which is the oldest one if `stream` was."""
+        previous_id = self._previous.pop(stream.id, None)
+        if previous_id is None:
+            return
+        self._num_next[previous_id] -= 1
+        if self._num_next[previous_id]:
+            return
+        del self._num_next[previous_id]
+        previous = self._streams.get((stream.tenant, previous_id))
+        if previous is not None and not previous.readers:
+            if previous_id not in self._timers:
+                self._start_timer(previous, 0)  # one call for each, not all of a long conversation in one
+            self._add_idle(previous, is_oldest=is_oldest)
+
+    def _start_timer(self, stream: LiveStream, seconds: float) -> None:
+        self._timers[stream.id] = self._call_later(seconds, lambda: self._expire(stream))
+
+    def _stop_timer(self, stream: LiveStream) -> None:
+        if timer := self._timers.pop(stream.id, None):
+            timer.cancel()
+
+    def _add_idle(self, stream: LiveStream, *, is_oldest: bool = False) -> None:
+        for idle in (self._idle, self._accounts[stream.account].idle):
+            idle[stream.id] = stream
+            if is_oldest:
+                idle.move_to_end(stream.id, last=False)
 
     def _drop_idle(self, stream: LiveStream) -> None:
         self._idle.pop(stream.id, None)
@@ -235,7 +281,7 @@ class KeptStreams:
         return next((one.idle for one in self._large.values() if one.idle and one.num_bytes > self._share), None)
 
     def _forget_oldest(self, idle: Idle) -> None:
-        self.forget(next(iter(idle.values())))
+        self._forget(next(iter(idle.values())), is_oldest=True)
 
 
 def _call_later(seconds: float, function: Callable[[], None]) -> Timer:

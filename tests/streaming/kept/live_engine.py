@@ -74,7 +74,7 @@ class LateCalls:
     def fire(self) -> None:
         for call in [*self.due]:
             if call in self.due:
-                call.function()
+                call.fire()
 
 
 class LateCall:
@@ -84,6 +84,12 @@ class LateCall:
 
     def cancel(self) -> None:
         self._calls.due.remove(self)
+
+    def fire(self) -> None:
+        """Make the call, which may cancel itself."""
+        self.function()
+        if self in self._calls.due:
+            self._calls.due.remove(self)
 
 
 def live_stream(engine: LiveEngine, stream_id: str = "r", *, tenant: str | None = None, **settings: Any) -> LiveStream:

@@ -18,18 +18,22 @@ class Kept:
         self.engine, self.timers = LiveEngine(), LateCalls()
         self.kept = KeptStreams(max_bytes, call_later=self.timers)
 
-    def start(self, stream_id: str, tenant: str | None = None) -> tuple[LiveStream, WaitingReader] | None:
+    def start(
+        self, stream_id: str, tenant: str | None = None, goes_on_from: str | None = None
+    ) -> tuple[LiveStream, WaitingReader] | None:
         stream = live_stream(self.engine, stream_id, tenant=tenant)
-        if not self.kept.keep(stream):
+        if not self.kept.keep(stream, goes_on_from):
             return None
         stream.start()
         reader = WaitingReader(stream)
         reader.open()
         return stream, reader
 
-    def ended(self, stream_id: str, tenant: str | None = None) -> LiveStream | None:
+    def ended(
+        self, stream_id: str, tenant: str | None = None, goes_on_from: str | None = None
+    ) -> LiveStream | None:
         """A stream that has ended, and that nobody reads."""
-        found = self.start(stream_id, tenant)
+        found = self.start(stream_id, tenant, goes_on_from)
         if found is None:
             return None
         self.engine.put(stream_id, finished(stream_id))

@@ -128,6 +128,23 @@ async def test_a_conversation_that_goes_on_keeps_its_beginning():
         assert [*client.kept._idle][:1] == [other["id"]]
 
 
+@pytest.mark.parametrize("store", [True, False])
+async def test_going_on_from_a_long_conversation_touches_one_response(store, monkeypatch):
+    """Those before it stay as long as it does: to touch each would keep the loop for milliseconds."""
+    touched: list[str] = []
+    async with kept_client(Script(answer=["a"])) as client:
+        ids = [(await client.create())["id"]]
+        for _ in range(4):
+            ids.append((await client.create("And?", previous_response_id=ids[-1]))["id"])
+        touch = client.kept.touch
+        monkeypatch.setattr(client.kept, "touch", lambda stream: (touched.append(stream.id), touch(stream)))
+        await client.create("And?", previous_response_id=ids[-1], store=store)
+        assert touched == [ids[-1]]
+        for response_id in ids[:-1]:
+            del client.kept._timers[response_id]  # its own time is over
+        assert (await client.create("And?", previous_response_id=ids[-1]))["status"] == "completed"
+
+
 async def test_a_short_body_that_goes_on_from_a_long_conversation_is_read_as_a_long_one(monkeypatch):
     """Else a few of them would occupy the threads on which other clients' short bodies are read."""
     threads: list[str] = []
