@@ -36,13 +36,15 @@ class AnsweredResponse:
     """Makes the events of one response. One owner, on the loop.
 
     Each method returns the events of what it takes. A response that is not streamed is made in the same way, and its
-    events are dropped.
+    events are dropped. Without `repeats_logprobs` the last event of a stream has no log-probabilities.
     """
 
-    def __init__(self, request: ApiRequest, asked: AskedResponse) -> None:
+    def __init__(self, request: ApiRequest, asked: AskedResponse, *, repeats_logprobs: bool = True) -> None:
         self._asked = asked
         self._parsers = request.new_parsers()
-        self._logprobs = TextLogprobs(request.token_bytes, is_whole=not request.stream) if asked.has_logprobs else None
+        self._logprobs: TextLogprobs | None = None
+        if asked.has_logprobs:
+            self._logprobs = TextLogprobs(request.token_bytes, in_deltas=request.stream, at_end=repeats_logprobs)
         self._assembler = ResponseAssembler(asked, self._logprobs)
         self._reason = FinishReason.STOP
         self._num_events = 0
@@ -50,7 +52,7 @@ class AnsweredResponse:
 
     @property
     def num_logprobs_bytes(self) -> int | None:
-        """The memory of the log-probabilities that are kept for a JSON body; None without any."""
+        """The memory of the log-probabilities that are kept for the end; None without any."""
         return None if self._logprobs is None else self._logprobs.num_bytes
 
     def begin(self) -> list[ResponseEvent]:
@@ -60,6 +62,11 @@ class AnsweredResponse:
             return self._numbered([Created(response=begun), Queued(response=begun)])
         begun = begun_response(self._asked, "in_progress")
         return self._numbered([Created(response=begun), InProgress(response=begun)])
+
+    @property
+    def num_events(self) -> int:
+        """The number of events so far."""
+        return self._num_events
 
     @property
     def is_text_alone(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from app.api.body.tool_messages import MAX_ID_CHARS
 from app.api.responses.answered_response import AnsweredResponse
 from app.api.responses.asked import AskedResponse
 from app.api.responses.item_kinds import MAX_CONVERSATION_BYTES, MAX_ITEMS
@@ -142,17 +143,22 @@ def _items_of(stream: LiveStream) -> list[object]:
 
 
 def listed_items(stream: LiveStream) -> list[dict[str, Any]]:
-    """Return the items of a response's own input as clients list them, each with an id. Any thread."""
+    """Return the items of a response's own input as clients list them, each with an id of its own. Any thread."""
     asked = asked_of(stream)
     assert asked is not None
     items: list[Mapping[str, Any]] = orjson.loads(asked.own_items)
-    return [_listed(asked.response_id, index, item) for index, item in enumerate(items)]
+    taken = set[str]()
+    return [_listed(asked.response_id, index, item, taken) for index, item in enumerate(items)]
 
 
-def _listed(response_id: str, index: int, item: Mapping[str, Any]) -> dict[str, Any]:
-    kind = item.get("type") or "message"
-    digest = blake2b(f"{response_id} input {index}".encode(), digest_size=ID_BYTES).hexdigest()
-    listed = {**item, "type": kind, "id": item.get("id") or f"{_PREFIXES.get(kind, 'item')}_{digest}"}
+def _listed(response_id: str, index: int, item: Mapping[str, Any], taken: set[str]) -> dict[str, Any]:
+    """Return an item with its id or, if it has none or an earlier one has it, with one that is made of its place."""
+    kind, item_id = item.get("type") or "message", item.get("id")
+    if not isinstance(item_id, str) or not 0 < len(item_id) <= MAX_ID_CHARS or item_id in taken:
+        digest = blake2b(f"{response_id} input {index}".encode(), digest_size=ID_BYTES).hexdigest()
+        item_id = f"{_PREFIXES.get(kind, 'item')}_{digest}"
+    taken.add(item_id)
+    listed = {**item, "type": kind, "id": item_id}
     if kind == "message":
         listed["status"] = item.get("status") or "completed"
         content = item.get("content")

@@ -16,7 +16,7 @@ from app.api.body.parse_request import on_thread
 from app.api.http.context import context_of
 from app.api.responses.asked import AskedResponse
 from app.api.responses.kept.kept_items import asked_of, listed_items
-from app.api.responses.kept.told_response import told_response
+from app.api.responses.kept.told_response import last_number, told_response
 from app.api.responses.response_fields import Include
 from app.api.responses.responses_wire import ResponsesWire
 from app.api.wire.resumable_answer import Resumable, end_answer
@@ -63,6 +63,14 @@ async def get_response(http: Request) -> ASGIApp:
             raise InvalidValue("starting_after needs stream=true; send both, or neither.", param="starting_after")
         context.kept.touch(stream)
         return await told_response(context, stream)
+    if after is not None and stream.is_over:
+        last = await on_thread(context, stream.told_bytes, stream.account, last_number, stream)
+        if after > last:
+            raise InvalidValue(
+                f"starting_after is {after}, but the response has ended, and its last event has the number {last}; "
+                "send at most that.",
+                param="starting_after",
+            )
     request = replace(Resumable.of(stream).request, stream=True)
     wire = ResponsesWire(request, asked, -1 if after is None else after)
     return StreamResponse(context, request, DeltaReader(stream), wire, begins_at_once=True)

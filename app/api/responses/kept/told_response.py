@@ -48,19 +48,39 @@ def _running(stream: LiveStream) -> ResponseObject:
     return running_response(asked, "queued" if asked.background and not stream.num_tokens else "in_progress")
 
 
+def last_number(stream: LiveStream) -> int:
+    """Return the number of the last event of a response that has ended. Any thread."""
+    answered = _read_again(stream)
+    if stream.failure is not None:
+        answered.fail(stream.failure)
+    else:
+        [end] = stream.ends.values()
+        answered.end(end.usage, end.timings)
+    return answered.num_events - 1
+
+
 def _ended_json(stream: LiveStream) -> bytes:
     """Return the JSON of a response that has ended. Any thread."""
+    answered = _read_again(stream)
+    if stream.failure is not None:
+        return b"".join(dump_pieces(answered.failed(stream.failure)))
+    [end] = stream.ends.values()
+    return b"".join(dump_pieces(answered.ended(end.usage, end.timings)))
+
+
+def _read_again(stream: LiveStream) -> AnsweredResponse:
+    """Return a response that has ended, up to its last event, as a whole one is made. Any thread."""
     asked = asked_of(stream)
     assert asked is not None
     answered = AnsweredResponse(replace(Resumable.of(stream).request, stream=False), asked)
+    answered.begin()
     [transcript] = stream.transcripts
     position = 0
     while position < transcript.last:  # as those who stream it read it, so that its counts are the same
         delta = transcript.delta(position)
         answered.add(delta)
         position += len(delta.token_ids) or 1
-    if stream.failure is not None:
-        return b"".join(dump_pieces(answered.failed(stream.failure)))
-    [end] = stream.ends.values()
-    answered.finish(end.reason)
-    return b"".join(dump_pieces(answered.ended(end.usage, end.timings)))
+    if stream.failure is None:
+        [end] = stream.ends.values()
+        answered.finish(end.reason)
+    return answered

@@ -38,17 +38,59 @@ async def test_a_stream_from_any_number_on_is_the_rest_of_the_first_one(fields):
         response_id = json.loads(events[0].split(b"data: ")[1])["response"]["id"]
         assert [*map(number_of, events)] == [*range(len(events))]
         assert (await client.get(response_id, stream="true")).content == b"".join(events)
-        for after in range(len(events) + 1):
+        for after in range(len(events)):
             rest = await client.get(response_id, stream="true", starting_after=after)
             assert rest.headers["content-type"].startswith("text/event-stream")
             assert rest.content == b"".join(events[after + 1 :])
 
 
-async def test_a_response_that_was_not_streamed_is_read_as_a_stream_with_the_same_end():
+@pytest.mark.parametrize("fields", [{}, LOGPROBS, {**LOGPROBS, "stream": True}])
+async def test_every_response_is_read_as_a_stream_with_the_same_end(fields):
+    """With the log-probabilities, which the last event has as the whole body does."""
     async with kept_client() as client:
-        body = await client.create(tools=TOOLS)
+        answer = await client.client.post(PATH, json={"input": "Hi", "tools": TOOLS, **fields})
+        body = events_in(answer.content)[-1]["response"] if "stream" in fields else answer.json()
         events = events_in((await client.get(body["id"], stream="true")).content)
+        assert (await client.get(body["id"])).json() == body
     assert check_stream(events) == body
+    texts = [part for item in body["output"] if item["type"] == "message" for part in item["content"]]
+    assert texts and all(bool(text["logprobs"]) == bool(fields) for text in texts)
+
+
+@pytest.mark.parametrize("fields", [{}, LOGPROBS, {"max_output_tokens": 3}, {"background": True}])
+async def test_a_number_behind_the_last_event_is_an_error_that_says_the_last_one(fields):
+    async with kept_client() as client:
+        body = await client.create(tools=TOOLS, **fields)
+        stream = client.kept.find(body["id"], None)
+        await until(lambda: stream.is_over)
+        last = number_of(events_of((await client.get(body["id"], stream="true")).content)[-1])
+        query = {"stream": "true", "starting_after": last + 1}
+        error = await client.error("GET", f"{PATH}/{body['id']}", 400, params=query)
+    assert (error["code"], error["param"]) == ("invalid_value", "starting_after")
+    assert f"is {last + 1}, but" in error["message"] and f"has the number {last};" in error["message"]
+
+
+@pytest.mark.parametrize("end", ["cancelled", "failed"])
+async def test_the_last_number_of_what_was_cut_off_is_that_of_its_last_event(end):
+    async with kept_client(Script(answer=["a"] * 9, fail_after=5 if end == "failed" else None), held=True) as client:
+        stream = await client.running()
+        await client.step(3 if end == "cancelled" else 9)
+        if end == "cancelled":
+            await client.client.post(f"{PATH}/{stream.id}/cancel")
+        await until(lambda: stream.is_over)
+        last = number_of(events_of((await client.get(stream.id, stream="true")).content)[-1])
+        assert (await client.get(stream.id, stream="true", starting_after=last)).content == b""
+        query = {"stream": "true", "starting_after": last + 1}
+        assert str(last) in (await client.error("GET", f"{PATH}/{stream.id}", 400, params=query))["message"]
+
+
+async def test_a_number_that_a_running_response_has_not_reached_is_waited_for():
+    async with kept_client(held=True) as client:
+        stream = await client.running()
+        reading = begun(client.get(stream.id, stream="true", starting_after=500))
+        await until(lambda: stream.readers)
+        client.engine.release()
+        assert (await reading).content == b"", "it had fewer events"
 
 
 async def test_two_readers_of_a_running_response_get_the_same_events_whenever_they_come():
@@ -274,6 +316,28 @@ async def test_the_input_is_listed_in_either_order_and_in_parts():
         assert (rest["data"], rest["has_more"]) == ([items[2], items[1], items[0]], False)
         none = (await client.client.get(path, params={"after": items[0]["id"]})).json()
         assert (none["data"], none["first_id"], none["last_id"]) == ([], None, None)
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("limit", [1, 2, 3])
+async def test_items_with_the_same_id_are_listed_once_each(order, limit):
+    """An `after` names one place: else a client that reads part after part would never come to the end."""
+    ids = ["msg_a", "msg_a", "msg_b", "msg_a", 7, {}, "", "x" * 300, None, "msg_b"]
+    given = [{"role": "user", "content": str(number), "id": item_id} for number, item_id in enumerate(ids)]
+    async with kept_client() as client:
+        body = await client.create(given)
+        found: list[dict[str, object]] = []
+        query: dict[str, object] = {"order": order, "limit": limit}
+        for _ in range(len(ids) // limit + 1):
+            part = (await client.client.get(f"{PATH}/{body['id']}/input_items", params=query)).json()
+            found += part["data"]
+            if not part["has_more"]:
+                break
+            query["after"] = part["last_id"]
+    texts = [item["content"][0]["text"] for item in found]
+    assert texts == [each["content"] for each in given][:: 1 if order == "asc" else -1]
+    assert len({item["id"] for item in found}) == len(found)
+    assert found[0 if order == "asc" else -1]["id"] == "msg_a"
 
 
 @pytest.mark.parametrize(
