@@ -128,6 +128,12 @@ class OpenMessage(OpenItem):
     def _opening(self) -> Sequence[ResponseEvent]:
         return (PartAdded(output_index=self.index, item_id=self.id, part=AnswerText("")),)
 
+    def end(self, item: OutputItem) -> list[ResponseEvent]:
+        """Return the events of the end; the log-probabilities come with the end of the response."""
+        assert isinstance(item, OutputMessage)
+        text = [AnswerText(part.text) for part in item.content]
+        return super().end(OutputMessage(item.id, item.status, text))
+
     def _piece(self, text: str) -> Sequence[ResponseEvent]:
         logprobs = [] if self._logprobs is None else self._logprobs.give(self._kept)
         return (TextDelta(output_index=self.index, item_id=self.id, delta=text, logprobs=logprobs),)

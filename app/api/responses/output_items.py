@@ -14,7 +14,7 @@ ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
 class AnswerText(msgspec.Struct, tag_field="type", tag="output_text"):
-    """The text of a message. Its log-probabilities come in pieces in a JSON body; a stream has them in its deltas."""
+    """The text of a message. Its log-probabilities come in pieces at the end of a response, and in the deltas before."""
 
     text: str
     annotations: list[Any] = []

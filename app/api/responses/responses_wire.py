@@ -7,6 +7,7 @@ token costs one dump of its text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from app.api.responses.answered_response import AnsweredResponse
 from app.api.responses.asked import AskedResponse
@@ -14,12 +15,13 @@ from app.api.responses.open_items import OpenMessage, item_id
 from app.api.responses.response_events import ResponseEvent, TextDelta
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.framing import SSE
-from app.api.wire.json_line import dump_pieces, text_line
-from app.api.wire.wire import JsonBody
+from app.api.wire.json_line import dump_pieces, one_line, text_line
+from app.api.wire.wire import Ending, JsonBody
 from app.contract.errors import ErrorInfo
 from app.contract.events import ChoiceEnd, Finished, PromptScored, Timings, TokenDelta, Usage
 
 _TYPE = b'{"type":"'
+_END = b"\n\n"
 
 
 class ResponsesWire:
@@ -61,11 +63,11 @@ class ResponsesWire:
     def finish(self, finished: Finished) -> bytes:
         return self._dump(self._response.finish(finished.reason))
 
-    def last(self, usage: Usage, span: Timings) -> bytes:
-        return self._dump(self._response.end(usage, span))
+    def last(self, usage: Usage, span: Timings) -> Ending:
+        return self._end(self._response.end(usage, span))
 
-    def error(self, error: ErrorInfo) -> bytes:
-        return self._dump(self._response.fail(error))
+    def error(self, error: ErrorInfo) -> Ending:
+        return self._end(self._response.fail(error))
 
     def keep(self, event: TokenDelta | PromptScored) -> None:
         assert isinstance(event, TokenDelta), "no request for a response scores its prompt"
@@ -76,6 +78,12 @@ class ResponsesWire:
         self._response.finish(ends[0].reason)
         return JsonBody(dump_pieces(self._response.ended(usage, span)), self._response.num_logprobs_bytes)
 
+    def _end(self, events: list[ResponseEvent]) -> Ending:
+        """Return the last events, in pieces if the response has log-probabilities."""
+        if not self._response.num_logprobs_bytes:
+            return self._dump(events)
+        return chain.from_iterable(_sse_pieces(event) for event in events if event.sequence_number > self._after)
+
     def _dump(self, events: Iterable[ResponseEvent]) -> bytes:
         return b"".join([_sse(event) for event in events if event.sequence_number > self._after])
 
@@ -83,4 +91,18 @@ class ResponsesWire:
 def _sse(event: ResponseEvent) -> bytes:
     """Return an event, whose name is its type, the first field."""
     line = text_line(event)
-    return b"event: %b\ndata: %b\n\n" % (line[len(_TYPE) : line.index(b'"', len(_TYPE))], line)
+    return _head(line) + line + _END
+
+
+def _sse_pieces(event: ResponseEvent) -> Iterator[bytes]:
+    """Yield an event that has log-probabilities in pieces that take a millisecond each."""
+    pieces = map(one_line, dump_pieces(event))
+    first = next(pieces)
+    yield _head(first) + first
+    yield from pieces
+    yield _END
+
+
+def _head(line: bytes) -> bytes:
+    """Return what stands in front of the JSON of an event, which may be its beginning alone."""
+    return b"event: %b\ndata: " % line[len(_TYPE) : line.index(b'"', len(_TYPE))]

@@ -94,7 +94,7 @@ class SocketResponse:
     def _open(self, request: ApiRequest) -> None:
         with request.released_on_error():
             assert isinstance(request.asked, AskedResponse)
-            self._answered = AnsweredResponse(request, request.asked)
+            self._answered = AnsweredResponse(request, request.asked, repeats_logprobs=False)
             session = Session(
                 self._context.engine,
                 request.request,

@@ -18,17 +18,18 @@ from app.streaming.openai_shapes import TokenBytes, logprobs_entries
 class TextLogprobs:
     """Gives tokens to the texts of one response. One owner.
 
-    A stream has them in its deltas alone: repeated at the end of a text, and again at the end of the response, they
-    would keep the loop for a second. With `is_whole` no delta is sent, and each text keeps them for the JSON body.
+    With `in_deltas` the deltas of a stream have them. With `at_end` each text keeps them for the end of the response,
+    which is written in pieces: the last event of a stream, or the JSON body. The events between have none.
 
     Attributes:
         num_bytes: the memory of what the texts keep.
     """
 
-    def __init__(self, token_bytes: TokenBytes, *, is_whole: bool) -> None:
+    def __init__(self, token_bytes: TokenBytes, *, in_deltas: bool, at_end: bool) -> None:
         self.num_bytes = 0
         self._token_bytes = token_bytes
-        self._is_whole = is_whole
+        self._in_deltas = in_deltas
+        self._at_end = at_end
         self._num_top = 0
         self._waiting = bytearray()  # packed rows
 
@@ -47,14 +48,15 @@ class TextLogprobs:
         self._waiting.clear()
 
     def give(self, kept: bytearray) -> list[Any]:
-        """Return the tokens that wait for the delta of a text, or add them to those that the text keeps."""
+        """Return the tokens that wait for the delta of a text, and add them to those that the text keeps."""
         rows = bytes(self._waiting)
         self._waiting.clear()
-        if not self._is_whole:
-            return written(logprobs_entries(Logprobs(self._num_top, rows), self._token_bytes)) if rows else []
-        kept += rows
-        self.num_bytes += len(rows)
-        return []
+        if self._at_end:
+            kept += rows
+            self.num_bytes += len(rows)
+        if not self._in_deltas or not rows:
+            return []
+        return written(logprobs_entries(Logprobs(self._num_top, rows), self._token_bytes))
 
     def whole(self, kept: bytearray) -> list[Any]:
         """Return the tokens that a text has kept; their JSON is written in pieces."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from app.api.wire.framing import Framing
 from app.api.wire.positions import Positions
-from app.api.wire.wire import Wire
+from app.api.wire.wire import Wire, joined
 from app.contract.errors import ErrorInfo
 from app.contract.events import Finished, PromptScored, Timings, TokenDelta, Usage
 
@@ -48,12 +48,12 @@ class NumberedWire:
 
     def last(self, usage: Usage, span: Timings) -> bytes:
         """Return the end of a stream whose choices have all ended."""
-        events = self._wire.last(usage, span).removesuffix(self._framing.end)
+        events = joined(self._wire.last(usage, span)).removesuffix(self._framing.end)
         return self._numbered(events) + self._framing.numbered_end
 
     def error(self, error: ErrorInfo) -> bytes:
         """Return the end of a stream that has failed."""
-        return self._numbered(self._wire.error(error))
+        return self._numbered(joined(self._wire.error(error)))
 
     def _numbered(self, events: bytes) -> bytes:
         return self._framing.numbered(events, self._positions.encode()) if events else b""

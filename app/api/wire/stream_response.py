@@ -27,7 +27,7 @@ from app.api.wire.json_response import JsonResponse
 from app.api.wire.numbered_wire import NumberedWire
 from app.api.wire.response_head import start_message
 from app.api.wire.resumable_answer import Resumable
-from app.api.wire.wire import StreamWire, Wire
+from app.api.wire.wire import Ending, StreamWire, Wire
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, PromptScored, TokenDelta
 from app.runtime.clock import monotonic
@@ -38,7 +38,7 @@ from app.streaming.kept.waiting_reader import WaitingReader
 from app.streaming.session import Session
 from app.streaming.session_group import SessionGroup
 
-WRITE_BYTES = 16 * 1024  # of a long chunk, which is made in pieces
+WRITE_BYTES = 16 * 1024  # of a long chunk or end, which is made in pieces
 
 
 def make_response(
@@ -174,8 +174,11 @@ class StreamResponse:
         access_record(scope).reason = failure.code if failure else session.end_reason
         if failure is not None and not self._has_begun:
             await error_response(failure, scope)(scope, receive, send)
-        else:
-            await self._write(send, body + self._end(failure), more_body=False)
+            return
+        ending = self._end(failure)
+        if not isinstance(ending, bytes):
+            body, ending = await self._write_pieces(direct, send, body, ending), b""
+        await self._write(send, body + ending, more_body=False)
 
     async def _watch(self, interval_s: float) -> None:
         """Wake the session when a heartbeat is due, and check that the client reads.
@@ -227,7 +230,7 @@ class StreamResponse:
             return first + self._wire.finish(event)
         return first
 
-    def _end(self, failure: ErrorInfo | None) -> bytes:
+    def _end(self, failure: ErrorInfo | None) -> Ending:
         if failure is not None:
             return self._wire.error(failure)
         assert self._session.usage is not None

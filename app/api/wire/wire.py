@@ -24,6 +24,15 @@ class JsonBody(NamedTuple):
     num_bytes: int | None
 
 
+Ending = bytes | Iterator[bytes]
+"""The last bytes of a stream; of a long end in pieces that take a millisecond each."""
+
+
+def joined(ending: Ending) -> bytes:
+    """Return the last bytes of a stream at once: for wires whose end is short."""
+    return ending if isinstance(ending, bytes) else b"".join(ending)
+
+
 class StreamWire(Protocol):
     """Writes one response as a stream. One owner, on the loop.
 
@@ -50,10 +59,10 @@ class StreamWire(Protocol):
     def finish(self, finished: Finished) -> bytes:
         """Return the bytes of the end of a choice in a stream."""
 
-    def last(self, usage: Usage, span: Timings) -> bytes:
+    def last(self, usage: Usage, span: Timings) -> Ending:
         """Return the last bytes of a stream whose choices have all ended."""
 
-    def error(self, error: ErrorInfo) -> bytes:
+    def error(self, error: ErrorInfo) -> Ending:
         """Return the last bytes of a stream that has failed."""
 
 

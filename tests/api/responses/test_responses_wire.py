@@ -13,6 +13,7 @@ from app.api.body.parse_chat import parse_chat
 from app.api.responses.asked import AskedReasoning
 from app.api.responses.responses_wire import ResponsesWire
 from app.api.wire.stream_response import make_response
+from app.api.wire.wire import joined
 from app.contract.errors import (
     ContextLengthExceeded,
     DeadlineExceeded,
@@ -150,7 +151,7 @@ def test_the_first_events_are_small_whatever_was_asked_for():
     assert len(first) < 4000
     for event in events_in(first):
         typed(event)
-    [last] = events_in(wire.finish(finished()) + wire.last(USAGE, SPAN))
+    [last] = events_in(wire.finish(finished()) + joined(wire.last(USAGE, SPAN)))
     response = last["response"]
     assert (response["instructions"], response["tools"], response["text"]) == (long, tools, text)
 
@@ -219,7 +220,7 @@ def test_a_failure_has_a_code_that_clients_know_beside_ours(error, code, hint):
 
 def test_a_failure_before_the_first_token_begins_the_response_too():
     wire = ResponsesWire(request(), asked())
-    events = events_in(wire.error(EngineFailed("It broke.").info()))
+    events = events_in(joined(wire.error(EngineFailed("It broke.").info())))
     assert check_stream(events)["output"] == []
     assert types_in(events) == ["created", "in_progress", "failed"]
 
@@ -267,9 +268,9 @@ def test_texts_have_the_log_probabilities_of_their_tokens_streamed_and_whole(tex
     sent = with_logprobs(*texts)
     form = asked(has_logprobs=True, top_logprobs=2)
     wire = ResponsesWire(request(plan_of(), token_bytes=TOKENS.__getitem__), form)
-    body = b"".join([*wire.first(), *map(wire.delta, sent), wire.finish(finished()), wire.last(USAGE, SPAN)])
+    body = b"".join([*wire.first(), *map(wire.delta, sent), wire.finish(finished()), joined(wire.last(USAGE, SPAN))])
     events = events_in(body)
-    check_stream(events)
+    final = check_stream(events)
     for event in events:
         typed(event)
     assert tokens_of(events) == tokens
@@ -282,6 +283,7 @@ def test_texts_have_the_log_probabilities_of_their_tokens_streamed_and_whole(tex
     found = [part["logprobs"] for item in response["output"] if item["type"] == "message" for part in item["content"]]
     streamed_entries = [entry for event in events for entry in event.get("logprobs", ())]
     assert [entry for entries in found for entry in entries] == streamed_entries
+    assert final == response, "the last event has them once more"
     assert whole_body.num_bytes == 28 * sum(map(len, tokens))
     for entry in streamed_entries:
         assert [top["token"] for top in entry["top_logprobs"]] == ["8", "9"]
@@ -293,13 +295,28 @@ def test_without_the_request_there_are_no_log_probabilities():
     assert tokens_of(events) == [[], []]
 
 
-def test_many_log_probabilities_come_in_pieces():
-    wire = ResponsesWire(request(stream=False, token_bytes=TOKENS.__getitem__), asked(has_logprobs=True))
-    for delta in deltas(["a"] * 2000):
-        wire.keep(replace_logprobs(delta, TOP))
-    pieces = [*wire.whole({0: finished().end}, USAGE, SPAN).pieces]
-    assert len(json.loads(b"".join(pieces))["output"][0]["content"][0]["logprobs"]) == 2000
+@pytest.mark.parametrize("end", ["whole", "last", "error"])
+def test_many_log_probabilities_come_in_pieces(end):
+    is_stream = end != "whole"
+    wire = ResponsesWire(request(stream=is_stream, token_bytes=TOKENS.__getitem__), asked(has_logprobs=True))
+    for delta in deltas(["\u2028a"] * 2000):
+        (wire.skip if is_stream else wire.keep)(replace_logprobs(delta, TOP))
+    if end == "whole":
+        pieces = [*wire.whole({0: finished().end}, USAGE, SPAN).pieces]
+        response = json.loads(b"".join(pieces))
+    else:
+        wire.finish(finished())
+        pieces = [*(wire.last(USAGE, SPAN) if end == "last" else wire.error(EngineFailed("It broke.").info()))]
+        [event] = events_in(b"".join(pieces))
+        response = event["response"]
+    assert len(response["output"][0]["content"][0]["logprobs"]) == 2000
     assert max(map(len, pieces)) < 2**17 < sum(map(len, pieces))
+
+
+def test_the_last_event_has_no_log_probabilities_for_who_has_it():
+    wire = ResponsesWire(request(token_bytes=TOKENS.__getitem__), asked(has_logprobs=True), after=9)
+    body = b"".join([*wire.first(), *map(wire.delta, with_logprobs("a")), wire.finish(finished())])
+    assert b"".join([body, *wire.last(USAGE, SPAN)]) == b""
 
 
 async def sent(engine: FakeEngine, *, release_after: bytes = b"", **fields: Any) -> tuple[int, str, bytes]:
@@ -361,7 +378,7 @@ async def test_a_failure_is_a_status_before_the_first_event_and_the_last_event_a
 def test_a_cancelled_response_says_so():
     wire = ResponsesWire(request(), asked())
     body = b"".join([*wire.first(), wire.delta(deltas(["a"])[0]), wire.finish(finished(FinishReason.CANCELLED))])
-    *_, last = events_in(body + wire.last(USAGE, replace(SPAN, total_s=9.5)))
+    *_, last = events_in(body + joined(wire.last(USAGE, replace(SPAN, total_s=9.5))))
     assert (last["type"], last["response"]["status"]) == ("response.incomplete", "cancelled")
     assert last["response"]["completed_at"] == 1700000009 and last["response"]["incomplete_details"] is None
     typed(last)
