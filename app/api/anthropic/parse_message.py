@@ -79,10 +79,10 @@ def parse_message(request: RequestContext) -> ApiRequest:
 
 
 def parse_count(request: RequestContext) -> Counted:
-    """Check a body and count the tokens of its prompt (see `Parser`)."""
+    """Check a body and count the tokens of its prompt, however many (see `Parser`)."""
     _, chat, tools, ignored = _read(request, CountTokensBody)
-    with _naming_length(request, chat, tools), renaming(_OTHER_NAMES):
-        return Counted(len(_encoded(request, chat, tools)), ignored)
+    with renaming(_OTHER_NAMES):
+        return Counted(chat_prompt(request, chat, tools=tools).count(), ignored)
 
 
 def _read(request: RequestContext, kind: type[Body]) -> _Read[Body]:

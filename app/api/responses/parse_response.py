@@ -107,13 +107,13 @@ class CountedPrompt(NamedTuple):
 def count_prompt(
     request: RequestContext, kept: KeptResponses = NOTHING_KEPT, *, can_store: bool = False
 ) -> CountedPrompt:
-    """Check a body as `parse_response` does, and count the tokens in its prompt (see `Parser`)."""
+    """Check a body as `parse_response` does, and count the tokens in its prompt, however many (see `Parser`)."""
     read = _read(request, kept, can_store=can_store)
     with renaming(NAMES_ON_CHAT):
         prompt = chat_prompt(request, read.chat, tools=read.use)
         if read.body.truncation == "auto":
             prompt = fitted_prompt(request, read.chat, prompt)
-        return CountedPrompt(len(prompt.encode().token_ids), read.ignored)
+        return CountedPrompt(prompt.count(), read.ignored)
 
 
 class _Read(NamedTuple):

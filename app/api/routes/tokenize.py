@@ -113,9 +113,11 @@ def templated(request: RequestContext) -> Answer:
 
 
 def counted(request: RequestContext) -> Answer:
-    """Return the answer to a chat body whose tokens are counted (see `Parser`)."""
+    """Return the answer to a chat body whose tokens are counted, however many (see `Parser`)."""
     body, ignored = request.read(ChatBody)
-    return Answer(orjson.dumps({"input_tokens": len(_tokens_of_messages(request, body))}), ignored)
+    prompt = chat_prompt(request, body)
+    with renaming(AS_MESSAGES):
+        return Answer(orjson.dumps({"input_tokens": prompt.count()}), ignored)
 
 
 def _tokens_of_messages(request: RequestContext, body: ChatBody) -> Sequence[int]:

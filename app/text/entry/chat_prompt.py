@@ -65,6 +65,17 @@ class ChatPrompt:
         """
         return self._encoded
 
+    def count(self) -> int:
+        """Return the number of the prompt's tokens, however many (see `Tokenizer.count_parts`).
+
+        Raises:
+            InvalidValue: see `ChatTemplate.render`.
+        """
+        try:
+            return len(self.encode().token_ids)
+        except ContextLengthExceeded:  # which says at least how many
+            return self._template.count(self._messages, self._options)
+
     def text(self) -> str:
         """Return the prompt's text (see `ChatTemplate.render_text`), and raise the same errors as `encode`."""
         self._check_num_chars()

@@ -118,10 +118,18 @@ class ChatTemplate:
             ContextLengthExceeded: the prompt has certainly more than `max_tokens` tokens.
         """
         parts = self._parts(messages, options or RenderOptions(), max_tokens)
-        try:
+        with _naming_messages():
             return self._tokenizer.encode_parts(parts, max_tokens=max_tokens)
-        except InvalidValue as error:
-            raise InvalidValue(error.message, param="messages") from None
+
+    def count(self, messages: list[dict[str, object]], options: RenderOptions | None = None) -> int:
+        """Return the number of the prompt's tokens, however many (see `Tokenizer.count_parts`).
+
+        Raises:
+            InvalidValue: see `render`.
+        """
+        parts = self._parts(messages, options or RenderOptions(), None)
+        with _naming_messages():
+            return self._tokenizer.count_parts(parts)
 
     def render_text(
         self, messages: list[dict[str, object]], options: RenderOptions | None = None, *, max_tokens: int | None = None
@@ -174,6 +182,15 @@ class ChatTemplate:
         else:
             return "".join(chunks)
         raise InvalidValue(problem, param="messages")
+
+
+@contextmanager
+def _naming_messages() -> Iterator[None]:
+    """Say that it is the messages that cannot be encoded."""
+    try:
+        yield
+    except InvalidValue as error:
+        raise InvalidValue(error.message, param="messages") from None
 
 
 @contextmanager

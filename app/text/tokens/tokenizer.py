@@ -8,7 +8,8 @@ file. Only caches change after loading, so every method may be called from any t
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from app.text.tokens.pieces import Pieces, read_rules
 MAX_TOKENIZER_BYTES = 128 * 2**20  # a large one (262,144 tokens) has 33 MiB
 COUNT_CHARS = 2**16  # characters of a long text that are encoded at once to count its tokens
 COUNT_MARGIN = 17 / 16  # factor by which the count must exceed the limit, because splitting a text may add tokens
+_UP_TO_A_WORD = re.compile(r"[\s\S]*(?:\n(?=\w)|\S(?= \S))")  # no token spans both sides of its end
 _NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -140,14 +142,24 @@ class Tokenizer:
         """
         newline_ids = self.encode("\n", add_special_tokens=False)
         token_ids: list[int] = []
-        for text, is_literal in parts:
+        for part in parts:
             if max_tokens is not None and len(token_ids) > max_tokens:
                 raise too_long(max_tokens, f"The prompt has more than {max_tokens} tokens")
-            if not token_ids and not is_literal:
-                token_ids += self.encode(text, add_special_tokens=False, max_tokens=max_tokens)
-            elif text:
-                token_ids += self._encode_inside(text, is_literal, newline_ids, max_tokens)
+            token_ids += self._encode_part(part, newline_ids, max_tokens, is_first=not token_ids)
         return token_ids
+
+    def count_parts(self, parts: Iterable[Part]) -> int:
+        """Return the number of ids that `encode_parts` returns, and raise the same errors but for the length.
+
+        It takes the memory of a piece, however long a part is. A long part is cut between words, which leaves the count
+        as it is; where it has none for COUNT_CHARS characters, a cut may add a token.
+        """
+        newline_ids = self.encode("\n", add_special_tokens=False)
+        count = 0
+        for text, is_literal in parts:
+            for piece in [text] if is_literal else _pieces(text):
+                count += len(self._encode_part(Part(piece, is_literal), newline_ids, None, is_first=not count))
+        return count
 
     def decode(self, token_ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of `token_ids`, the same as from a detokenizer with a final `flush`."""
@@ -216,6 +228,13 @@ class Tokenizer:
             if count > max_tokens * COUNT_MARGIN:
                 raise too_long(max_tokens, f"The prompt has more than {max_tokens} tokens")
 
+    def _encode_part(
+        self, part: Part, newline_ids: list[int], max_tokens: int | None, *, is_first: bool
+    ) -> Sequence[int]:
+        if is_first and not part.is_literal:
+            return self.encode(part.text, add_special_tokens=False, max_tokens=max_tokens)
+        return self._encode_inside(part.text, part.is_literal, newline_ids, max_tokens) if part.text else ()
+
     def _encode_inside(self, text: str, is_literal: bool, newline_ids: list[int], max_tokens: int | None) -> list[int]:
         # Sentencepiece models add a space before a text, but not after a newline: encode the text after one.
         def encode(text: str) -> list[int]:
@@ -239,6 +258,17 @@ class Tokenizer:
         if backend.pre_tokenizer is not None:
             words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
         return [token.id for word in words for token in backend.model.tokenize(word)]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield a text in pieces of at most COUNT_CHARS characters, cut between words where there are some."""
+    start = 0
+    while len(text) - start > COUNT_CHARS:
+        found = _UP_TO_A_WORD.match(text, start, start + COUNT_CHARS)
+        end = start + COUNT_CHARS if found is None else found.end()
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def _read_backend(file: Path) -> tuple[bytes, tokenizers.Tokenizer]:

@@ -18,6 +18,7 @@ from tests.api.serving import FAST, make_app, serving, until, with_grammars
 from tests.fakes import FakeEngine, Script
 
 CREATE = {"model": "guide", "max_tokens": 250, "messages": [USER]}
+LONG = [{"role": "user", "content": "word " * 9000}]
 TEXT = ["He", "llo", " 猫", "\u2028", "data: x\n\n", "event: ping"]
 
 
@@ -164,7 +165,8 @@ async def test_errors_are_raised_as_the_clients_exceptions(client):
     with pytest.raises(anthropic.BadRequestError, match="top_k is -2"):
         await client.messages.create(**CREATE, extra_body={"top_k": -2})
     with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: \d+ tokens > 2047 maximum"):
-        await client.messages.create(**CREATE | {"messages": [{"role": "user", "content": "word " * 9000}]})
+        await client.messages.create(**CREATE | {"messages": LONG})
+    assert (await client.messages.count_tokens(model="guide", messages=LONG)).input_tokens >= 9000
     assert missing.value.request_id == missing.value.body["request_id"]
 
 

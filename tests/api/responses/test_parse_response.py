@@ -253,6 +253,9 @@ async def test_with_truncation_a_prompt_that_is_too_long_loses_its_oldest_turns(
     assert "Be brief." in text and "And now?" in text and "Q11 " in text and "Q0 " not in text
     counted = await count(context, {**fields, "truncation": "auto"})
     assert counted.num_tokens == len((await parsed(context, **fields, truncation="auto")).request.prompt_token_ids)
+    assert (await count(context, fields)).num_tokens > 2048 > counted.num_tokens
+    long = {"instructions": "Be brief.", "input": "word " * 4000, "truncation": "auto"}
+    assert (await count(context, long)).num_tokens > 4000, "what must be kept is counted too"
 
 
 async def test_a_prompt_that_does_not_fit_is_named_as_input(context):

@@ -57,7 +57,6 @@ async def test_the_tokens_of_a_prompt_are_counted(engine):
         ({"input": "Hi", "previous_response_id": "resp_1"}, "previous_response_not_found", "previous_response_id"),
         ({"input": "Hi", "background": True, "store": False}, "invalid_value", "background"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "not_found", "input[0].id"),
-        ({"input": "word " * 60_000}, "context_length_exceeded", "input"),
     ],
 )
 async def test_a_rejected_body_is_an_error_in_openais_shape(engine, path, body, code, param):
@@ -66,6 +65,18 @@ async def test_a_rejected_body_is_an_error_in_openais_shape(engine, path, body, 
     error = answer.json()["error"]
     assert (error["code"], error["param"]) == (code, param)
     assert answer.status_code == (404 if code in ("model_not_found", "not_found") else 400)
+    assert engine.requests == []
+
+
+async def test_a_prompt_that_is_too_long_is_rejected_and_counted(engine):
+    """Clients ask for the count to know how much too long it is."""
+    body = {"input": "word " * 60_000}
+    async with client_of(await make_app(engine)) as client:
+        refused = await client.post(PATH, json=body)
+        counted = await client.post(f"{PATH}/input_tokens", json=body)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", "input")
+    assert counted.status_code == 200 and counted.json()["input_tokens"] >= 60_000
     assert engine.requests == []
 
 

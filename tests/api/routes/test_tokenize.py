@@ -132,6 +132,11 @@ async def test_wrong_values_of_a_chat_are_rejected_on_all_routes(client, path, n
     check_error(await client.post(path, json={"messages": MESSAGES, name: value}), 400, "invalid_value", name)
 
 
+async def test_the_tokens_of_a_chat_that_does_not_fit_are_counted(client):
+    long = [{"role": "user", "content": "word " * 9000}]
+    assert (await answer_to(client, COUNT, messages=long))["input_tokens"] >= 9000
+
+
 async def test_messages_to_tokenize_have_the_tools_of_a_chat(client):
     tools = [{"type": "function", "function": {"name": "f"}}]
     chat = {"messages": MESSAGES, "tools": tools, "tool_choice": "auto", "continue_final_message": False}

@@ -50,6 +50,16 @@ def test_messages_of_too_many_characters_are_not_rendered():
             encode(chat(long, HI, max_tokens=10))
 
 
+def test_the_tokens_of_a_prompt_that_does_not_fit_are_counted():
+    long = {"role": "user", "content": "One two. " * 300}
+    num_tokens = len(chat(long, HI).encode().token_ids)
+    assert chat(long, HI).count() == num_tokens
+    for limit in (num_tokens - 1, 100, 10):
+        assert chat(long, HI, max_tokens=limit).count() == num_tokens
+    with pytest.raises(InvalidValue, match="surrogate"):
+        chat(long, {"role": "user", "content": "\ud800"}, max_tokens=10).count()
+
+
 def turns(count: int, length: int = 20) -> list[dict[str, Any]]:
     """A system message, and so many questions with answers of so many words."""
     words = " ".join(["word"] * length)

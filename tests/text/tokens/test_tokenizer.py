@@ -126,6 +126,30 @@ def test_a_literal_part_that_can_only_be_a_special_token_is_rejected():
     assert caught.value.param == "messages"
 
 
+WORDS = st.lists(st.sampled_from(["the", "dog", "é", "猫", "x1"]), min_size=1, max_size=3).map("".join)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.lists(st.tuples(WORDS, st.sampled_from([" ", "\n", ". ", " (", ",\n\n"])), max_size=30), st.booleans())
+def test_the_tokens_of_a_long_text_are_counted_piece_by_piece(kind, words, is_literal_first):
+    ours, _ = toy(kind)
+    text = "".join(part for pair in words for part in pair)
+    parts = [Part("<s>", True)] * is_literal_first + [Part(text, False), Part("</s>", True), Part(f"\n{text}", False)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizer_module, "COUNT_CHARS", 24)
+        pieces = [*tokenizer_module._pieces(text)]
+        counted = ours.count_parts(parts)
+    assert "".join(pieces) == text and max(map(len, pieces)) <= 24
+    assert counted == len(ours.encode_parts(parts))
+
+
+def test_a_word_that_is_longer_than_a_piece_is_cut(monkeypatch):
+    ours, _ = toy("byte_level")
+    monkeypatch.setattr(tokenizer_module, "COUNT_CHARS", 16)
+    count = ours.count_parts([Part("the" * 100, False)])
+    assert 0 <= count - len(ours.encode("the" * 100, add_special_tokens=False)) <= 2 * 300 // 16
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"{}", b"[]", b"\xff\xfe", b'{"version": "1.0", "model": {"type": "?"}}']
 )
