@@ -33,7 +33,7 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
         ("OpenAI's APIs for stored files and jobs", _NOWHERE),
     ),
     "/v1/responses/compact": (
-        "OpenAI's API that shortens conversations", "/v1/responses with truncation set to auto, which leaves out old turns"
+        "OpenAI's API that shortens conversations", "/v1/responses with truncation set to auto"
     ),
     "/v1/moderations": ("OpenAI's Moderations API", f"{_CHAT} with a question about the text"),
     "/v1/messages/batches": ("Anthropic's API of batches", "/v1/messages for each request"),

@@ -14,7 +14,7 @@ ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
 class AnswerText(msgspec.Struct, tag_field="type", tag="output_text"):
-    """The text of a message. Its log-probabilities come in pieces at the end of a response, and in the deltas before."""
+    """The text of a message. Its log-probabilities come in the deltas, and in pieces at the end of the response."""
 
     text: str
     annotations: list[Any] = []

@@ -1,6 +1,6 @@
-"""The last responses of one connection, which the next ones may go on from.
+"""The last responses of one connection, which the next ones may go on from, kept ones or not.
 
-Nothing of it is stored: it is gone with the connection. A response that went on from another one refers to it, so the
+It is gone with the connection. A response that went on from another one refers to it, so the
 items of a conversation are there once. They are kept as JSON, which takes an eighth of the memory of objects.
 """
 
@@ -16,6 +16,7 @@ import orjson
 from app.api.http.byte_budget import ByteBudget
 from app.api.responses.item_kinds import MAX_CONVERSATION_BYTES
 from app.api.responses.output_items import OutputItem
+from app.api.responses.parse_response import NOTHING_KEPT, KeptResponses
 from app.contract.errors import InvalidValue, PreviousResponseNotFound
 
 MAX_RESPONSES = 16
@@ -77,24 +78,13 @@ class ResponseMemory:
     def __len__(self) -> int:
         return len(self._responses)
 
-    def next(self) -> NextResponse:
-        """Return the reader of this memory for one request, which remembers its response."""
-        return NextResponse(self)
+    def next(self, kept: KeptResponses = NOTHING_KEPT) -> NextResponse:
+        """Return the reader of this memory, and then of what is `kept`, for one request; it remembers its response."""
+        return NextResponse(self, kept)
 
-    def find(self, response_id: str) -> Remembered:
-        """Return a response. Any thread.
-
-        Raises:
-            PreviousResponseNotFound: it is not one of the last ones.
-        """
-        found = self._responses.get(response_id)
-        if found is None:
-            raise PreviousResponseNotFound(
-                f"Previous response with id {response_id[:100]!r} not found: this connection remembers its last "
-                f"{MAX_RESPONSES}; send the whole conversation as input.",
-                param=_PARAM,
-            )
-        return found
+    def find(self, response_id: str) -> Remembered | None:
+        """Return a response; None if it is not one of the last ones. Any thread."""
+        return self._responses.get(response_id)
 
     def add(self, response_id: str, response: Remembered) -> None:
         """Remember a response if there is memory for it, and forget the oldest of too many."""
@@ -129,18 +119,24 @@ class ResponseMemory:
 class NextResponse:
     """Implements `KeptResponses` for one request, and remembers its response at the end. One owner at a time."""
 
-    def __init__(self, memory: ResponseMemory) -> None:
+    def __init__(self, memory: ResponseMemory, kept: KeptResponses) -> None:
         self._memory = memory
+        self._kept = kept
         self._previous: Remembered | None = None
         self._num_before = 0
         self._response_id = ""
         self._items = b"[]"
 
     def num_bytes_of(self, response_id: str) -> int:
-        return sum(response.num_bytes for response in self._memory.find(response_id).conversation())
+        found = self._memory.find(response_id)
+        if found is None:
+            return self._kept.num_bytes_of(response_id)
+        return sum(response.num_bytes for response in found.conversation())
 
     def items_of(self, response_id: str) -> Sequence[object]:
         self._previous = self._memory.find(response_id)
+        if self._previous is None:
+            return self._kept.items_of(response_id)  # they become items of the new one: it has all before it
         items: list[object] = []
         for response in reversed(self._previous.conversation()):
             items += [*orjson.loads(response.items), *orjson.loads(response.output)]

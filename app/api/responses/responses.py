@@ -12,8 +12,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from app.api.body.json_body import read_body
-from app.api.body.new_answer import NewAnswer
-from app.api.body.parse_request import RequestContext, parse_post
+from app.api.body.new_answer import BegunAnswer, NewAnswer
+from app.api.body.parse_request import Parser, RequestContext, parse_post
+from app.api.http.accounts import Sender
 from app.api.http.context import ApiContext, context_of
 from app.api.responses.asked import AskedResponse
 from app.api.responses.kept.kept_items import Conversations
@@ -21,7 +22,7 @@ from app.api.responses.kept.told_response import told_response
 from app.api.responses.parse_response import CountedPrompt, count_prompt, parse_response
 from app.api.responses.responses_wire import ResponsesWire
 from app.api.wire.api_request import ApiRequest
-from app.api.wire.framing import Framing
+from app.api.wire.framing import SSE, Framing
 from app.api.wire.json_response import JsonResponse
 from app.api.wire.response_head import ignored_header
 from app.api.wire.stream_response import StreamResponse, make_response
@@ -40,32 +41,58 @@ class PromptCount(msgspec.Struct, kw_only=True):
 async def create_response(http: Request) -> ASGIApp:
     """Answer a request for a response, which is kept unless its body says otherwise or there is no memory for it."""
     context = context_of(http)
-    config, sender = context.config.server, context.keys.sender_of(http)
-    if context.journal is not None:
-        context.engine.model_info()  # while it loads, the request is rejected as every other one
-        await context.journal.restored()  # it may go on from a response of the earlier process
-    new = NewAnswer(
-        context,
-        parse_kept_response,
-        response_wire,
-        route=http.scope["path"],
-        sender=sender,
-        ttl_s=config.response_ttl,
-        is_kept=_is_stored,
-    )
-    begun = await new.begin(await read_body(http, config.max_request_bytes))
+    body = await read_body(http, context.config.server.max_request_bytes)
+    new = new_response(context, parse_kept_response, context.keys.sender_of(http), http.scope["path"])
+    begun = await begin_response(new, body)
     request = begun.request
-    asked = asked_in(request)
-    touch(context, sender.tenant, asked.previous_response_id)
     if begun.stream is not None:
         return await _answer_kept(context, request, begun.stream)
     with request.released_on_error():
-        if asked.background:
+        if asked_in(request).background:
             raise Overloaded(
                 "There is no memory to keep the response (see --resume-memory and --response-ttl), so it cannot be "
                 "made in the background; try again later, or leave background out."
             )
-        return make_response(context, request, ResponsesWire(request, replace(asked, store=False)))
+        return make_response(context, request, response_wire(request))
+
+
+def new_response(
+    context: ApiContext, parser: Parser[ApiRequest], sender: Sender, route: str, *, always_streams: bool = False
+) -> NewAnswer:
+    """Return a request for a response whose body is not read yet; the response is kept if its body says so."""
+    return NewAnswer(
+        context,
+        parser,
+        response_wire,
+        route=route,
+        sender=sender,
+        ttl_s=context.config.server.response_ttl,
+        always_streams=always_streams,
+        is_kept=_is_stored,
+    )
+
+
+async def begin_response(new: NewAnswer, body: bytes) -> BegunAnswer:
+    """Check the body of a request for a response, and begin the response if it is kept (see `NewAnswer.begin`).
+
+    One that is not kept says so. The response that it goes on from is kept as if it had just been read, and so are all
+    before that one.
+
+    Raises:
+        QuireError: see `NewAnswer.begin`.
+    """
+    context = new.context
+    if context.journal is not None:
+        context.engine.model_info()  # while it loads, the request is rejected as every other one
+        await context.journal.restored()  # it may go on from a response of the earlier process
+    begun = await new.begin(body)
+    asked = asked_in(begun.request)
+    if asked.previous_response_id is not None:
+        with suppress(StreamNotFound):  # it was deleted meanwhile
+            context.kept.touch(context.kept.find(asked.previous_response_id, new.sender.tenant))
+    if begun.stream is not None:
+        return begun
+    return replace(begun, request=replace(begun.request, asked=replace(asked, store=False)))
 
 
 async def _answer_kept(context: ApiContext, request: ApiRequest, stream: LiveStream) -> ASGIApp:
@@ -77,13 +104,6 @@ async def _answer_kept(context: ApiContext, request: ApiRequest, stream: LiveStr
     if not request.stream:
         return JsonResponse(context, request, reader, wire)
     return StreamResponse(context, request, reader, wire, begins_at_once=asked.background)
-
-
-def touch(context: ApiContext, tenant: str | None, response_id: str | None) -> None:
-    """Keep a response that another one goes on from as if it had just been read, and so all before it."""
-    if response_id is not None:
-        with suppress(StreamNotFound):  # it was deleted meanwhile
-            context.kept.touch(context.kept.find(response_id, tenant))
 
 
 async def count_response_tokens(http: Request) -> Response:
@@ -99,7 +119,7 @@ def asked_in(request: ApiRequest) -> AskedResponse:
     return request.asked
 
 
-def response_wire(request: ApiRequest, framing: Framing) -> ResponsesWire:
+def response_wire(request: ApiRequest, framing: Framing = SSE) -> ResponsesWire:
     """Return the wire of the answer to a request for a response, which has one framing."""
     return ResponsesWire(request, asked_in(request))
 

@@ -17,17 +17,20 @@ from functools import partial
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
-from app.api.body.parse_request import parse_answer
+from app.api.body.parse_request import RequestContext
 from app.api.http.access_log import access_record
 from app.api.http.connection import connection_of, direct_send
 from app.api.http.context import ApiContext
 from app.api.http.error_response import FROM_OUTSIDE
 from app.api.http.first_of import first_of
+from app.api.responses.kept.kept_items import Conversations
 from app.api.responses.parse_response import parse_response
-from app.api.responses.response_memory import ResponseMemory
+from app.api.responses.response_memory import NextResponse, ResponseMemory
+from app.api.responses.responses import asked_in, begin_response, new_response
 from app.api.responses.responses_protocol import Action, Create, ResponsesProtocol, error_frame
 from app.api.responses.socket_response import SocketResponse
-from app.contract.errors import EngineFailed
+from app.api.wire.api_request import ApiRequest
+from app.contract.errors import EngineFailed, UnsupportedParameter
 from app.runtime.clock import monotonic
 from app.runtime.contain import contain
 from app.runtime.stall_detector import observation_interval
@@ -114,10 +117,11 @@ class ResponsesSocket:
 
     def _response_to(self, create: Create) -> Awaitable[None]:
         """Begin a response; the result ends with it."""
-        remembered = self._memory.next()
-        parser = partial(parse_response, kept=remembered, is_prompt_only=not create.has_output)
-        begin = partial(parse_answer, create.body, self._context, parser, self._sender, always_streams=True)
         scope = self._websocket.scope
+        remembered = self._memory.next(Conversations(self._context.kept, self._sender.tenant))
+        parser = partial(_parse, remembered=remembered, has_output=create.has_output)
+        new = new_response(self._context, parser, self._sender, scope["path"], always_streams=True)
+        begin = partial(begin_response, new, create.body)
         self._response = SocketResponse(create, self._context, self._outbox, scope, remembered)
         return self._response.run(begin)
 
@@ -158,6 +162,18 @@ class ResponsesSocket:
                     await self._websocket.close(close.code, close.reason)
             except TimeoutError:
                 self._connection.abort()
+
+
+def _parse(request: RequestContext, *, remembered: NextResponse, has_output: bool) -> ApiRequest:
+    """Check a body and tokenize its prompt (see `Parser`). What has no output is remembered alone, and not kept."""
+    parsed = parse_response(request, remembered, is_prompt_only=not has_output, can_store=has_output)
+    if asked_in(parsed).background:
+        raise UnsupportedParameter(
+            "background is true, but a response of a WebSocket ends with its connection; leave it out, or send the "
+            "request over HTTP.",
+            param="background",
+        )
+    return parsed
 
 
 def _log(error: BaseException) -> None:

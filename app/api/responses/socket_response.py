@@ -9,21 +9,22 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from starlette.types import Scope
 
+from app.api.body.new_answer import BegunAnswer
 from app.api.http.access_log import log_stream
 from app.api.http.context import ApiContext
 from app.api.http.error_response import FROM_OUTSIDE
 from app.api.responses.answered_response import AnsweredResponse
-from app.api.responses.asked import AskedResponse
 from app.api.responses.response_events import ResponseEvent
 from app.api.responses.response_memory import NextResponse
+from app.api.responses.responses import asked_in
 from app.api.responses.responses_protocol import Create, error_frame
-from app.api.wire.api_request import ApiRequest
 from app.api.wire.json_line import text_line
 from app.contract.errors import EngineFailed, ErrorInfo, QuireError
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, TokenDelta
 from app.runtime.clock import monotonic
 from app.runtime.contain import contain
 from app.streaming.flow.outbox import Outbox
+from app.streaming.kept.delta_reader import PollingDeltaReader
 from app.streaming.session import Session
 
 METHOD = "CREATE"  # in the log
@@ -41,21 +42,22 @@ class SocketResponse:
         self._scope = scope
         self._remembered = remembered
         self._frames: deque[str] = deque()
-        self._session: Session | None = None
+        self._session: Session | PollingDeltaReader | None = None
         self._answered: AnsweredResponse  # set with the session
         self._has_begun = False
         self._is_over = False  # all frames are made
         self._is_sent = asyncio.Event()
         self._failure: ErrorInfo | None = None
 
-    async def run(self, begin: Callable[[], Awaitable[ApiRequest]]) -> None:
+    async def run(self, begin: Callable[[], Awaitable[BegunAnswer]]) -> None:
         """Let the request be checked, submit it, and wait until its last frame was sent. Cancel-safe: it is aborted."""
         began = monotonic()
         try:
             with contain(self._fail_with, FROM_OUTSIDE):
-                request = await begin()
+                begun = await begin()
                 del begin  # it has the body, which nobody needs any longer
-                self._open(request)
+                self._open(begun)
+                del begun
             self._outbox.mark_ready(self)
             await self._is_sent.wait()
         finally:
@@ -91,18 +93,23 @@ class SocketResponse:
             return not self._is_sent.is_set()
         return bool(self._frames) or (self._session is not None and self._session.has_more)
 
-    def _open(self, request: ApiRequest) -> None:
+    def _open(self, begun: BegunAnswer) -> None:
+        """Begin to read the response, which ends if this reader leaves, also if it is kept."""
+        request = begun.request
+        session: Session | PollingDeltaReader
         with request.released_on_error():
-            assert isinstance(request.asked, AskedResponse)
-            self._answered = AnsweredResponse(request, request.asked, repeats_logprobs=False)
-            session = Session(
-                self._context.engine,
-                request.request,
-                streams=self._context.streams,
-                slow_reader=request.slow_reader,
-                on_ready=self._mark_ready,
-                release=request.release,
-            )
+            self._answered = AnsweredResponse(request, asked_in(request), repeats_logprobs=False)
+            if begun.stream is not None:
+                session = PollingDeltaReader(begun.stream, on_ready=self._mark_ready)
+            else:
+                session = Session(
+                    self._context.engine,
+                    request.request,
+                    streams=self._context.streams,
+                    slow_reader=request.slow_reader,
+                    on_ready=self._mark_ready,
+                    release=request.release,
+                )
         session.open()  # releases the request itself if that fails
         self._session = session
 
@@ -114,10 +121,12 @@ class SocketResponse:
         while not self._frames and not self._is_over and self._session is not None:
             event = self._session.poll()
             if event is None:
+                # It has no end here if it goes on in the next process.
+                self._is_over = isinstance(self._session, PollingDeltaReader) and self._session.is_stopped
                 return
             self._take(self._session, event)
 
-    def _take(self, session: Session, event: EngineEvent) -> None:
+    def _take(self, session: Session | PollingDeltaReader, event: EngineEvent) -> None:
         if isinstance(event, Progress):
             return
         if session.failure is not None:

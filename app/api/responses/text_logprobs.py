@@ -56,7 +56,8 @@ class TextLogprobs:
             self.num_bytes += len(rows)
         if not self._in_deltas or not rows:
             return []
-        return written(logprobs_entries(Logprobs(self._num_top, rows), self._token_bytes))
+        entries: list[Any] = written(logprobs_entries(Logprobs(self._num_top, rows), self._token_bytes))
+        return entries
 
     def whole(self, kept: bytearray) -> list[Any]:
         """Return the tokens that a text has kept; their JSON is written in pieces."""

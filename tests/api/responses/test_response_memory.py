@@ -50,9 +50,39 @@ def test_a_conversation_is_all_that_was_said():
 
 
 def test_an_unknown_response_is_told_with_what_to_do():
-    with pytest.raises(PreviousResponseNotFound, match="remembers its last 16; send the whole conversation") as error:
+    with pytest.raises(PreviousResponseNotFound, match=r"not found: .*; send the whole conversation") as error:
         ResponseMemory(ByteBudget(9)).next().items_of("r")
     assert error.value.param == "previous_response_id"
+
+
+class Kept:
+    """A response that is kept elsewhere, of two items."""
+
+    def num_bytes_of(self, response_id: str) -> int:
+        """Its bytes."""
+        return 7
+
+    def items_of(self, response_id: str) -> list[object]:
+        """Its items."""
+        assert response_id == "kept"
+        return [item("x"), item("y")]
+
+    def begin(self, response_id: str, items: object) -> None:
+        """Fail: the memory has what is begun."""
+        raise AssertionError
+
+
+def test_what_is_not_remembered_may_be_kept_and_is_then_remembered_as_a_whole():
+    memory = ResponseMemory(ByteBudget(10_000))
+    request = memory.next(Kept())
+    assert request.num_bytes_of("kept") == 7
+    request.begin("r1", [*request.items_of("kept"), item("a")])
+    request.end([output("a")])
+    assert texts_of(memory, "r1") == ["x", "y", "a", "a"]
+    again = memory.next(Kept())
+    again.begin("r2", [*again.items_of("r1"), item("b")])
+    again.end([output("b")])
+    assert texts_of(memory, "r2") == ["x", "y", "a", "a", "b", "b"]
 
 
 def test_the_last_16_are_remembered_and_what_they_have_gone_on_from():
@@ -61,8 +91,7 @@ def test_the_last_16_are_remembered_and_what_they_have_gone_on_from():
     for number in range(1, MAX_RESPONSES + 2):
         remember(memory, f"r{number}", str(number), f"r{number - 1}")
     assert len(memory) == MAX_RESPONSES
-    with pytest.raises(PreviousResponseNotFound):
-        memory.find("r1")
+    assert memory.find("r1") is None
     assert texts_of(memory, "r17")[:4] == ["0", "0", "1", "1"]
 
 
@@ -100,8 +129,7 @@ def test_responses_without_items_count_too():
         request.begin(last, [])
         request.end([])
     assert len(memory) == 9
-    with pytest.raises(PreviousResponseNotFound):
-        memory.find("r9")
+    assert memory.find("r9") is None
 
 
 def test_a_conversation_has_a_bound_of_responses_and_of_bytes(monkeypatch):

@@ -133,7 +133,7 @@ async def test_a_prompt_can_be_computed_before_the_question():
 async def test_another_connection_knows_nothing_of_it():
     engine = FakeEngine(ANSWER)
     async with opened(engine) as client:
-        first = await client.ask()
+        first = await client.ask(store=False)
         async with connect(
             f"ws://127.0.0.1:{client.socket.remote_address[1]}{PATH}", compression=None, proxy=None
         ) as socket:

@@ -29,9 +29,7 @@ class Kept:
         reader.open()
         return stream, reader
 
-    def ended(
-        self, stream_id: str, tenant: str | None = None, goes_on_from: str | None = None
-    ) -> LiveStream | None:
+    def ended(self, stream_id: str, tenant: str | None = None, goes_on_from: str | None = None) -> LiveStream | None:
         """A stream that has ended, and that nobody reads."""
         found = self.start(stream_id, tenant, goes_on_from)
         if found is None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.contract.errors import Draining
-from app.contract.events import TokenDelta
-from app.streaming.kept.delta_reader import EVENT_BYTES, DeltaReader
+from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta
+from app.streaming.kept.delta_reader import EVENT_BYTES, DeltaReader, PollingDeltaReader
 from app.streaming.kept.live_stream import LiveStream, State
 from tests.streaming.kept.live_engine import LiveEngine, delta, finished, live_stream, read_now
 
@@ -109,3 +109,63 @@ def test_what_goes_on_in_the_next_process_is_not_cancelled(is_durable):
     stream.stop(Draining("The server ends.").info())
     owner.close()
     assert stream.state is (State.RUNNING if is_durable else State.FAILED)
+
+
+def polled(reader: PollingDeltaReader) -> list[object]:
+    """All events that there are for a reader."""
+    found: list[object] = []
+    while (event := reader.poll()) is not None:
+        found.append(event)
+    return found
+
+
+def test_a_reader_that_polls_gets_the_same_deltas_and_ends_its_stream_by_leaving():
+    engine, stream = started()
+    reader, waiting = PollingDeltaReader(stream, on_ready=lambda: None), DeltaReader(stream)
+    reader.open()
+    sent = [delta("r", 1, "ab", size=2), delta("r", 3, "c"), delta("r", 4, "\ufffd", size=0)]
+    engine.put("r", *sent)
+    assert polled(reader) == sent == read_all(waiting)
+    reader.close()
+    reader.close()
+    assert (stream.state, engine.aborted) == (State.CANCELLED, ["r"])
+    _, stream = started()
+    late = PollingDeltaReader(stream, on_ready=lambda: None)
+    late.open()
+    stream.stop(Draining("The server ends.").info())
+    assert [type(event) for event in polled(late)] == [RequestFailed]
+
+
+def test_a_cancel_by_another_is_an_error_for_who_polls():
+    engine, stream = started()
+    reader = PollingDeltaReader(stream, on_ready=lambda: None)
+    reader.open()
+    engine.put("r", delta("r", 1, "a"))
+    stream.cancel()
+    engine.put("r", finished("r", reason=FinishReason.CANCELLED))
+    *deltas, end = polled(reader)
+    assert [type(event) for event in deltas] == [TokenDelta] and isinstance(end, RequestFailed)
+    assert reader.failure is not None and reader.failure.code == "stream_cancelled"
+    assert not reader.has_more
+
+
+def test_who_polls_what_goes_on_in_the_next_process_gets_no_end():
+    _, stream = started()
+    stream.recorder = DurableRecorder()  # type: ignore[assignment]
+    reader = PollingDeltaReader(stream, on_ready=lambda: None)
+    reader.open()
+    stream.stop(Draining("The server ends.").info())
+    assert (polled(reader), reader.is_stopped, reader.is_finished) == ([], True, False)
+    reader.close()
+    assert stream.state is State.RUNNING
+
+
+def test_the_end_of_what_is_polled_is_that_of_the_engine():
+    engine, stream = started()
+    reader = PollingDeltaReader(stream, on_ready=lambda: None)
+    reader.open()
+    engine.put("r", delta("r", 1, "a"), finished("r"))
+    *_, end = polled(reader)
+    assert isinstance(end, Finished) and reader.is_finished and not reader.has_more
+    reader.close()
+    assert stream.state is State.FINISHED
