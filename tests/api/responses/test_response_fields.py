@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from app.api.responses.response_fields import ResponsesBody
+from app.api.anthropic.message_fields import MessagesBody
+from app.api.body.schemas import ChatBody
+from app.api.responses.response_fields import AS_ON_CHAT, ResponsesBody
 from app.contract.errors import RequestError, UnsupportedParameter
 from tests.api.responses.parsing import NO_TYPE, TOOL, asked, context_with_room, outcome, parsed
 from tests.api.serving import make_app
@@ -158,6 +161,16 @@ async def context():
 
 def test_every_field_of_the_body_has_a_test():
     assert set(ResponsesBody.__struct_fields__) == {*ACTING, *REPEATED, *ELSEWHERE, "store", "background", "truncation"}
+
+
+@pytest.mark.parametrize("kind", [ResponsesBody, MessagesBody])
+def test_the_fields_of_a_chat_have_its_types(kind):
+    """They are written once for each body: fields of a common base would come first, and the order is the clients'."""
+    of_chat = {field.name: field.type for field in msgspec.structs.fields(ChatBody)}
+    own = {"stream_options", "tools", "tool_choice", "reasoning", "messages", "max_tokens", "top_logprobs"}
+    shared = {field.name: field.type for field in msgspec.structs.fields(kind) if field.name in of_chat.keys() - own}
+    assert shared == {name: of_chat[name] for name in shared}
+    assert kind is MessagesBody or set(AS_ON_CHAT) - own <= shared.keys()
 
 
 @pytest.mark.parametrize("name", ACTING)
