@@ -18,6 +18,7 @@ from tests.fakes import FakeEngine, Script, turn_loop
 PATH = "/v1/responses"
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 TEXT = f"<think>Hm, so.</think>\n\nLet me see.\n{CALL}"
+LOGPROBS = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
 TOOLS = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
 
 

@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from app.contract.errors import Draining
 from app.streaming.kept.live_stream import LiveStream, State
 from tests.api.responses.answered import DONE, check_stream, events_in, without_logprobs
-from tests.api.responses.kept.kept_client import CALL, PATH, TOOLS, begun, script
+from tests.api.responses.kept.kept_client import CALL, LOGPROBS, PATH, TOOLS, begun, script
 from tests.api.responses.test_responses_socket import ResponsesClient
 from tests.api.serving import HANG_S, make_app, serving, until
 from tests.fakes import FakeEngine, Script
@@ -57,9 +57,6 @@ async def both(engine: FakeEngine, **settings: Any) -> AsyncIterator[Both]:
     app = await make_app(engine, **{"reasoning_parser": "think", **settings})
     async with serving(app) as url, httpx.AsyncClient(base_url=url) as http:
         yield Both(url, app, http)
-
-
-LOGPROBS = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
 
 
 @pytest.mark.parametrize("fields", [{}, {"tools": TOOLS}, LOGPROBS, {"max_output_tokens": 3}, {"store": True}])
