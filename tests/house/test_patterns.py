@@ -84,6 +84,7 @@ PATTERNS = {
     "app.text.calls.python_literals._WORD": ("match", CLIENT),
     "app.text.tokens.pieces._BYTE_TOKEN": ("fullmatch", MODEL),
     "app.text.tokens.pieces._STEPS": ("fullmatch", MODEL),
+    "app.text.tokens.tokenizer._UP_TO_A_WORD": ("match", CLIENT),
     "app.text.template.template_allowance._NUMBER": ("findall", CLIENT),
     "app.text.template.template_allowance._WIDE": ("search", CLIENT),
     "app.text.template.template_sandbox._NOT_ASCII": ("sub", CLIENT),

@@ -104,5 +104,5 @@ def _sse_pieces(event: ResponseEvent) -> Iterator[bytes]:
 
 
 def _head(line: bytes) -> bytes:
-    """Return what stands in front of the JSON of an event, which may be its beginning alone."""
+    """Return the bytes in front of the JSON of an event, whose beginning `line` is."""
     return b"event: %b\ndata: " % line[len(_TYPE) : line.index(b'"', len(_TYPE))]
