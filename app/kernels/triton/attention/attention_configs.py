@@ -10,7 +10,8 @@ Hopper; elsewhere they stay below the 99 KB of consumer cards. What decided:
   one with the products of the other. Three stages: with two the next tile is asked for only when it is needed.
 - Decode: 16 rows are the least that the matrix units take. Tiles of 32 KB of keys and values and three programs per
   multiprocessor keep far more bytes under way than the memory's latency times its rate.
-- Pieces: as decode, but a program that goes on to another piece has fewer registers left for tiles of float8.
+- Pieces: as decode, but a program that goes on to another piece has fewer registers left for tiles of float8, and
+  those of the widest heads take 8 warps outside of Hopper.
 - Deterministic: one shape for all kernels, or the same row would be summed by other instructions. It keeps two sets
   of sums, and where decoding most rows are padding, so its tiles are smaller: 64 rows are the least for wgmma.
 """
@@ -55,7 +56,7 @@ _HOPPER_FLOAT8: dict[Kind, _Row] = {
 }
 _OTHERS: dict[Kind, _Row] = {
     "decode": (AttentionConfig(16, 128, 4, 3), AttentionConfig(16, 64, 4, 3), AttentionConfig(16, 32, 4, 3)),
-    "pieces": (AttentionConfig(16, 128, 4, 3), AttentionConfig(16, 64, 4, 3), AttentionConfig(16, 32, 4, 3)),
+    "pieces": (AttentionConfig(16, 128, 4, 3), AttentionConfig(16, 64, 4, 3), AttentionConfig(16, 32, 8, 3)),
     "prefill": (AttentionConfig(128, 64, 8, 3), AttentionConfig(128, 32, 8, 3), AttentionConfig(64, 32, 8, 2)),
     "deterministic": (AttentionConfig(128, 64, 8, 2), AttentionConfig(64, 64, 8, 2), AttentionConfig(32, 32, 8, 2)),
 }

@@ -19,7 +19,6 @@ import triton.language as tl
 from torch import Tensor
 
 from app.kernels.triton.attention.attention_configs import AttentionConfig
-from app.kernels.triton.layers.softcap import tanh
 
 
 @triton.jit
@@ -102,7 +101,7 @@ def attend_tokens(
         k = tl.load(k_head + width + slots[:, None], mask=loaded, other=0.0).to(q.dtype)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
         if CAP_SCALE is not None:
-            scores = tanh(scores * CAP_SCALE)
+            scores = 1.0 / (1.0 + tl.exp2(scores * CAP_SCALE))
         # One loop, not one for whole tiles and one for others, which would each have to fill the pipeline anew.
         if start + BLOCK_N > first_position + 1 or (WINDOW and start <= last_position - WINDOW):
             seen = tokens[None, :] <= row_positions[:, None]
@@ -153,13 +152,14 @@ def first_tile(first_position, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr):
 
 
 def score_scales(scale: float, softcap: float | None) -> tuple[float, float | None]:
-    """Return `qk_scale`, after which a score is in units of log2, and CAP_SCALE: what comes before a tanh, if any.
+    """Return `qk_scale`, after which a score is in units of log2, and CAP_SCALE: what comes before a cap, if any.
 
-    The score of a product s of query and key is scale · s, or softcap · tanh(scale · s / softcap).
+    The score of a product s of query and key is scale · s, or softcap · tanh(scale · s / softcap). That is softcap ·
+    (2 / (1 + exp(-2 · scale · s / softcap)) - 1), of which the last term changes no weight of a softmax.
     """
     if softcap is None:
         return scale * math.log2(math.e), None
-    return softcap * math.log2(math.e), scale / softcap
+    return 2 * softcap * math.log2(math.e), -2 * math.log2(math.e) * scale / softcap
 
 
 def check_layout(
