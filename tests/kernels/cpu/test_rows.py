@@ -97,8 +97,8 @@ def test_native_rows_equal_the_reference_and_themselves_alone(
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
 def test_rows_by_torch_equal_the_reference_and_themselves_alone(operation: Operation, dtype: torch.dtype):
-    """Alone: among rows of padding. The widest rows are split among threads."""
-    for width in (*WIDTHS, 40_001):
+    """Alone: among rows of padding. Logits are so many that threads share a row."""
+    for width in (*WIDTHS, 40_001) if operation is softcap else WIDTHS:
         x = noise(40, width, dtype=dtype)
         found = operation(TorchOps(), x, dtype)
         torch.testing.assert_close(found, operation(ReferenceOps(), x, dtype), **TOLERANCES[dtype])
