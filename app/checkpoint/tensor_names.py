@@ -13,7 +13,7 @@ from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.stored_tensor import StoredTensor
 
 _LAYER = re.compile(r"(model\.layers\.\d+\.)(.+)(\.weight|\.bias)")
-_EXPERT = re.compile(r"mlp\.experts\.(\d+)\.(.+)")
+_EXPERTS = "mlp.experts."
 
 
 class StoredRows(NamedTuple):
@@ -83,10 +83,10 @@ class TensorNames:
         if found is None:
             return name, None
         layer, module, kind = found.groups()
-        expert = _EXPERT.fullmatch(module)
-        if expert is None or not self.experts:
+        if not module.startswith(_EXPERTS) or not self.experts:
             return f"{layer}{self.modules.get(module, module)}{kind}", None
-        number, stored = expert[1], self.experts[expert[2]]
+        number, _, part = module.removeprefix(_EXPERTS).partition(".")
+        stored = self.experts[part]
         return layer + stored.replace("*", number), None if "*" in stored else number
 
 

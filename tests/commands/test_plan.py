@@ -184,21 +184,6 @@ def test_weights_are_counted_once_each(architecture, tied):
     assert weight_bytes_by_kind(config, spec, decoded) == {kind: 4 * count for kind, count in counts.items()}
 
 
-def test_the_plan_of_a_mixture_says_what_a_token_reads(capsys):
-    folder = tiny("Qwen2Moe", num_hidden_layers=3, mlp_only_layers=[1], torch_dtype="bfloat16")
-    figures = json.loads(run(capsys, folder, "--json")[1].out)
-    expert = 3 * 40 * 64
-    assert figures["experts"] == {"total": 6, "per_token": 4}
-    assert figures["parameters"]["experts"] == 2 * 6 * expert
-    assert figures["active_parameters"] == sum(figures["parameters"].values()) - 2 * 2 * expert
-    assert figures["active_bytes"] == figures["weight_bytes"] - 2 * (2 * 2 * expert + 307 * 64)
-    assert sum(figures["weight_bytes_by_kind"].values()) == figures["weight_bytes"]
-    output = " ".join(run(capsys, folder)[1].out.split())
-    assert "4 of 6 experts compute a token:" in output
-    plain = json.loads(run(capsys, tiny("Qwen2"), "--json")[1].out)
-    assert plain["experts"] is None and "experts" not in plain["parameters"]
-
-
 def test_the_cache_of_a_gpu_gets_the_memory_that_is_left(large):
     config = make_config({"model": str(large)})
     spec = read_model(config).spec

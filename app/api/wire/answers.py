@@ -176,7 +176,7 @@ class ExpertsAnswer(msgspec.Struct):
 
 
 class QuireAnswer(msgspec.Struct):
-    """What only Quire says of a model."""
+    """Facts of a model that no other server tells."""
 
     experts: ExpertsAnswer
 

@@ -1,0 +1,28 @@
+"""The plan of a mixture of experts says what a token reads."""
+
+from __future__ import annotations
+
+import json
+
+from app import cli
+from tests.checkpoints import tiny
+
+
+def run(capsys, *arguments):
+    code = cli.main(["plan", *map(str, arguments)])
+    return code, capsys.readouterr()
+
+
+def test_the_plan_of_a_mixture_says_what_a_token_reads(capsys):
+    folder = tiny("Qwen2Moe", num_hidden_layers=3, mlp_only_layers=[1], torch_dtype="bfloat16")
+    figures = json.loads(run(capsys, folder, "--json")[1].out)
+    expert = 3 * 40 * 64
+    assert figures["experts"] == {"total": 6, "per_token": 4}
+    assert figures["parameters"]["experts"] == 2 * 6 * expert
+    assert figures["active_parameters"] == sum(figures["parameters"].values()) - 2 * 2 * expert
+    assert figures["active_bytes"] == figures["weight_bytes"] - 2 * (2 * 2 * expert + 307 * 64)
+    assert sum(figures["weight_bytes_by_kind"].values()) == figures["weight_bytes"]
+    output = " ".join(run(capsys, folder)[1].out.split())
+    assert "4 of 6 experts compute a token:" in output
+    plain = json.loads(run(capsys, tiny("Qwen2"), "--json")[1].out)
+    assert plain["experts"] is None and "experts" not in plain["parameters"]
