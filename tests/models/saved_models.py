@@ -170,7 +170,8 @@ def save(
                 noise = 0.3 * noise
             elif "embed_tokens" not in key and noise.dim() in (2, 3):
                 noise *= (2.0 if "q" in key.split(".")[-2] or "k_proj" in key else 1.0) / tensor.shape[-1] ** 0.5
-                if noise.dim() == 3 or "router" in key or "mlp.gate." in key:
+                is_of_experts = noise.dim() == 3 and "vision" not in key
+                if is_of_experts or "router" in key or "mlp.gate." in key:
                     noise[1] = noise[0]
             tensor.copy_(noise.to(dtype))
     folder = Path(tempfile.mkdtemp(prefix=f"quire-{name}-"))
