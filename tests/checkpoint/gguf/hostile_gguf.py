@@ -168,7 +168,7 @@ _YARN = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
 _EXPERTS = {"expert_count": 4, "expert_used_count": 2}
 _OF_FAMILIES: tuple[tuple[str, str, dict[str, Any], tuple[object, ...]], ...] = (
     ("gemma", "attention__key_length", {}, (0, 3)),
-    ("llama", "expert_count", _EXPERTS, (1, 2.0, 10**6)),
+    ("llama", "expert_count", _EXPERTS, (2.0, 10**6)),
     ("llama", "expert_used_count", _EXPERTS, (0, 5)),
     ("qwen2moe", "expert_count", _EXPERTS, (0,)),
     ("qwen2moe", "expert_shared_feed_forward_length", _EXPERTS, (0,)),
