@@ -47,6 +47,7 @@ class Kernels:
     @staticmethod
     def norm_linear(x: Tensor, norm: Tensor, eps: float, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:
         normed = torch.empty_like(x)
+        out.fill_(torch.nan)  # some programs write while others read
         EXACT.rms_norm(x, norm, eps, out=normed)
         EXACT.linear(normed, LinearWeight(weight, bias), out=out)
 
@@ -109,6 +110,7 @@ STEPS = st.one_of(
     st.tuples(st.just("norm"), SOURCES, NARROWS, EITHER),
     st.tuples(st.just("norm of columns"), EITHER),
     st.tuples(st.just("add"), NARROWS, NARROWS, st.integers(0, 2)),
+    st.sampled_from([("add", name, name, number) for name in NARROW for number in range(3)]),  # as decoders do
     st.tuples(st.just("linear"), NARROWS, st.sampled_from([*NARROW, "wide"]), EITHER),
     st.tuples(st.just("gate"), NARROWS, EITHER),
     st.tuples(st.just("softcap"), SOURCES, NARROWS, EITHER),
