@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from websockets.frames import Frame, Opcode
+from websockets.server import ServerProtocol
 
 from app.api.routes.websocket import ChatSocket
 from app.observe.log import ACCESS_LOGGER
@@ -311,13 +312,9 @@ async def test_a_lost_connection_keeps_nothing_of_a_message(sent: bytes):
             gc.enable()
 
 
+@pytest.mark.parametrize("wire", [b"", frame(CONT, b"x"), close(struct.pack("!H", 1000))], ids=["cut", "bad", "closed"])
 @on_uvloop
-async def test_what_a_lost_websocket_had_is_freed_without_a_collection():
-    kinds = HttpProtocol, WebSocketProtocol, ChatSocket, ChatProtocol
-
-    def num_alive() -> int:
-        return sum(type(each) in kinds for each in gc.get_objects())
-
+async def test_what_a_lost_websocket_had_is_freed_without_a_collection(wire: bytes):
     async with served() as server:
         assert await server.is_ready()
         gc.collect()
@@ -326,9 +323,30 @@ async def test_what_a_lost_websocket_had_is_freed_without_a_collection():
             reader, writer = await open_websocket(server)
             writer.write(frame(TEXT, b'{"t":"hello","protocol":"quire.v1"}'))
             await read_frames(reader, TEXT)
-            assert num_alive() == before + 3, "the one of HTTP has gone"
+            assert num_alive() == before + 4, "the one of HTTP has gone"
+            if wire:
+                writer.write(wire)
+                await read_frames(reader)
             writer.transport.abort()
             await until(lambda: num_alive() == before)
+
+
+@on_uvloop
+async def test_what_a_rejected_handshake_had_is_freed_without_a_collection():
+    async with served() as server:
+        assert await server.is_ready()
+        gc.collect()
+        with without_gc():
+            before = num_alive()
+            (answer,) = await server.send(handshake(path=b"/nope"))
+            assert answer.status == 404
+            await until(lambda: num_alive() == before)
+
+
+def num_alive() -> int:
+    """The number of connections that are in memory, open or not, and of what belongs to each."""
+    kinds = HttpProtocol, WebSocketProtocol, ServerProtocol, ChatSocket, ChatProtocol
+    return sum(issubclass(type(each), kinds) for each in gc.get_objects())
 
 
 async def test_an_open_connection_keeps_no_message_that_the_application_has():
