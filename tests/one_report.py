@@ -23,8 +23,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def add_up(report: pytest.TestReport, silent: list[pytest.TestReport]) -> None:
-    """Add the times of reports that are not sent to one that is, also the processor time of `tests.slowest_files`."""
-    for other in silent:
-        report.duration += other.duration
-        if hasattr(report, "processor_s"):
-            report.processor_s += other.processor_s
+    """Add the times of reports that are not sent to one that is, also those of `tests.slowest_files`."""
+    for name in ("duration", "processor_s", "end_s"):
+        for other in silent:
+            if hasattr(report, name):
+                setattr(report, name, getattr(report, name) + getattr(other, name))
