@@ -30,7 +30,7 @@ serve: setup  ## Serve the embedded model on http://127.0.0.1:8000, again after 
 	@exec $(BIN)/python -m tools.supervise $(BIN)/quire serve $(if $(JOURNAL),--journal '$(JOURNAL)')
 
 SUITE = $(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
-    -p tests.shared_rewriting -p tests.longest_first -p tests.second_try -p tests.slowest_files
+    -p tests.shared_rewriting -p tests.longest_first -p tests.second_try -p tests.slowest_files -p tests.one_report
 test: dev  ## Run the tests, and once more what failed (about 10 min on 2 quiet cores)
 	$(SUITE)
 

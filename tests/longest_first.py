@@ -13,6 +13,7 @@ import pytest
 # Few tests that take more than 20 s of a quiet machine, as `tests.slowest_files` prints it.
 LONGEST = (
     "tests/e2e/test_views.py",
+    "tests/e2e/test_live_tour.py",
     "tests/kernels/cpu/test_linear.py",  # compiles kernels for all processes
     "tests/commands/test_chat.py",
     "tests/server/test_serve.py",
@@ -20,6 +21,7 @@ LONGEST = (
     "tests/engine/execute/gpu/test_gpu_grammars.py",
     "tests/api/test_openapi_fuzz.py",
     "tests/test_readme.py",
+    "tests/training/test_guide.py",
     "tests/e2e/test_conversations.py",
     "tests/e2e/test_page.py",
     "tests/e2e/test_flow.py",

@@ -1,7 +1,8 @@
 """A plugin of pytest that prints the files whose tests cost most: `pytest -p tests.slowest_files`.
 
 Files are ordered by their processor time, which depends little on what else the machine does: that of the process that
-runs the tests, and of the processes that it started and waited for.
+runs the tests, and of the processes that it started and waited for. What is kept to the end of all tests, as the
+browser is, has a line of its own: it is no cost of the file that happens to be the last.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Generator
 import pytest
 
 NUM_FILES = 10
+KEPT = "what is kept to the end"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,31 +34,43 @@ class SlowestFiles:
 
     def __init__(self) -> None:
         self.before_s = used_s()
+        self.is_last = False
         self.processor_s: Counter[str] = Counter()
         self.wall_s: Counter[str] = Counter()
+        self.end_s = 0.0
 
     def pytest_collection_finish(self) -> None:
         """Count from here: to import all test modules is not the first test's cost."""
         self.before_s = used_s()
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> None:
+        """Note whether what is torn down belongs to more than this test."""
+        self.is_last = nextitem is None
+
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Add the processor time since the last report to this one; it is sent to the process that prints."""
         report = yield
         now_s = used_s()
-        report.processor_s = now_s - self.before_s
-        self.before_s = now_s
+        spent_s, self.before_s = now_s - self.before_s, now_s
+        is_end = self.is_last and call.when == "teardown"
+        report.processor_s, report.end_s = (0.0, spent_s) if is_end else (spent_s, 0.0)
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add a report to its file."""
         name = report.nodeid.partition("::")[0]
         self.processor_s[name] += getattr(report, "processor_s", 0.0)  # a process that crashed sends none
+        self.end_s += getattr(report, "end_s", 0.0)
         self.wall_s[name] += report.duration
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the files that cost most, and the sum of all."""
         terminalreporter.section(f"slowest of {len(self.processor_s)} files")
         costs = [(name, seconds, self.wall_s[name]) for name, seconds in self.processor_s.most_common(NUM_FILES)]
-        for name, processor_s, wall_s in [*costs, ("all files", self.processor_s.total(), self.wall_s.total())]:
+        costs += [(KEPT, self.end_s, 0.0), ("all files", self.processor_s.total() + self.end_s, self.wall_s.total())]
+        for name, processor_s, wall_s in costs:
             terminalreporter.write_line(f"{processor_s:8.1f} s of processor time, {wall_s:8.1f} s of wall time  {name}")

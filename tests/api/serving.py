@@ -15,7 +15,6 @@ from unittest.mock import patch
 
 import httpx
 import pytest
-import uvicorn
 from starlette.applications import Starlette
 
 from app.api.app import create_app
@@ -38,6 +37,7 @@ from app.streaming.flow.ack_monitor import AckMonitor
 from app.text.entry.frontend import TextFrontend
 from app.text.grammar.cache import GrammarCache
 from tests.fakes import FakeEngine
+from tests.quick_server import QuickServer
 from tests.text.templates import WHOLE_CHAT
 
 FAST = StreamTimers(waiting_s=0.02, generating_s=0.02)
@@ -117,7 +117,7 @@ async def serving(app: Starlette) -> AsyncIterator[str]:
     listener = listen("127.0.0.1", 0, settings.server)
     config = uvicorn_config(app, settings, log=app.state.request_log, shapes=app.state.error_shapes)
     config.timeout_graceful_shutdown = 1
-    server = uvicorn.Server(config)
+    server = QuickServer(config)
     task = asyncio.create_task(server._serve([listener]))
     await until(lambda: server.started)
     try:

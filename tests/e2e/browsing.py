@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Request, expect
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Error, Locator, Page, Request, expect
 
 from tests.e2e.scripted import ScriptedServer, Stream
 
@@ -46,13 +46,22 @@ class PageWatch:
         self.problems: list[str] = []
         self.requests: list[str] = []
         page.on("console", self._on_console)
-        page.on("pageerror", lambda error: self.problems.append(f"thrown: {error}"))
+        page.on("pageerror", self._on_error)
         page.on("request", self._on_request)
+
+    def end(self, page: Page) -> None:
+        """Record no more."""
+        page.remove_listener("console", self._on_console)
+        page.remove_listener("pageerror", self._on_error)
+        page.remove_listener("request", self._on_request)
 
     def _on_console(self, message: ConsoleMessage) -> None:
         is_expected = any(text in message.text for text in LOGGED_BY_CHROMIUM)
         if message.type in ("error", "warning") and not is_expected:
             self.problems.append(f"{message.type}: {message.text}")
+
+    def _on_error(self, error: Error) -> None:
+        self.problems.append(f"thrown: {error}")
 
     def _on_request(self, request: Request) -> None:
         self.requests.append(request.url)

@@ -1,7 +1,8 @@
-"""The page in Chromium: one browser for the run, a scripted server and a checked page for each test."""
+"""The page in Chromium: one browser for the run, a scripted server for each test, and a page that is checked."""
 
 import os
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from tests.e2e.browsing import TIMEOUT_MS, PageWatch, new_page
+from tests.e2e.kept_page import KeptPage
 from tests.e2e.scripted import STATIC, ScriptedServer
 from tools.browser import FLAGS, HELP, find
 
@@ -35,21 +37,47 @@ async def browser() -> AsyncIterator[Browser]:
         await browser.close()
 
 
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    """The address of one scripted server after the other: a page finds again what it has loaded from it."""
+    with socket.socket() as holder:  # it does not listen; that it is bound keeps others from the port
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{holder.getsockname()[1]}"
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def server() -> AsyncIterator[ScriptedServer]:
+async def server(address: str) -> AsyncIterator[ScriptedServer]:
     """A ready server with the model `guide` and no key."""
-    async with ScriptedServer().running() as server:
+    async with ScriptedServer(address).running() as server:
         yield server
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def kept(browser: Browser) -> AsyncIterator[KeptPage]:
+    """The page of the tests that need none of their own."""
+    kept = KeptPage(browser)
+    yield kept
+    await kept.close()
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def page(browser: Browser, server: ScriptedServer) -> AsyncIterator[Page]:
+async def page(
+    request: pytest.FixtureRequest, browser: Browser, server: ScriptedServer, kept: KeptPage
+) -> AsyncIterator[Page]:
     """A desktop page, which is checked at the end. The test opens the address."""
-    context, page = await new_page(browser)
+    if request.node.get_closest_marker("own_page"):
+        context, page = await new_page(browser)
+    else:
+        page = await kept.open()
+        context = None
     watch = PageWatch(page)
     yield page
-    await watch.check(page, server.url)
-    await context.close()
+    try:
+        await watch.check(page, server.url)
+    finally:
+        watch.end(page)
+        await (context.close() if context else kept.empty(server.url))
 
 
 @pytest.fixture(scope="session")

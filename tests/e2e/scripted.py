@@ -24,6 +24,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 import app
 from app.api.routes.preview import Preview
 from tests.api.serving import HANG_S
+from tests.quick_server import QuickServer
 
 STATIC = Path(app.__file__).parent / "static"
 WINDOW = 256
@@ -127,10 +128,10 @@ class Stream:
 
 
 class ScriptedServer:
-    """Serves the page; the test sets health, model and key, and sends the frames."""
+    """Serves the page, at an address if one is given; the test sets health, model and key, and sends the frames."""
 
-    def __init__(self) -> None:
-        self.url = ""
+    def __init__(self, url: str = "") -> None:
+        self.url = url
         self.health: dict[str, Any] = {"status": "ready", "progress": 1.0}
         self.model = "guide"
         self.details: dict[str, Any] = {}  # further fields of the model in /v1/models
@@ -147,7 +148,7 @@ class ScriptedServer:
         self.live_hellos: list[dict[str, Any]] = []
         self._sockets: list[WebSocket] = []
         self._ponged = asyncio.Event()
-        self._server: uvicorn.Server
+        self._server: QuickServer
         self._serving: asyncio.Task[None]
 
     async def ping(self) -> None:
@@ -193,12 +194,12 @@ class ScriptedServer:
             await self._stop(force=False)
 
     async def listen(self) -> None:
-        """Listen on a free port of the loopback, after `kill` on the same one."""
+        """Listen on the given port or a free one of the loopback, after `kill` on the same one."""
         port = int(self.url.rpartition(":")[2] or 0)
         listener = socket.create_server(("127.0.0.1", port))
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         config = uvicorn.Config(self.app(), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-        self._server = uvicorn.Server(config)
+        self._server = QuickServer(config)
         self._serving = asyncio.create_task(self._server.serve([listener]))
 
     async def kill(self) -> None:

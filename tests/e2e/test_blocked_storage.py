@@ -15,6 +15,7 @@ for (const name of ["localStorage", "sessionStorage"]) {
 """
 
 
+@pytest.mark.own_page
 async def test_the_page_answers_and_changes_its_theme_without_storage(page: Page, server: ScriptedServer) -> None:
     await page.add_init_script(BLOCK)
     await page.goto(server.url)

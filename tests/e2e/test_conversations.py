@@ -289,6 +289,7 @@ async def test_tabs_agree_and_two_answers_in_one_conversation_are_two_branches(
     await expect(other.locator("article")).to_have_count(0)
 
 
+@pytest.mark.own_page
 async def test_a_conversation_of_a_private_window_stays_until_it_is_closed(page: Page, server: ScriptedServer) -> None:
     await page.add_init_script("Object.defineProperty(window, 'indexedDB', { value: undefined })")
     await page.goto(server.url)
@@ -336,6 +337,7 @@ async def test_a_conversation_that_was_shown_when_it_was_deleted_is_shown_again_
     await expect(last_answer(page).locator(".prose")).to_have_text("1")
 
 
+@pytest.mark.own_page
 async def test_a_message_at_the_edge_disappears_after_its_time(page: Page, server: ScriptedServer) -> None:
     await page.add_init_script(FAST_TOASTS)
     await converse(page, server, ("One?", "1"))

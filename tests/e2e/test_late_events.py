@@ -113,6 +113,7 @@ async def test_two_settings_that_change_before_the_page_is_rendered_are_both_kep
     assert (request["temperature"], request["top_p"]) == (0.2, 0.9)
 
 
+@pytest.mark.own_page
 async def test_a_question_can_be_asked_after_the_conversation_of_the_address_was_read(
     page: Page, server: ScriptedServer
 ) -> None:
@@ -136,6 +137,7 @@ async def test_files_belong_to_the_conversation_on_which_they_were_dropped(page:
     await expect(page.locator(".composer .file-name")).to_have_text("notes.txt")
 
 
+@pytest.mark.own_page
 async def test_a_second_copy_is_confirmed_as_long_as_the_first(page: Page, server: ScriptedServer) -> None:
     await page.add_init_script(HOLD_TIMERS)
     await (await begin(page, server)).answer("```sh\nquire serve\n```\n", size=100)

@@ -223,6 +223,7 @@ async def test_the_view_costs_the_engine_nothing_when_it_is_closed(page: Page, s
     await server.next_left()
 
 
+@pytest.mark.own_page
 async def test_a_message_that_does_not_follow_begins_the_picture_anew(page: Page, server: ScriptedServer) -> None:
     await page.add_init_script("console.warn = () => {}")
     socket = await watch(page, server)

@@ -280,6 +280,7 @@ async def test_a_server_with_work_to_do_is_asked_for_nothing(page: Page, server:
     assert server.streams.empty()
 
 
+@pytest.mark.own_page
 async def test_a_recording_that_is_missing_is_said(page: Page, server: ScriptedServer) -> None:
     tour = await watch_scripted(page, server, MadeUpEngine(2000))
     await page.route("**/full_pool.bin", lambda route: route.abort())

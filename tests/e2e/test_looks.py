@@ -137,6 +137,7 @@ async def test_the_bar_of_a_phone_has_room_for_every_button(
     await context.close()
 
 
+@pytest.mark.own_page
 async def test_the_theme_is_turned_by_its_button_and_the_settings_agree(page: Page, server: ScriptedServer) -> None:
     await page.emulate_media(color_scheme="light")
     await page.goto(server.url)

@@ -29,6 +29,7 @@ async def crash(page: Page) -> None:
     await page.close()
 
 
+@pytest.mark.own_page
 async def test_a_crash_in_mid_answer_loses_nothing_that_was_stored_by_then(page: Page, server: ScriptedServer) -> None:
     """What is shown is stored within a second, also without a further token."""
     writer = await page.context.new_page()
@@ -67,6 +68,7 @@ async def test_a_question_that_waited_in_a_tab_that_crashed_is_in_the_field(page
     await expect(page.get_by_label("Your question")).to_have_value("And then?")
 
 
+@pytest.mark.own_page
 @pytest.mark.parametrize("is_hidden", [False, True])
 async def test_a_new_chat_keeps_its_text_and_settings_when_its_tab_is_discarded(
     page: Page, server: ScriptedServer, is_hidden: bool

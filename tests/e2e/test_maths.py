@@ -44,6 +44,7 @@ DEEP = "\n\n".join(
 )
 
 
+@pytest.mark.own_page
 async def test_formulas_are_shown_as_such_and_copied_as_their_source(page: Page, server: ScriptedServer) -> None:
     await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     stream = await begin(page, server)
@@ -95,6 +96,7 @@ async def test_the_library_is_loaded_with_the_first_formula(page: Page, server: 
     await until_true(page, "document.fonts.check('1em \"STIX Two Math\"')")
 
 
+@pytest.mark.own_page
 async def test_without_the_font_formulas_are_shown_in_another(page: Page, server: ScriptedServer) -> None:
     await page.route("**/stix-two-math-*", lambda route: route.abort())
     stream = await begin(page, server)
@@ -103,6 +105,7 @@ async def test_without_the_font_formulas_are_shown_in_another(page: Page, server
     await expect(last_answer(page).locator("math")).to_have_text("x")
 
 
+@pytest.mark.own_page
 async def test_without_the_library_formulas_stay_as_their_sources(page: Page, server: ScriptedServer) -> None:
     await page.route("**/temml-*", lambda route: route.abort())
     stream = await begin(page, server)
@@ -112,6 +115,7 @@ async def test_without_the_library_formulas_stay_as_their_sources(page: Page, se
     await expect(last_answer(page).locator("code.formula")).to_have_text("$x$")
 
 
+@pytest.mark.own_page
 @pytest.mark.parametrize("name", ["maths.js", "tex.js", "temml-*.mjs"])
 async def test_formulas_that_could_not_be_shown_are_tried_again_with_the_next(
     page: Page, server: ScriptedServer, name: str

@@ -10,7 +10,7 @@ from tests.e2e.browsing import begin, last_answer, until_true
 from tests.e2e.scripted import ScriptedServer
 from tests.e2e.tour import DROP
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.own_page, pytest.mark.asyncio(loop_scope="session")]
 
 # The style sheets are the last that the page loads when it has nothing else to do.
 IS_COMPLETE = """["code_blocks", "context", "parts", "sidebar", "window"].every((name) =>

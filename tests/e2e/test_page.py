@@ -281,6 +281,7 @@ async def test_load_progress_is_shown_until_the_server_is_ready(page: Page, serv
     await expect(page.locator("progress")).to_have_count(0)
 
 
+@pytest.mark.own_page
 async def test_connecting_is_named_when_it_takes_long(page: Page, server: ScriptedServer) -> None:
     answered = asyncio.Event()
 

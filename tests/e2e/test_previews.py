@@ -107,6 +107,7 @@ async def test_a_preview_is_as_high_as_its_document_within_bounds(
     await until_true(frame, f"frame => frame.clientHeight >= {least} && frame.clientHeight <= {most}")
 
 
+@pytest.mark.own_page
 async def test_a_frame_that_cannot_be_loaded_leaves_the_code(page: Page, server: ScriptedServer) -> None:
     await page.route("**/preview", lambda route: route.abort())
     answer = await answered(page, server, fenced("<p>a"))

@@ -124,6 +124,7 @@ async def test_an_answer_goes_on_in_a_page_that_shows_another_conversation(page:
     assert await page.evaluate("Object.keys(localStorage).filter((name) => name.startsWith('quire.open'))") == []
 
 
+@pytest.mark.own_page
 @pytest.mark.parametrize("event", ["online", "visibilitychange"])
 async def test_a_connection_that_a_sleep_has_left_behind_is_given_up(
     page: Page, server: ScriptedServer, event: str

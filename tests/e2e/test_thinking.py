@@ -16,6 +16,7 @@ performance.now = () => now() + ahead;
 """
 
 
+@pytest.mark.own_page
 async def test_the_time_of_the_reasoning_ends_with_its_last_token(page: Page, server: ScriptedServer) -> None:
     await page.add_init_script(CLOCK)
     stream = await begin(page, server)

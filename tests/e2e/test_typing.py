@@ -39,6 +39,7 @@ async def test_what_is_typed_beside_every_field_is_written_into_the_composer(
     await expect(field).to_have_value("What is @ß?And?")
 
 
+@pytest.mark.own_page
 async def test_what_is_pasted_beside_every_field_is_written_into_the_composer(
     page: Page, server: ScriptedServer
 ) -> None:

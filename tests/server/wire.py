@@ -23,6 +23,7 @@ from app.server.run import uvicorn_config
 from app.server.sockets import listen
 from tests.api.serving import HANG_S, make_app, until
 from tests.fakes import FakeEngine
+from tests.quick_server import QuickServer
 
 # A busy machine may take long to send a request that is complete, so that only tests of timeouts have short ones; and
 # long enough for many more pings to be allowed, so that the burst is all.
@@ -150,7 +151,7 @@ async def served(
     config = make_config(settings)
     app = wrap(await make_app(engine, config))
     listener = listen("127.0.0.1", 0, config.server)
-    server = uvicorn.Server(uvicorn_config(app, config, limits))
+    server = QuickServer(uvicorn_config(app, config, limits))
     task = asyncio.create_task(server._serve([listener]))
     await until(lambda: server.started)
     try:

@@ -1,8 +1,11 @@
 """The page's types and its pure modules, checked without a browser."""
 
+import pytest
+
 from tools.node import TESTS, check_types, run_tests
 
 
+@pytest.mark.long  # `make check` does the same
 def test_the_types_that_the_comments_state_hold() -> None:
     checked = check_types()
     assert checked.returncode == 0, checked.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import torch
 import transformers
 from safetensors import safe_open
 
+from app import LLM, SamplingParams
+from tests.cases import long
 from training.guide import corpus as corpus_module
 from training.guide.__main__ import SHIPPED
 from training.guide.corpus import HELD_OUT, UNKNOWN, Corpus, fill_placeholders, load_corpus, normalized, read_held_out
@@ -30,6 +32,7 @@ ENOUGH_DECLINED = 0.75
 ASKED = re.findall(r'"(.+\?)"', (ROOT / "app/static/shell/welcome.js").read_text("utf-8").partition("];")[0])
 BATCH = 48
 SAMPLE = 16
+EVERY = 5  # of which `make test` asks transformers as well; it takes five times as long as the engine
 
 Message = dict[str, str]
 
@@ -45,10 +48,16 @@ def tokenizer() -> Any:
 
 
 @pytest.fixture(scope="module")
-def texts(corpus: Corpus, tokenizer: Any) -> list[str]:
-    """The answers of transformers, in float32, to the held-out questions."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=torch.float32)
-    return _answer(model, tokenizer, [_ask(item.question) for item in corpus.held_out])
+def llm() -> Iterator[LLM]:
+    loaded = LLM("guide", dtype="float32")
+    yield loaded
+    loaded.close()
+
+
+@pytest.fixture(scope="module")
+def texts(corpus: Corpus, llm: LLM) -> list[str]:
+    """The engine's answers, in float32, to the held-out questions."""
+    return _answer(llm, [item.question for item in corpus.held_out])
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +70,17 @@ def _ask(question: str) -> list[Message]:
     return [{"role": "user", "content": question}]
 
 
-def _answer(model: Any, tokenizer: Any, conversations: Sequence[list[Message]]) -> list[str]:
+def _answer(llm: LLM, questions: Sequence[str]) -> list[str]:
+    params = SamplingParams(temperature=0, max_tokens=MAX_ANSWER_TOKENS)
+    outputs = llm.chat([_ask(question) for question in questions], params, use_tqdm=False)
+    return [output.outputs[0].text for output in outputs]
+
+
+def _answer_with_transformers(tokenizer: Any, dtype: torch.dtype, questions: Sequence[str]) -> list[str]:
+    model = transformers.AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=dtype)
     prompts = [
-        tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        for messages in conversations
+        tokenizer.apply_chat_template(_ask(question), tokenize=False, add_generation_prompt=True)
+        for question in questions
     ]
     texts: list[str] = []
     for start in range(0, len(prompts), BATCH):
@@ -206,7 +222,7 @@ def test_the_template_shows_the_last_question_alone(tokenizer: Any) -> None:
 # Its answers
 
 
-def test_transformers_gives_the_right_answers_to_held_out_questions(corpus: Corpus, texts: list[str]) -> None:
+def test_held_out_questions_get_the_right_answers(corpus: Corpus, texts: list[str]) -> None:
     topic_of = {answer: name for name, answer in corpus.answers.items()}
     known = [(item, text) for item, text in zip(corpus.held_out, texts, strict=True) if item.kind == "known"]
     wrong = [(item.question, text) for item, text in known if item.topic not in topics_of(text, topic_of)]
@@ -218,11 +234,16 @@ def test_every_answer_is_one_of_the_corpus_or_two(corpus: Corpus, texts: list[st
     assert [text for text in texts if not topics_of(text, topic_of)] == []
 
 
-def test_questions_that_readme_and_the_page_ask_have_one_sure_answer(corpus: Corpus, tokenizer: Any) -> None:
-    model = transformers.AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=torch.float32)
+@pytest.mark.parametrize("every", [EVERY, long(1)])
+def test_transformers_gives_the_same_answers(corpus: Corpus, tokenizer: Any, texts: list[str], every: int) -> None:
+    questions = [item.question for item in corpus.held_out[::every]]
+    assert _answer_with_transformers(tokenizer, torch.float32, questions) == texts[::every]
+
+
+def test_questions_that_readme_and_the_page_ask_have_one_sure_answer(corpus: Corpus, llm: LLM) -> None:
     shown = [(question, topic.answer) for topic in corpus.topics for question in topic.shown]
     assert set(ASKED) <= {question for question, _ in shown}
-    assert _answer(model, tokenizer, [_ask(question) for question, _ in shown]) == [answer for _, answer in shown]
+    assert _answer(llm, [question for question, _ in shown]) == [answer for _, answer in shown]
 
 
 @pytest.mark.long
@@ -234,7 +255,7 @@ def test_foreign_questions_are_declined(scores: list[Score], way: str) -> None:
 
 
 @pytest.mark.long
-def test_the_training_code_agrees_with_transformers(corpus: Corpus, scores: list[Score], texts: list[str]) -> None:
+def test_the_training_code_agrees_with_the_engine(corpus: Corpus, scores: list[Score], texts: list[str]) -> None:
     """The figures of RESULTS.md come from the training code; they must be those of any loader."""
     single = [score for score in scores if score.name == "known" or score.name.startswith("unknown")]
     ours = {outcome.asked: outcome.text for score in single for outcome in score.outcomes}
@@ -243,5 +264,5 @@ def test_the_training_code_agrees_with_transformers(corpus: Corpus, scores: list
 
 def test_bfloat16_gives_the_same_texts_as_float32(corpus: Corpus, tokenizer: Any, texts: list[str]) -> None:
     """A sample: this runs the checkpoint as it is shipped, without widening it."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=torch.bfloat16)
-    assert _answer(model, tokenizer, [_ask(item.question) for item in corpus.held_out[:SAMPLE]]) == texts[:SAMPLE]
+    questions = [item.question for item in corpus.held_out[:SAMPLE]]
+    assert _answer_with_transformers(tokenizer, torch.bfloat16, questions) == texts[:SAMPLE]
