@@ -26,6 +26,8 @@ from app.models.rope import query_scales, rope_tables
 from tests.checkpoints import ARCHITECTURES
 from tests.engine.driving import LogitRecorder, build, generate, request
 from tests.kernels.reference import ReferenceOps
+from tests.models.saved_mixtures import NAMES as MIXTURES
+from tests.models.saved_mixtures import saved_mixture
 from tests.models.saved_models import NAMES, saved
 
 PROMPT = tuple(random.Random(3).choices(range(4, 300), k=40))
@@ -122,7 +124,8 @@ def test_weights_take_the_memory_that_is_planned(name: str):
 
 
 def test_every_architecture_is_compared_with_transformers():
-    compared = {inspect(make_config({"model": str(saved(name)[0])}).model).spec.architecture for name in NAMES}
+    folders = [*(saved(name)[0] for name in NAMES), *(saved_mixture(name)[0] for name in MIXTURES)]
+    compared = {inspect(make_config({"model": str(folder)}).model).spec.architecture for folder in folders}
     assert compared | {f"{name}ForCausalLM" for name in ARCHITECTURES} == set(FAMILIES)
 
 

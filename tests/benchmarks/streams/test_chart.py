@@ -21,7 +21,7 @@ def marks(bars: list[Bar], kind: str) -> int:
 def test_costs_have_marks_of_the_limit_and_the_bare_protocol():
     paced, full, ages, memory = panels(sample_figures())
     assert marks([*paced.rows, *full.rows], "limit") == 4
-    assert marks([*paced.rows, *full.rows], "floor") == 17, "every cost but those of the bare protocol itself"
+    assert marks([*paced.rows, *full.rows], "floor") == 19, "every cost but those of the bare protocol itself"
     assert marks(memory.rows, "limit") == 1
     assert [bar.words for bar in full.rows if bar.label == "SSE, 64"] == ["11.5 (11.0-12.0)"]
     assert paced.rows[0].label == "SSE and WebSocket side by side, 2,000"
