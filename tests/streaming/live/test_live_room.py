@@ -174,7 +174,9 @@ async def test_an_account_with_all_places_gives_up_its_newest_ones_until_all_hav
         engine.show(made(2))
         kept, displaced = mine[: MAX_WATCHERS // 2], mine[MAX_WATCHERS // 2 :]
         for watcher in kept + others:
-            assert kind_and_number(await within(watcher.next()))[1] == 2
+            while (number := kind_and_number(await within(watcher.next()))[1]) == 1:
+                pass  # who came last may be told of the first picture before
+            assert number == 2
         for watcher in displaced:
             with pytest.raises(RateLimitExceeded, match="Another account"):
                 await within(watcher.next())
